@@ -1,0 +1,43 @@
+# Short names for the scripts and presets. `make` alone lists them.
+# ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
+
+.PHONY: help build ladder test nightly sanitize docs format golden
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build:  ## install what is missing, build everything (build/)
+	@scripts/setup.sh && scripts/build.sh release
+
+ladder:  ## run every lesson, print one table
+	@scripts/ladder.sh $(ARGS)
+
+test:  ## build and run the tests
+	@scripts/test.sh $(ARGS)
+
+nightly: build  ## run the tests, the long ones too
+	@ctest --preset nightly $(ARGS)
+
+sanitize:  ## build and run the tests under AddressSanitizer and UndefinedBehaviourSanitizer (build-sanitize/)
+	@scripts/setup.sh && scripts/build.sh sanitize && ctest --preset sanitize $(ARGS)
+
+lesson-%: build  ## run the program of lesson NN on one rank
+	@. scripts/mpi_environment.sh && exec build/lessons/$*_* $(ARGS)
+
+diff-%:  ## what lesson NN changes in the lesson it builds on
+	@scripts/diff.sh $*
+
+exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
+	@scripts/exercise.py make $* $(ARGS)
+
+grade-%:  ## check and grade the exercises of lesson NN
+	@scripts/exercise.py grade $* $(ARGS)
+
+docs:  ## make the documentation (build/docs/html/index.html)
+	@scripts/docs.sh
+
+format:  ## lay out all C++ sources with clang-format
+	@scripts/format.sh $(ARGS)
+
+golden:  ## compute the golden figures of the tests anew (needs PyTorch)
+	@scripts/golden_figures.py $(ARGS)

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/memory_ledger.hpp"
+#include "common/tensor.hpp"
+
+/// @file
+/// A device: memory, and streams of work on it. Everything above is written once for all devices.
+
+namespace rankwise {
+
+/// A queue of work on one device: pieces run in the order in which they were given. The CPU's stream runs each piece
+/// before the call returns; another device's may run it later, until synchronise().
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  /// Sets all elements of @p to to zero.
+  virtual void zero(const Tensor& to) = 0;
+  /// Copies as many elements of the same type as @p to has; either side may lie on the host or on the device.
+  virtual void copy(const Tensor& to, const Tensor& from) = 0;
+  /// Returns when all work given so far is done.
+  virtual void synchronise() = 0;
+};
+
+/// Memory and streams of one device.
+class Device {
+ public:
+  virtual ~Device() = default;
+  /// As printed in a report: "cpu".
+  virtual std::string name() const = 0;
+  /// New memory, aligned to 64 bytes, of undefined content (all ones, a NaN in every float type, in debug builds).
+  /// @throws Error when there is none.
+  virtual void* allocate(std::int64_t bytes) = 0;
+  /// Gives memory back that allocate() returned.
+  virtual void release(void* memory, std::int64_t bytes) noexcept = 0;
+  /// A new stream of this device.
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+};
+
+/// The host's processor as a device.
+std::unique_ptr<Device> make_cpu_device();
+
+/// A device together with the ledger that counts what is taken of it.
+struct DeviceMemory {
+  Device* device;            ///< where the memory comes from
+  MemoryLedger* ledger;      ///< who counts it
+  Tier tier = Tier::device;  ///< as what it is counted
+};
+
+/// Memory of a device for one tensor, counted in the ledger from construction to destruction.
+class Buffer {
+ public:
+  /// No memory.
+  Buffer() = default;
+  /// @param memory    device and ledger; both outlive the buffer.
+  /// @param category  as what it is counted.
+  /// @param type      what its elements are.
+  /// @param shape     their extents.
+  /// @param what      its name in messages, as "parameters" or "logits".
+  /// @throws Error    when the device or its limit has no room for it.
+  Buffer(const DeviceMemory& memory, Category category, DType type, const Shape& shape, std::string_view what);
+  ~Buffer();
+  /// The memory changes hands; the ledger does not notice.
+  Buffer(Buffer&& other) noexcept;
+  /// Gives back what was held before.
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  /// A view of the whole buffer.
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  DeviceMemory memory_{};
+  Category category_{};
+  Tensor tensor_;
+};
+
+}  // namespace rankwise

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+/// @file
+/// SHA-256 digests: two runs that print the same digest hold the same bits.
+
+namespace rankwise {
+
+/// The SHA-256 digest of bytes that arrive piece by piece. It depends on their order, not on how they were cut.
+/// @source  FIPS 180-4.
+class Sha256 {
+ public:
+  /// The digest of nothing so far.
+  Sha256();
+  ~Sha256();
+  Sha256(Sha256&&) noexcept;             ///< the moved-from object can only be destroyed or assigned to
+  Sha256& operator=(Sha256&&) noexcept;  ///< as above
+
+  /// Appends @p bytes. Numbers are handed over as std::as_bytes(span); they count as they lie in memory (little-endian).
+  void update(std::span<const std::byte> bytes);
+
+  /// The digest of all bytes so far, as 64 hexadecimal digits. More bytes may follow.
+  std::string hex() const;
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
+
+/// The SHA-256 digest of a file's content, read in blocks.
+/// @failure  Error when the file cannot be read.
+std::string sha256_of_file(const std::string& path);
+
+}  // namespace rankwise

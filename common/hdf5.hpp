@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <hdf5.h>
+#include <string>
+#include <string_view>
+
+#include "common/source_location.hpp"
+
+/// @file
+/// HDF5 with owners and checks: identifiers close themselves, and no call fails in silence.
+
+namespace rankwise {
+
+/// Owns one HDF5 identifier (file, dataset, dataspace, ...) and closes it; movable, not copyable.
+class Hdf5Object {
+ public:
+  /// Closes an identifier: H5Fclose, H5Dclose and their like.
+  using Close = herr_t (*)(hid_t);
+
+  /// Owns nothing.
+  Hdf5Object() = default;
+  /// Owns @p id. Throws Error when @p id is negative, which is how an HDF5 call says that it failed.
+  /// @param id     what the HDF5 call returned.
+  /// @param closer closes it.
+  /// @param doing  what the call was for, as "open dataset train of corpus.h5".
+  /// @param where  the line of the caller.
+  Hdf5Object(hid_t id, Close closer, std::string_view doing, SourceLocation where = SourceLocation::current());
+  /// Takes over what @p other owns.
+  Hdf5Object(Hdf5Object&& other) noexcept;
+  /// Closes what it owns and takes over what @p other owns.
+  Hdf5Object& operator=(Hdf5Object&& other) noexcept;
+  ~Hdf5Object();
+
+  /// The identifier.
+  hid_t id() const { return id_; }
+  /// Closes now, checked: where buffered bytes reach the disk, so a full disk is told here. Does nothing when nothing
+  /// is owned.
+  void close(std::string_view doing, SourceLocation where = SourceLocation::current());
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+  Close close_ = nullptr;
+};
+
+/// Throws Error with what HDF5 says of the cause when @p status, which an HDF5 call returned, is negative.
+/// @return   @p status.
+std::int64_t check_hdf5(std::int64_t status, std::string_view doing,
+                        SourceLocation where = SourceLocation::current());
+
+/// HDF5's own words on the last call that failed, innermost cause, one line; empty when none did.
+std::string hdf5_cause();
+
+/// Stops HDF5 from printing its error stack. The functions below call it; call it before using HDF5 directly.
+void quiet_hdf5();
+
+/// Opens @p path to read. Throws Error; whoever can say it better asks is_hdf5() and the file system first.
+Hdf5Object open_hdf5(const std::string& path);
+/// Creates @p path, or empties it when it exists. Throws Error.
+Hdf5Object create_hdf5(const std::string& path);
+/// Whether @p path can be read and begins as HDF5 files do.
+bool is_hdf5(const std::string& path);
+
+/// Whether @p object has an attribute called @p name.
+bool has_attribute(const Hdf5Object& object, const std::string& name);
+/// Writes the text attribute @p name, which must not exist yet.
+void write_attribute(const Hdf5Object& object, const std::string& name, const std::string& text);
+/// Writes the integer attribute @p name, which must not exist yet.
+void write_attribute(const Hdf5Object& object, const std::string& name, std::int64_t value);
+/// The text attribute @p name. Throws Error when it is missing or not text.
+std::string read_text_attribute(const Hdf5Object& object, const std::string& name);
+/// The integer attribute @p name. Throws Error when it is missing or not one integer.
+std::int64_t read_integer_attribute(const Hdf5Object& object, const std::string& name);
+
+}  // namespace rankwise

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/error.hpp"
+
+/// @file
+/// The memory ledger: every buffer of this rank, counted when it is made and when it goes.
+
+namespace rankwise {
+
+/// What a buffer is for.
+enum class Category : std::uint8_t {
+  parameters,     ///< the weights that the model computes with
+  gradients,      ///< their gradients
+  optimizer,      ///< the two moments, and master weights where there are any
+  activations,    ///< what the forward pass keeps for the backward pass, tokens included
+  communication,  ///< message buffers
+  workspace,      ///< scratch of the passes, alive for the whole run
+  staging,        ///< memory that feeds copies between tiers
+  exact_sums,     ///< what exact arithmetic needs on top
+};
+/// Number of categories.
+constexpr int category_count = 8;
+
+/// Where a buffer lives.
+enum class Tier : std::uint8_t { device, host, disk };
+/// Number of tiers.
+constexpr int tier_count = 3;
+
+/// The name that is printed and written to reports: "parameters", ..., "exact".
+std::string_view name_of(Category category);
+/// The name that is printed and written to reports: "device", "host" or "disk".
+std::string_view name_of(Tier tier);
+
+/// Bytes by category; a plan, a formula or one column of the ledger.
+struct CategoryBytes {
+  std::array<std::int64_t, category_count> bytes{};  ///< in the order of Category
+
+  /// The bytes of one category.
+  std::int64_t& operator[](Category c) { return bytes[static_cast<std::size_t>(c)]; }
+  /// The bytes of one category.
+  std::int64_t operator[](Category c) const { return bytes[static_cast<std::size_t>(c)]; }
+  /// All categories together.
+  std::int64_t total() const;
+  /// Lines "parameters 882,176", the total last; categories without bytes are left out.
+  std::string table() const;
+  /// The same bytes in every category.
+  friend bool operator==(const CategoryBytes&, const CategoryBytes&) = default;
+};
+
+/// Refuses a run whose plan does not fit.
+/// @param planned      bytes of the device tier, by category.
+/// @param limit_bytes  the size of the device; 0 for no limit.
+/// @param remedy       what the user can do about it, one sentence.
+/// @throws UserError   with the table of categories.
+void check_memory_limit(const CategoryBytes& planned, std::int64_t limit_bytes, const std::string& remedy);
+
+/// Current and peak bytes of this rank by category and tier. Buffers enter and leave by themselves.
+class MemoryLedger {
+ public:
+  /// @param limit_bytes  what the device tier holds; 0 for no limit.
+  explicit MemoryLedger(std::int64_t limit_bytes = 0) : limit_bytes_(limit_bytes) {}
+
+  /// Counts a new buffer.
+  /// @throws Error when the device tier would exceed its limit: as on a device, the allocation fails.
+  void enter(Category category, Tier tier, std::int64_t bytes, std::string_view what);
+  /// Counts a buffer that goes.
+  void leave(Category category, Tier tier, std::int64_t bytes) noexcept;
+
+  /// Bytes alive now.
+  const CategoryBytes& current(Tier tier) const { return current_[static_cast<std::size_t>(tier)]; }
+  /// The most bytes that were alive at a time, each category by itself.
+  const CategoryBytes& peak(Tier tier) const { return peak_[static_cast<std::size_t>(tier)]; }
+  /// The most bytes that were alive at a time, all categories together.
+  std::int64_t peak_total(Tier tier) const { return peak_total_[static_cast<std::size_t>(tier)]; }
+  /// The size of the device tier; 0 for no limit.
+  std::int64_t limit_bytes() const { return limit_bytes_; }
+
+ private:
+  std::array<CategoryBytes, tier_count> current_{};
+  std::array<CategoryBytes, tier_count> peak_{};
+  std::array<std::int64_t, tier_count> peak_total_{};
+  std::int64_t limit_bytes_;
+};
+
+}  // namespace rankwise

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+
+/// @file
+/// Who owns which elements: contiguous ranges, and the one way in which n things are cut into N segments.
+
+namespace rankwise {
+
+/// The half-open run [first, first + count) of elements, sequences or tokens.
+struct Range {
+  std::int64_t first = 0;  ///< first member
+  std::int64_t count = 0;  ///< number of members, >= 0
+
+  /// One past the last member.
+  constexpr std::int64_t end() const { return first + count; }
+  /// Whether nothing is in it.
+  constexpr bool empty() const { return count == 0; }
+  /// Whether @p i is a member.
+  constexpr bool contains(std::int64_t i) const { return first <= i && i < end(); }
+  /// Same first member and same count.
+  friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+/// The members that two ranges share; count 0 when there are none.
+constexpr Range intersect(Range a, Range b)
+{
+  const std::int64_t first = a.first > b.first ? a.first : b.first;
+  const std::int64_t end = a.end() < b.end() ? a.end() : b.end();
+  return {first, end > first ? end - first : 0};
+}
+
+/// n elements cut into N contiguous segments whose sizes differ by at most one; the first n mod N are the larger.
+///
+/// Allocation, optimizer, checkpoint and every collective share this map, so that rank r always owns segment r.
+class Partition {
+ public:
+  /// @param elements  n >= 0.
+  /// @param segments  N >= 1.
+  constexpr Partition(std::int64_t elements, std::int64_t segments) : elements_(elements), segments_(segments) {}
+
+  /// n.
+  constexpr std::int64_t elements() const { return elements_; }
+  /// N.
+  constexpr std::int64_t segments() const { return segments_; }
+
+  /// The elements of segment @p r, 0 <= r < N.
+  constexpr Range segment(std::int64_t r) const
+  {
+    const std::int64_t small = elements_ / segments_;
+    const std::int64_t larger = elements_ % segments_;
+    return {r * small + (r < larger ? r : larger), small + (r < larger ? 1 : 0)};
+  }
+
+  /// The segment that holds element @p i, 0 <= i < n.
+  constexpr std::int64_t owner(std::int64_t i) const
+  {
+    const std::int64_t small = elements_ / segments_;
+    const std::int64_t larger = elements_ % segments_;
+    const std::int64_t in_larger = larger * (small + 1);
+    return i < in_larger ? i / (small + 1) : larger + (i - in_larger) / small;
+  }
+
+ private:
+  std::int64_t elements_;
+  std::int64_t segments_;
+};
+
+/// One of several equal parts of a layer, a tensor or a batch: part @p index of @p count.
+struct Part {
+  int index = 0;  ///< 0 <= index < count
+  int count = 1;  ///< >= 1
+};
+
+}  // namespace rankwise

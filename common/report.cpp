@@ -1,0 +1,189 @@
+#include "common/report.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/text.hpp"
+
+namespace rankwise {
+
+namespace {
+
+constexpr std::size_t narrowest_column = 9;
+
+std::size_t width_of(const Column& column)
+{
+  return std::max({column.name.size(), column.unit.size(), narrowest_column});
+}
+
+/// A value of a check as people read it: whole numbers in groups of three digits, text without quotes.
+std::string readable(const nlohmann::json& value)
+{
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_integer()) return group_digits(value.get<std::int64_t>());
+  if (value.is_number_float()) return fmt::format("{:.9g}", value.get<double>());
+  return value.dump();
+}
+
+/// The error that the system just reported, as a sentence's end.
+std::string system_error()
+{
+  return std::strerror(errno);
+}
+
+}  // namespace
+
+void check_writable(const std::string& path, const std::string& option)
+{
+  namespace fs = std::filesystem;
+  if (path.empty()) return;
+  const std::string asked = fmt::format("--{}={} cannot be written", option, path);
+  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored) || !fs::path(path).has_filename()) {
+    throw UserError(asked + ": it names a folder.", fmt::format("Name a file in it, as in --{}={}.", option,
+                                                                (fs::path(path) / "run.json").string()));
+  }
+  if (!fs::is_directory(folder, ignored)) {
+    throw UserError(fmt::format("{}: there is no folder {}.", asked, folder.string()),
+                    "Make the folder first, or name another one.");
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw UserError(
+        fmt::format("{}: {}.", asked, system_error()),
+        fmt::format("Files are made in the folder {}; choose one that you may write to.", folder.string()));
+  }
+}
+
+void write_file(const std::string& path, std::string_view content)
+{
+  const std::string temporary = path + ".part";
+  bool good = false;
+  std::string reason;
+  if (std::FILE* file = std::fopen(temporary.c_str(), "wb")) {
+    good = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+    good = std::fflush(file) == 0 && good;
+    good = fsync(fileno(file)) == 0 && good;
+    if (!good) reason = system_error();
+    good = std::fclose(file) == 0 && good;
+  }
+  good = good && std::rename(temporary.c_str(), path.c_str()) == 0;
+  if (good) return;
+  if (reason.empty()) reason = system_error();
+  std::remove(temporary.c_str());
+  throw Error(fmt::format("could not write {}: {}", path, reason));
+}
+
+Report::Report(bool print, std::string json_path, std::FILE* out)
+    : print_(print), json_path_(std::move(json_path)), out_(out)
+{
+  if (print_) check_writable(json_path_, "report");
+}
+
+void Report::print(const std::string& text)
+{
+  if (!print_) return;
+  if (bar_shown_) {
+    std::fputs("\r\033[K", stderr);  // back to the first column, clear the line
+    std::fflush(stderr);
+    bar_shown_ = false;
+  }
+  rankwise::check(std::fputs(text.c_str(), out_) >= 0 && std::fflush(out_) == 0,
+                  "could not print the report: " + system_error());
+}
+
+void Report::comment(std::string_view text)
+{
+  std::string lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines += fmt::format("# {}\n", text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  print(lines);
+}
+
+void Report::columns(std::vector<Column> columns)
+{
+  columns_ = std::move(columns);
+  std::string names = "#", units = "#";
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    // The first column gives the "#" its place.
+    const std::size_t width = width_of(columns_[i]) - (i == 0 ? 1 : 0);
+    names += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", columns_[i].name, width);
+    units += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", columns_[i].unit, width);
+  }
+  print(names + "\n" + units + "\n");
+}
+
+void Report::row(const std::vector<double>& values)
+{
+  rankwise::check(values.size() == columns_.size(), "a row of the report has another length than the row of names");
+  std::string line;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string text = fmt::format(fmt::runtime(columns_[i].format), values[i]);
+    line += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", text, width_of(columns_[i]));
+  }
+  print(line + "\n");
+}
+
+void Report::progress(std::int64_t done, std::int64_t total)
+{
+  if (!print_ || total <= 0 || isatty(STDERR_FILENO) == 0) return;
+  constexpr std::int64_t width = 40;
+  const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);
+  const std::string bar(static_cast<std::size_t>(filled), '#');
+  std::fputs(fmt::format("\r[{:.<{}}] {} of {}", bar, width, done, total).c_str(), stderr);
+  std::fflush(stderr);
+  bar_shown_ = true;
+}
+
+void Report::block(std::string_view title, const std::vector<Line>& lines)
+{
+  std::size_t label_width = 0, measured_width = 0, formula_width = 0;
+  for (const Line& line : lines) {
+    label_width = std::max(label_width, line.label.size());
+    measured_width = std::max(measured_width, line.measured.size());
+    formula_width = std::max(formula_width, line.formula.size());
+  }
+  std::string text = fmt::format("\n{}\n", title);
+  for (const Line& line : lines) {
+    const char* equals = line.formula.empty() ? " " : "=";
+    std::string out = fmt::format("  {:<{}}  {:>{}}  {} {:<{}}  {}", line.label, label_width, line.measured,
+                                  measured_width, equals, line.formula, formula_width, line.note);
+    out.erase(out.find_last_not_of(' ') + 1);
+    text += out + "\n";
+  }
+  print(text);
+}
+
+void Report::check(const std::string& name, const nlohmann::json& expected, const nlohmann::json& measured,
+                   bool pass)
+{
+  checks_.push_back({name, expected, measured, pass});
+}
+
+int Report::finish()
+{
+  bool all_pass = true;
+  std::vector<Line> lines;
+  json_["checks"] = nlohmann::json::array();
+  for (const Check& check : checks_) {
+    all_pass = all_pass && check.pass;
+    lines.push_back({fmt::format("{}  {}", check.pass ? "PASS" : "FAIL", check.name), readable(check.measured),
+                     readable(check.expected), ""});
+    json_["checks"].push_back(
+        {{"name", check.name}, {"expected", check.expected}, {"measured", check.measured}, {"pass", check.pass}});
+  }
+  if (!lines.empty()) block("checks", lines);
+  if (print_ && !json_path_.empty()) write_file(json_path_, json_.dump(2) + "\n");
+  return all_pass ? exit_success : exit_failure;
+}
+
+}  // namespace rankwise

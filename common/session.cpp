@@ -1,0 +1,145 @@
+#include "common/session.hpp"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/time_ledger.hpp"
+
+namespace rankwise {
+
+namespace {
+
+// What abort_job() needs to know of the session, wherever in the process the failure is noticed.
+struct Job {
+  bool running = false;  // between MPI_Init and MPI_Finalize
+  int rank = 0;
+  int ranks = 1;
+  int* spoken = nullptr;  // shared by the ranks of this machine: set by the first that fails
+};
+Job job;
+
+/// Whether this is the first rank of its machine that fails.
+bool first_to_fail()
+{
+  return job.spoken == nullptr || std::atomic_ref<int>(*job.spoken).exchange(1) == 0;
+}
+
+[[noreturn]] void end_job_after_uncaught_exception()
+{
+  abort_job(describe(std::current_exception()));
+}
+
+}  // namespace
+
+std::string_view short_file_name(std::string_view path)
+{
+  // This very file is common/session.cpp: what stands before that is the root.
+  constexpr std::string_view here = SourceLocation::current().file_name();
+  constexpr std::string_view root = here.substr(0, here.size() - std::string_view("common/session.cpp").size());
+  return path.starts_with(root) ? path.substr(root.size()) : path;
+}
+
+Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
+{
+  std::set_terminate(end_job_after_uncaught_exception);
+  int threads = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads), "starting MPI");
+  job.running = true;
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "asking for the rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "asking for the number of ranks");
+  job.rank = rank_;
+  job.ranks = ranks_;
+  check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not let several threads send (MPI_THREAD_MULTIPLE)");
+  if (ranks_ == 1) return;
+
+  // One integer of shared memory a machine, in the hands of its first rank.
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
+            "finding the ranks of this machine");
+  int rank_on_machine = 0, unit = 0;
+  check_mpi(MPI_Comm_rank(machine_, &rank_on_machine), "asking for the rank on this machine");
+  MPI_Aint bytes = rank_on_machine == 0 ? sizeof(int) : 0;
+  int* own = nullptr;
+  check_mpi(MPI_Win_allocate_shared(bytes, sizeof(int), MPI_INFO_NULL, machine_, &own, &spoken_),
+            "allocating shared memory");
+  check_mpi(MPI_Win_set_errhandler(spoken_, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  int* flag = nullptr;
+  check_mpi(MPI_Win_shared_query(spoken_, 0, &bytes, &unit, &flag), "finding shared memory");
+  if (rank_on_machine == 0) std::atomic_ref<int>(*flag).store(0);
+  check_mpi(MPI_Barrier(machine_), "starting together");
+  job.spoken = flag;
+}
+
+Session::~Session()
+{
+  if (std::uncaught_exceptions() > exceptions_) return;
+  try {
+    job.spoken = nullptr;
+    if (spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");
+    if (machine_ != MPI_COMM_NULL) check_mpi(MPI_Comm_free(&machine_), "freeing a communicator");
+    check_mpi(MPI_Finalize(), "ending MPI");
+    job.running = false;
+  } catch (...) {
+    abort_job(describe(std::current_exception()));
+  }
+}
+
+void check_mpi(int code, std::string_view doing, SourceLocation where)
+{
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
+  throw Error(fmt::format("MPI failed at {}: {}", doing,
+                          length > 0 ? std::string(text.data(), static_cast<std::size_t>(length))
+                                     : fmt::format("error code {}", code)),
+              where);
+}
+
+Failure describe(std::exception_ptr exception)
+{
+  const std::string doing = innermost_failed_span();
+  const std::string span = doing.empty() ? "" : fmt::format(", while {}", doing);
+  if (exception == nullptr) return {"the program was ended without an exception" + span, exit_failure};
+  try {
+    std::rethrow_exception(exception);
+  } catch (const UserError& e) {
+    return {e.what(), exit_user_error};
+  } catch (const Error& e) {
+    return {fmt::format("{}:{}: {}{}", short_file_name(e.where().file_name()), e.where().line(), e.what(), span),
+            exit_failure};
+  } catch (const std::exception& e) {
+    return {fmt::format("{}{}", e.what(), span), exit_failure};
+  } catch (...) {
+    return {"an exception that is no std::exception" + span, exit_failure};
+  }
+}
+
+void abort_job(const Failure& failure)
+{
+  if (!first_to_fail()) {
+    // The first one ends the job within a moment. Should it die before that, this rank does it.
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+  } else {
+    const std::string text =
+        failure.status == exit_user_error
+            ? fmt::format("{}\n       (said by rank {} of {})\n", failure.message, job.rank, job.ranks)
+            : fmt::format("rank {} of {}: {}\n", job.rank, job.ranks, failure.message);
+    std::fflush(stdout);
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+  // A job of one rank has nobody else to end.
+  if (job.running && job.ranks > 1) MPI_Abort(MPI_COMM_WORLD, failure.status);
+  std::_Exit(failure.status);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <exception>
+#include <mpi.h>
+#include <string>
+#include <string_view>
+
+#include "common/source_location.hpp"
+
+/// @file
+/// The ranks of one job: how they start, how a call to MPI is checked, and how a failing rank ends them all.
+
+namespace rankwise {
+
+/// The time during which this process is one rank of a job: MPI runs from construction to destruction.
+///
+/// A program has one, in its main function. Without a launcher the job has one rank. Errors of MPI come back as codes
+/// (for check_mpi) instead of ending the process. An exception that nobody catches, in any thread, ends the whole job
+/// like abort_job().
+class Session {
+ public:
+  /// Starts MPI for several threads (MPI_THREAD_MULTIPLE); all ranks of the job construct their session.
+  /// @param argc, argv  the arguments of main; what belongs to MPI is taken out.
+  /// @failure  Error when MPI cannot start, or is built without threads.
+  Session(int& argc, char**& argv);
+
+  /// Ends MPI, together with all other ranks. When an exception is on its way out it does not: the others would wait
+  /// for this rank for ever. The launcher then ends the job, because this rank left without saying goodbye.
+  ~Session();
+
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// This rank, 0 <= rank < ranks.
+  int rank() const { return rank_; }
+  /// N, the number of ranks of the job.
+  int ranks() const { return ranks_; }
+
+ private:
+  int rank_ = 0;
+  int ranks_ = 1;
+  int exceptions_ = 0;                // that were on their way when the session began
+  MPI_Comm machine_ = MPI_COMM_NULL;  // the ranks that share this machine's memory
+  MPI_Win spoken_ = MPI_WIN_NULL;     // one flag that they share: whether a failing rank has spoken
+};
+
+/// Throws Error with MPI's own text unless @p code is MPI_SUCCESS. Every call to MPI goes through it:
+/// `check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks")`.
+void check_mpi(int code, std::string_view doing, SourceLocation where = SourceLocation::current());
+
+/// What there is to say about an exception, and with which status the job ends.
+struct Failure {
+  std::string message;  ///< "file:line: what, while doing it"; a UserError's own text as it is
+  int status;           ///< exit_user_error for UserError, else exit_failure
+};
+
+/// Describes the exception that is being handled or carried, with the innermost span that it left (time_ledger.hpp).
+Failure describe(std::exception_ptr exception);
+
+/// Ends the whole job now, with @p failure's status, whatever the other ranks are doing; MPI is not finalized.
+///
+/// "rank 2 of 4: file:line: ..." is printed on standard error by the first rank of a machine that fails; ranks that
+/// fail in its wake are silent. Without MPI only this process ends.
+[[noreturn]] void abort_job(const Failure& failure);
+
+/// A source file's name as seen from the root of the source tree: "common/session.cpp".
+std::string_view short_file_name(std::string_view path);
+
+}  // namespace rankwise

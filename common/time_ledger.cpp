@@ -1,0 +1,110 @@
+#include "common/time_ledger.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/session.hpp"
+
+namespace rankwise {
+
+namespace {
+
+// Spans nest within a thread, so each thread has its own innermost one.
+thread_local TimeLedger::Span* innermost = nullptr;
+thread_local std::string failed;
+
+template <class Clock>
+std::int64_t now_ns()
+{
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::string_view name_of(Work work)
+{
+  constexpr std::array<std::string_view, work_kinds> names = {"compute", "exposed", "waiting", "io"};
+  return names[static_cast<std::size_t>(work)];
+}
+
+TimeLedger::Span::Span(TimeLedger& ledger, Work work, std::string_view name, SourceLocation where)
+    : ledger_(ledger),
+      work_(work),
+      name_length_(std::min(name.size(), name_.size())),
+      where_(where),
+      outer_(innermost),
+      exceptions_(std::uncaught_exceptions())
+{
+  std::copy_n(name.begin(), name_length_, name_.begin());
+  if (exceptions_ == 0) failed.clear();
+  innermost = this;
+  const std::scoped_lock lock(ledger_.mutex_);
+  ++ledger_.open_;
+  start_ns_ = now_ns<std::chrono::steady_clock>();
+}
+
+TimeLedger::Span::~Span()
+{
+  const std::int64_t duration_ns = now_ns<std::chrono::steady_clock>() - start_ns_;
+  innermost = outer_;
+  // The time inside this span is not that of the next outer span of the same ledger.
+  for (Span* outer = outer_; outer != nullptr; outer = outer->outer_) {
+    if (&outer->ledger_ != &ledger_) continue;
+    outer->inside_ns_ += duration_ns;
+    break;
+  }
+  const std::string_view name(name_.data(), name_length_);
+  if (std::uncaught_exceptions() > exceptions_ && failed.empty()) {
+    failed = fmt::format("{} ({}:{})", name, short_file_name(where_.file_name()), where_.line());
+  }
+  const std::scoped_lock lock(ledger_.mutex_);
+  --ledger_.open_;
+  ledger_.spent_ns_[static_cast<std::size_t>(work_)] += duration_ns - inside_ns_;
+  if (ledger_.recording_) {
+    ledger_.events_.push_back({std::string(name), work_, ledger_.epoch_ns_ + start_ns_, duration_ns});
+  }
+}
+
+TimeLedger::TimeLedger() : epoch_ns_(now_ns<std::chrono::system_clock>() - now_ns<std::chrono::steady_clock>()) {}
+
+double TimeLedger::seconds(Work work) const
+{
+  const std::scoped_lock lock(mutex_);
+  return 1e-9 * static_cast<double>(spent_ns_[static_cast<std::size_t>(work)]);
+}
+
+double TimeLedger::total_seconds() const
+{
+  const std::scoped_lock lock(mutex_);
+  return 1e-9 * static_cast<double>(std::accumulate(spent_ns_.begin(), spent_ns_.end(), std::int64_t{0}));
+}
+
+void TimeLedger::reset()
+{
+  const std::scoped_lock lock(mutex_);
+  check(open_ == 0, "the time ledger was reset while a span was open");
+  spent_ns_.fill(0);
+}
+
+void TimeLedger::record()
+{
+  const std::scoped_lock lock(mutex_);
+  recording_ = true;
+}
+
+std::vector<TraceEvent> TimeLedger::events() const
+{
+  const std::scoped_lock lock(mutex_);
+  return events_;
+}
+
+std::string innermost_failed_span()
+{
+  return failed;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/source_location.hpp"
+
+/// @file
+/// Where the time goes: spans of work of four kinds, added up, and kept as events when a trace is wanted.
+
+namespace rankwise {
+
+/// The kinds of work that time is spent on.
+enum class Work {
+  compute,  ///< arithmetic
+  exposed,  ///< communication that nothing else hides
+  waiting,  ///< for another rank, or for another thread of this one
+  io,       ///< files
+};
+inline constexpr int work_kinds = 4;  ///< how many kinds of Work there are
+
+/// "compute", "exposed", "waiting" or "io".
+std::string_view name_of(Work work);
+
+/// Seconds since it was made.
+class Stopwatch {
+ public:
+  /// Seconds of wall time since construction.
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+/// One span as a trace shows it.
+struct TraceEvent {
+  std::string name;          ///< what was done
+  Work work;                 ///< what kind of work
+  std::int64_t start_ns;     ///< since the Unix epoch, so that ranks on different machines can be shown together
+  std::int64_t duration_ns;  ///< with the spans inside it
+};
+
+/// Adds up the time that this rank spends, by kind of work.
+///
+/// Spans nest; time counts for the innermost only, so the kinds add up to the time spent in outermost spans. Any thread
+/// may open spans (they nest within a thread); two threads that work at the same time both count. A thread whose time
+/// is hidden behind another's keeps its own ledger, and both ledgers' events may go to one trace.
+class TimeLedger {
+ public:
+  /// Nothing spent so far, nothing recorded.
+  TimeLedger();
+
+  /// A piece of work, from the call of TimeLedger::span() to the end of its scope.
+  class Span {
+   public:
+    ~Span();
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+   private:
+    friend class TimeLedger;
+    Span(TimeLedger& ledger, Work work, std::string_view name, SourceLocation where);
+
+    TimeLedger& ledger_;
+    Work work_;
+    std::array<char, 48> name_;  // a copy without allocation; longer names are cut
+    std::size_t name_length_;
+    SourceLocation where_;
+    Span* outer_;  // the span of this thread around this one
+    std::int64_t start_ns_;
+    std::int64_t inside_ns_ = 0;  // spent in spans inside this one
+    int exceptions_;              // that were on their way when the span began
+  };
+
+  /// Begins a span; it ends with the scope of the object returned: `const auto span = time.span(Work::io, "reading");`
+  /// @param work   the kind of work.
+  /// @param name   what is done, as in "while ..."; the first 48 letters are kept. No memory is allocated for it
+  ///               unless record() was called.
+  /// @param where  the line of the caller.
+  [[nodiscard]] Span span(Work work, std::string_view name, SourceLocation where = SourceLocation::current())
+  {
+    return Span(*this, work, name, where);
+  }
+
+  /// Seconds spent so far in closed spans of this kind, without the spans inside them.
+  double seconds(Work work) const;
+  /// Seconds spent so far in closed spans of all kinds.
+  double total_seconds() const;
+  /// Starts all kinds from zero again; events stay. No span is open at that moment, or Error.
+  void reset();
+
+  /// From now on spans are kept as events, for a trace.
+  void record();
+  /// The events kept so far, in the order in which the spans ended.
+  std::vector<TraceEvent> events() const;
+
+ private:
+  void close(const Span& span, std::int64_t duration_ns);
+
+  mutable std::mutex mutex_;
+  const std::int64_t epoch_ns_;  // what to add to the steady clock to get nanoseconds since the Unix epoch
+  std::array<std::int64_t, work_kinds> spent_ns_{};
+  int open_ = 0;
+  bool recording_ = false;
+  std::vector<TraceEvent> events_;
+};
+
+/// What this thread was doing when an exception left it: the innermost span that was left, as "reading the tokens
+/// (data/corpus.cpp:12)"; empty if there was none, or if another span began since.
+std::string innermost_failed_span();
+
+}  // namespace rankwise

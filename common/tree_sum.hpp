@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+/// @file
+/// The one order in which a sum of many leaves is added.
+
+namespace rankwise {
+
+/// The sum of leaf(first) ... leaf(first + count - 1), added as a balanced binary tree; leaves are visited in order.
+///
+///         +             For a power-of-two count every aligned power-of-two run of leaves is a subtree. So a sum
+///      /     \          over all leaves has the same bits whether one caller adds them all, or several callers add
+///     +       +         aligned runs and those are added pairwise, neighbours first: the halving collective, the
+///    / \     / \        micro-batches of GradientSum and the parts of a tensor-parallel layer continue this tree.
+///   0   1   2   3       For other counts the left subtree is the largest power of two below the count.
+///
+/// @param first  number of the first leaf, handed on to @p leaf.
+/// @param count  number of leaves, >= 1.
+/// @param leaf   leaf(i) gives a value with operator+; called once for each i, in increasing order.
+/// @source       pairwise summation: Higham 1993, doi:10.1137/0914050.
+template <class Leaf>
+auto tree_sum(std::int64_t first, std::int64_t count, Leaf&& leaf) -> decltype(leaf(first))
+{
+  if (count == 1) return leaf(first);
+  const auto left = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)) / 2);
+  auto sum = tree_sum(first, left, leaf);
+  return sum + tree_sum(first + left, count - left, leaf);
+}
+
+/// W neighbouring outputs that are summed side by side: one tree each, the same for all.
+///
+/// The reference kernels are vectorised over outputs only, which leaves the order of every sum alone.
+template <class T, int W>
+struct Lanes {
+  alignas(64) std::array<T, W> at{};  ///< the W values
+
+  /// Lane by lane.
+  friend Lanes operator+(const Lanes& a, const Lanes& b)
+  {
+    Lanes sum;
+    for (int w = 0; w < W; ++w) sum.at[w] = a.at[w] + b.at[w];
+    return sum;
+  }
+};
+
+}  // namespace rankwise

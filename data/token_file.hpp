@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "common/hdf5.hpp"
+#include "gpt2/loader.hpp"
+
+/// @file
+/// Token files: text that `build/data/prepare` has turned into tokens once, so that every run can read any part of it.
+///
+/// An HDF5 file with the datasets `train` and `validation`, one row of unsigned integers each (1 byte a token up to
+/// vocabulary 256, 2 up to 65,536, else 4), in checksummed chunks, and the attributes `format` ("rankwise tokens"),
+/// `format_version` (1), `vocabulary`, `tokenizer`, `source` (file name of the text) and `source_sha256`.
+
+namespace rankwise {
+
+/// What a token file says about its tokens.
+struct TokenFileInfo {
+  std::int64_t vocabulary = 0;  ///< every token is in [0, vocabulary)
+  std::string tokenizer;        ///< the tokenizer's name
+  std::string source;           ///< file name of the text, without folders
+  std::string source_sha256;    ///< of the text, 64 hexadecimal digits
+};
+
+/// The two parts of a token file.
+enum class Split { train, validation };
+
+/// Writes a token file. Nothing is seen under its name until it is complete: the tokens go to `PATH.tmp`, and finish()
+/// gives it its name. Without finish() the destructor removes the temporary file.
+class TokenFileWriter {
+ public:
+  /// Creates the temporary file. Throws UserError when it cannot be created.
+  TokenFileWriter(const std::string& path, const TokenFileInfo& info);
+  ~TokenFileWriter();
+  TokenFileWriter(const TokenFileWriter&) = delete;
+  TokenFileWriter& operator=(const TokenFileWriter&) = delete;
+
+  /// Adds @p tokens, each in [0, vocabulary) or Error is thrown, to the end of @p split.
+  void append(Split split, std::span<const Token> tokens);
+  /// Flushes, closes and renames; any file of that name is replaced. The writer cannot be used afterwards.
+  void finish();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  Token vocabulary_;
+  Hdf5Object file_;
+  Hdf5Object datasets_[2];
+};
+
+/// Opens a token file and checks it: its form, its version, both datasets, and that no token is beyond its vocabulary
+/// (read through in blocks where the integers could hold one). The file stays open while the Tokens live; windows are
+/// read from it as they are needed.
+/// @return   the data; `Tokens::name` is @p path.
+/// Throws UserError when the file is missing, unreadable, not HDF5, cut short, or not a token file that this program
+/// understands.
+Tokens open_token_file(const std::string& path);
+
+}  // namespace rankwise

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/device.hpp"
+#include "common/partition.hpp"
+#include "gpt2/config.hpp"
+
+/// @file
+/// What a micro-batch keeps between its forward and its backward pass, and the scratch of both.
+///
+/// R = B T rows, n parts of each layer. All tensors have the type of the model but the statistics, which have its
+/// accumulator_of().
+
+namespace rankwise {
+
+/// The shape of a micro-batch on one device.
+struct ActivationShape {
+  DType type = DType::f32;  ///< of parameters and activations
+  std::int64_t B = 0;       ///< sequences
+  std::int64_t T = 0;       ///< tokens a sequence
+  Part part{};              ///< which part of each layer is computed here
+  bool recompute = false;   ///< keep the inputs of blocks only, and run their forward pass again
+
+  /// R.
+  std::int64_t rows() const { return B * T; }
+};
+
+/// What the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP), G = C or 4 C.
+struct BranchActivations {
+  Tensor input;        ///< (R, C) the residual stream as it comes in
+  Tensor normalised;   ///< (R, C)
+  Tensor mean;         ///< (R)
+  Tensor rstd;         ///< (R)
+  Tensor inner;        ///< (R, F / n) q, k, v; or the hidden layer before GELU
+  Tensor hidden;       ///< (R, G / n) the heads' outputs; or the hidden layer after GELU
+  Tensor log_sum_exp;  ///< (B, H / n, T), attention only
+};
+
+/// What the backward pass of the head needs. V is the padded vocabulary.
+struct HeadActivations {
+  Tensor input;         ///< (R, C) the residual stream as it comes in
+  Tensor normalised;    ///< (R, C)
+  Tensor mean;          ///< (R)
+  Tensor rstd;          ///< (R)
+  Tensor logits;        ///< (R, V / n); the backward pass turns it into its own gradient
+  Tensor maximum;       ///< (R)
+  Tensor sum;           ///< (R)
+  Tensor target_logit;  ///< (R)
+};
+
+/// Buffers that one owner allocates and frees together.
+class BufferPool {
+ public:
+  /// A new tensor, alive as long as the pool.
+  Tensor make(const DeviceMemory& memory, Category category, DType type, const Shape& shape, std::string_view what);
+
+ private:
+  std::vector<Buffer> buffers_;
+};
+
+/// The scratch of forward and backward passes, alive for the whole run and shared by all micro-batches.
+class Workspace {
+ public:
+  /// @param memory  where from; outlives the workspace.
+  /// @param config  the model.
+  /// @param shape   the largest micro-batch.
+  /// @throws Error  when there is no room.
+  Workspace(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape);
+
+  Tensor output;   ///< (R, C) what a branch adds, before it is added; later the gradient of its normalised input
+  Tensor dstream;  ///< (R, C) the gradient of the residual stream
+  Tensor wide;     ///< (R 4 C / n) gradients inside a branch
+  std::vector<BranchActivations> block;  ///< one block's activations under recomputation, else empty
+
+ private:
+  BufferPool pool_;
+};
+
+/// What one micro-batch in flight keeps from its forward to its backward pass.
+class Activations {
+ public:
+  /// @param memory     where from; outlives the activations.
+  /// @param config     the model.
+  /// @param shape      of the micro-batch.
+  /// @param workspace  of the same shape; lends its block under recomputation, and outlives the activations.
+  /// @throws Error     when there is no room.
+  Activations(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
+              const Workspace& workspace);
+
+  Tensor inputs;                            ///< (R) i32 tokens
+  Tensor targets;                           ///< (R) i32 tokens, -1 where nothing is counted
+  std::vector<BranchActivations> branches;  ///< 2 L of them; under recomputation all blocks share one but its input
+  HeadActivations head;                     ///< of the last unit
+
+  /// The residual stream in front of unit 1 + @p i: the input of branch i, or of the head for i = 2 L.
+  const Tensor& stream(std::size_t i) const { return i < branches.size() ? branches[i].input : head.input; }
+
+ private:
+  BufferPool pool_;
+};
+
+/// Bytes of Activations and of the block that recomputation shares, from the sizes alone. With a = 4 bytes for
+/// statistics, s bytes an element, and R = B T:
+///
+///     block   s R (4 C + 12 C / n) + a R (4 + H / n)
+///     head    s R (2 C + V / n) + 5 a R, and 8 R for the tokens
+///     whole   L blocks + head;   with recomputation  L s R C + one block - s R C + head
+///
+/// @source  Korthikanti et al. 2022, equations 1 and 2, for attention that does not store its T x T weights.
+std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape);
+/// Bytes of a Workspace without the block that it lends: s R (2 C + 4 C / n).
+std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape);
+
+}  // namespace rankwise

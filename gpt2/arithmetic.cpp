@@ -1,0 +1,70 @@
+#include "gpt2/arithmetic.hpp"
+
+#include <array>
+#include <bit>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rankwise {
+
+std::unique_ptr<Kernels> Arithmetic::make_kernels() const
+{
+  return make_reference_kernels();
+}
+
+std::unique_ptr<GradientSum> Arithmetic::make_gradient_sum(const Kernels& kernels, Stream& stream,
+                                                           const DeviceMemory& memory,
+                                                           const GradientLayout& layout) const
+{
+  return sums_ == Sums::exact ? make_tree_sum(kernels, stream, memory, layout)
+                              : make_running_sum(kernels, stream, memory, layout);
+}
+
+CategoryBytes Arithmetic::gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const
+{
+  const std::int64_t all = layout.elements * bytes_of(layout.type),
+                     tied = layout.tied.count * bytes_of(layout.type);
+  CategoryBytes bytes;
+  bytes[Category::gradients] = all;
+  if (sums_ == Sums::fast) return bytes;
+  const auto waiting = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1);
+  bytes[Category::exact_sums] = waiting * (all + tied) + tied;
+  return bytes;
+}
+
+namespace {
+
+bool power_of_two(std::int64_t n)
+{
+  return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n));
+}
+
+}  // namespace
+
+void check_exact(const Layout& layout, const ModelConfig& config, const BatchShape& batch)
+{
+  const std::string why =
+      "With --arithmetic=exact every sum is one balanced binary tree that is cut at its branches.\n";
+  const std::array<std::pair<const char*, std::int64_t>, 5> powers{{{"--dp", layout.dp},
+                                                                    {"--tp", layout.tp},
+                                                                    {"--pp", layout.pp},
+                                                                    {"--global-batch", batch.global_batch},
+                                                                    {"--micro-batch", batch.micro_batch}}};
+  for (const auto& [option, value] : powers)
+    if (!power_of_two(value))
+      throw UserError(fmt::format("{}={} is not a power of two.", option, value),
+                      why + fmt::format("Use {} or {}, or --arithmetic=fast.",
+                                        std::bit_floor(static_cast<std::uint64_t>(value)),
+                                        std::bit_ceil(static_cast<std::uint64_t>(value))));
+  const std::array<std::pair<const char*, std::int64_t>, 2> eighths{
+      {{"--sequence", batch.sequence}, {"--channels", config.channels}}};
+  for (const auto& [option, value] : eighths)
+    if (value % leaves_of_a_split_sum != 0)
+      throw UserError(
+          fmt::format("{}={} is not divisible by 8.", option, value),
+          why + fmt::format("Its leaves are eighths. Use {}, or --arithmetic=fast.", (value + 7) / 8 * 8));
+}
+
+}  // namespace rankwise

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/tensor.hpp"
+
+/// @file
+/// Which GPT-2: its sizes, its mask, and what can be said of it by arithmetic alone.
+
+namespace rankwise {
+
+/// Which keys a query may see. Every mask lets a query see a first run of keys, so one number says it all.
+struct Mask {
+  /// The three masks.
+  enum class Kind : std::uint8_t {
+    causal,  ///< a query sees itself and what came before it (GPT-2)
+    prefix,  ///< as causal, and everybody sees the first `prefix` tokens (prefix language models)
+    full,    ///< every query sees every key (BERT)
+  };
+  Kind kind = Kind::causal;  ///< which of the three
+  std::int64_t prefix = 0;   ///< the tokens that everybody sees; only for Kind::prefix
+
+  /// How many keys, from the first, the token at @p query sees in a sequence of @p T tokens.
+  std::int64_t visible_keys(std::int64_t query, std::int64_t T) const
+  {
+    if (kind == Kind::full) return T;
+    const std::int64_t causal_keys = query + 1;
+    const std::int64_t prefix_keys = prefix < T ? prefix : T;
+    return kind == Kind::prefix && prefix_keys > causal_keys ? prefix_keys : causal_keys;
+  }
+
+  /// "causal", "prefix:K" or "full".
+  std::string text() const;
+  /// The reverse of text().
+  /// @throws UserError for anything else.
+  static Mask parse(const std::string& text);
+};
+
+/// The sizes of a GPT-2.
+struct ModelConfig {
+  std::string name;             ///< the preset it started from
+  std::int64_t layers = 0;      ///< L, blocks of an attention and an MLP branch
+  std::int64_t heads = 0;       ///< H
+  std::int64_t channels = 0;    ///< C
+  std::int64_t context = 0;     ///< the longest sequence; positions have an embedding each
+  std::int64_t vocabulary = 0;  ///< V
+  Mask mask{};                  ///< which keys a query may see
+
+  /// V rounded up to a multiple of 8, whatever the layout is, so that 8 parts are always equal.
+  std::int64_t padded_vocabulary() const { return (vocabulary + 7) / 8 * 8; }
+  /// D = C / H.
+  std::int64_t head_channels() const { return channels / heads; }
+  /// P = V C + context C + L (12 C^2 + 13 C) + 2 C, padding not counted.
+  std::int64_t parameters() const;
+};
+
+/// The preset of that name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl.
+ModelConfig preset(const std::string& name);
+/// The names of all presets, smallest first.
+std::vector<std::string> preset_names();
+
+/// Refuses sizes that no GPT-2 can have.
+/// @throws UserError as for heads that do not divide the channels.
+void check_config(const ModelConfig& config);
+
+/// Floating-point operations of one training step.
+/// @param config      the model.
+/// @param tokens      tokens of the global batch.
+/// @param T           tokens of a sequence.
+/// @param recompute   whether the forward pass of every block runs twice.
+/// @return  (6 N + 12 L C T) a token; with recomputation (8 N + 16 L C T), N without the position embeddings.
+/// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 N.
+double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
+
+}  // namespace rankwise

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/device.hpp"
+#include "common/partition.hpp"
+#include "gpt2/kernels/kernels.hpp"
+
+/// @file
+/// The sum of the gradients of several micro-batches.
+
+namespace rankwise {
+
+/// What a backward pass adds its gradients to.
+struct GradientTensors {
+  Tensor flat;  ///< (n) all gradients of a table, a unit or a bucket
+  Tensor tied;  ///< what the head adds to the token embedding's gradient, if that is kept apart; else empty
+};
+
+/// The sum over micro-batches of the gradients of n parameters that lie together.
+///
+/// A micro-batch is a run of sequences of the global batch. Between begin() and end() its backward pass accumulates
+/// into the tensors that begin() gave:
+///
+///     GradientTensors g = sum.begin(sequences);
+///     ... backward pass, += into g ...
+///     sum.end(sequences);
+///
+/// Everything stays a sum; the division by the number of valid tokens comes after it has been added up over ranks too.
+class GradientSum {
+ public:
+  virtual ~GradientSum() = default;
+
+  /// Where the backward pass of the micro-batch @p sequences adds its gradients; one micro-batch at a time.
+  virtual GradientTensors begin(Range sequences) = 0;
+  /// The micro-batch @p sequences has been added.
+  virtual void end(Range sequences) = 0;
+  /// The sums so far, one tensor or two; what is to be added up over ranks. Error while a neighbour is missing.
+  virtual std::vector<Tensor> sums() = 0;
+  /// The whole sum, (n): sums(), with the tied embedding's two contributions added. To be called once a step.
+  virtual Tensor total() = 0;
+  /// Starts again from zero.
+  virtual void clear() = 0;
+};
+
+/// What a GradientSum adds up.
+struct GradientLayout {
+  std::int64_t elements = 0;  ///< n
+  DType type = DType::f32;    ///< of the gradients
+  Range tied{};               ///< where the token embedding's gradient lies among them; empty when it does not
+};
+
+/// One buffer and +=: the order of the sum is that in which micro-batches come.
+/// @param kernels  add on the stream of the device that @p memory is of.
+std::unique_ptr<GradientSum> make_running_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
+                                              const GradientLayout& layout);
+
+/// The sum in the order of tree_sum() over sequences, in whatever order micro-batches come: a binary counter.
+///
+/// A finished micro-batch waits until its neighbour in the tree is there; the two are added and wait as one. Every
+/// micro-batch is an aligned run of a power of two of sequences, so it is a subtree. Micro-batches that come in order
+/// need log2(M) + 1 buffers for M of them. The tied embedding's two contributions are kept in two buffers.
+/// Buffers beyond the first, and the second of the tied embedding, are counted as Category::exact_sums.
+std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
+                                           const GradientLayout& layout);
+
+}  // namespace rankwise

@@ -1,0 +1,221 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "common/device.hpp"
+#include "common/exact_scalar.hpp"
+#include "gpt2/config.hpp"
+#include "gpt2/kernels/sum_order.hpp"
+#include "gpt2/random.hpp"
+
+/// @file
+/// The arithmetic of a GPT-2: one declaration for every family of kernels.
+///
+/// Shapes: B sequences, T tokens each, R = B T rows, C channels, H heads, D = C / H, V vocabulary. A layer that is
+/// divided among n parts has H / n heads, F / n inner channels or V / n vocabulary entries, and is told the sizes that
+/// it has; nothing else changes. Parameters and activations are of one type (f32, bf16, f64); statistics and
+/// gradients of parameters are of its accumulator_of(): f32, or f64 for f64. Outputs come first. Gradients of
+/// parameters accumulate (+=). Calls are put on the stream that the kernels were made with.
+
+namespace rankwise {
+
+/// A matrix inside a tensor: element (i, j) stands at i row_stride + j column_stride.
+struct Matrix {
+  Tensor data;                     ///< the elements, the first at (0, 0)
+  std::int64_t rows = 0;           ///< extent of i
+  std::int64_t columns = 0;        ///< extent of j
+  std::int64_t row_stride = 0;     ///< elements between (i, j) and (i+1, j)
+  std::int64_t column_stride = 1;  ///< elements between (i, j) and (i, j+1)
+
+  /// The matrix of @p rows rows that @p tensor holds in row-major order.
+  static Matrix of(const Tensor& tensor, std::int64_t rows)
+  {
+    const std::int64_t columns = rows > 0 ? tensor.elements() / rows : 0;
+    return {tensor, rows, columns, columns, 1};
+  }
+  /// The same elements with rows and columns exchanged.
+  Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
+};
+
+/// Which tokens the rows of an activation are: (sequence, token) pairs, sequence by sequence.
+struct Rows {
+  Range sequences{};  ///< of the global batch; count = B
+  Range tokens{};     ///< of each sequence; count = T unless the sequence is divided too
+
+  /// Number of rows.
+  std::int64_t count() const { return sequences.count * tokens.count; }
+};
+
+/// Where elements are dropped: a Philox mask, the same wherever it is drawn.
+struct Dropout {
+  double rate = 0;         ///< the probability that an element becomes zero; others are divided by 1 - rate
+  std::uint32_t seed = 0;  ///< of the run
+  std::int64_t step = 0;   ///< optimizer step
+  std::int64_t layer = 0;  ///< unit of the parameter table
+  Purpose purpose{};       ///< which of the layer's dropouts
+  Rows rows{};             ///< whose mask
+
+  /// Whether anything is dropped.
+  bool active() const { return rate > 0; }
+};
+
+/// Shape and mask of one attention layer.
+struct AttentionShape {
+  std::int64_t B = 0;  ///< sequences
+  std::int64_t T = 0;  ///< tokens a sequence
+  Range heads{};       ///< the heads of this part, of all H
+  std::int64_t D = 0;  ///< channels of a head
+  Mask mask{};         ///< which keys a query sees
+};
+
+/// Numbers of one AdamW update.
+struct AdamWStep {
+  double learning_rate = 0;   ///< of this step
+  double beta1 = 0.9;         ///< decay of the first moment
+  double beta2 = 0.95;        ///< decay of the second moment
+  double epsilon = 1e-8;      ///< added to the root
+  double weight_decay = 0;    ///< 0 for what does not decay
+  double gradient_scale = 1;  ///< what gradients are multiplied by first: clipping over the number of valid tokens
+  std::int64_t number = 1;    ///< of the update, from 1; corrects the bias of the moments
+};
+
+/// One family of kernels on one stream of one device.
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  /// out = a b + bias, or out += a b: (m, n) from (m, k) and (k, n).
+  /// @param out         (m, n), contiguous rows; the type of a and b, or its accumulator_of().
+  /// @param order       how the k terms are added.
+  /// @param bias        (n) added to every row after the sum; may be empty.
+  /// @param accumulate  whether to add to @p out instead of overwriting it.
+  virtual void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
+                      const Tensor& bias = {}, bool accumulate = false) const = 0;
+  /// dbias[j] += sum over rows i of dy[i, j].
+  /// @param dbias  (n).
+  /// @param dy     (R, n).
+  /// @param order  batch(B, T).
+  virtual void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const = 0;
+
+  /// y[r] = wte[token of row r - first token of @p vocabulary], zero for tokens outside: a partial sum of the lookup.
+  /// @param y           (R, C).
+  /// @param wte         (V of this part, C).
+  /// @param tokens      (R) i32.
+  /// @param vocabulary  the entries of this part.
+  virtual void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const = 0;
+  /// dwte[v] += sum over the rows r of token v of dx[r].
+  virtual void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
+                              const SumOrder& order) const = 0;
+  /// x[r] = dropout(y[r] + wpe[token number of row r]).
+  /// @param x        (R, C); may be y.
+  /// @param y        (R, C).
+  /// @param wpe      (context, C).
+  /// @param rows     which rows these are.
+  /// @param dropout  of the embedding.
+  virtual void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
+                                const Dropout& dropout) const = 0;
+  /// dwpe[t] += sum over sequences b of dx[b, t].
+  virtual void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const = 0;
+
+  /// y = (x - mean) rstd weight + bias, row by row, with rstd = 1 / sqrt(variance + 1e-5).
+  /// @param y             (R, C).
+  /// @param mean          (R).
+  /// @param rstd          (R).
+  /// @param x             (R, C).
+  /// @param weight, bias  (C).
+  /// @source  Ba, Kiros and Hinton 2016.
+  virtual void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                            const Tensor& weight, const Tensor& bias) const = 0;
+  /// dx += the gradient of the rows, dweight[c] += sum dy xhat, dbias[c] += sum dy, with xhat = (x - mean) rstd.
+  /// @param dx               (R, C), accumulates: it already holds what came around the branch.
+  /// @param dweight, dbias   (C).
+  /// @param dy               (R, C).
+  /// @param x, mean, rstd    what norm_forward() saw and gave.
+  /// @param weight           (C).
+  /// @param order            batch(B, T).
+  virtual void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                             const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                             const SumOrder& order) const = 0;
+
+  /// y = softmax(q k' / sqrt(D)) v, head by head, over the keys that the mask shows.
+  /// @param y               (R, D heads).
+  /// @param log_sum_exp     (B, heads, T), the logarithm of each row's soft-max sum; all that backward needs of it.
+  /// @param qkv             (R, 3 D heads): q, k, v, each head by head.
+  /// @param shape           sizes and mask.
+  /// @param dropout         of the attention weights.
+  /// @source  Vaswani et al. 2017, section 3.2.
+  virtual void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                 const AttentionShape& shape, const Dropout& dropout) const = 0;
+  /// dqkv = the gradient of attention_forward(); overwrites, since nothing else writes there.
+  /// @param dqkv            (R, 3 D heads).
+  /// @param dy              (R, D heads).
+  /// @param y, log_sum_exp  what attention_forward() gave.
+  /// @param qkv             what it saw.
+  /// @source  Dao et al. 2022 (FlashAttention), appendix B: the row's dot product dy y in place of a sum over keys.
+  virtual void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                                  const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const = 0;
+
+  /// x += bias, then y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+  /// @param y     (R, n).
+  /// @param x     (R, n), in: without bias; out: with it, as backward needs it.
+  /// @param bias  (n).
+  /// @source  Hendrycks and Gimpel 2016, section 2.
+  virtual void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const = 0;
+  /// dx = dy gelu'(x).
+  /// @param dx  (R, n); may be dy.
+  /// @param dy  (R, n).
+  /// @param x   (R, n), bias included.
+  virtual void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const = 0;
+
+  /// out = x + dropout(y + bias): how a branch joins the residual stream.
+  /// @param out   (R, C).
+  /// @param x, y  (R, C).
+  /// @param bias  (C).
+  virtual void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
+                                const Dropout& dropout) const = 0;
+  /// dy = dropout(dx): the gradient that enters the branch.
+  /// @param dy  (R, C); may be dx.
+  /// @param dx  (R, C).
+  virtual void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const = 0;
+
+  /// maximum[r] = the largest logit of row r, exact in any order; -infinity when this part has only padding.
+  /// @param maximum  (R).
+  /// @param logits   (R, stored V), of which the first @p valid columns are no padding.
+  virtual void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const = 0;
+  /// sum[r] = sum of exp(logit - maximum[r]); target_logit[r] = the target's logit, zero when it is not in this part.
+  /// @param sum, target_logit  (R).
+  /// @param logits             (R, stored V).
+  /// @param maximum            (R).
+  /// @param targets            (R) i32, -1 where nothing is counted.
+  /// @param vocabulary         the entries of this part, padding left out.
+  /// @param order              split(stored V, leaves).
+  virtual void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
+                       const Tensor& targets, Range vocabulary, const SumOrder& order) const = 0;
+  /// The sum over counted rows of the cross-entropy log(sum) + maximum - target_logit, in nats.
+  virtual ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                               const Tensor& targets) const = 0;
+  /// logits become the gradient of the *sum* of losses: exp(logit - maximum) / sum - [column is the target], zero in
+  /// rows that are not counted and in padding.
+  virtual void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
+                             Range vocabulary) const = 0;
+
+  /// into += from, element by element.
+  virtual void add(const Tensor& into, const Tensor& from) const = 0;
+  /// The sum of the squares of all elements.
+  virtual ExactScalar squared_norm(const Tensor& x) const = 0;
+  /// The first element that is NaN or infinite.
+  virtual std::optional<std::int64_t> first_not_finite(const Tensor& x) const = 0;
+  /// One AdamW update: g = scale gradient; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+  /// p = p (1 - lr decay) - lr mhat / (sqrt(vhat) + epsilon).
+  /// @param p, m, v, gradient  (n) f32 of the same n.
+  /// @source  Loshchilov and Hutter 2019, algorithm 2.
+  virtual void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
+                     const AdamWStep& step) const = 0;
+};
+
+/// The reference kernels: plain loops, the specification of every other family.
+std::unique_ptr<Kernels> make_reference_kernels();
+
+}  // namespace rankwise

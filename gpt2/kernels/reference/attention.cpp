@@ -1,0 +1,218 @@
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gpt2/kernels/reference/reference.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// One head of one sequence: its queries, keys and values inside (R, 3 D heads).
+template <class T>
+struct HeadView {
+  HeadView(T* qkv, const AttentionShape& shape, std::int64_t b, std::int64_t h)
+      : first(qkv + b * shape.T * 3 * shape.heads.count * shape.D + h * shape.D),
+        section(shape.heads.count * shape.D),
+        D(shape.D)
+  {
+  }
+  T* query(std::int64_t t) const { return first + t * 3 * section; }
+  T* key(std::int64_t t) const { return query(t) + section; }
+  T* value(std::int64_t t) const { return query(t) + 2 * section; }
+
+  T* first;
+  std::int64_t section, D;
+};
+
+/// The product of two rows of D: lane_count interleaved sums, then pairwise; the same order for every head.
+template <class T, class U>
+auto dot(const T* a, const U* b, std::int64_t D)
+{
+  using A = Accumulator<T>;
+  std::array<A, lane_count> sum{};
+  for (std::int64_t d = 0; d + lane_count <= D; d += lane_count)
+    for (std::size_t w = 0; w < lane_count; ++w)
+      sum[w] += widen(a[d + static_cast<std::int64_t>(w)]) * widen(b[d + static_cast<std::int64_t>(w)]);
+  for (std::int64_t d = D / lane_count * lane_count; d < D; ++d)
+    sum[static_cast<std::size_t>(d % lane_count)] += widen(a[d]) * widen(b[d]);
+  return tree_sum(0, lane_count, [&](std::int64_t w) { return sum[static_cast<std::size_t>(w)]; });
+}
+
+/// What the weights of one query are multiplied by: 1 everywhere without dropout.
+template <class A>
+void attention_factors(std::vector<A>& factors, const DropoutMask& mask, std::int64_t sequence, std::int64_t query,
+                       std::int64_t head, std::int64_t keys)
+{
+  for (std::int64_t k = 0; k < keys; k += 4) {
+    const std::array<double, 4> four = mask.factors(sequence, query, head, k);
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(4, keys - k); ++i)
+      factors[static_cast<std::size_t>(k + i)] = static_cast<A>(four[static_cast<std::size_t>(i)]);
+  }
+}
+
+/// a[d] += factor b[d] for the D channels of a head.
+template <class A, class T>
+void add_scaled(A* a, A factor, const T* b, std::int64_t D)
+{
+  for (std::int64_t d = 0; d < D; ++d) a[d] += factor * widen(b[d]);
+}
+
+/// The weights of one query before dropout: weights[k] = exp(score[k]) / sum; returns the logarithm of the sum.
+template <class T>
+Accumulator<T> softmax_row(std::vector<Accumulator<T>>& weights, const HeadView<T>& head, std::int64_t query,
+                           std::int64_t keys, Accumulator<T> scale)
+{
+  using A = Accumulator<T>;
+  A maximum = -std::numeric_limits<A>::infinity(), sum = 0;
+  for (std::int64_t k = 0; k < keys; ++k) {
+    const A score = scale * dot(head.query(query), head.key(k), head.D);
+    weights[static_cast<std::size_t>(k)] = score;
+    maximum = std::max(maximum, score);
+  }
+  for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) {
+    weights[k] = std::exp(weights[k] - maximum);
+    sum += weights[k];
+  }
+  for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) weights[k] /= sum;
+  return maximum + std::log(sum);
+}
+
+}  // namespace
+
+void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                         const AttentionShape& shape, const Dropout& dropout) const
+{
+  with_real_type(y.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
+    const A scale = 1 / std::sqrt(static_cast<A>(D));
+    const DropoutMask dropped(dropout);
+    T* const qkv_at = qkv.data<T>();
+    T* const y_at = y.data<T>();
+    A* const lse = log_sum_exp.data<A>();
+#pragma omp parallel
+    {
+      std::vector<A> weights(static_cast<std::size_t>(tokens)), factors(weights.size(), A(1));
+      std::vector<A> out(static_cast<std::size_t>(D));
+#pragma omp for
+      for (std::int64_t bh = 0; bh < shape.B * heads; ++bh) {
+        const std::int64_t b = bh / heads, h = bh % heads;
+        const HeadView<T> head(qkv_at, shape, b, h);
+        for (std::int64_t q = 0; q < tokens; ++q) {
+          const std::int64_t keys = shape.mask.visible_keys(q, tokens);
+          lse[bh * tokens + q] = softmax_row(weights, head, q, keys, scale);
+          if (dropout.active()) attention_factors(factors, dropped, b, q, shape.heads.first + h, keys);
+          std::fill(out.begin(), out.end(), A(0));
+          for (std::int64_t k = 0; k < keys; ++k)
+            add_scaled(out.data(), weights[static_cast<std::size_t>(k)] * factors[static_cast<std::size_t>(k)],
+                       head.value(k), D);
+          T* const to = y_at + ((b * tokens + q) * heads + h) * D;
+          for (std::int64_t d = 0; d < D; ++d) to[d] = T(out[static_cast<std::size_t>(d)]);
+        }
+      }
+    }
+  });
+}
+
+namespace {
+
+/// Gradients of one head while its queries are gone through; keys and values receive from every query that sees them.
+template <class A>
+struct HeadGradient {
+  HeadGradient(std::int64_t T, std::int64_t D)
+      : dquery(static_cast<std::size_t>(D)),
+        dkey(static_cast<std::size_t>(T * D)),
+        dvalue(static_cast<std::size_t>(T * D)),
+        weights(static_cast<std::size_t>(T)),
+        factors(static_cast<std::size_t>(T), A(1)),
+        dscore(static_cast<std::size_t>(T))
+  {
+  }
+  void start_head()
+  {
+    std::fill(dkey.begin(), dkey.end(), A(0));
+    std::fill(dvalue.begin(), dvalue.end(), A(0));
+  }
+  std::vector<A> dquery, dkey, dvalue;      // (D), (T, D), (T, D)
+  std::vector<A> weights, factors, dscore;  // of one query: (T)
+};
+
+/// The gradient of one query's weights and scores.
+///
+///     weight[k] = exp(scale q.k - log_sum_exp), y = sum over k of weight[k] factor[k] v[k]
+template <class T>
+void score_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t query, std::int64_t keys,
+                    Accumulator<T> scale, Accumulator<T> log_sum_exp, const T* dy, const T* y)
+{
+  using A = Accumulator<T>;
+  for (std::int64_t k = 0; k < keys; ++k)
+    g.weights[static_cast<std::size_t>(k)] =
+        std::exp(scale * dot(head.query(query), head.key(k), head.D) - log_sum_exp);
+
+  // BEGIN EXERCISE 01.2 points=10 "The backward pass of soft-max: for each key k, dscore[k] = weight[k] (dweight[k] -"
+  //     "sum over j of weight[j] dweight[j]), where dweight[k] = factor[k] (dy . v[k]). The sum over j need not be"
+  //     "formed: it equals dy . y, because y already is the weighted sum of the values. Use dot() and head.value(k)."
+  const A weighted_sum = dot(dy, y, head.D);
+  for (std::int64_t k = 0; k < keys; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    const A dweight = g.factors[i] * dot(dy, head.value(k), head.D);
+    g.dscore[i] = g.weights[i] * (dweight - weighted_sum);
+  }
+  // END EXERCISE
+}
+
+/// Adds what one query sends back: score[k] = scale q.k and y = sum over k of weight[k] factor[k] v[k].
+template <class T>
+void query_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t query, std::int64_t keys,
+                    Accumulator<T> scale, const T* dy)
+{
+  std::fill(g.dquery.begin(), g.dquery.end(), Accumulator<T>(0));
+  for (std::int64_t k = 0; k < keys; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    add_scaled(g.dquery.data(), scale * g.dscore[i], head.key(k), head.D);
+    add_scaled(g.dkey.data() + k * head.D, scale * g.dscore[i], head.query(query), head.D);
+    add_scaled(g.dvalue.data() + k * head.D, g.weights[i] * g.factors[i], dy, head.D);
+  }
+}
+
+}  // namespace
+
+void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                                          const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
+                                          const Dropout& dropout) const
+{
+  with_real_type(y.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
+    const A scale = 1 / std::sqrt(static_cast<A>(D));
+    const DropoutMask dropped(dropout);
+    T *const dqkv_at = dqkv.data<T>(), *const qkv_at = qkv.data<T>();
+    const T *const dy_at = dy.data<T>(), *const y_at = y.data<T>();
+    const A* const lse = log_sum_exp.data<A>();
+#pragma omp parallel
+    {
+      HeadGradient<A> g(tokens, D);
+#pragma omp for
+      for (std::int64_t bh = 0; bh < shape.B * heads; ++bh) {
+        const std::int64_t b = bh / heads, h = bh % heads;
+        const HeadView<T> head(qkv_at, shape, b, h), dhead(dqkv_at, shape, b, h);
+        g.start_head();
+        for (std::int64_t q = 0; q < tokens; ++q) {
+          const std::int64_t keys = shape.mask.visible_keys(q, tokens), at = ((b * tokens + q) * heads + h) * D;
+          if (dropout.active()) attention_factors(g.factors, dropped, b, q, shape.heads.first + h, keys);
+          score_backward(g, head, q, keys, scale, lse[bh * tokens + q], dy_at + at, y_at + at);
+          query_backward(g, head, q, keys, scale, dy_at + at);
+          for (std::int64_t d = 0; d < D; ++d) dhead.query(q)[d] = T(g.dquery[static_cast<std::size_t>(d)]);
+        }
+        for (std::int64_t t = 0; t < tokens; ++t)
+          for (std::int64_t d = 0; d < D; ++d) {
+            dhead.key(t)[d] = T(g.dkey[static_cast<std::size_t>(t * D + d)]);
+            dhead.value(t)[d] = T(g.dvalue[static_cast<std::size_t>(t * D + d)]);
+          }
+      }
+    }
+  });
+}
+
+}  // namespace rankwise

@@ -1,0 +1,84 @@
+#include <cmath>
+#include <limits>
+
+#include "gpt2/kernels/reference/reference.hpp"
+
+namespace rankwise {
+
+void ReferenceKernels::row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const
+{
+  with_real_type(logits.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    A* const to = maximum.data<A>();
+    const T* const from = logits.data<T>();
+    const std::int64_t R = maximum.elements(), V = logits.elements() / R;
+#pragma omp parallel for
+    for (std::int64_t r = 0; r < R; ++r) {
+      to[r] = -std::numeric_limits<A>::infinity();
+      for (std::int64_t v = 0; v < valid; ++v) to[r] = std::max(to[r], widen(from[r * V + v]));
+    }
+  });
+}
+
+void ReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
+                               const Tensor& maximum, const Tensor& targets, Range vocabulary,
+                               const SumOrder& order) const
+{
+  with_real_type(logits.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    A *const sums = sum.data<A>(), *const wanted = target_logit.data<A>();
+    const T* const from = logits.data<T>();
+    const A* const maxima = maximum.data<A>();
+    const std::int32_t* const target = targets.data<std::int32_t>();
+    const std::int64_t R = maximum.elements(), V = logits.elements() / R;
+#pragma omp parallel for
+    for (std::int64_t r = 0; r < R; ++r) {
+      const T* const row = from + r * V;
+      sums[r] = tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
+        const Range columns = intersect(order.run(leaf, 0), {0, vocabulary.count});
+        A leaf_sum = 0;
+        for (std::int64_t v = columns.first; v < columns.end(); ++v)
+          leaf_sum += std::exp(widen(row[v]) - maxima[r]);
+        return leaf_sum;
+      });
+      wanted[r] = vocabulary.contains(target[r]) ? widen(row[target[r] - vocabulary.first]) : A(0);
+    }
+  });
+}
+
+ExactScalar ReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                                       const Tensor& targets) const
+{
+  ExactScalar loss;
+  with_real_type(sum.type(), [&]<class A>(A) {
+    const A *const sums = sum.data<A>(), *const maxima = maximum.data<A>(), *const wanted = target_logit.data<A>();
+    const std::int32_t* const target = targets.data<std::int32_t>();
+    for (std::int64_t r = 0; r < targets.elements(); ++r)
+      if (target[r] >= 0)
+        loss.add(static_cast<double>(std::log(widen(sums[r])) + widen(maxima[r]) - widen(wanted[r])));
+  });
+  return loss;
+}
+
+void ReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
+                                     const Tensor& targets, Range vocabulary) const
+{
+  // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  with_real_type(logits.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    T* const at = logits.data<T>();
+    const A *const sums = sum.data<A>(), *const maxima = maximum.data<A>();
+    const std::int32_t* const target = targets.data<std::int32_t>();
+    const std::int64_t R = maximum.elements(), V = logits.elements() / R;
+#pragma omp parallel for
+    for (std::int64_t r = 0; r < R; ++r)
+      for (std::int64_t v = 0; v < V; ++v) {
+        T& element = at[r * V + v];
+        const bool counted = target[r] >= 0 && v < vocabulary.count;
+        const A probability = counted ? std::exp(widen(element) - maxima[r]) / sums[r] : A(0);
+        element = T(probability - (counted && target[r] == vocabulary.first + v ? A(1) : A(0)));
+      }
+  });
+}
+
+}  // namespace rankwise

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/tree_sum.hpp"
+#include "gpt2/kernels/kernels.hpp"
+
+/// @file
+/// The reference kernels: plain loops, one output after the other, every sum in the order of its SumOrder.
+///
+/// They are vectorised over neighbouring outputs (Lanes) and parallel over outputs, so neither threads nor vector
+/// registers change the order in which a sum is added. They are templates over the type T of the activations and add
+/// up in Accumulator<T>.
+
+namespace rankwise {
+
+/// Neighbouring outputs that one reference kernel computes side by side.
+constexpr int lane_count = 16;
+
+/// One run of neighbouring columns [first, first + count), count <= lane_count.
+struct ColumnBlock {
+  std::int64_t first;  ///< first column
+  int count;           ///< columns in it
+};
+
+/// Number of blocks of @p columns columns.
+constexpr std::int64_t column_blocks(std::int64_t columns)
+{
+  return (columns + lane_count - 1) / lane_count;
+}
+
+/// Block @p i of @p columns columns.
+constexpr ColumnBlock column_block(std::int64_t i, std::int64_t columns)
+{
+  const std::int64_t first = i * lane_count;
+  return {first, static_cast<int>(std::min<std::int64_t>(lane_count, columns - first))};
+}
+
+/// The value of an element as the type that sums are made in.
+template <class T>
+Accumulator<T> widen(T value)
+{
+  return static_cast<Accumulator<T>>(value);
+}
+
+/// The sum over rows, in @p order, of term(row, column) for the columns of @p block.
+template <class A, class Term>
+Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& term)
+{
+  return tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
+    Lanes<A, lane_count> sum;
+    for (std::int64_t run = 0; run < order.runs(); ++run) {
+      const Range rows = order.run(leaf, run);
+      for (std::int64_t r = rows.first; r < rows.end(); ++r)
+        for (int w = 0; w < block.count; ++w) sum.at[w] += term(r, block.first + w);
+    }
+    return sum;
+  });
+}
+
+/// What an element of a dropout layer is multiplied by: 0, or 1 / (1 - rate).
+class DropoutMask {
+ public:
+  /// @param dropout  rate and key; every element is kept when the rate is 0.
+  explicit DropoutMask(const Dropout& dropout);
+  /// The factors of channels 4k .. 4k+3 with k = @p channel / 4.
+  std::array<double, 4> factors(std::int64_t sequence, std::int64_t token, std::int64_t head,
+                                std::int64_t channel) const;
+  /// The factor of one element of row @p row of (R, C).
+  double factor(std::int64_t row, std::int64_t channel) const;
+
+ private:
+  Dropout dropout_;
+  std::uint32_t threshold_;  // words below it are dropped
+  double kept_;
+};
+
+/// The reference family; each kernel stands in the file of its layer.
+class ReferenceKernels final : public Kernels {
+ public:
+  void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
+              bool accumulate) const override;
+  void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const override;
+  void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const override;
+  void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
+                      const SumOrder& order) const override;
+  void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
+                        const Dropout& dropout) const override;
+  void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const override;
+  void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias) const override;
+  void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                     const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                     const SumOrder& order) const override;
+  void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
+                         const Dropout& dropout) const override;
+  void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                          const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
+  void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
+  void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
+  void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
+                        const Dropout& dropout) const override;
+  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override;
+  void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override;
+  void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
+               const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
+  ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                       const Tensor& targets) const override;
+  void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
+                     Range vocabulary) const override;
+  void add(const Tensor& into, const Tensor& from) const override;
+  ExactScalar squared_norm(const Tensor& x) const override;
+  std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
+             const AdamWStep& step) const override;
+};
+
+}  // namespace rankwise

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/partition.hpp"
+
+/// @file
+/// In which order the terms of a contraction are added.
+
+namespace rankwise {
+
+/// The number of leaves into which every sum is cut that some parallelism may split.
+constexpr std::int64_t leaves_of_a_split_sum = 8;
+
+/// The leaves that part @p part of a layer holds of a split sum.
+constexpr std::int64_t leaves_of(Part part)
+{
+  return leaves_of_a_split_sum % part.count == 0 ? leaves_of_a_split_sum / part.count : 1;
+}
+
+/// The order of the n terms of a contraction: leaves, added by tree_sum(); the terms of a leaf are added one by one.
+/// The reference kernels follow it. Fast kernels add in any order they like.
+class SumOrder {
+ public:
+  /// Term by term: for sums that no parallelism splits.
+  static constexpr SumOrder sequential(std::int64_t n) { return {1, n, 1, 1}; }
+
+  /// Cut as tensor parallelism deals terms out: leaf j is the j-th segment of each of @p sections equal sections.
+  /// @param n         terms, a multiple of @p sections.
+  /// @param leaves    leaves_of() this part.
+  /// @param sections  3 for the outputs of c_attn (q, k, v), else 1.
+  static constexpr SumOrder split(std::int64_t n, std::int64_t leaves, std::int64_t sections = 1)
+  {
+    return {1, n / sections, leaves, sections};
+  }
+
+  /// A sum over the B T tokens of a micro-batch: leaf 8 b + e is eighth e of sequence b.
+  static constexpr SumOrder batch(std::int64_t B, std::int64_t T) { return {B, T, leaves_of_a_split_sum, 1}; }
+
+  /// A sum over B sequences of one term each.
+  static constexpr SumOrder sequences(std::int64_t B) { return {B, 1, 1, 1}; }
+
+  /// Number of leaves.
+  constexpr std::int64_t leaves() const { return blocks_ * leaves_per_block_; }
+  /// Number of terms.
+  constexpr std::int64_t terms() const { return blocks_ * section_ * sections_; }
+  /// Number of runs of which every leaf consists.
+  constexpr std::int64_t runs() const { return sections_; }
+  /// The terms of run @p run of leaf @p leaf.
+  constexpr Range run(std::int64_t leaf, std::int64_t run) const
+  {
+    const Range in_section = Partition(section_, leaves_per_block_).segment(leaf % leaves_per_block_);
+    return {(leaf / leaves_per_block_ * sections_ + run) * section_ + in_section.first, in_section.count};
+  }
+
+ private:
+  constexpr SumOrder(std::int64_t blocks, std::int64_t section, std::int64_t leaves_per_block,
+                     std::int64_t sections)
+      : blocks_(blocks), section_(section), leaves_per_block_(leaves_per_block), sections_(sections)
+  {
+  }
+
+  std::int64_t blocks_, section_, leaves_per_block_, sections_;
+};
+
+}  // namespace rankwise

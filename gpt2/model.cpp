@@ -1,0 +1,306 @@
+#include "gpt2/model.hpp"
+
+namespace rankwise {
+
+MicroBatch place(const Activations& activations, Stream& stream, const Batch& batch, Range sequences,
+                 std::int64_t step)
+{
+  check(sequences.count == batch.B, "a batch holds the sequences it is placed as");
+  const auto copy = [&](const Tensor& to, const std::vector<Token>& tokens) {
+    stream.copy(to, Tensor(const_cast<Token*>(tokens.data()), DType::i32, {batch.B * batch.T}));
+  };
+  copy(activations.inputs, batch.inputs);
+  copy(activations.targets, batch.targets);
+  return {.inputs = activations.inputs,
+          .targets = activations.targets,
+          .rows = {sequences, {0, batch.T}},
+          .step = step,
+          .valid_tokens = batch.valid_tokens};
+}
+
+LossSum& LossSum::operator+=(const LossSum& other)
+{
+  nats += other.nats;
+  valid_tokens += other.valid_tokens;
+  return *this;
+}
+
+Dropout ModelContext::dropout_of(Purpose purpose, std::int64_t unit, const MicroBatch& batch) const
+{
+  return {.rate = batch.training ? dropout : 0,
+          .seed = seed,
+          .step = batch.step,
+          .layer = unit,
+          .purpose = purpose,
+          .rows = batch.rows};
+}
+
+namespace {
+
+/// The order of sums over the rows of a micro-batch.
+SumOrder batch_order(const MicroBatch& batch)
+{
+  return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count);
+}
+
+/// The vocabulary entries that part @p part stores, padding included.
+Range stored_vocabulary(const ModelConfig& config, Part part)
+{
+  const std::int64_t stored = config.padded_vocabulary() / part.count;
+  return {stored * part.index, stored};
+}
+
+}  // namespace
+
+// ---- embedding -----------------------------------------------------------------------------------------------------
+
+void Embedding::lookup(const Tensor& y, const EmbeddingTensors& p, const MicroBatch& batch) const
+{
+  context_.kernels->token_forward(y, p.token, batch.inputs, stored_vocabulary(context_.config, context_.part));
+}
+
+void Embedding::add(const Tensor& x, const Tensor& y, const EmbeddingTensors& p, const MicroBatch& batch) const
+{
+  context_.kernels->position_forward(x, y, p.position, batch.rows,
+                                     context_.dropout_of(Purpose::embedding_dropout, 0, batch));
+}
+
+void Embedding::backward(const EmbeddingTensors& d, const Tensor& dx, const MicroBatch& batch) const
+{
+  const Dropout dropout = context_.dropout_of(Purpose::embedding_dropout, 0, batch);
+  if (dropout.active()) context_.kernels->dropout_backward(dx, dx, dropout);
+  context_.kernels->position_backward(d.position, dx, batch.rows);
+  context_.kernels->token_backward(d.token, dx, batch.inputs, stored_vocabulary(context_.config, context_.part),
+                                   batch_order(batch));
+}
+
+// ---- branch --------------------------------------------------------------------------------------------------------
+
+AttentionShape Branch::attention_shape(const MicroBatch& batch) const
+{
+  const std::int64_t heads = context_.config.heads / context_.part.count;
+  return {.B = batch.rows.sequences.count,
+          .T = batch.rows.tokens.count,
+          .heads = {heads * context_.part.index, heads},
+          .D = context_.config.head_channels(),
+          .mask = context_.config.mask};
+}
+
+Dropout Branch::attention_dropout(const MicroBatch& batch) const
+{
+  return context_.dropout_of(Purpose::attention_dropout, unit(), batch);
+}
+
+Dropout Branch::residual_dropout(const MicroBatch& batch) const
+{
+  return context_.dropout_of(Purpose::residual_dropout, unit(), batch);
+}
+
+SumOrder Branch::in_order(std::int64_t F) const
+{
+  return SumOrder::split(F, leaves_of(context_.part), attention() ? 3 : 1);
+}
+
+void Branch::normalise(const BranchActivations& a, const BranchTensors& p) const
+{
+  context_.kernels->norm_forward(a.normalised, a.mean, a.rstd, a.input, p.norm_weight, p.norm_bias);
+}
+
+void Branch::apply(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
+                   const MicroBatch& batch) const
+{
+  const Kernels& kernels = *context_.kernels;
+  const std::int64_t R = batch.rows.count(), C = context_.config.channels, G = p.out_weight.extent(0);
+  const Matrix inner = Matrix::of(a.inner, R), normalised = Matrix::of(a.normalised, R);
+
+  kernels.matmul(inner, normalised, Matrix::of(p.in_weight, C), SumOrder::sequential(C),
+                 attention() ? p.in_bias : Tensor());
+  if (attention())
+    kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
+  else
+    kernels.bias_gelu_forward(a.hidden, a.inner, p.in_bias);
+  kernels.matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, G),
+                 SumOrder::split(G, leaves_of(context_.part)));
+}
+
+void Branch::add(const Tensor& next, const BranchActivations& a, const Tensor& output, const BranchTensors& p,
+                 const MicroBatch& batch) const
+{
+  context_.kernels->residual_forward(next, a.input, output, p.out_bias, residual_dropout(batch));
+}
+
+Tensor Branch::add_backward(const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
+                            const MicroBatch& batch) const
+{
+  const Dropout dropout = residual_dropout(batch);
+  if (dropout.active()) context_.kernels->dropout_backward(scratch, dx, dropout);
+  const Tensor doutput = dropout.active() ? scratch : dx;
+  context_.kernels->bias_backward(d.out_bias, doutput, batch_order(batch));
+  return doutput;
+}
+
+void Branch::apply_backward(const Tensor& dnormalised, const BranchTensors& d, const Tensor& doutput,
+                            const Tensor& wide, const BranchActivations& a, const BranchTensors& p,
+                            const MicroBatch& batch) const
+{
+  const Kernels& kernels = *context_.kernels;
+  const std::int64_t R = batch.rows.count(), C = context_.config.channels;
+  const std::int64_t F = p.in_weight.extent(1), G = p.out_weight.extent(0);
+  const SumOrder over_batch = batch_order(batch);
+  const Tensor dhidden = wide.slice({0, R * G});
+  const Tensor dinner = attention() ? wide.slice({R * G, R * F}) : dhidden;
+  const Matrix normalised = Matrix::of(a.normalised, R), hidden = Matrix::of(a.hidden, R);
+  const Matrix in_weight = Matrix::of(p.in_weight, C), out_weight = Matrix::of(p.out_weight, G);
+
+  // output = hidden out_weight
+  const Matrix dy = Matrix::of(doutput, R);
+  kernels.matmul(Matrix::of(d.out_weight, G), hidden.transposed(), dy, over_batch, {}, true);
+  kernels.matmul(Matrix::of(dhidden, R), dy, out_weight.transposed(), SumOrder::sequential(C));
+
+  // hidden = g(inner)
+  if (attention())
+    kernels.attention_backward(dinner, dhidden, a.hidden, a.log_sum_exp, a.inner, attention_shape(batch),
+                               attention_dropout(batch));
+  else
+    kernels.gelu_backward(dinner, dhidden, a.inner);
+
+  // inner = normalised in_weight + in_bias
+  const Matrix dz = Matrix::of(dinner, R);
+  kernels.bias_backward(d.in_bias, dinner, over_batch);
+  kernels.matmul(Matrix::of(d.in_weight, C), normalised.transposed(), dz, over_batch, {}, true);
+  kernels.matmul(Matrix::of(dnormalised, R), dz, in_weight.transposed(), in_order(F));
+}
+
+void Branch::normalise_backward(const Tensor& dx, const BranchTensors& d, const Tensor& dnormalised,
+                                const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const
+{
+  context_.kernels->norm_backward(dx, d.norm_weight, d.norm_bias, dnormalised, a.input, a.mean, a.rstd,
+                                  p.norm_weight, batch_order(batch));
+}
+
+// ---- head ----------------------------------------------------------------------------------------------------------
+
+Range Head::vocabulary() const
+{
+  return intersect(stored_vocabulary(context_.config, context_.part), {0, context_.config.vocabulary});
+}
+
+SumOrder Head::vocabulary_order() const
+{
+  return SumOrder::split(stored_vocabulary(context_.config, context_.part).count, leaves_of(context_.part));
+}
+
+void Head::normalise(const HeadActivations& a, const HeadTensors& p) const
+{
+  context_.kernels->norm_forward(a.normalised, a.mean, a.rstd, a.input, p.norm_weight, p.norm_bias);
+}
+
+void Head::logits(const HeadActivations& a, const HeadTensors& p) const
+{
+  const std::int64_t R = a.mean.elements();
+  context_.kernels->matmul(Matrix::of(a.logits, R), Matrix::of(a.normalised, R),
+                           Matrix::of(p.token, p.token.extent(0)).transposed(),
+                           SumOrder::sequential(context_.config.channels));
+}
+
+void Head::row_maximum(const HeadActivations& a) const
+{
+  context_.kernels->row_maximum(a.maximum, a.logits, vocabulary().count);
+}
+
+void Head::row_sum(const HeadActivations& a, const MicroBatch& batch) const
+{
+  context_.kernels->row_sum(a.sum, a.target_logit, a.logits, a.maximum, batch.targets, vocabulary(),
+                            vocabulary_order());
+}
+
+LossSum Head::loss(const HeadActivations& a, const MicroBatch& batch) const
+{
+  return {context_.kernels->loss_sum(a.sum, a.maximum, a.target_logit, batch.targets), batch.valid_tokens};
+}
+
+LossSum Head::forward(const HeadActivations& a, const HeadTensors& p, const MicroBatch& batch) const
+{
+  normalise(a, p);
+  logits(a, p);
+  row_maximum(a);
+  row_sum(a, batch);
+  return loss(a, batch);
+}
+
+void Head::apply_backward(const Tensor& dnormalised, const HeadTensors& d, const HeadActivations& a,
+                          const HeadTensors& p, const MicroBatch& batch) const
+{
+  const std::int64_t R = batch.rows.count();
+  const Matrix token = Matrix::of(p.token, p.token.extent(0)), dlogits = Matrix::of(a.logits, R);
+
+  context_.kernels->loss_backward(a.logits, a.maximum, a.sum, batch.targets, vocabulary());
+
+  // logits = normalised token'
+  context_.kernels->matmul(Matrix::of(d.token, p.token.extent(0)), dlogits.transposed(),
+                           Matrix::of(a.normalised, R), batch_order(batch), {}, true);
+  context_.kernels->matmul(Matrix::of(dnormalised, R), dlogits, token, vocabulary_order());
+}
+
+void Head::normalise_backward(const Tensor& dx, const HeadTensors& d, const Tensor& dnormalised,
+                              const HeadActivations& a, const HeadTensors& p, const MicroBatch& batch) const
+{
+  context_.kernels->norm_backward(dx, d.norm_weight, d.norm_bias, dnormalised, a.input, a.mean, a.rstd,
+                                  p.norm_weight, batch_order(batch));
+}
+
+// ---- chain ---------------------------------------------------------------------------------------------------------
+
+Model::Model(const ModelContext& shared) : context(shared), embedding(shared), head(shared)
+{
+  check_config(shared.config);
+  for (int i = 0; i < 2 * shared.config.layers; ++i) branches.emplace_back(shared, i);
+}
+
+namespace {
+
+/// Forward pass of branches [first, first + count).
+void forward_branches(const Model& model, Range which, const ModelTensors& p, const Activations& kept,
+                      const Workspace& work, const MicroBatch& batch)
+{
+  for (auto i = static_cast<std::size_t>(which.first); i < static_cast<std::size_t>(which.end()); ++i) {
+    const Branch& branch = model.branches[i];
+    branch.normalise(kept.branches[i], p.branches[i]);
+    branch.apply(work.output, kept.branches[i], p.branches[i], batch);
+    branch.add(kept.stream(i + 1), kept.branches[i], work.output, p.branches[i], batch);
+  }
+}
+
+}  // namespace
+
+LossSum forward(const Model& model, const ModelTensors& p, const Activations& kept, const Workspace& work,
+                const MicroBatch& batch)
+{
+  model.embedding.lookup(work.output, p.embedding, batch);
+  model.embedding.add(kept.stream(0), work.output, p.embedding, batch);
+  forward_branches(model, {0, static_cast<std::int64_t>(model.branches.size())}, p, kept, work, batch);
+  return model.head.forward(kept.head, p.head, batch);
+}
+
+LossSum forward_backward(const Model& model, const ModelTensors& p, const ModelTensors& d, const Activations& kept,
+                         const Workspace& work, Stream& stream, const MicroBatch& batch)
+{
+  const LossSum loss = forward(model, p, kept, work, batch);
+  const Tensor &dx = work.dstream, &dnormalised = work.output;
+  model.head.apply_backward(dnormalised, d.head, kept.head, p.head, batch);
+  stream.zero(dx);
+  model.head.normalise_backward(dx, d.head, dnormalised, kept.head, p.head, batch);
+  for (std::size_t i = model.branches.size(); i-- > 0;) {
+    const bool block_ends = i % 2 == 1;
+    if (!work.block.empty() && block_ends)
+      forward_branches(model, {static_cast<std::int64_t>(i) - 1, 2}, p, kept, work, batch);
+    const Branch& branch = model.branches[i];
+    const Tensor doutput = branch.add_backward(d.branches[i], dx, work.output, batch);
+    branch.apply_backward(dnormalised, d.branches[i], doutput, work.wide, kept.branches[i], p.branches[i], batch);
+    branch.normalise_backward(dx, d.branches[i], dnormalised, kept.branches[i], p.branches[i], batch);
+  }
+  model.embedding.backward(d.embedding, dx, batch);
+  return loss;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,221 @@
+#include "gpt2/parameter_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "common/digest.hpp"
+#include "gpt2/random.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The index-th of count equal runs of n things.
+Range equal_part(std::int64_t n, Part part)
+{
+  check(n % part.count == 0, "tensor parallelism divides tensors into equal parts");
+  return {n / part.count * part.index, n / part.count};
+}
+
+std::int64_t columns_of(const Shape& shape)
+{
+  return shape[shape.rank() - 1];
+}
+
+double initial_deviation(Initial initial, std::int64_t layers)
+{
+  constexpr double deviation = 0.02;
+  return initial == Initial::residual ? deviation / std::sqrt(2.0 * static_cast<double>(layers)) : deviation;
+}
+
+}  // namespace
+
+ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units)
+    : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units)
+{
+  add_embedding(config);
+  for (int branch = 0; branch < 2 * config.layers; ++branch) add_branch(config, branch);
+  add_head(config);
+}
+
+void ParameterTable::add_embedding(const ModelConfig& config)
+{
+  const std::int64_t C = config.channels;
+  add({.name = "wte.weight",
+       .shape = {config.vocabulary, C},
+       .stored = {config.padded_vocabulary() / part_.count, C},
+       .initial = Initial::normal,
+       .split = Split::rows});
+  add({.name = "wpe.weight",
+       .shape = {config.context, C},
+       .stored = {config.context, C},
+       .initial = Initial::normal});
+}
+
+void ParameterTable::add_branch(const ModelConfig& config, int branch)
+{
+  const bool attention = branch % 2 == 0;
+  const std::string block = fmt::format("h.{}.", branch / 2);
+  const std::string norm = block + (attention ? "ln_1" : "ln_2");
+  const std::string in = block + (attention ? "attn.c_attn" : "mlp.c_fc");
+  const std::string out = block + (attention ? "attn.c_proj" : "mlp.c_proj");
+  const std::int64_t C = config.channels, n = part_.count;
+  const std::int64_t F = attention ? 3 * C : 4 * C;
+  const std::int64_t hidden = attention ? C : 4 * C;
+  const int unit = 1 + branch;
+  const int sections = attention ? 3 : 1;
+
+  add({.name = norm + ".weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
+  add({.name = norm + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
+  add({.name = in + ".weight",
+       .shape = {C, F},
+       .stored = {C, F / n},
+       .unit = unit,
+       .initial = Initial::normal,
+       .split = Split::columns,
+       .sections = sections});
+  add({.name = in + ".bias",
+       .shape = {F},
+       .stored = {F / n},
+       .unit = unit,
+       .split = Split::columns,
+       .sections = sections});
+  add({.name = out + ".weight",
+       .shape = {hidden, C},
+       .stored = {hidden / n, C},
+       .unit = unit,
+       .initial = Initial::residual,
+       .split = Split::rows});
+  add({.name = out + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
+}
+
+void ParameterTable::add_head(const ModelConfig& config)
+{
+  const std::int64_t C = config.channels;
+  const int unit = static_cast<int>(unit_count(config)) - 1;
+  add({.name = "ln_f.weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
+  add({.name = "ln_f.bias", .shape = {C}, .stored = {C}, .unit = unit});
+}
+
+void ParameterTable::add(Parameter parameter)
+{
+  parameter.number = next_number_++;
+  if (!units_.contains(parameter.unit)) return;
+  parameter.decays = parameter.shape.rank() == 2;
+  parameter.elements = {elements_, parameter.stored.elements()};
+  elements_ += parameter.stored.elements();
+  entries_.push_back(std::move(parameter));
+}
+
+Range ParameterTable::unit_elements(int unit) const
+{
+  Range elements{0, 0};
+  for (const Parameter& p : entries_) {
+    if (p.unit != unit) continue;
+    if (elements.empty()) elements.first = p.elements.first;
+    elements.count += p.elements.count;
+  }
+  return elements;
+}
+
+std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const
+{
+  const std::int64_t rows = parameter.shape.rank() == 2 ? parameter.shape[0] : 1;
+  const std::int64_t columns = columns_of(parameter.shape);
+  if (parameter.split == Split::none) return {{{0, rows}, {0, columns}}};
+  if (parameter.split == Split::rows) {
+    const std::int64_t stored_rows = parameter.stored[0];
+    return {{intersect({stored_rows * part_.index, stored_rows}, {0, rows}), {0, columns}}};
+  }
+  std::vector<Slab> slabs;
+  const std::int64_t section = columns / parameter.sections;
+  const Range mine = equal_part(section, part_);
+  for (int s = 0; s < parameter.sections; ++s)
+    slabs.push_back({{0, rows}, {s * section + mine.first, mine.count}, 0, s * mine.count});
+  return slabs;
+}
+
+namespace {
+
+/// The tensors of @p unit as views of @p flat, which starts with the unit's first element.
+std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Tensor& flat)
+{
+  std::vector<Tensor> tensors;
+  const std::int64_t first = table.unit_elements(unit).first;
+  for (const Parameter& p : table.entries())
+    if (p.unit == unit)
+      tensors.push_back(flat.slice({p.elements.first - first, p.elements.count}).reshaped(p.stored));
+  return tensors;
+}
+
+}  // namespace
+
+EmbeddingTensors embedding_tensors(const ParameterTable& table, const Tensor& flat)
+{
+  const std::vector<Tensor> t = unit_tensors(table, 0, flat);
+  check(t.size() == 2, "the table has the embedding");
+  return {t[0], t[1]};
+}
+
+BranchTensors branch_tensors(const ParameterTable& table, int unit, const Tensor& flat)
+{
+  const std::vector<Tensor> t = unit_tensors(table, unit, flat);
+  check(t.size() == 6, "the table has the branch");
+  return {t[0], t[1], t[2], t[3], t[4], t[5]};
+}
+
+HeadTensors head_tensors(const ParameterTable& table, int unit, const Tensor& flat, const Tensor& token)
+{
+  const std::vector<Tensor> t = unit_tensors(table, unit, flat);
+  check(t.size() == 2, "the table has the head");
+  return {t[0], t[1], token};
+}
+
+ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied)
+{
+  check(flat.elements() == table.elements(), "the flat vector has the table's elements");
+  ModelTensors model;
+  const int head = static_cast<int>(table.units().count) - 1;
+  const auto unit = [&](int u) { return flat.slice(table.unit_elements(u)); };
+  model.embedding = embedding_tensors(table, unit(0));
+  for (int u = 1; u < head; ++u) model.branches.push_back(branch_tensors(table, u, unit(u)));
+  const Tensor& token = model.embedding.token;
+  model.head = head_tensors(table, head, unit(head), tied.empty() ? token : tied.reshaped(token.shape()));
+  return model;
+}
+
+void initialize_parameters(const Tensor& flat, const ParameterTable& table, const ModelConfig& config,
+                           std::uint32_t seed)
+{
+  const auto fill = [&]<class T>(T) {
+    const std::span<T> values = flat.span<T>();
+    std::fill(values.begin(), values.end(), T(0.0f));
+    for (const Parameter& p : table.entries()) {
+      if (p.initial == Initial::zero) continue;
+      const double deviation = initial_deviation(p.initial, config.layers);
+      const std::int64_t columns = columns_of(p.shape), stored_columns = columns_of(p.stored);
+      for (const Slab& slab : table.slabs(p))
+        for (std::int64_t r = 0; r < slab.rows.count; ++r)
+          for (std::int64_t c = 0; c < slab.columns.count; ++c) {
+            const std::int64_t element = (slab.rows.first + r) * columns + slab.columns.first + c;
+            const std::int64_t at = (slab.stored_row + r) * stored_columns + slab.stored_column + c;
+            const double value =
+                p.initial == Initial::one ? 1 : deviation * initial_normal(seed, p.number, element);
+            values[static_cast<std::size_t>(p.elements.first + at)] = T(static_cast<Accumulator<T>>(value));
+          }
+    }
+  };
+  with_real_type(flat.type(), fill);
+}
+
+std::string parameter_digest(const ParameterTable& table, const Tensor& flat)
+{
+  Sha256 digest;
+  for (const Parameter& p : table.entries())
+    digest.update(std::as_bytes(flat.slice({p.elements.first, p.shape.elements()}).span<float>()));
+  return digest.hex();
+}
+
+}  // namespace rankwise

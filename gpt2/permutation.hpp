@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+/// @file
+/// The order in which an epoch visits its windows, computed instead of stored.
+
+namespace rankwise {
+
+/// A bijection of [0, n) onto itself that looks random, in O(1) memory and time.
+///
+/// A balanced Feistel network permutes [0, 2^2h), the least such range that holds n: each of its rounds maps the
+/// halves (left, right) to (right, left xor f(right)), which is one-to-one whatever f is; f comes from Philox.
+/// Cycle walking cuts the range down to n: a value >= n goes through the network again until it falls below n, on
+/// average after at most 4 turns, because 2^2h <= 4 n.
+///
+/// Every rank computes the same order from (n, seed, epoch), so nobody has to send or store it.
+///
+/// @source  Luby and Rackoff 1988, doi:10.1137/0217022; cycle walking: Black and Rogaway 2002.
+class Permutation {
+ public:
+  /// @param n      number of elements, n >= 1.
+  /// @param seed   the run's seed.
+  /// @param epoch  how often the data have been seen; each epoch has its own order.
+  Permutation(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
+
+  /// n.
+  std::int64_t size() const { return static_cast<std::int64_t>(n_); }
+  /// The element at place @p i of the new order, 0 <= i < n.
+  std::int64_t operator()(std::int64_t i) const;
+
+ private:
+  std::uint64_t network(std::uint64_t value) const;
+
+  std::uint64_t n_;
+  unsigned half_bits_;  // h: a value has 2 h bits
+  std::array<std::uint32_t, 2> key_;
+  std::uint64_t epoch_;
+};
+
+}  // namespace rankwise

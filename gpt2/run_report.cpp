@@ -1,0 +1,177 @@
+#include "gpt2/run_report.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "common/text.hpp"
+
+namespace rankwise {
+
+std::int64_t steps_of(const TrainingOptions& options, const Loader& loader)
+{
+  constexpr std::int64_t default_steps = 100;
+  if (options.epochs > 0) return loader.steps(options.epochs);
+  return options.steps > 0 ? options.steps : default_steps;
+}
+
+void begin_report(Report& report, const std::string& lesson, std::int64_t ranks, const Layout& layout,
+                  const OptionTable& table, const TrainingOptions& options, const Tokens& tokens)
+{
+  const ModelConfig config = options.config();
+  report.comment(fmt::format("lesson {}, ranks {}", lesson, ranks));
+  report.comment(fmt::format("model {}: {} parameters, L={} H={} C={} V={}, context {}", config.name,
+                             group_digits(config.parameters()), config.layers, config.heads, config.channels,
+                             config.vocabulary, config.context));
+  if (tokens.train)
+    report.comment(fmt::format("data {}: {} tokens to train on, {} for validation", tokens.name,
+                               group_digits(tokens.train->size()), group_digits(tokens.validation->size())));
+  report.comment(table.table());
+
+  report.columns({{"step", "-", "{:.0f}"},
+                  {"loss", "nats/token", "{:.6f}"},
+                  {"grad norm", "-", "{:.4f}"},
+                  {"learning rate", "-", "{:.3e}"},
+                  {"time", "ms", "{:.1f}"}});
+
+  nlohmann::json& json = report.json();
+  json["lesson"] = lesson;
+  json["ranks"] = ranks;
+  json["layout"] = {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}};
+  json["model"] = {{"name", config.name}, {"parameters", config.parameters()}};
+  json["options"] = table.json();
+  json["traffic"] = nlohmann::json::object();
+}
+
+void report_step(Report& report, std::int64_t step, const StepReport& measured)
+{
+  report.row({static_cast<double>(step), measured.loss, measured.gradient_norm, measured.learning_rate,
+              1e3 * measured.seconds});
+}
+
+void report_validation(Report& report, const Validation& measured)
+{
+  report.comment(fmt::format("validation after {} steps: {:.6f} nats/token", measured.step, measured.loss));
+}
+
+void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens)
+{
+  const double first = record.steps.front().loss, last = record.steps.back().loss;
+  const double uniform_loss = std::log(static_cast<double>(config.vocabulary));
+  const auto nats = [](double loss) { return fmt::format("{:.6f}", loss); };
+  std::vector<Line> lines{
+      {"first step", nats(first), fmt::format("ln V = {:.3f}, about", uniform_loss), "nats/token"},
+      {"last step", nats(last), "", "nats/token"}};
+  if (!record.validation.empty())
+    lines.push_back({"validation", nats(record.validation.back().loss), "", "nats/token"});
+  if (tokens.floor)
+    lines.push_back({"floor of the data", nats(*tokens.floor), "", "nats/token, no model does better"});
+  lines.push_back({"digest", record.digest, "", ""});
+  report.block("loss", lines);
+
+  constexpr double near = 0.1;             // initial logits are small, not zero
+  constexpr std::int64_t enough = 10;      // steps after which a loss has to have fallen
+  constexpr double sampling_error = 0.95;  // the validation split is a sample of the data's distribution
+  report.check("first loss near ln V", uniform_loss, first, std::abs(first - uniform_loss) < near * uniform_loss);
+  if (static_cast<std::int64_t>(record.steps.size()) >= enough)
+    report.check("loss falls", first, last, last < first);
+  if (tokens.floor && !record.validation.empty())
+    report.check("validation loss not below the floor", *tokens.floor, record.validation.back().loss,
+                 record.validation.back().loss > sampling_error * *tokens.floor);
+
+  nlohmann::json& json = report.json();
+  for (const StepReport& step : record.steps) {
+    json["loss"].push_back(step.loss);
+    json["grad_norm"].push_back(step.gradient_norm);
+  }
+  json["validation"] = nlohmann::json::array();
+  for (const Validation& v : record.validation) json["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
+  json["digest"] = record.digest;
+}
+
+void report_memory(Report& report, const MemoryLedger& measured, const CategoryBytes& formula)
+{
+  const CategoryBytes &current = measured.current(Tier::device), &peak = measured.peak(Tier::device);
+  std::vector<Line> lines;
+  nlohmann::json &memory = report.json()["memory"], &rank = report.json()["memory_ranks"][0]["device"];
+  const auto line = [&](std::string_view name, std::int64_t now, std::int64_t most, std::int64_t expected) {
+    lines.push_back({std::string(name), format_bytes(now), format_bytes(expected),
+                     fmt::format("bytes, peak {}", format_bytes(most))});
+  };
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    const std::string name(name_of(category));
+    memory[name] = {{"current", current[category]}, {"peak", peak[category]}, {"formula", formula[category]}};
+    rank[name] = {{"current", current[category]}, {"peak", peak[category]}};
+    if (peak[category] == 0 && formula[category] == 0) continue;
+    line(name, current[category], peak[category], formula[category]);
+    report.check("bytes of " + name, formula[category], current[category], current[category] == formula[category]);
+  }
+  line("total", current.total(), measured.peak_total(Tier::device), formula.total());
+  report.block("memory", lines);
+}
+
+void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options)
+{
+  const auto warm = record.steps.begin() + (record.steps.size() > 1 ? 1 : 0);
+  double sum = 0;
+  std::for_each(warm, record.steps.end(), [&](const StepReport& step) { sum += step.seconds; });
+  const double step_s = sum / static_cast<double>(record.steps.end() - warm);
+
+  const ModelConfig config = options.config();
+  const std::int64_t T = options.sequence != 0 ? options.sequence : config.context;
+  const std::int64_t tokens = options.global_batch * T;
+  const double tokens_per_s = static_cast<double>(tokens) / step_s;
+  const double tflops = step_flops(config, tokens, T, options.recompute_blocks) / step_s * 1e-12;
+  std::vector<Line> lines{
+      {"step", fmt::format("{:.4g}", step_s), "", "s, mean without the first"},
+      {"speed", fmt::format("{:.4g}", tokens_per_s), "", "tokens/s"},
+      {"arithmetic", fmt::format("{:.3g}", tflops), "",
+       options.recompute_blocks ? "TFLOP/s by 8 N + 16 L C T a token" : "TFLOP/s by 6 N + 12 L C T a token"}};
+  nlohmann::json& json = report.json()["time"];
+  for (const Work work : {Work::compute, Work::exposed, Work::waiting, Work::io}) {
+    const std::string name(name_of(work));
+    json[name + "_s"] = time.seconds(work);
+    lines.push_back({name, fmt::format("{:.4g}", time.seconds(work)), "", "s, whole run"});
+  }
+  json["step_s"] = step_s;
+  json["tokens_per_s"] = tokens_per_s;
+  json["tflops"] = tflops;
+  report.block("time", lines);
+}
+
+void report_plan(Report& report, const CategoryBytes& planned, const TrainingOptions& options)
+{
+  const ModelConfig config = options.config();
+  const BatchShape batch = options.batch(options.global_batch);
+  std::vector<Line> lines{
+      {"parameters", group_digits(config.parameters()), "V C + context C + L (12 C^2 + 13 C) + 2 C", ""}};
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (planned[category] > 0)
+      lines.push_back({std::string(name_of(category)), format_bytes(planned[category]), "", "bytes"});
+  }
+  lines.push_back({"total", format_bytes(planned.total()), "", "bytes a rank"});
+  const double flops =
+      step_flops(config, batch.global_batch * batch.sequence, batch.sequence, options.recompute_blocks);
+  lines.push_back({"arithmetic", fmt::format("{:.4g}", flops * 1e-12), "", "TFLOP a step"});
+  report.block("plan", lines);
+}
+
+void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
+                  const ParameterTable& table, const Tensor& gradients, const Tensor& parameters)
+{
+  if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
+  for (const auto& [what, values] : {std::pair("parameter", &parameters), std::pair("gradient", &gradients)})
+    for (const Parameter& p : table.entries())
+      if (const auto at = kernels.first_not_finite(values->slice(p.elements)))
+        throw Error(
+            fmt::format("step {}: the {} {} is not finite, first at element {} of its {} (loss {}, gradient norm "
+                        "{}). A smaller --learning-rate or --clip may help.",
+                        step, what, p.name, *at, p.stored.text(), loss, gradient_norm));
+  throw Error(fmt::format("step {}: the loss is {} and the gradient norm {}, though every tensor is finite", step,
+                          loss, gradient_norm));
+}
+
+}  // namespace rankwise

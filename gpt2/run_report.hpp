@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/memory_ledger.hpp"
+#include "common/report.hpp"
+#include "common/time_ledger.hpp"
+#include "gpt2/kernels/kernels.hpp"
+#include "gpt2/loader.hpp"
+#include "gpt2/parameter_table.hpp"
+#include "gpt2/training_options.hpp"
+
+/// @file
+/// What every lesson prints and writes in the same way: its head, its rows, its blocks, its checks.
+
+namespace rankwise {
+
+/// What one optimizer step reports.
+struct StepReport {
+  double loss = 0;           ///< nats a token, mean over the global batch, before the update
+  double gradient_norm = 0;  ///< of the mean loss, before clipping
+  double learning_rate = 0;  ///< of the update
+  double seconds = 0;        ///< wall time
+};
+
+/// A validation loss and the number of steps after which it was measured.
+struct Validation {
+  std::int64_t step = 0;  ///< optimizer steps made
+  double loss = 0;        ///< nats a token over the validation split
+};
+
+/// What a run has measured, from its first step to its last.
+struct RunRecord {
+  std::vector<StepReport> steps;       ///< in order
+  std::vector<Validation> validation;  ///< in order
+  std::string digest;                  ///< of the final parameters
+};
+
+/// Steps of the run: `--steps`, or as many as `--epochs` makes, or 100.
+std::int64_t steps_of(const TrainingOptions& options, const Loader& loader);
+
+/// Prints the lesson's name, model, data and options as `#` lines, opens the table of steps, and enters lesson, ranks,
+/// layout, model and options in the document.
+void begin_report(Report& report, const std::string& lesson, std::int64_t ranks, const Layout& layout,
+                  const OptionTable& table, const TrainingOptions& options, const Tokens& tokens);
+
+/// Prints one row of the table of steps.
+void report_step(Report& report, std::int64_t step, const StepReport& measured);
+
+/// Prints a validation loss between two rows.
+void report_validation(Report& report, const Validation& measured);
+
+/// Block "loss": first and last loss beside ln V and the floor of the data, validation, digest; with their checks: the
+/// first loss is near ln V, the loss falls, the validation loss is not below the floor.
+void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);
+
+/// Block "memory": bytes of the device tier by category, current = formula and peak, and a check of each; enters
+/// `memory` in the document.
+/// @param measured  at the end of a step.
+/// @param formula   what the paper says.
+void report_memory(Report& report, const MemoryLedger& measured, const CategoryBytes& formula);
+
+/// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document. The first step,
+/// which warms caches up, is left out when there are others.
+void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options);
+
+/// Block "memory" of a dry run: what the run would need by category, and its operations, with nothing allocated.
+void report_plan(Report& report, const CategoryBytes& planned, const TrainingOptions& options);
+
+/// Ends the run unless loss and gradient are finite.
+/// @throws Error  naming the step and the first tensor of @p table whose gradient or else parameter is not finite.
+void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
+                  const ParameterTable& table, const Tensor& gradients, const Tensor& parameters);
+
+}  // namespace rankwise

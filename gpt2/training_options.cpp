@@ -1,0 +1,199 @@
+#include "gpt2/training_options.hpp"
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rankwise {
+
+ModelConfig TrainingOptions::config() const
+{
+  ModelConfig config = preset(model);
+  const std::array<std::pair<std::int64_t, std::int64_t ModelConfig::*>, 5> overrides{
+      {{layers, &ModelConfig::layers},
+       {heads, &ModelConfig::heads},
+       {channels, &ModelConfig::channels},
+       {context, &ModelConfig::context},
+       {vocabulary, &ModelConfig::vocabulary}}};
+  for (const auto& [value, member] : overrides)
+    if (value != 0) config.*member = value;
+  config.mask = Mask::parse(mask);
+  check_config(config);
+  return config;
+}
+
+BatchShape TrainingOptions::batch(std::int64_t share) const
+{
+  return {.global_batch = global_batch,
+          .micro_batch = micro_batch != 0 ? micro_batch : share,
+          .sequence = sequence != 0 ? sequence : config().context};
+}
+
+ActivationShape TrainingOptions::activation_shape(std::int64_t share, Part part) const
+{
+  const BatchShape shape = batch(share);
+  return {
+      .type = precision, .B = shape.micro_batch, .T = shape.sequence, .part = part, .recompute = recompute_blocks};
+}
+
+namespace {
+
+std::vector<std::pair<std::string, std::string>> model_choices()
+{
+  std::vector<std::pair<std::string, std::string>> choices;
+  for (const std::string& name : preset_names()) choices.emplace_back(name, name);
+  return choices;
+}
+
+void declare_model(OptionTable& table, TrainingOptions& o)
+{
+  const std::string group = "Model";
+  table.add_choice(group, "model", o.model, model_choices(), "preset of the sizes below");
+  table.add(group, "layers", o.layers, "blocks; 0: as the preset");
+  table.add(group, "heads", o.heads, "attention heads, a divisor of the channels; 0: as the preset");
+  table.add(group, "channels", o.channels, "width of the residual stream; 0: as the preset");
+  table.add(group, "context", o.context, "longest sequence; 0: as the preset");
+  table.add(group, "vocabulary", o.vocabulary, "tokens that there are; 0: as the preset");
+  table.add(group, "mask", o.mask, "which keys a query sees: causal, prefix:K or full");
+  table.add(group, "dropout", o.dropout, "rate of dropout on embedding, attention and residual, 0 <= rate < 1");
+}
+
+void declare_data(OptionTable& table, TrainingOptions& o)
+{
+  const std::string group = "Data";
+  table.add(group, "data", o.data, "token file made by build/data/prepare; empty: the embedded corpus");
+  table.add(group, "steps", o.steps, "optimizer steps; 0: as --epochs says, or 100");
+  table.add(group, "epochs", o.epochs, "passes over the training data; 0: as --steps says");
+  table.add(group, "global-batch", o.global_batch, "sequences a step, over all ranks");
+  table.add(group, "micro-batch", o.micro_batch, "sequences a pass; 0: this rank's share of the global batch");
+  table.add(group, "sequence", o.sequence, "tokens a sequence; 0: the context");
+  table.add(group, "seed", o.seed, "of initial values, data order, dropout and samples");
+}
+
+void declare_optimizer(OptionTable& table, TrainingOptions& o)
+{
+  const std::string group = "Optimizer";
+  table.add(group, "learning-rate", o.schedule.peak, "learning rate at the end of warm-up");
+  table.add(group, "min-learning-rate", o.schedule.least, "learning rate at the last step of the cosine schedule");
+  table.add(group, "warmup", o.schedule.warmup, "steps of linear growth");
+  table.add_choice<Decay>(group, "learning-rate-schedule", o.schedule.decay,
+                          {{"constant", Decay::constant}, {"cosine", Decay::cosine}}, "what follows warm-up");
+  table.add(group, "beta1", o.adamw.beta1, "decay of AdamW's first moment");
+  table.add(group, "beta2", o.adamw.beta2, "decay of AdamW's second moment");
+  table.add(group, "epsilon", o.adamw.epsilon, "added to the root of the second moment");
+  table.add(group, "weight-decay", o.adamw.weight_decay, "decoupled decay of matrices");
+  table.add(group, "clip", o.clip, "largest norm of the gradient; 0: any");
+}
+
+void declare_execution(OptionTable& table, TrainingOptions& o)
+{
+  const std::string group = "Execution";
+  table.add_choice<DeviceKind>(group, "device", o.device, {{"cpu", DeviceKind::cpu}}, "where it runs");
+  table.add_choice<DType>(group, "precision", o.precision, {{"f32", DType::f32}}, "of parameters and activations");
+  table.add_choice<Sums>(group, "arithmetic", o.arithmetic, {{"fast", Sums::fast}, {"exact", Sums::exact}},
+                         "order of sums: whatever is fastest, or the one that gives the same bits on every layout");
+  table.add_choice<bool>(group, "recompute", o.recompute_blocks, {{"none", false}, {"block", true}},
+                         "activations that are computed again in the backward pass");
+  table.add(group, "memory-limit", o.memory_limit, "what the device holds per rank, as 64MB; 0: all there is");
+  table.add(group, "threads", o.threads, "threads of this rank");
+  table.add(group, "dry-run", o.dry_run, "print what the run would need, and stop");
+}
+
+void declare_output(OptionTable& table, TrainingOptions& o)
+{
+  const std::string group = "Output";
+  table.add(group, "evaluate-every", o.evaluate_every, "steps between validations; 0: only after the last step");
+  table.add(group, "sample", o.sample, "tokens to generate at the end");
+  table.add(group, "temperature", o.sampling.temperature, "of the sample; 0: the most likely token");
+  table.add(group, "top-k", o.sampling.top_k, "draw from the k most likely tokens; 0: from all");
+  table.add(group, "report", o.report, "JSON file for the report");
+  table.add(group, "trace", o.trace, "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
+}
+
+/// A number that has to lie in a range.
+struct Bound {
+  const char* option;
+  double value;
+  bool holds;
+  const char* rule;
+};
+
+void check_ranges(const TrainingOptions& o)
+{
+  const Schedule& s = o.schedule;
+  const std::array<Bound, 17> bounds{{
+      {"steps", static_cast<double>(o.steps), o.steps >= 0, "Use at least one step, or 0."},
+      {"epochs", static_cast<double>(o.epochs), o.epochs >= 0, "Use at least one epoch, or 0."},
+      {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1, "Use at least one sequence."},
+      {"micro-batch", static_cast<double>(o.micro_batch), o.micro_batch >= 0, "Use at least one sequence, or 0."},
+      {"sequence", static_cast<double>(o.sequence), o.sequence >= 0, "Use at least one token, or 0."},
+      {"learning-rate", s.peak, s.peak >= 0, "Use a number that is not negative."},
+      {"min-learning-rate", s.least, s.least >= 0, "Use a number that is not negative."},
+      {"warmup", static_cast<double>(s.warmup), s.warmup >= 0, "Use a number of steps, or 0 for none."},
+      {"beta1", o.adamw.beta1, o.adamw.beta1 >= 0 && o.adamw.beta1 < 1, "Use 0 <= beta1 < 1."},
+      {"beta2", o.adamw.beta2, o.adamw.beta2 >= 0 && o.adamw.beta2 < 1, "Use 0 <= beta2 < 1."},
+      {"epsilon", o.adamw.epsilon, o.adamw.epsilon > 0, "Use a positive number."},
+      {"weight-decay", o.adamw.weight_decay, o.adamw.weight_decay >= 0, "Use a number that is not negative."},
+      {"clip", o.clip, o.clip >= 0, "Use a positive norm, or 0 for no clipping."},
+      {"dropout", o.dropout, o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1."},
+      {"temperature", o.sampling.temperature, o.sampling.temperature >= 0, "Use a number that is not negative."},
+      {"threads", static_cast<double>(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
+      {"evaluate-every", static_cast<double>(o.evaluate_every), o.evaluate_every >= 0,
+       "Use a number of steps, or 0."},
+  }};
+  for (const Bound& bound : bounds)
+    if (!bound.holds)
+      throw UserError(fmt::format("--{}={} is out of range.", bound.option, bound.value), bound.rule);
+}
+
+void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_t share)
+{
+  if (batch.sequence > config.context)
+    throw UserError(
+        fmt::format("--sequence={} is longer than the context of model {}, {} tokens.", batch.sequence, config.name,
+                    config.context),
+        fmt::format("Every position has an embedding of its own. Use --sequence={} or less, or --context={}.",
+                    config.context, batch.sequence));
+  if (config.mask.prefix > batch.sequence)
+    throw UserError(fmt::format("--mask={} is longer than a sequence of {} tokens.", config.mask.text(), batch.sequence),
+                    "Tokens inside the prefix are given, not predicted. Leave some to predict: a smaller K.");
+  if (share % batch.micro_batch != 0)
+    throw UserError(
+        fmt::format("--micro-batch={} does not divide the {} sequences of a step.", batch.micro_batch, share),
+        "Every pass of a step takes as many sequences. Use a divisor, or choose another --global-batch.");
+}
+
+void check_sampling(const TrainingOptions& o)
+{
+  if (o.sample < 0 || o.sampling.top_k < 0)
+    throw UserError(fmt::format("--sample={} --top-k={}: one of them is negative.", o.sample, o.sampling.top_k),
+                    "Use 0 for no sample and for all tokens.");
+  if (o.sample > 0 && o.mask == "full")
+    throw UserError(fmt::format("--sample={} cannot be done with --mask=full.", o.sample),
+                    "A model that sees what comes next cannot be asked for it. Use --sample=0 or --mask=causal.");
+}
+
+}  // namespace
+
+void declare(OptionTable& table, TrainingOptions& options)
+{
+  declare_model(table, options);
+  declare_data(table, options);
+  declare_optimizer(table, options);
+  declare_execution(table, options);
+  declare_output(table, options);
+}
+
+void check_options(const TrainingOptions& options, const Layout& layout)
+{
+  check_ranges(options);
+  const ModelConfig config = options.config();
+  const std::int64_t share = options.global_batch / layout.dp;
+  const BatchShape batch = options.batch(share);
+  check_batch(batch, config, share);
+  check_sampling(options);
+  if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
+}
+
+}  // namespace rankwise

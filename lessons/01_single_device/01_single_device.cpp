@@ -1,0 +1,327 @@
+// Lesson 01: GPT-2 on a single device
+//
+// Builds on:    nothing
+// New idea:     a GPT-2 is a chain of residual branches; training it is a loop over them, forwards and backwards, and
+//               then AdamW. A step may take its batch in several passes (gradient accumulation), and may forget
+//               activations and compute them again (recomputation).
+// Memory:       16 P bytes of model state (f32: parameter 4, gradient 4, two moments 8), and the activations of one
+//               micro-batch: 4 R (16 L C + 2 C + V) + 4 R (L (4 + H) + 7) bytes, R = B T
+// Traffic:      none: one device talks to nobody
+// Paper:        Radford et al. 2019; Loshchilov and Hutter 2019 (AdamW); Chen et al. 2016 (recomputation)
+//
+// Sample runs:  build/lessons/01_single_device --steps=5
+//               mpirun -np 1 build/lessons/01_single_device --steps=3 --micro-batch=4 --recompute=block
+//               build/lessons/01_single_device --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
+//               build/lessons/01_single_device --steps=3 --threads=2 --sample=40 --top-k=5
+//               build/lessons/01_single_device --model=gpt2-xl --dry-run
+// Expect:       a first loss of about ln 256 = 5.545, then a fall towards the floor of the data; memory = formula.
+// (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <omp.h>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "common/device.hpp"
+#include "common/options.hpp"
+#include "common/program.hpp"
+#include "common/report.hpp"
+#include "common/time_ledger.hpp"
+#include "common/trace.hpp"
+#include "data/corpus.hpp"
+#include "gpt2/adamw.hpp"
+#include "gpt2/model.hpp"
+#include "gpt2/run_report.hpp"
+#include "gpt2/training_options.hpp"
+
+namespace rankwise {
+namespace {
+
+// ---- Options ---------------------------------------------------------------------------------------------------------
+
+struct Options : TrainingOptions {
+  OptionTable table{"01_single_device", "GPT-2 on a single device"};
+
+  Options() { declare(table, *this); }
+};
+
+// ---- State -----------------------------------------------------------------------------------------------------------
+
+/// Where the gradients lie that are added up together: all of them, the token embedding's first.
+GradientLayout gradient_layout(const ParameterTable& table)
+{
+  return {.elements = table.elements(), .tied = table.entries().front().elements};
+}
+
+/// How the loader deals out the training split.
+LoaderOptions loader_options(const Options& options, const BatchShape& batch)
+{
+  return {.T = batch.sequence,
+          .global_batch = batch.global_batch,
+          .seed = options.seed,
+          .uncounted_prefix = std::max<std::int64_t>(options.config().mask.prefix - 1, 0)};
+}
+
+/// The learning rate of each step of the run.
+Schedule make_schedule(const Options& options, const Loader& loader)
+{
+  Schedule schedule = options.schedule;
+  schedule.steps = steps_of(options, loader);
+  return schedule;
+}
+
+/// What this rank holds.
+struct State {
+  explicit State(const Options& o) : options(o) {}
+
+  const Options& options;                                                  // what was asked for
+  ModelConfig config = options.config();                                   // L, H, C, V
+  BatchShape batch = options.batch(options.global_batch);                  // G, B, T
+  ActivationShape shape = options.activation_shape(options.global_batch);  // of one micro-batch
+
+  TimeLedger time;                                               // where the time goes
+  MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below
+  std::unique_ptr<Device> device = make_cpu_device();            // where everything lies
+  std::unique_ptr<Stream> stream = device->make_stream();        // the order in which it works
+  DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
+  Arithmetic arithmetic{options.arithmetic};                     // the order of sums
+  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels();  // what the pieces compute with
+
+  Tokens tokens = open_corpus(options.data);                    // the text
+  Loader loader{tokens.train, loader_options(options, batch)};  // deals out its windows
+  Batch host_batch;                                             // windows on their way to the device
+  Schedule schedule = make_schedule(options, loader);           // the learning rate of each step
+
+  ParameterTable table{config};                                             // what stands where in the flat vectors
+  Model model{{config, kernels.get(), {}, options.dropout, options.seed}};  // the chain
+  Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  // (P)
+  ModelTensors weights = model_tensors(table, parameters.tensor());                               // views of them
+  std::unique_ptr<GradientSum> gradients =                                                        // (P)
+      arithmetic.make_gradient_sum(*kernels, *stream, memory, gradient_layout(table));
+  AdamW adamw{memory, *stream, table, {0, table.elements()}, options.adamw};  // (P) twice
+  Workspace work{memory, config, shape};                                      // scratch of both passes
+  Activations kept{memory, config, shape, work};  // from a forward pass to its backward pass
+};
+
+/// A state whose parameters have their initial values.
+std::unique_ptr<State> make_state(const Options& options)
+{
+  omp_set_num_threads(options.threads);
+  auto state = std::make_unique<State>(options);
+  initialize_parameters(state->parameters.tensor(), state->table, state->config, options.seed);
+  return state;
+}
+
+/// The same bytes by category, from the sizes alone.
+CategoryBytes memory_formula(const Options& options)
+{
+  const ModelConfig config = options.config();
+  const ParameterTable table(config);
+  const ActivationShape shape = options.activation_shape(options.global_batch);
+  const std::int64_t micro_batches = options.global_batch / shape.B;
+  CategoryBytes bytes = Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table), micro_batches);
+  bytes[Category::parameters] = 4 * table.elements();
+  bytes[Category::optimizer] = 8 * table.elements();
+  bytes[Category::activations] = activation_bytes(config, shape);
+  bytes[Category::workspace] = workspace_bytes(config, shape);
+  return bytes;
+}
+
+// ---- Forward and backward pass ---------------------------------------------------------------------------------------
+
+/// Forward pass of branches [first, last).
+void forward_branches(State& state, std::size_t first, std::size_t last, const MicroBatch& batch)
+{
+  const Activations& kept = state.kept;
+  const Tensor& output = state.work.output;
+  for (std::size_t i = first; i < last; ++i) {
+    const Branch& branch = state.model.branches[i];
+    const BranchTensors& p = state.weights.branches[i];
+    branch.normalise(kept.branches[i], p);
+    branch.apply(output, kept.branches[i], p, batch);
+    branch.add(kept.stream(i + 1), kept.branches[i], output, p, batch);
+  }
+}
+
+/// The sum of losses of a micro-batch; what its backward pass needs is kept.
+LossSum forward(State& state, const MicroBatch& batch)
+{
+  const Model& model = state.model;
+  const ModelTensors& p = state.weights;
+  const Activations& kept = state.kept;
+  const Tensor& output = state.work.output;
+
+  model.embedding.lookup(output, p.embedding, batch);
+  model.embedding.add(kept.stream(0), output, p.embedding, batch);
+  forward_branches(state, 0, model.branches.size(), batch);
+  return model.head.forward(kept.head, p.head, batch);
+}
+
+/// Adds the gradient of that sum to @p d.
+void backward(State& state, const ModelTensors& d, const MicroBatch& batch)
+{
+  const Model& model = state.model;
+  const ModelTensors& p = state.weights;
+  const Activations& kept = state.kept;
+  const Tensor &dx = state.work.dstream, &output = state.work.output, &wide = state.work.wide;
+
+  model.head.apply_backward(output, d.head, kept.head, p.head, batch);
+  state.stream->zero(dx);
+  model.head.normalise_backward(dx, d.head, output, kept.head, p.head, batch);
+
+  for (std::size_t i = model.branches.size(); i-- > 0;) {
+    const bool last_of_block = i % 2 == 1;
+    if (state.shape.recompute && last_of_block) forward_branches(state, i - 1, i + 1, batch);
+
+    const Branch& branch = model.branches[i];
+    const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
+    branch.apply_backward(output, d.branches[i], doutput, wide, kept.branches[i], p.branches[i], batch);
+    branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p.branches[i], batch);
+  }
+  model.embedding.backward(d.embedding, dx, batch);
+}
+
+// ---- Training --------------------------------------------------------------------------------------------------------
+
+/// One optimizer step over the global batch, in G / B passes.
+StepReport train_step(State& state, std::int64_t step)
+{
+  const Stopwatch clock;
+  const auto span = state.time.span(Work::compute, "training step");
+  LossSum loss;
+  state.gradients->clear();
+  for (std::int64_t first = 0; first < state.batch.global_batch; first += state.batch.micro_batch) {
+    const Range sequences{first, state.batch.micro_batch};
+    {
+      const auto reading = state.time.span(Work::io, "reading tokens");
+      state.loader.load(step, sequences, state.host_batch);
+    }
+    const MicroBatch batch = place(state.kept, *state.stream, state.host_batch, sequences, step);
+    const GradientTensors d = state.gradients->begin(sequences);
+    loss += forward(state, batch);
+    backward(state, model_tensors(state.table, d.flat, d.tied), batch);
+    state.gradients->end(sequences);
+  }
+
+  const Tensor gradient = state.gradients->total();
+  const auto valid_tokens = static_cast<double>(loss.valid_tokens);
+  const double norm = std::sqrt(state.kernels->squared_norm(gradient).value()) / valid_tokens;
+  const double learning_rate = state.schedule.at(step);
+  check_finite(step, loss.mean(), norm, *state.kernels, state.table, gradient, state.parameters.tensor());
+  state.adamw.step(*state.kernels, state.parameters.tensor(), gradient, learning_rate,
+                   clip_factor(norm, state.options.clip) / valid_tokens);
+  state.stream->synchronise();
+  return {loss.mean(), norm, learning_rate, clock.seconds()};
+}
+
+/// The mean loss over the whole validation split.
+double evaluate(State& state)
+{
+  const auto span = state.time.span(Work::compute, "validation");
+  const Loader validation(state.tokens.validation, loader_options(state.options, state.batch));
+  LossSum loss;
+  for (std::int64_t first = 0; first < validation.windows(); first += state.batch.micro_batch) {
+    const Range windows = intersect({first, state.batch.micro_batch}, {0, validation.windows()});
+    validation.load_in_order(windows, state.host_batch);
+    pad(state.host_batch, state.batch.micro_batch);
+    MicroBatch batch = place(state.kept, *state.stream, state.host_batch, {0, state.batch.micro_batch}, 0);
+    batch.training = false;
+    loss += forward(state, batch);
+  }
+  return loss.mean();
+}
+
+/// Generates text, one token after the other, from the last T of those before it.
+std::string sample(State& state)
+{
+  const auto span = state.time.span(Work::compute, "sampling");
+  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(state.tokens.tokenizer);
+  const ActivationShape shape{.type = state.shape.type, .B = 1, .T = state.batch.sequence};
+  const Workspace work(state.memory, state.config, shape);
+  const Activations kept(state.memory, state.config, shape, work);
+  const std::int64_t stored = state.config.padded_vocabulary(), T = shape.T;
+  Batch window{.B = 1, .T = T, .inputs = {}, .targets = std::vector<Token>(static_cast<std::size_t>(T), -1)};
+
+  std::vector<Token> text = tokenizer->encode("\n");
+  for (std::int64_t number = 0; number < state.options.sample; ++number) {
+    const auto seen = std::min<std::int64_t>(T, static_cast<std::int64_t>(text.size()));
+    window.inputs.assign(text.end() - seen, text.end());
+    window.inputs.resize(static_cast<std::size_t>(T), 0);
+    MicroBatch batch = place(kept, *state.stream, window, {0, 1}, 0);
+    batch.training = false;
+    rankwise::forward(state.model, state.weights, kept, work, batch);
+    const Tensor logits = kept.head.logits.slice({(seen - 1) * stored, state.config.vocabulary});
+    text.push_back(pick_token(logits.span<float>(), state.options.sampling, number));
+  }
+  return tokenizer->decode(std::span(text).subspan(1));
+}
+
+// ---- Run -------------------------------------------------------------------------------------------------------------
+
+/// Refuses what cannot be done, before anything is done.
+void check(const Options& options, const Session& session)
+{
+  if (session.ranks() != 1)
+    throw UserError(fmt::format("lesson 01 trains on one device, and was started with {} ranks.", session.ranks()),
+                    "Start it without mpirun or with -np 1.");
+  check_options(options, {});
+  check_writable(options.report, "report");
+  check_writable(options.trace, "trace");
+  check_memory_limit(memory_formula(options), options.memory_limit.value,
+                     "Try --recompute=block or a smaller --micro-batch; they change the activations.");
+  if (options.dry_run) return;
+  const Tokens tokens = open_corpus(options.data);
+  check_vocabulary(tokens, options.config().vocabulary);
+  check_enough_tokens(tokens, options.batch(options.global_batch).sequence, options.global_batch);
+}
+
+/// Trains, validates, and tells.
+int run(const Options& options, const Session& session)
+{
+  Report report(true, options.report);
+  if (options.dry_run) {
+    begin_report(report, "01_single_device", 1, {}, options.table, options, {});
+    report_plan(report, memory_formula(options), options);
+    return report.finish();
+  }
+  const std::unique_ptr<State> state = make_state(options);
+  begin_report(report, "01_single_device", 1, {}, options.table, options, state->tokens);
+  if (!options.trace.empty()) state->time.record();
+
+  RunRecord record;
+  const std::int64_t steps = state->schedule.steps;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    record.steps.push_back(train_step(*state, step));
+    report_step(report, step, record.steps.back());
+    report.progress(step + 1, steps);
+    const bool last = step + 1 == steps;
+    if (last || (options.evaluate_every > 0 && (step + 1) % options.evaluate_every == 0)) {
+      record.validation.push_back({step + 1, evaluate(*state)});
+      report_validation(report, record.validation.back());
+    }
+  }
+  record.digest = parameter_digest(state->table, state->parameters.tensor());
+
+  report_loss(report, record, state->config, state->tokens);
+  report_memory(report, state->ledger, memory_formula(options));
+  report.block("traffic", {{"sent", "0", "one device talks to nobody", "bytes"}});
+  report_time(report, record, state->time, options);
+  if (!options.trace.empty()) write_trace(session, options.trace, state->time.events());
+  if (options.sample > 0) report.comment("sample:\n" + sample(*state));
+  return report.finish();
+}
+
+}  // namespace
+}  // namespace rankwise
+
+int main(int argc, char** argv)
+{
+  using namespace rankwise;
+  Options options;
+  return run_program(
+      argc, argv, options.table, [&](const Session& session) { check(options, session); },
+      [&](Session& session) { return run(options, session); });
+}

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Checks the plan of the house:  scripts/check_tree.sh [FOLDER]
+#
+#   - includes point one way: lessons -> data, gpt2, common; data -> gpt2, common; gpt2 -> common
+#   - no program of a lesson is included
+#   - gpt2 knows neither MPI nor ranks, common knows no transformer, lessons do not know how exact sums are made
+#   - each lesson has a README, and its program begins with the header that readers expect
+#   - each header file is included once and documented as a file
+#
+# Comments may speak of everything; only code is looked at. Ends with status 1 and one line a finding.
+set -euo pipefail
+cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
+shopt -s globstar nullglob
+
+findings=0
+finding() { echo "$1"; findings=$((findings + 1)); }
+
+# The lines of a file with their numbers, without comments; and without the texts between quotation marks too.
+code() { grep -n '' "$1" | sed 's://.*::'; }
+names() { code "$1" | sed 's:"[^"]*":"":g'; }
+
+# forbid code|names PATTERN WHY FILE...: reports each line in which the extended regular expression occurs.
+forbid() {
+  local what=$1 pattern=$2 why=$3 file number
+  shift 3
+  for file in "$@"; do
+    while IFS=: read -r number _; do
+      finding "$file:$number: $why: $(sed -n "${number}s/^ *//p" "$file")"
+    done < <("$what" "$file" | grep -iE "$pattern" || true)
+  done
+}
+
+common=(common/**/*.[ch]pp)
+gpt2=(gpt2/**/*.[ch]pp)
+data=(data/**/*.[ch]pp)
+lessons=(lessons/**/*.[ch]pp)
+
+include='#include "'
+forbid code "$include(gpt2|data|lessons|tests)/" "common includes only common" "${common[@]}"
+forbid code "$include(data|lessons|tests)/" "gpt2 includes only gpt2 and common" "${gpt2[@]}"
+forbid code "$include(lessons|tests)/" "data includes only data, gpt2 and common" "${data[@]}"
+forbid code "${include}tests/" "lessons include no tests" "${lessons[@]}"
+forbid code "$include.*\.cpp\"" "a source file is not included" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
+forbid code '#include "[^/"]*"' "includes are written from the root" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
+
+forbid code "${include}common/(session|program)" "gpt2 knows neither MPI nor ranks" "${gpt2[@]}"
+forbid names '\b(mpi|nccl)(\b|_)|[^.]\branks?(\b|_)' "gpt2 knows neither MPI nor ranks" "${gpt2[@]}"
+forbid names '\b(attention|transformer|gpt2)' "common knows no transformer" "${common[@]}"
+forbid code 'exact' "lessons do not know how sums are made exact" "${lessons[@]}"
+
+for file in **/*.hpp; do
+  case $file in build*/* | student/*) continue ;; esac
+  grep -q '^#pragma once' "$file" || finding "$file: has no #pragma once"
+  grep -q '@file' "$file" || finding "$file: has no comment that says what the file is for (@file)"
+done
+
+for folder in lessons/[0-9][0-9]_*/; do
+  name=$(basename "$folder")
+  number=${name%%_*}
+  [[ -e $folder/README.md ]] || finding "$folder: has no README.md"
+  program=$folder$name.cpp
+  [[ -e $program ]] || { finding "$folder: has no program $name.cpp"; continue; }
+  [[ $(head -n 1 "$program") == "// Lesson $number: "* ]] || finding "$program:1: does not begin with '// Lesson $number: '"
+  for field in 'Builds on' 'New idea' Memory Traffic Paper 'Sample runs' Expect; do
+    grep -q "^// $field: " "$program" || finding "$program: its header has no line '// $field:'"
+  done
+done
+
+if ((findings)); then
+  echo "$findings findings."
+  exit 1
+fi
+echo "The tree is as it should be."

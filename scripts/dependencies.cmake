@@ -1,0 +1,75 @@
+# What Rankwise is built upon. All of it is installed beforehand (scripts/setup.sh); nothing is downloaded here.
+
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(-march=native RANKWISE_HAS_MARCH_NATIVE)
+
+# ---- Required: all that is missing is named in one sentence -----------------------------------------------------------
+
+set(rankwise_missing "")
+
+# rankwise_find("what it is called in the message" arguments of find_package...)
+macro(rankwise_find called package)
+  find_package(${package} ${ARGN} QUIET)
+  if(NOT ${package}_FOUND)
+    list(APPEND rankwise_missing "${called}")
+  endif()
+endmacro()
+
+set(HDF5_PREFER_PARALLEL ON)
+rankwise_find("MPI" MPI COMPONENTS C)
+rankwise_find("OpenMP" OpenMP COMPONENTS CXX)
+rankwise_find("HDF5" HDF5 COMPONENTS C)
+rankwise_find("OpenSSL" OpenSSL COMPONENTS Crypto)
+rankwise_find("fmt" fmt)
+rankwise_find("CLI11" CLI11)
+rankwise_find("nlohmann-json" nlohmann_json)
+if(RANKWISE_TESTS)
+  rankwise_find("Catch2 version 2" Catch2 2)
+endif()
+if(HDF5_FOUND AND NOT HDF5_IS_PARALLEL)
+  list(APPEND rankwise_missing "HDF5 built for MPI")
+endif()
+
+if(rankwise_missing)
+  list(JOIN rankwise_missing ", " rankwise_missing)
+  message(FATAL_ERROR "Not found: ${rankwise_missing}; scripts/setup.sh installs what is missing, "
+                      "scripts/setup.sh --how says how to do it by hand.")
+endif()
+
+# The module that finds HDF5 offers a target only since CMake 3.26 or so; this one is the same everywhere.
+add_library(rankwise_hdf5 INTERFACE)
+target_include_directories(rankwise_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
+target_link_libraries(rankwise_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+
+# ---- Optional: looked for and reported, never required ----------------------------------------------------------------
+
+find_program(RANKWISE_CCACHE ccache)
+find_program(RANKWISE_DOXYGEN doxygen)
+find_package(CUDAToolkit QUIET)
+find_library(RANKWISE_NCCL nccl)
+find_library(RANKWISE_OPENBLAS openblas)
+find_library(RANKWISE_DNNL dnnl)
+
+# ccache keeps compiled files between builds. A precompiled header needs its leave to ignore two things that change
+# nothing here: __TIME__, and macros that are defined before the header.
+if(RANKWISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RANKWISE_CCACHE})
+endif()
+
+# rankwise_report("name" found "detail"): one line of the summary.
+function(rankwise_report name found detail)
+  if(found)
+    message(STATUS "  ${name}: ${detail}")
+  else()
+    message(STATUS "  ${name}: no")
+  endif()
+endfunction()
+
+message(STATUS "Rankwise, ${CMAKE_BUILD_TYPE} build by ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, "
+               "MPI ${MPI_C_VERSION}, HDF5 ${HDF5_VERSION}. Optional parts:")
+rankwise_report("CUDA toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}")
+rankwise_report("NCCL        " "${RANKWISE_NCCL}" "${RANKWISE_NCCL}")
+rankwise_report("OpenBLAS    " "${RANKWISE_OPENBLAS}" "${RANKWISE_OPENBLAS}")
+rankwise_report("oneDNN      " "${RANKWISE_DNNL}" "${RANKWISE_DNNL}")
+rankwise_report("ccache      " "${RANKWISE_CCACHE}" "${RANKWISE_CCACHE}")
+rankwise_report("Doxygen     " "${RANKWISE_DOXYGEN}" "${RANKWISE_DOXYGEN}")

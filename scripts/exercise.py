@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Exercises that grade themselves.
+
+    scripts/exercise.py make 01       writes student/exercise-01: this repository without the solutions of lesson 01
+    scripts/exercise.py grade 01      takes what was written there, tests it and prints the points
+    scripts/exercise.py mutants 01    checks the tests: each wrong solution in tests/mutants/ must lose its points
+
+An exercise is a marked region of a .hpp or .cpp file in lessons/, gpt2/ or common/:
+
+    // BEGIN EXERCISE 01.1 points=10 "Norm backward: what to write, in a sentence or more. "
+    //     "The text may go on in further strings."
+    ... the solution ...
+    // END EXERCISE
+
+Its title is the text up to the first colon or full stop. Its tests are those that carry the ctest label
+exercise-01.1; the points are given only if all of them pass. Of a student's copy only the files with regions of that
+lesson are read; they are compiled and tested in a clean copy of this repository.
+
+A wrong solution is tests/mutants/01.1_name.patch: one line that says what is wrong, then a unified diff (-p1) that
+changes nothing but the body of exercise 01.1.
+
+Exit status: 0 all points (or all mutants caught), 1 not all, 2 asked for something impossible.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+from exercise_bench import Bench
+from exercise_tree import (Refused, all_regions, apply_patch, find_regions, markers, outside, read_tree,
+                           stubbed_files, write_tree)
+
+WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
+
+
+def lesson_regions(tree, lesson):
+    """The regions of one lesson, in order; at least one."""
+    regions = [region for region in all_regions(tree) if region.exercise.startswith(lesson + ".")]
+    if not regions:
+        raise Refused(f"lesson {lesson} has no exercises")
+    return regions
+
+
+def command_line(root, name, lesson):
+    return f"make {name}-{lesson}" if (root / "Makefile").exists() else f"scripts/exercise.py {name} {lesson}"
+
+
+# ---- make -------------------------------------------------------------------------------------------------------------
+
+def student_tree(root, tree, lesson):
+    """The tree that a student starts from: stubs for the solutions, warnings that do not end the build (a stub leaves
+    variables unused), no mutants (they would tell), and a page that lists what there is to write."""
+    regions = lesson_regions(tree, lesson)
+    copy = {path: content for path, content in tree.items() if not path.startswith("tests/mutants/")}
+    copy.update(stubbed_files(tree, regions))
+    if "CMakeLists.txt" in copy:
+        text, count = WARNINGS_OPTION.subn(r"\1 OFF)", copy["CMakeLists.txt"].decode())
+        if count != 1:
+            raise Refused("CMakeLists.txt: expected one line option(RANKWISE_WARNINGS_AS_ERRORS \"...\" ON)")
+        copy["CMakeLists.txt"] = text.encode()
+    page = [f"# Exercises of lesson {lesson}", "",
+            "Write the bodies between `BEGIN EXERCISE` and `END EXERCISE`; leave these two lines as they are.", ""]
+    for region in regions:
+        text = copy[region.path].decode()
+        line = next(stubbed.begin for stubbed in find_regions(region.path, text)
+                    if stubbed.exercise == region.exercise)
+        page.append(f"- **{region.exercise}** ({region.points} points), {region.path}:{line + 1}. {region.text}")
+    page += ["", "Build here as in the repository (`make build`), then run the tests of one exercise or of all:", "",
+             f"    ctest --test-dir build --output-on-failure -L exercise-{lesson}", "",
+             f"For the points: `{command_line(root, 'grade', lesson)}` in the repository that this copy was made from.", ""]
+    copy["EXERCISES.md"] = "\n".join(page).encode()
+    return copy
+
+
+def make(root, lesson, folder):
+    if folder.exists():
+        raise Refused(f"{folder} exists and may hold your work; move it away, or choose another folder with --to")
+    copy = student_tree(root, read_tree(root), lesson)
+    write_tree(folder, copy, root)
+    print(f"Wrote {folder}\n\n" + copy["EXERCISES.md"].decode(), end="")
+    return 0
+
+
+# ---- grade ------------------------------------------------------------------------------------------------------------
+
+def student_files(tree, regions, folder):
+    """The files with regions as the student left them, by path. Changed or missing markers are refused."""
+    if not folder.is_dir():
+        raise Refused(f"there is no folder {folder}; name the student's copy with --from, or start with "
+                      f"`scripts/exercise.py make {regions[0].exercise.split('.')[0]}`")
+    files = {}
+    for path in sorted({region.path for region in regions}):
+        if not (folder / path).is_file():
+            raise Refused(f"{folder / path} is missing")
+        files[path] = (folder / path).read_bytes()
+        text = files[path].decode(errors="replace")
+        if markers(path, text) != markers(path, tree[path].decode()):
+            raise Refused(f"{folder / path}: the lines BEGIN EXERCISE and END EXERCISE must be those of the "
+                          "repository; restore them and write only between them")
+    return files
+
+
+def judge(bench, tree, regions, files):
+    """Tests the student's files in the clean tree; a list of {exercise, points, of, verdict, detail}."""
+    stubs = stubbed_files(tree, regions)
+    built, output = bench.build({**tree, **files}, regions)
+    broken = {}
+    if not built:  # each file beside stubs of the others: which one is it?
+        for path in files:
+            alone, output_alone = bench.build({**tree, **stubs, path: files[path]}, regions)
+            if not alone:
+                broken[path] = bench.first_error(output_alone)
+        good = {path: content for path, content in files.items() if path not in broken}
+        built, output = bench.build({**tree, **stubs, **good}, regions)
+    outcomes = bench.run(regions) if built else {}
+    verdicts = []
+    for region in regions:
+        if not built or region.path in broken:
+            verdict, detail = "does not compile", broken.get(region.path) or bench.first_error(output)
+        else:
+            verdict, detail = outcomes[region.exercise]
+        points = region.points if verdict == "passed" else 0
+        verdicts.append(dict(exercise=region.exercise, points=points, of=region.points, verdict=verdict, detail=detail))
+    return verdicts
+
+
+def grade(root, lesson, folder, json_file, work):
+    if (root / "EXERCISES.md").exists():
+        raise Refused("this is a student's copy; grade it from the repository that it was made from, with --from")
+    tree = read_tree(root)
+    regions = lesson_regions(tree, lesson)
+    files = student_files(tree, regions, folder)
+    bench = Bench(root, work)
+    verdicts = judge(bench, tree, regions, files)
+
+    width = max(len(region.title) for region in regions)
+    print(f"{'exercise':8}  {'title':{width}}  {'points':>7}  verdict")
+    for region, row in zip(regions, verdicts):
+        points = f"{row['points']}/{row['of']}"
+        verdict = row["verdict"] + (f": {row['detail']}" if row["detail"] else "")
+        print(f"{row['exercise']:8}  {region.title:{width}}  {points:>7}  {verdict}")
+    points, of = (sum(row[key] for row in verdicts) for key in ("points", "of"))
+    total = f"{points}/{of}"
+    print(f"{'total':8}  {'':{width}}  {total:>7}")
+    if points < of:
+        print(f"\nAll that the tests said: {bench.log}")
+    if json_file:
+        document = dict(lesson=lesson, points=points, of=of, exercises=verdicts)
+        pathlib.Path(json_file).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return 0 if points == of else 1
+
+
+# ---- mutants ----------------------------------------------------------------------------------------------------------
+
+def mutant_verdict(bench, tree, regions, path):
+    """Whether the wrong solution of one patch loses its points as it should, and a line that says how."""
+    exercise = pathlib.PurePosixPath(path).name.split("_")[0]
+    mine = [region for region in regions if region.exercise == exercise]
+    if not mine:
+        return False, f"there is no exercise {exercise}"
+    patch = tree[path].decode()
+    changed = apply_patch(tree, patch, path)
+    for file, content in changed.items():
+        if outside(file, content.decode(), exercise) != outside(file, tree[file].decode(), exercise):
+            return False, f"changes more than the body of exercise {exercise}"
+    built, output = bench.build({**tree, **changed}, mine)
+    if not built:
+        return False, "does not compile: " + bench.first_error(output)
+    verdict, detail = bench.run(mine)[exercise]
+    wrong = patch.split("\n")[0]
+    if verdict != "failed":
+        return False, f"keeps its points ({verdict}): {wrong}"
+    return True, f"{wrong}  [{detail}]"
+
+
+def mutants(root, lesson, work):
+    tree = read_tree(root)
+    regions = lesson_regions(tree, lesson)
+    patches = [path for path in sorted(tree) if re.match(rf"tests/mutants/{lesson}\.\d+_\w+\.patch$", path)]
+    bench = Bench(root, work)
+    count = {True: 0, False: 0}
+
+    def report(holds, name, text):
+        count[holds] += 1
+        print(f"{'PASS' if holds else 'FAIL'}  {name}: {text}", flush=True)
+
+    solutions = {region.path: tree[region.path] for region in regions}
+    for files, name, expected in ((solutions, "solution", "passed"),
+                                  (stubbed_files(tree, regions), "stub", "not implemented")):
+        for row in judge(bench, tree, regions, files):
+            report(row["verdict"] == expected, f"{row['exercise']} {name}", f"{row['verdict']} {row['detail']}".strip())
+    for region in regions:
+        if not any(pathlib.PurePosixPath(path).name.startswith(region.exercise + "_") for path in patches):
+            report(False, region.exercise, "has no wrong solution in tests/mutants/")
+    for path in patches:
+        try:
+            holds, text = mutant_verdict(bench, tree, regions, path)
+        except Refused as refusal:
+            holds, text = False, str(refusal)
+        report(holds, pathlib.PurePosixPath(path).stem, text)
+    print(f"{count[True]} passed, {count[False]} failed")
+    return 0 if count[False] == 0 else 1
+
+
+# ---- command line -----------------------------------------------------------------------------------------------------
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent,
+                        help="the repository (default: the one of this script)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    of = {name: commands.add_parser(name) for name in ("make", "grade", "mutants")}
+    for command in of.values():
+        command.add_argument("lesson", help="two digits, as 01")
+    of["make"].add_argument("--to", type=pathlib.Path, help="the new folder (default: student/exercise-NN)")
+    of["grade"].add_argument("--from", dest="folder", type=pathlib.Path,
+                             help="the student's copy (default: student/exercise-NN)")
+    of["grade"].add_argument("--json", help="also write the points to this file")
+    for name in ("grade", "mutants"):
+        of[name].add_argument("--work", type=pathlib.Path, help=f"where to build (default: build/{name}-NN)")
+    options = parser.parse_args()
+    root, lesson = options.root.resolve(), options.lesson
+    try:
+        if not re.fullmatch(r"\d\d", lesson):
+            raise Refused(f"'{lesson}' is not the number of a lesson; write two digits, as 01")
+        copy = root / "student" / f"exercise-{lesson}"
+        work = (getattr(options, "work", None) or root / "build" / f"{options.command}-{lesson}").resolve()
+        if options.command == "make":
+            return make(root, lesson, options.to or copy)
+        if options.command == "grade":
+            return grade(root, lesson, options.folder or copy, options.json, work)
+        return mutants(root, lesson, work)
+    except (Refused, OSError) as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

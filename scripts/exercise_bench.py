@@ -1,0 +1,103 @@
+"""Where scripts/exercise.py builds and tests: one copy of the repository and one build folder, kept between runs."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree
+
+from exercise_tree import Refused, write_tree
+
+# What Catch2 prints above a failure: the case, its sections and the line, between rulers.
+CASE = re.compile(r"-{70,}\n(.+?)\n-{70,}\n\S+:\d+\n\.{70,}", re.DOTALL)
+NOT_IMPLEMENTED = re.compile(r"exercise (\d\d\.\d+) is not implemented")
+
+
+class Bench:
+    """Builds trees in work/source -> work/build and runs the tests labelled with exercises."""
+
+    def __init__(self, root, work):
+        self.root, self.source, self.folder = root, work / "source", work / "build"
+        self.log = self.folder / "Testing/Temporary/LastTest.log"
+        self.tests = None  # exercise -> its tests, [(name, {targets})]; known once configured
+
+    def _run(self, *command):
+        """Exit status and all output of a command."""
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              check=False)
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def _configure(self):
+        """Makes the build folder, with assertions on and warnings that end nothing, and learns which tests there are."""
+        command = ["cmake", "-S", self.source, "-B", self.folder, "-DCMAKE_BUILD_TYPE=Debug",
+                   "-DRANKWISE_WARNINGS_AS_ERRORS=OFF"]
+        if not (self.folder / "CMakeCache.txt").exists():
+            command += ["-G", "Ninja"] if shutil.which("ninja") else []
+        status, output = self._run(*command)
+        if status != 0:
+            raise Refused(f"cmake cannot configure {self.source}:\n{output}")
+        listed = json.loads(subprocess.run(["ctest", "--test-dir", str(self.folder), "--show-only=json-v1"],
+                                           capture_output=True, check=True).stdout)
+        self.tests = collections.defaultdict(list)
+        for test in listed["tests"]:
+            labels = [entry["value"] for entry in test["properties"] if entry["name"] == "LABELS"]
+            words = [pathlib.Path(word) for word in test.get("command", [])]
+            targets = {word.name for word in words if self.folder in word.parents and not word.suffix}
+            for label in labels[0] if labels else []:
+                if label.startswith("exercise-") and not targets:
+                    raise Refused(f"the test {test['name']} runs no program of the build")
+                if label.startswith("exercise-"):
+                    self.tests[label[len("exercise-"):]].append((test["name"], targets))
+
+    def build(self, tree, regions):
+        """Builds the tests of these exercises from a tree. Returns whether it compiled, and what was printed."""
+        write_tree(self.source, tree, self.root)
+        if self.tests is None:
+            self._configure()
+        targets = set()
+        for region in regions:
+            if not self.tests[region.exercise]:
+                raise Refused(f"no test has the label exercise-{region.exercise}")
+            targets.update(*(names for _, names in self.tests[region.exercise]))
+        status, output = self._run("cmake", "--build", self.folder, "--parallel", os.cpu_count() or 1,
+                                   "--target", *sorted(targets))
+        return status == 0, output
+
+    def first_error(self, output):
+        """The first error that a compiler or linker printed, in one line and without the path of the copy."""
+        lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference", line)]
+        return (lines or output.strip().split("\n")[-1:])[0].replace(f"{self.source}/", "").strip()
+
+    def run(self, regions):
+        """Runs the tests of these exercises: exercise -> (verdict, detail)."""
+        labels = "|".join(re.escape(region.exercise) for region in regions)
+        report = self.folder / "exercise.xml"
+        report.unlink(missing_ok=True)
+        self._run("ctest", "--test-dir", self.folder, "-L", f"^exercise-({labels})$", "--parallel", os.cpu_count() or 1,
+                  "--output-junit", report, "--test-output-size-passed", 100000, "--test-output-size-failed", 300000)
+        cases = {case.get("name"): case for case in xml.etree.ElementTree.parse(report).iter("testcase")}
+        return {region.exercise: self._verdict(region.exercise, cases) for region in regions}
+
+    def _verdict(self, exercise, cases):
+        """The verdict on one exercise: that of the first of its tests that did not pass."""
+        for name, _ in self.tests[exercise]:
+            output = cases[name].findtext("system-out") or ""
+            # Exit status 0 is not enough: the code under test may have ended the program.
+            if cases[name].get("status") == "run" and "All tests passed" in output:
+                continue
+            missing = set(NOT_IMPLEMENTED.findall(output))
+            if exercise in missing:
+                return "not implemented", ""
+            if missing:
+                return "failed", f"{name} needs exercise {min(missing)} first"
+            case = CASE.search(output)
+            where = " ".join(case.group(1).split()) if case else name
+            failure = cases[name].find("failure")
+            how = "" if failure is None else failure.get("message", "")
+            if cases[name].get("status") == "run":
+                how = "the program ended before its tests"
+            return "failed", where + (f" ({how})" if how not in ("", "Failed") else "")
+        return "passed", ""

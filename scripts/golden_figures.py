@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Writes tests/gpt2/golden/tiny_gpt2.json: what PyTorch finds when it trains a tiny GPT-2 for 10 steps.
+
+The file is committed; PyTorch is needed only to make it again:
+
+    python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch
+    /tmp/golden/bin/python scripts/golden_figures.py
+
+Everything the other side must rebuild is given in closed form, without a random number generator. i is the
+row-major index of an element and k the number of its tensor in the table order below.
+
+    parameters   offset + 0.1 sin(0.7 i + 0.05 i i + 1.3 k), computed in f64 and rounded to f32;
+                 offset is 1 for the weights of the norms, else 0.  The square keeps matrices of full rank.
+    input        (7 (s mod 2) + 5 b b + 3 t t + b t) mod V     of step s, sequence b, position t, all from 0
+    target       input(s, b, t + 1), but -1 (not counted) where s is even and (s / 2 + b + 2 t) mod 5 is 0
+
+The model is GPT-2 as published: learned positions, pre-norm, causal attention, GELU in tanh form, tied embedding,
+biases, norm epsilon 1e-5, no dropout. Matrices are (inputs, outputs), as in Hugging Face's tables. The loss is the sum
+over the counted targets divided by their number.
+
+AdamW, constant learning rate, decay on tensors with two dimensions (embeddings included) and not on the others:
+
+    m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g g        both from 0, step n = 1, 2, ...
+    w = w - rate decay w - rate (m / (1 - beta1^n)) / (sqrt(v / (1 - beta2^n)) + epsilon)
+
+where g is the gradient times min(1, clip / (norm + 1e-6)), norm being that of all tensors together.
+
+All figures are computed in f64 from the f32 initial values: they are the truth that f32 code is compared with, by the
+norm of the difference divided by the norm of the figure. The program also trains in f32 and prints how far that is.
+The epsilon of AdamW is large because the gradient of the keys' bias is zero but for rounding (soft-max does not see
+what is added to all scores), and AdamW with a tiny epsilon would turn that noise into steps of full size.
+
+Layout of the file:
+
+    model            {vocabulary, context, layers, heads, channels, norm_epsilon}
+    optimizer        {learning_rate, beta1, beta2, epsilon, weight_decay, clip}
+    batch            sequences in each step (of `context` tokens each)
+    steps            number of steps
+    valid_tokens     [steps] number of counted targets
+    losses           [steps] mean loss before the update of that step
+    gradient_norms   [steps] norm of the gradient of that mean loss, before clipping
+    tensors          in table order, a list of {name, shape, gradient, final}, the last two row-major and flat:
+                     the gradient of the first step before clipping, and the parameter after the last step
+"""
+
+import json
+import math
+import pathlib
+
+import torch
+
+V, T, L, H, C = 40, 8, 2, 2, 16
+B = 4
+STEPS = 10
+NORM_EPSILON = 1e-5
+OPTIMIZER = dict(learning_rate=1e-2, beta1=0.9, beta2=0.95, epsilon=1e-5, weight_decay=0.1, clip=1.0)
+OUTPUT = pathlib.Path(__file__).resolve().parent.parent / "tests/gpt2/golden/tiny_gpt2.json"
+
+
+def table():
+    """Names and shapes of all parameters, in table order."""
+    rows = [("wte.weight", (V, C)), ("wpe.weight", (T, C))]
+    for layer in range(L):
+        block = f"h.{layer}."
+        rows += [(block + "ln_1.weight", (C,)), (block + "ln_1.bias", (C,)),
+                 (block + "attn.c_attn.weight", (C, 3 * C)), (block + "attn.c_attn.bias", (3 * C,)),
+                 (block + "attn.c_proj.weight", (C, C)), (block + "attn.c_proj.bias", (C,)),
+                 (block + "ln_2.weight", (C,)), (block + "ln_2.bias", (C,)),
+                 (block + "mlp.c_fc.weight", (C, 4 * C)), (block + "mlp.c_fc.bias", (4 * C,)),
+                 (block + "mlp.c_proj.weight", (4 * C, C)), (block + "mlp.c_proj.bias", (C,))]
+    return rows + [("ln_f.weight", (C,)), ("ln_f.bias", (C,))]
+
+
+def initial_parameters(dtype):
+    """The closed form of the docstring, by name."""
+    parameters = {}
+    for k, (name, shape) in enumerate(table()):
+        offset = 1.0 if "ln_" in name and name.endswith("weight") else 0.0
+        values = [offset + 0.1 * math.sin(0.7 * i + 0.05 * i * i + 1.3 * k) for i in range(math.prod(shape))]
+        rounded = torch.tensor(values, dtype=torch.float64).to(torch.float32)
+        parameters[name] = rounded.reshape(shape).to(dtype).requires_grad_()
+    return parameters
+
+
+def token(s, b, t):
+    return (7 * (s % 2) + 5 * b * b + 3 * t * t + b * t) % V
+
+
+def batch(s):
+    """Inputs and targets of step s, both (B, T)."""
+    inputs = [[token(s, b, t) for t in range(T)] for b in range(B)]
+    targets = [[-1 if s % 2 == 0 and (s // 2 + b + 2 * t) % 5 == 0 else token(s, b, t + 1) for t in range(T)]
+               for b in range(B)]
+    return torch.tensor(inputs), torch.tensor(targets)
+
+
+def norm(x, weight, bias):
+    return torch.nn.functional.layer_norm(x, (C,), weight, bias, NORM_EPSILON)
+
+
+def attention(x, p, block):
+    q, k, v = (x @ p[block + "c_attn.weight"] + p[block + "c_attn.bias"]).split(C, dim=2)
+    q, k, v = (part.reshape(B, T, H, C // H).transpose(1, 2) for part in (q, k, v))       # (B, H, T, D)
+    scores = q @ k.transpose(2, 3) / math.sqrt(C // H)                                     # (B, H, T, T)
+    future = torch.triu(torch.ones(T, T, dtype=torch.bool), diagonal=1)
+    mixed = scores.masked_fill(future, -math.inf).softmax(dim=3) @ v
+    return mixed.transpose(1, 2).reshape(B, T, C) @ p[block + "c_proj.weight"] + p[block + "c_proj.bias"]
+
+
+def mlp(x, p, block):
+    hidden = torch.nn.functional.gelu(x @ p[block + "c_fc.weight"] + p[block + "c_fc.bias"], approximate="tanh")
+    return hidden @ p[block + "c_proj.weight"] + p[block + "c_proj.bias"]
+
+
+def mean_loss(p, inputs, targets):
+    x = p["wte.weight"][inputs] + p["wpe.weight"]                                          # (B, T, C)
+    for layer in range(L):
+        block = f"h.{layer}."
+        x = x + attention(norm(x, p[block + "ln_1.weight"], p[block + "ln_1.bias"]), p, block + "attn.")
+        x = x + mlp(norm(x, p[block + "ln_2.weight"], p[block + "ln_2.bias"]), p, block + "mlp.")
+    logits = norm(x, p["ln_f.weight"], p["ln_f.bias"]) @ p["wte.weight"].T                 # (B, T, V)
+    return torch.nn.functional.cross_entropy(logits.reshape(B * T, V), targets.reshape(B * T), ignore_index=-1)
+
+
+def train(dtype):
+    """Losses, gradient norms, first gradient and final parameters of one run."""
+    p = initial_parameters(dtype)
+    matrices = [tensor for tensor in p.values() if tensor.dim() == 2]
+    vectors = [tensor for tensor in p.values() if tensor.dim() == 1]
+    adamw = torch.optim.AdamW(
+        [dict(params=matrices, weight_decay=OPTIMIZER["weight_decay"]), dict(params=vectors, weight_decay=0.0)],
+        lr=OPTIMIZER["learning_rate"], betas=(OPTIMIZER["beta1"], OPTIMIZER["beta2"]), eps=OPTIMIZER["epsilon"])
+    losses, norms, first = [], [], {}
+    for s in range(STEPS):
+        adamw.zero_grad()
+        loss = mean_loss(p, *batch(s))
+        loss.backward()
+        if s == 0:
+            first = {name: tensor.grad.clone() for name, tensor in p.items()}
+        losses.append(loss.item())
+        norms.append(torch.nn.utils.clip_grad_norm_(list(p.values()), OPTIMIZER["clip"]).item())
+        adamw.step()
+    return losses, norms, first, {name: tensor.detach() for name, tensor in p.items()}
+
+
+def distance(values, truth):
+    """Relative norm of the difference of two tables of tensors."""
+    flat = [torch.cat([tensor.double().flatten() for tensor in tensors.values()]) for tensors in (values, truth)]
+    return ((flat[0] - flat[1]).norm() / flat[1].norm()).item()
+
+
+def digits(values):
+    """Numbers with nine significant digits, enough to name any f32."""
+    return [float(f"{value:.9g}") for value in values]
+
+
+def main():
+    losses, norms, gradient, final = train(torch.float64)
+    valid = [int((batch(s)[1] >= 0).sum()) for s in range(STEPS)]
+    document = dict(
+        model=dict(vocabulary=V, context=T, layers=L, heads=H, channels=C, norm_epsilon=NORM_EPSILON),
+        optimizer=OPTIMIZER, batch=B, steps=STEPS, valid_tokens=valid, losses=digits(losses),
+        gradient_norms=digits(norms))
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
+    rows = [json.dumps(dict(name=name, shape=shape, gradient=digits(gradient[name].flatten().tolist()),
+                            final=digits(final[name].flatten().tolist()))) for name, shape in table()]
+    lines.append('  "tensors": [\n    ' + ",\n    ".join(rows) + "\n  ]")
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    OUTPUT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")
+
+    print(f"{OUTPUT.name}: {OUTPUT.stat().st_size} bytes, counted targets {valid}")
+    print("losses        ", " ".join(f"{loss:.4f}" for loss in losses))
+    print("gradient norms", " ".join(f"{value:.4f}" for value in norms))
+    losses32, norms32, gradient32, final32 = train(torch.float32)
+    print("f32 is away by: losses %.1e, norms %.1e, gradient %.1e, final parameters %.1e" % (
+        max(abs(a / b - 1) for a, b in zip(losses32, losses)), max(abs(a / b - 1) for a, b in zip(norms32, norms)),
+        distance(gradient32, gradient), distance(final32, final)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Prints one table of all lessons from the reports in a folder, and says whether all is well.
+
+    scripts/ladder_table.py build/ladder
+
+The folder holds two reports a lesson, as written by --report: NN_name.fast.json (loss, time, memory, traffic, checks)
+and NN_name.exact.json (digest and checks). The status is 1 if a check failed, a report is missing, or two digests differ.
+"""
+
+import json
+import pathlib
+import sys
+
+# Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
+CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
+              "exact"]
+DIGEST_SHOWN = 12  # hexadecimal digits: enough to see that two differ
+
+
+def read(path):
+    """The report in a file; None if there is none, which is what a broken run leaves."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def failed_checks(report):
+    return [check for check in report["checks"] if not check["pass"]]
+
+
+def row_of(name, fast, exact):
+    """The cells of one lesson as text, by column."""
+    row = {"lesson": name}
+    if fast:
+        failed = failed_checks(fast)
+        row["ranks"] = str(fast["ranks"])
+        row["first loss"] = f"{fast['loss'][0]:.4f}"
+        row["last loss"] = f"{fast['loss'][-1]:.4f}"
+        row["step"] = f"{1000 * fast['time']['step_s']:.1f}"
+        row["speed"] = f"{fast['time']['tokens_per_s']:,.0f}"
+        for category, bytes_of in fast["memory"].items():
+            row[category] = f"{bytes_of['peak']:,}"
+        row["sent"] = f"{sum(group['bytes'] for group in fast['traffic'].values()):,}"
+        row["checks"] = f"{len(failed)} FAIL" if failed else f"{len(fast['checks'])} PASS"
+    else:
+        row["checks"] = "broke"
+    row["digest"] = exact["digest"][:DIGEST_SHOWN] if exact else "broke"
+    return row
+
+
+def print_table(rows):
+    units = {"first loss": "nats", "last loss": "nats", "step": "ms", "speed": "tokens/s", "sent": "bytes"}
+    units.update({category: "peak bytes" for category in CATEGORIES})
+    used = [c for c in CATEGORIES if any(row.get(c, "0") != "0" for row in rows)]
+    columns = ["lesson", "ranks", "first loss", "last loss", "step", "speed", *used, "sent", "checks", "digest"]
+    lines = [{c: c for c in columns}, units, *rows]
+    widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
+    for line in lines:
+        cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)
+        print("  ".join(cells).rstrip())
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    names = sorted({path.name.split(".")[0] for path in folder.glob("*.txt")})
+    reports = {name: (read(folder / f"{name}.fast.json"), read(folder / f"{name}.exact.json")) for name in names}
+    first = next((fast for fast, _ in reports.values() if fast), None)
+    if first:
+        print(f"# model {first['model']['name']}, {first['model']['parameters']:,} parameters; "
+              f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
+    print_table([row_of(name, *pair) for name, pair in reports.items()])
+
+    bad = [f"{name}: a run broke" for name, pair in reports.items() if None in pair]
+    for name, pair in reports.items():
+        for report in filter(None, pair):
+            bad += [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
+    if len({exact["digest"] for _, exact in reports.values() if exact}) > 1:
+        bad.append("the digests differ: in exact arithmetic all lessons must end with the same parameters")
+    for line in bad or ["All checks hold, and all digests are the same."]:
+        print(line)
+    return 1 if bad or not reports else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+# shellcheck shell=sh
+# What Open MPI needs on laptops and in containers. Once a shell:
+#
+#   source scripts/mpi_environment.sh
+#
+# After it a plain `mpirun -np 4 build/lessons/...` works, as root and with more ranks than cores too.
+# A variable that is set already is kept. Open MPI 4 reads OMPI_MCA_*; in Open MPI 5 the launcher reads PRTE_MCA_*.
+
+# Root may start jobs: in a container there is often nobody else.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+# More ranks than cores are welcome.
+export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
+export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}"
+
+# A rank that waits for a message lets the others have its core.
+export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
+
+# Ranks are not tied to cores: two that share one, or two jobs side by side, would otherwise sit on the same core.
+export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
+export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
+
+# On one machine a rank may read a message straight from another's memory, if the kernel lets it: neither a filter of
+# system calls (containers have one) nor Yama (which guards processes from each other) stands in between. Where that is
+# not sure, messages go through shared memory: one more copy, the same bytes.
+if ! grep -q '^Seccomp:[[:space:]]*0' /proc/self/status 2>/dev/null ||
+    grep -q '^[^0]' /proc/sys/kernel/yama/ptrace_scope 2>/dev/null; then
+  export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
+  export OMPI_MCA_smsc="${OMPI_MCA_smsc:-^cma}"
+fi
+
+# Without ssh (an empty container) Open MPI would refuse to start even ranks on this machine.
+if ! command -v ssh >/dev/null 2>&1; then
+  export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-false}"
+  export PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ssh_agent:-false}"
+fi
+
+# The long name of macOS's temporary folder does not fit into the name of a socket.
+if [ "$(uname -s)" = Darwin ]; then export TMPDIR=/tmp; fi
+
+# One thread a rank, unless asked.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"

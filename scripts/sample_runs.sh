@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs the sample runs in the header of a lesson's program, as they are written there:
+#
+#   scripts/sample_runs.sh lessons/01_single_device/01_single_device.cpp [BUILD_FOLDER]
+#
+# A sample run is a line between "Sample runs:" and "Expect:"; one that begins with * needs hardware that is not
+# everywhere, and is not run. Each must end with status 0.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+program=$(realpath "${1:?which program of a lesson?}")
+build=$(realpath "${2:-$root/build}")
+cd "$root"
+source scripts/mpi_environment.sh
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+runs=0
+while IFS= read -r command; do
+  echo "$command"
+  # The header says build/; the programs to try may stand in another folder.
+  if ! bash -c "${command//build\//"$build"/}" >"$log" 2>&1 </dev/null; then
+    cat "$log"
+    echo "error: this sample run of ${program#"$root"/} failed: $command" >&2
+    exit 1
+  fi
+  runs=$((runs + 1))
+done < <(sed -n '/^\/\/ Sample runs:/,/^\/\/ Expect:/p' "$program" |
+  sed 's|^// Sample runs:||; /^\/\/ Expect:/d; s|^//||; s|^ *||; /^\*/d; /^$/d; s|  *([^()]*)$||')
+
+if ((runs == 0)); then
+  echo "error: ${program#"$root"/} has no sample run." >&2
+  exit 1
+fi

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# How a job of N ranks ends when something goes wrong: with the right status, with one message, and soon.
+#
+#   tests/common/test_program.sh N FAIL FAILING_CASES     (tests/programs/fail.cpp and failing_cases.cpp, built)
+set -uo pipefail
+ranks=$1 fail=$2 failing_cases=$3
+last=$((ranks - 1))
+output=$(mktemp -d)
+trap 'rm -r "$output"' EXIT
+wrong=0
+
+# Runs a command on all ranks; leaves its status in $status, its streams in $output. A job that hangs has status 124.
+run() {
+  timeout 30 mpirun -np "$ranks" "$@" >"$output/out" 2>"$output/err"
+  status=$?
+  ran="$*"
+}
+
+complain() {
+  echo "FAILED: np $ranks, $ran: $1"
+  sed 's/^/    out: /' "$output/out"
+  sed 's/^/    err: /' "$output/err"
+  wrong=1
+}
+
+expect_status() { [ "$status" = "$1" ] || complain "status $status instead of $1"; }
+
+# expect COUNT STREAM PATTERN: so many lines of the stream match.
+expect() {
+  local count
+  count=$(grep -c -- "$3" "$output/$2")
+  [ "$count" = "$1" ] || complain "$count lines instead of $1 in $2 match '$3'"
+}
+
+# ---- Jobs that end well -----------------------------------------------------------------------------------------------
+
+run "$fail"
+expect_status 0
+expect "$ranks" out '^rank [0-9]* runs$'
+
+run "$fail" --help
+expect_status 0
+expect 1 out '^Usage: fail'
+expect 0 out 'runs'
+
+# ---- What cannot be, found before the first message: told once, by rank 0, status 2 -----------------------------------
+
+run "$fail" --hwo=error
+expect_status 2
+expect 1 err '^error: unknown option --hwo\.$'
+expect 1 err 'Did you mean --how?'
+expect 0 out 'runs'
+
+for rank in 0 "$last" -1; do
+  run "$fail" --how=user --early --rank="$rank"
+  expect_status 2
+  expect 1 err '^error: --how=user was asked for\.$'
+  expect 1 err '^       Ask for something else\.$'
+  expect 0 out 'runs'
+done
+
+# ---- Failures on one rank while the others wait, and on all ranks: one message, status 1 -------------------------------
+
+said="^rank [0-9]* of $ranks: "
+here='tests/programs/fail\.cpp:[0-9][0-9]*'
+for rank in 0 "$last" -1; do
+  by="^rank $rank of $ranks: "
+  if [ "$rank" = -1 ]; then by=$said; fi
+
+  run "$fail" --how=error --rank="$rank"
+  expect_status 1
+  expect 1 err "$said"
+  expect 1 err "$by$here: the loss is not finite, while averaging gradients ($here)\$"
+
+  run "$fail" --how=exercise --rank="$rank"
+  expect_status 1
+  expect 1 err "$said"
+  expect 1 err "$by$here: exercise 01\.1 is not implemented: write the backward pass"
+
+  run "$fail" --how=mpi --rank="$rank"
+  expect_status 1
+  expect 1 err "$said"
+  expect 1 err "$by$here: MPI failed at sending to nobody: MPI_ERR_RANK"
+
+  run "$fail" --how=standard --rank="$rank"
+  expect_status 1
+  expect 1 err "$by"'out of luck, while averaging gradients'
+
+  run "$fail" --how=thread --rank="$rank"
+  expect_status 1
+  expect 1 err "$by$here: thrown in a thread"
+
+  # Before the first message only a UserError may wait for the others.
+  run "$fail" --how=error --early --rank="$rank"
+  expect_status 1
+  expect 1 err "$by$here: the loss is not finite"
+  expect 0 out 'runs'
+
+  # A UserError that comes too late still says what to do.
+  run "$fail" --how=user --rank="$rank"
+  expect_status 2
+  expect 1 err '^error: --how=user was asked for\.$'
+  expect 1 err "^       (said by rank [0-9]* of $ranks)"
+
+  run "$fail" --how=status --rank="$rank"
+  expect_status 1
+  expect "$ranks" out 'runs'
+done
+
+# ---- The main function of the tests -----------------------------------------------------------------------------------
+
+prefix="^rank $last: "
+if [ "$ranks" = 1 ]; then prefix='^'; fi
+
+run "$failing_cases" --use-colour no holds
+expect_status 0
+expect 1 out 'All tests passed (1 assertion in 1 test case)'
+
+run "$failing_cases" --use-colour no 'fails on the last rank'
+expect_status 1
+expect 1 out "$prefix  REQUIRE( world().rank() + 1 < world().ranks() )"
+
+run "$failing_cases" --use-colour no 'throws on the last rank'
+expect_status 1
+expect 1 out "$prefix  tests/programs/failing_cases.cpp:[0-9]*: thrown on purpose"
+
+run "$failing_cases" --use-colour no --no-such-argument
+expect_status 1
+
+[ "$wrong" = 0 ] && echo "np $ranks: every job ended as it should"
+exit "$wrong"

@@ -1,0 +1,189 @@
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/report.hpp"
+
+using namespace rankwise;
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A file that takes what a report prints.
+class Page {
+ public:
+  ~Page() { std::fclose(file_); }
+  std::FILE* file() { return file_; }
+  std::string text()
+  {
+    std::string all;
+    std::rewind(file_);
+    for (int c = std::fgetc(file_); c != EOF; c = std::fgetc(file_)) all += static_cast<char>(c);
+    return all;
+  }
+
+ private:
+  std::FILE* file_ = std::tmpfile();
+};
+
+/// An empty folder for the time of a test.
+struct Folder {
+  const fs::path path = fs::temp_directory_path() / fmt::format("rankwise_{}_test_report", getpid());
+  Folder()
+  {
+    fs::remove_all(path);
+    fs::create_directory(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+std::string content(const fs::path& path)
+{
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string refusal(const std::string& path)
+{
+  try {
+    check_writable(path, "report");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("Report: comments, names, units and rows stand in columns")
+{
+  Page page;
+  Report report(true, "", page.file());
+  report.comment("lesson 01\nmodel nano");
+  report.columns({{"step", "-", "{:.0f}"}, {"loss", "nats", "{:.6f}"}, {"throughput", "tokens/s", "{:.1f}"}});
+  report.row({1, 5.545177, 1234.56});
+  report.row({200, std::nan(""), 0});
+  CHECK(page.text() ==
+        "# lesson 01\n"
+        "# model nano\n"
+        "#    step       loss  throughput\n"
+        "#       -       nats    tokens/s\n"
+        "        1   5.545177      1234.6\n"
+        "      200        nan         0.0\n");
+  CHECK_THROWS_AS(report.row({1, 2}), Error);
+}
+
+TEST_CASE("Report: the lines of a block are aligned, without blanks at their ends")
+{
+  Page page;
+  Report report(true, "", page.file());
+  report.block("memory", {{"parameters", "882,176 bytes", "4 P = 882,176", "as counted"},
+                          {"activations", "17 bytes", "", ""},
+                          {"all", "1 byte", "1", ""}});
+  CHECK(page.text() ==
+        "\nmemory\n"
+        "  parameters   882,176 bytes  = 4 P = 882,176  as counted\n"
+        "  activations       17 bytes\n"
+        "  all                 1 byte  = 1\n");
+}
+
+TEST_CASE("Report: checks are printed, written and give the status")
+{
+  const Folder folder;
+  const fs::path path = folder.path / "run.json";
+  Page page;
+  Report report(true, path, page.file());
+  report.json()["lesson"] = "01";
+  report.check("bytes of parameters", 882176, 882176, true);
+  report.check("loss", 5.5, 5.25, false);
+  report.check("digest", "abc", "abc", true);
+  CHECK(report.finish() == exit_failure);
+  CHECK(page.text() ==
+        "\nchecks\n"
+        "  PASS  bytes of parameters  882,176  = 882,176\n"
+        "  FAIL  loss                    5.25  = 5.5\n"
+        "  PASS  digest                   abc  = abc\n");
+
+  const nlohmann::json json = nlohmann::json::parse(content(path));
+  CHECK(json["lesson"] == "01");
+  REQUIRE(json["checks"].size() == 3);
+  CHECK(json["checks"][1] ==
+        nlohmann::json({{"name", "loss"}, {"expected", 5.5}, {"measured", 5.25}, {"pass", false}}));
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);  // no temporary file is left
+}
+
+TEST_CASE("Report: all checks that hold, or none, end with success")
+{
+  Page page;
+  Report report(true, "", page.file());
+  CHECK(report.finish() == exit_success);
+  CHECK(page.text().empty());
+  report.check("one", 1, 1, true);
+  CHECK(report.finish() == exit_success);
+}
+
+TEST_CASE("Report: a rank that does not print writes nothing, but knows the verdict")
+{
+  const Folder folder;
+  Page page;
+  Report report(false, folder.path / "run.json", page.file());
+  report.comment("hidden");
+  report.columns({{"step", "-", "{}"}});
+  report.row({1});
+  report.block("loss", {});
+  report.check("one", 1, 2, false);
+  CHECK(report.finish() == exit_failure);
+  CHECK(page.text().empty());
+  CHECK(fs::is_empty(folder.path));
+}
+
+TEST_CASE("check_writable: says what is wrong with a path, and changes nothing")
+{
+  const Folder folder;
+  const std::string root = folder.path;
+  std::ofstream(folder.path / "old.json") << "old";
+  CHECK(refusal("") == "accepted");
+  CHECK(refusal(root + "/new.json") == "accepted");
+  CHECK(refusal(root + "/old.json") == "accepted");
+  CHECK(refusal("new.json") == "accepted");
+  CHECK(refusal(root + "/missing/run.json") ==
+        "error: --report=" + root + "/missing/run.json cannot be written: there is no folder " + root +
+            "/missing.\n       Make the folder first, or name another one.");
+  CHECK_THAT(refusal(root), Contains("it names a folder") && Contains("--report=" + root + "/run.json"));
+  CHECK_THAT(refusal(root + "/"), Contains("it names a folder"));
+  CHECK_THAT(refusal(root + "/missing/"), Contains("it names a folder"));
+  CHECK_THAT(refusal(root + "/old.json/run.json"), Contains("there is no folder"));
+  CHECK(content(folder.path / "old.json") == "old");
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+}
+
+TEST_CASE("Report: an unwritable path is refused before anything is printed")
+{
+  CHECK_THROWS_AS(Report(true, "/nowhere/run.json"), UserError);
+  CHECK_NOTHROW(Report(false, "/nowhere/run.json"));
+}
+
+TEST_CASE("write_file: replaces the old content as a whole, or leaves it alone")
+{
+  const Folder folder;
+  const fs::path path = folder.path / "file";
+  write_file(path, "first");
+  write_file(path, "second\n");
+  CHECK(content(path) == "second\n");
+  CHECK_THROWS_AS(write_file(folder.path / "missing" / "file", "x"), Error);
+  CHECK_THROWS_WITH(write_file(folder.path / "missing" / "file", "x"), Contains("No such file"));
+
+  // A folder cannot be replaced by a file; the temporary file goes again.
+  fs::create_directory(folder.path / "folder");
+  CHECK_THROWS_AS(write_file(folder.path / "folder", "x"), Error);
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 2);
+}

@@ -1,0 +1,188 @@
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/error.hpp"
+#include "common/time_ledger.hpp"
+#include "common/trace.hpp"
+#include "tests/world.hpp"
+
+using namespace rankwise;
+
+namespace {
+
+void work_for(int milliseconds)
+{
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+}  // namespace
+
+TEST_CASE("TimeLedger: nested spans count once, and the kinds add up to the outermost span")
+{
+  TimeLedger time;
+  const Stopwatch clock;
+  {
+    const auto outer = time.span(Work::compute, "outer");
+    work_for(20);
+    {
+      const auto middle = time.span(Work::exposed, "middle");
+      work_for(10);
+      const auto inner = time.span(Work::waiting, "inner");
+      work_for(30);
+    }
+    const auto again = time.span(Work::exposed, "again");
+    work_for(5);
+  }
+  const double total_s = clock.seconds();
+  // A sleep may be longer than asked for, never shorter.
+  CHECK(time.seconds(Work::compute) >= 0.020);
+  CHECK(time.seconds(Work::exposed) >= 0.015);
+  CHECK(time.seconds(Work::waiting) >= 0.030);
+  CHECK(time.seconds(Work::io) == 0);
+  CHECK(time.total_seconds() ==
+        Approx(time.seconds(Work::compute) + time.seconds(Work::exposed) + time.seconds(Work::waiting)));
+  CHECK(time.total_seconds() <= total_s);
+  CHECK(time.total_seconds() >= 0.065);
+  CHECK(time.total_seconds() == Approx(total_s).margin(0.005));
+}
+
+TEST_CASE("TimeLedger: a span of another ledger takes no time from this one")
+{
+  TimeLedger mine, other;
+  {
+    const auto outer = mine.span(Work::compute, "mine");
+    const auto between = other.span(Work::io, "other's");
+    const auto inner = mine.span(Work::exposed, "mine again");
+    work_for(10);
+  }
+  CHECK(mine.seconds(Work::exposed) >= 0.010);
+  CHECK(mine.seconds(Work::compute) < mine.seconds(Work::exposed));  // what lies inside is not counted twice
+  CHECK(other.seconds(Work::io) >= 0.010);
+}
+
+TEST_CASE("TimeLedger: reset starts from zero, but not inside a span")
+{
+  TimeLedger time;
+  {
+    const auto span = time.span(Work::io, "reading");
+    work_for(2);
+    CHECK_THROWS_AS(time.reset(), Error);
+  }
+  CHECK(time.seconds(Work::io) > 0);
+  time.reset();
+  CHECK(time.total_seconds() == 0);
+}
+
+TEST_CASE("TimeLedger: two threads nest their spans each for itself")
+{
+  TimeLedger time;
+  {
+    const auto mine = time.span(Work::compute, "mine");
+    std::thread other([&time] {
+      for (int i = 0; i < 1000; ++i) const auto span = time.span(Work::exposed, "other's");
+      const auto span = time.span(Work::waiting, "other's");
+      work_for(10);
+    });
+    for (int i = 0; i < 1000; ++i) const auto span = time.span(Work::io, "mine too");
+    other.join();
+  }
+  CHECK(time.seconds(Work::compute) + time.seconds(Work::io) >= 0.010);
+  CHECK(time.seconds(Work::waiting) >= 0.010);
+  time.reset();  // no span is open
+}
+
+TEST_CASE("TimeLedger: events are kept only after record()")
+{
+  TimeLedger time;
+  {
+    const auto span = time.span(Work::compute, "not recorded");
+  }
+  CHECK(time.events().empty());
+  time.record();
+  {
+    const auto outer = time.span(Work::compute, "outer");
+    const auto inner = time.span(Work::io, "a name that is longer than the forty-eight letters kept");
+    work_for(1);
+  }
+  const std::vector<TraceEvent> events = time.events();
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].name == "a name that is longer than the forty-eight lette");
+  CHECK(events[0].work == Work::io);
+  CHECK(events[1].name == "outer");
+  CHECK(events[1].start_ns <= events[0].start_ns);
+  CHECK(events[1].duration_ns >= events[0].duration_ns);
+  CHECK(events[0].duration_ns >= 1'000'000);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const double age_s = 1e-9 * static_cast<double>(std::chrono::nanoseconds(now).count() - events[0].start_ns);
+  CHECK(age_s >= 0);
+  CHECK(age_s < 10);
+}
+
+TEST_CASE("innermost_failed_span: the innermost span that an exception left")
+{
+  TimeLedger time;
+  const auto fails = [&time] {
+    const auto outer = time.span(Work::compute, "training");
+    {
+      const auto done = time.span(Work::io, "reading");
+    }
+    const auto inner = time.span(Work::exposed, std::string("averaging"));
+    throw std::runtime_error("out of luck");
+  };
+  CHECK_THROWS(fails());
+  CHECK_THAT(innermost_failed_span(), Catch::StartsWith("averaging (tests/common/test_time_ledger.cpp:"));
+  {
+    const auto next = time.span(Work::compute, "something else");
+  }
+  CHECK(innermost_failed_span().empty());
+  time.reset();  // the spans that were left are closed
+}
+
+TEST_CASE("write_trace: the events of all ranks, a lane a kind of work")
+{
+  const std::string path =
+      std::filesystem::temp_directory_path() / fmt::format("rankwise_{}_test_trace.json", getpid());
+  TimeLedger time;
+  time.record();
+  {
+    const auto outer = time.span(Work::compute, fmt::format("step of rank {}", world().rank()));
+    for (int i = 0; i < world().rank(); ++i) const auto span = time.span(Work::exposed, "a \"quoted\" name");
+    work_for(2);
+  }
+  write_trace(world(), path, time.events());
+  if (world().rank() == 0) {
+    std::ifstream file(path);
+    const nlohmann::json trace = nlohmann::json::parse(file);
+    std::map<int, int> events_of_rank, lanes_of_rank;
+    double earliest_us = 1e9;
+    for (const auto& event : trace["traceEvents"]) {
+      const int rank = event["pid"];
+      if (event["name"] == "thread_name") ++lanes_of_rank[rank];
+      if (event["ph"] != "X") continue;
+      ++events_of_rank[rank];
+      earliest_us = std::min(earliest_us, event["ts"].get<double>());
+      const bool outer = event["name"] == fmt::format("step of rank {}", rank);
+      CHECK(event["tid"] == static_cast<int>(outer ? Work::compute : Work::exposed));
+      CHECK(event["cat"] == (outer ? "compute" : "exposed"));
+      if (outer) CHECK(event["dur"].get<double>() >= 2000);
+      if (outer) CHECK(event["dur"].get<double>() < 10e6);
+    }
+    CHECK(earliest_us == 0);
+    CHECK(static_cast<int>(events_of_rank.size()) == world().ranks());
+    for (int rank = 0; rank < world().ranks(); ++rank) {
+      CHECK(events_of_rank[rank] == 1 + rank);
+      CHECK(lanes_of_rank[rank] == work_kinds);
+    }
+    std::filesystem::remove(path);
+  }
+}

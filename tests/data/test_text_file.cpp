@@ -1,0 +1,132 @@
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "common/error.hpp"
+#include "data/text_file.hpp"
+#include "tests/scratch_folder.hpp"
+
+using namespace rankwise;
+
+namespace {
+
+/// Makes a token file of @p text and gives what it reads back: the two parts as text.
+std::pair<std::string, std::string> prepared(const std::string& text)
+{
+  const ScratchFolder folder;
+  write_file(folder / "text.txt", text);
+  const TextMeasure measure = measure_text(folder / "text.txt");
+  const ByteTokenizer tokenizer;
+  TokenFileWriter writer(
+      folder / "text.h5",
+      {.vocabulary = 256, .tokenizer = "byte", .source = "text.txt", .source_sha256 = measure.sha256});
+  write_tokens(folder / "text.txt", measure, tokenizer, writer);
+  writer.finish();
+  const Tokens tokens = open_token_file(folder / "text.h5");
+  std::vector<Token> train(static_cast<std::size_t>(tokens.train->size()));
+  std::vector<Token> validation(static_cast<std::size_t>(tokens.validation->size()));
+  tokens.train->read(0, train);
+  tokens.validation->read(0, validation);
+  return {tokenizer.decode(train), tokenizer.decode(validation)};
+}
+
+}  // namespace
+
+TEST_CASE("take_characters: a byte that continues a character goes with it, also across pieces")
+{
+  std::int64_t left = 2;
+  CHECK(take_characters("a\xC3\xA9"
+                        "b",
+                        left) == 3);  // a, e with an accent in two bytes, then b
+  CHECK(left == 0);
+  left = 2;
+  CHECK(take_characters("a\xC3", left) == 2);
+  CHECK(left == 0);
+  CHECK(take_characters("\xA9"
+                        "b",
+                        left) == 1);  // the rest of the second character
+  CHECK(take_characters("", left) == 0);
+  left = 100;
+  CHECK(take_characters("abc", left) == 3);
+  CHECK(left == 97);
+}
+
+TEST_CASE("measure_text: counts characters, not bytes")
+{
+  const ScratchFolder folder;
+  write_file(folder / "text.txt",
+             "gr\xC3\xBC\xC3\x9F"
+             "e \xE2\x82\xAC\n");  // gruesse, a blank, the euro sign, newline
+  const TextMeasure measure = measure_text(folder / "text.txt");
+  CHECK(measure.bytes == 12);
+  CHECK(measure.characters == 8);
+  CHECK(measure.train_characters() == 7);
+  write_file(folder / "abc.txt", "abc");
+  CHECK(measure_text(folder / "abc.txt").sha256 ==  // FIPS 180-2, appendix B.1
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_CASE("measure_text: refuses what is no text file")
+{
+  const ScratchFolder folder;
+  CHECK_THROWS_AS(measure_text(folder / "missing.txt"), UserError);
+  CHECK_THROWS_WITH(measure_text(folder / "missing.txt"), Catch::Contains("does not exist"));
+  CHECK_THROWS_WITH(measure_text(folder / "."), Catch::Contains("not a regular file"));
+  write_file(folder / "empty.txt", "");
+  CHECK_THROWS_AS(measure_text(folder / "empty.txt"), UserError);
+  CHECK_THROWS_WITH(measure_text(folder / "empty.txt"), Catch::Contains("is empty"));
+}
+
+TEST_CASE("write_tokens: the last tenth of the characters is for validation, and no character is cut")
+{
+  CHECK(prepared("0123456789") == std::pair<std::string, std::string>("012345678", "9"));
+  CHECK(prepared("0123456789a") == std::pair<std::string, std::string>("012345678", "9a"));
+  CHECK(prepared("x") == std::pair<std::string, std::string>("", "x"));
+  const std::string e = "\xC3\xA9";
+  CHECK(prepared(e + e + e + e + e + e + e + e + e + e).first.size() == 18);
+  CHECK(prepared("\x80\x80\x80").first.size() + prepared("\x80\x80\x80").second.size() ==
+        3);  // not UTF-8: still whole
+}
+
+TEST_CASE("write_tokens: blocks leave no trace, whatever character they cut")
+{
+  const std::string characters[] = {"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\xA6\x89"};
+  for (std::size_t shift = 0; shift < 4; ++shift) {
+    std::string text(shift, '-');
+    std::size_t count = shift;
+    for (; text.size() < (5u << 18); ++count) text += characters[(count * count + count / 7) % 4];  // 1.25 blocks
+    std::size_t cut = 0;  // the first byte of character 9/10 count
+    for (std::size_t left = count * 9 / 10; left > 0; --left) {
+      do ++cut;
+      while ((static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80);
+    }
+    const auto [train, validation] = prepared(text);
+    CHECK(train.size() == cut);
+    CHECK((train + validation == text));
+  }
+}
+
+TEST_CASE("write_tokens: a text that changed after it was measured is an error")
+{
+  const ScratchFolder folder;
+  write_file(folder / "text.txt", "some text");
+  const TextMeasure measure = measure_text(folder / "text.txt");
+  write_file(folder / "text.txt", "some test");
+  TokenFileWriter writer(folder / "text.h5",
+                         {.vocabulary = 256, .tokenizer = "byte", .source = "", .source_sha256 = ""});
+  CHECK_THROWS_AS(write_tokens(folder / "text.txt", measure, ByteTokenizer(), writer), Error);
+}
+
+TEST_CASE("write_tokens: Tiny Shakespeare is cut as others cut it")
+{
+  const std::string path = real_data("tinyshakespeare.txt");
+  if (path.empty()) {
+    WARN("skipped: tinyshakespeare.txt is not in the folder that RANKWISE_DATA names");
+    return;
+  }
+  CHECK(measure_text(path).characters == 1'115'394);
+  const auto [train, validation] = prepared(read_file(path));
+  CHECK(train.size() == 1'003'854);  // as nanoGPT's data/shakespeare_char
+  CHECK(validation.size() == 111'540);
+  CHECK((train + validation == read_file(path)));
+}

@@ -1,0 +1,266 @@
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/error.hpp"
+#include "data/token_file.hpp"
+#include "tests/scratch_folder.hpp"
+
+using namespace rankwise;
+
+namespace {
+
+const TokenFileInfo byte_info{
+    .vocabulary = 256, .tokenizer = "byte", .source = "text.txt", .source_sha256 = "12ab"};
+
+/// Token i of a row: depends on its place and on @p salt.
+Token token_at(std::int64_t i, std::int64_t vocabulary, std::int64_t salt)
+{
+  return static_cast<Token>((i * 2'654'435'761 + i / 1000 + salt) % vocabulary);
+}
+
+std::vector<Token> row(std::int64_t first, std::int64_t count, std::int64_t vocabulary, std::int64_t salt)
+{
+  std::vector<Token> tokens;
+  for (std::int64_t i = first; i < first + count; ++i) tokens.push_back(token_at(i, vocabulary, salt));
+  return tokens;
+}
+
+/// A whole token file with few tokens.
+void write_small(const std::string& path)
+{
+  TokenFileWriter writer(path, byte_info);
+  writer.append(Split::train, row(0, 5000, 256, 1));
+  writer.append(Split::validation, row(0, 500, 256, 2));
+  writer.finish();
+}
+
+/// Opens a file of this test's own to change it.
+Hdf5Object open_to_write(const std::string& path)
+{
+  return {H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose, "open " + path};
+}
+
+/// Puts a dataset of @p type and @p shape, holding @p values, in the place of dataset @p name.
+void replace_dataset(const std::string& path, const char* name, hid_t type, std::vector<hsize_t> shape,
+                     std::vector<std::int64_t> values)
+{
+  const Hdf5Object file = open_to_write(path);
+  check_hdf5(H5Ldelete(file.id(), name, H5P_DEFAULT), "remove a dataset");
+  const Hdf5Object space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose,
+                         "space");
+  const Hdf5Object dataset(H5Dcreate2(file.id(), name, type, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                           H5Dclose, "dataset");
+  check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "write");
+}
+
+template <class Value>
+void replace_attribute(const std::string& path, const std::string& name, const Value& value)
+{
+  const Hdf5Object file = open_to_write(path);
+  check_hdf5(H5Adelete(file.id(), name.c_str()), "remove an attribute");
+  write_attribute(file, name, value);
+}
+
+/// Whether opening @p path is refused with a message in which @p words stand.
+void check_refused(const std::string& path, const std::string& words)
+{
+  CHECK_THROWS_AS(open_token_file(path), UserError);
+  CHECK_THROWS_WITH(open_token_file(path), Catch::Contains("--data=" + path) && Catch::Contains(words) &&
+                                               Catch::Contains("build/data/prepare"));
+}
+
+}  // namespace
+
+TEST_CASE("token file: what was appended in pieces is read back in other pieces, for every width of token")
+{
+  const ScratchFolder folder;
+  for (const auto& [vocabulary, bytes] : {std::pair{2, 1}, {256, 1}, {257, 2}, {65'536, 2}, {65'537, 4}}) {
+    const std::string path = folder / "tokens.h5";
+    constexpr std::int64_t n = 200'000;  // three chunks and a bit
+    TokenFileInfo info = byte_info;
+    info.vocabulary = vocabulary;
+    {
+      TokenFileWriter writer(path, info);
+      for (std::int64_t first = 0, size = 1; first < n; first += size, size = std::min(2 * size + 1, n - first)) {
+        writer.append(Split::train, row(first, size, vocabulary, 1));
+        if (first < 100) writer.append(Split::validation, row(first, size, vocabulary, 2));
+      }
+      writer.finish();
+    }
+    const Tokens tokens = open_token_file(path);
+    CHECK(tokens.vocabulary == vocabulary);
+    CHECK(tokens.tokenizer == "byte");
+    CHECK(tokens.sha256 == "12ab");
+    CHECK(tokens.name == path);
+    CHECK(!tokens.floor.has_value());
+    REQUIRE(tokens.train->size() == n);
+    CHECK(tokens.validation->size() == 120);
+    for (const auto& [first, size] :
+         {std::pair{0, 1}, {65'530, 12}, {0, 200'000}, {199'999, 1}, {100, 70'000}, {7, 0}}) {
+      std::vector<Token> out(static_cast<std::size_t>(size), -5);
+      tokens.train->read(first, out);
+      CHECK((out == row(first, size, vocabulary, 1)));
+    }
+    std::vector<Token> out(120);
+    tokens.validation->read(0, out);
+    CHECK((out == row(0, 120, vocabulary, 2)));
+    CHECK_THROWS_AS(tokens.train->read(n - 1, std::span(out)), Error);
+    CHECK_THROWS_AS(tokens.train->read(-1, std::span(out)), Error);
+    CHECK(std::filesystem::file_size(path) < static_cast<std::uintmax_t>(5 * 65'536 * bytes + 10'000));
+  }
+}
+
+TEST_CASE("TokenFileWriter: nothing stands under the name before finish, and nothing is left without it")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "tokens.h5";
+  {
+    TokenFileWriter writer(path, byte_info);
+    writer.append(Split::train, row(0, 100, 256, 1));
+    CHECK(!std::filesystem::exists(path));
+    CHECK(folder.files() == 1);
+  }
+  CHECK(folder.files() == 0);
+
+  write_small(path);
+  CHECK(folder.files() == 1);
+  const std::string before = read_file(path);
+  {
+    TokenFileWriter writer(path, byte_info);
+    writer.append(Split::train, row(0, 100, 256, 1));
+  }
+  CHECK((read_file(path) == before));
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("TokenFileWriter: refuses a folder that is not there, and tokens beyond the vocabulary")
+{
+  const ScratchFolder folder;
+  CHECK_THROWS_AS(TokenFileWriter(folder / "no/such/folder.h5", byte_info), UserError);
+  CHECK_THROWS_WITH(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Catch::Contains("No such file"));
+  TokenFileWriter writer(folder / "tokens.h5", byte_info);
+  CHECK_THROWS_AS(writer.append(Split::train, std::vector<Token>{1, 256}), Error);
+  CHECK_THROWS_AS(writer.append(Split::train, std::vector<Token>{-1}), Error);
+}
+
+TEST_CASE("open_token_file: refuses what is not a file of HDF5")
+{
+  const ScratchFolder folder;
+  check_refused(folder / "missing.h5", "does not exist");
+  check_refused(folder / ".", "is a folder");
+  write_file(folder / "empty.h5", "");
+  check_refused(folder / "empty.h5", "not in HDF5 format");
+  write_file(folder / "text.h5", "to be, or not to be\n");
+  check_refused(folder / "text.h5", "not in HDF5 format");
+}
+
+TEST_CASE("open_token_file: refuses a file that was cut short anywhere")
+{
+  const ScratchFolder folder;
+  write_small(folder / "whole.h5");
+  const std::string whole = read_file(folder / "whole.h5");
+  for (const std::size_t size : {std::size_t{8}, std::size_t{100}, whole.size() / 2, whole.size() - 1}) {
+    write_file(folder / "cut.h5", whole.substr(0, size));
+    check_refused(folder / "cut.h5", "damaged or cut short");
+  }
+}
+
+TEST_CASE("open_token_file: refuses HDF5 files that are something else")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "other.h5";
+  create_hdf5(path).close("close");
+  check_refused(path, "not a token file: it has no attributes format");
+
+  write_small(path);
+  replace_attribute(path, "format", std::string("rankwise checkpoint"));
+  check_refused(path, "its format is \"rankwise checkpoint\"");
+
+  write_small(path);
+  replace_attribute(path, "format", std::int64_t{1});
+  check_refused(path, "not text");
+
+  write_small(path);
+  replace_attribute(path, "format_version", std::int64_t{2});
+  check_refused(path, "version 2; this program reads version 1");
+
+  for (const std::int64_t vocabulary : {std::int64_t{0}, std::int64_t{-256}, std::int64_t{1} << 31}) {
+    write_small(path);
+    replace_attribute(path, "vocabulary", vocabulary);
+    check_refused(path, "its vocabulary has");
+  }
+  for (const char* const name : {"vocabulary", "tokenizer", "source", "source_sha256"}) {
+    write_small(path);
+    check_hdf5(H5Adelete(open_to_write(path).id(), name), "remove an attribute");
+    check_refused(path, std::string("attribute ") + name);
+  }
+}
+
+TEST_CASE("open_token_file: refuses datasets that are missing or of another kind")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "tokens.h5";
+  for (const char* const name : {"train", "validation"}) {
+    write_small(path);
+    check_hdf5(H5Ldelete(open_to_write(path).id(), name, H5P_DEFAULT), "remove a dataset");
+    check_refused(path, std::string("no dataset ") + name);
+
+    const std::string wrong = std::string("dataset ") + name + " is not a row of unsigned integers";
+    write_small(path);
+    replace_dataset(path, name, H5T_IEEE_F32LE, {3}, {1, 2, 3});
+    check_refused(path, wrong);
+    replace_dataset(path, name, H5T_STD_I16LE, {3}, {1, 2, 3});
+    check_refused(path, wrong);
+    replace_dataset(path, name, H5T_STD_U64LE, {3}, {1, 2, 3});
+    check_refused(path, wrong);
+    replace_dataset(path, name, H5T_STD_U8LE, {2, 2}, {1, 2, 3, 4});
+    check_refused(path, wrong);
+    replace_dataset(path, name, H5T_STD_U8LE, {}, {1});
+    check_refused(path, wrong);
+  }
+}
+
+TEST_CASE("open_token_file: names the first token beyond the file's own vocabulary")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "tokens.h5";
+  write_small(path);
+  replace_dataset(path, "validation", H5T_STD_U16LE, {5}, {1, 255, 300, 4, 999});
+  check_refused(path, "token 300 at position 2 of its dataset validation, beyond its own vocabulary of 256");
+  replace_dataset(path, "validation", H5T_STD_U16LE, {5}, {1, 255, 30, 4, 99});
+  CHECK_NOTHROW(open_token_file(path));
+  replace_attribute(path, "vocabulary", std::int64_t{255});
+  check_refused(path, "token 255 at position");
+}
+
+TEST_CASE("token file: a flipped bit among the tokens is an error when they are read")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "tokens.h5";
+  write_small(path);
+  std::string bytes = read_file(path);
+  std::string needle;
+  for (const Token token : row(2000, 20, 256, 1)) needle += static_cast<char>(token);
+  const std::size_t at = bytes.find(needle);
+  REQUIRE(at != std::string::npos);
+  bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  write_file(path, bytes);
+  const Tokens tokens = open_token_file(path);
+  std::vector<Token> out(10);
+  CHECK_THROWS_AS(tokens.train->read(0, out), Error);
+  CHECK_NOTHROW(tokens.validation->read(0, out));
+}
+
+TEST_CASE("TokenFileWriter: the same tokens make the same bytes, whenever they are written")
+{
+  const ScratchFolder folder;
+  write_small(folder / "first.h5");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5's time stamps count seconds
+  write_small(folder / "second.h5");
+  CHECK((read_file(folder / "first.h5") == read_file(folder / "second.h5")));
+}

@@ -1,0 +1,33 @@
+#include <catch2/catch.hpp>
+
+#include "common/error.hpp"
+#include "gpt2/tokenizer.hpp"
+
+using namespace rankwise;
+
+TEST_CASE("ByteTokenizer: every byte is its own token, and comes back")
+{
+  std::string text;
+  for (int byte = 0; byte < 256; ++byte) text += static_cast<char>(byte);
+  const ByteTokenizer tokenizer;
+  const std::vector<Token> tokens = tokenizer.encode(text);
+  REQUIRE(tokens.size() == 256);
+  for (Token token = 0; token < 256; ++token) CHECK(tokens[static_cast<std::size_t>(token)] == token);
+  CHECK(tokenizer.decode(tokens) == text);
+  CHECK(tokenizer.vocabulary() == 256);
+  CHECK(tokenizer.encode("").empty());
+}
+
+TEST_CASE("ByteTokenizer: a token that is no byte is an error")
+{
+  const ByteTokenizer tokenizer;
+  CHECK_THROWS_AS(tokenizer.decode(std::vector<Token>{65, 256}), Error);
+  CHECK_THROWS_AS(tokenizer.decode(std::vector<Token>{-1}), Error);
+}
+
+TEST_CASE("make_tokenizer: knows its names, and refuses others with the choices")
+{
+  for (const std::string& name : tokenizer_names()) CHECK(make_tokenizer(name)->name() == name);
+  CHECK_THROWS_AS(make_tokenizer("bytes"), UserError);
+  CHECK_THROWS_WITH(make_tokenizer("bytes"), Catch::Contains("--tokenizer=bytes") && Catch::Contains("=byte."));
+}

@@ -1,0 +1,75 @@
+// A program that fails on purpose, for tests/common/test_program.sh: on one rank, on all, before or after the first
+// message. The ranks that do not fail wait in a barrier that the failing one never reaches.
+
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/program.hpp"
+#include "common/time_ledger.hpp"
+
+namespace {
+
+using namespace rankwise;
+
+enum class How { nothing, error, standard, user, mpi, exercise, thread, status };
+
+struct Settings {
+  How how = How::nothing;
+  int rank = 0;  // that fails; -1 for all
+  bool early = false;
+
+  bool meant(const Session& session) const { return rank == -1 || rank == session.rank(); }
+};
+
+void fail(How how)
+{
+  TimeLedger time;
+  const auto outer = time.span(Work::compute, "running the step");
+  const auto inner = time.span(Work::exposed, "averaging gradients");
+  if (how == How::error) throw Error("the loss is not finite");
+  if (how == How::standard) throw std::runtime_error("out of luck");
+  if (how == How::user) throw UserError("--how=user was asked for.", "Ask for something else.");
+  if (how == How::mpi) check_mpi(MPI_Send(nullptr, 0, MPI_INT, 1000, 0, MPI_COMM_WORLD), "sending to nobody");
+  if (how == How::exercise) not_implemented("01.1", "write the backward pass");
+  if (how == How::thread) std::thread([] { throw Error("thrown in a thread"); }).join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+  Settings settings;
+  OptionTable options("fail", "Fails on purpose.");
+  options.add_choice<How>("Failing", "how", settings.how,
+                          {{"nothing", How::nothing},
+                           {"error", How::error},
+                           {"standard", How::standard},
+                           {"user", How::user},
+                           {"mpi", How::mpi},
+                           {"exercise", How::exercise},
+                           {"thread", How::thread},
+                           {"status", How::status}},
+                          "what to do");
+  options.add("Failing", "rank", settings.rank, "the rank that fails, -1 for all");
+  options.add("Failing", "early", settings.early, "fail while looking for what cannot be");
+
+  return run_program(
+      argc, argv, options,
+      [&](const Session& session) {
+        if (settings.early && settings.meant(session)) fail(settings.how);
+      },
+      [&](Session& session) {
+        fmt::print("rank {} runs\n", session.rank());
+        if (settings.how == How::nothing) return static_cast<int>(exit_success);
+        if (settings.how == How::status) {
+          return static_cast<int>(settings.meant(session) ? exit_failure : exit_success);
+        }
+        if (settings.meant(session)) fail(settings.how);
+        check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for the rank that fails");
+        return static_cast<int>(exit_success);
+      });
+}

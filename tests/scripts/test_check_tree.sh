@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# check_tree.sh: a sound tree passes; each broken rule is found, in the file and line where it is broken.
+set -euo pipefail
+check_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_tree.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cd "$tree"
+
+# plant: writes a small tree in which every rule is kept.
+plant() {
+  rm -rf -- *
+  mkdir -p common gpt2 data lessons/01_one
+  printf '#pragma once\n/// @file\n/// Not about attention.\n' >common/sum.hpp
+  printf '#pragma once\n/// @file\n#include "common/sum.hpp"\n/// No rank, no MPI.\n' >gpt2/model.hpp
+  printf '#include "gpt2/model.hpp"\n' >data/corpus.cpp
+  printf '# One\n' >lessons/01_one/README.md
+  {
+    printf '// Lesson 01: one\n'
+    printf '// %s: x\n' 'Builds on' 'New idea' Memory Traffic Paper 'Sample runs' Expect
+    printf '#include "data/corpus.hpp"\nint main() {}  // exact\n'
+  } >lessons/01_one/01_one.cpp
+}
+
+# finds TEXT: the check must fail, with this text.
+finds() {
+  local status=0 output
+  output=$("$check_tree" "$tree") || status=$?
+  if ((status != 1)) || ! grep -qF -- "$1" <<<"$output"; then
+    echo "not found: $1; status $status:"
+    echo "$output"
+    exit 1
+  fi
+  plant
+}
+
+plant
+"$check_tree" "$tree"
+echo '#include "gpt2/model.hpp"' >>common/sum.hpp; finds 'common/sum.hpp:4:'
+echo '#include "data/corpus.hpp"' >>gpt2/model.hpp; finds 'gpt2/model.hpp:5:'
+echo '#include "lessons/01_one/x.hpp"' >>data/corpus.cpp; finds 'data/corpus.cpp:2:'
+echo '#include "lessons/01_one/01_one.cpp"' >>data/corpus.cpp; finds 'a source file is not included'
+echo '#include "sum.hpp"' >common/sum.cpp; finds 'written from the root'
+echo 'int rank = 0;' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
+echo 'MPI_Barrier(MPI_COMM_WORLD);' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
+echo '#include "common/session.hpp"' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
+echo 'struct Attention;' >common/sum.cpp; finds 'common/sum.cpp:1:'
+echo 'if (arithmetic == Arithmetic::exact) {}' >>lessons/01_one/01_one.cpp; finds 'lessons/01_one/01_one.cpp:11:'
+sed -i 1d common/sum.hpp; finds 'common/sum.hpp: has no #pragma once'
+sed -i /@file/d common/sum.hpp; finds 'common/sum.hpp: has no comment'
+rm lessons/01_one/README.md; finds 'has no README.md'
+sed -i 1d lessons/01_one/01_one.cpp; finds 'does not begin with'
+sed -i '/Traffic/d' lessons/01_one/01_one.cpp; finds "'// Traffic:'"
+mv lessons/01_one/01_one.cpp lessons/01_one/main.cpp; finds 'has no program'
