@@ -84,6 +84,7 @@ std::string hdf5_cause()
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &cause);
+  std::erase(cause, '\n');  // the time stamp in the midst of it ends with one
   return cause;
 }
 

@@ -62,9 +62,7 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
       }
       return stop->status;
     }
-    int status = run(session);
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &status, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD), "agreeing on the status");
-    return status;
+    return run(session);
   } catch (...) {
     abort_job(describe(std::current_exception()));
   }

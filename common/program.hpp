@@ -16,7 +16,7 @@ namespace rankwise {
 ///    no messages, so it may refuse on some ranks only (a file that one machine lacks).
 /// 2. The ranks agree. If any refused, rank 0 prints what the lowest of them has to say, once, and all ranks return
 ///    exit_user_error. `--help` is settled here too: printed once, all return exit_success.
-/// 3. Each rank calls @p run. All ranks return the highest status that any of them gave.
+/// 3. Each rank calls @p run. What it returns is this rank's status; the launcher fails if any rank's does.
 ///
 /// An exception out of @p run, or any other than UserError out of @p check, ends the whole job (abort_job()) with one
 /// message: rank, file, line and the innermost span.

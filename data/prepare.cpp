@@ -61,11 +61,14 @@ void check_job(const Options& options, Job& job)
   job.measure = measure_text(text);
 
   std::error_code error;
-  if (std::filesystem::is_directory(out, error)) {
-    throw UserError(fmt::format("{} cannot be written: it is a folder.", out), "Name the token file itself.");
+  const std::filesystem::file_status status = std::filesystem::status(out, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw UserError(fmt::format("{} is a folder or a device, not a file that could be replaced.", out),
+                    "Name the token file itself.");
   }
-  if (std::filesystem::equivalent(text, out, error)) {
-    throw UserError(fmt::format("{} is the text itself, which the token file would replace.", out),
+  for (const std::string& written : {out, TokenFileWriter::temporary_name(out)}) {
+    if (!std::filesystem::equivalent(text, written, error)) continue;
+    throw UserError(fmt::format("{} is the text itself, which the token file would replace.", written),
                     "Give the token file another name.");
   }
   job.writer = std::make_unique<TokenFileWriter>(

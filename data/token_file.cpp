@@ -168,7 +168,7 @@ std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std:
 // ---- Writing --------------------------------------------------------------------------------------------------------
 
 TokenFileWriter::TokenFileWriter(const std::string& path, const TokenFileInfo& info)
-    : path_(path), temporary_(path + ".tmp"), vocabulary_(static_cast<Token>(info.vocabulary))
+    : path_(path), temporary_(temporary_name(path)), vocabulary_(static_cast<Token>(info.vocabulary))
 {
   check(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<Token>::max(),
         "a vocabulary that is no size");

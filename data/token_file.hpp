@@ -28,8 +28,8 @@ struct TokenFileInfo {
 /// The two parts of a token file.
 enum class Split { train, validation };
 
-/// Writes a token file. Nothing is seen under its name until it is complete: the tokens go to `PATH.tmp`, and finish()
-/// gives it its name. Without finish() the destructor removes the temporary file.
+/// Writes a token file. Nothing is seen under its name until it is complete: the tokens go to temporary_name(), and
+/// finish() gives it its name. Without finish() the destructor removes the temporary file.
 class TokenFileWriter {
  public:
   /// Creates the temporary file. Throws UserError when it cannot be created.
@@ -42,6 +42,9 @@ class TokenFileWriter {
   void append(Split split, std::span<const Token> tokens);
   /// Flushes, closes and renames; any file of that name is replaced. The writer cannot be used afterwards.
   void finish();
+
+  /// Where the tokens for @p path are written before they are complete.
+  static std::string temporary_name(const std::string& path) { return path + ".tmp"; }
 
  private:
   std::string path_;

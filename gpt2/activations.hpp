@@ -65,7 +65,7 @@ class Workspace {
  public:
   /// @param memory  where from; outlives the workspace.
   /// @param config  the model.
-  /// @param shape   the largest micro-batch.
+  /// @param shape   of the micro-batches.
   /// @throws Error  when there is no room.
   Workspace(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape);
 

@@ -129,6 +129,12 @@ class TreeSum final : public GradientSum {
 
 }  // namespace
 
+GradientLayout gradient_layout(const ParameterTable& table, DType type)
+{
+  check(table.units().first == 0, "the table has the embedding");
+  return {.elements = table.elements(), .type = type, .tied = table.entries().front().elements};
+}
+
 std::unique_ptr<GradientSum> make_running_sum(const Kernels&, Stream& stream, const DeviceMemory& memory,
                                               const GradientLayout& layout)
 {

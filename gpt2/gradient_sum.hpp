@@ -7,6 +7,7 @@
 #include "common/device.hpp"
 #include "common/partition.hpp"
 #include "gpt2/kernels/kernels.hpp"
+#include "gpt2/parameter_table.hpp"
 
 /// @file
 /// The sum of the gradients of several micro-batches.
@@ -51,6 +52,11 @@ struct GradientLayout {
   DType type = DType::f32;    ///< of the gradients
   Range tied{};               ///< where the token embedding's gradient lies among them; empty when it does not
 };
+
+/// All gradients of a table.
+/// @param table  has the embedding.
+/// @param type   of the gradients.
+GradientLayout gradient_layout(const ParameterTable& table, DType type);
 
 /// One buffer and +=: the order of the sum is that in which micro-batches come.
 /// @param kernels  add on the stream of the device that @p memory is of.

@@ -35,6 +35,8 @@ double initial_deviation(Initial initial, std::int64_t layers)
 ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units)
     : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units)
 {
+  check(config.padded_vocabulary() % part.count == 0 && config.heads % part.count == 0,
+        "the parts of a layer have equal shares of vocabulary and heads");
   add_embedding(config);
   for (int branch = 0; branch < 2 * config.layers; ++branch) add_branch(config, branch);
   add_head(config);

@@ -59,6 +59,7 @@ class ParameterTable {
   /// @param config  the model.
   /// @param part    which part of every tensor that tensor parallelism divides.
   /// @param units   which units, from the embedding (0) over the 2 L branches to the head (2 L + 1); all by default.
+  /// @throws Error  when heads or padded vocabulary cannot be dealt out in equal shares.
   explicit ParameterTable(const ModelConfig& config, Part part = {}, Range units = {0, -1});
 
   /// The tensors, in order.

@@ -9,18 +9,10 @@
 
 namespace rankwise {
 
-std::int64_t steps_of(const TrainingOptions& options, const Loader& loader)
-{
-  constexpr std::int64_t default_steps = 100;
-  if (options.epochs > 0) return loader.steps(options.epochs);
-  return options.steps > 0 ? options.steps : default_steps;
-}
-
-void begin_report(Report& report, const std::string& lesson, std::int64_t ranks, const Layout& layout,
-                  const OptionTable& table, const TrainingOptions& options, const Tokens& tokens)
+void begin_report(Report& report, const Layout& layout, const OptionTable& table, const TrainingOptions& options,
+                  const Tokens& tokens)
 {
   const ModelConfig config = options.config();
-  report.comment(fmt::format("lesson {}, ranks {}", lesson, ranks));
   report.comment(fmt::format("model {}: {} parameters, L={} H={} C={} V={}, context {}", config.name,
                              group_digits(config.parameters()), config.layers, config.heads, config.channels,
                              config.vocabulary, config.context));
@@ -29,19 +21,20 @@ void begin_report(Report& report, const std::string& lesson, std::int64_t ranks,
                                group_digits(tokens.train->size()), group_digits(tokens.validation->size())));
   report.comment(table.table());
 
+  nlohmann::json& json = report.json();
+  json["layout"] = {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}};
+  json["model"] = {{"name", config.name}, {"parameters", config.parameters()}};
+  json["options"] = table.json();
+  json["traffic"] = nlohmann::json::object();
+}
+
+void begin_steps(Report& report)
+{
   report.columns({{"step", "-", "{:.0f}"},
                   {"loss", "nats/token", "{:.6f}"},
                   {"grad norm", "-", "{:.4f}"},
                   {"learning rate", "-", "{:.3e}"},
                   {"time", "ms", "{:.1f}"}});
-
-  nlohmann::json& json = report.json();
-  json["lesson"] = lesson;
-  json["ranks"] = ranks;
-  json["layout"] = {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}};
-  json["model"] = {{"name", config.name}, {"parameters", config.parameters()}};
-  json["options"] = table.json();
-  json["traffic"] = nlohmann::json::object();
 }
 
 void report_step(Report& report, std::int64_t step, const StepReport& measured)
@@ -67,8 +60,8 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
     lines.push_back({"validation", nats(record.validation.back().loss), "", "nats/token"});
   if (tokens.floor)
     lines.push_back({"floor of the data", nats(*tokens.floor), "", "nats/token, no model does better"});
-  lines.push_back({"digest", record.digest, "", ""});
   report.block("loss", lines);
+  report.comment("digest " + record.digest);
 
   constexpr double near = 0.1;             // initial logits are small, not zero
   constexpr std::int64_t enough = 10;      // steps after which a loss has to have fallen
@@ -90,28 +83,6 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
   json["digest"] = record.digest;
 }
 
-void report_memory(Report& report, const MemoryLedger& measured, const CategoryBytes& formula)
-{
-  const CategoryBytes &current = measured.current(Tier::device), &peak = measured.peak(Tier::device);
-  std::vector<Line> lines;
-  nlohmann::json &memory = report.json()["memory"], &rank = report.json()["memory_ranks"][0]["device"];
-  const auto line = [&](std::string_view name, std::int64_t now, std::int64_t most, std::int64_t expected) {
-    lines.push_back({std::string(name), format_bytes(now), format_bytes(expected),
-                     fmt::format("bytes, peak {}", format_bytes(most))});
-  };
-  for (int c = 0; c < category_count; ++c) {
-    const auto category = static_cast<Category>(c);
-    const std::string name(name_of(category));
-    memory[name] = {{"current", current[category]}, {"peak", peak[category]}, {"formula", formula[category]}};
-    rank[name] = {{"current", current[category]}, {"peak", peak[category]}};
-    if (peak[category] == 0 && formula[category] == 0) continue;
-    line(name, current[category], peak[category], formula[category]);
-    report.check("bytes of " + name, formula[category], current[category], current[category] == formula[category]);
-  }
-  line("total", current.total(), measured.peak_total(Tier::device), formula.total());
-  report.block("memory", lines);
-}
-
 void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options)
 {
   const auto warm = record.steps.begin() + (record.steps.size() > 1 ? 1 : 0);
@@ -127,7 +98,7 @@ void report_time(Report& report, const RunRecord& record, const TimeLedger& time
   std::vector<Line> lines{
       {"step", fmt::format("{:.4g}", step_s), "", "s, mean without the first"},
       {"speed", fmt::format("{:.4g}", tokens_per_s), "", "tokens/s"},
-      {"arithmetic", fmt::format("{:.3g}", tflops), "",
+      {"arithmetic", fmt::format("{:.4f}", tflops), "",
        options.recompute_blocks ? "TFLOP/s by 8 N + 16 L C T a token" : "TFLOP/s by 6 N + 12 L C T a token"}};
   nlohmann::json& json = report.json()["time"];
   for (const Work work : {Work::compute, Work::exposed, Work::waiting, Work::io}) {
@@ -152,7 +123,7 @@ void report_plan(Report& report, const CategoryBytes& planned, const TrainingOpt
     if (planned[category] > 0)
       lines.push_back({std::string(name_of(category)), format_bytes(planned[category]), "", "bytes"});
   }
-  lines.push_back({"total", format_bytes(planned.total()), "", "bytes a rank"});
+  lines.push_back({"total", format_bytes(planned.total()), "", "bytes"});
   const double flops =
       step_flops(config, batch.global_batch * batch.sequence, batch.sequence, options.recompute_blocks);
   lines.push_back({"arithmetic", fmt::format("{:.4g}", flops * 1e-12), "", "TFLOP a step"});
@@ -163,12 +134,12 @@ void check_finite(std::int64_t step, double loss, double gradient_norm, const Ke
                   const ParameterTable& table, const Tensor& gradients, const Tensor& parameters)
 {
   if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
-  for (const auto& [what, values] : {std::pair("parameter", &parameters), std::pair("gradient", &gradients)})
+  for (const auto& [what, values] : {std::pair("parameter", &parameters), std::pair("gradient of", &gradients)})
     for (const Parameter& p : table.entries())
       if (const auto at = kernels.first_not_finite(values->slice(p.elements)))
         throw Error(
-            fmt::format("step {}: the {} {} is not finite, first at element {} of its {} (loss {}, gradient norm "
-                        "{}). A smaller --learning-rate or --clip may help.",
+            fmt::format("step {}: the {} {} is not finite, first at element {} of {} (loss {}, gradient norm {}); "
+                        "a smaller --learning-rate or --clip may help",
                         step, what, p.name, *at, p.stored.text(), loss, gradient_norm));
   throw Error(fmt::format("step {}: the loss is {} and the gradient norm {}, though every tensor is finite", step,
                           loss, gradient_norm));

@@ -13,7 +13,7 @@
 #include "gpt2/training_options.hpp"
 
 /// @file
-/// What every lesson prints and writes in the same way: its head, its rows, its blocks, its checks.
+/// What every lesson prints and writes in the same way of its model: rows, blocks, checks.
 
 namespace rankwise {
 
@@ -38,14 +38,13 @@ struct RunRecord {
   std::string digest;                  ///< of the final parameters
 };
 
-/// Steps of the run: `--steps`, or as many as `--epochs` makes, or 100.
-std::int64_t steps_of(const TrainingOptions& options, const Loader& loader);
+/// Prints model, data and options as `#` lines, and enters layout, model and options in the document.
+/// @param tokens  without a text in a dry run.
+void begin_report(Report& report, const Layout& layout, const OptionTable& table, const TrainingOptions& options,
+                  const Tokens& tokens);
 
-/// Prints the lesson's name, model, data and options as `#` lines, opens the table of steps, and enters lesson, ranks,
-/// layout, model and options in the document.
-void begin_report(Report& report, const std::string& lesson, std::int64_t ranks, const Layout& layout,
-                  const OptionTable& table, const TrainingOptions& options, const Tokens& tokens);
-
+/// Opens the table of steps.
+void begin_steps(Report& report);
 /// Prints one row of the table of steps.
 void report_step(Report& report, std::int64_t step, const StepReport& measured);
 
@@ -55,12 +54,6 @@ void report_validation(Report& report, const Validation& measured);
 /// Block "loss": first and last loss beside ln V and the floor of the data, validation, digest; with their checks: the
 /// first loss is near ln V, the loss falls, the validation loss is not below the floor.
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);
-
-/// Block "memory": bytes of the device tier by category, current = formula and peak, and a check of each; enters
-/// `memory` in the document.
-/// @param measured  at the end of a step.
-/// @param formula   what the paper says.
-void report_memory(Report& report, const MemoryLedger& measured, const CategoryBytes& formula);
 
 /// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document. The first step,
 /// which warms caches up, is left out when there are others.

@@ -1,5 +1,6 @@
 #include "gpt2/training_options.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -28,6 +29,23 @@ BatchShape TrainingOptions::batch(std::int64_t share) const
   return {.global_batch = global_batch,
           .micro_batch = micro_batch != 0 ? micro_batch : share,
           .sequence = sequence != 0 ? sequence : config().context};
+}
+
+LoaderOptions TrainingOptions::loader_options() const
+{
+  const BatchShape shape = batch(global_batch);
+  return {.T = shape.sequence,
+          .global_batch = global_batch,
+          .seed = seed,
+          .uncounted_prefix = std::max<std::int64_t>(config().mask.prefix - 1, 0)};
+}
+
+Schedule TrainingOptions::schedule_over(const Loader& loader) const
+{
+  constexpr std::int64_t default_steps = 100;
+  Schedule whole = schedule;
+  whole.steps = epochs > 0 ? loader.steps(epochs) : steps > 0 ? steps : default_steps;
+  return whole;
 }
 
 ActivationShape TrainingOptions::activation_shape(std::int64_t share, Part part) const
@@ -145,6 +163,9 @@ void check_ranges(const TrainingOptions& o)
   for (const Bound& bound : bounds)
     if (!bound.holds)
       throw UserError(fmt::format("--{}={} is out of range.", bound.option, bound.value), bound.rule);
+  if (o.steps > 0 && o.epochs > 0)
+    throw UserError(fmt::format("--steps={} and --epochs={} both say how long to train.", o.steps, o.epochs),
+                    "Use one of them.");
 }
 
 void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_t share)
@@ -156,8 +177,9 @@ void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_
         fmt::format("Every position has an embedding of its own. Use --sequence={} or less, or --context={}.",
                     config.context, batch.sequence));
   if (config.mask.prefix > batch.sequence)
-    throw UserError(fmt::format("--mask={} is longer than a sequence of {} tokens.", config.mask.text(), batch.sequence),
-                    "Tokens inside the prefix are given, not predicted. Leave some to predict: a smaller K.");
+    throw UserError(
+        fmt::format("--mask={} is longer than a sequence of {} tokens.", config.mask.text(), batch.sequence),
+        "Tokens inside the prefix are given, not predicted. Leave some to predict: a smaller K.");
   if (share % batch.micro_batch != 0)
     throw UserError(
         fmt::format("--micro-batch={} does not divide the {} sequences of a step.", batch.micro_batch, share),

@@ -8,6 +8,7 @@
 #include "gpt2/adamw.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/config.hpp"
+#include "gpt2/loader.hpp"
 #include "gpt2/sampling.hpp"
 
 /// @file
@@ -20,36 +21,36 @@ enum class DeviceKind : std::uint8_t { cpu };
 
 /// What a training run is asked to do. Sizes of the model that are 0 stand for those of the preset.
 struct TrainingOptions {
-  std::string model = "nano";           ///< preset
-  std::int64_t layers = 0;              ///< L
-  std::int64_t heads = 0;               ///< H
-  std::int64_t channels = 0;            ///< C
-  std::int64_t context = 0;             ///< longest sequence
-  std::int64_t vocabulary = 0;          ///< V
-  std::string mask = "causal";          ///< causal, prefix:K or full
-  std::string data;                     ///< token file; empty for the embedded corpus
-  std::int64_t steps = 0;               ///< optimizer steps; 0: as epochs says, or 100
-  std::int64_t epochs = 0;              ///< passes over the training data; 0: as steps says
-  std::int64_t global_batch = 16;       ///< G, sequences a step
-  std::int64_t micro_batch = 0;         ///< B; 0 for the rank's share of G
-  std::int64_t sequence = 0;            ///< T; 0 for the context
-  std::uint32_t seed = 1;               ///< of initial values, data order, dropout and samples
-  Schedule schedule{.peak = 3e-3, .warmup = 10};      ///< learning rate
-  AdamWOptions adamw{};                 ///< constants of the optimizer
-  double clip = 1;                      ///< largest norm of the gradient; 0 for any
-  double dropout = 0;                   ///< rate
-  DeviceKind device = DeviceKind::cpu;  ///< where it runs
-  DType precision = DType::f32;         ///< of parameters and activations
-  Sums arithmetic = Sums::fast;         ///< order of sums
-  bool recompute_blocks = false;        ///< `--recompute=block`
-  Bytes memory_limit{};                 ///< of the device tier; 0 for none
-  std::int64_t evaluate_every = 0;      ///< steps between evaluations; 0: only after the last step
-  std::int64_t sample = 0;              ///< tokens to generate at the end
-  SamplingOptions sampling{};           ///< how
-  std::string report;                   ///< JSON file
-  std::string trace;                    ///< trace file
-  bool dry_run = false;                 ///< print what the run would need, and stop
-  int threads = 1;                      ///< OpenMP threads of this rank
+  std::string model = "nano";                     ///< preset
+  std::int64_t layers = 0;                        ///< L
+  std::int64_t heads = 0;                         ///< H
+  std::int64_t channels = 0;                      ///< C
+  std::int64_t context = 0;                       ///< longest sequence
+  std::int64_t vocabulary = 0;                    ///< V
+  std::string mask = "causal";                    ///< causal, prefix:K or full
+  std::string data;                               ///< token file; empty for the embedded corpus
+  std::int64_t steps = 0;                         ///< optimizer steps; 0: as epochs says, or 100
+  std::int64_t epochs = 0;                        ///< passes over the training data; 0: as steps says
+  std::int64_t global_batch = 16;                 ///< G, sequences a step
+  std::int64_t micro_batch = 0;                   ///< B; 0 for the rank's share of G
+  std::int64_t sequence = 0;                      ///< T; 0 for the context
+  std::uint32_t seed = 1;                         ///< of initial values, data order, dropout and samples
+  Schedule schedule{.peak = 3e-3, .warmup = 10};  ///< learning rate
+  AdamWOptions adamw{};                           ///< constants of the optimizer
+  double clip = 1;                                ///< largest norm of the gradient; 0 for any
+  double dropout = 0;                             ///< rate
+  DeviceKind device = DeviceKind::cpu;            ///< where it runs
+  DType precision = DType::f32;                   ///< of parameters and activations
+  Sums arithmetic = Sums::fast;                   ///< order of sums
+  bool recompute_blocks = false;                  ///< `--recompute=block`
+  Bytes memory_limit{};                           ///< of the device tier; 0 for none
+  std::int64_t evaluate_every = 0;                ///< steps between evaluations; 0: only after the last step
+  std::int64_t sample = 0;                        ///< tokens to generate at the end
+  SamplingOptions sampling{};                     ///< how
+  std::string report;                             ///< JSON file
+  std::string trace;                              ///< trace file
+  bool dry_run = false;                           ///< print what the run would need, and stop
+  int threads = 1;                                ///< OpenMP threads of this rank
 
   /// The model that these options describe.
   /// @throws UserError for a preset that does not exist or sizes that cannot be.
@@ -57,6 +58,10 @@ struct TrainingOptions {
   /// G, B and T, with what stands for "default" replaced.
   /// @param share  the sequences of the global batch that this rank computes; the default of B.
   BatchShape batch(std::int64_t share) const;
+  /// How the loader deals out the data; with --mask=prefix:K what the prefix gives away is not counted.
+  LoaderOptions loader_options() const;
+  /// The learning rate over all steps: `--steps`, or as many as `--epochs` makes of @p loader, or 100.
+  Schedule schedule_over(const Loader& loader) const;
   /// The shape of a micro-batch.
   /// @param share  as for batch().
   /// @param part   which part of divided layers is computed.

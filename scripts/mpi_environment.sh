@@ -36,6 +36,10 @@ if ! command -v ssh >/dev/null 2>&1; then
   export PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ssh_agent:-false}"
 fi
 
+# Looking for cores, Open MPI also asks ten X displays for graphics cards. Where "localhost" has no entry in /etc/hosts,
+# each question is one for the name server and may take five seconds. Nothing here needs the answer.
+export HWLOC_COMPONENTS="${HWLOC_COMPONENTS:--gl}"
+
 # The long name of macOS's temporary folder does not fit into the name of a socket.
 if [ "$(uname -s)" = Darwin ]; then export TMPDIR=/tmp; fi
 

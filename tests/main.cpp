@@ -44,10 +44,15 @@ class EndJobOnFailure : public Catch::TestEventListenerBase {
  public:
   using TestEventListenerBase::TestEventListenerBase;
 
-  void fatalErrorEncountered(Catch::StringRef signal) override
+  bool assertionEnded(const Catch::AssertionStats& stats) override
   {
-    // MPI_Abort on another rank ends this one so: nothing has failed here.
-    if (session->ranks() > 1 && std::string(signal).starts_with("SIGTERM")) std::_Exit(rankwise::exit_failure);
+    // MPI_Abort on another rank ends this one by a signal: nothing has failed here.
+    const Catch::AssertionResult& result = stats.assertionResult;
+    if (session->ranks() > 1 && result.getResultType() == Catch::ResultWas::FatalErrorCondition &&
+        std::string(result.getMessage()).starts_with("SIGTERM")) {
+      std::_Exit(rankwise::exit_failure);
+    }
+    return false;
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override
@@ -98,7 +103,8 @@ int main(int argc, char** argv)
   rankwise::Session own_session(argc, argv);
   session = &own_session;
   Catch::Session tests;
-  if (own_session.ranks() > 1) tests.configData().useColour = Catch::UseColour::No;  // lines of ranks stand together
+  if (own_session.ranks() > 1)
+    tests.configData().useColour = Catch::UseColour::No;  // lines of ranks stand together
   int status = tests.run(argc, argv) == 0 ? rankwise::exit_success : rankwise::exit_failure;
   if (own_session.ranks() > 1 && (own_session.rank() == 0 || status != rankwise::exit_success)) {
     print_held_back(status != rankwise::exit_success);

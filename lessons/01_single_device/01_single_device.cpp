@@ -26,6 +26,7 @@
 #include <fmt/format.h>
 
 #include "common/device.hpp"
+#include "common/job_report.hpp"
 #include "common/options.hpp"
 #include "common/program.hpp"
 #include "common/report.hpp"
@@ -50,29 +51,6 @@ struct Options : TrainingOptions {
 
 // ---- State -----------------------------------------------------------------------------------------------------------
 
-/// Where the gradients lie that are added up together: all of them, the token embedding's first.
-GradientLayout gradient_layout(const ParameterTable& table)
-{
-  return {.elements = table.elements(), .tied = table.entries().front().elements};
-}
-
-/// How the loader deals out the training split.
-LoaderOptions loader_options(const Options& options, const BatchShape& batch)
-{
-  return {.T = batch.sequence,
-          .global_batch = batch.global_batch,
-          .seed = options.seed,
-          .uncounted_prefix = std::max<std::int64_t>(options.config().mask.prefix - 1, 0)};
-}
-
-/// The learning rate of each step of the run.
-Schedule make_schedule(const Options& options, const Loader& loader)
-{
-  Schedule schedule = options.schedule;
-  schedule.steps = steps_of(options, loader);
-  return schedule;
-}
-
 /// What this rank holds.
 struct State {
   explicit State(const Options& o) : options(o) {}
@@ -90,17 +68,17 @@ struct State {
   Arithmetic arithmetic{options.arithmetic};                     // the order of sums
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels();  // what the pieces compute with
 
-  Tokens tokens = open_corpus(options.data);                    // the text
-  Loader loader{tokens.train, loader_options(options, batch)};  // deals out its windows
-  Batch host_batch;                                             // windows on their way to the device
-  Schedule schedule = make_schedule(options, loader);           // the learning rate of each step
+  Tokens tokens = open_corpus(options.data);              // the text
+  Loader loader{tokens.train, options.loader_options()};  // deals out its windows
+  Batch host_batch;                                       // windows on their way to the device
+  Schedule schedule = options.schedule_over(loader);      // the learning rate of each step
 
   ParameterTable table{config};                                             // what stands where in the flat vectors
   Model model{{config, kernels.get(), {}, options.dropout, options.seed}};  // the chain
   Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());                               // views of them
   std::unique_ptr<GradientSum> gradients =                                                        // (P)
-      arithmetic.make_gradient_sum(*kernels, *stream, memory, gradient_layout(table));
+      arithmetic.make_gradient_sum(*kernels, *stream, memory, gradient_layout(table, DType::f32));
   AdamW adamw{memory, *stream, table, {0, table.elements()}, options.adamw};  // (P) twice
   Workspace work{memory, config, shape};                                      // scratch of both passes
   Activations kept{memory, config, shape, work};  // from a forward pass to its backward pass
@@ -122,7 +100,8 @@ CategoryBytes memory_formula(const Options& options)
   const ParameterTable table(config);
   const ActivationShape shape = options.activation_shape(options.global_batch);
   const std::int64_t micro_batches = options.global_batch / shape.B;
-  CategoryBytes bytes = Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table), micro_batches);
+  CategoryBytes bytes =
+      Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, DType::f32), micro_batches);
   bytes[Category::parameters] = 4 * table.elements();
   bytes[Category::optimizer] = 8 * table.elements();
   bytes[Category::activations] = activation_bytes(config, shape);
@@ -221,7 +200,7 @@ StepReport train_step(State& state, std::int64_t step)
 double evaluate(State& state)
 {
   const auto span = state.time.span(Work::compute, "validation");
-  const Loader validation(state.tokens.validation, loader_options(state.options, state.batch));
+  const Loader validation(state.tokens.validation, state.options.loader_options());
   LossSum loss;
   for (std::int64_t first = 0; first < validation.windows(); first += state.batch.micro_batch) {
     const Range windows = intersect({first, state.batch.micro_batch}, {0, validation.windows()});
@@ -281,14 +260,16 @@ void check(const Options& options, const Session& session)
 /// Trains, validates, and tells.
 int run(const Options& options, const Session& session)
 {
-  Report report(true, options.report);
+  Report report(session.rank() == 0, options.report);
+  begin_job(report, "01_single_device", session);
   if (options.dry_run) {
-    begin_report(report, "01_single_device", 1, {}, options.table, options, {});
+    begin_report(report, {}, options.table, options, {});
     report_plan(report, memory_formula(options), options);
     return report.finish();
   }
   const std::unique_ptr<State> state = make_state(options);
-  begin_report(report, "01_single_device", 1, {}, options.table, options, state->tokens);
+  begin_report(report, {}, options.table, options, state->tokens);
+  begin_steps(report);
   if (!options.trace.empty()) state->time.record();
 
   RunRecord record;

@@ -9,9 +9,15 @@ output=$(mktemp -d)
 trap 'rm -r "$output"' EXIT
 wrong=0
 
-# Runs a command on all ranks; leaves its status in $status, its streams in $output. A job that hangs has status 124.
+# A job that ends with an error status is cleared away at once; Open MPI 4 would wait some seconds.
+export OMPI_MCA_odls_base_sigkill_timeout=0
+launcher=(mpirun -np "$ranks")
+if [ "$ranks" = 1 ]; then launcher=(); fi
+
+# Runs a command on all ranks, a single one without a launcher; leaves its status in $status, its streams in $output.
+# A job that hangs has status 124.
 run() {
-  timeout 30 mpirun -np "$ranks" "$@" >"$output/out" 2>"$output/err"
+  timeout 30 "${launcher[@]}" "$@" >"$output/out" 2>"$output/err"
   status=$?
   ran="$*"
 }
@@ -51,7 +57,7 @@ expect 1 err '^error: unknown option --hwo\.$'
 expect 1 err 'Did you mean --how?'
 expect 0 out 'runs'
 
-for rank in 0 "$last" -1; do
+for rank in "$last" -1; do
   run "$fail" --how=user --early --rank="$rank"
   expect_status 2
   expect 1 err '^error: --how=user was asked for\.$'
@@ -62,50 +68,51 @@ done
 # ---- Failures on one rank while the others wait, and on all ranks: one message, status 1 -------------------------------
 
 said="^rank [0-9]* of $ranks: "
+by_last="^rank $last of $ranks: "
 here='tests/programs/fail\.cpp:[0-9][0-9]*'
-for rank in 0 "$last" -1; do
-  by="^rank $rank of $ranks: "
-  if [ "$rank" = -1 ]; then by=$said; fi
 
-  run "$fail" --how=error --rank="$rank"
-  expect_status 1
-  expect 1 err "$said"
-  expect 1 err "$by$here: the loss is not finite, while averaging gradients ($here)\$"
+run "$fail" --how=error --rank="$last"
+expect_status 1
+expect 1 err "$said"
+expect 1 err "$by_last$here: the loss is not finite, while averaging gradients ($here)\$"
 
-  run "$fail" --how=exercise --rank="$rank"
-  expect_status 1
-  expect 1 err "$said"
-  expect 1 err "$by$here: exercise 01\.1 is not implemented: write the backward pass"
+run "$fail" --how=error --rank=-1
+expect_status 1
+expect 1 err "$said"
+expect 1 err "$said$here: the loss is not finite, while averaging gradients ($here)\$"
 
-  run "$fail" --how=mpi --rank="$rank"
-  expect_status 1
-  expect 1 err "$said"
-  expect 1 err "$by$here: MPI failed at sending to nobody: MPI_ERR_RANK"
+run "$fail" --how=mpi --rank="$last"
+expect_status 1
+expect 1 err "$by_last$here: MPI failed at sending to nobody: MPI_ERR_RANK"
 
-  run "$fail" --how=standard --rank="$rank"
-  expect_status 1
-  expect 1 err "$by"'out of luck, while averaging gradients'
+run "$fail" --how=exercise --rank="$last"
+expect_status 1
+expect 1 err "$by_last$here: exercise 01\.1 is not implemented: write the backward pass"
 
-  run "$fail" --how=thread --rank="$rank"
-  expect_status 1
-  expect 1 err "$by$here: thrown in a thread"
+run "$fail" --how=standard --rank="$last"
+expect_status 1
+expect 1 err "$by_last"'out of luck, while averaging gradients'
 
-  # Before the first message only a UserError may wait for the others.
-  run "$fail" --how=error --early --rank="$rank"
-  expect_status 1
-  expect 1 err "$by$here: the loss is not finite"
-  expect 0 out 'runs'
+run "$fail" --how=thread --rank="$last"
+expect_status 1
+expect 1 err "$by_last$here: thrown in a thread"
 
-  # A UserError that comes too late still says what to do.
-  run "$fail" --how=user --rank="$rank"
-  expect_status 2
-  expect 1 err '^error: --how=user was asked for\.$'
-  expect 1 err "^       (said by rank [0-9]* of $ranks)"
+# Before the first message only a UserError may wait for the others.
+run "$fail" --how=error --early --rank="$last"
+expect_status 1
+expect 1 err "$by_last$here: the loss is not finite"
+expect 0 out 'runs'
 
-  run "$fail" --how=status --rank="$rank"
-  expect_status 1
-  expect "$ranks" out 'runs'
-done
+# A UserError that comes too late still says what to do.
+run "$fail" --how=user --rank="$last"
+expect_status 2
+expect 1 err '^error: --how=user was asked for\.$'
+expect 1 err "^       (said by rank $last of $ranks)"
+
+# A check that fails on one rank fails the job.
+run "$fail" --how=status --rank="$last"
+expect_status 1
+expect 0 err "^rank "
 
 # ---- The main function of the tests -----------------------------------------------------------------------------------
 
@@ -119,6 +126,7 @@ expect 1 out 'All tests passed (1 assertion in 1 test case)'
 run "$failing_cases" --use-colour no 'fails on the last rank'
 expect_status 1
 expect 1 out "$prefix  REQUIRE( world().rank() + 1 < world().ranks() )"
+expect 0 out 'SIGTERM'
 
 run "$failing_cases" --use-colour no 'throws on the last rank'
 expect_status 1

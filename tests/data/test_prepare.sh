@@ -13,7 +13,7 @@ expect() {
   shift 3
   output=$("$prepare" "$@" 2>&1)
   got=$?
-  left=$(ls "$folder" | tr '\n' ' ')
+  left=$(printf '%s ' *)
   if [ "$got" -ne "$status" ]; then
     problem="its exit status is $got instead of $status"
   elif ! printf '%s' "$output" | grep -qF -- "$words"; then
@@ -35,7 +35,8 @@ printf 'the owl sees 12 cats.\n' > text.txt
 expect 2 'missing.txt does not exist'          'text.txt ' missing.txt out.h5
 expect 2 'is not a regular file'               'text.txt ' . out.h5
 expect 2 'no such folder' 'text.txt ' text.txt 'no such folder/out.h5'
-expect 2 'it is a folder'                      'text.txt ' text.txt .
+expect 2 'is a folder or a device'              'text.txt ' text.txt .
+expect 2 'is a folder or a device'              'text.txt ' text.txt /dev/null
 expect 2 'which the token file would replace'  'text.txt ' text.txt text.txt
 expect 2 'which the token file would replace'  'text.txt ' text.txt ./text.txt
 expect 2 'Use --tokenizer=byte'                'text.txt ' --tokenizer=words text.txt out.h5
@@ -46,6 +47,9 @@ expect 2 'two files are needed'                'text.txt '
 expect 0 'TEXT.txt FILE.h5'                    'text.txt ' --help
 expect 0 '19 tokens to train on, 3 for validation' 'out.h5 text.txt ' --tokenizer=byte text.txt out.h5
 expect 0 '19 tokens to train on, 3 for validation' 'out.h5 text.txt ' text.txt out.h5
+cp text.txt out.h5.tmp
+expect 2 'which the token file would replace'  'out.h5 out.h5.tmp text.txt ' out.h5.tmp out.h5
+rm out.h5.tmp
 : > empty.txt
 expect 2 'is empty'                            'empty.txt out.h5 text.txt ' empty.txt out.h5
 

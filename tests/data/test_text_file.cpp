@@ -91,10 +91,12 @@ TEST_CASE("write_tokens: the last tenth of the characters is for validation, and
 TEST_CASE("write_tokens: blocks leave no trace, whatever character they cut")
 {
   const std::string characters[] = {"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\xA6\x89"};
-  for (std::size_t shift = 0; shift < 4; ++shift) {
+  for (std::size_t shift = 0; shift < 8; ++shift) {
+    // The cut falls into the second block, or (shift 4 to 7) into the first, before blocks that begin inside characters.
+    const std::size_t size = shift < 4 ? 5u << 18 : (1u << 20) + 1000;
     std::string text(shift, '-');
     std::size_t count = shift;
-    for (; text.size() < (5u << 18); ++count) text += characters[(count * count + count / 7) % 4];  // 1.25 blocks
+    for (; text.size() < size; ++count) text += characters[(count * count + count / 7) % 4];
     std::size_t cut = 0;  // the first byte of character 9/10 count
     for (std::size_t left = count * 9 / 10; left > 0; --left) {
       do ++cut;

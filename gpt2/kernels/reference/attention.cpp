@@ -150,9 +150,10 @@ void score_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, st
     g.weights[static_cast<std::size_t>(k)] =
         std::exp(scale * dot(head.query(query), head.key(k), head.D) - log_sum_exp);
 
-  // BEGIN EXERCISE 01.2 points=10 "The backward pass of soft-max: for each key k, dscore[k] = weight[k] (dweight[k] -"
-  //     "sum over j of weight[j] dweight[j]), where dweight[k] = factor[k] (dy . v[k]). The sum over j need not be"
-  //     "formed: it equals dy . y, because y already is the weighted sum of the values. Use dot() and head.value(k)."
+  // BEGIN EXERCISE 01.2 points=10 "The backward pass of soft-max: for each key k, dscore[k] = weight[k] "
+  //     "(dweight[k] - sum over j of weight[j] dweight[j]), where dweight[k] = factor[k] (dy . v[k]). The sum "
+  //     "over j need not be formed: it equals dy . y, because y already is the weighted sum of the values. Use "
+  //     "dot() and head.value(k)."
   const A weighted_sum = dot(dy, y, head.D);
   for (std::int64_t k = 0; k < keys; ++k) {
     const auto i = static_cast<std::size_t>(k);

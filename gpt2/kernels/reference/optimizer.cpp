@@ -48,9 +48,10 @@ void ReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, 
   const auto b1 = static_cast<float>(step.beta1), b2 = static_cast<float>(step.beta2);
   const auto learning_rate = static_cast<float>(step.learning_rate), epsilon = static_cast<float>(step.epsilon);
 
-  // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and second[i] become"
-  //     "the decayed averages of g and g^2; their starting bias is divided out (1 - b^number); the weight shrinks by"
-  //     "learning_rate weight_decay of itself, and moves by learning_rate mhat / (sqrt(vhat) + epsilon)."
+  // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and second[i] "
+  //     "become the decayed averages of g and g^2; their starting bias is divided out (1 - b^number); the weight "
+  //     "shrinks by learning_rate weight_decay of itself, and moves by learning_rate mhat / (sqrt(vhat) + "
+  //     "epsilon)."
   const auto number = static_cast<double>(step.number);
   const auto correction1 = static_cast<float>(1 - std::pow(step.beta1, number));
   const auto correction2 = static_cast<float>(1 - std::pow(step.beta2, number));

@@ -1,0 +1,124 @@
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/error.hpp"
+#include "gpt2/activations.hpp"
+#include "tests/gpt2/testing.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+// Sizes of which no two are equal, so that an exchange shows: 3 layers, 4 heads, 40 channels, 11 (16) entries.
+const ModelConfig config{"test", 3, 4, 40, 9, 11, {}};
+
+std::int64_t held(Laboratory& lab, Category category)
+{
+  return lab.ledger().current(Tier::device)[category];
+}
+
+}  // namespace
+
+TEST_CASE("activation_bytes, workspace_bytes: are what the ledger counts, for parts, types and recomputation")
+{
+  for (const DType type : {DType::f32, DType::bf16, DType::f64})
+    for (const int n : {1, 2, 4})
+      for (const bool recompute : {false, true}) {
+        INFO(name_of(type) << ", " << n << " parts, recompute " << recompute);
+        Laboratory lab;
+        const ActivationShape shape{type, 3, 5, {n - 1, n}, recompute};
+        {
+          const Workspace work(lab.memory(), config, shape);
+          const Activations kept(lab.memory(), config, shape, work);
+          CHECK(held(lab, Category::activations) == activation_bytes(config, shape));
+          CHECK(held(lab, Category::workspace) == workspace_bytes(config, shape));
+          CHECK(lab.ledger().current(Tier::device).total() ==
+                activation_bytes(config, shape) + workspace_bytes(config, shape));
+        }
+        CHECK(lab.ledger().current(Tier::device).total() == 0);
+      }
+}
+
+TEST_CASE("activation_bytes: has the figures that paper and pencil give")
+{
+  // R = 15 rows of f32. A block: 16 C = 640 numbers, 4 statistics and 4 heads; the head: 2 C + 16 numbers,
+  // 5 statistics and 2 tokens.
+  const ActivationShape shape{DType::f32, 3, 5, {}, false};
+  CHECK(activation_bytes(config, shape) == 4 * 15 * (3 * (640 + 8) + (80 + 16 + 7)));
+  CHECK(workspace_bytes(config, shape) == 4 * 15 * 6 * 40);
+  // With recomputation: 3 inputs of blocks, one block without its input, the head.
+  CHECK(activation_bytes(config, {DType::f32, 3, 5, {}, true}) == 4 * 15 * (3 * 40 + 648 - 40 + 103));
+  // bf16 halves all but statistics and tokens; two parts divide what is inside a branch, and the vocabulary.
+  CHECK(activation_bytes(config, {DType::bf16, 3, 5, {}, false}) == 2 * 15 * (3 * (640 + 16) + (80 + 16 + 14)));
+  CHECK(activation_bytes(config, {DType::f32, 3, 5, {1, 2}, false}) ==
+        4 * 15 * (3 * (160 + 240 + 6) + (80 + 8 + 7)));
+}
+
+TEST_CASE("Activations: has tensors of the documented shapes; stream(i) is the input of what comes next")
+{
+  Laboratory lab;
+  const ActivationShape shape{DType::bf16, 3, 5, {1, 2}, false};
+  const Workspace work(lab.memory(), config, shape);
+  const Activations kept(lab.memory(), config, shape, work);
+  CHECK(work.block.empty());
+  CHECK(work.output.shape() == Shape{15, 40});
+  CHECK(work.dstream.shape() == Shape{15, 40});
+  CHECK(work.wide.elements() == 15 * 4 * 20);
+  CHECK(kept.inputs.type() == DType::i32);
+  CHECK(kept.inputs.shape() == Shape{15});
+  CHECK(kept.targets.shape() == Shape{15});
+  REQUIRE(kept.branches.size() == 6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    const BranchActivations& a = kept.branches[i];
+    const bool attention = i % 2 == 0;
+    CHECK(a.input.shape() == Shape{15, 40});
+    CHECK(a.normalised.shape() == Shape{15, 40});
+    CHECK(a.mean.shape() == Shape{15});
+    CHECK(a.mean.type() == DType::f32);
+    CHECK(a.rstd.shape() == Shape{15});
+    CHECK(a.inner.shape() == Shape{15, attention ? 60 : 80});
+    CHECK(a.hidden.shape() == Shape{15, attention ? 20 : 80});
+    CHECK(a.log_sum_exp.empty() == !attention);
+    if (attention) CHECK(a.log_sum_exp.shape() == Shape{3, 2, 5});
+    CHECK(kept.stream(i).raw() == a.input.raw());
+  }
+  CHECK(kept.stream(6).raw() == kept.head.input.raw());
+  CHECK(kept.head.logits.shape() == Shape{15, 8});
+  CHECK(kept.head.logits.type() == DType::bf16);
+  CHECK(kept.head.sum.type() == DType::f32);
+}
+
+TEST_CASE("Activations: under recomputation blocks share all but their inputs, and micro-batches share that block")
+{
+  Laboratory lab;
+  const ActivationShape shape{DType::f32, 3, 5, {}, true};
+  const Workspace work(lab.memory(), config, shape);
+  const Activations one(lab.memory(), config, shape, work);
+  const std::int64_t first = held(lab, Category::activations);
+  const Activations two(lab.memory(), config, shape, work);
+  CHECK(one.branches[0].input.raw() != one.branches[2].input.raw());
+  CHECK(one.branches[0].input.raw() != two.branches[0].input.raw());
+  CHECK(one.branches[0].inner.raw() == one.branches[4].inner.raw());
+  CHECK(one.branches[1].input.raw() == two.branches[3].input.raw());
+  // The second pays for the inputs of three blocks, for its head and its tokens.
+  CHECK(held(lab, Category::activations) - first == 4 * 15 * (3 * 40 + 103));
+}
+
+TEST_CASE("Activations: what exceeds the device is refused, and what was taken is given back")
+{
+  const std::unique_ptr<Device> device = make_cpu_device();
+  const ActivationShape shape{DType::f32, 3, 5, {}, false};
+  const std::int64_t needed = activation_bytes(config, shape) + workspace_bytes(config, shape);
+  for (const std::int64_t missing : {0, 1}) {
+    MemoryLedger ledger(needed - missing);
+    const DeviceMemory memory{device.get(), &ledger};
+    const Workspace work(memory, config, shape);
+    if (missing == 0)
+      CHECK_NOTHROW(Activations(memory, config, shape, work));
+    else
+      CHECK_THROWS_AS(Activations(memory, config, shape, work), Error);
+    CHECK(ledger.current(Tier::device).total() == workspace_bytes(config, shape));
+  }
+}

@@ -1,0 +1,228 @@
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/error.hpp"
+#include "common/tree_sum.hpp"
+#include "gpt2/arithmetic.hpp"
+#include "gpt2/gradient_sum.hpp"
+#include "tests/gpt2/testing.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+constexpr std::int64_t G = 16;                             // sequences of the global batch
+constexpr GradientLayout layout{50, DType::f32, {5, 20}};  // 50 gradients, of which 20 are of the tied embedding
+constexpr std::int64_t kinds = 70;  // what a sequence adds: 50, and 20 for the tied embedding apart
+
+/// What sequence @p g adds to gradient @p i; sizes differ so much that every order of summation has bits of its own.
+float leaf(std::int64_t g, std::int64_t i)
+{
+  static const std::vector<float> leaves = [] {
+    std::vector<float> all;
+    for (std::int64_t k = 0; k < G * kinds; ++k)
+      all.push_back(static_cast<float>(number(k, 3) * std::pow(10.0, 3 * number(k, 4))));
+    return all;
+  }();
+  return leaves[static_cast<std::size_t>(g * kinds + i)];
+}
+
+/// What a backward pass over @p sequences does: += the tree over its sequences.
+/// @param segment  the gradients that @p to.flat holds, of all.
+void backward(const GradientTensors& to, Range sequences, Range segment = {0, layout.elements})
+{
+  const auto sum = [&](std::int64_t i) {
+    return tree_sum(sequences.first, sequences.count, [&](std::int64_t g) { return leaf(g, i); });
+  };
+  for (std::int64_t i = 0; i < segment.count; ++i) to.flat.data<float>()[i] += sum(segment.first + i);
+  for (std::int64_t i = 0; i < to.tied.elements(); ++i) to.tied.data<float>()[i] += sum(layout.elements + i);
+}
+
+/// A sum on the CPU of a test.
+std::unique_ptr<GradientSum> make_sum(Laboratory& lab, const GradientLayout& of = layout)
+{
+  return make_tree_sum(lab.kernels(), lab.stream(), lab.memory(), of);
+}
+
+/// Adds the micro-batches @p sequences to a sum, in the order that they have.
+void add_all(GradientSum& sum, const std::vector<Range>& sequences)
+{
+  for (const Range range : sequences) {
+    const GradientTensors to = sum.begin(range);
+    backward(to, range);
+    sum.end(range);
+  }
+}
+
+/// @p run cut into micro-batches of @p B sequences, in an order that depends on @p shuffle; 0 is from first to last.
+std::vector<Range> micro_batches(Range run, std::int64_t B, std::uint32_t shuffle)
+{
+  std::vector<Range> cut;
+  for (std::int64_t first = run.first; first < run.end(); first += B) cut.push_back({first, B});
+  if (shuffle > 0)
+    std::sort(cut.begin(), cut.end(),
+              [&](Range a, Range b) { return number(a.first, shuffle + 50) < number(b.first, shuffle + 50); });
+  return cut;
+}
+
+/// Adds tensors pairwise, neighbours first, into the first.
+void add_neighbours_first(const Kernels& kernels, const std::vector<Tensor>& tensors)
+{
+  for (std::size_t distance = 1; distance < tensors.size(); distance *= 2)
+    for (std::size_t i = 0; i < tensors.size(); i += 2 * distance) kernels.add(tensors[i], tensors[i + distance]);
+}
+
+/// Copies of the two sums of the whole global batch as one micro-batch: what every layout must find.
+std::vector<Tensor> whole_batch(Laboratory& lab)
+{
+  const std::unique_ptr<GradientSum> sum = make_sum(lab);
+  add_all(*sum, {{0, G}});
+  std::vector<Tensor> sums;
+  for (const Tensor& tensor : sum->sums()) sums.push_back(lab.copied(tensor));
+  return sums;
+}
+
+}  // namespace
+
+TEST_CASE("make_tree_sum: ranks that add runs of the batch first have the bits of one micro-batch, in any order")
+{
+  Laboratory lab;
+  const std::vector<Tensor> expected = whole_batch(lab);
+  for (std::int64_t N = 1; N <= 8; N *= 2)
+    for (std::int64_t B = 1; B <= G / N; B *= 2)
+      for (std::uint32_t shuffle = 0; shuffle < 6; ++shuffle) {
+        INFO(N << " ranks, micro-batches of " << B << ", order " << shuffle);
+        std::vector<std::unique_ptr<GradientSum>> ranks;
+        std::vector<Tensor> flat, tied;
+        for (std::int64_t r = 0; r < N; ++r) {
+          ranks.push_back(make_sum(lab));
+          add_all(*ranks.back(), micro_batches({r * G / N, G / N}, B, shuffle));
+          flat.push_back(ranks.back()->sums().at(0));
+          tied.push_back(ranks.back()->sums().at(1));
+        }
+        add_neighbours_first(lab.kernels(), flat);
+        add_neighbours_first(lab.kernels(), tied);
+        CHECK(different_bits(flat[0], expected[0]) == 0);
+        CHECK(different_bits(tied[0], expected[1]) == 0);
+
+        const Tensor sum = lab.copied(expected[0]);
+        lab.kernels().add(sum.slice(layout.tied), expected[1]);
+        CHECK(different_bits(ranks[0]->total(), sum) == 0);
+      }
+}
+
+TEST_CASE("make_tree_sum: ranks that add each micro-batch over ranks first, segment by segment, have the same bits")
+{
+  // Rank r reads [(m N + r) B, (m N + r + 1) B) in micro-batch m; the owner of a segment adds N B sequences at a time.
+  Laboratory lab;
+  const Tensor expected = whole_batch(lab)[0];
+  for (std::int64_t N = 1; N <= 8; N *= 2)
+    for (std::int64_t B = 1; B <= G / N; B *= 2)
+      for (std::uint32_t shuffle = 0; shuffle < 3; ++shuffle)
+        for (std::int64_t owner = 0; owner < N; ++owner) {
+          const Range segment = Partition(layout.elements, N).segment(owner);
+          const std::unique_ptr<GradientSum> sum = make_sum(lab, {segment.count, DType::f32, {}});
+          for (const Range run : micro_batches({0, G}, N * B, shuffle)) {
+            const GradientTensors to = sum->begin(run);
+            std::vector<Tensor> ranks;
+            for (std::int64_t r = 0; r < N; ++r) {
+              ranks.push_back(lab.zeros(DType::f32, {segment.count}));
+              backward({ranks.back(), {}}, {run.first + r * B, B}, segment);
+            }
+            add_neighbours_first(lab.kernels(), ranks);
+            lab.kernels().add(to.flat, ranks[0]);
+            sum->end(run);
+          }
+          INFO(N << " ranks, micro-batches of " << B << ", order " << shuffle << ", segment " << owner);
+          CHECK(sum->sums().size() == 1);
+          CHECK(different_bits(sum->total(), expected.slice(segment)) == 0);
+        }
+}
+
+TEST_CASE("make_tree_sum: the order of the tree matters; the textbook order over ranks has other bits")
+{
+  Laboratory lab;
+  const std::vector<Tensor> expected = whole_batch(lab);
+  std::vector<Tensor> flat;
+  for (std::int64_t r = 0; r < 4; ++r) {
+    const std::unique_ptr<GradientSum> sum = make_sum(lab);
+    add_all(*sum, micro_batches({r * 4, 4}, 1, 0));
+    flat.push_back(lab.copied(sum->sums()[0]));
+  }
+  std::swap(flat[1], flat[2]);  // 0 + 2 and 1 + 3 first
+  add_neighbours_first(lab.kernels(), flat);
+  CHECK(different_bits(flat[0], expected[0]) > 0);
+}
+
+TEST_CASE("make_running_sum: has the tree's sum but for rounding, in one buffer")
+{
+  Laboratory lab;
+  const std::vector<Tensor> expected = whole_batch(lab);
+  lab.kernels().add(expected[0].slice(layout.tied), expected[1]);
+
+  const std::int64_t before = lab.ledger().current(Tier::device).total();
+  const std::unique_ptr<GradientSum> sum = make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
+  CHECK(lab.ledger().current(Tier::device).total() - before == 50 * 4);
+  for (int round = 0; round < 2; ++round) {
+    for (const Range range : micro_batches({0, G}, 1, 2)) {
+      const GradientTensors to = sum->begin(range);
+      CHECK(to.tied.empty());  // both contributions go to the same place
+      backward(to, range);
+      const Tensor tied = lab.zeros(DType::f32, {20});
+      backward({Tensor(), tied}, range, {0, 0});
+      lab.kernels().add(to.flat.slice(layout.tied), tied);
+      sum->end(range);
+    }
+    CHECK(sum->sums().size() == 1);
+    // At most 32 roundings of 6e-8 of the largest term; terms cancel to no less than a tenth.
+    CHECK(relative_error(sum->total(), expected[0]) < 1e-6);
+    CHECK(different_bits(sum->total(), expected[0]) > 0);
+    sum->clear();
+    CHECK(lab.kernels().squared_norm(sum->total()).value() == 0);
+  }
+}
+
+TEST_CASE("make_tree_sum: what would be another tree is refused")
+{
+  Laboratory lab;
+  const std::unique_ptr<GradientSum> sum = make_sum(lab);
+  CHECK_THROWS_AS(sum->begin({0, 3}), Error);  // no power of two
+  CHECK_THROWS_AS(sum->begin({0, 0}), Error);
+  CHECK_THROWS_AS(sum->begin({2, 4}), Error);  // not aligned
+  CHECK_THROWS_AS(sum->sums(), Error);         // nothing there
+  sum->begin({2, 2});
+  CHECK_THROWS_AS(sum->begin({4, 2}), Error);  // one at a time
+  CHECK_THROWS_AS(sum->end({4, 2}), Error);    // not what began
+  sum->end({2, 2});
+  CHECK_NOTHROW(sum->sums());  // a run by itself is a sum
+  add_all(*sum, {{4, 2}});
+  CHECK_THROWS_AS(sum->sums(), Error);  // [2, 4) and [4, 6) are no neighbours
+  CHECK_THROWS_AS(sum->total(), Error);
+  add_all(*sum, {{6, 2}});
+  CHECK_THROWS_AS(sum->sums(), Error);  // [0, 2) is missing
+  add_all(*sum, {{0, 2}});
+  CHECK_NOTHROW(sum->sums());
+}
+
+TEST_CASE("make_tree_sum: after clear() the same again, in the same buffers; as many as gradient_bytes() says")
+{
+  Laboratory lab;
+  const std::vector<Tensor> expected = whole_batch(lab);
+  const CategoryBytes before = lab.ledger().current(Tier::device);
+  for (std::int64_t B = 1; B <= G; B *= 2) {
+    const std::unique_ptr<GradientSum> sum = make_sum(lab);
+    for (int step = 0; step < 3; ++step) {
+      sum->clear();
+      add_all(*sum, micro_batches({0, G}, B, 0));
+      CHECK(different_bits(sum->sums()[0], expected[0]) == 0);
+      CHECK(different_bits(sum->sums()[1], expected[1]) == 0);
+      const Arithmetic arithmetic(Sums::exact);
+      CHECK(lab.ledger().current(Tier::device) == arithmetic.gradient_bytes(layout, G / B));
+    }
+  }
+  CHECK(lab.ledger().current(Tier::device) == before);
+}

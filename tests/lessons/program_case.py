@@ -1,0 +1,44 @@
+"""Runs a lesson's program as a user would, and looks at its output, report and exit status."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+BUILD = os.environ["RANKWISE_BUILD"]  # where the programs are
+TIME_LIMIT_S = 100
+
+
+class ProgramCase(unittest.TestCase):
+    """A test case for one program; `program` is its path below the build folder."""
+
+    program = ""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_program(self, *options, ranks=None, program=None):
+        """The finished process, with its output as text."""
+        launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
+        command = launcher + [os.path.join(BUILD, program or self.program), *options]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
+
+    def report(self, *options, ranks=None):
+        """The report of a run whose checks all hold."""
+        path = os.path.join(self.folder, "report.json")
+        done = self.run_program(*options, f"--report={path}", ranks=ranks)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def assert_refused(self, *options, says, ranks=None):
+        """The run ends with status 2 and one paragraph that holds every text of `says`."""
+        done = self.run_program(*options, ranks=ranks)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+        for text in says:
+            self.assertIn(text, done.stderr)
+        return done
