@@ -21,7 +21,7 @@ namespace rankwise {
 struct bf16 {
   std::uint16_t bits = 0;  ///< the upper half of the f32
 
-  bf16() = default;
+  bf16() = default;  ///< zero
   /// Rounds to nearest, ties to even; NaN stays NaN.
   explicit bf16(float value)
   {
@@ -49,21 +49,25 @@ std::string_view name_of(DType type);
 /// The DType of a C++ type.
 template <class T>
 constexpr DType dtype_of();
+/// f32.
 template <>
 constexpr DType dtype_of<float>()
 {
   return DType::f32;
 }
+/// bf16.
 template <>
 constexpr DType dtype_of<bf16>()
 {
   return DType::bf16;
 }
+/// f64.
 template <>
 constexpr DType dtype_of<double>()
 {
   return DType::f64;
 }
+/// i32.
 template <>
 constexpr DType dtype_of<std::int32_t>()
 {
@@ -93,7 +97,7 @@ constexpr DType accumulator_of(DType type)
 /// Up to four extents, outermost first.
 class Shape {
  public:
-  Shape() = default;
+  Shape() = default;  ///< no dimensions, one element
   /// @param extents  at most four, each >= 0.
   Shape(std::initializer_list<std::int64_t> extents);
 

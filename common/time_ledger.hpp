@@ -60,6 +60,7 @@ class TimeLedger {
   /// A piece of work, from the call of TimeLedger::span() to the end of its scope.
   class Span {
    public:
+    /// Ends the span; one that an exception leaves is remembered for innermost_failed_span().
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
@@ -79,12 +80,13 @@ class TimeLedger {
     int exceptions_;              // that were on their way when the span began
   };
 
-  /// Begins a span; it ends with the scope of the object returned: `const auto span = time.span(Work::io, "reading");`
+  /// Begins a span of this ledger, which outlives it; it ends with the scope of the object returned:
+  /// `const auto span = time.span(Work::io, "reading");`
   /// @param work   the kind of work.
   /// @param name   what is done, as in "while ..."; the first 48 letters are kept. No memory is allocated for it
   ///               unless record() was called.
   /// @param where  the line of the caller.
-  [[nodiscard]] Span span(Work work, std::string_view name, SourceLocation where = SourceLocation::current())
+  [[nodiscard]] Span span(Work work, std::string_view name, SourceLocation where = SourceLocation::current()) &
   {
     return Span(*this, work, name, where);
   }
@@ -102,8 +104,6 @@ class TimeLedger {
   std::vector<TraceEvent> events() const;
 
  private:
-  void close(const Span& span, std::int64_t duration_ns);
-
   mutable std::mutex mutex_;
   const std::int64_t epoch_ns_;  // what to add to the steady clock to get nanoseconds since the Unix epoch
   std::array<std::int64_t, work_kinds> spent_ns_{};

@@ -27,14 +27,14 @@ struct ActivationShape {
   std::int64_t rows() const { return B * T; }
 };
 
-/// What the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP), G = C or 4 C.
+/// What the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP).
 struct BranchActivations {
   Tensor input;        ///< (R, C) the residual stream as it comes in
   Tensor normalised;   ///< (R, C)
   Tensor mean;         ///< (R)
   Tensor rstd;         ///< (R)
   Tensor inner;        ///< (R, F / n) q, k, v; or the hidden layer before GELU
-  Tensor hidden;       ///< (R, G / n) the heads' outputs; or the hidden layer after GELU
+  Tensor hidden;       ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
   Tensor log_sum_exp;  ///< (B, H / n, T), attention only
 };
 

@@ -30,6 +30,7 @@ class TokenSource {
 class MemoryTokens final : public TokenSource {
  public:
   /// Takes @p tokens over.
+  /// @param tokens  all of them.
   explicit MemoryTokens(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()); }

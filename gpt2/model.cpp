@@ -110,7 +110,7 @@ void Branch::apply(const Tensor& output, const BranchActivations& a, const Branc
                    const MicroBatch& batch) const
 {
   const Kernels& kernels = *context_.kernels;
-  const std::int64_t R = batch.rows.count(), C = context_.config.channels, G = p.out_weight.extent(0);
+  const std::int64_t R = batch.rows.count(), C = context_.config.channels, hidden_channels = p.out_weight.extent(0);
   const Matrix inner = Matrix::of(a.inner, R), normalised = Matrix::of(a.normalised, R);
 
   kernels.matmul(inner, normalised, Matrix::of(p.in_weight, C), SumOrder::sequential(C),
@@ -119,8 +119,8 @@ void Branch::apply(const Tensor& output, const BranchActivations& a, const Branc
     kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
   else
     kernels.bias_gelu_forward(a.hidden, a.inner, p.in_bias);
-  kernels.matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, G),
-                 SumOrder::split(G, leaves_of(context_.part)));
+  kernels.matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, hidden_channels),
+                 SumOrder::split(hidden_channels, leaves_of(context_.part)));
 }
 
 void Branch::add(const Tensor& next, const BranchActivations& a, const Tensor& output, const BranchTensors& p,
@@ -145,16 +145,16 @@ void Branch::apply_backward(const Tensor& dnormalised, const BranchTensors& d, c
 {
   const Kernels& kernels = *context_.kernels;
   const std::int64_t R = batch.rows.count(), C = context_.config.channels;
-  const std::int64_t F = p.in_weight.extent(1), G = p.out_weight.extent(0);
+  const std::int64_t F = p.in_weight.extent(1), hidden_channels = p.out_weight.extent(0);
   const SumOrder over_batch = batch_order(batch);
-  const Tensor dhidden = wide.slice({0, R * G});
-  const Tensor dinner = attention() ? wide.slice({R * G, R * F}) : dhidden;
+  const Tensor dhidden = wide.slice({0, R * hidden_channels});
+  const Tensor dinner = attention() ? wide.slice({R * hidden_channels, R * F}) : dhidden;
   const Matrix normalised = Matrix::of(a.normalised, R), hidden = Matrix::of(a.hidden, R);
-  const Matrix in_weight = Matrix::of(p.in_weight, C), out_weight = Matrix::of(p.out_weight, G);
+  const Matrix in_weight = Matrix::of(p.in_weight, C), out_weight = Matrix::of(p.out_weight, hidden_channels);
 
   // output = hidden out_weight
   const Matrix dy = Matrix::of(doutput, R);
-  kernels.matmul(Matrix::of(d.out_weight, G), hidden.transposed(), dy, over_batch, {}, true);
+  kernels.matmul(Matrix::of(d.out_weight, hidden_channels), hidden.transposed(), dy, over_batch, {}, true);
   kernels.matmul(Matrix::of(dhidden, R), dy, out_weight.transposed(), SumOrder::sequential(C));
 
   // hidden = g(inner)

@@ -64,6 +64,7 @@ struct ModelContext {
 /// Unit 0: x = dropout(wte[token] + wpe[position]).
 class Embedding {
  public:
+  /// @param context  what all pieces share.
   explicit Embedding(const ModelContext& context) : context_(context) {}
 
   /// y = wte[token], (R, C): a partial sum when the vocabulary is divided.
@@ -87,7 +88,8 @@ class Embedding {
 /// g is attention over q, k, v, or GELU.
 class Branch {
  public:
-  /// @param index  i, 0 .. 2 L - 1.
+  /// @param context  what all pieces share.
+  /// @param index    i, 0 .. 2 L - 1.
   Branch(const ModelContext& context, int index) : context_(context), index_(index) {}
 
   /// Whether it is attention.
@@ -132,6 +134,7 @@ class Branch {
 /// the target's logit, over the parts: row_maximum(), row_sum(), loss() are what lies between those messages.
 class Head {
  public:
+  /// @param context  what all pieces share.
   explicit Head(const ModelContext& context) : context_(context) {}
 
   /// a.normalised from a.input.

@@ -191,8 +191,8 @@ void check_sampling(const TrainingOptions& o)
   if (o.sample < 0 || o.sampling.top_k < 0)
     throw UserError(fmt::format("--sample={} --top-k={}: one of them is negative.", o.sample, o.sampling.top_k),
                     "Use 0 for no sample and for all tokens.");
-  if (o.sample > 0 && o.mask == "full")
-    throw UserError(fmt::format("--sample={} cannot be done with --mask=full.", o.sample),
+  if (o.sample > 0 && o.mask != "causal")
+    throw UserError(fmt::format("--sample={} cannot be done with --mask={}.", o.sample, o.mask),
                     "A model that sees what comes next cannot be asked for it. Use --sample=0 or --mask=causal.");
 }
 

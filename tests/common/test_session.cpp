@@ -57,8 +57,9 @@ TEST_CASE("check_mpi: an error of MPI becomes an Error with MPI's text, on both 
 
 TEST_CASE("describe: file and line of an Error, the span that it left, and the status")
 {
+  TimeLedger time;
   {
-    const auto clear = TimeLedger().span(Work::compute, "something before");
+    const auto clear = time.span(Work::compute, "something before");
   }
   const Failure error = described(Error("the loss is not finite"));
   CHECK_THAT(error.message, Catch::StartsWith("tests/common/test_session.cpp:"));
@@ -74,7 +75,6 @@ TEST_CASE("describe: file and line of an Error, the span that it left, and the s
   CHECK(user.message == "error: No.\n       Do.");
   CHECK(user.status == exit_user_error);
 
-  TimeLedger time;
   try {
     const auto span = time.span(Work::io, "reading the tokens");
     throw std::runtime_error("end of file");

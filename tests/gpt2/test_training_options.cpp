@@ -1,0 +1,86 @@
+// gpt2/training_options.hpp and arithmetic.hpp: defaults that follow from each other, and what is refused.
+
+#include <catch2/catch.hpp>
+
+#include "gpt2/training_options.hpp"
+
+using namespace rankwise;
+using Catch::Matchers::Contains;
+
+TEST_CASE("TrainingOptions: what is 0 follows from the model and the share of the batch")
+{
+  TrainingOptions options;
+  CHECK(options.config().parameters() == 220544);
+  CHECK(options.batch(4).micro_batch == 4);
+  CHECK(options.batch(4).sequence == 64);
+  options.micro_batch = 2;
+  options.sequence = 32;
+  options.layers = 7;
+  CHECK(options.batch(4).micro_batch == 2);
+  CHECK(options.activation_shape(4).rows() == 64);
+  CHECK(options.config().layers == 7);
+}
+
+TEST_CASE("TrainingOptions: steps, epochs, or a default")
+{
+  const auto source = std::make_shared<MemoryTokens>(std::vector<Token>(321, 1));  // 5 windows of 64
+  TrainingOptions options;
+  options.global_batch = 2;
+  const Loader loader(source, options.loader_options());
+  CHECK(options.schedule_over(loader).steps == 100);
+  options.steps = 7;
+  CHECK(options.schedule_over(loader).steps == 7);
+  options.steps = 0;
+  options.epochs = 3;
+  CHECK(options.schedule_over(loader).steps == 8);
+}
+
+TEST_CASE("TrainingOptions: targets inside a prefix are not counted")
+{
+  TrainingOptions options;
+  CHECK(options.loader_options().uncounted_prefix == 0);
+  options.mask = "prefix:9";
+  CHECK(options.loader_options().uncounted_prefix == 8);
+}
+
+TEST_CASE("check_options: shares of the global batch are what a micro-batch divides")
+{
+  TrainingOptions options;
+  options.global_batch = 16;
+  options.micro_batch = 4;
+  CHECK_NOTHROW(check_options(options, {.dp = 4}));
+  CHECK_THROWS_WITH(check_options(options, {.dp = 8}), Contains("--micro-batch=4") && Contains("2 sequences"));
+}
+
+TEST_CASE("check_exact: degrees, batches and sizes that are no branches of the tree are refused by name")
+{
+  const ModelConfig nano = preset("nano");
+  const BatchShape batch{.global_batch = 16, .micro_batch = 4, .sequence = 64};
+  CHECK_NOTHROW(check_exact({.dp = 4, .tp = 4, .pp = 2}, nano, batch));
+  CHECK_THROWS_WITH(check_exact({.dp = 3}, nano, batch), Contains("--dp=3") && Contains("2 or 4"));
+  CHECK_THROWS_WITH(check_exact({.tp = 6}, nano, batch), Contains("--tp=6") && Contains("4 or 8"));
+  CHECK_THROWS_WITH(check_exact({.pp = 5}, nano, batch), Contains("--pp=5"));
+  CHECK_THROWS_WITH(check_exact({}, nano, {12, 4, 64}), Contains("--global-batch=12") && Contains("8 or 16"));
+  CHECK_THROWS_WITH(check_exact({}, nano, {24, 3, 64}), Contains("power of two"));
+  CHECK_THROWS_WITH(check_exact({}, nano, {16, 4, 63}), Contains("--sequence=63") && Contains("64"));
+}
+
+TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of micro-batches")
+{
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  const GradientLayout layout{.elements = 100, .tied = {0, 30}};
+  for (const Sums sums : {Sums::fast, Sums::exact})
+    for (const std::int64_t micro_batches : {1, 2, 4, 8, 16}) {
+      const Arithmetic arithmetic(sums);
+      const auto kernels = arithmetic.make_kernels();
+      MemoryLedger ledger;
+      const auto sum = arithmetic.make_gradient_sum(*kernels, *stream, {device.get(), &ledger}, layout);
+      for (std::int64_t i = 0; i < micro_batches; ++i) {
+        sum->begin({i, 1});
+        sum->end({i, 1});
+      }
+      sum->total();
+      CHECK(ledger.peak(Tier::device) == arithmetic.gradient_bytes(layout, micro_batches));
+    }
+}
