@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/memory_ledger.hpp"
 #include "common/tensor.hpp"
@@ -24,6 +26,16 @@ class Stream {
   /// Returns when all work given so far is done.
   virtual void synchronise() = 0;
 };
+
+/// The elements of @p from on the host, when all work of @p stream is done. Error unless they are of type T.
+template <class T>
+std::vector<T> to_host(Stream& stream, const Tensor& from)
+{
+  std::vector<T> elements(static_cast<std::size_t>(from.elements()));
+  stream.copy(Tensor(elements.data(), dtype_of<T>(), {from.elements()}), from);
+  stream.synchronise();
+  return elements;
+}
 
 /// Memory and streams of one device.
 class Device {

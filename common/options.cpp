@@ -215,16 +215,17 @@ std::string OptionTable::help() const
 
 std::string OptionTable::table() const
 {
-  std::size_t name_width = 0, value_width = 1;
+  std::size_t name_width = 0, value_width = 0;
   for (const Entry& entry : entries_) {
+    if (!entry.given) continue;
     name_width = std::max(name_width, entry.name.size());
     value_width = std::max(value_width, entry.text().size());
   }
   std::string text;
   for (const Entry& entry : entries_) {
-    const std::string value = entry.text().empty() ? "-" : entry.text();
-    text += fmt::format("{}{:<{}}  {:<{}}  {:<7}  {}", text.empty() ? "" : "\n", entry.name, name_width, value,
-                        value_width, entry.given ? "given" : "default", entry.help);
+    if (!entry.given) continue;
+    text += fmt::format("{}--{:<{}}  {:<{}}  {}", text.empty() ? "" : "\n", entry.name, name_width, entry.text(),
+                        value_width, entry.help);
   }
   return text;
 }

@@ -59,7 +59,7 @@ class OptionTable {
 
   /// The text of `--help`: all options by group, with kind and default.
   std::string help() const;
-  /// A line an option: name, value, whether default or given, what it is. For the start of a run.
+  /// A line for each option that the user set: name, value, what it is. For the start of a run; empty without any.
   std::string table() const;
   /// All options and their values by name; bytes are numbers.
   nlohmann::json json() const;

@@ -31,7 +31,7 @@ void AdamW::step(const Kernels& kernels, const Tensor& parameters, const Tensor&
                  double gradient_scale)
 {
   check(parameters.elements() == owned_.count && gradients.elements() == owned_.count,
-        "AdamW updates the range that it owns");
+        "AdamW was given another range than it owns");
   AdamWStep step{.learning_rate = learning_rate,
                  .beta1 = options_.beta1,
                  .beta2 = options_.beta2,

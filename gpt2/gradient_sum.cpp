@@ -54,8 +54,8 @@ class TreeSum final : public GradientSum {
   {
     check(sequences.count > 0 && std::has_single_bit(static_cast<std::uint64_t>(sequences.count)) &&
               sequences.first % sequences.count == 0,
-          "a micro-batch is an aligned power-of-two run of sequences");
-    check(!open_, "one micro-batch is added at a time");
+          "a micro-batch is not an aligned power-of-two run of sequences");
+    check(!open_, "a micro-batch begins before the last one has ended");
     if (spare_.empty()) spare_.push_back(make_subtree(Category::exact_sums));
     growing_ = std::move(spare_.back());
     spare_.pop_back();
@@ -68,7 +68,7 @@ class TreeSum final : public GradientSum {
 
   void end(Range sequences) override
   {
-    check(open_ && growing_.sequences == sequences, "the micro-batch that ends is the one that began");
+    check(open_ && growing_.sequences == sequences, "a micro-batch ends that has not begun");
     open_ = false;
     Subtree node = std::move(growing_);
     for (auto waiting = find(sibling(node.sequences)); waiting != waiting_.end();
@@ -84,7 +84,8 @@ class TreeSum final : public GradientSum {
 
   std::vector<Tensor> sums() override
   {
-    check(waiting_.size() == 1, fmt::format("every micro-batch has met its neighbour; {} wait", waiting_.size()));
+    check(waiting_.size() == 1,
+          fmt::format("{} runs of sequences wait for their neighbours; the sum is one run", waiting_.size()));
     std::vector<Tensor> sums{waiting_.front().flat.tensor()};
     if (!layout_.tied.empty()) sums.push_back(waiting_.front().tied.tensor());
     return sums;
@@ -131,7 +132,7 @@ class TreeSum final : public GradientSum {
 
 GradientLayout gradient_layout(const ParameterTable& table, DType type)
 {
-  check(table.units().first == 0, "the table has the embedding");
+  check(table.units().first == 0, "a table without the embedding has no tied gradient");
   return {.elements = table.elements(), .type = type, .tied = table.entries().front().elements};
 }
 

@@ -78,7 +78,7 @@ void Loader::load_window(std::int64_t window, std::int64_t b, Batch& out) const
 
 void pad(Batch& batch, std::int64_t B)
 {
-  check(batch.B <= B, "a batch is padded to a size that it has not passed");
+  check(batch.B <= B, "a batch is larger than what it is padded to");
   batch.B = B;
   batch.inputs.resize(static_cast<std::size_t>(B * batch.T), 0);
   batch.targets.resize(static_cast<std::size_t>(B * batch.T), -1);

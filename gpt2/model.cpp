@@ -5,7 +5,7 @@ namespace rankwise {
 MicroBatch place(const Activations& activations, Stream& stream, const Batch& batch, Range sequences,
                  std::int64_t step)
 {
-  check(sequences.count == batch.B, "a batch holds the sequences it is placed as");
+  check(sequences.count == batch.B, "a batch is placed as another number of sequences than it holds");
   const auto copy = [&](const Tensor& to, const std::vector<Token>& tokens) {
     stream.copy(to, Tensor(const_cast<Token*>(tokens.data()), DType::i32, {batch.B * batch.T}));
   };

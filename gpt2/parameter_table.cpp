@@ -15,7 +15,7 @@ namespace {
 /// The index-th of count equal runs of n things.
 Range equal_part(std::int64_t n, Part part)
 {
-  check(n % part.count == 0, "tensor parallelism divides tensors into equal parts");
+  check(n % part.count == 0, "a tensor cannot be divided into equal parts");
   return {n / part.count * part.index, n / part.count};
 }
 
@@ -157,27 +157,27 @@ std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Te
 EmbeddingTensors embedding_tensors(const ParameterTable& table, const Tensor& flat)
 {
   const std::vector<Tensor> t = unit_tensors(table, 0, flat);
-  check(t.size() == 2, "the table has the embedding");
+  check(t.size() == 2, "the table does not have the embedding");
   return {t[0], t[1]};
 }
 
 BranchTensors branch_tensors(const ParameterTable& table, int unit, const Tensor& flat)
 {
   const std::vector<Tensor> t = unit_tensors(table, unit, flat);
-  check(t.size() == 6, "the table has the branch");
+  check(t.size() == 6, "the table does not have the branch");
   return {t[0], t[1], t[2], t[3], t[4], t[5]};
 }
 
 HeadTensors head_tensors(const ParameterTable& table, int unit, const Tensor& flat, const Tensor& token)
 {
   const std::vector<Tensor> t = unit_tensors(table, unit, flat);
-  check(t.size() == 2, "the table has the head");
+  check(t.size() == 2, "the table does not have the head");
   return {t[0], t[1], token};
 }
 
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied)
 {
-  check(flat.elements() == table.elements(), "the flat vector has the table's elements");
+  check(flat.elements() == table.elements(), "the flat vector has another size than its table");
   ModelTensors model;
   const int head = static_cast<int>(table.units().count) - 1;
   const auto unit = [&](int u) { return flat.slice(table.unit_elements(u)); };
@@ -188,35 +188,50 @@ ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, cons
   return model;
 }
 
-void initialize_parameters(const Tensor& flat, const ParameterTable& table, const ModelConfig& config,
-                           std::uint32_t seed)
+namespace {
+
+/// The initial values of one stored tensor, row by row.
+template <class T>
+std::vector<T> initial_values(const ParameterTable& table, const Parameter& p, std::int64_t layers,
+                              std::uint32_t seed)
 {
-  const auto fill = [&]<class T>(T) {
-    const std::span<T> values = flat.span<T>();
-    std::fill(values.begin(), values.end(), T(0.0f));
-    for (const Parameter& p : table.entries()) {
-      if (p.initial == Initial::zero) continue;
-      const double deviation = initial_deviation(p.initial, config.layers);
-      const std::int64_t columns = columns_of(p.shape), stored_columns = columns_of(p.stored);
-      for (const Slab& slab : table.slabs(p))
-        for (std::int64_t r = 0; r < slab.rows.count; ++r)
-          for (std::int64_t c = 0; c < slab.columns.count; ++c) {
-            const std::int64_t element = (slab.rows.first + r) * columns + slab.columns.first + c;
-            const std::int64_t at = (slab.stored_row + r) * stored_columns + slab.stored_column + c;
-            const double value =
-                p.initial == Initial::one ? 1 : deviation * initial_normal(seed, p.number, element);
-            values[static_cast<std::size_t>(p.elements.first + at)] = T(static_cast<Accumulator<T>>(value));
-          }
-    }
-  };
-  with_real_type(flat.type(), fill);
+  std::vector<T> values(static_cast<std::size_t>(p.elements.count), T(0.0f));
+  if (p.initial == Initial::zero) return values;
+  const double deviation = initial_deviation(p.initial, layers);
+  const std::int64_t columns = columns_of(p.shape), stored_columns = columns_of(p.stored);
+  for (const Slab& slab : table.slabs(p))
+    for (std::int64_t r = 0; r < slab.rows.count; ++r)
+      for (std::int64_t c = 0; c < slab.columns.count; ++c) {
+        const std::int64_t element = (slab.rows.first + r) * columns + slab.columns.first + c;
+        const std::int64_t at = (slab.stored_row + r) * stored_columns + slab.stored_column + c;
+        const double value = p.initial == Initial::one ? 1 : deviation * initial_normal(seed, p.number, element);
+        values[static_cast<std::size_t>(at)] = T(static_cast<Accumulator<T>>(value));
+      }
+  return values;
 }
 
-std::string parameter_digest(const ParameterTable& table, const Tensor& flat)
+}  // namespace
+
+void initialize_parameters(Stream& stream, const Tensor& flat, const ParameterTable& table,
+                           const ModelConfig& config, std::uint32_t seed)
+{
+  with_real_type(flat.type(), [&]<class T>(T) {
+    for (const Parameter& p : table.entries()) {
+      std::vector<T> values = initial_values<T>(table, p, config.layers, seed);
+      stream.copy(flat.slice(p.elements), Tensor(values.data(), dtype_of<T>(), {p.elements.count}));
+      stream.synchronise();
+    }
+  });
+}
+
+std::string parameter_digest(Stream& stream, const ParameterTable& table, const Tensor& flat)
 {
   Sha256 digest;
-  for (const Parameter& p : table.entries())
-    digest.update(std::as_bytes(flat.slice({p.elements.first, p.shape.elements()}).span<float>()));
+  for (const Parameter& p : table.entries()) {
+    const Tensor natural = flat.slice({p.elements.first, p.shape.elements()});
+    const std::vector<float> values = to_host<float>(stream, natural);
+    digest.update(std::as_bytes(std::span(values)));
+  }
   return digest.hex();
 }
 

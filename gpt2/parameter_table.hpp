@@ -145,17 +145,19 @@ ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, cons
 
 /// Fills @p flat with initial parameters. An element's value depends on the seed, its tensor's number and its place in
 /// the whole tensor, so every layout starts from the same model. Padding is zero.
-/// @param[out] flat   (table.elements()) on the host, f32, bf16 or f64.
+/// @param      stream copies each tensor to its place, so that @p flat may lie on any device.
+/// @param[out] flat   (table.elements()) f32, bf16 or f64.
 /// @param      table  which parameters these are.
 /// @param      config the model.
 /// @param      seed   chooses the values.
 /// @source     Radford et al. 2019, section 2.3.
-void initialize_parameters(const Tensor& flat, const ParameterTable& table, const ModelConfig& config,
-                           std::uint32_t seed);
+void initialize_parameters(Stream& stream, const Tensor& flat, const ParameterTable& table,
+                           const ModelConfig& config, std::uint32_t seed);
 
 /// SHA-256 over all parameters in table order, as f32 little-endian, padding left out.
+/// @param stream copies each tensor to the host.
 /// @param table  a table of all units, whole tensors.
-/// @param flat   (table.elements()) f32, on the host.
-std::string parameter_digest(const ParameterTable& table, const Tensor& flat);
+/// @param flat   (table.elements()) f32.
+std::string parameter_digest(Stream& stream, const ParameterTable& table, const Tensor& flat);
 
 }  // namespace rankwise

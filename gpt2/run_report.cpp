@@ -19,7 +19,7 @@ void begin_report(Report& report, const Layout& layout, const OptionTable& table
   if (tokens.train)
     report.comment(fmt::format("data {}: {} tokens to train on, {} for validation", tokens.name,
                                group_digits(tokens.train->size()), group_digits(tokens.validation->size())));
-  report.comment(table.table());
+  if (const std::string given = table.table(); !given.empty()) report.comment(given);
 
   nlohmann::json& json = report.json();
   json["layout"] = {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}};

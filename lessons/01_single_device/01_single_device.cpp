@@ -89,7 +89,7 @@ std::unique_ptr<State> make_state(const Options& options)
 {
   omp_set_num_threads(options.threads);
   auto state = std::make_unique<State>(options);
-  initialize_parameters(state->parameters.tensor(), state->table, state->config, options.seed);
+  initialize_parameters(*state->stream, state->parameters.tensor(), state->table, state->config, options.seed);
   return state;
 }
 
@@ -231,9 +231,9 @@ std::string sample(State& state)
     window.inputs.resize(static_cast<std::size_t>(T), 0);
     MicroBatch batch = place(kept, *state.stream, window, {0, 1}, 0);
     batch.training = false;
-    rankwise::forward(state.model, state.weights, kept, work, batch);
+    rankwise::forward(state.model, state.weights, kept, work, batch);  // the same chain, with other activations
     const Tensor logits = kept.head.logits.slice({(seen - 1) * stored, state.config.vocabulary});
-    text.push_back(pick_token(logits.span<float>(), state.options.sampling, number));
+    text.push_back(pick_token(to_host<float>(*state.stream, logits), state.options.sampling, number));
   }
   return tokenizer->decode(std::span(text).subspan(1));
 }
@@ -284,7 +284,7 @@ int run(const Options& options, const Session& session)
       report_validation(report, record.validation.back());
     }
   }
-  record.digest = parameter_digest(state->table, state->parameters.tensor());
+  record.digest = parameter_digest(*state->stream, state->table, state->parameters.tensor());
 
   report_loss(report, record, state->config, state->tokens);
   report_memory(report, state->ledger, memory_formula(options));

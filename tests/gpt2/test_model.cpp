@@ -115,7 +115,7 @@ TEST_CASE("forward: counts the targets that count, and starts near ln V with sma
   ModelConfig config = tiny_config(2, 2, 16, 16);
   config.vocabulary = 251;
   const TinyModel tiny(lab, config, {DType::f32, 4, 16});
-  initialize_parameters(tiny.parameters, tiny.table, config, 3);
+  initialize_parameters(host_stream(), tiny.parameters, tiny.table, config, 3);
   const LossSum loss = tiny.loss(0);
   std::int64_t valid = 0;
   for (const std::int32_t target : tiny.kept.targets.span<std::int32_t>()) valid += target >= 0 ? 1 : 0;

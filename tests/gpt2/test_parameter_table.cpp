@@ -178,7 +178,7 @@ TEST_CASE("initialize_parameters: is N(0, 0.02), smaller where a branch ends; on
   larger.vocabulary = 251;
   const ParameterTable table(larger);
   const Tensor flat = lab.filled(DType::f32, {table.elements()}, 1);
-  initialize_parameters(flat, table, larger, 17);
+  initialize_parameters(host_stream(), flat, table, larger, 17);
   for (const Parameter& p : table.entries()) {
     INFO(p.name);
     const auto [mean, deviation] = moments(values_of(flat.slice({p.elements.first, p.shape.elements()})));
@@ -197,7 +197,7 @@ TEST_CASE("initialize_parameters: is N(0, 0.02), smaller where a branch ends; on
   CHECK(lab.kernels().squared_norm(padding).value() == 0);
 
   const Tensor other = lab.zeros(DType::f32, {table.elements()});
-  initialize_parameters(other, table, larger, 18);
+  initialize_parameters(host_stream(), other, table, larger, 18);
   CHECK(different_bits(other.slice({0, 1000}), flat.slice({0, 1000})) > 990);  // the seed matters
 }
 
@@ -206,18 +206,18 @@ TEST_CASE("initialize_parameters: no value depends on part or units, or on the t
   Laboratory lab;
   const ParameterTable whole(config);
   const Tensor flat = lab.zeros(DType::f32, {whole.elements()});
-  initialize_parameters(flat, whole, config, 17);
+  initialize_parameters(host_stream(), flat, whole, config, 17);
   for (const int n : {1, 2, 4, 8})
     for (int i = 0; i < n; ++i)
       for (const Range units : {Range{0, -1}, Range{2, 3}, Range{5, 1}}) {
         const ParameterTable table(config, {i, n}, units);
         const Tensor mine = lab.filled(DType::f32, {table.elements()}, 1);
-        initialize_parameters(mine, table, config, 17);
+        initialize_parameters(host_stream(), mine, table, config, 17);
         CHECK(different_bits(mine, part_of(lab, table, whole, flat)) == 0);
       }
   for (const DType type : {DType::bf16, DType::f64}) {
     const Tensor other = lab.zeros(type, {whole.elements()});
-    initialize_parameters(other, whole, config, 17);
+    initialize_parameters(host_stream(), other, whole, config, 17);
     if (type == DType::f64)
       CHECK(different_bits(lab.converted(other, DType::f32), flat) == 0);
     else
@@ -260,18 +260,18 @@ TEST_CASE("parameter_digest: sees every parameter and no padding")
   Laboratory lab;
   const ParameterTable table(config);
   const Tensor flat = lab.filled(DType::f32, {table.elements()}, 1);
-  const std::string digest = parameter_digest(table, flat);
+  const std::string digest = parameter_digest(host_stream(), table, flat);
   CHECK(digest.size() == 64);
   float* const element = flat.data<float>();
   for (std::int64_t i = 11 * 32; i < 16 * 32; ++i) element[i] = 7;
-  CHECK(parameter_digest(table, flat) == digest);
+  CHECK(parameter_digest(host_stream(), table, flat) == digest);
   for (const Parameter& p : table.entries())
     for (const std::int64_t i : {p.elements.first, p.elements.first + p.shape.elements() - 1}) {
       const float kept = element[i];
       element[i] = std::nextafter(kept, 2.0f);
       INFO(p.name);
-      CHECK(parameter_digest(table, flat) != digest);
+      CHECK(parameter_digest(host_stream(), table, flat) != digest);
       element[i] = kept;
     }
-  CHECK(parameter_digest(table, flat) == digest);
+  CHECK(parameter_digest(host_stream(), table, flat) == digest);
 }

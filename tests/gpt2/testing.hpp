@@ -20,6 +20,14 @@
 
 namespace rankwise::testing {
 
+/// A stream of the CPU, for what only copies.
+inline Stream& host_stream()
+{
+  static const std::unique_ptr<Device> device = make_cpu_device();
+  static const std::unique_ptr<Stream> stream = device->make_stream();
+  return *stream;
+}
+
 /// A number in (-1, 1) that depends on @p i and on @p series, and on nothing else.
 inline double number(std::int64_t i, std::uint32_t series)
 {

@@ -111,8 +111,9 @@ void multiply(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrde
 void ReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                               const Tensor& bias, bool accumulate) const
 {
-  check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows, "matrices fit");
-  check(order.terms() == a.columns, "the order has the terms of the contraction");
+  check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
+        "the shapes of three matrices do not fit each other");
+  check(order.terms() == a.columns, "the order of a sum has another number of terms than the contraction");
   with_real_type(a.data.type(), [&]<class T>(T) {
     if (out.data.type() == dtype_of<T>())
       multiply<T, T>(out, a, b, order, bias, accumulate);

@@ -6,7 +6,7 @@ namespace rankwise {
 
 void ReferenceKernels::add(const Tensor& into, const Tensor& from) const
 {
-  check(into.elements() == from.elements(), "what is added has as many elements");
+  check(into.elements() == from.elements(), "tensors of different sizes are added");
   with_real_type(into.type(), [&]<class T>(T) {
     T* const to = into.data<T>();
     const T* const term = from.data<T>();
@@ -46,6 +46,7 @@ void ReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, 
   const float* const sum = gradient.data<float>();
   const auto scale = static_cast<float>(step.gradient_scale);
   const auto b1 = static_cast<float>(step.beta1), b2 = static_cast<float>(step.beta2);
+  const auto fresh1 = static_cast<float>(1 - step.beta1), fresh2 = static_cast<float>(1 - step.beta2);
   const auto learning_rate = static_cast<float>(step.learning_rate), epsilon = static_cast<float>(step.epsilon);
 
   // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and second[i] "
@@ -59,8 +60,8 @@ void ReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, 
 #pragma omp parallel for
   for (std::int64_t i = 0; i < p.elements(); ++i) {
     const float g = scale * sum[i];
-    first[i] = b1 * first[i] + (1 - b1) * g;
-    second[i] = b2 * second[i] + (1 - b2) * g * g;
+    first[i] = b1 * first[i] + fresh1 * g;
+    second[i] = b2 * second[i] + fresh2 * g * g;
     const float mhat = first[i] / correction1, vhat = second[i] / correction2;
     weight[i] = weight[i] * kept - learning_rate * mhat / (std::sqrt(vhat) + epsilon);
   }
