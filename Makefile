@@ -1,7 +1,7 @@
 # Short names for the scripts and presets. `make` alone lists them.
 # ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
 
-.PHONY: help build ladder test nightly sanitize docs format golden
+.PHONY: help build ladder test nightly sanitize docs format output golden
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ docs:  ## make the documentation (build/docs/html/index.html)
 
 format:  ## lay out all C++ sources with clang-format
 	@scripts/format.sh $(ARGS)
+
+output: build  ## run what the READMEs show the output of, and put it in its place
+	@scripts/update_output.py $(ARGS)
 
 golden:  ## compute the golden figures of the tests anew (needs PyTorch)
 	@scripts/golden_figures.py $(ARGS)

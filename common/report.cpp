@@ -154,9 +154,10 @@ void Report::block(std::string_view title, const std::vector<Line>& lines)
   }
   std::string text = fmt::format("\n{}\n", title);
   for (const Line& line : lines) {
-    const char* equals = line.formula.empty() ? " " : "=";
-    std::string out = fmt::format("  {:<{}}  {:>{}}  {} {:<{}}  {}", line.label, label_width, line.measured,
-                                  measured_width, equals, line.formula, formula_width, line.note);
+    std::string out = fmt::format("  {:<{}}  {:>{}}", line.label, label_width, line.measured, measured_width);
+    if (formula_width > 0)
+      out += fmt::format("  {} {:<{}}", line.formula.empty() ? " " : "=", line.formula, formula_width);
+    out += "  " + line.note;
     out.erase(out.find_last_not_of(' ') + 1);
     text += out + "\n";
   }
@@ -176,8 +177,8 @@ int Report::finish()
   json_["checks"] = nlohmann::json::array();
   for (const Check& check : checks_) {
     all_pass = all_pass && check.pass;
-    lines.push_back({fmt::format("{}  {}", check.pass ? "PASS" : "FAIL", check.name), readable(check.measured),
-                     readable(check.expected), ""});
+    lines.push_back({fmt::format("{}  {}", check.pass ? "PASS" : "FAIL", check.name), readable(check.measured), "",
+                     "expected " + readable(check.expected)});
     json_["checks"].push_back(
         {{"name", check.name}, {"expected", check.expected}, {"measured", check.measured}, {"pass", check.pass}});
   }

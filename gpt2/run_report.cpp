@@ -64,14 +64,17 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
   report.comment("digest " + record.digest);
 
   constexpr double near = 0.1;             // initial logits are small, not zero
-  constexpr std::int64_t enough = 10;      // steps after which a loss has to have fallen
-  constexpr double sampling_error = 0.95;  // the validation split is a sample of the data's distribution
-  report.check("first loss near ln V", uniform_loss, first, std::abs(first - uniform_loss) < near * uniform_loss);
-  if (static_cast<std::int64_t>(record.steps.size()) >= enough)
-    report.check("loss falls", first, last, last < first);
-  if (tokens.floor && !record.validation.empty())
-    report.check("validation loss not below the floor", *tokens.floor, record.validation.back().loss,
-                 record.validation.back().loss > sampling_error * *tokens.floor);
+  constexpr std::size_t enough = 10;       // steps after which a loss has to have fallen
+  constexpr double sampling_error = 0.05;  // the validation split is a sample of the data's distribution
+  report.check("first loss", fmt::format("{:.3f} = ln V within 10 %", uniform_loss), first,
+               std::abs(first - uniform_loss) < near * uniform_loss);
+  if (record.steps.size() >= enough)
+    report.check("last loss", fmt::format("below {:.3f}", first), last, last < first);
+  if (tokens.floor && !record.validation.empty()) {
+    const double least = (1 - sampling_error) * *tokens.floor;
+    report.check("validation loss", fmt::format("above {:.3f}, the floor less 5 %", least),
+                 record.validation.back().loss, record.validation.back().loss > least);
+  }
 
   nlohmann::json& json = report.json();
   for (const StepReport& step : record.steps) {

@@ -109,9 +109,9 @@ TEST_CASE("Report: checks are printed, written and give the status")
   CHECK(report.finish() == exit_failure);
   CHECK(page.text() ==
         "\nchecks\n"
-        "  PASS  bytes of parameters  882,176  = 882,176\n"
-        "  FAIL  loss                    5.25  = 5.5\n"
-        "  PASS  digest                   abc  = abc\n");
+        "  PASS  bytes of parameters  882,176  expected 882,176\n"
+        "  FAIL  loss                    5.25  expected 5.5\n"
+        "  PASS  digest                   abc  expected abc\n");
 
   const nlohmann::json json = nlohmann::json::parse(content(path));
   CHECK(json["lesson"] == "01");

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 BUILD = os.environ["RANKWISE_BUILD"]  # where the programs are
-TIME_LIMIT_S = 100
+TIME_LIMIT_S = 250
 
 
 class ProgramCase(unittest.TestCase):

@@ -8,7 +8,8 @@ import unittest
 
 from program_case import ProgramCase
 
-DATA = os.environ.get("RANKWISE_DATA", "")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DATA = os.environ.get("RANKWISE_DATA", os.path.join(ROOT, "..", "shared", "data"))
 SMALL = "--layers=1"  # where the size of the model does not matter
 
 
