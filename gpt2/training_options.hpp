@@ -35,7 +35,7 @@ struct TrainingOptions {
   std::int64_t micro_batch = 0;                   ///< B; 0 for the rank's share of G
   std::int64_t sequence = 0;                      ///< T; 0 for the context
   std::uint32_t seed = 1;                         ///< of initial values, data order, dropout and samples
-  Schedule schedule{.peak = 3e-3, .warmup = 10};  ///< learning rate
+  Schedule schedule{.peak = 1e-3, .warmup = 10};  ///< learning rate
   AdamWOptions adamw{};                           ///< constants of the optimizer
   double clip = 1;                                ///< largest norm of the gradient; 0 for any
   double dropout = 0;                             ///< rate

@@ -63,7 +63,7 @@ class Reports(Lesson):
     def test_first_loss_is_that_of_a_uniform_guess_and_falls(self):
         loss = self.report("--steps=30", "--threads=2")["loss"]
         self.assertAlmostEqual(loss[0], math.log(256), delta=0.02)
-        self.assertLess(loss[-1], 3.2)
+        self.assertLess(loss[-1], 3.8)
 
     def test_memory_is_its_formula_for_any_shape(self):
         shapes = itertools.product(["none", "block"], ["fast", "exact"], ["--micro-batch=1", "--micro-batch=4"])
@@ -194,7 +194,7 @@ class RealText(Lesson):
                                 program="data/prepare")
         self.assertEqual(done.returncode, 0, done.stderr)
         report = self.report(f"--data={tokens}", "--steps=40", "--threads=2")
-        self.assertLess(report["loss"][-1], 3.4)
+        self.assertLess(report["loss"][-1], 3.7)
 
 
 if __name__ == "__main__":
