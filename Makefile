@@ -1,7 +1,7 @@
 # Short names for the scripts and presets. `make` alone lists them.
 # ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
 
-.PHONY: help build ladder test nightly sanitize docs format output golden
+.PHONY: help build ladder test nightly sanitize bench docs format output golden
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
 
 grade-%:  ## check and grade the exercises of lesson NN
 	@scripts/exercise.py grade $* $(ARGS)
+
+bench: build  ## time lesson 01 in several ways, as ratios within one run
+	@. scripts/mpi_environment.sh && scripts/bench.py $(ARGS)
 
 docs:  ## make the documentation (build/docs/html/index.html)
 	@scripts/docs.sh
