@@ -144,11 +144,11 @@ def grade(root, lesson, folder, json_file, work):
     points, of = (sum(row[key] for row in verdicts) for key in ("points", "of"))
     total = f"{points}/{of}"
     print(f"{'total':8}  {'':{width}}  {total:>7}")
+    document = dict(lesson=lesson, points=points, of=of, exercises=verdicts)
+    json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(f"\nThe same as JSON:        {json_file}")
     if points < of:
-        print(f"\nAll that the tests said: {bench.log}")
-    if json_file:
-        document = dict(lesson=lesson, points=points, of=of, exercises=verdicts)
-        pathlib.Path(json_file).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        print(f"All that the tests said: {bench.log}")
     return 0 if points == of else 1
 
 
@@ -217,7 +217,8 @@ def main():
     of["make"].add_argument("--to", type=pathlib.Path, help="the new folder (default: student/exercise-NN)")
     of["grade"].add_argument("--from", dest="folder", type=pathlib.Path,
                              help="the student's copy (default: student/exercise-NN)")
-    of["grade"].add_argument("--json", help="also write the points to this file")
+    of["grade"].add_argument("--json", type=pathlib.Path,
+                             help="where to write the points as JSON (default: build/grade-NN/points.json)")
     for name in ("grade", "mutants"):
         of[name].add_argument("--work", type=pathlib.Path, help=f"where to build (default: build/{name}-NN)")
     options = parser.parse_args()
@@ -230,7 +231,7 @@ def main():
         if options.command == "make":
             return make(root, lesson, options.to or copy)
         if options.command == "grade":
-            return grade(root, lesson, options.folder or copy, options.json, work)
+            return grade(root, lesson, options.folder or copy, options.json or work / "points.json", work)
         return mutants(root, lesson, work)
     except (Refused, OSError) as refusal:
         print(f"error: {refusal}", file=sys.stderr)
