@@ -16,7 +16,7 @@ struct Mask {
   /// The three masks.
   enum class Kind : std::uint8_t {
     causal,  ///< a query sees itself and what came before it (GPT-2)
-    prefix,  ///< as causal, and everybody sees the first `prefix` tokens (prefix language models)
+    prefix,  ///< as causal, and everybody sees the first `prefix` tokens (prefix LM)
     full,    ///< every query sees every key (BERT)
   };
   Kind kind = Kind::causal;  ///< which of the three

@@ -42,6 +42,15 @@ class Exactness(Lesson):
         self.assertEqual(len(set(found.values())), len(variants), found)
 
 
+class Oracle(Lesson):
+    def test_the_loop_does_what_a_plain_loop_does(self):
+        plain = json.loads(self.run_program("4", program="tests/training_loop").stdout)
+        lesson = self.report("--steps=4", "--arithmetic=exact", "--seed=5", "--mask=prefix:9", "--dropout=0.1",
+                             "--learning-rate=2e-3", "--warmup=2", "--clip=0.5", "--weight-decay=0.2",
+                             "--micro-batch=4", "--recompute=block", "--threads=2")
+        self.assertEqual({name: lesson[name] for name in plain}, plain)
+
+
 class Reports(Lesson):
     def test_report_has_the_documented_fields(self):
         report = self.report("--steps=4", "--evaluate-every=2")
