@@ -11,7 +11,7 @@ namespace rankwise {
 
 std::unique_ptr<Kernels> Arithmetic::make_kernels() const
 {
-  return make_reference_kernels();
+  return sums_ == Sums::exact ? make_reference_kernels() : make_cpu_kernels();
 }
 
 std::unique_ptr<GradientSum> Arithmetic::make_gradient_sum(const Kernels& kernels, Stream& stream,

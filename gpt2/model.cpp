@@ -223,8 +223,8 @@ LossSum Head::forward(const HeadActivations& a, const HeadTensors& p, const Micr
 {
   normalise(a, p);
   logits(a, p);
-  row_maximum(a);
-  row_sum(a, batch);
+  context_.kernels->row_statistics(a.maximum, a.sum, a.target_logit, a.logits, batch.targets, vocabulary(),
+                                   vocabulary_order());
   return loss(a, batch);
 }
 

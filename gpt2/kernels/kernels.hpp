@@ -193,6 +193,10 @@ class Kernels {
   /// @param order              split(stored V, leaves).
   virtual void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
                        const Tensor& targets, Range vocabulary, const SumOrder& order) const = 0;
+  /// row_maximum() and row_sum() at once, for a vocabulary that is whole.
+  virtual void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
+                              const Tensor& logits, const Tensor& targets, Range vocabulary,
+                              const SumOrder& order) const = 0;
   /// The sum over counted rows of the cross-entropy log(sum) + maximum - target_logit, in nats.
   virtual ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                const Tensor& targets) const = 0;
@@ -217,5 +221,8 @@ class Kernels {
 
 /// The reference kernels: plain loops, the specification of every other family.
 std::unique_ptr<Kernels> make_reference_kernels();
+
+/// The fast kernels of the CPU, for f32: a library's matrix products, attention in blocks, OpenMP.
+std::unique_ptr<Kernels> make_cpu_kernels();
 
 }  // namespace rankwise

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gpt2/kernels/kernels.hpp"
+
+/// @file
+/// The fast kernels of the CPU, in f32. They add in whatever order is fastest: SumOrder is not theirs.
+
+namespace rankwise {
+
+/// The fast family; each kernel stands in the file of its layer.
+class CpuKernels final : public Kernels {
+ public:
+  void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
+              bool accumulate) const override;
+  void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const override;
+  void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const override;
+  void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
+                      const SumOrder& order) const override;
+  void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
+                        const Dropout& dropout) const override;
+  void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const override;
+  void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias) const override;
+  void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                     const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                     const SumOrder& order) const override;
+  void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
+                         const Dropout& dropout) const override;
+  void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                          const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
+  void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
+  void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
+  void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
+                        const Dropout& dropout) const override;
+  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override;
+  void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override;
+  void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
+               const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
+  void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
+                      const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
+  ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                       const Tensor& targets) const override;
+  void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
+                     Range vocabulary) const override;
+  void add(const Tensor& into, const Tensor& from) const override;
+  ExactScalar squared_norm(const Tensor& x) const override;
+  std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
+             const AdamWStep& step) const override;
+};
+
+}  // namespace rankwise
