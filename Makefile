@@ -33,7 +33,7 @@ exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
 grade-%:  ## check and grade the exercises of lesson NN
 	@scripts/exercise.py grade $* $(ARGS)
 
-bench: build  ## time lesson 01 in several ways, as ratios within one run
+bench: build  ## time training steps beside the best matrix products here (ARGS=--write keeps the tables)
 	@. scripts/mpi_environment.sh && scripts/bench.py $(ARGS)
 
 docs:  ## make the documentation (build/docs/html/index.html)

@@ -52,6 +52,32 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
 };
 
+/// One piece of a device's memory, dealt out as if it were a device: for buffers that come and go together. They lie side
+/// by side, in fewer and larger pages than if each had memory of its own.
+class Arena final : public Device {
+ public:
+  /// @param device   where from; outlives the arena.
+  /// @param bytes    of all allocations together.
+  /// @param pieces   the most allocations; each may waste up to 64 bytes.
+  /// @throws Error   when the device has no room.
+  Arena(Device& device, std::int64_t bytes, std::int64_t pieces);
+  ~Arena() override;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::string name() const override { return device_.name(); }
+  /// The next piece, aligned to 64 bytes; Error when the arena is full.
+  void* allocate(std::int64_t bytes) override;
+  /// Nothing: the memory goes with the arena.
+  void release(void*, std::int64_t) noexcept override {}
+  std::unique_ptr<Stream> make_stream() override { return device_.make_stream(); }
+
+ private:
+  Device& device_;
+  std::int64_t bytes_, dealt_ = 0;
+  std::byte* first_;
+};
+
 /// The host's processor as a device.
 std::unique_ptr<Device> make_cpu_device();
 

@@ -5,7 +5,8 @@ namespace rankwise {
 Tensor BufferPool::make(const DeviceMemory& memory, Category category, DType type, const Shape& shape,
                         std::string_view what)
 {
-  buffers_.emplace_back(memory, category, type, shape, what);
+  const DeviceMemory from{arena_ ? arena_.get() : memory.device, memory.ledger, memory.tier};
+  buffers_.emplace_back(from, category, type, shape, what);
   return buffers_.back().tensor();
 }
 
@@ -58,9 +59,28 @@ struct Maker {
   }
 };
 
+/// Bytes of the parts of what a micro-batch keeps; see activation_bytes().
+struct PartBytes {
+  PartBytes(const ModelConfig& config, const ActivationShape& shape)
+  {
+    const std::int64_t s = bytes_of(shape.type), a = bytes_of(accumulator_of(shape.type));
+    const std::int64_t R = shape.rows(), n = shape.part.count, C = config.channels;
+    stream = s * R * C;
+    block = s * R * (4 * C + 12 * C / n) + a * R * (4 + config.heads / n);
+    head = s * R * (2 * C + config.padded_vocabulary() / n) + 5 * a * R + 8 * R;
+  }
+
+  std::int64_t stream, block, head;
+};
+
+/// Tensors of a branch and of a head, tokens included: more than there are.
+constexpr std::int64_t most_tensors = 16;
+
 }  // namespace
 
 Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape)
+    : pool_(*memory.device, workspace_bytes(config, shape) + (shape.recompute ? PartBytes(config, shape).block : 0),
+            3 * most_tensors)
 {
   const Shape stream{shape.rows(), config.channels};
   output = pool_.make(memory, Category::workspace, shape.type, stream, "branch output");
@@ -75,6 +95,10 @@ Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, cons
 
 Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
                          const Workspace& workspace)
+    : pool_(*memory.device,
+            config.layers * (shape.recompute ? PartBytes(config, shape).stream : PartBytes(config, shape).block) +
+                PartBytes(config, shape).head,
+            (2 * config.layers + 1) * most_tensors)
 {
   const Maker maker{pool_, memory, config, shape};
   inputs = maker.make(DType::i32, {shape.rows()}, "input tokens");
@@ -90,12 +114,9 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
 
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
-  const std::int64_t s = bytes_of(shape.type), a = bytes_of(accumulator_of(shape.type));
-  const std::int64_t R = shape.rows(), n = shape.part.count;
-  const std::int64_t C = config.channels, H = config.heads, L = config.layers, V = config.padded_vocabulary();
-  const std::int64_t block = s * R * (4 * C + 12 * C / n) + a * R * (4 + H / n);
-  const std::int64_t head = s * R * (2 * C + V / n) + 5 * a * R + 8 * R;
-  return shape.recompute ? L * s * R * C + block - s * R * C + head : L * block + head;
+  const PartBytes part(config, shape);
+  return shape.recompute ? config.layers * part.stream + part.block - part.stream + part.head
+                         : config.layers * part.block + part.head;
 }
 
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/device.hpp"
@@ -53,10 +54,24 @@ struct HeadActivations {
 /// Buffers that one owner allocates and frees together.
 class BufferPool {
  public:
+  /// Each tensor has memory of its own.
+  BufferPool() = default;
+  /// All tensors lie in one Arena.
+  /// @param device   where from; outlives the pool.
+  /// @param bytes    of all tensors together.
+  /// @param tensors  the most that will be made.
+  BufferPool(Device& device, std::int64_t bytes, std::int64_t tensors)
+      : arena_(std::make_unique<Arena>(device, bytes, tensors))
+  {
+  }
+  /// The tensors change hands.
+  BufferPool(BufferPool&&) noexcept = default;
+
   /// A new tensor, alive as long as the pool.
   Tensor make(const DeviceMemory& memory, Category category, DType type, const Shape& shape, std::string_view what);
 
  private:
+  std::unique_ptr<Arena> arena_;
   std::vector<Buffer> buffers_;
 };
 

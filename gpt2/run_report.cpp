@@ -86,6 +86,30 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
   json["digest"] = record.digest;
 }
 
+void report_deviation(Report& report, const RunRecord& record, const ReferenceRun& reference,
+                      const ParameterDeviation& parameters, const TrainingOptions& options)
+{
+  constexpr double loss_bound = 1e-6, parameter_bound = 1e-5;
+  const std::size_t steps = reference.losses.size();
+  std::vector<double> losses;
+  for (std::size_t i = 0; i < std::min(steps, record.steps.size()); ++i) losses.push_back(record.steps[i].loss);
+  const double of_loss = loss_deviation(losses, reference.losses), of_parameters = parameters.relative();
+
+  const bool exact = options.arithmetic == Sums::exact;
+  std::vector<Line> lines;
+  const auto tell = [&](const std::string& what, double measured, double fast_bound, const std::string& note) {
+    const double bound = exact ? 0 : fast_bound;
+    const std::string expected = fmt::format("{} {:g}", exact ? "exactly" : "at most", bound);
+    lines.push_back({what, fmt::format("{:.2g}", measured), "", fmt::format("{}, {}", expected, note)});
+    report.check("deviation of " + what, expected, measured, measured <= bound);
+  };
+  tell("loss", of_loss, loss_bound, fmt::format("relative, the largest of {} steps", steps));
+  tell("parameters", of_parameters, parameter_bound,
+       fmt::format("of the norm of the whole vector, after {} steps", steps));
+  report.block("deviation", lines);
+  report.json()["deviation"] = {{"steps", steps}, {"loss", of_loss}, {"parameters", of_parameters}};
+}
+
 void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options)
 {
   const auto warm = record.steps.begin() + (record.steps.size() > 1 ? 1 : 0);

@@ -125,6 +125,8 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   table.add(group, "sample", o.sample, "tokens to generate at the end");
   table.add(group, "temperature", o.sampling.temperature, "of the sample; 0: the most likely token");
   table.add(group, "top-k", o.sampling.top_k, "draw from the k most likely tokens; 0: from all");
+  table.add(group, "compare", o.compare,
+            "steps to train also on a single device in exact arithmetic, to print how far this run is from it");
   table.add(group, "report", o.report, "JSON file for the report");
   table.add(group, "trace", o.trace, "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
 }
@@ -140,7 +142,7 @@ struct Bound {
 void check_ranges(const TrainingOptions& o)
 {
   const Schedule& s = o.schedule;
-  const std::array<Bound, 17> bounds{{
+  const std::array<Bound, 18> bounds{{
       {"steps", static_cast<double>(o.steps), o.steps >= 0, "Use at least one step, or 0."},
       {"epochs", static_cast<double>(o.epochs), o.epochs >= 0, "Use at least one epoch, or 0."},
       {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1, "Use at least one sequence."},
@@ -159,6 +161,7 @@ void check_ranges(const TrainingOptions& o)
       {"threads", static_cast<double>(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
       {"evaluate-every", static_cast<double>(o.evaluate_every), o.evaluate_every >= 0,
        "Use a number of steps, or 0."},
+      {"compare", static_cast<double>(o.compare), o.compare >= 0, "Use a number of steps, or 0 for no comparison."},
   }};
   for (const Bound& bound : bounds)
     if (!bound.holds)
@@ -184,6 +187,20 @@ void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_
     throw UserError(
         fmt::format("--micro-batch={} does not divide the {} sequences of a step.", batch.micro_batch, share),
         "Every pass of a step takes as many sequences. Use a divisor, or choose another --global-batch.");
+}
+
+/// Refuses a run that a single device could not train in exact arithmetic, one sequence a pass.
+void check_comparable(std::int64_t compare, const ModelConfig& config, const BatchShape& batch)
+{
+  try {
+    check_exact({}, config, {.global_batch = batch.global_batch, .micro_batch = 1, .sequence = batch.sequence});
+  } catch (const UserError&) {
+    throw UserError(
+        fmt::format("--compare={} cannot be done with --global-batch={}, --sequence={} and --channels={}.", compare,
+                    batch.global_batch, batch.sequence, config.channels),
+        "The run to compare with is trained in exact arithmetic: its global batch is a power of two, its\n"
+        "sequence and its channels are divisible by 8. Change those that are not, or leave --compare out.");
+  }
 }
 
 void check_sampling(const TrainingOptions& o)
@@ -216,6 +233,17 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   check_batch(batch, config, share);
   check_sampling(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
+  if (options.compare > 0) check_comparable(options.compare, config, batch);
+}
+
+void check_compared_steps(const TrainingOptions& options, const Tokens& tokens)
+{
+  const Loader loader(tokens.train, options.loader_options());
+  const std::int64_t steps = options.schedule_over(loader).steps;
+  if (options.compare > steps)
+    throw UserError(
+        fmt::format("--compare={} asks for more steps than the {} of this run.", options.compare, steps),
+        fmt::format("Use --compare={} or less, or train longer (--steps or --epochs).", steps));
 }
 
 }  // namespace rankwise

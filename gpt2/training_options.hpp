@@ -47,6 +47,7 @@ struct TrainingOptions {
   std::int64_t evaluate_every = 0;                ///< steps between evaluations; 0: only after the last step
   std::int64_t sample = 0;                        ///< tokens to generate at the end
   SamplingOptions sampling{};                     ///< how
+  std::int64_t compare = 0;                       ///< first steps to compare with the reference run; 0: none
   std::string report;                             ///< JSON file
   std::string trace;                              ///< trace file
   bool dry_run = false;                           ///< print what the run would need, and stop
@@ -72,10 +73,16 @@ struct TrainingOptions {
 void declare(OptionTable& table, TrainingOptions& options);
 
 /// Refuses what no run can do: sizes that do not fit each other, rates out of range, arithmetic that the layout rules
-/// out. Sends no message and reads no file.
+/// out, for the run or for the one it is compared with. Sends no message and reads no file.
 /// @param options  as parsed.
 /// @param layout   degrees of the lesson's parallelisms.
 /// @throws UserError for the first of them.
 void check_options(const TrainingOptions& options, const Layout& layout);
+
+/// Refuses to compare more steps than the run has, which --epochs tells only with the data at hand.
+/// @param options  as check_options() has passed them.
+/// @param tokens   the data of the run, enough for a step.
+/// @throws UserError with the number of steps.
+void check_compared_steps(const TrainingOptions& options, const Tokens& tokens);
 
 }  // namespace rankwise

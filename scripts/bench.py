@@ -1,23 +1,48 @@
 #!/usr/bin/env python3
-"""Times lesson 01 in several ways within one run, and prints each as a ratio to the first.
+"""Times whole training steps beside the best matrix products of this machine's libraries, and lesson 01 in several ways.
 
-    scripts/bench.py [--rounds=N] [OPTION OF THE LESSON]...
+    scripts/bench.py [--case=NAME]... [--rounds=N] [--write]
+    scripts/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
 
-The ways take turns, so that a machine that grows slower slows all of them; what is shown is the median of the rounds
-(3 unless told otherwise). A machine that is busy with other things is refused, because its figures say nothing.
+What is compared takes turns within one run, so that a machine that grows slower slows all of it; what is shown is the
+median of the rounds. A machine that is busy with other things is refused, because its figures say nothing. "below" in a
+table says that a floor is not met; the status is 0 all the same.
+
+--write keeps the tables in docs/performance.md, which also says what is measured and how. Every run leaves
+build/bench/CASE.json and adds its rounds to build/bench/bench.csv.
 """
 
+import argparse
+import datetime
 import json
 import os
 import pathlib
-import statistics
+import platform
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 
+from bench_tables import (Case, append_csv, csv_rows, machine_rates_table, memory_table, replace_block,
+                          training_steps_table, ways_table, where_table)
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "build/lessons/01_single_device"
+BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
+PAGE = ROOT / "docs/performance.md"
+CASES = [
+    Case("gpt2-4x64", "gpt2 B=4 T=64", ["--model=gpt2", "--batch=4", "--sequence=64"], rounds=12, floor=0.75,
+         speed_up_floor=1.7, pytorch=0.68, llm_c=0.17),
+    Case("gpt2-1x1024", "gpt2 B=1 T=1024", ["--model=gpt2", "--batch=1", "--sequence=1024"], rounds=7, floor=0.80,
+         speed_up_floor=1.85, pytorch=0.73, llm_c=0.11),
+    Case("mini-8x256", "mini B=8 T=256", ["--model=mini", "--batch=8", "--sequence=256"], rounds=12, floor=0.78),
+    Case("small-12x64", "4 x 128 B=12 T=64",
+         ["--layers=4", "--heads=4", "--channels=128", "--context=64", "--vocabulary=256", "--batch=12",
+          "--sequence=64"], rounds=12, floor=0.70, pytorch=0.50),
+    Case("small-3x4x64", "the same in 3 passes of 4",
+         ["--layers=4", "--heads=4", "--channels=128", "--context=64", "--vocabulary=256", "--batch=12",
+          "--micro-batch=4", "--sequence=64"], rounds=12),
+]
 WAYS = {
     "one thread": ["--threads=1"],
     "two threads": ["--threads=2"],
@@ -26,55 +51,222 @@ WAYS = {
     "dropout 0.1": ["--threads=1", "--dropout=0.1"],
     "exact arithmetic": ["--threads=1", "--arithmetic=exact"],
 }
-MOST_BUSY = 0.3  # processors that others keep busy before the first run
+WAYS_ROUNDS = 3
+MOST_BUSY = 0.3  # processors that others may keep busy, before a case and while it is measured
+TRIES = 3        # seconds of patience before a case
 
 
-def busy_processors():
-    """How many processors were busy during one second; the load of the last minute where there is no /proc."""
-    def ticks():
-        fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
-        return sum(fields) - fields[3] - fields[4]  # all but idle and waiting for a disk
-
-    if not os.path.exists("/proc/stat"):
-        return os.getloadavg()[0]
-    before = ticks()
-    time.sleep(1)
-    return (ticks() - before) / os.sysconf("SC_CLK_TCK")
+class Refused(Exception):
+    """What the user asked for cannot be, and why."""
 
 
-def measure(options, folder):
-    """Step time in seconds and TFLOP/s of one run."""
-    report = os.path.join(folder, "report.json")
-    command = [str(PROGRAM), "--steps=6", *options, f"--report={report}"]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode == 2:
-        sys.exit(2)  # the program has said why
-    with open(report, encoding="utf-8") as file:
-        measured = json.load(file)["time"]
+# ---- A machine that is busy --------------------------------------------------------------------------------------------
+
+
+def busy_seconds():
+    """Seconds for which the processors have been busy, all together, by anybody; None where there is no /proc."""
+    try:
+        line = pathlib.Path("/proc/stat").read_text(encoding="ascii").split("\n")[0]
+    except OSError:
+        return None
+    fields = [int(field) for field in line.split()[1:]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")  # all but idle and waiting for a disk
+
+
+def own_seconds():
+    """Seconds for which this script and the programs that it has run were busy."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+class Watch:
+    """Sees how many processors others keep busy, from its making on."""
+
+    def __init__(self):
+        self.begin = (time.monotonic(), busy_seconds(), own_seconds())
+
+    def others(self):
+        """Processors that others kept busy, on average; the load of the last minute where there is no /proc."""
+        elapsed, own = time.monotonic() - self.begin[0], own_seconds() - self.begin[2]
+        if self.begin[1] is None:
+            return os.getloadavg()[0] - own / elapsed
+        return (busy_seconds() - self.begin[1] - own) / elapsed
+
+
+def refuse_if_busy(others, when):
+    """Refuses a machine of which others keep so many processors busy."""
+    if others > MOST_BUSY:
+        raise Refused(f"{others:.1f} processors of this machine are busy with other things {when}.\n"
+                      "       Figures would say nothing; wait for it to be idle.")
+
+
+def wait_for_idle_machine(name):
+    """Gives others a few seconds to finish, then refuses."""
+    for _ in range(TRIES):
+        watch = Watch()
+        time.sleep(1)
+        others = watch.others()
+        if others <= MOST_BUSY:
+            return
+    refuse_if_busy(others, f"before {name} is measured")
+
+
+# ---- Measuring ---------------------------------------------------------------------------------------------------------
+
+
+def run_program(command):
+    """What a program printed; this script ends as it does when it fails, for it has said why."""
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    return done.stdout
+
+
+def watched(name, measure):
+    """What `measure` returns, on a machine that was idle before and left alone meanwhile."""
+    wait_for_idle_machine(name)
+    print(f"# measuring {name}", file=sys.stderr, flush=True)
+    watch = Watch()
+    result = measure()
+    refuse_if_busy(watch.others(), f"while {name} was measured")
+    return result
+
+
+def measure_case(case, rounds):
+    """The document that training_step prints; it is kept, too."""
+    text = run_program([BUILD / "tests/training_step", *case.options, f"--rounds={rounds or case.rounds}"])
+    path = BUILD / f"bench/{case.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return json.loads(text)
+
+
+def measure_way(options, folder):
+    """Step time in seconds and TFLOP/s of one run of lesson 01."""
+    report = pathlib.Path(folder) / "report.json"
+    run_program([BUILD / "lessons/01_single_device", "--steps=6", *options, f"--report={report}"])
+    measured = json.loads(report.read_text(encoding="utf-8"))["time"]
     return measured["step_s"], measured["tflops"]
 
 
-def main(arguments):
-    rounds = 3
-    options = []
-    for argument in arguments:
-        if argument.startswith("--rounds="):
-            rounds = int(argument.removeprefix("--rounds="))
-        else:
-            options.append(argument)
-    busy = busy_processors()
-    if busy > MOST_BUSY:
-        print(f"error: {busy:.1f} processors of this machine are busy.\n       Figures would say nothing; wait for it to "
-              "be idle.", file=sys.stderr)
-        return 2
+def measure_ways(rounds, options):
+    """All ways, once a round."""
     with tempfile.TemporaryDirectory() as folder:
-        turns = [{way: measure([*ways, *options], folder) for way, ways in WAYS.items()} for _ in range(rounds)]
-    print(f"{'way':<18}{'step':>9}{'GFLOP/s':>9}{'time':>7}")
-    print(f"{'':<18}{'ms':>9}{'':>9}{'ratio':>7}")
-    for way in WAYS:
-        step_s, tflops = (statistics.median(turn[way][i] for turn in turns) for i in (0, 1))
-        ratio = statistics.median(turn[way][0] / turn["one thread"][0] for turn in turns)
-        print(f"{way:<18}{1e3 * step_s:>9.1f}{1e3 * tflops:>9.1f}{ratio:>7.2f}")
+        return [{way: measure_way([*ways, *options], folder) for way, ways in WAYS.items()}
+                for _ in range(rounds or WAYS_ROUNDS)]
+
+
+# ---- What is kept ------------------------------------------------------------------------------------------------------
+
+
+def commit():
+    """The commit that is measured; "dirty" when files differ from it."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.DEVNULL, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def processor():
+    """Name and widest vectors of the processor."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return platform.processor() or platform.machine()
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = fields.get("flags", "").split()
+    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), None)
+    return ", ".join(filter(None, (fields.get("model name", platform.machine()), vectors)))
+
+
+def machine_text(document, date):
+    """Where and of what the figures are."""
+    lines = {"commit": commit(), "date": date, "processor": processor(), "cores": str(os.cpu_count()),
+             "system": f"{platform.system()} {platform.machine()}", "compiler": document["compiler"],
+             "libraries": ", ".join(document["libraries"])}
+    return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
+
+
+BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "ways of lesson 01"]
+
+
+def blocks_of(measured, turns, date):
+    """All tables by the name of their block in the page; those that nothing was measured for are left out."""
+    blocks = {}
+    if measured:
+        blocks["machine"] = machine_text(measured[0][1], date)
+        blocks["training steps"] = training_steps_table(measured)
+        blocks["machine rates"] = machine_rates_table(measured)
+        blocks["memory"] = memory_table(measured)
+        blocks["where the time goes"] = "\n".join(where_table(*pair) for pair in measured)
+    if turns:
+        blocks["ways of lesson 01"] = ways_table(turns)
+    return blocks
+
+
+def write_page(page, blocks):
+    """Puts the tables where the page has their marks."""
+    text = page.read_text(encoding="utf-8")
+    for name, content in blocks.items():
+        text = replace_block(text, name, content)
+    page.write_text(text, encoding="utf-8")
+
+
+def check_page(page):
+    """Refuses a page that lacks a mark, before anything is measured."""
+    text = page.read_text(encoding="utf-8")
+    for name in BLOCKS:
+        try:
+            replace_block(text, name, "")
+        except ValueError as error:
+            raise Refused(f"{page.name}: {error}.\n       Give it that line, and a block of ``` below it.") from error
+
+
+# ---- Command line ------------------------------------------------------------------------------------------------------
+
+
+def parse(arguments):
+    """The options, and those that go on to the lesson."""
+    names = [case.name for case in CASES] + ["ways"]
+    parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
+                                     description="Times training steps; docs/performance.md says how.")
+    parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
+    parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
+    parser.add_argument("--write", action="store_true", help="keep the tables in docs/performance.md")
+    options, for_lesson = parser.parse_known_args(arguments)
+    if for_lesson and options.case != ["ways"]:
+        raise Refused(f"{for_lesson[0]} is no option of the bench.\n"
+                      "       Options of lesson 01 go with --case=ways; the other cases are what they are.")
+    if options.rounds is not None and options.rounds < 1:
+        raise Refused(f"--rounds={options.rounds} is too small.\n       Use --rounds=1 or more.")
+    if options.write and options.case:
+        raise Refused("--write keeps all tables of one run, and --case leaves some out.\n       Use one of them.")
+    options.case = options.case or names
+    return options, for_lesson
+
+
+def bench(arguments):
+    """Measures, prints, keeps."""
+    options, for_lesson = parse(arguments)
+    if options.write:
+        check_page(PAGE)
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    measured = [(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
+                for case in CASES if case.name in options.case]
+    turns = (watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None)
+
+    blocks = blocks_of(measured, turns, date)
+    print("\n".join(blocks.values()), end="")
+    append_csv(BUILD / "bench/bench.csv", [row for pair in measured for row in csv_rows(*pair, date, commit())])
+    if options.write:
+        write_page(PAGE, blocks)
+
+
+def main(arguments):
+    try:
+        bench(arguments)
+    except Refused as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return 2
     return 0
 
 

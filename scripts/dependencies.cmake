@@ -3,6 +3,18 @@
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-march=native RANKWISE_HAS_MARCH_NATIVE)
 
+# How the fast kernels are compiled: they may contract a*b+c, and need no errno and no floating-point traps. Jump
+# threading would evaluate a loop's body once more for the limits of an argument, instead of a minimum and a maximum.
+set(RANKWISE_FAST_FLAGS -ffp-contract=fast -fno-math-errno -fno-trapping-math)
+check_cxx_compiler_flag("-Werror -fno-thread-jumps" RANKWISE_HAS_THREAD_JUMPS)
+if(RANKWISE_HAS_THREAD_JUMPS)
+  list(APPEND RANKWISE_FAST_FLAGS -fno-thread-jumps)
+endif()
+check_cxx_compiler_flag("-Werror -mprefer-vector-width=512" RANKWISE_HAS_VECTOR_WIDTH)
+if(RANKWISE_HAS_VECTOR_WIDTH)
+  list(APPEND RANKWISE_FAST_FLAGS -mprefer-vector-width=512)  # where the processor has such vectors
+endif()
+
 # ---- Required: all that is missing is named in one sentence -----------------------------------------------------------
 
 set(rankwise_missing "")
@@ -41,14 +53,30 @@ add_library(rankwise_hdf5 INTERFACE)
 target_include_directories(rankwise_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
 target_link_libraries(rankwise_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 
+# The matrix products of the fast kernels. oneDNN's are faster on the small matrices of a transformer and share them
+# better among threads (docs/performance.md); OpenBLAS is what other processors than x86-64 have.
+find_library(RANKWISE_OPENBLAS openblas)
+find_library(RANKWISE_DNNL dnnl)
+find_path(RANKWISE_OPENBLAS_INCLUDE openblas_config.h PATH_SUFFIXES openblas openblas-pthread openblas-openmp)
+add_library(rankwise_gemm INTERFACE)
+if(RANKWISE_DNNL AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(rankwise_gemm_by oneDNN)
+  target_compile_definitions(rankwise_gemm INTERFACE RANKWISE_ONEDNN)
+  target_link_libraries(rankwise_gemm INTERFACE ${RANKWISE_DNNL})
+elseif(RANKWISE_OPENBLAS)
+  set(rankwise_gemm_by OpenBLAS)
+  target_link_libraries(rankwise_gemm INTERFACE ${RANKWISE_OPENBLAS})
+else()
+  message(FATAL_ERROR "Not found: oneDNN or OpenBLAS; scripts/setup.sh installs what is missing, "
+                      "scripts/setup.sh --how says how to do it by hand.")
+endif()
+
 # ---- Optional: looked for and reported, never required ----------------------------------------------------------------
 
 find_program(RANKWISE_CCACHE ccache)
 find_program(RANKWISE_DOXYGEN doxygen)
 find_package(CUDAToolkit QUIET)
 find_library(RANKWISE_NCCL nccl)
-find_library(RANKWISE_OPENBLAS openblas)
-find_library(RANKWISE_DNNL dnnl)
 
 # ccache keeps compiled files between builds. A precompiled header needs its leave to ignore two things that change
 # nothing here: __TIME__, and macros that are defined before the header.

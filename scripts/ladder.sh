@@ -5,8 +5,10 @@
 #   scripts/ladder.sh --ranks=4 --model=mini --steps=3
 #
 # Each lesson runs twice. The first run, with the options given here (20 steps of the nano model unless told otherwise),
-# shows loss, time, memory, traffic and checks. The second, 5 steps of nano in exact arithmetic, shows the digest: the
-# same parameters to the last bit, whatever the lesson. Status 1: a check failed or a run broke; 2: a wrong option.
+# shows loss, time, memory, traffic and checks. Without options it also shows the deviation from exact arithmetic after
+# 10 steps (--compare=10), since the bounds are claimed for nano with default options. The second, 5 steps of nano in
+# exact arithmetic, shows the digest: the same parameters to the last bit, whatever the lesson.
+# Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,6 +23,7 @@ for option in "$@"; do
     *) options+=("$option") ;;
   esac
 done
+if ((${#options[@]} == 0)); then options=(--compare=10); fi
 if ! [[ $ranks =~ ^[1-9][0-9]*$ ]]; then
   echo "error: --ranks=$ranks is not a number of ranks. Use a whole number, 1 or more: --ranks=4" >&2
   exit 2

@@ -3,8 +3,9 @@
 
     scripts/ladder_table.py build/ladder
 
-The folder holds two reports a lesson, as written by --report: NN_name.fast.json (loss, time, memory, traffic, checks)
-and NN_name.exact.json (digest and checks). The status is 1 if a check failed, a report is missing, or two digests differ.
+The folder holds two reports a lesson, as written by --report: NN_name.fast.json (loss, deviation, time, memory,
+traffic, checks) and NN_name.exact.json (digest and checks). The status is 1 if a check failed, a report is missing, or
+two digests differ.
 """
 
 import json
@@ -14,6 +15,8 @@ import sys
 # Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
               "exact"]
+# How far a run is from a single device in exact arithmetic, by column. Without --compare there is no such column.
+DEVIATIONS = {"of loss": "loss", "of parameters": "parameters"}
 DIGEST_SHOWN = 12  # hexadecimal digits: enough to see that two differ
 
 
@@ -34,6 +37,10 @@ def row_of(name, fast, exact):
         row["ranks"] = str(fast["ranks"])
         row["first loss"] = f"{fast['loss'][0]:.4f}"
         row["last loss"] = f"{fast['loss'][-1]:.4f}"
+        for column, what in DEVIATIONS.items():
+            deviation = fast.get("deviation", {}).get(what)  # null is what JSON has for NaN
+            if deviation is not None:
+                row[column] = f"{deviation:.1e}"
         row["step"] = f"{1000 * fast['time']['step_s']:.1f}"
         row["speed"] = f"{fast['time']['tokens_per_s']:,.0f}"
         for category, bytes_of in fast["memory"].items():
@@ -48,10 +55,13 @@ def row_of(name, fast, exact):
 
 def print_table(rows):
     units = {"first loss": "nats", "last loss": "nats", "step": "ms", "speed": "tokens/s", "sent": "bytes"}
-    units.update({category: "peak bytes" for category in CATEGORIES})
+    units.update({category: "peak bytes" for category in CATEGORIES}, **{column: column for column in DEVIATIONS})
+    compared = [c for c in DEVIATIONS if any(c in row for row in rows)]
     used = [c for c in CATEGORIES if any(row.get(c, "0") != "0" for row in rows)]
-    columns = ["lesson", "ranks", "first loss", "last loss", "step", "speed", *used, "sent", "checks", "digest"]
-    lines = [{c: c for c in columns}, units, *rows]
+    columns = ["lesson", "ranks", "first loss", "last loss", *compared, "step", "speed", *used, "sent", "checks",
+               "digest"]
+    titles = {c: "deviation" if c in DEVIATIONS else c for c in columns}
+    lines = [titles, units, *rows]
     widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
     for line in lines:
         cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)

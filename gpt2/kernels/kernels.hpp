@@ -81,6 +81,9 @@ struct AdamWStep {
   std::int64_t number = 1;    ///< of the update, from 1; corrects the bias of the moments
 };
 
+/// What the norms add to a variance.
+constexpr double norm_epsilon = 1e-5;
+
 /// One family of kernels on one stream of one device.
 class Kernels {
  public:
@@ -119,7 +122,7 @@ class Kernels {
   /// dwpe[t] += sum over sequences b of dx[b, t].
   virtual void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const = 0;
 
-  /// y = (x - mean) rstd weight + bias, row by row, with rstd = 1 / sqrt(variance + 1e-5).
+  /// y = (x - mean) rstd weight + bias, row by row, with rstd = 1 / sqrt(variance + norm_epsilon).
   /// @param y             (R, C).
   /// @param mean          (R).
   /// @param rstd          (R).

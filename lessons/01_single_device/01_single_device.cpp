@@ -13,6 +13,7 @@
 //               mpirun -np 1 build/lessons/01_single_device --steps=3 --micro-batch=4 --recompute=block
 //               build/lessons/01_single_device --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
 //               build/lessons/01_single_device --steps=3 --threads=2 --sample=40 --top-k=5
+//               build/lessons/01_single_device --steps=10 --compare=10
 //               build/lessons/01_single_device --model=gpt2-xl --dry-run
 // Expect:       a first loss of about ln 256 = 5.545, then a fall towards the floor of the data; memory = formula.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
@@ -22,6 +23,7 @@
 #include <memory>
 #include <omp.h>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -35,6 +37,7 @@
 #include "data/corpus.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/model.hpp"
+#include "gpt2/reference_run.hpp"
 #include "gpt2/run_report.hpp"
 #include "gpt2/training_options.hpp"
 
@@ -255,6 +258,7 @@ void check(const Options& options, const Session& session)
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.global_batch).sequence, options.global_batch);
+  check_compared_steps(options, tokens);
 }
 
 /// Trains, validates, and tells.
@@ -273,11 +277,13 @@ int run(const Options& options, const Session& session)
   if (!options.trace.empty()) state->time.record();
 
   RunRecord record;
+  std::vector<float> compared;  // the parameters after --compare steps
   const std::int64_t steps = state->schedule.steps;
   for (std::int64_t step = 0; step < steps; ++step) {
     record.steps.push_back(train_step(*state, step));
     report_step(report, step, record.steps.back());
     report.progress(step + 1, steps);
+    if (step + 1 == options.compare) compared = to_host<float>(*state->stream, state->parameters.tensor());
     const bool last = step + 1 == steps;
     if (last || (options.evaluate_every > 0 && (step + 1) % options.evaluate_every == 0)) {
       record.validation.push_back({step + 1, evaluate(*state)});
@@ -287,6 +293,10 @@ int run(const Options& options, const Session& session)
   record.digest = parameter_digest(*state->stream, state->table, state->parameters.tensor());
 
   report_loss(report, record, state->config, state->tokens);
+  if (options.compare > 0) {
+    const ReferenceRun reference = reference_run(options, state->tokens.train);
+    report_deviation(report, record, reference, parameter_deviation(compared, reference.parameters), options);
+  }
   report_memory(report, state->ledger, memory_formula(options));
   report.block("traffic", {{"sent", "0", "one device talks to nobody", "bytes"}});
   report_time(report, record, state->time, options);

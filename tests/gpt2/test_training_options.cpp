@@ -52,6 +52,40 @@ TEST_CASE("check_options: shares of the global batch are what a micro-batch divi
   CHECK_THROWS_WITH(check_options(options, {.dp = 8}), Contains("--micro-batch=4") && Contains("2 sequences"));
 }
 
+TEST_CASE("check_options: a run is compared only where a single device could train in exact arithmetic")
+{
+  TrainingOptions options;
+  options.compare = 10;
+  options.micro_batch = 4;
+  CHECK_NOTHROW(check_options(options, {.dp = 4}));
+  options.global_batch = 12;
+  CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=10") && Contains("--global-batch=12"));
+  options.compare = 0;
+  CHECK_NOTHROW(check_options(options, {.dp = 3}));
+  options.compare = -1;
+  CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=-1"));
+}
+
+TEST_CASE("check_compared_steps: no more steps than the run has, by steps, epochs or default")
+{
+  Tokens tokens;
+  tokens.train = std::make_shared<MemoryTokens>(std::vector<Token>(321, 1));  // 5 windows of 64
+  TrainingOptions options;
+  options.global_batch = 2;
+  const auto refused = [&](std::int64_t compare, const std::string& says) {
+    options.compare = compare;
+    CHECK_THROWS_WITH(check_compared_steps(options, tokens), Contains(says));
+    options.compare = compare - 1;
+    CHECK_NOTHROW(check_compared_steps(options, tokens));
+  };
+  refused(101, "the 100 of this run");
+  options.steps = 7;
+  refused(8, "the 7 of this run");
+  options.steps = 0;
+  options.epochs = 3;
+  refused(9, "the 8 of this run");
+}
+
 TEST_CASE("check_exact: degrees, batches and sizes that are no branches of the tree are refused by name")
 {
   const ModelConfig nano = preset("nano");

@@ -53,12 +53,16 @@ inline void assign(const Tensor& x, std::span<const double> values)
   });
 }
 
-/// A CPU with the reference kernels, and tensors that live as long as it.
+/// A CPU with one family of kernels, and tensors that live as long as it.
 class Laboratory {
  public:
-  Laboratory() : device_(make_cpu_device()), stream_(device_->make_stream()), kernels_(make_reference_kernels()) {}
+  /// @param kernels  the family; the reference unless another is asked for.
+  explicit Laboratory(std::unique_ptr<Kernels> kernels = make_reference_kernels())
+      : device_(make_cpu_device()), stream_(device_->make_stream()), kernels_(std::move(kernels))
+  {
+  }
 
-  /// The reference kernels.
+  /// The family of kernels.
   const Kernels& kernels() const { return *kernels_; }
   /// The CPU's stream.
   Stream& stream() const { return *stream_; }

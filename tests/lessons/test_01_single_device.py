@@ -51,6 +51,39 @@ class Oracle(Lesson):
         self.assertEqual({name: lesson[name] for name in plain}, plain)
 
 
+class Deviation(Lesson):
+    def test_fast_arithmetic_stays_within_its_bounds(self):
+        for options in (["--micro-batch=4"], ["--threads=2", "--seed=2", "--dropout=0.1", "--micro-batch=8"]):
+            deviation = self.report("--steps=10", "--compare=10", *options)["deviation"]
+            self.assertEqual(deviation["steps"], 10)
+            self.assertTrue(0 < deviation["loss"] <= 1e-6, deviation)
+            self.assertTrue(0 < deviation["parameters"] <= 1e-5, deviation)
+
+    def test_exact_arithmetic_is_the_reference_run(self):
+        for options in [
+            ["--steps=6"],
+            ["--steps=9", "--learning-rate-schedule=cosine", "--warmup=2", "--clip=0.5", "--weight-decay=0.2"],
+            ["--steps=6", "--dropout=0.1", "--mask=prefix:9", "--seed=3", "--sequence=32", "--global-batch=8"],
+            ["--steps=6", "--micro-batch=2", "--recompute=block", "--threads=2", "--evaluate-every=3"],
+        ]:
+            with self.subTest(options=options):
+                report = self.report(SMALL, "--arithmetic=exact", "--compare=6", *options)
+                self.assertEqual(report["deviation"], {"steps": 6, "loss": 0, "parameters": 0})
+
+    def test_what_has_drifted_away_fails(self):
+        drifting = ["--layers=1", "--micro-batch=1", "--learning-rate=0.1", "--warmup=0", "--clip=0"]
+        done = self.run_program(*drifting, "--steps=20", "--compare=20")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, "FAIL  deviation of parameters")
+
+    def test_the_run_itself_does_not_notice(self):
+        alone, compared = (self.report(SMALL, "--steps=2", "--memory-limit=16MB", "--recompute=block", f"--compare={n}")
+                           for n in (0, 2))
+        for name in ("digest", "loss", "memory"):
+            self.assertEqual(alone[name], compared[name])
+        self.assertNotIn("deviation", alone)
+
+
 class Reports(Lesson):
     def test_report_has_the_documented_fields(self):
         report = self.report("--steps=4", "--evaluate-every=2")
@@ -142,6 +175,11 @@ class Refusals(Lesson):
             (["--sample=5", "--mask=full"], ["--mask=full"]),
             (["--vocabulary=100"], ["100"]),
             (["--config=/nowhere/run.conf"], ["/nowhere/run.conf"]),
+            (["--compare=-1"], ["--compare=-1"]),
+            (["--steps=5", "--compare=6"], ["--compare=6", "the 5 of this run"]),
+            (["--epochs=1", "--compare=300"], ["--compare=300", "the 264 of this run"]),
+            (["--global-batch=12", "--compare=3"], ["--compare=3", "--global-batch=12", "power of two"]),
+            (["--sequence=20", "--compare=3"], ["--compare=3", "--sequence=20", "divisible by 8"]),
         ]:
             with self.subTest(options=options):
                 self.assert_refused(*options, says=says)

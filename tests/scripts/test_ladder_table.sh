@@ -5,11 +5,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# report LESSON.KIND PASS DIGEST: writes the report of a run of 2 steps.
+# report LESSON.KIND PASS DIGEST [FIELDS]: writes the report of a run of 2 steps, with further fields before the others.
 report() {
   : >"$folder/${1%.*}.${1##*.}.txt"
   cat >"$folder/$1.json" <<TEXT
-{"lesson": "${1%.*}", "ranks": 1, "model": {"name": "nano", "parameters": 220544}, "loss": [5.5451, 5.25],
+{${4-}"lesson": "${1%.*}", "ranks": 1, "model": {"name": "nano", "parameters": 220544}, "loss": [5.5451, 5.25],
  "memory": {"parameters": {"current": 882176, "peak": 882176, "formula": 882176},
             "staging": {"current": 0, "peak": 0, "formula": 0}},
  "traffic": {"dp": {"bytes": 1500, "messages": 2, "formula": 1500}, "tp": {"bytes": 34, "messages": 1, "formula": 34}},
@@ -32,6 +32,12 @@ expect() {
 report 01_one.fast true aa
 report 01_one.exact true 0123456789abcdef
 expect 0 '^01_one +1 +5\.5451 +5\.2500 +250\.0 +4,096 +882,176 +1,534 +1 PASS +0123456789ab$' "all well"
+report 02_two.fast true aa '"deviation": {"steps": 2, "loss": 1.23e-8, "parameters": 0.0}, '
+report 02_two.exact true 0123456789abcdef
+expect 0 '^02_two +1 +5\.5451 +5\.2500 +1\.2e-08 +0\.0e\+00 +250\.0 ' "a run was compared"
+expect 0 '^01_one +1 +5\.5451 +5\.2500 +250\.0 ' "another was not"
+report 02_two.fast true aa '"deviation": {"steps": 2, "loss": null, "parameters": 2e-8}, '
+expect 0 '^02_two +1 +5\.5451 +5\.2500 +2\.0e-08 ' "a deviation is no number"
 report 02_two.fast false aa
 report 02_two.exact true 0123456789abcdef
 expect 1 '^02_two: memory of parameters: expected 882,176' "a check failed"

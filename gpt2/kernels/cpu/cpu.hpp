@@ -1,21 +1,39 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "gpt2/kernels/kernels.hpp"
+#include "gpt2/kernels/reference/reference.hpp"
 
 /// @file
-/// The fast kernels of the CPU, in f32. They add in whatever order is fastest: SumOrder is not theirs.
+/// The fast kernels of the CPU, for f32: the specification of each is the reference kernel of the same name.
+///
+/// What makes them fast: matrix products by a library, attention in blocks that stay in cache, an exponential that the
+/// compiler can vectorise, one pass over memory where the reference takes several, and sums in whatever order vector
+/// registers and threads make of them; SumOrder is not theirs. With the same number of threads they give the same bits.
 
 namespace rankwise {
 
-/// The fast family; each kernel stands in the file of its layer.
-class CpuKernels final : public Kernels {
+/// Memory for the threads of one kernel at a time. It grows when a larger kernel comes, and so stays as it is from the
+/// second step on.
+class ThreadScratch {
+ public:
+  /// Makes room for @p floats numbers a thread; to be called outside of parallel regions.
+  void reserve(std::int64_t floats);
+  /// The room of one thread, of undefined content.
+  float* of(int thread) const;
+
+ private:
+  mutable std::vector<float> memory_;
+  std::int64_t floats_ = 0;
+};
+
+/// The fast family; each kernel stands in the file of its layer. What would gain nothing is left to the reference.
+class CpuKernels final : public ReferenceKernels {
  public:
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
               bool accumulate) const override;
   void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const override;
-  void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const override;
   void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
                       const SumOrder& order) const override;
   void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
@@ -40,15 +58,14 @@ class CpuKernels final : public Kernels {
                const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
   void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
                       const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
-  ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
-                       const Tensor& targets) const override;
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                      Range vocabulary) const override;
-  void add(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
-  std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
   void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
              const AdamWStep& step) const override;
+
+ private:
+  mutable ThreadScratch scratch_;
 };
 
 }  // namespace rankwise

@@ -4,12 +4,6 @@
 
 namespace rankwise {
 
-namespace {
-
-constexpr double norm_epsilon = 1e-5;
-
-}  // namespace
-
 void ReferenceKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                                     const Tensor& weight, const Tensor& bias) const
 {

@@ -77,7 +77,7 @@ class DropoutMask {
 };
 
 /// The reference family; each kernel stands in the file of its layer.
-class ReferenceKernels final : public Kernels {
+class ReferenceKernels : public Kernels {
  public:
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
               bool accumulate) const override;

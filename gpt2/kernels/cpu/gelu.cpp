@@ -1,0 +1,50 @@
+#include <numbers>
+
+#include "gpt2/kernels/cpu/cpu.hpp"
+#include "gpt2/kernels/cpu/vector_math.hpp"
+
+namespace rankwise {
+
+namespace {
+
+// (1 + tanh w) / 2 = 1 / (1 + e^-2w) with w = sqrt(2/pi) (x + 0.044715 x^3), so that one exponential is all it takes.
+constexpr auto twice_sqrt_2_over_pi = static_cast<float>(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
+constexpr float cubic = 0.044715F;
+
+/// e^-2w.
+inline float decay(float x)
+{
+  return exponential(-twice_sqrt_2_over_pi * (x + cubic * x * x * x));
+}
+
+}  // namespace
+
+void CpuKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
+{
+  float *const to = y.data<float>(), *const inner = x.data<float>();
+  const float* const shift = bias.data<float>();
+  const std::int64_t n = bias.elements(), R = x.elements() / n;
+#pragma omp parallel for
+  for (std::int64_t r = 0; r < R; ++r)
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) {
+      const float u = inner[r * n + j] + shift[j];
+      inner[r * n + j] = u;
+      to[r * n + j] = u / (1 + decay(u));
+    }
+}
+
+void CpuKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
+{
+  // y = x s with s = 1 / (1 + e^-2w), so y' = s + x s', and s' = 2 w' s (1 - s) with 1 - s = e^-2w s
+  float* const to = dx.data<float>();
+  const float *const from = dy.data<float>(), *const inner = x.data<float>();
+#pragma omp parallel for simd
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    const float u = inner[i], e = decay(u), s = 1 / (1 + e);
+    const float slope = twice_sqrt_2_over_pi * (1 + 3 * cubic * u * u);  // 2 w'
+    to[i] = from[i] * (s + u * slope * s * (e * s));
+  }
+}
+
+}  // namespace rankwise

@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <cmath>
+
+#include "gpt2/kernels/cpu/cpu.hpp"
+
+namespace rankwise {
+
+ExactScalar CpuKernels::squared_norm(const Tensor& x) const
+{
+  constexpr std::int64_t chunk =
+      8192;  // elements that are added in f64 before the slower ExactScalar takes their sum
+  const float* const from = x.data<float>();
+  const std::int64_t n = x.elements();
+  ExactScalar total;
+#pragma omp parallel
+  {
+    ExactScalar mine;
+#pragma omp for
+    for (std::int64_t first = 0; first < n; first += chunk) {
+      const std::int64_t last = std::min(first + chunk, n);
+      double sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t i = first; i < last; ++i)
+        sum += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+      mine.add(sum);
+    }
+#pragma omp critical
+    total += mine;
+  }
+  return total;
+}
+
+void CpuKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
+                       const AdamWStep& step) const
+{
+  float *const weight = p.data<float>(), *const first = m.data<float>(), *const second = v.data<float>();
+  const float* const sum = gradient.data<float>();
+  const auto number = static_cast<double>(step.number);
+  const auto scale = static_cast<float>(step.gradient_scale);
+  const auto b1 = static_cast<float>(step.beta1), b2 = static_cast<float>(step.beta2);
+  const auto fresh1 = static_cast<float>(1 - step.beta1), fresh2 = static_cast<float>(1 - step.beta2);
+  const auto rate = static_cast<float>(step.learning_rate / (1 - std::pow(step.beta1, number)));
+  const auto root2 = static_cast<float>(1 / (1 - std::pow(step.beta2, number)));
+  const auto kept = static_cast<float>(1 - step.learning_rate * step.weight_decay);
+  const auto epsilon = static_cast<float>(step.epsilon);
+#pragma omp parallel for simd
+  for (std::int64_t i = 0; i < p.elements(); ++i) {
+    const float g = scale * sum[i];
+    first[i] = b1 * first[i] + fresh1 * g;
+    second[i] = b2 * second[i] + fresh2 * (g * g);
+    weight[i] = weight[i] * kept - rate * first[i] / (std::sqrt(second[i] * root2) + epsilon);
+  }
+}
+
+}  // namespace rankwise

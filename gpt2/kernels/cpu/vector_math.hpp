@@ -1,0 +1,88 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+/// @file
+/// What a soft-max is made of, written so that the compiler makes vector code of it.
+
+namespace rankwise {
+
+/// The numbers of a vector register, or several: what loops are rounded up to where that is allowed.
+constexpr std::int64_t vector_width = 16;
+
+/// @p n rounded up to whole vectors, so that no loop over that many has a remainder.
+constexpr std::int64_t whole_vectors(std::int64_t n)
+{
+  return (n + vector_width - 1) / vector_width * vector_width;
+}
+
+/// e^x within 2e-7 of it, without a branch; x is first limited to [-87, 88], where the result is a normal number.
+///
+/// With n = x / ln 2 rounded and r = x - n ln 2, |r| <= ln 2 / 2: e^x = 2^n e^r. ln 2 is subtracted in two pieces, the
+/// first so short that n times it is without error; e^r is its Taylor polynomial of degree 7, whose remainder is 6e-9.
+inline float exponential(float x)
+{
+  constexpr float log2_e = 1.44269504F, ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
+  constexpr float round_to_integer =
+      0x1.8p23F;  // added, it pushes the fraction out; the integer stands in the low bits
+  constexpr int exponent_bits = 23;
+  x = std::min(std::max(x, -87.0F), 88.0F);
+  const float shifted = x * log2_e + round_to_integer;
+  const float n = shifted - round_to_integer;
+  const float r = (x - n * ln2_high) - n * ln2_low;
+  float sum = 1.0F / 5040;
+  sum = sum * r + 1.0F / 720;
+  sum = sum * r + 1.0F / 120;
+  sum = sum * r + 1.0F / 24;
+  sum = sum * r + 1.0F / 6;
+  sum = sum * r + 0.5F;
+  sum = sum * r + 1.0F;
+  sum = sum * r + 1.0F;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(sum) +
+                              (std::bit_cast<std::uint32_t>(shifted) << exponent_bits));
+}
+
+/// One number of sixteen, taken together as a balanced tree.
+template <class Combine>
+float combine_lanes(std::array<float, vector_width> lanes, Combine&& combine)
+{
+#pragma GCC unroll 4
+  for (std::size_t half = vector_width / 2; half > 0; half /= 2)
+#pragma omp simd
+    for (std::size_t w = 0; w < half; ++w) lanes[w] = combine(lanes[w], lanes[w + half]);
+  return lanes[0];
+}
+
+/// The sum of term(0) ... term(n - 1), added in sixteen lanes; each is called once.
+template <class Term>
+float lane_sum(std::int64_t n, Term&& term)
+{
+  std::array<float, vector_width> lanes{};
+  const std::int64_t whole = n / vector_width * vector_width;
+  for (std::int64_t i = 0; i < whole; i += vector_width)
+#pragma omp simd
+    for (std::int64_t w = 0; w < vector_width; ++w) lanes[static_cast<std::size_t>(w)] += term(i + w);
+  for (std::int64_t i = whole; i < n; ++i) lanes[static_cast<std::size_t>(i - whole)] += term(i);
+  return combine_lanes(lanes, [](float x, float y) { return x + y; });
+}
+
+/// The largest of @p n numbers and @p at_least; NaNs are passed over.
+inline float largest(const float* x, std::int64_t n, float at_least)
+{
+  const auto larger = [](float kept, float next) { return kept < next ? next : kept; };
+  std::array<float, vector_width> lanes;
+  lanes.fill(at_least);
+  const std::int64_t whole = n / vector_width * vector_width;
+  for (std::int64_t i = 0; i < whole; i += vector_width)
+#pragma omp simd
+    for (std::int64_t w = 0; w < vector_width; ++w)
+      lanes[static_cast<std::size_t>(w)] = larger(lanes[static_cast<std::size_t>(w)], x[i + w]);
+  for (std::int64_t i = whole; i < n; ++i)
+    lanes[static_cast<std::size_t>(i - whole)] = larger(lanes[static_cast<std::size_t>(i - whole)], x[i]);
+  return combine_lanes(lanes, larger);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,242 @@
+#include "tests/bench/measured_kernels.hpp"
+
+#include <algorithm>
+
+#include "common/time_ledger.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The bytes of all of them.
+template <class... Tensors>
+double bytes(const Tensors&... tensors)
+{
+  return static_cast<double>((tensors.bytes() + ...));
+}
+
+double bytes(const Matrix& matrix)
+{
+  return static_cast<double>(matrix.rows * matrix.columns * bytes_of(matrix.data.type()));
+}
+
+double elements(const Tensor& tensor)
+{
+  return static_cast<double>(tensor.elements());
+}
+
+/// D times the pairs of a query and a key that it sees, over all sequences and heads.
+double visible_products(const AttentionShape& shape)
+{
+  std::int64_t pairs = 0;
+  for (std::int64_t t = 0; t < shape.T; ++t) pairs += shape.mask.visible_keys(t, shape.T);
+  return static_cast<double>(shape.B * shape.heads.count * shape.D * pairs);
+}
+
+/// The bytes of as many rows of an embedding as there are tokens, at most all of them.
+double touched_bytes(const Tensor& embedding, std::int64_t tokens)
+{
+  const std::int64_t columns = embedding.extent(1), touched = std::min(embedding.extent(0), tokens);
+  return static_cast<double>(touched * columns * bytes_of(embedding.type()));
+}
+
+}  // namespace
+
+std::string_view name_of(KernelGroup group)
+{
+  constexpr std::array<std::string_view, kernel_group_count> names{
+      "matmul",    "attention",       "norm",         "GELU",          "loss",
+      "embedding", "residual + bias", "gradient sum", "gradient norm", "AdamW"};
+  return names[static_cast<std::size_t>(group)];
+}
+
+void GroupTotal::add(double call_seconds, const MinimalWork& call_work, const AllocationCount& call_allocations)
+{
+  ++calls;
+  seconds += call_seconds;
+  work.flops += call_work.flops;
+  work.bytes += call_work.bytes;
+  allocations += call_allocations;
+}
+
+/// Adds the call to its group when it has returned.
+template <class Call>
+decltype(auto) MeasuredKernels::measure(KernelGroup group, const MinimalWork& work, const Call& call) const
+{
+  struct Measurement {
+    GroupTotal& total;
+    const MinimalWork& work;
+    AllocationCount before = allocations();
+    Stopwatch clock{};
+    ~Measurement() { total.add(clock.seconds(), work, allocations() - before); }
+  };
+  const Measurement measurement{totals_[static_cast<std::size_t>(group)], work};
+  return call();
+}
+
+// ---- matrix products and attention -------------------------------------------------------------------------------------
+
+void MeasuredKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
+                             const Tensor& bias, bool accumulate) const
+{
+  const auto outputs = static_cast<double>(out.rows * out.columns), k = static_cast<double>(a.columns);
+  const double added = (bias.empty() ? 0 : outputs) + (accumulate ? outputs : 0);
+  const double out_bytes = (accumulate ? 2 : 1) * bytes(out);
+  measure(KernelGroup::matmul, {2 * outputs * k + added, bytes(a) + bytes(b) + bytes(bias) + out_bytes},
+          [&] { kernels_.matmul(out, a, b, order, bias, accumulate); });
+}
+
+void MeasuredKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                        const AttentionShape& shape, const Dropout& dropout) const
+{
+  measure(KernelGroup::attention, {4 * visible_products(shape), bytes(y, log_sum_exp, qkv)},
+          [&] { kernels_.attention_forward(y, log_sum_exp, qkv, shape, dropout); });
+}
+
+void MeasuredKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                                         const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
+                                         const Dropout& dropout) const
+{
+  measure(KernelGroup::attention, {10 * visible_products(shape), bytes(dqkv, dy, y, log_sum_exp, qkv)},
+          [&] { kernels_.attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout); });
+}
+
+// ---- norm, GELU, residual stream ---------------------------------------------------------------------------------------
+
+void MeasuredKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                                   const Tensor& weight, const Tensor& bias) const
+{
+  measure(KernelGroup::norm, {8 * elements(x), bytes(y, mean, rstd, x, weight, bias)},
+          [&] { kernels_.norm_forward(y, mean, rstd, x, weight, bias); });
+}
+
+void MeasuredKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                                    const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                                    const SumOrder& order) const
+{
+  measure(KernelGroup::norm, {14 * elements(x), 2 * bytes(dx, dweight, dbias) + bytes(dy, x, mean, rstd, weight)},
+          [&] { kernels_.norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order); });
+}
+
+void MeasuredKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
+{
+  measure(KernelGroup::gelu, {10 * elements(x), 2 * bytes(x) + bytes(y, bias)},
+          [&] { kernels_.bias_gelu_forward(y, x, bias); });
+}
+
+void MeasuredKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
+{
+  measure(KernelGroup::gelu, {16 * elements(x), bytes(dx, dy, x)}, [&] { kernels_.gelu_backward(dx, dy, x); });
+}
+
+void MeasuredKernels::residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
+                                       const Dropout& dropout) const
+{
+  measure(KernelGroup::residual, {2 * elements(x), bytes(out, x, y, bias)},
+          [&] { kernels_.residual_forward(out, x, y, bias, dropout); });
+}
+
+void MeasuredKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
+{
+  measure(KernelGroup::residual, {0, bytes(dy, dx)}, [&] { kernels_.dropout_backward(dy, dx, dropout); });
+}
+
+void MeasuredKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const
+{
+  measure(KernelGroup::residual, {elements(dy), 2 * bytes(dbias) + bytes(dy)},
+          [&] { kernels_.bias_backward(dbias, dy, order); });
+}
+
+// ---- embedding ---------------------------------------------------------------------------------------------------------
+
+void MeasuredKernels::token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens,
+                                    Range vocabulary) const
+{
+  measure(KernelGroup::embedding, {0, bytes(y, tokens) + touched_bytes(wte, tokens.elements())},
+          [&] { kernels_.token_forward(y, wte, tokens, vocabulary); });
+}
+
+void MeasuredKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
+                                     const SumOrder& order) const
+{
+  measure(KernelGroup::embedding, {elements(dx), bytes(dx, tokens) + 2 * touched_bytes(dwte, tokens.elements())},
+          [&] { kernels_.token_backward(dwte, dx, tokens, vocabulary, order); });
+}
+
+void MeasuredKernels::position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
+                                       const Dropout& dropout) const
+{
+  measure(KernelGroup::embedding, {elements(x), bytes(x, y) + touched_bytes(wpe, rows.tokens.count)},
+          [&] { kernels_.position_forward(x, y, wpe, rows, dropout); });
+}
+
+void MeasuredKernels::position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const
+{
+  measure(KernelGroup::embedding, {elements(dx), bytes(dx) + 2 * touched_bytes(dwpe, rows.tokens.count)},
+          [&] { kernels_.position_backward(dwpe, dx, rows); });
+}
+
+// ---- loss --------------------------------------------------------------------------------------------------------------
+
+void MeasuredKernels::row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const
+{
+  measure(KernelGroup::loss, {elements(logits), bytes(maximum, logits)},
+          [&] { kernels_.row_maximum(maximum, logits, valid); });
+}
+
+void MeasuredKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
+                              const Tensor& maximum, const Tensor& targets, Range vocabulary,
+                              const SumOrder& order) const
+{
+  measure(KernelGroup::loss, {3 * elements(logits), bytes(sum, target_logit, logits, maximum, targets)},
+          [&] { kernels_.row_sum(sum, target_logit, logits, maximum, targets, vocabulary, order); });
+}
+
+void MeasuredKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
+                                     const Tensor& logits, const Tensor& targets, Range vocabulary,
+                                     const SumOrder& order) const
+{
+  measure(KernelGroup::loss, {4 * elements(logits), bytes(maximum, sum, target_logit, logits, targets)},
+          [&] { kernels_.row_statistics(maximum, sum, target_logit, logits, targets, vocabulary, order); });
+}
+
+ExactScalar MeasuredKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                                      const Tensor& targets) const
+{
+  return measure(KernelGroup::loss, {4 * elements(sum), bytes(sum, maximum, target_logit, targets)},
+                 [&] { return kernels_.loss_sum(sum, maximum, target_logit, targets); });
+}
+
+void MeasuredKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
+                                    const Tensor& targets, Range vocabulary) const
+{
+  measure(KernelGroup::loss, {3 * elements(logits), 2 * bytes(logits) + bytes(maximum, sum, targets)},
+          [&] { kernels_.loss_backward(logits, maximum, sum, targets, vocabulary); });
+}
+
+// ---- gradients and optimizer -------------------------------------------------------------------------------------------
+
+void MeasuredKernels::add(const Tensor& into, const Tensor& from) const
+{
+  measure(KernelGroup::gradient_sum, {elements(into), 2 * bytes(into) + bytes(from)},
+          [&] { kernels_.add(into, from); });
+}
+
+ExactScalar MeasuredKernels::squared_norm(const Tensor& x) const
+{
+  return measure(KernelGroup::gradient_norm, {2 * elements(x), bytes(x)}, [&] { return kernels_.squared_norm(x); });
+}
+
+std::optional<std::int64_t> MeasuredKernels::first_not_finite(const Tensor& x) const
+{
+  return measure(KernelGroup::gradient_norm, {elements(x), bytes(x)}, [&] { return kernels_.first_not_finite(x); });
+}
+
+void MeasuredKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
+                            const AdamWStep& step) const
+{
+  measure(KernelGroup::optimizer, {16 * elements(p), 2 * bytes(p, m, v) + bytes(gradient)},
+          [&] { kernels_.adamw(p, m, v, gradient, step); });
+}
+
+}  // namespace rankwise

@@ -1,0 +1,131 @@
+#include <cmath>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "tests/gpt2/kernels/families.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+struct Case {
+  AttentionShape shape;
+  double dropout_rate = 0;
+  double slope = 0;  ///< how much each channel of a key grows from one token to the next
+};
+
+/// Queries, keys and values. With a slope, queries are positive, so that scores grow or fall from key to key.
+Values qkv_of(const Case& c)
+{
+  const std::int64_t T = c.shape.T, width = c.shape.heads.count * c.shape.D;
+  return [=, slope = c.slope](std::int64_t i) {
+    const std::int64_t t = i / (3 * width) % T, section = i % (3 * width) / width;
+    const double value = 1.5 * number(i, 1);
+    if (slope == 0 || section == 2) return value;
+    return section == 0 ? 1 + value / 3 : value + slope * static_cast<double>(t);
+  };
+}
+
+Dropout dropout_of(const Case& c)
+{
+  return {c.dropout_rate, 5, 2, 3, Purpose::attention_dropout, {{6, c.shape.B}, {0, c.shape.T}}};
+}
+
+Computation forward(const Case& c)
+{
+  return [c](Data& data, const Kernels& kernels) {
+    const AttentionShape& s = c.shape;
+    const Tensor y = data.output({s.B * s.T, s.heads.count * s.D});
+    const Tensor log_sum_exp = data.output({s.B, s.heads.count, s.T});
+    const Tensor qkv = data.input({s.B * s.T, 3 * s.heads.count * s.D}, qkv_of(c));
+    kernels.attention_forward(y, log_sum_exp, qkv, s, dropout_of(c));
+    return std::vector<Output>{{"y", y, s.D}, {"log_sum_exp", log_sum_exp, 1}};
+  };
+}
+
+/// The gradients of queries and keys alone: they are smaller than those of values, and an error must not drown in them.
+Tensor without_values(Data& data, const Tensor& dqkv, const AttentionShape& s)
+{
+  const std::int64_t R = s.B * s.T, width = s.heads.count * s.D;
+  const Tensor kept = data.output({R, 2 * width});
+  for (std::int64_t r = 0; r < R; ++r)
+    host_stream().copy(kept.slice({r * 2 * width, 2 * width}), dqkv.slice({r * 3 * width, 2 * width}));
+  return kept;
+}
+
+/// The backward pass from the y and log_sum_exp that the truth has.
+Computation backward(const Case& c)
+{
+  Laboratory lab;
+  Data exact(DType::f64);
+  const std::vector<Output> truth = forward(c)(exact, lab.kernels());
+  const Values y = elements_of(values_of(truth[0].values)), log_sum_exp = elements_of(values_of(truth[1].values));
+  return [=](Data& data, const Kernels& kernels) {
+    const AttentionShape& s = c.shape;
+    const Shape inner{s.B * s.T, 3 * s.heads.count * s.D}, outer{s.B * s.T, s.heads.count * s.D};
+    const Tensor dqkv = data.output(inner);
+    kernels.attention_backward(dqkv, data.input(outer, numbers(2, 1, 0.1)), data.input(outer, y),
+                               data.input({s.B, s.heads.count, s.T}, log_sum_exp), data.input(inner, qkv_of(c)), s,
+                               dropout_of(c));
+    std::vector<Output> outputs{{"dqkv", dqkv, s.D}};
+    // Where one weight is all but 1, whatever queries and keys are, their gradients are pure rounding.
+    if (s.T > 1 && std::abs(c.slope) < 1) outputs.push_back({"dq and dk", without_values(data, dqkv, s), s.D});
+    return outputs;
+  };
+}
+
+void check_both(const Case& c)
+{
+  INFO("B " << c.shape.B << ", T " << c.shape.T << ", heads " << c.shape.heads.first << " + " << c.shape.heads.count
+            << ", D " << c.shape.D << ", " << c.shape.mask.text() << ", dropout " << c.dropout_rate << ", slope "
+            << c.slope);
+  check_against_reference(forward(c));
+  check_against_reference(backward(c));
+}
+
+// A block of queries or keys may be 16, 32, 64 or 128 tokens: one token, one less and one more than a block, several.
+constexpr std::int64_t tokens[] = {1, 7, 63, 64, 65, 129, 200};
+// All masks; prefixes that end in the middle of a block, at the border of one or behind the last token.
+constexpr Mask masks[] = {
+    {}, {Mask::Kind::prefix, 40}, {Mask::Kind::prefix, 128}, {Mask::Kind::prefix, 1000}, {Mask::Kind::full, 0}};
+
+}  // namespace
+
+TEST_CASE("cpu attention: is the reference's for every T and mask, with and without dropout")
+{
+  // The rest goes round: the lists are of different lengths, so that everything meets everything else.
+  constexpr std::int64_t channels[] = {8, 16, 20, 32, 64, 80, 128};
+  constexpr Range heads[] = {{0, 1}, {0, 3}, {3, 2}, {5, 1}};
+  constexpr double rates[] = {0, 0.1, 0.5};
+  std::size_t i = 0;
+  for (const std::int64_t T : tokens)
+    for (const Mask& mask : masks) {
+      check_both({{1 + static_cast<std::int64_t>(i % 2), T, heads[i % 4], channels[i % 7], mask}, rates[i % 3]});
+      ++i;
+    }
+}
+
+TEST_CASE("cpu attention: is the reference's for every D, at a T that no block divides")
+{
+  for (const std::int64_t D : {1, 5, 8, 12, 16, 20, 32, 48, 64, 80, 96, 128, 160})
+    check_both({{1, 137, {1, 1}, D, {}}});
+}
+
+TEST_CASE("cpu attention: scores that grow or fall by hundreds from block to block neither overflow nor vanish")
+{
+  for (const double slope : {0.5, -0.5, 5.0, -5.0})
+    for (const Mask& mask : {Mask{}, Mask{Mask::Kind::full, 0}}) check_both({{1, 200, {0, 1}, 16, mask}, 0, slope});
+}
+
+TEST_CASE("cpu attention: the heads of a part are the same heads as in the whole layer")
+{
+  // Only dropout knows which head it is; without its number, parts would drop the same weights.
+  const Case first{{1, 65, {0, 2}, 8, {}}, 0.3}, second{{1, 65, {2, 2}, 8, {}}, 0.3};
+  Data a(DType::f32), b(DType::f32);
+  const Tensor y = forward(first)(a, cpu_kernels())[0].values, other = forward(second)(b, cpu_kernels())[0].values;
+  CHECK(different_bits(y, other) > 0);
+  check_both(first);
+  check_both(second);
+}

@@ -1,0 +1,101 @@
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/error.hpp"
+#include "tests/gpt2/kernels/families.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+/// (rows of a, columns of a, columns of b).
+struct Size {
+  std::int64_t m, k, n;
+};
+
+/// Where a factor stands in memory.
+enum class Place { whole, transposed, wide, wide_transposed };
+constexpr Place places[] = {Place::whole, Place::transposed, Place::wide, Place::wide_transposed};
+
+/// What is done with the product.
+struct Use {
+  bool bias, accumulate;
+};
+constexpr Use uses[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+
+/// A (rows, columns) matrix, or the transposed of one; whole, or some columns of a wider one.
+Matrix factor(Data& data, std::int64_t rows, std::int64_t columns, Place place, std::uint32_t series)
+{
+  const bool transposed = place == Place::transposed || place == Place::wide_transposed;
+  const std::int64_t stored_rows = transposed ? columns : rows, stored_columns = transposed ? rows : columns;
+  const bool wide = place == Place::wide || place == Place::wide_transposed;
+  const std::int64_t before = wide ? 3 : 0, width = stored_columns + (wide ? 5 : 0);
+  const Tensor all = data.input({stored_rows, width}, numbers(series));
+  const Matrix stored{all.slice({before, stored_rows * width - before}), stored_rows, stored_columns, width, 1};
+  return transposed ? stored.transposed() : stored;
+}
+
+Computation product(const Size& s, Place a, Place b, Use use)
+{
+  return [=](Data& data, const Kernels& kernels) {
+    const Tensor out = use.accumulate ? data.updated({s.m, s.n}, numbers(4)) : data.output({s.m, s.n});
+    const Tensor bias = use.bias ? data.input({s.n}, numbers(3)) : Tensor();
+    kernels.matmul(Matrix::of(out, s.m), factor(data, s.m, s.k, a, 1), factor(data, s.k, s.n, b, 2),
+                   SumOrder::sequential(s.k), bias, use.accumulate);
+    return std::vector<Output>{{"out", out, s.n}};
+  };
+}
+
+}  // namespace
+
+TEST_CASE("cpu matmul: is the reference's wherever the factors lie, with bias and accumulation")
+{
+  // One element; a sum of one term; one row; one column; odd numbers on either side of blocks of 8, 16, 32 and 64.
+  constexpr Size sizes[] = {{1, 1, 1}, {5, 1, 3}, {1, 40, 33},   {33, 17, 1},
+                            {1, 9, 1}, {7, 8, 9}, {65, 63, 129}, {31, 200, 64}};
+  for (const Size& s : sizes)
+    for (const Place a : places)
+      for (const Place b : places)
+        for (const Use use : uses) {
+          INFO("(" << s.m << ", " << s.k << ", " << s.n << "), places " << static_cast<int>(a) << " and "
+                   << static_cast<int>(b) << ", bias " << use.bias << ", accumulate " << use.accumulate);
+          check_against_reference(product(s, a, b, use));
+        }
+}
+
+TEST_CASE("cpu matmul: is the reference's in the sizes of a head: 50257 entries padded to 50264")
+{
+  constexpr std::int64_t R = 3, C = 12, V = 50264;
+  check_against_reference(product({R, C, V}, Place::whole, Place::transposed, {false, false}));  // logits
+  check_against_reference(product({V, R, C}, Place::transposed, Place::whole, {false, true}));   // d.token
+  check_against_reference(product({R, V, C}, Place::whole, Place::whole, {false, false}));       // dnormalised
+}
+
+TEST_CASE("cpu matmul: what does not fit is refused")
+{
+  Data data(DType::f32);
+  const Tensor a = data.input({4, 6}, numbers(1)), b = data.input({6, 5}, numbers(2)), out = data.output({4, 5});
+  const auto multiply = [&](std::int64_t rows, std::int64_t inner) {
+    cpu_kernels().matmul(Matrix::of(out, rows), Matrix::of(a, 4), Matrix::of(b, inner), SumOrder::sequential(6));
+  };
+  CHECK_NOTHROW(multiply(4, 6));
+  CHECK_THROWS_AS(multiply(5, 6), Error);
+  CHECK_THROWS_AS(multiply(4, 5), Error);
+}
+
+TEST_CASE("cpu bias_backward: adds the reference's sum over rows")
+{
+  struct {
+    std::int64_t R, n;
+  } constexpr sizes[] = {{1, 1}, {1, 37}, {65, 7}, {7, 255}, {33, 257}, {200, 768}, {3, 2048}};
+  for (const auto& s : sizes) {
+    INFO(s.R << " rows of " << s.n);
+    check_against_reference([&](Data& data, const Kernels& kernels) {
+      const Tensor dbias = data.updated({s.n}, numbers(1));
+      kernels.bias_backward(dbias, data.input({s.R, s.n}, numbers(2)), SumOrder::sequential(s.R));
+      return std::vector<Output>{{"dbias", dbias, 1}};
+    });
+  }
+}

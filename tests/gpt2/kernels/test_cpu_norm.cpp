@@ -1,0 +1,85 @@
+#include <cmath>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "tests/gpt2/kernels/families.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+/// R rows of C channels, whose element i is x(i).
+struct Case {
+  std::int64_t R, C;
+  Values x;
+};
+
+Computation forward(const Case& c)
+{
+  return [c](Data& data, const Kernels& kernels) {
+    const Tensor y = data.output({c.R, c.C}), mean = data.output({c.R}), rstd = data.output({c.R});
+    kernels.norm_forward(y, mean, rstd, data.input({c.R, c.C}, c.x), data.input({c.C}, numbers(2, 0.5, 1)),
+                         data.input({c.C}, numbers(3)));
+    return std::vector<Output>{{"y", y, c.C}, {"mean", mean, 1}, {"rstd", rstd, 1}};
+  };
+}
+
+/// The backward pass from the mean and rstd that the truth has.
+Computation backward(const Case& c)
+{
+  Laboratory lab;
+  Data exact(DType::f64);
+  const std::vector<Output> truth = forward(c)(exact, lab.kernels());
+  const Values mean = elements_of(values_of(truth[1].values)), rstd = elements_of(values_of(truth[2].values));
+  return [=](Data& data, const Kernels& kernels) {
+    const Tensor dx = data.updated({c.R, c.C}, numbers(5));
+    const Tensor dweight = data.updated({c.C}, numbers(6)), dbias = data.updated({c.C}, numbers(7));
+    kernels.norm_backward(dx, dweight, dbias, data.input({c.R, c.C}, numbers(4, 1, 0.2)),
+                          data.input({c.R, c.C}, c.x), data.input({c.R}, mean), data.input({c.R}, rstd),
+                          data.input({c.C}, numbers(2, 0.5, 1)), SumOrder::batch(1, c.R));
+    return std::vector<Output>{{"dx", dx, c.C}, {"dweight", dweight, 1}, {"dbias", dbias, 1}};
+  };
+}
+
+void check_both(const Case& c, Tolerance tolerance = {})
+{
+  INFO(c.R << " rows of " << c.C);
+  check_against_reference(forward(c), tolerance);
+  check_against_reference(backward(c), tolerance);
+}
+
+}  // namespace
+
+TEST_CASE("cpu norm: is the reference's for rows of all lengths; gradients are added")
+{
+  for (const std::int64_t C : {2, 7, 8, 17, 40, 768})
+    for (const std::int64_t R : {1, 2, 5, 67}) check_both({R, C, numbers(1, 1, 0.3)});
+}
+
+TEST_CASE("cpu norm: rows of very different size and mean do not touch each other")
+{
+  constexpr std::int64_t C = 40;
+  check_both({9, C, [](std::int64_t i) {
+                const double size = std::pow(10.0, static_cast<double>(i / C % 5) - 3);
+                return size * (number(i, 1) + static_cast<double>(i / C % 3));
+              }});
+}
+
+TEST_CASE("cpu norm: a mean that is a thousand deviations does not drown the variance")
+{
+  // A sum of squares less the square of the mean would leave nothing: 1e6 in f32 is a multiple of 0.06. The roundings that
+  // are left are those of the mean, 1e3 times 6e-8, over a deviation of 0.6.
+  for (const std::int64_t C : {8, 40, 768}) check_both({5, C, numbers(1, 1, 1000)}, {5, 1e3 * 6e-8 / 0.6});
+}
+
+TEST_CASE("cpu norm: a row of equal numbers becomes the bias")
+{
+  // Its variance is zero and rstd is 316, times the rounding of the mean, 2 in the last place, and the weight of 1.5.
+  for (const std::int64_t C : {1, 8, 40, 768})
+    for (const double value : {0.0, 0.75, -1.1}) {
+      INFO("value " << value);
+      check_both({3, C, [=](std::int64_t) { return value; }}, {5, 2 * 1.1 * 6e-8 * 316 * 1.5});
+    }
+}

@@ -1,0 +1,204 @@
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/error.hpp"
+#include "tests/gpt2/kernels/families.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+// Around the sizes of vector registers and of what threads may share; the last is several of any chunk.
+constexpr std::int64_t sizes[] = {1, 7, 15, 16, 17, 63, 65, 1000, 8191, 8193, 50001};
+
+/// Weights, moments, gradient, and the numbers of a step.
+struct Update {
+  std::int64_t n;
+  AdamWStep step;
+  double gradient_size = 1;
+
+  Values weight() const { return numbers(1, 0.02); }
+  Values first() const { return numbers(2, step.number == 1 ? 0 : 0.1 * gradient_size); }
+  Values second() const
+  {
+    const double size = step.number == 1 ? 0 : 0.1 * gradient_size * gradient_size;
+    return [=](std::int64_t i) { return size * std::abs(number(i, 3)); };
+  }
+  Values gradient() const
+  {
+    return [size = gradient_size](std::int64_t i) {
+      return size * number(i, 4) * std::pow(10.0, -static_cast<double>(i % 3));
+    };
+  }
+};
+
+/// An f32 number, as f64.
+double in_f32(double value)
+{
+  return static_cast<double>(static_cast<float>(value));
+}
+
+/// What an update leaves, by algorithm 2 of Loshchilov and Hutter in f64, from f32 numbers.
+struct PlainAdamW {
+  explicit PlainAdamW(const Update& u)
+  {
+    const AdamWStep& s = u.step;
+    const auto number = static_cast<double>(s.number);
+    for (std::int64_t i = 0; i < u.n; ++i) {
+      const double weight = in_f32(u.weight()(i)), g = s.gradient_scale * in_f32(u.gradient()(i));
+      m.push_back(s.beta1 * in_f32(u.first()(i)) + (1 - s.beta1) * g);
+      v.push_back(s.beta2 * in_f32(u.second()(i)) + (1 - s.beta2) * g * g);
+      const double mhat = m.back() / (1 - std::pow(s.beta1, number)),
+                   vhat = v.back() / (1 - std::pow(s.beta2, number));
+      way.push_back(-s.learning_rate * (mhat / (std::sqrt(vhat) + s.epsilon) + s.weight_decay * weight));
+    }
+  }
+  std::vector<double> m, v, way;  // way: how far the weight moves
+};
+
+/// Moments and way of a weight, by a family of kernels.
+Computation update(const Update& u)
+{
+  return [=](Data& data, const Kernels& kernels) {
+    const Tensor p = data.updated({u.n}, u.weight()), m = data.updated({u.n}, u.first());
+    const Tensor v = data.updated({u.n}, u.second()), way = data.output({u.n});
+    const std::vector<double> start = values_of(p);
+    kernels.adamw(p, m, v, data.input({u.n}, u.gradient()), u.step);
+    for (std::int64_t i = 0; i < u.n; ++i)
+      way.data<float>()[i] = p.data<float>()[i] - static_cast<float>(start[static_cast<std::size_t>(i)]);
+    return std::vector<Output>{{"m", m, 1}, {"v", v, 1}, {"way", way, 1}};
+  };
+}
+
+}  // namespace
+
+TEST_CASE("cpu adamw: is the formula in f64, in the first step and in the thousandth, with and without decay")
+{
+  for (const std::int64_t n : sizes)
+    for (const std::int64_t number : {1, 2, 1000})
+      for (const double decay : {0.0, 0.1}) {
+        INFO("n " << n << ", step " << number << ", decay " << decay);
+        const Update u{n,
+                       {.learning_rate = 6e-4,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .epsilon = number == 2 ? 0.03 : 1e-8,  // 0.03: its place in the formula shows
+                        .weight_decay = decay,
+                        .gradient_scale = 0.25,
+                        .number = number}};
+        const PlainAdamW plain(u);
+        // A way of 6e-4 is the difference of two weights of 0.02, each rounded to 9e-10: 2e-6 of it. beta2 = 0.95 as an
+        // f32 is off by 1e-8, which is 1e-7 of v.
+        constexpr double tolerance = 1e-5;
+        for (const int count : {1, 2, 3}) {
+          const Threads threads(count);
+          run_on_cpu(update(u), [&](const std::vector<Output>& first) {
+            run_on_cpu(update(u), [&](const std::vector<Output>& second) {
+              for (std::size_t i = 0; i < first.size(); ++i)
+                CHECK(different_bits(first[i].values, second[i].values) == 0);
+            });
+            Data exact(DType::f64);
+            const std::vector<double>* truth[] = {&plain.m, &plain.v, &plain.way};
+            for (std::size_t i = 0; i < first.size(); ++i) {
+              INFO(first[i].name << " with " << count << " threads");
+              const Output wanted{"", exact.input({n}, elements_of(*truth[i])), 1};
+              CHECK(Errors::of(first[i], wanted).whole < tolerance);
+              CHECK(Errors::of(first[i], wanted).worst_row < tolerance);
+            }
+          });
+        }
+      }
+}
+
+TEST_CASE("cpu adamw: gradients of any size move by a step, and none by nothing")
+{
+  for (const double size : {1e-6, 1e4, 1e8}) {
+    INFO("gradients of " << size);
+    const Update u{1000, {.learning_rate = 1e-3, .epsilon = 0, .number = 1}, size};
+    Data data(DType::f32);
+    const std::vector<Output> found = update(u)(data, cpu_kernels());
+    Data exact(DType::f64);
+    const Output wanted{"", exact.input({u.n}, elements_of(PlainAdamW(u).way)), 1};
+    CHECK(Errors::of(found[2], wanted).worst_row < 1e-5);
+  }
+  const Update none{1000, {.learning_rate = 1e-3, .number = 1}, 0};
+  Data data(DType::f32);
+  CHECK(values_of(update(none)(data, cpu_kernels())[2].values) == std::vector<double>(1000));
+}
+
+TEST_CASE("cpu add: adds element by element, with the bits of the reference")
+{
+  for (const std::int64_t n : sizes) {
+    Laboratory lab;
+    Data cpu(DType::f32), reference(DType::f32);
+    const auto sum = [&](Data& data, const Kernels& kernels) {
+      const Tensor into = data.updated({n}, numbers(1));
+      kernels.add(into, data.input({n}, numbers(2)));
+      return into;
+    };
+    CHECK(different_bits(sum(cpu, cpu_kernels()), sum(reference, lab.kernels())) == 0);
+    CHECK(cpu.damaged() == 0);
+  }
+  Data data(DType::f32);
+  CHECK_THROWS_AS(cpu_kernels().add(data.output({4}), data.output({5})), Error);
+}
+
+TEST_CASE("cpu squared_norm: is the sum of squares in f64, and NaN where an element is")
+{
+  for (const std::int64_t n : sizes)
+    for (const double size : {1e-5, 1.0, 1e5}) {
+      INFO(n << " elements of " << size);
+      Data data(DType::f32);
+      const Tensor x = data.input({n}, numbers(1, size));
+      double expected = 0;
+      for (const double value : values_of(x)) expected += value * value;
+      for (const int count : {1, 2, 3}) {
+        const Threads threads(count);
+        const double norm = cpu_kernels().squared_norm(x).value();
+        // f64 sums of 50001 terms, and multiples of 2^-80 (8e-25) for squares of 1e-10
+        CHECK(norm == Approx(expected).epsilon(1e-11));
+        CHECK(cpu_kernels().squared_norm(x).value() == norm);
+      }
+    }
+  for (const std::int64_t at : {0, 500, 999}) {
+    Data data(DType::f32);
+    const Tensor x = data.updated({1000}, numbers(1));
+    x.data<float>()[at] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(std::isnan(cpu_kernels().squared_norm(x).value()));
+  }
+}
+
+TEST_CASE("cpu first_not_finite: names the first NaN or infinity, with any number of threads")
+{
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const int count : {1, 2, 3}) {
+    const Threads threads(count);
+    for (const std::int64_t n : sizes) {
+      INFO(n << " elements, " << count << " threads");
+      Data data(DType::f32);
+      const Tensor x = data.updated({n}, numbers(1));
+      CHECK(cpu_kernels().first_not_finite(x) == std::nullopt);
+      for (const float bad : {nan, -nan, infinity, -infinity})
+        for (const std::int64_t at : {n - 1, n / 2, std::int64_t{0}}) {  // each before those that stay
+          x.data<float>()[at] = bad;
+          CHECK(cpu_kernels().first_not_finite(x) == at);
+          if (at == 0) assign(x, std::vector<double>(static_cast<std::size_t>(n), 1));
+        }
+    }
+  }
+}
+
+TEST_CASE("cpu first_not_finite: the largest and the smallest finite numbers are finite")
+{
+  Data data(DType::f32);
+  constexpr float largest = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::denorm_min();
+  const Tensor x = data.updated({1000}, numbers(1));
+  for (std::int64_t i = 0; i < 1000; ++i)
+    x.data<float>()[i] = i % 3 == 0 ? smallest : i % 3 == 1 ? largest : -largest;
+  CHECK(cpu_kernels().first_not_finite(x) == std::nullopt);
+}

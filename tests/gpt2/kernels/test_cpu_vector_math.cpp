@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "gpt2/kernels/cpu/vector_math.hpp"
+
+using namespace rankwise;
+
+TEST_CASE("exponential: is within 2e-7 of e^x from -87 to 88, and 1 at 0")
+{
+  constexpr int steps = 2'000'000;
+  double worst = 0;
+  for (int i = 0; i <= steps; ++i) {
+    const float x = -87 + 175 * static_cast<float>(i) / steps;
+    const double exact = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::abs(static_cast<double>(exponential(x)) - exact) / exact);
+  }
+  CHECK(worst < 2e-7);
+  CHECK(exponential(0) == 1);
+}
+
+TEST_CASE("exponential: beyond its limits it is as at the limits; of NaN it is NaN")
+{
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float x : {-87.5F, -1e4F, -1e38F, -infinity}) CHECK(exponential(x) == exponential(-87));
+  for (const float x : {88.5F, 1e4F, 1e38F, infinity}) CHECK(exponential(x) == exponential(88));
+  CHECK(std::isnormal(exponential(-87)));
+  CHECK(std::isnormal(exponential(88)));
+  CHECK(std::isnan(exponential(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_CASE("largest: finds the largest number wherever it stands, and no less than the one it is given")
+{
+  for (const std::int64_t n : {0, 1, 15, 16, 17, 50})
+    for (std::int64_t at = 0; at < n; ++at) {
+      std::vector<float> x(static_cast<std::size_t>(n), -3.0F);
+      x[static_cast<std::size_t>(at)] = -2;
+      CHECK(largest(x.data(), n, -std::numeric_limits<float>::infinity()) == -2);
+      CHECK(largest(x.data(), n, -1) == -1);
+    }
+  CHECK(largest(nullptr, 0, -1) == -1);
+}
+
+TEST_CASE("largest: passes over NaNs")
+{
+  for (const std::size_t at : {0, 7, 16, 19}) {
+    std::vector<float> x(20, -3.0F);
+    x[5] = -2;
+    x[at] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(largest(x.data(), 20, -std::numeric_limits<float>::infinity()) == -2);
+  }
+}

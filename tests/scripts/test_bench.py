@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Tests scripts/bench.py with canned measurements, and that the program behind it prints what the tables need."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+
+import bench  # noqa: E402
+import update_output  # noqa: E402
+from bench_tables import (CSV_COLUMNS, Case, append_csv, csv_rows, figures_of, machine_rates_table,  # noqa: E402
+                          memory_table, replace_block, training_steps_table, ways_table, where_table)
+
+CASE = Case("tiny", "tiny B=2 T=8", ["--model=nano"], rounds=3, floor=0.80, speed_up_floor=1.7, pytorch=0.5)
+
+
+def turn(gemm, step_s, read=10.0):
+    """One round; `gemm` has GFLOP/s by (library, size)."""
+    products = [{"library": library, "size": size, "gflops_per_s": rate} for (library, size), rate in gemm.items()]
+    return {"gemm": products, "read_GBps": read, "triad_GBps": 15.0, "update_GBps": 20.0, "step_s": step_s}
+
+
+def document():
+    """A step of 64 and 60 GFLOP beside 100 GFLOP/s, in three rounds of which the last was slow."""
+    groups = [{"name": "matmul", "calls": 4, "seconds": 0.50, "flops": 45e9, "bytes": 1e9},
+              {"name": "AdamW", "calls": 2, "seconds": 0.24, "flops": 1e9, "bytes": 4e9},
+              {"name": "gradient norm", "calls": 0, "seconds": 0, "flops": 0, "bytes": 0}]
+    return {
+        "batch": 2, "sequence": 8, "compiler": "GNU 12", "libraries": ["A 1", "B 2"],
+        "flops": {"model": 64e9, "causal": 60e9},
+        "memory": {"ledger_peak_bytes": 1000, "max_resident_bytes": 2000, "stored_attention_bytes": 3000},
+        "allocations": [
+            {"operator_new": 7, "malloc": 9, "ledger_growth_bytes": 0, "ledger_peak_growth_bytes": 0},
+            {"operator_new": 6, "malloc": 8, "ledger_growth_bytes": 3, "ledger_peak_growth_bytes": 2}],
+        "rounds": [turn({("A", 8): 98.0, ("B", 8): 90.0, ("A", 16): 60.0}, [0.8, 0.4]),
+                   turn({("A", 8): 100.0, ("B", 8): 91.0}, [0.79, 0.5]),
+                   turn({("A", 8): 101.0, ("B", 8): 92.0}, [1.6, 1.0])],
+        "where": {"step_s": 0.80, "groups": groups},
+    }
+
+
+def row_of(table, name):
+    """The cells of the line that begins with a name."""
+    line = next(line for line in table.split("\n") if line.startswith(name))
+    return line.removeprefix(name).split()
+
+
+class Tables(unittest.TestCase):
+    def test_figures_are_medians_of_the_rounds(self):
+        figures = figures_of(document())
+        self.assertEqual(figures.gemm, {("A", 8): 100, ("B", 8): 91, ("A", 16): 60})
+        self.assertEqual(figures.best_gemm, 100)
+        self.assertEqual(figures.best_bandwidth, 20)
+        self.assertEqual(figures.step_s, [0.8, 0.5])
+        self.assertEqual(figures.speed_up, 1.6)  # of 2, 1.58, 1.6; 0.8 / 0.5 only by chance
+        self.assertAlmostEqual(figures.tokens_per_s, 20)
+        self.assertAlmostEqual(figures.model_gflops, 80)
+        self.assertAlmostEqual(figures.causal_gflops, 75)
+
+    def test_the_speed_up_is_taken_within_each_round(self):
+        drifting = document()
+        drifting["rounds"] = [turn({("A", 8): 100.0}, [step, step / 2]) for step in (1.0, 2.0, 3.0)]
+        drifting["rounds"][1]["step_s"][1] = 1.5
+        self.assertEqual(figures_of(drifting).speed_up, 2)
+
+    def test_training_steps(self):
+        cells = row_of(training_steps_table([(CASE, document())]), CASE.title)
+        self.assertEqual(cells, ["100.0", "800.0", "20", "80.0", "0.800", "0.80", "met", "75.0", "0.750", "500.0",
+                                 "1.600", "1.70", "below", "0.50", "-"])
+
+    def test_a_floor_is_missed_by_however_little(self):
+        slower = document()
+        slower["flops"]["model"] = 63.99e9
+        self.assertIn("0.800  0.80 below", training_steps_table([(CASE, slower)]))
+
+    def test_one_core_and_no_floor(self):
+        alone = document()
+        for measured in alone["rounds"]:
+            del measured["step_s"][1]
+        alone["allocations"][0]["malloc"] = -1
+        del alone["allocations"][1]
+        self.assertEqual(row_of(memory_table([(CASE, alone)]), CASE.title)[3:], ["-", "-", "7", "0"])
+        cells = row_of(training_steps_table([(Case("c", "c", [], 1, floor=0), alone)]), "c ")
+        self.assertEqual(cells[5:], ["-", "75.0", "0.750", "-", "-", "-", "-", "-"])
+
+    def test_machine_rates_and_memory(self):
+        self.assertEqual(row_of(machine_rates_table([(CASE, document())]), CASE.title),
+                         ["100.0", "60.0", "91.0", "10.0", "15.0", "20.0"])
+        self.assertEqual(row_of(memory_table([(CASE, document())]), CASE.title),
+                         ["1,000", "2,000", "3,000", "9", "8", "7", "5"])
+
+    def test_each_group_stands_under_the_lower_roof(self):
+        table = where_table(CASE, document())
+        self.assertIn("100.0 GFLOP/s and 20.0 GB/s meet at 5.0 FLOP/byte", table)
+        self.assertEqual(row_of(table, "matmul"),
+                         ["4", "500.00", "62.5", "90.0", "2.0", "45.0", "450.00", "arithmetic", "90"])
+        self.assertEqual(row_of(table, "AdamW"), ["2", "240.00", "30.0", "4.2", "16.7", "0.2", "200.00", "memory", "83"])
+        self.assertEqual(row_of(table, "between kernels"), ["60.00", "7.5"])
+        self.assertNotIn("gradient norm", table)
+
+    def test_ways(self):
+        turns = [{"one": (1.0, 0.5), "two": (2.0, 0.2)}, {"one": (2.0, 0.5), "two": (6.0, 0.2)},
+                 {"one": (3.0, 0.4), "two": (6.0, 0.2)}]
+        self.assertEqual(row_of(ways_table(turns), "two"), ["6000.0", "200.0", "2.00"])
+
+
+class Page(unittest.TestCase):
+    text = "a\n<!-- bench: one -->\n```\nold\n```\nb\n<!-- bench: one more -->\n```\nkept\n```\n"
+
+    def test_only_the_named_block_changes(self):
+        self.assertEqual(replace_block(self.text, "one", "\\1 new\n"), self.text.replace("old", "\\1 new"))
+
+    def test_a_block_must_be_there_once(self):
+        for text in ("", self.text + self.text):
+            with self.assertRaises(ValueError):
+                replace_block(text, "one", "new\n")
+
+    def test_the_page_has_every_block_and_none_for_update_output(self):
+        bench.check_page(bench.PAGE)
+        self.assertEqual(update_output.BLOCK.findall(bench.PAGE.read_text(encoding="utf-8")), [])
+
+
+class Csv(unittest.TestCase):
+    def test_a_header_once_and_a_row_a_round(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "bench/bench.csv"
+            for _ in range(2):
+                append_csv(path, csv_rows(CASE, document(), "today", "abc"))
+            lines = path.read_text(encoding="utf-8").split("\n")
+        self.assertEqual(lines[0], ",".join(CSV_COLUMNS))
+        self.assertEqual(lines[1], "today,abc,tiny,0,98.0,10.0,15.0,20.0,0.8,0.4")
+        self.assertEqual([line.split(",")[3] for line in lines[1:-1]], ["0", "1", "2"] * 2)
+
+    def test_what_one_core_cannot_measure_is_empty(self):
+        alone = document()
+        alone["rounds"] = [turn({("A", 8): 1.0}, [2.0])]
+        row = next(csv_rows(CASE, alone, "", ""))
+        self.assertEqual(len(row), len(CSV_COLUMNS))
+        self.assertEqual(row[-2:], [2.0, ""])
+
+
+class Processors(unittest.TestCase):
+    def test_what_this_script_does_is_its_own(self):
+        busy, own = bench.busy_seconds(), bench.own_seconds()
+        subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+        self.assertGreater(bench.own_seconds(), own + 0.01)
+        if busy is not None:
+            self.assertGreaterEqual(bench.busy_seconds(), busy)
+
+
+class Script(unittest.TestCase):
+    """The script with canned measurements, on a machine that is as busy as the test says."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.page = self.folder / "performance.md"
+        self.page.write_bytes(bench.PAGE.read_bytes())
+        self.measured = []
+        self.now = self.own = self.busy = 0.0  # seconds on the clock; for which this script, and anybody, was busy
+        self.processors = 0.0                  # that others keep busy
+        clock = types.SimpleNamespace(monotonic=lambda: self.now, sleep=self.pass_time)
+        for name, value in (("BUILD", self.folder), ("PAGE", self.page), ("time", clock),
+                            ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
+                            ("measure_case", self.measure_case), ("measure_ways", self.measure_ways)):
+            patch = mock.patch.object(bench, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def pass_time(self, seconds, own=0):
+        """Time passes, in which this script keeps `own` processors busy."""
+        self.now += seconds
+        self.own += own * seconds
+        self.busy += (own + self.processors) * seconds
+
+    def measure_case(self, case, rounds):
+        self.pass_time(10, own=1.5)
+        self.measured.append((case.name, rounds))
+        return document()
+
+    def measure_ways(self, rounds, options):
+        self.pass_time(10, own=1)
+        self.measured.append(("ways", rounds, *options))
+        return [{way: (1.0, 0.1) for way in bench.WAYS}]
+
+    def run_script(self, *arguments):
+        output, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            status = bench.main(list(arguments))
+        return status, output.getvalue(), errors.getvalue()
+
+    def test_all_cases_and_the_ways_are_measured_printed_and_recorded(self):
+        before = self.page.read_text(encoding="utf-8")
+        status, output, _ = self.run_script("--rounds=2")
+        self.assertEqual(status, 0)
+        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES] + [("ways", 2)])
+        for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12"]:
+            self.assertIn(text, output)
+        self.assertEqual(len((self.folder / "bench/bench.csv").read_text(encoding="utf-8").split("\n")), 1 + 5 * 3 + 1)
+        self.assertEqual(self.page.read_text(encoding="utf-8"), before)
+
+    def test_write_keeps_the_tables_in_the_page(self):
+        status, output, _ = self.run_script("--write")
+        self.assertEqual(status, 0)
+        page = self.page.read_text(encoding="utf-8")
+        for line in output.split("\n"):
+            self.assertIn(line, page)
+        bench.check_page(self.page)
+
+    def test_a_busy_machine_is_refused(self):
+        self.processors = 1.5
+        status, output, errors = self.run_script()
+        self.assertEqual((status, output, self.measured), (2, "", []))
+        self.assertRegex(errors, r"^error: 1\.5 processors of this machine are busy .* before gpt2-4x64 ")
+
+    def test_others_may_finish_before_a_case(self):
+        def pass_time(seconds):
+            self.pass_time(seconds)
+            self.processors = 0.0
+
+        self.processors = 1.5
+        with mock.patch.object(bench.time, "sleep", pass_time):
+            self.assertEqual(self.run_script("--case=small-12x64")[0], 0)
+
+    def test_a_machine_that_gets_busy_meanwhile_is_refused(self):
+        def disturbed(case, rounds):
+            self.processors = 0.5
+            return self.measure_case(case, rounds)
+
+        with mock.patch.object(bench, "measure_case", disturbed):
+            status, output, errors = self.run_script("--case=small-12x64")
+        self.assertEqual((status, output), (2, ""))
+        self.assertIn("error: 0.5 processors", errors)
+        self.assertIn("while small-12x64 was measured", errors)
+        self.assertFalse((self.folder / "bench/bench.csv").exists())
+
+    def test_options_of_the_lesson_go_to_the_ways_only(self):
+        self.assertEqual(self.run_script("--case=ways", "--model=mini")[0], 0)
+        self.assertEqual(self.measured, [("ways", None, "--model=mini")])
+        for arguments in (["--model=mini"], ["--case=small-12x64", "--steps=3"], ["--rounds=0"],
+                          ["--write", "--case=ways"]):
+            status, _, errors = self.run_script(*arguments)
+            self.assertEqual(status, 2, arguments)
+            self.assertEqual(errors.count("error:"), 1, errors)
+        self.page.write_text("no marks", encoding="utf-8")
+        self.assertEqual(self.run_script("--write")[0], 2)
+        self.assertEqual(len(self.measured), 1)
+
+
+class Program(unittest.TestCase):
+    """A few tiny steps of build/tests/training_step."""
+
+    program = bench.BUILD / "tests/training_step"
+    L, H, C, V, B, T = 4, 4, 64, 256, 2, 32  # of nano
+
+    def run_program(self, *options):
+        # Threads that wait in a loop would keep those of a parallel ctest from working.
+        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+        return subprocess.run([self.program, *options], capture_output=True, text=True, check=False, env=environment)
+
+    def test_it_prints_what_the_tables_are_made_of(self):
+        done = self.run_program("--model=nano", f"--batch={self.B}", f"--sequence={self.T}", "--rounds=2",
+                                "--gemm-size=256", "--array-megabytes=4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        measured = json.loads(done.stdout)
+        self.assertEqual(len(measured["rounds"]), 2)
+        for table in (training_steps_table, machine_rates_table, memory_table):
+            self.assertIn(CASE.title, table([(CASE, measured)]))
+        self.assertIn("matmul", where_table(CASE, measured))
+        self.assertEqual(measured["memory"]["stored_attention_bytes"],
+                         4 * self.L * self.H * self.B * self.T * self.T)
+        self.assertEqual(len(measured["allocations"]), len(measured["rounds"][0]["step_s"]))
+        for step in measured["allocations"]:
+            self.assertEqual((step["ledger_growth_bytes"], step["ledger_peak_growth_bytes"]), (0, 0))
+        self.check_arithmetic(measured)
+
+    def check_arithmetic(self, measured):
+        """The arithmetic of a step and of its groups, from the sizes alone."""
+        L, C, V, T, R = self.L, self.C, self.V, self.T, self.B * self.T
+        weights = 12 * L * C * C + V * C
+        parameters = measured["model"]["parameters"]
+        attention = 12 * L * C * T * R
+        self.assertEqual(measured["flops"]["model"], 6 * R * (parameters - measured["model"]["context"] * C) + attention)
+        self.assertEqual(measured["flops"]["causal"], measured["flops"]["model"] - attention * (T - 1) / (2 * T))
+
+        groups = {group["name"]: group for group in measured["where"]["groups"]}
+        self.assertEqual(groups["matmul"]["calls"], 3 * (4 * L + 1))
+        self.assertEqual(groups["matmul"]["flops"], 6 * R * weights + 3 * L * R * C + weights)  # bias of q, k, v; +=
+        self.assertEqual(groups["attention"]["flops"], 14 * L * C * self.B * T * (T + 1) / 2)
+        self.assertEqual(groups["AdamW"]["bytes"], 28 * parameters)
+        self.assertEqual(groups["gradient sum"]["bytes"], 4 * parameters)
+        self.assertLess(sum(group["seconds"] for group in groups.values()), measured["where"]["step_s"])
+
+    def test_what_cannot_be_is_refused(self):
+        for option in ("--rounds=0", "--batch=0", "--sequence=65", "--gemm-size=3", "--model=none"):
+            done = self.run_program(option)
+            self.assertEqual(done.returncode, 2, option)
+            self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
