@@ -36,7 +36,7 @@ void* new_memory(std::size_t bytes, std::size_t alignment)
 
 }  // namespace
 
-// The other forms (arrays, sized) call these.
+// The other forms call these; for arrays that has to be said, since sanitizers bring forms of their own.
 void* operator new(std::size_t bytes)
 {
   return new_memory(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
@@ -45,12 +45,36 @@ void* operator new(std::size_t bytes, std::align_val_t alignment)
 {
   return new_memory(bytes, static_cast<std::size_t>(alignment));
 }
+void* operator new[](std::size_t bytes)
+{
+  return operator new(bytes);
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment)
+{
+  return operator new(bytes, alignment);
+}
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept
 {
   operator_new_calls.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(bytes);
 }
 void operator delete(void* memory) noexcept
+{
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept
+{
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept
+{
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept
+{
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept
 {
   std::free(memory);
 }
