@@ -1,5 +1,4 @@
 #include <cmath>
-#include <omp.h>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -12,18 +11,6 @@ using namespace rankwise;
 using namespace rankwise::testing;
 
 namespace {
-
-/// Sets the number of threads, and the former one at the end.
-class Threads {
- public:
-  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
-  ~Threads() { omp_set_num_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 /// The gradient by central differences of the sum of losses at @p count elements of a tensor, spread over it.
 std::vector<double> sampled_differences(const TinyModel& tiny, const Tensor& tensor,

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <omp.h>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,19 @@
 /// What the tests of the model share: tensors whose data differ by index, central differences, norm-wise errors.
 
 namespace rankwise::testing {
+
+/// Sets the number of threads, and the former one at the end.
+class Threads {
+ public:
+  /// @param count  of threads from now on.
+  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
+  ~Threads() { omp_set_num_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
 
 /// A stream of the CPU, for what only copies.
 inline Stream& host_stream()

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <omp.h>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,19 +21,6 @@
 /// times as large.
 
 namespace rankwise::testing {
-
-/// Sets the number of threads, and the former one at the end.
-class Threads {
- public:
-  /// @param count  of threads from now on.
-  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
-  ~Threads() { omp_set_num_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 /// The value of element i of a tensor.
 using Values = std::function<double(std::int64_t)>;
