@@ -11,6 +11,8 @@ namespace rankwise {
 
 namespace {
 
+constexpr std::size_t longest_text = 1 << 16;  // of an attribute, in bytes
+
 /// The type of a text attribute of @p size bytes.
 Hdf5Object text_type(std::size_t size)
 {
@@ -99,10 +101,19 @@ Hdf5Object open_hdf5(const std::string& path)
   return {H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open " + path};
 }
 
-Hdf5Object create_hdf5(const std::string& path)
+Hdf5Object open_hdf5_to_write(const std::string& path)
 {
   quiet_hdf5();
-  return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose, "create " + path};
+  return {H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose, "open " + path};
+}
+
+Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block)
+{
+  quiet_hdf5();
+  const std::string doing = "create " + path;
+  const Hdf5Object properties(H5Pcreate(H5P_FILE_CREATE), H5Pclose, doing);
+  check_hdf5(H5Pset_userblock(properties.id(), static_cast<hsize_t>(user_block)), doing);
+  return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties.id(), H5P_DEFAULT), H5Fclose, doing};
 }
 
 bool is_hdf5(const std::string& path)
@@ -139,7 +150,9 @@ std::string read_text_attribute(const Hdf5Object& object, const std::string& nam
     check_hdf5(H5free_memory(text), doing);
     return out;
   }
-  std::string out(H5Tget_size(type.id()), '\0');
+  const std::size_t size = H5Tget_size(type.id());
+  check(size <= longest_text, doing + ": it is too long");
+  std::string out(size, '\0');
   check_hdf5(H5Aread(attribute.id(), type.id(), out.data()), doing);
   return out.substr(0, out.find('\0'));
 }
@@ -153,6 +166,171 @@ std::int64_t read_integer_attribute(const Hdf5Object& object, const std::string&
   std::int64_t value = 0;
   check_hdf5(H5Aread(attribute.id(), H5T_NATIVE_INT64, &value), doing);
   return value;
+}
+
+std::vector<std::string> attribute_names(const Hdf5Object& object)
+{
+  std::vector<std::string> names;
+  const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+    return 0;
+  };
+  check_hdf5(H5Aiterate2(object.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, keep, &names), "list attributes");
+  return names;
+}
+
+// ---- Groups and datasets ----------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Throws Error unless @p name is an object of this very file, not a link to one of another file.
+void check_hard_link(const Hdf5Object& parent, const std::string& name, const std::string& doing)
+{
+  check(check_hdf5(H5Lexists(parent.id(), name.c_str(), H5P_DEFAULT), doing) > 0, doing + ": it is missing");
+  H5L_info_t info{};
+  check_hdf5(H5Lget_info(parent.id(), name.c_str(), &info, H5P_DEFAULT), doing);
+  check(info.type == H5L_TYPE_HARD, doing + ": it is a link to something else");
+}
+
+/// Throws Error unless all elements of @p dataset are stored in its own file as they are.
+void check_plain(const Hdf5Object& dataset, const std::string& doing)
+{
+  const Hdf5Object properties(H5Dget_create_plist(dataset.id()), H5Pclose, doing);
+  const H5D_layout_t layout = H5Pget_layout(properties.id());
+  check(layout == H5D_CONTIGUOUS || layout == H5D_CHUNKED, doing + ": it is neither contiguous nor in chunks");
+  if (layout == H5D_CONTIGUOUS)
+    check(check_hdf5(H5Pget_external_count(properties.id()), doing) == 0, doing + ": it lies in another file");
+  const auto filters = check_hdf5(H5Pget_nfilters(properties.id()), doing);
+  for (unsigned i = 0; i < static_cast<unsigned>(filters); ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    const auto filter = H5Pget_filter2(properties.id(), i, &flags, &values, nullptr, 0, nullptr, &config);
+    check(check_hdf5(filter, doing) == H5Z_FILTER_FLETCHER32, doing + ": it is compressed");
+  }
+  const Hdf5Object space(H5Dget_space(dataset.id()), H5Sclose, doing);
+  const Hdf5Object type(H5Dget_type(dataset.id()), H5Tclose, doing);
+  const auto elements = static_cast<hsize_t>(check_hdf5(H5Sget_simple_extent_npoints(space.id()), doing));
+  const hsize_t element_bytes = H5Tget_size(type.id());
+  check(element_bytes > 0 && elements <= H5Dget_storage_size(dataset.id()) / element_bytes,
+        doing + ": not all of it is stored");
+}
+
+/// The selection of a rectangle in a space of one or two dimensions.
+void select(const Hdf5Object& space, const std::array<std::int64_t, 2>& at,
+            const std::array<std::int64_t, 2>& count, const std::string& doing)
+{
+  const auto dimensions = check_hdf5(H5Sget_simple_extent_ndims(space.id()), doing);
+  check(dimensions == 2 || (dimensions == 1 && at[0] == 0 && count[0] == 1), doing + ": the shapes do not fit");
+  const std::array<hsize_t, 2> start{static_cast<hsize_t>(at[0]), static_cast<hsize_t>(at[1])};
+  const std::array<hsize_t, 2> size{static_cast<hsize_t>(count[0]), static_cast<hsize_t>(count[1])};
+  const auto skipped = 2 - dimensions;  // a vector has no rows
+  check_hdf5(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data() + skipped, nullptr, size.data() + skipped,
+                                 nullptr),
+             doing);
+}
+
+/// The two selections of a rectangle.
+struct Selection {
+  Hdf5Object file, memory;
+
+  Selection(const Hdf5Object& dataset, const Hdf5Slab& slab, const std::string& doing)
+      : file(H5Dget_space(dataset.id()), H5Sclose, doing)
+  {
+    const std::array<hsize_t, 2> block{static_cast<hsize_t>(slab.block[0]), static_cast<hsize_t>(slab.block[1])};
+    memory = Hdf5Object(H5Screate_simple(2, block.data(), nullptr), H5Sclose, doing);
+    select(file, slab.at, slab.count, doing);
+    select(memory, slab.at_in_block, slab.count, doing);
+  }
+};
+
+}  // namespace
+
+Hdf5Object create_group(const Hdf5Object& parent, const std::string& name)
+{
+  return {H5Gcreate2(parent.id(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose,
+          "create group " + name};
+}
+
+Hdf5Object open_group(const Hdf5Object& parent, const std::string& name)
+{
+  const std::string doing = "open group " + name;
+  check_hard_link(parent, name, doing);
+  return {H5Gopen2(parent.id(), name.c_str(), H5P_DEFAULT), H5Gclose, doing};
+}
+
+std::vector<std::string> members(const Hdf5Object& group)
+{
+  const std::string doing = "list a group";
+  H5G_info_t info{};
+  check_hdf5(H5Gget_info(group.id(), &info), doing);
+  std::vector<std::string> names;
+  for (hsize_t i = 0; i < info.nlinks; ++i) {
+    std::array<char, 256> name{};
+    check_hdf5(
+        H5Lget_name_by_idx(group.id(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(), H5P_DEFAULT),
+        doing);
+    names.emplace_back(name.data());
+  }
+  return names;
+}
+
+Hdf5Object create_f32_dataset(const Hdf5Object& parent, const std::string& name, const Shape& shape)
+{
+  const std::string doing = "create dataset " + name;
+  std::array<hsize_t, 2> extents{};
+  check(shape.rank() == 1 || shape.rank() == 2, doing + ": it has neither one nor two dimensions");
+  for (int i = 0; i < shape.rank(); ++i) extents[static_cast<std::size_t>(i)] = static_cast<hsize_t>(shape[i]);
+  const Hdf5Object space(H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, doing);
+  const Hdf5Object properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, doing);
+  check_hdf5(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), doing);
+  check_hdf5(H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER), doing);
+  check_hdf5(H5Pset_obj_track_times(properties.id(), false), doing);  // the same numbers make the same bytes
+  return {
+      H5Dcreate2(parent.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
+      H5Dclose, doing};
+}
+
+Hdf5Object open_plain_dataset(const Hdf5Object& parent, const std::string& name)
+{
+  const std::string doing = "open dataset " + name;
+  check_hard_link(parent, name, doing);
+  Hdf5Object dataset(H5Dopen2(parent.id(), name.c_str(), H5P_DEFAULT), H5Dclose, doing);
+  check_plain(dataset, doing);
+  return dataset;
+}
+
+Shape shape_of(const Hdf5Object& dataset)
+{
+  const std::string doing = "ask for a shape";
+  const Hdf5Object space(H5Dget_space(dataset.id()), H5Sclose, doing);
+  const auto dimensions = check_hdf5(H5Sget_simple_extent_ndims(space.id()), doing);
+  check(dimensions <= 2, fmt::format("a dataset has {} dimensions", dimensions));
+  std::array<hsize_t, 2> extents{};
+  check_hdf5(H5Sget_simple_extent_dims(space.id(), extents.data(), nullptr), doing);
+  const std::array<std::int64_t, 2> shape{static_cast<std::int64_t>(extents[0]),
+                                          static_cast<std::int64_t>(extents[1])};
+  if (dimensions == 0) return {};
+  return dimensions == 1 ? Shape{shape[0]} : Shape{shape[0], shape[1]};
+}
+
+bool holds_f32(const Hdf5Object& dataset)
+{
+  const Hdf5Object type(H5Dget_type(dataset.id()), H5Tclose, "ask for a type");
+  return H5Tequal(type.id(), H5T_IEEE_F32LE) > 0 || H5Tequal(type.id(), H5T_IEEE_F32BE) > 0;
+}
+
+void write_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, const float* block)
+{
+  const std::string doing = "write to a dataset";
+  const Selection s(dataset, slab, doing);
+  check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_FLOAT, s.memory.id(), s.file.id(), H5P_DEFAULT, block), doing);
+}
+
+void read_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, float* block)
+{
+  const std::string doing = "read from a dataset";
+  const Selection s(dataset, slab, doing);
+  check_hdf5(H5Dread(dataset.id(), H5T_NATIVE_FLOAT, s.memory.id(), s.file.id(), H5P_DEFAULT, block), doing);
 }
 
 }  // namespace rankwise

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <hdf5.h>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/source_location.hpp"
+#include "common/tensor.hpp"
 
 /// @file
 /// HDF5 with owners and checks: identifiers close themselves, and no call fails in silence.
@@ -56,8 +59,12 @@ void quiet_hdf5();
 
 /// Opens @p path to read. Throws Error; whoever can say it better asks is_hdf5() and the file system first.
 Hdf5Object open_hdf5(const std::string& path);
+/// Opens @p path to change it. Throws Error.
+Hdf5Object open_hdf5_to_write(const std::string& path);
 /// Creates @p path, or empties it when it exists. Throws Error.
-Hdf5Object create_hdf5(const std::string& path);
+/// @param path        the file.
+/// @param user_block  bytes that HDF5 leaves free at the beginning: 0, 512 or a greater power of two.
+Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block = 0);
 /// Whether @p path can be read and begins as HDF5 files do.
 bool is_hdf5(const std::string& path);
 
@@ -71,5 +78,39 @@ void write_attribute(const Hdf5Object& object, const std::string& name, std::int
 std::string read_text_attribute(const Hdf5Object& object, const std::string& name);
 /// The integer attribute @p name. Throws Error when it is missing or not one integer.
 std::int64_t read_integer_attribute(const Hdf5Object& object, const std::string& name);
+
+/// Names of the attributes of @p object, in alphabetical order.
+std::vector<std::string> attribute_names(const Hdf5Object& object);
+
+/// Creates the group @p name, which must not exist yet.
+Hdf5Object create_group(const Hdf5Object& parent, const std::string& name);
+/// The group @p name. Throws Error when it is missing, something else, or in another file.
+Hdf5Object open_group(const Hdf5Object& parent, const std::string& name);
+/// Names of what a group holds, in alphabetical order.
+std::vector<std::string> members(const Hdf5Object& group);
+
+/// Creates the dataset @p name of f32, contiguous, with its place in the file: what is not written is undefined.
+/// @param shape  one or two extents.
+Hdf5Object create_f32_dataset(const Hdf5Object& parent, const std::string& name, const Shape& shape);
+/// Opens the dataset @p name, if it is as plain as those that we write: all of it stored in this very file and not
+/// compressed, so that the file's length bounds what a reader has to hold. Throws Error naming what it is instead.
+Hdf5Object open_plain_dataset(const Hdf5Object& parent, const std::string& name);
+/// Its extents. Throws Error for more than two dimensions.
+Shape shape_of(const Hdf5Object& dataset);
+/// Whether its elements are f32, in either byte order.
+bool holds_f32(const Hdf5Object& dataset);
+
+/// A rectangle that goes from a block of memory to a dataset or back. Vectors are one row.
+struct Hdf5Slab {
+  std::array<std::int64_t, 2> count{};        ///< rows and columns of the rectangle
+  std::array<std::int64_t, 2> at{};           ///< its first row and column in the dataset
+  std::array<std::int64_t, 2> block{};        ///< rows and columns of the block of memory, row-major
+  std::array<std::int64_t, 2> at_in_block{};  ///< its first row and column in the block
+};
+
+/// Writes a rectangle of @p block, f32, to a dataset of one or two dimensions. Throws Error, also for a full disk.
+void write_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, const float* block);
+/// Reads a rectangle of a dataset of one or two dimensions into @p block, f32.
+void read_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, float* block);
 
 }  // namespace rankwise

@@ -89,11 +89,7 @@ Report::Report(bool print, std::string json_path, std::FILE* out)
 void Report::print(const std::string& text)
 {
   if (!print_) return;
-  if (bar_shown_) {
-    std::fputs("\r\033[K", stderr);  // back to the first column, clear the line
-    std::fflush(stderr);
-    bar_shown_ = false;
-  }
+  bar_.clear();
   rankwise::check(std::fputs(text.c_str(), out_) >= 0 && std::fflush(out_) == 0,
                   "could not print the report: " + system_error());
 }
@@ -135,13 +131,7 @@ void Report::row(const std::vector<double>& values)
 
 void Report::progress(std::int64_t done, std::int64_t total)
 {
-  if (!print_ || total <= 0 || isatty(STDERR_FILENO) == 0) return;
-  constexpr std::int64_t width = 40;
-  const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);
-  const std::string bar(static_cast<std::size_t>(filled), '#');
-  std::fputs(fmt::format("\r[{:.<{}}] {} of {}", bar, width, done, total).c_str(), stderr);
-  std::fflush(stderr);
-  bar_shown_ = true;
+  if (print_) bar_.show(done, total);
 }
 
 void Report::block(std::string_view title, const std::vector<Line>& lines)

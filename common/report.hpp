@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/progress_bar.hpp"
+
 /// @file
 /// What a run tells: on standard output for people, and as one JSON document for scripts.
 
@@ -90,7 +92,7 @@ class Report {
   bool print_;
   std::string json_path_;
   std::FILE* out_;
-  bool bar_shown_ = false;
+  ProgressBar bar_;
   std::vector<Column> columns_;
   std::vector<Check> checks_;
   nlohmann::json json_;

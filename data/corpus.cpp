@@ -20,17 +20,17 @@ constexpr std::size_t train_bytes = corpus_bytes / 10 * 9;
 Tokens embedded_corpus()
 {
   const std::string text = embedded_grammar().text(corpus_seed, corpus_bytes);
-  const ByteTokenizer tokenizer;
-  const std::vector<Token> all = tokenizer.encode(text);
+  const auto tokenizer = std::make_shared<const ByteTokenizer>();
+  const std::vector<Token> all = tokenizer->encode(text);
   const auto cut = all.begin() + train_bytes;
 
   Sha256 digest;
   digest.update(std::as_bytes(std::span(text)));
   return {.train = std::make_shared<MemoryTokens>(std::vector<Token>(all.begin(), cut)),
           .validation = std::make_shared<MemoryTokens>(std::vector<Token>(cut, all.end())),
-          .vocabulary = tokenizer.vocabulary(),
+          .vocabulary = tokenizer->vocabulary(),
           .name = "the embedded corpus",
-          .tokenizer = tokenizer.name(),
+          .tokenizer = tokenizer,
           .sha256 = digest.hex(),
           .floor = embedded_grammar().entropy_per_byte()};
 }

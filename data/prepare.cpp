@@ -1,18 +1,20 @@
 // Turns a text into a token file, which every lesson reads with --data=FILE.h5.
 //
 // Sample runs:  build/data/prepare --tokenizer=byte tinyshakespeare.txt tinyshakespeare.h5
+//               build/data/prepare --tokenizer=gpt2 --vocabulary-from=gpt2 tinyshakespeare.txt tinyshakespeare.h5
 
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "common/error.hpp"
+#include "common/file_arguments.hpp"
 #include "common/program.hpp"
+#include "common/progress_bar.hpp"
 #include "common/text.hpp"
 #include "data/text_file.hpp"
 
@@ -22,35 +24,41 @@ namespace {
 
 struct Options {
   std::string tokenizer = "byte";
+  std::string vocabulary_from;     // the folder with the tokenizer's files
   std::vector<std::string> files;  // the text, and the token file to make of it
 };
 
 /// What stands between a checked command line and a token file; rank 0 has one, other ranks have nothing to do.
 struct Job {
+  VocabularyFiles vocabulary;
   std::unique_ptr<const Tokenizer> tokenizer;
   TextMeasure measure;
   std::unique_ptr<TokenFileWriter> writer;
 };
 
-/// Moves the arguments that are not options from @p arguments to @p files.
-void take_files(std::vector<char*>& arguments, std::vector<std::string>& files)
+/// The files that the tokenizer is made from, if it is made from files.
+VocabularyFiles vocabulary_for(const Options& options)
 {
-  std::vector<char*> options;
-  for (char* const argument : arguments) {
-    const bool is_file = !options.empty() && !std::string_view(argument).starts_with("--");
-    if (is_file) {
-      files.emplace_back(argument);
-    } else {
-      options.push_back(argument);
-    }
+  const bool needed = needs_vocabulary_files(options.tokenizer);
+  if (needed && options.vocabulary_from.empty()) {
+    throw UserError(
+        fmt::format("--tokenizer={} needs its vocabulary.", options.tokenizer),
+        "Name the folder with encoder.json and vocab.bpe: --vocabulary-from=FOLDER. They are fetched with:\n"
+        "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)");
   }
-  arguments = options;
+  if (!needed && !options.vocabulary_from.empty()) {
+    throw UserError(fmt::format("--vocabulary-from={} has no use with --tokenizer={}.", options.vocabulary_from,
+                                options.tokenizer),
+                    "Leave it out, or use --tokenizer=gpt2.");
+  }
+  return needed ? read_vocabulary_files(options.vocabulary_from) : VocabularyFiles{};
 }
 
 /// Refuses what cannot be done, and leaves @p job ready to run. The token file's own name is not touched yet.
 void check_job(const Options& options, Job& job)
 {
-  job.tokenizer = make_tokenizer(options.tokenizer);
+  job.vocabulary = vocabulary_for(options);
+  job.tokenizer = make_tokenizer(options.tokenizer, job.vocabulary);
   if (options.files.size() != 2) {
     throw UserError(fmt::format("two files are needed; {} given.", options.files.size()),
                     "First the text, then the token file to make of it:\n"
@@ -75,18 +83,22 @@ void check_job(const Options& options, Job& job)
       out, TokenFileInfo{.vocabulary = job.tokenizer->vocabulary(),
                          .tokenizer = job.tokenizer->name(),
                          .source = std::filesystem::path(text).filename().string(),
-                         .source_sha256 = job.measure.sha256});
+                         .source_sha256 = job.measure.sha256,
+                         .files = std::move(job.vocabulary)});
 }
 
 void run_job(const Options& options, Job& job)
 {
   const std::unique_ptr<TokenFileWriter> writer = std::move(job.writer);  // an exception removes its temporary file
-  write_tokens(options.files[0], job.measure, *job.tokenizer, *writer);
+  ProgressBar bar("MB");
+  write_tokens(options.files[0], job.measure, *job.tokenizer, *writer,
+               [&](std::int64_t bytes) { bar.show(bytes / 1'000'000, job.measure.bytes / 1'000'000); });
+  bar.clear();
   writer->finish();
   const Tokens tokens = open_token_file(options.files[1]);
   fmt::print("{}: {} tokens to train on, {} for validation, vocabulary {} ({}), from {} characters\n",
              options.files[1], group_digits(tokens.train->size()), group_digits(tokens.validation->size()),
-             group_digits(tokens.vocabulary), tokens.tokenizer, group_digits(job.measure.characters));
+             group_digits(tokens.vocabulary), tokens.tokenizer->name(), group_digits(job.measure.characters));
 }
 
 }  // namespace
@@ -97,16 +109,17 @@ int main(int argc, char** argv)
 {
   using namespace rankwise;
   Options options;
-  std::vector<char*> arguments(argv, argv + argc);
-  take_files(arguments, options.files);
-  const int count = static_cast<int>(arguments.size());
-  arguments.push_back(nullptr);  // as argv ends
-  OptionTable table("prepare", "Makes a token file of a text: prepare [--tokenizer=NAME] TEXT.txt FILE.h5");
-  table.add("data", "tokenizer", options.tokenizer, "what makes tokens of the text: byte (each byte is a token)");
+  FileArguments arguments(argc, argv);
+  options.files = arguments.files();
+  OptionTable table("prepare", "Makes a token file of a text: prepare [options] TEXT.txt FILE.h5");
+  table.add("data", "tokenizer", options.tokenizer,
+            "what makes tokens of the text: byte (each byte is one) or gpt2 (GPT-2's byte pair encoding)");
+  table.add("data", "vocabulary-from", options.vocabulary_from,
+            "the folder with encoder.json and vocab.bpe, for gpt2");
 
   Job job;
   return run_program(
-      count, arguments.data(), table,
+      arguments.count(), arguments.rest(), table,
       [&](const Session& session) {
         if (session.rank() == 0) check_job(options, job);
       },

@@ -12,12 +12,14 @@
 
 #include "common/digest.hpp"
 #include "common/error.hpp"
+#include "common/text.hpp"
 
 namespace rankwise {
 
 namespace {
 
 constexpr std::size_t block_bytes = 1 << 20;
+constexpr std::size_t most_waiting = 64 << 20;  // what it takes to encode them is about thirty times as much
 
 /// UTF-8: the first byte of a character is anything but 10xxxxxx.
 bool begins_character(char byte)
@@ -85,19 +87,47 @@ std::size_t take_characters(std::string_view text, std::int64_t& characters)
   return taken;
 }
 
-void write_tokens(const std::string& path, const TextMeasure& measure, const Tokenizer& tokenizer,
-                  TokenFileWriter& out)
+void BlockEncoder::add(std::string_view block)
 {
-  std::int64_t to_train = measure.train_characters();
-  bool training = true;
+  const std::size_t known = waiting_.size();
+  waiting_ += block;
+  const std::size_t cut = tokenizer_.last_cut(waiting_, known);
+  check(waiting_.size() - cut <= most_waiting,
+        fmt::format("{} bytes of the text are one word, as the tokenizer \"{}\" sees them, and it does not end",
+                    group_digits(static_cast<std::int64_t>(waiting_.size() - cut)), tokenizer_.name()));
+  use_(tokenizer_.encode(std::string_view(waiting_).substr(0, cut)));
+  waiting_.erase(0, cut);
+}
+
+void BlockEncoder::finish()
+{
+  use_(tokenizer_.encode(waiting_));
+  waiting_.clear();
+}
+
+void write_tokens(const std::string& path, const TextMeasure& measure, const Tokenizer& tokenizer,
+                  TokenFileWriter& out, const std::function<void(std::int64_t)>& progress)
+{
+  Split split = Split::train;
+  BlockEncoder encoder(tokenizer, [&](std::span<const Token> tokens) { out.append(split, tokens); });
+  std::int64_t to_train = measure.train_characters(), bytes = 0;
   Sha256 digest;
   read_blocks(path, [&](std::string_view block) {
     digest.update(std::as_bytes(std::span(block)));
-    const std::size_t taken = training ? take_characters(block, to_train) : 0;
-    training = training && taken == block.size();
-    out.append(Split::train, tokenizer.encode(block.substr(0, taken)));
-    out.append(Split::validation, tokenizer.encode(block.substr(taken)));
+    bytes += static_cast<std::int64_t>(block.size());
+    if (split == Split::train) {
+      const std::size_t taken = take_characters(block, to_train);
+      encoder.add(block.substr(0, taken));
+      block.remove_prefix(taken);
+      if (!block.empty()) {
+        encoder.finish();
+        split = Split::validation;
+      }
+    }
+    encoder.add(block);
+    progress(bytes);
   });
+  encoder.finish();
   check(digest.hex() == measure.sha256, fmt::format("{} has changed while it was read", path));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -30,12 +31,34 @@ TextMeasure measure_text(const std::string& path);
 /// @param[in,out] characters  how many may still come; on return less those that begin in the piece.
 std::size_t take_characters(std::string_view text, std::int64_t& characters);
 
-/// Writes the tokens of the text in @p path, cut in two between characters as @p measure says.
+/// Encodes a text that comes in blocks: the tokens are those of the whole text, however it is cut into blocks.
+class BlockEncoder {
+ public:
+  /// Receives tokens, in order.
+  using Use = std::function<void(std::span<const Token>)>;
+  /// @param tokenizer  makes the tokens; it must outlive this object.
+  /// @param use        gets them as soon as nothing that may follow can change them.
+  BlockEncoder(const Tokenizer& tokenizer, Use use) : tokenizer_(tokenizer), use_(std::move(use)) {}
+
+  /// Takes the next block. Throws Error when more than 64 MiB stand without a place where the tokenizer could cut them.
+  void add(std::string_view block);
+  /// Encodes what is left: the text ends here. Another may begin.
+  void finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  Use use_;
+  std::string waiting_;  // text behind the last cut
+};
+
+/// Writes the tokens of the text in @p path, cut in two between characters as @p measure says. Each part is encoded by
+/// itself.
 /// @param path       a text that measure_text() has measured; Error when it has changed since.
 /// @param measure    what that found.
 /// @param tokenizer  makes the tokens.
 /// @param out        receives them; the caller finishes it.
+/// @param progress   called now and then with the bytes that have been read.
 void write_tokens(const std::string& path, const TextMeasure& measure, const Tokenizer& tokenizer,
-                  TokenFileWriter& out);
+                  TokenFileWriter& out, const std::function<void(std::int64_t)>& progress);
 
 }  // namespace rankwise

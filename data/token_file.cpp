@@ -1,9 +1,8 @@
 #include "data/token_file.hpp"
 
+#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <limits>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -14,10 +13,14 @@ namespace rankwise {
 
 namespace {
 
-constexpr const char* format_name = "rankwise tokens";
-constexpr std::int64_t format_version = 1;
+constexpr FileKind token_file_kind{.name = "rankwise tokens", .version = 2, .called = "a token file"};
+constexpr const char* remedy =
+    "A token file is made with: build/data/prepare --tokenizer=byte TEXT.txt FILE.h5\n"
+    "Without --data the embedded corpus is used.";
 constexpr hsize_t chunk_tokens = 1 << 16;  // the unit of reading and of its checksum
 constexpr const char* split_names[] = {"train", "validation"};
+constexpr const char* encoder_name = "encoder.json";
+constexpr const char* merges_name = "vocab.bpe";
 
 /// The smallest unsigned integer, in little-endian order, that holds every token of @p vocabulary.
 hid_t stored_type(std::int64_t vocabulary)
@@ -44,6 +47,16 @@ std::int64_t length_of(const Hdf5Object& dataset)
 {
   const Hdf5Object space(H5Dget_space(dataset.id()), H5Sclose, "measure a dataset");
   return check_hdf5(H5Sget_simple_extent_npoints(space.id()), "measure a dataset");
+}
+
+/// A dataset of the bytes of @p text.
+void write_text(const Hdf5Object& file, const char* name, const std::string& text)
+{
+  const std::string doing = fmt::format("write {}", name);
+  const Hdf5Object dataset = create_dataset(file, name, H5T_STD_U8LE);
+  const hsize_t bytes = text.size();
+  check_hdf5(H5Dset_extent(dataset.id(), &bytes), doing);
+  check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), doing);
 }
 
 /// The tokens of one split, read from the file as they are needed. An open dataset keeps its file open.
@@ -80,43 +93,22 @@ class FileTokens final : public TokenSource {
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why)
 {
-  throw UserError(fmt::format("--data={} {}", path, why),
-                  "A token file is made with: build/data/prepare --tokenizer=byte TEXT.txt FILE.h5\n"
-                  "Without --data the embedded corpus is used.");
+  throw UserError(fmt::format("--data={} {}", path, why), remedy);
 }
 
 Hdf5Object open_checked(const std::string& path)
 {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) refuse(path, "does not exist.");
-  if (std::filesystem::is_directory(status)) refuse(path, "is a folder, not a file.");
-  if (std::FILE* const file = std::fopen(path.c_str(), "rb")) {
-    std::fclose(file);
-  } else {
-    refuse(path, fmt::format("cannot be read: {}.", std::generic_category().message(errno)));
-  }
-  if (!is_hdf5(path)) refuse(path, "is not a token file: it is not in HDF5 format.");
+  check_seal(path, token_file_kind, {.asked = "--data=" + path, .remedy = remedy});
   try {
     return open_hdf5(path);
   } catch (const Error&) {
-    refuse(path, fmt::format("is damaged or cut short: HDF5 says \"{}\".", hdf5_cause()));
+    refuse(path, fmt::format("is damaged: HDF5 says \"{}\".", hdf5_cause()));
   }
 }
 
 TokenFileInfo read_info(const Hdf5Object& file, const std::string& path)
 {
-  if (!has_attribute(file, "format") || !has_attribute(file, "format_version")) {
-    refuse(path, "is an HDF5 file, but not a token file: it has no attributes format and format_version.");
-  }
   try {
-    if (const std::string format = read_text_attribute(file, "format"); format != format_name) {
-      refuse(path, fmt::format("is not a token file: its format is \"{}\", not \"{}\".", format, format_name));
-    }
-    if (const std::int64_t version = read_integer_attribute(file, "format_version"); version != format_version) {
-      refuse(path,
-             fmt::format("is a token file of version {}; this program reads version {}.", version, format_version));
-    }
     const TokenFileInfo info{.vocabulary = read_integer_attribute(file, "vocabulary"),
                              .tokenizer = read_text_attribute(file, "tokenizer"),
                              .source = read_text_attribute(file, "source"),
@@ -130,15 +122,55 @@ TokenFileInfo read_info(const Hdf5Object& file, const std::string& path)
   }
 }
 
+/// The bytes of a dataset that write_text() has written.
+std::string read_text(const Hdf5Object& file, const std::string& path, const char* name)
+{
+  try {
+    const Hdf5Object dataset = open_plain_dataset(file, name);
+    const Hdf5Object type(H5Dget_type(dataset.id()), H5Tclose, "ask for a type");
+    check(H5Tequal(type.id(), H5T_STD_U8LE) > 0, fmt::format("{} does not hold bytes", name));
+    const std::int64_t bytes = length_of(dataset);
+    check(bytes <= max_vocabulary_file_bytes,
+          fmt::format("{} says that it has {} bytes", name, group_digits(bytes)));
+    std::string text(static_cast<std::size_t>(bytes), '\0');
+    check_hdf5(H5Dread(dataset.id(), H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
+               fmt::format("read {}", name));
+    return text;
+  } catch (const Error& error) {
+    refuse(path, fmt::format("does not hold its vocabulary: {}.", error.what()));
+  }
+}
+
+/// What made the tokens of the file.
+std::shared_ptr<const Tokenizer> read_tokenizer(const Hdf5Object& file, const std::string& path,
+                                                const TokenFileInfo& info)
+{
+  const std::vector<std::string> known = tokenizer_names();
+  if (std::find(known.begin(), known.end(), info.tokenizer) == known.end()) {
+    refuse(path,
+           fmt::format("was made by the tokenizer \"{}\"; this program knows {}.", info.tokenizer, one_of(known)));
+  }
+  if (!needs_vocabulary_files(info.tokenizer)) return make_tokenizer(info.tokenizer);
+  std::shared_ptr<const Tokenizer> tokenizer =
+      make_tokenizer(info.tokenizer, {.encoder_json = read_text(file, path, encoder_name),
+                                      .vocab_bpe = read_text(file, path, merges_name),
+                                      .source = path});
+  if (tokenizer->vocabulary() != info.vocabulary) {
+    refuse(path, fmt::format("says that its vocabulary has {} entries, but that of its tokenizer has {}.",
+                             info.vocabulary, tokenizer->vocabulary()));
+  }
+  return tokenizer;
+}
+
 std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std::string& path, Split split,
                                               std::int64_t vocabulary)
 {
   const char* const name = split_names[static_cast<int>(split)];
   Hdf5Object dataset;
   try {
-    dataset = Hdf5Object(H5Dopen2(file.id(), name, H5P_DEFAULT), H5Dclose, "open it");
-  } catch (const Error&) {
-    refuse(path, fmt::format("is not a complete token file: it has no dataset {}.", name));
+    dataset = open_plain_dataset(file, name);
+  } catch (const Error& error) {
+    refuse(path, fmt::format("is not a complete token file: {}.", error.what()));
   }
   const Hdf5Object type(H5Dget_type(dataset.id()), H5Tclose, "ask for a type");
   const Hdf5Object space(H5Dget_space(dataset.id()), H5Sclose, "ask for a shape");
@@ -172,21 +204,16 @@ TokenFileWriter::TokenFileWriter(const std::string& path, const TokenFileInfo& i
 {
   check(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<Token>::max(),
         "a vocabulary that is no size");
-  if (std::FILE* const file = std::fopen(temporary_.c_str(), "wb")) {
-    std::fclose(file);
-  } else {
-    throw UserError(fmt::format("{} cannot be written: {}.", path, std::generic_category().message(errno)),
-                    fmt::format("The tokens are written to {} first, and renamed when they are complete.\n"
-                                "Choose a folder that exists and that you may write to.",
-                                temporary_));
-  }
-  file_ = create_hdf5(temporary_);
-  write_attribute(file_, "format", format_name);
-  write_attribute(file_, "format_version", format_version);
+  create_temporary(path);
+  file_ = create_hdf5(temporary_, seal_bytes);
   write_attribute(file_, "vocabulary", info.vocabulary);
   write_attribute(file_, "tokenizer", info.tokenizer);
   write_attribute(file_, "source", info.source);
   write_attribute(file_, "source_sha256", info.source_sha256);
+  if (needs_vocabulary_files(info.tokenizer)) {
+    write_text(file_, encoder_name, info.files.encoder_json);
+    write_text(file_, merges_name, info.files.vocab_bpe);
+  }
   for (int i = 0; i < 2; ++i) datasets_[i] = create_dataset(file_, split_names[i], stored_type(info.vocabulary));
 }
 
@@ -221,9 +248,7 @@ void TokenFileWriter::finish()
   const std::string doing = fmt::format("complete {}", temporary_);
   for (Hdf5Object& dataset : datasets_) dataset.close(doing);
   file_.close(doing);
-  std::error_code error;
-  std::filesystem::rename(temporary_, path_, error);
-  check(!error, fmt::format("cannot rename {} to {}: {}", temporary_, path_, error.message()));
+  commit_sealed(path_, token_file_kind);
   temporary_.clear();
 }
 
@@ -237,7 +262,7 @@ Tokens open_token_file(const std::string& path)
           .validation = open_split(file, path, Split::validation, info.vocabulary),
           .vocabulary = info.vocabulary,
           .name = path,
-          .tokenizer = info.tokenizer,
+          .tokenizer = read_tokenizer(file, path, info),
           .sha256 = info.source_sha256,
           .floor = std::nullopt};
 }

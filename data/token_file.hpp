@@ -6,14 +6,16 @@
 #include <string>
 
 #include "common/hdf5.hpp"
+#include "common/sealed_file.hpp"
 #include "gpt2/loader.hpp"
 
 /// @file
 /// Token files: text that `build/data/prepare` has turned into tokens once, so that every run can read any part of it.
 ///
 /// An HDF5 file with the datasets `train` and `validation`, one row of unsigned integers each (1 byte a token up to
-/// vocabulary 256, 2 up to 65,536, else 4), in checksummed chunks, and the attributes `format` ("rankwise tokens"),
-/// `format_version` (1), `vocabulary`, `tokenizer`, `source` (file name of the text) and `source_sha256`.
+/// vocabulary 256, 2 up to 65,536, else 4), in checksummed chunks, and the attributes `vocabulary`, `tokenizer`, `source`
+/// (file name of the text) and `source_sha256`, sealed as "rankwise tokens", version 2 (common/sealed_file.hpp). Tokens of
+/// GPT-2's vocabulary bring it along: the datasets `encoder.json` and `vocab.bpe` hold the bytes of those files.
 
 namespace rankwise {
 
@@ -23,6 +25,7 @@ struct TokenFileInfo {
   std::string tokenizer;        ///< the tokenizer's name
   std::string source;           ///< file name of the text, without folders
   std::string source_sha256;    ///< of the text, 64 hexadecimal digits
+  VocabularyFiles files = {};   ///< what the tokenizer is made from, if it needs_vocabulary_files()
 };
 
 /// The two parts of a token file.
@@ -40,11 +43,11 @@ class TokenFileWriter {
 
   /// Adds @p tokens, each in [0, vocabulary) or Error is thrown, to the end of @p split.
   void append(Split split, std::span<const Token> tokens);
-  /// Flushes, closes and renames; any file of that name is replaced. The writer cannot be used afterwards.
+  /// Closes, seals and renames (commit_sealed()); any file of that name is replaced. The writer cannot be used afterwards.
   void finish();
 
   /// Where the tokens for @p path are written before they are complete.
-  static std::string temporary_name(const std::string& path) { return path + ".tmp"; }
+  static std::string temporary_name(const std::string& path) { return rankwise::temporary_name(path); }
 
  private:
   std::string path_;
@@ -54,12 +57,12 @@ class TokenFileWriter {
   Hdf5Object datasets_[2];
 };
 
-/// Opens a token file and checks it: its form, its version, both datasets, and that no token is beyond its vocabulary
+/// Opens a token file and checks it: its seal, both datasets, and that no token is beyond its vocabulary
 /// (read through in blocks where the integers could hold one). The file stays open while the Tokens live; windows are
 /// read from it as they are needed.
 /// @return   the data; `Tokens::name` is @p path.
-/// Throws UserError when the file is missing, unreadable, not HDF5, cut short, or not a token file that this program
-/// understands.
+/// @cost     reads the file once, for its digest.
+/// Throws UserError when the file is missing, unreadable, damaged, or not a token file that this program understands.
 Tokens open_token_file(const std::string& path);
 
 }  // namespace rankwise

@@ -37,6 +37,7 @@ struct BranchActivations {
   Tensor inner;        ///< (R, F / n) q, k, v; or the hidden layer before GELU
   Tensor hidden;       ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
   Tensor log_sum_exp;  ///< (B, H / n, T), attention only
+  Tensor cache;        ///< (context, 2 C / n) k, v of one sequence; attention only, and only to generate text
 };
 
 /// What the backward pass of the head needs. V is the padded vocabulary.

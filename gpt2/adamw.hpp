@@ -64,6 +64,8 @@ class AdamW {
   const Tensor& second_moments() const { return second_.tensor(); }
   /// Updates made so far.
   std::int64_t updates() const { return updates_; }
+  /// Goes on after @p updates updates whose moments somebody has filled in.
+  void resume(std::int64_t updates) { updates_ = updates; }
 
  private:
   const ParameterTable& table_;

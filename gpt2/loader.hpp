@@ -46,7 +46,7 @@ struct Tokens {
   std::shared_ptr<const TokenSource> validation;  ///< the last 10 %, never trained on
   std::int64_t vocabulary = 0;                    ///< every token is in [0, vocabulary)
   std::string name;                               ///< for people: "the embedded corpus", or the token file
-  std::string tokenizer;                          ///< what made the tokens, as make_tokenizer() takes it
+  std::shared_ptr<const Tokenizer> tokenizer;     ///< what made the tokens, and makes text of them
   std::string sha256;                             ///< of the source text, before it was split
   std::optional<double> floor;                    ///< entropy in nats per token, where it is known
 };

@@ -115,10 +115,12 @@ void Branch::apply(const Tensor& output, const BranchActivations& a, const Branc
 
   kernels.matmul(inner, normalised, Matrix::of(p.in_weight, C), SumOrder::sequential(C),
                  attention() ? p.in_bias : Tensor());
-  if (attention())
+  if (!attention())
+    kernels.bias_gelu_forward(a.hidden, a.inner, p.in_bias);
+  else if (a.cache.empty())
     kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
   else
-    kernels.bias_gelu_forward(a.hidden, a.inner, p.in_bias);
+    kernels.cached_attention_forward(a.hidden, a.cache, a.inner, attention_shape(batch), batch.rows.tokens);
   kernels.matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, hidden_channels),
                  SumOrder::split(hidden_channels, leaves_of(context_.part)));
 }

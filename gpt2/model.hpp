@@ -99,7 +99,8 @@ class Branch {
 
   /// a.normalised from a.input.
   void normalise(const BranchActivations& a, const BranchTensors& p) const;
-  /// output (R, C) from a.normalised; fills a.inner, a.hidden, a.log_sum_exp.
+  /// output (R, C) from a.normalised; fills a.inner, a.hidden, a.log_sum_exp. With a.cache the rows are tokens of one
+  /// sequence that attend to those before them too, and the cache receives theirs.
   void apply(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
              const MicroBatch& batch) const;
   /// next (R, C) from a.input and output.

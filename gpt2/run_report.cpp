@@ -66,9 +66,10 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
   constexpr double near = 0.1;             // initial logits are small, not zero
   constexpr std::size_t enough = 10;       // steps after which a loss has to have fallen
   constexpr double sampling_error = 0.05;  // the validation split is a sample of the data's distribution
-  report.check("first loss", fmt::format("{:.3f} = ln V within 10 %", uniform_loss), first,
-               std::abs(first - uniform_loss) < near * uniform_loss);
-  if (record.steps.size() >= enough)
+  if (record.from_scratch)
+    report.check("first loss", fmt::format("{:.3f} = ln V within 10 %", uniform_loss), first,
+                 std::abs(first - uniform_loss) < near * uniform_loss);
+  if (record.from_scratch && record.steps.size() >= enough)
     report.check("last loss", fmt::format("below {:.3f}", first), last, last < first);
   if (tokens.floor && !record.validation.empty()) {
     const double least = (1 - sampling_error) * *tokens.floor;
@@ -77,6 +78,7 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
   }
 
   nlohmann::json& json = report.json();
+  json["first_step"] = record.first_step;
   for (const StepReport& step : record.steps) {
     json["loss"].push_back(step.loss);
     json["grad_norm"].push_back(step.gradient_norm);

@@ -34,6 +34,8 @@ struct Validation {
 
 /// What a run has measured, from its first step to its last.
 struct RunRecord {
+  std::int64_t first_step = 0;         ///< steps that were made before, by the run that this one goes on with
+  bool from_scratch = true;            ///< whether it began with initial parameters
   std::vector<StepReport> steps;       ///< in order
   std::vector<Validation> validation;  ///< in order
   std::string digest;                  ///< of the final parameters
@@ -53,7 +55,7 @@ void report_step(Report& report, std::int64_t step, const StepReport& measured);
 void report_validation(Report& report, const Validation& measured);
 
 /// Block "loss": first and last loss beside ln V and the floor of the data, validation, digest; with their checks: the
-/// first loss is near ln V, the loss falls, the validation loss is not below the floor.
+/// first loss is near ln V and the loss falls, if the run began from scratch; the validation loss is not below the floor.
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);
 
 /// Block "deviation": how far the losses of the first steps and the parameters after them are from the reference run;

@@ -15,7 +15,7 @@ namespace rankwise {
 /// The number of a vocabulary entry: 0 <= token < vocabulary. -1 stands for "not counted" in targets.
 using Token = std::int32_t;
 
-/// A one-to-one map between text and tokens.
+/// A map from text to tokens that can be undone.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -24,10 +24,16 @@ class Tokenizer {
   virtual std::string name() const = 0;
   /// V: every token is in [0, V).
   virtual Token vocabulary() const = 0;
-  /// The tokens of @p text, in order.
+  /// The tokens of @p text, any bytes, in order.
   virtual std::vector<Token> encode(std::string_view text) const = 0;
   /// The text of @p tokens: decode(encode(text)) == text. Throws Error at a token outside [0, V).
   virtual std::string decode(std::span<const Token> tokens) const = 0;
+  /// Where a long text may be cut, so that it can be encoded in pieces.
+  /// @param text   the beginning of a text; what follows is not known yet.
+  /// @param known  bytes at its beginning in which no such place was found before, so that they need no second look.
+  /// @return   the last place p <= |text| found such that encode(text + any) is encode(text[0, p)), then
+  ///           encode(text[p, end) + any), whatever follows; 0 when there is none.
+  virtual std::size_t last_cut(std::string_view text, std::size_t known) const = 0;
 };
 
 /// Each byte is one token, V = 256: nothing to learn, nothing to store, and any file is valid text.
@@ -37,12 +43,33 @@ class ByteTokenizer final : public Tokenizer {
   Token vocabulary() const override { return 256; }
   std::vector<Token> encode(std::string_view text) const override;
   std::string decode(std::span<const Token> tokens) const override;
+  std::size_t last_cut(std::string_view text, std::size_t known) const override;
 };
+
+/// The two files in which GPT-2's vocabulary is published, read but not understood yet.
+struct VocabularyFiles {
+  std::string encoder_json;  ///< encoder.json: the number of each entry
+  std::string vocab_bpe;     ///< vocab.bpe: the merges, in the order in which they were learned
+  std::string source;        ///< where they come from, for people: a folder or a token file
+};
+
+/// No vocabulary file is larger: GPT-2's have 1.0 and 0.5 million bytes.
+constexpr std::int64_t max_vocabulary_file_bytes = 16 << 20;
+
+/// Reads encoder.json and vocab.bpe in @p folder.
+/// Throws UserError when one of them is missing, not readable or larger than max_vocabulary_file_bytes.
+VocabularyFiles read_vocabulary_files(const std::string& folder);
 
 /// The names that make_tokenizer() knows.
 std::vector<std::string> tokenizer_names();
 
-/// The tokenizer called @p name. Throws UserError, with the choices, when there is none.
-std::unique_ptr<const Tokenizer> make_tokenizer(const std::string& name);
+/// Whether the tokenizer called @p name is made from vocabulary files.
+bool needs_vocabulary_files(const std::string& name);
+
+/// The tokenizer called @p name.
+/// @param name   "byte" or "gpt2".
+/// @param files  the vocabulary, where needs_vocabulary_files().
+/// Throws UserError when there is no such tokenizer, with the choices, or when the files make no vocabulary.
+std::unique_ptr<const Tokenizer> make_tokenizer(const std::string& name, const VocabularyFiles& files = {});
 
 }  // namespace rankwise

@@ -48,6 +48,12 @@ Schedule TrainingOptions::schedule_over(const Loader& loader) const
   return whole;
 }
 
+std::int64_t TrainingOptions::last_step(const Loader& loader) const
+{
+  const std::int64_t all = schedule_over(loader).steps;
+  return stop_after > 0 ? std::min(stop_after, all) : all;
+}
+
 ActivationShape TrainingOptions::activation_shape(std::int64_t share, Part part) const
 {
   const BatchShape shape = batch(share);
@@ -118,6 +124,17 @@ void declare_execution(OptionTable& table, TrainingOptions& o)
   table.add(group, "dry-run", o.dry_run, "print what the run would need, and stop");
 }
 
+void declare_checkpoints(OptionTable& table, TrainingOptions& o)
+{
+  const std::string group = "Checkpoints";
+  table.add(group, "checkpoint", o.checkpoint, "HDF5 file to save parameters, moments and step to; empty: none");
+  table.add(group, "checkpoint-every", o.checkpoint_every,
+            "steps between checkpoints; 0: only after the last step");
+  table.add(group, "resume", o.resume, "go on from --checkpoint, up to the step that --steps says");
+  table.add(group, "initial", o.initial, "checkpoint whose parameters to start from (fine-tuning); empty: none");
+  table.add(group, "stop-after", o.stop_after, "step to stop after, for --resume to go on from; 0: the last one");
+}
+
 void declare_output(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Output";
@@ -142,7 +159,7 @@ struct Bound {
 void check_ranges(const TrainingOptions& o)
 {
   const Schedule& s = o.schedule;
-  const std::array<Bound, 18> bounds{{
+  const std::array<Bound, 20> bounds{{
       {"steps", static_cast<double>(o.steps), o.steps >= 0, "Use at least one step, or 0."},
       {"epochs", static_cast<double>(o.epochs), o.epochs >= 0, "Use at least one epoch, or 0."},
       {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1, "Use at least one sequence."},
@@ -161,6 +178,9 @@ void check_ranges(const TrainingOptions& o)
       {"threads", static_cast<double>(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
       {"evaluate-every", static_cast<double>(o.evaluate_every), o.evaluate_every >= 0,
        "Use a number of steps, or 0."},
+      {"checkpoint-every", static_cast<double>(o.checkpoint_every), o.checkpoint_every >= 0,
+       "Use a number of steps, or 0."},
+      {"stop-after", static_cast<double>(o.stop_after), o.stop_after >= 0, "Use a number of steps, or 0."},
       {"compare", static_cast<double>(o.compare), o.compare >= 0, "Use a number of steps, or 0 for no comparison."},
   }};
   for (const Bound& bound : bounds)
@@ -203,6 +223,22 @@ void check_comparable(std::int64_t compare, const ModelConfig& config, const Bat
   }
 }
 
+void check_checkpoints(const TrainingOptions& o)
+{
+  const std::string name = "Name the file: --checkpoint=FILE.h5.";
+  if (o.resume && o.checkpoint.empty())
+    throw UserError("--resume does not say from which checkpoint to go on.", name);
+  if (o.checkpoint_every > 0 && o.checkpoint.empty())
+    throw UserError(fmt::format("--checkpoint-every={} does not say where to save.", o.checkpoint_every), name);
+  if (o.resume && !o.initial.empty())
+    throw UserError(fmt::format("--resume and --initial={} both say which parameters to start from.", o.initial),
+                    "--resume goes on with a run, --initial begins another with its parameters. Use one of them.");
+  if (o.compare > 0 && (o.resume || !o.initial.empty()))
+    throw UserError(
+        fmt::format("--compare={} cannot be done with --{}.", o.compare, o.resume ? "resume" : "initial"),
+        "The run to compare with starts from initial parameters, at step 0. Use one of the two.");
+}
+
 void check_sampling(const TrainingOptions& o)
 {
   if (o.sample < 0 || o.sampling.top_k < 0)
@@ -221,6 +257,7 @@ void declare(OptionTable& table, TrainingOptions& options)
   declare_data(table, options);
   declare_optimizer(table, options);
   declare_execution(table, options);
+  declare_checkpoints(table, options);
   declare_output(table, options);
 }
 
@@ -232,6 +269,7 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   const BatchShape batch = options.batch(share);
   check_batch(batch, config, share);
   check_sampling(options);
+  check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
   if (options.compare > 0) check_comparable(options.compare, config, batch);
 }

@@ -48,6 +48,11 @@ struct TrainingOptions {
   std::int64_t sample = 0;                        ///< tokens to generate at the end
   SamplingOptions sampling{};                     ///< how
   std::int64_t compare = 0;                       ///< first steps to compare with the reference run; 0: none
+  std::string checkpoint;                         ///< file to save to and, with resume, to go on from; empty: none
+  std::int64_t checkpoint_every = 0;              ///< steps between checkpoints; 0: only after the last step
+  bool resume = false;                            ///< go on from the checkpoint
+  std::string initial;                            ///< checkpoint whose parameters to start from; empty: none
+  std::int64_t stop_after = 0;                    ///< step after which to stop, short of the last one; 0: none
   std::string report;                             ///< JSON file
   std::string trace;                              ///< trace file
   bool dry_run = false;                           ///< print what the run would need, and stop
@@ -63,6 +68,8 @@ struct TrainingOptions {
   LoaderOptions loader_options() const;
   /// The learning rate over all steps: `--steps`, or as many as `--epochs` makes of @p loader, or 100.
   Schedule schedule_over(const Loader& loader) const;
+  /// The steps after which this run ends: all of them, or `--stop-after`.
+  std::int64_t last_step(const Loader& loader) const;
   /// The shape of a micro-batch.
   /// @param share  as for batch().
   /// @param part   which part of divided layers is computed.

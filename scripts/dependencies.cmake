@@ -35,6 +35,16 @@ rankwise_find("OpenSSL" OpenSSL COMPONENTS Crypto)
 rankwise_find("fmt" fmt)
 rankwise_find("CLI11" CLI11)
 rankwise_find("nlohmann-json" nlohmann_json)
+find_path(RANKWISE_XXHASH_INCLUDE xxhash.h)
+find_library(RANKWISE_XXHASH xxhash)
+if(NOT RANKWISE_XXHASH OR NOT RANKWISE_XXHASH_INCLUDE)
+  list(APPEND rankwise_missing "xxHash")
+endif()
+find_path(RANKWISE_PCRE2_INCLUDE pcre2.h)
+find_library(RANKWISE_PCRE2 pcre2-8)
+if(NOT RANKWISE_PCRE2 OR NOT RANKWISE_PCRE2_INCLUDE)
+  list(APPEND rankwise_missing "PCRE2")
+endif()
 if(RANKWISE_TESTS)
   rankwise_find("Catch2 version 2" Catch2 2)
 endif()
@@ -52,6 +62,16 @@ endif()
 add_library(rankwise_hdf5 INTERFACE)
 target_include_directories(rankwise_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
 target_link_libraries(rankwise_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+
+# The digest of sealed files.
+add_library(rankwise_xxhash INTERFACE)
+target_include_directories(rankwise_xxhash SYSTEM INTERFACE ${RANKWISE_XXHASH_INCLUDE})
+target_link_libraries(rankwise_xxhash INTERFACE ${RANKWISE_XXHASH})
+
+# The regular expressions of the tokenizer.
+add_library(rankwise_pcre2 INTERFACE)
+target_include_directories(rankwise_pcre2 SYSTEM INTERFACE ${RANKWISE_PCRE2_INCLUDE})
+target_link_libraries(rankwise_pcre2 INTERFACE ${RANKWISE_PCRE2})
 
 # The matrix products of the fast kernels. oneDNN's are faster on the small matrices of a transformer and share them
 # better among threads (docs/performance.md); OpenBLAS is what other processors than x86-64 have.

@@ -151,6 +151,16 @@ class Kernels {
   /// @source  Vaswani et al. 2017, section 3.2.
   virtual void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                  const AttentionShape& shape, const Dropout& dropout) const = 0;
+  /// attention_forward() of tokens that follow others in one sequence, whose keys and values are in @p cache; their own
+  /// are put behind them. Causal, without dropout, and without a backward pass.
+  /// @param y       (R, D heads), R = tokens.count.
+  /// @param cache   (at least tokens.end(), 2 D heads): k, v of the sequence's tokens, each head by head.
+  /// @param qkv     (R, 3 D heads).
+  /// @param shape   of these rows: B = 1, T = R.
+  /// @param tokens  which tokens of the sequence they are.
+  /// @source  Shazeer 2019, section 2.4: decoding one token after the other with keys and values kept.
+  virtual void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                        const AttentionShape& shape, Range tokens) const = 0;
   /// dqkv = the gradient of attention_forward(); overwrites, since nothing else writes there.
   /// @param dqkv            (R, 3 D heads).
   /// @param dy              (R, D heads).

@@ -14,6 +14,8 @@
 //               build/lessons/01_single_device --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
 //               build/lessons/01_single_device --steps=3 --threads=2 --sample=40 --top-k=5
 //               build/lessons/01_single_device --steps=10 --compare=10
+//               rm -f build/nano.h5; build/lessons/01_single_device --steps=3 --checkpoint=build/nano.h5
+//               build/lessons/01_single_device --steps=5 --checkpoint=build/nano.h5 --resume
 //               build/lessons/01_single_device --model=gpt2-xl --dry-run
 // Expect:       a first loss of about ln 256 = 5.545, then a fall towards the floor of the data; memory = formula.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
@@ -36,6 +38,8 @@
 #include "common/trace.hpp"
 #include "data/corpus.hpp"
 #include "gpt2/adamw.hpp"
+#include "gpt2/checkpoint.hpp"
+#include "gpt2/generate.hpp"
 #include "gpt2/model.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/run_report.hpp"
@@ -220,25 +224,53 @@ double evaluate(State& state)
 std::string sample(State& state)
 {
   const auto span = state.time.span(Work::compute, "sampling");
-  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(state.tokens.tokenizer);
-  const ActivationShape shape{.type = state.shape.type, .B = 1, .T = state.batch.sequence};
-  const Workspace work(state.memory, state.config, shape);
-  const Activations kept(state.memory, state.config, shape, work);
-  const std::int64_t stored = state.config.padded_vocabulary(), T = shape.T;
-  Batch window{.B = 1, .T = T, .inputs = {}, .targets = std::vector<Token>(static_cast<std::size_t>(T), -1)};
+  const std::shared_ptr<const Tokenizer> tokenizer = state.tokens.tokenizer;
+  Generator generator(state.memory, *state.stream, state.model, state.weights, state.batch.sequence);
+  const std::vector<Token> prompt = tokenizer->encode("\n");
+  return tokenizer->decode(generator.generate(prompt, state.options.sample, state.options.sampling));
+}
 
-  std::vector<Token> text = tokenizer->encode("\n");
-  for (std::int64_t number = 0; number < state.options.sample; ++number) {
-    const auto seen = std::min<std::int64_t>(T, static_cast<std::int64_t>(text.size()));
-    window.inputs.assign(text.end() - seen, text.end());
-    window.inputs.resize(static_cast<std::size_t>(T), 0);
-    MicroBatch batch = place(kept, *state.stream, window, {0, 1}, 0);
-    batch.training = false;
-    rankwise::forward(state.model, state.weights, kept, work, batch);  // the same chain, with other activations
-    const Tensor logits = kept.head.logits.slice({(seen - 1) * stored, state.config.vocabulary});
-    text.push_back(pick_token(to_host<float>(*state.stream, logits), state.options.sampling, number));
+// ---- Checkpoints -----------------------------------------------------------------------------------------------------
+
+/// What this rank holds of the model: all of it.
+Shard shard(State& state)
+{
+  return {state.table,
+          {0, state.table.elements()},
+          state.parameters.tensor(),
+          state.adamw.first_moments(),
+          state.adamw.second_moments()};
+}
+
+/// Saves the state after @p step steps. The checkpoint before it stays until this one is complete.
+void save(State& state, std::int64_t step)
+{
+  const auto span = state.time.span(Work::io, "saving a checkpoint");
+  const std::string& path = state.options.checkpoint;
+  create_checkpoint(path, {.config = state.config,
+                           .step = step,
+                           .updates = state.adamw.updates(),
+                           .options = run_options(state.options, state.tokens)});
+  write_checkpoint(path, *state.stream, shard(state));
+  commit_checkpoint(path);
+}
+
+/// Goes on from what --resume or --initial names, if one of them is given.
+/// @return  the steps that were made before.
+std::int64_t resume(State& state)
+{
+  const Options& o = state.options;
+  const auto span = state.time.span(Work::io, "reading a checkpoint");
+  Shard all = shard(state);
+  if (!o.initial.empty()) {  // the parameters, and nothing else
+    all.first_moments = all.second_moments = {};
+    read_checkpoint(o.initial, *state.stream, all);
   }
-  return tokenizer->decode(std::span(text).subspan(1));
+  if (!o.resume) return 0;
+  const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
+  read_checkpoint(o.checkpoint, *state.stream, all);
+  state.adamw.resume(saved.updates);
+  return saved.step;
 }
 
 // ---- Run -------------------------------------------------------------------------------------------------------------
@@ -250,6 +282,7 @@ void check(const Options& options, const Session& session)
     throw UserError(fmt::format("lesson 01 trains on one device, and was started with {} ranks.", session.ranks()),
                     "Start it without mpirun or with -np 1.");
   check_options(options, {});
+  check_writable(options.checkpoint, "checkpoint");
   check_writable(options.report, "report");
   check_writable(options.trace, "trace");
   check_memory_limit(memory_formula(options), options.memory_limit.value,
@@ -259,6 +292,7 @@ void check(const Options& options, const Session& session)
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.global_batch).sequence, options.global_batch);
   check_compared_steps(options, tokens);
+  check_checkpoints(options, tokens);
 }
 
 /// Trains, validates, and tells.
@@ -277,9 +311,11 @@ int run(const Options& options, const Session& session)
   if (!options.trace.empty()) state->time.record();
 
   RunRecord record;
+  record.first_step = resume(*state);
+  record.from_scratch = !options.resume && options.initial.empty();
   std::vector<float> compared;  // the parameters after --compare steps
-  const std::int64_t steps = state->schedule.steps;
-  for (std::int64_t step = 0; step < steps; ++step) {
+  const std::int64_t steps = options.last_step(state->loader);
+  for (std::int64_t step = record.first_step; step < steps; ++step) {
     record.steps.push_back(train_step(*state, step));
     report_step(report, step, record.steps.back());
     report.progress(step + 1, steps);
@@ -289,6 +325,7 @@ int run(const Options& options, const Session& session)
       record.validation.push_back({step + 1, evaluate(*state)});
       report_validation(report, record.validation.back());
     }
+    if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
   }
   record.digest = parameter_digest(*state->stream, state->table, state->parameters.tensor());
 

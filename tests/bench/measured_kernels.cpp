@@ -93,6 +93,16 @@ void MeasuredKernels::attention_forward(const Tensor& y, const Tensor& log_sum_e
           [&] { kernels_.attention_forward(y, log_sum_exp, qkv, shape, dropout); });
 }
 
+void MeasuredKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                               const AttentionShape& shape, Range tokens) const
+{
+  const std::int64_t pairs = tokens.count * (tokens.first + 1 + tokens.end()) / 2;
+  const auto products = static_cast<double>(pairs * shape.heads.count * shape.D);
+  const std::int64_t cached = tokens.end() * cache.extent(1) * bytes_of(cache.type());
+  measure(KernelGroup::attention, {4 * products, bytes(y, qkv) + static_cast<double>(cached)},
+          [&] { kernels_.cached_attention_forward(y, cache, qkv, shape, tokens); });
+}
+
 void MeasuredKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                                          const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                                          const Dropout& dropout) const

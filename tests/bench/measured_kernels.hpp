@@ -92,6 +92,8 @@ class MeasuredKernels final : public Kernels {
                      const SumOrder& order) const override;
   void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                          const Dropout& dropout) const override;
+  void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                const AttentionShape& shape, Range tokens) const override;
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;

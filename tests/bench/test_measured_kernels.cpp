@@ -105,6 +105,12 @@ TEST_CASE("MeasuredKernels: attention counts the pairs that the mask shows, Adam
     CHECK(work.flops == 14 * D * B * H * pairs);
   }
   MeasuredKernels measured(lab.kernels());
+  constexpr std::int64_t cached = 4, width = H * D;  // two tokens behind four see five and six keys
+  measured.cached_attention_forward(floats(lab, 2 * width), floats(lab, 6 * 2 * width).reshaped({6, 2 * width}),
+                                    floats(lab, 2 * 3 * width),
+                                    {.B = 1, .T = 2, .heads = {0, H}, .D = D, .mask = {}}, {cached, 2});
+  CHECK(measured.total(KernelGroup::attention).work.flops == 4 * width * (5 + 6));
+  CHECK(measured.total(KernelGroup::attention).work.bytes == 4 * width * (2 + 2 * 3 + 6 * 2));
   measured.adamw(floats(lab, n), floats(lab, n), floats(lab, n), floats(lab, n), {});
   CHECK(measured.total(KernelGroup::optimizer).work.bytes == 28 * n);
 }

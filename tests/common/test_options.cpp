@@ -12,6 +12,7 @@
 
 #include "common/error.hpp"
 #include "common/options.hpp"
+#include "tests/fuzz.hpp"
 
 using namespace rankwise;
 using Catch::Contains;
@@ -214,6 +215,21 @@ TEST_CASE("OptionTable: the command line wins over the configuration file")
   CHECK(s.options.given("steps"));
   CHECK(s.options.given("seed"));
   CHECK_FALSE(s.options.given("global-batch"));
+}
+
+TEST_CASE("OptionTable: a random configuration file is read or refused, and nothing else")
+{
+  const std::string good =
+      "# a run\nsteps = 3\nseed=7\n  model =  mini \ndry-run = true\nlearning-rate=2e-4\nreport=r\n";
+  Draw draw(11);
+  int accepted = 0;
+  const int inputs = fuzz_inputs(300);
+  for (int i = 0; i < inputs; ++i) {
+    const ConfigFile file(damaged(good, draw));
+    accepted += refusal({file.option()}) == "accepted" ? 1 : 0;
+  }
+  CHECK(accepted > 0);  // damage in a comment
+  CHECK(accepted < inputs / 2);
 }
 
 TEST_CASE("OptionTable: a bad configuration file is refused by name and line")

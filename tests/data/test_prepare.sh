@@ -3,6 +3,7 @@
 # Usage: test_prepare.sh PROGRAM
 
 prepare=$1
+here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 failed=0
@@ -39,7 +40,7 @@ expect 2 'is a folder or a device'              'text.txt ' text.txt .
 expect 2 'is a folder or a device'              'text.txt ' text.txt /dev/null
 expect 2 'which the token file would replace'  'text.txt ' text.txt text.txt
 expect 2 'which the token file would replace'  'text.txt ' text.txt ./text.txt
-expect 2 'Use --tokenizer=byte'                'text.txt ' --tokenizer=words text.txt out.h5
+expect 2 'Use --tokenizer=byte or gpt2'               'text.txt ' --tokenizer=words text.txt out.h5
 expect 2 '--tokenizer'                         'text.txt ' --tokeniser=byte text.txt out.h5
 expect 2 'two files are needed'                'text.txt ' text.txt
 expect 2 'two files are needed'                'text.txt ' text.txt out.h5 more.h5
@@ -49,8 +50,44 @@ expect 0 '19 tokens to train on, 3 for validation' 'out.h5 text.txt ' --tokenize
 expect 0 '19 tokens to train on, 3 for validation' 'out.h5 text.txt ' text.txt out.h5
 cp text.txt out.h5.tmp
 expect 2 'which the token file would replace'  'out.h5 out.h5.tmp text.txt ' out.h5.tmp out.h5
-rm out.h5.tmp
+rm out.h5.tmp out.h5
 : > empty.txt
-expect 2 'is empty'                            'empty.txt out.h5 text.txt ' empty.txt out.h5
+expect 2 'is empty'                            'empty.txt text.txt ' empty.txt out.h5
+rm empty.txt
+
+# GPT-2's tokenizer, with a vocabulary of the bytes and " owl".
+small=$folder.vocabulary
+trap 'rm -rf "$folder" "$small"' EXIT
+python3 "$here/../gpt2/small_vocabulary.py" "$small" || exit 1
+expect 2 '--tokenizer=gpt2 needs its vocabulary' 'text.txt ' --tokenizer=gpt2 text.txt out.h5
+expect 2 'has no use with --tokenizer=byte'    'text.txt ' --vocabulary-from="$small" text.txt out.h5
+expect 2 'none/encoder.json does not exist'    'text.txt ' --tokenizer=gpt2 --vocabulary-from=none text.txt out.h5
+expect 0 '17 tokens to train on, 3 for validation, vocabulary 259 (gpt2)' 'out.h5 text.txt ' \
+  --tokenizer=gpt2 --vocabulary-from="$small" text.txt out.h5
+echo 'o x' >> "$small/vocab.bpe"
+expect 2 'line 4 of vocab.bpe merges what'     'out.h5 text.txt ' \
+  --tokenizer=gpt2 --vocabulary-from="$small" text.txt out.h5
+
+# On a terminal a bar shows how far it has come; elsewhere nothing does.
+yes 'the owl sees 12 cats.' | head -c 3000000 > long.txt
+expect 0 '3,000,000 characters'                'long.txt out.h5 text.txt ' long.txt out.h5
+if printf '%s' "$output" | grep -qF '[##'; then
+  printf 'FAIL: prepare draws its bar where there is no terminal\n%s\n' "$output"
+  failed=1
+fi
+python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))' "$prepare" long.txt out.h5 < /dev/null > terminal
+if ! grep -qF '########] 3 of 3 MB' terminal; then
+  printf 'FAIL: prepare draws no bar on a terminal\n%s\n' "$(cat terminal)"
+  failed=1
+fi
+rm long.txt terminal
+
+data=${RANKWISE_DATA:-$here/../../../shared/data}
+if [ -f "$data/tinyshakespeare.txt" ] && [ -d "$data/gpt2" ]; then
+  expect 0 '301,966 tokens to train on, 36,059 for validation, vocabulary 50,257 (gpt2)' 'out.h5 text.txt ' \
+    --tokenizer=gpt2 --vocabulary-from="$data/gpt2" "$data/tinyshakespeare.txt" out.h5
+else
+  echo "skipped in part: tinyshakespeare.txt and gpt2 are not in $data"
+fi
 
 exit $failed

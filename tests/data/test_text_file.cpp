@@ -1,9 +1,12 @@
+#include <random>
 #include <string>
 
 #include <catch2/catch.hpp>
 
 #include "common/error.hpp"
 #include "data/text_file.hpp"
+#include "gpt2/bpe.hpp"
+#include "tests/gpt2/small_vocabulary.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
@@ -11,23 +14,39 @@ using namespace rankwise;
 namespace {
 
 /// Makes a token file of @p text and gives what it reads back: the two parts as text.
-std::pair<std::string, std::string> prepared(const std::string& text)
+std::pair<std::string, std::string> prepared(const std::string& text, const std::string& name = "byte",
+                                             const VocabularyFiles& files = {})
 {
   const ScratchFolder folder;
   write_file(folder / "text.txt", text);
   const TextMeasure measure = measure_text(folder / "text.txt");
-  const ByteTokenizer tokenizer;
-  TokenFileWriter writer(
-      folder / "text.h5",
-      {.vocabulary = 256, .tokenizer = "byte", .source = "text.txt", .source_sha256 = measure.sha256});
-  write_tokens(folder / "text.txt", measure, tokenizer, writer);
+  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(name, files);
+  TokenFileWriter writer(folder / "text.h5", {.vocabulary = tokenizer->vocabulary(),
+                                              .tokenizer = name,
+                                              .source = "text.txt",
+                                              .source_sha256 = measure.sha256,
+                                              .files = files});
+  std::int64_t read = 0;
+  write_tokens(folder / "text.txt", measure, *tokenizer, writer, [&](std::int64_t bytes) { read = bytes; });
+  CHECK(read == measure.bytes);
   writer.finish();
   const Tokens tokens = open_token_file(folder / "text.h5");
   std::vector<Token> train(static_cast<std::size_t>(tokens.train->size()));
   std::vector<Token> validation(static_cast<std::size_t>(tokens.validation->size()));
   tokens.train->read(0, train);
   tokens.validation->read(0, validation);
-  return {tokenizer.decode(train), tokenizer.decode(validation)};
+  return {tokens.tokenizer->decode(train), tokens.tokenizer->decode(validation)};
+}
+
+/// The tokens of @p text, which comes in blocks of @p size bytes.
+std::vector<Token> encoded_in_blocks(const Tokenizer& tokenizer, std::string_view text, std::size_t size)
+{
+  std::vector<Token> all;
+  BlockEncoder encoder(tokenizer,
+                       [&](std::span<const Token> tokens) { all.insert(all.end(), tokens.begin(), tokens.end()); });
+  for (; !text.empty(); text.remove_prefix(std::min(size, text.size()))) encoder.add(text.substr(0, size));
+  encoder.finish();
+  return all;
 }
 
 }  // namespace
@@ -108,6 +127,53 @@ TEST_CASE("write_tokens: blocks leave no trace, whatever character they cut")
   }
 }
 
+TEST_CASE("BlockEncoder: the tokens are those of the whole text, however small the blocks")
+{
+  const BpeTokenizer tokenizer(small_vocabulary());
+  const std::string pieces[] = {"the owl's", " ", "\n",       "12",           "aaaa", "'",
+                                "s",         "!", "\xC3\xA9", "\xE3\x80\x80", "\xFF", "\xE2\x82"};
+  std::mt19937 random(13);
+  for (int round = 0; round < 100; ++round) {
+    std::string text;
+    while (text.size() < 300) text += pieces[random() % std::size(pieces)];
+    const std::vector<Token> whole = tokenizer.encode(text);
+    for (std::size_t size = 1; size < 10; ++size) CHECK(encoded_in_blocks(tokenizer, text, size) == whole);
+  }
+  CHECK(encoded_in_blocks(ByteTokenizer(), "the owl", 2) == ByteTokenizer().encode("the owl"));
+}
+
+TEST_CASE("BlockEncoder: real text in blocks has the same tokens")
+{
+  const std::string path = real_data("wikitext-2/valid.txt"), vocabulary = real_data("gpt2");
+  if (path.empty() || vocabulary.empty()) {
+    WARN("skipped: wikitext-2/valid.txt or gpt2 is not in the folder that RANKWISE_DATA names");
+    return;
+  }
+  const BpeTokenizer tokenizer(read_vocabulary_files(vocabulary));
+  const std::string text = read_file(path).substr(0, 300'000);
+  const std::vector<Token> whole = tokenizer.encode(text);
+  for (const std::size_t size : {7u, 100u, 4096u, 65'536u}) {
+    CHECK((encoded_in_blocks(tokenizer, text, size) == whole));
+  }
+}
+
+TEST_CASE("BlockEncoder: a word that does not end is an error, and not all of memory")
+{
+  const BpeTokenizer tokenizer(small_vocabulary());
+  BlockEncoder encoder(tokenizer, [](std::span<const Token>) {});
+  const std::string block(8 << 20, 'a');
+  for (int i = 0; i < 8; ++i) encoder.add(block);
+  CHECK_THROWS_WITH(encoder.add(block), Catch::Contains("one word"));
+}
+
+TEST_CASE("write_tokens: the token file brings GPT-2's vocabulary along")
+{
+  const std::string text = "the owl sees the other owl, and the mouse sees neither.";
+  const auto [train, validation] = prepared(text, "gpt2", small_vocabulary());
+  CHECK(train.size() == 49);
+  CHECK(train + validation == text);
+}
+
 TEST_CASE("write_tokens: a text that changed after it was measured is an error")
 {
   const ScratchFolder folder;
@@ -116,7 +182,7 @@ TEST_CASE("write_tokens: a text that changed after it was measured is an error")
   write_file(folder / "text.txt", "some test");
   TokenFileWriter writer(folder / "text.h5",
                          {.vocabulary = 256, .tokenizer = "byte", .source = "", .source_sha256 = ""});
-  CHECK_THROWS_AS(write_tokens(folder / "text.txt", measure, ByteTokenizer(), writer), Error);
+  CHECK_THROWS_AS(write_tokens(folder / "text.txt", measure, ByteTokenizer(), writer, [](auto) {}), Error);
 }
 
 TEST_CASE("write_tokens: Tiny Shakespeare is cut as others cut it")

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -8,6 +9,8 @@
 
 #include "common/error.hpp"
 #include "data/token_file.hpp"
+#include "tests/fuzz.hpp"
+#include "tests/gpt2/small_vocabulary.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
@@ -39,31 +42,40 @@ void write_small(const std::string& path)
   writer.finish();
 }
 
-/// Opens a file of this test's own to change it.
-Hdf5Object open_to_write(const std::string& path)
+/// Lets @p change do something to the structure of a token file, and seals what comes out.
+template <class Change>
+void change(const std::string& path, const Change& change)
 {
-  return {H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose, "open " + path};
+  std::filesystem::rename(path, temporary_name(path));
+  {
+    Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    change(file);
+    file.close("change a token file");
+  }
+  commit_sealed(path, {.name = "rankwise tokens", .version = 2, .called = ""});
 }
 
 /// Puts a dataset of @p type and @p shape, holding @p values, in the place of dataset @p name.
 void replace_dataset(const std::string& path, const char* name, hid_t type, std::vector<hsize_t> shape,
                      std::vector<std::int64_t> values)
 {
-  const Hdf5Object file = open_to_write(path);
-  check_hdf5(H5Ldelete(file.id(), name, H5P_DEFAULT), "remove a dataset");
-  const Hdf5Object space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose,
-                         "space");
-  const Hdf5Object dataset(H5Dcreate2(file.id(), name, type, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-                           H5Dclose, "dataset");
-  check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "write");
+  change(path, [&](const Hdf5Object& file) {
+    check_hdf5(H5Ldelete(file.id(), name, H5P_DEFAULT), "remove a dataset");
+    const Hdf5Object space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose,
+                           "space");
+    const Hdf5Object dataset(H5Dcreate2(file.id(), name, type, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                             H5Dclose, "dataset");
+    check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "write");
+  });
 }
 
 template <class Value>
 void replace_attribute(const std::string& path, const std::string& name, const Value& value)
 {
-  const Hdf5Object file = open_to_write(path);
-  check_hdf5(H5Adelete(file.id(), name.c_str()), "remove an attribute");
-  write_attribute(file, name, value);
+  change(path, [&](const Hdf5Object& file) {
+    check_hdf5(H5Adelete(file.id(), name.c_str()), "remove an attribute");
+    write_attribute(file, name, value);
+  });
 }
 
 /// Whether opening @p path is refused with a message in which @p words stand.
@@ -94,7 +106,7 @@ TEST_CASE("token file: what was appended in pieces is read back in other pieces,
     }
     const Tokens tokens = open_token_file(path);
     CHECK(tokens.vocabulary == vocabulary);
-    CHECK(tokens.tokenizer == "byte");
+    CHECK(tokens.tokenizer->name() == "byte");
     CHECK(tokens.sha256 == "12ab");
     CHECK(tokens.name == path);
     CHECK(!tokens.floor.has_value());
@@ -148,15 +160,17 @@ TEST_CASE("TokenFileWriter: refuses a folder that is not there, and tokens beyon
   CHECK_THROWS_AS(writer.append(Split::train, std::vector<Token>{-1}), Error);
 }
 
-TEST_CASE("open_token_file: refuses what is not a file of HDF5")
+TEST_CASE("open_token_file: refuses what is not a sealed file")
 {
   const ScratchFolder folder;
   check_refused(folder / "missing.h5", "does not exist");
   check_refused(folder / ".", "is a folder");
   write_file(folder / "empty.h5", "");
-  check_refused(folder / "empty.h5", "not in HDF5 format");
+  check_refused(folder / "empty.h5", "it is empty");
   write_file(folder / "text.h5", "to be, or not to be\n");
-  check_refused(folder / "text.h5", "not in HDF5 format");
+  check_refused(folder / "text.h5", "does not begin with Rankwise's seal");
+  create_hdf5(folder / "unsealed.h5").close("close");
+  check_refused(folder / "unsealed.h5", "an HDF5 file without Rankwise's seal");
 }
 
 TEST_CASE("open_token_file: refuses a file that was cut short anywhere")
@@ -164,30 +178,28 @@ TEST_CASE("open_token_file: refuses a file that was cut short anywhere")
   const ScratchFolder folder;
   write_small(folder / "whole.h5");
   const std::string whole = read_file(folder / "whole.h5");
-  for (const std::size_t size : {std::size_t{8}, std::size_t{100}, whole.size() / 2, whole.size() - 1}) {
+  for (const std::size_t size : {std::size_t{100}, std::size_t{512}, whole.size() / 2, whole.size() - 1}) {
     write_file(folder / "cut.h5", whole.substr(0, size));
-    check_refused(folder / "cut.h5", "damaged or cut short");
+    check_refused(folder / "cut.h5", "cut short");
   }
 }
 
-TEST_CASE("open_token_file: refuses HDF5 files that are something else")
+TEST_CASE("open_token_file: refuses files that are something else")
 {
   const ScratchFolder folder;
   const std::string path = folder / "other.h5";
-  create_hdf5(path).close("close");
-  check_refused(path, "not a token file: it has no attributes format");
-
+  const auto sealed_as = [&](const FileKind& kind) {
+    write_small(path);
+    std::filesystem::rename(path, temporary_name(path));
+    commit_sealed(path, kind);
+  };
+  sealed_as({.name = "rankwise checkpoint", .version = 1, .called = ""});
+  check_refused(path, "it is a file of kind \"rankwise checkpoint\"");
+  sealed_as({.name = "rankwise tokens", .version = 3, .called = ""});
+  check_refused(path, "version 3, which is newer than version 2");
   write_small(path);
-  replace_attribute(path, "format", std::string("rankwise checkpoint"));
-  check_refused(path, "its format is \"rankwise checkpoint\"");
-
-  write_small(path);
-  replace_attribute(path, "format", std::int64_t{1});
+  replace_attribute(path, "tokenizer", std::int64_t{1});
   check_refused(path, "not text");
-
-  write_small(path);
-  replace_attribute(path, "format_version", std::int64_t{2});
-  check_refused(path, "version 2; this program reads version 1");
 
   for (const std::int64_t vocabulary : {std::int64_t{0}, std::int64_t{-256}, std::int64_t{1} << 31}) {
     write_small(path);
@@ -196,7 +208,7 @@ TEST_CASE("open_token_file: refuses HDF5 files that are something else")
   }
   for (const char* const name : {"vocabulary", "tokenizer", "source", "source_sha256"}) {
     write_small(path);
-    check_hdf5(H5Adelete(open_to_write(path).id(), name), "remove an attribute");
+    change(path, [&](const Hdf5Object& file) { check_hdf5(H5Adelete(file.id(), name), "remove an attribute"); });
     check_refused(path, std::string("attribute ") + name);
   }
 }
@@ -207,8 +219,10 @@ TEST_CASE("open_token_file: refuses datasets that are missing or of another kind
   const std::string path = folder / "tokens.h5";
   for (const char* const name : {"train", "validation"}) {
     write_small(path);
-    check_hdf5(H5Ldelete(open_to_write(path).id(), name, H5P_DEFAULT), "remove a dataset");
-    check_refused(path, std::string("no dataset ") + name);
+    change(path, [&](const Hdf5Object& file) {
+      check_hdf5(H5Ldelete(file.id(), name, H5P_DEFAULT), "remove a dataset");
+    });
+    check_refused(path, std::string("dataset ") + name + ": it is missing");
 
     const std::string wrong = std::string("dataset ") + name + " is not a row of unsigned integers";
     write_small(path);
@@ -238,19 +252,45 @@ TEST_CASE("open_token_file: names the first token beyond the file's own vocabula
   check_refused(path, "token 255 at position");
 }
 
-TEST_CASE("token file: a flipped bit among the tokens is an error when they are read")
+TEST_CASE("open_token_file: random damage is refused before HDF5 sees it")
+{
+  const ScratchFolder folder;
+  write_small(folder / "whole.h5");
+  const std::string whole = read_file(folder / "whole.h5");
+  Draw draw(4);
+  for (int i = 0; i < fuzz_inputs(300); ++i) {
+    write_file(folder / "file.h5", damaged(whole, draw));
+    CHECK_THROWS_AS(open_token_file(folder / "file.h5"), UserError);
+  }
+}
+
+TEST_CASE("open_token_file: refuses a row of more tokens than the file holds")
 {
   const ScratchFolder folder;
   const std::string path = folder / "tokens.h5";
   write_small(path);
-  std::string bytes = read_file(path);
+  change(path, [](const Hdf5Object& file) {
+    const hsize_t many = hsize_t{1} << 40;
+    const Hdf5Object dataset(H5Dopen2(file.id(), "train", H5P_DEFAULT), H5Dclose, "open a dataset");
+    check_hdf5(H5Dset_extent(dataset.id(), &many), "make it long");
+  });
+  check_refused(path, "dataset train: not all of it is stored");
+}
+
+TEST_CASE("token file: a bit that flips after the file was opened is an error when its chunk is read")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "tokens.h5";
+  write_small(path);
+  const std::string bytes = read_file(path);
   std::string needle;
   for (const Token token : row(2000, 20, 256, 1)) needle += static_cast<char>(token);
   const std::size_t at = bytes.find(needle);
   REQUIRE(at != std::string::npos);
-  bytes[at] = static_cast<char>(bytes[at] ^ 1);
-  write_file(path, bytes);
   const Tokens tokens = open_token_file(path);
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out)
+      .seekp(static_cast<std::streamoff>(at))
+      .put(static_cast<char>(bytes[at] ^ 1));
   std::vector<Token> out(10);
   CHECK_THROWS_AS(tokens.train->read(0, out), Error);
   CHECK_NOTHROW(tokens.validation->read(0, out));
@@ -263,4 +303,36 @@ TEST_CASE("TokenFileWriter: the same tokens make the same bytes, whenever they a
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5's time stamps count seconds
   write_small(folder / "second.h5");
   CHECK((read_file(folder / "first.h5") == read_file(folder / "second.h5")));
+}
+
+TEST_CASE("open_token_file: the tokenizer comes with the tokens, or the file is refused")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "tokens.h5";
+  const VocabularyFiles files = small_vocabulary();
+  const auto write = [&](const std::string& encoder_json, std::int64_t vocabulary) {
+    TokenFileWriter writer(path, {.vocabulary = vocabulary,
+                                  .tokenizer = "gpt2",
+                                  .source = "text.txt",
+                                  .source_sha256 = "12ab",
+                                  .files = {encoder_json, files.vocab_bpe, ""}});
+    writer.append(Split::train, std::vector<Token>{257, 258, 260});
+    writer.finish();
+  };
+  write(files.encoder_json, 269);
+  CHECK(open_token_file(path).tokenizer->decode(std::vector<Token>{257, 258, 260}) == "the theowl");
+  change(path, [](const Hdf5Object& file) {
+    check_hdf5(H5Ldelete(file.id(), "vocab.bpe", H5P_DEFAULT), "remove a dataset");
+  });
+  check_refused(path, "does not hold its vocabulary");
+  write(files.encoder_json, 269);
+  replace_dataset(path, "encoder.json", H5T_STD_I64LE, {2}, {1, 2});
+  check_refused(path, "encoder.json does not hold bytes");
+  write(files.encoder_json, 269);
+  replace_attribute(path, "tokenizer", std::string("words"));
+  check_refused(path, "made by the tokenizer \"words\"");
+  write(files.encoder_json, 270);
+  check_refused(path, "says that its vocabulary has 270 entries, but that of its tokenizer has 269");
+  write("{}", 269);
+  CHECK_THROWS_WITH(open_token_file(path), Catch::Contains("the vocabulary in " + path + " is damaged"));
 }

@@ -24,7 +24,7 @@ Tokens text_of(std::shared_ptr<const TokenSource> train, std::shared_ptr<const T
           .validation = std::move(validation),
           .vocabulary = 256,
           .name = "text.h5",
-          .tokenizer = "byte",
+          .tokenizer = std::make_shared<ByteTokenizer>(),
           .sha256 = "",
           .floor = std::nullopt};
 }

@@ -2,6 +2,7 @@
 
 #include "common/error.hpp"
 #include "gpt2/tokenizer.hpp"
+#include "tests/gpt2/small_vocabulary.hpp"
 
 using namespace rankwise;
 
@@ -16,6 +17,7 @@ TEST_CASE("ByteTokenizer: every byte is its own token, and comes back")
   CHECK(tokenizer.decode(tokens) == text);
   CHECK(tokenizer.vocabulary() == 256);
   CHECK(tokenizer.encode("").empty());
+  CHECK(tokenizer.last_cut(text, 0) == 256);
 }
 
 TEST_CASE("ByteTokenizer: a token that is no byte is an error")
@@ -27,7 +29,11 @@ TEST_CASE("ByteTokenizer: a token that is no byte is an error")
 
 TEST_CASE("make_tokenizer: knows its names, and refuses others with the choices")
 {
-  for (const std::string& name : tokenizer_names()) CHECK(make_tokenizer(name)->name() == name);
+  for (const std::string& name : tokenizer_names()) {
+    const VocabularyFiles files = needs_vocabulary_files(name) ? small_vocabulary() : VocabularyFiles{};
+    CHECK(make_tokenizer(name, files)->name() == name);
+  }
   CHECK_THROWS_AS(make_tokenizer("bytes"), UserError);
-  CHECK_THROWS_WITH(make_tokenizer("bytes"), Catch::Contains("--tokenizer=bytes") && Catch::Contains("=byte."));
+  CHECK_THROWS_WITH(make_tokenizer("bytes"),
+                    Catch::Contains("--tokenizer=bytes") && Catch::Contains("=byte or gpt2."));
 }

@@ -18,12 +18,13 @@ namespace {
 
 constexpr std::int64_t query_block = 64, key_block = 128;
 
-/// A matrix of T rows in which one head of one sequence stands: its queries, keys, values, outputs, or gradients.
+/// A matrix in which one head of one sequence stands: its queries, keys, values, outputs, or gradients.
 struct HeadRows {
-  float* first;         ///< channel 0 of token 0
-  std::int64_t stride;  ///< from one token to the next
+  float* first;                  ///< channel 0 of the first token
+  std::int64_t stride;           ///< from one token to the next
+  std::int64_t first_token = 0;  ///< its number in the sequence
 
-  float* row(std::int64_t t) const { return first + t * stride; }
+  float* row(std::int64_t t) const { return first + (t - first_token) * stride; }
   GemmOperand from(std::int64_t t) const { return {row(t), stride}; }
   GemmOperand transposed_from(std::int64_t t) const { return {row(t), stride, true}; }
 };
@@ -110,6 +111,11 @@ struct RunningSoftmax {
     maximum[i] = next_maximum;
     sum[i] = sum[i] * rescale + more;
   }
+  /// The logarithm of the sum of exp(score) of row @p i.
+  float log_sum_exp(std::size_t i) const
+  {
+    return maximum[i] + std::log(sum[i]);
+  }
 };
 
 /// What one thread attends with.
@@ -117,11 +123,10 @@ struct HeadForward {
   const AttentionShape& shape;
   HeadRows q, k, v, y;
   HeadDropout dropout;
-  float* log_sum_exp;  // (T) of this head
-  float* scores;       // query_block x key_block
+  float* scores;  // query_block x key_block
 
   /// The outputs of one block of queries.
-  void attend(Range queries) const
+  RunningSoftmax attend(Range queries) const
   {
     const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
     const std::int64_t seen = shape.mask.visible_keys(queries.end() - 1, shape.T);
@@ -144,8 +149,8 @@ struct HeadForward {
       const float inverse = 1 / softmax.sum[i];
 #pragma omp simd
       for (std::int64_t d = 0; d < shape.D; ++d) y.row(t)[d] *= inverse;
-      log_sum_exp[t] = softmax.maximum[i] + std::log(softmax.sum[i]);
     }
+    return softmax;
   }
 };
 
@@ -160,17 +165,40 @@ void CpuKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t i = 0; i < shape.B * heads * blocks; ++i) {
     const std::int64_t bh = i / blocks, b = bh / heads, h = bh % heads;
-    const std::int64_t first =
-        (blocks - 1 - i % blocks) * query_block;  // the last queries see most keys: begin there
+    const std::int64_t first = (blocks - 1 - i % blocks) * query_block;  // the last queries have most keys
     const HeadForward head{shape,
                            section(qkv, shape, b, h, 0),
                            section(qkv, shape, b, h, 1),
                            section(qkv, shape, b, h, 2),
                            outputs(y, shape, b, h),
                            HeadDropout(dropout, b, shape.heads.first + h),
-                           lse + bh * shape.T,
                            scratch_.of(omp_get_thread_num())};
-    head.attend(block_at(first, query_block, shape.T));
+    const Range queries = block_at(first, query_block, shape.T);
+    const RunningSoftmax softmax = head.attend(queries);
+    for (std::int64_t t = 0; t < queries.count; ++t)
+      lse[bh * shape.T + queries.first + t] = softmax.log_sum_exp(static_cast<std::size_t>(t));
+  }
+}
+
+void CpuKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                          const AttentionShape& shape, Range tokens) const
+{
+  append_keys_and_values(cache, qkv, tokens);
+  const std::int64_t heads = shape.heads.count, width = heads * shape.D;
+  const std::int64_t blocks = (tokens.count + query_block - 1) / query_block;
+  scratch_.reserve(query_block * key_block);
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t i = 0; i < heads * blocks; ++i) {
+    const std::int64_t h = i / blocks, first = tokens.first + i % blocks * query_block;
+    float* const keys = cache.data<float>() + h * shape.D;
+    const HeadForward head{shape,
+                           {qkv.data<float>() + h * shape.D, 3 * width, tokens.first},
+                           {keys, 2 * width},
+                           {keys + width, 2 * width},
+                           {y.data<float>() + h * shape.D, width, tokens.first},
+                           HeadDropout({}, 0, h),
+                           scratch_.of(omp_get_thread_num())};
+    head.attend(block_at(first, query_block, tokens.end()));
   }
 }
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -23,6 +24,25 @@ struct HeadView {
 
   T* first;
   std::int64_t section, D;
+};
+
+/// The same of a sequence whose keys and values are cached, (tokens, 2 D heads); queries begin at a later token.
+template <class T>
+struct CachedHeadView {
+  CachedHeadView(T* qkv, T* cache, const AttentionShape& shape, Range tokens, std::int64_t h)
+      : queries(qkv + h * shape.D),
+        keys(cache + h * shape.D),
+        section(shape.heads.count * shape.D),
+        D(shape.D),
+        first_query(tokens.first)
+  {
+  }
+  T* query(std::int64_t t) const { return queries + (t - first_query) * 3 * section; }
+  T* key(std::int64_t t) const { return keys + t * 2 * section; }
+  T* value(std::int64_t t) const { return key(t) + section; }
+
+  T *queries, *keys;
+  std::int64_t section, D, first_query;
 };
 
 /// The product of two rows of D: lane_count interleaved sums, then pairwise; the same order for every head.
@@ -59,11 +79,9 @@ void add_scaled(A* a, A factor, const T* b, std::int64_t D)
 }
 
 /// The weights of one query before dropout: weights[k] = exp(score[k]) / sum; returns the logarithm of the sum.
-template <class T>
-Accumulator<T> softmax_row(std::vector<Accumulator<T>>& weights, const HeadView<T>& head, std::int64_t query,
-                           std::int64_t keys, Accumulator<T> scale)
+template <class A, class Head>
+A softmax_row(std::vector<A>& weights, const Head& head, std::int64_t query, std::int64_t keys, A scale)
 {
-  using A = Accumulator<T>;
   A maximum = -std::numeric_limits<A>::infinity(), sum = 0;
   for (std::int64_t k = 0; k < keys; ++k) {
     const A score = scale * dot(head.query(query), head.key(k), head.D);
@@ -76,6 +94,17 @@ Accumulator<T> softmax_row(std::vector<Accumulator<T>>& weights, const HeadView<
   }
   for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) weights[k] /= sum;
   return maximum + std::log(sum);
+}
+
+/// to[d] = the sum over keys k of weights[k] v[k, d], added up in @p sums.
+template <class T, class A, class Head>
+void weighted_values(T* to, std::vector<A>& sums, const std::vector<A>& weights, const Head& head,
+                     std::int64_t keys)
+{
+  std::fill(sums.begin(), sums.end(), A(0));
+  for (std::int64_t k = 0; k < keys; ++k)
+    add_scaled(sums.data(), weights[static_cast<std::size_t>(k)], head.value(k), head.D);
+  for (std::size_t d = 0; d < sums.size(); ++d) to[d] = T(sums[d]);
 }
 
 }  // namespace
@@ -102,13 +131,44 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
         for (std::int64_t q = 0; q < tokens; ++q) {
           const std::int64_t keys = shape.mask.visible_keys(q, tokens);
           lse[bh * tokens + q] = softmax_row(weights, head, q, keys, scale);
-          if (dropout.active()) attention_factors(factors, dropped, b, q, shape.heads.first + h, keys);
-          std::fill(out.begin(), out.end(), A(0));
-          for (std::int64_t k = 0; k < keys; ++k)
-            add_scaled(out.data(), weights[static_cast<std::size_t>(k)] * factors[static_cast<std::size_t>(k)],
-                       head.value(k), D);
-          T* const to = y_at + ((b * tokens + q) * heads + h) * D;
-          for (std::int64_t d = 0; d < D; ++d) to[d] = T(out[static_cast<std::size_t>(d)]);
+          if (dropout.active()) {
+            attention_factors(factors, dropped, b, q, shape.heads.first + h, keys);
+            for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) weights[k] *= factors[k];
+          }
+          weighted_values(y_at + ((b * tokens + q) * heads + h) * D, out, weights, head, keys);
+        }
+      }
+    }
+  });
+}
+
+void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens)
+{
+  check(tokens.end() <= cache.extent(0), "more tokens than the cache of keys and values has rows");
+  const std::int64_t row = cache.extent(1) * bytes_of(cache.type()), query = row / 2;
+  for (std::int64_t t = 0; t < tokens.count; ++t)
+    std::memcpy(cache.raw() + (tokens.first + t) * row, qkv.raw() + t * (query + row) + query,
+                static_cast<std::size_t>(row));
+}
+
+void ReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                                const AttentionShape& shape, Range tokens) const
+{
+  append_keys_and_values(cache, qkv, tokens);
+  with_real_type(y.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const std::int64_t heads = shape.heads.count, D = shape.D;
+    const A scale = 1 / std::sqrt(static_cast<A>(D));
+    T *const qkv_at = qkv.data<T>(), *const cache_at = cache.data<T>(), *const y_at = y.data<T>();
+#pragma omp parallel
+    {
+      std::vector<A> weights(static_cast<std::size_t>(tokens.end())), out(static_cast<std::size_t>(D));
+#pragma omp for
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const CachedHeadView<T> head(qkv_at, cache_at, shape, tokens, h);
+        for (std::int64_t q = tokens.first; q < tokens.end(); ++q) {
+          softmax_row(weights, head, q, q + 1, scale);
+          weighted_values(y_at + ((q - tokens.first) * heads + h) * D, out, weights, head, q + 1);
         }
       }
     }

@@ -76,6 +76,9 @@ class DropoutMask {
   double kept_;
 };
 
+/// Copies the keys and values of @p qkv, (R, 3 D heads), into the rows @p tokens of @p cache, (T, 2 D heads).
+void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens);
+
 /// The reference family; each kernel stands in the file of its layer.
 class ReferenceKernels : public Kernels {
  public:
@@ -95,6 +98,8 @@ class ReferenceKernels : public Kernels {
                      const SumOrder& order) const override;
   void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                          const Dropout& dropout) const override;
+  void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                const AttentionShape& shape, Range tokens) const override;
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;

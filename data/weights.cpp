@@ -1,0 +1,85 @@
+// Brings GPT-2's published weights in, for fine-tuning with --initial=FILE.h5, and weights of a checkpoint out.
+//
+// Sample runs:  build/data/weights import model.safetensors gpt2.h5
+//               build/data/weights export gpt2.h5 model.safetensors
+
+#include "gpt2/weights.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/file_arguments.hpp"
+#include "common/program.hpp"
+#include "common/sealed_file.hpp"
+#include "common/text.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// What stands between a checked command line and a file; rank 0 has one, other ranks have nothing to do.
+struct Job {
+  std::int64_t heads = 0;                     // --heads
+  std::unique_ptr<PublishedModel> published;  // to import
+  std::optional<CheckpointInfo> checkpoint;   // to export
+};
+
+/// Refuses what cannot be done, and leaves @p job ready to run.
+void check_job(const std::vector<std::string>& words, Job& job)
+{
+  const std::string usage =
+      "build/data/weights import [--heads=H] MODEL.safetensors FILE.h5\n"
+      "build/data/weights export FILE.h5 MODEL.safetensors";
+  if (words.size() != 3)
+    throw UserError(fmt::format("a command and two files are needed; {} words given.", words.size()), usage);
+  const std::string &command = words[0], &from = words[1], &to = words[2];
+  if (command != "import" && command != "export") throw UserError(fmt::format("{} is no command.", command), usage);
+  std::error_code error;
+  if (std::filesystem::equivalent(from, to, error))
+    throw UserError(fmt::format("{} would replace itself.", from), "Give the other file another name.");
+  if (command == "export") {
+    job.checkpoint = check_checkpoint(from, from);
+  } else {
+    job.published = std::make_unique<PublishedModel>(from, job.heads);
+    create_temporary(to);
+  }
+}
+
+void run_job(const std::vector<std::string>& words, Job& job)
+{
+  const ModelConfig config = job.published ? job.published->config() : job.checkpoint->config;
+  if (job.published)
+    job.published->save(words[2]);
+  else
+    publish(words[1], config, words[2]);
+  fmt::print("{}: {} parameters, L={} H={} C={} V={}, context {}\n", words[2], group_digits(config.parameters()),
+             config.layers, config.heads, config.channels, config.vocabulary, config.context);
+}
+
+}  // namespace
+
+}  // namespace rankwise
+
+int main(int argc, char** argv)
+{
+  using namespace rankwise;
+  Job job;
+  FileArguments arguments(argc, argv);
+  OptionTable table("weights", "Weights from and to Hugging Face's files: weights import|export FROM TO");
+  table.add("model", "heads", job.heads, "attention heads, for import; 0: one for every 64 channels");
+  return run_program(
+      arguments.count(), arguments.rest(), table,
+      [&](const Session& session) {
+        if (session.rank() == 0) check_job(arguments.files(), job);
+      },
+      [&](Session& session) {
+        if (session.rank() == 0) run_job(arguments.files(), job);
+        return exit_success;
+      });
+}

@@ -1,0 +1,360 @@
+#include "gpt2/checkpoint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/hdf5.hpp"
+#include "common/sealed_file.hpp"
+
+namespace rankwise {
+
+namespace {
+
+constexpr FileKind checkpoint_kind{.name = "rankwise checkpoint", .version = 1, .called = "a checkpoint"};
+constexpr std::array<const char*, 3> section_names{"parameters", "first_moments", "second_moments"};
+constexpr std::int64_t block_elements = 1 << 18;
+
+/// The sizes of a model by the names of their attributes, which are those of their options too.
+constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> size_attributes{
+    {{"layers", &ModelConfig::layers},
+     {"heads", &ModelConfig::heads},
+     {"channels", &ModelConfig::channels},
+     {"context", &ModelConfig::context},
+     {"vocabulary", &ModelConfig::vocabulary}}};
+
+FileRequest request(const std::string& asked)
+{
+  return {.asked = asked,
+          .remedy = "A checkpoint is made by a run with --checkpoint=FILE.h5 (and --checkpoint-every=STEPS)."};
+}
+
+/// Calls @p work; the temporary file of @p path does not survive its exception.
+void or_remove_temporary(const std::string& path, const std::function<void()>& work)
+{
+  try {
+    work();
+  } catch (...) {
+    std::remove(temporary_name(path).c_str());
+    throw;
+  }
+}
+
+// ---- Blocks ---------------------------------------------------------------------------------------------------------
+
+/// A rectangle of a stored tensor whose elements are neighbours: whole rows, or a piece of one.
+struct Block {
+  Range rows;      ///< of the stored tensor
+  Range columns;   ///< of the stored tensor
+  Range elements;  ///< of the flat vector
+};
+
+/// The blocks of the elements @p owned of the stored tensor @p p, in order, none larger than block_elements or a row.
+std::vector<Block> blocks_of(const Parameter& p, Range owned)
+{
+  const Range shared = intersect(p.elements, owned);
+  const std::int64_t width = p.stored[p.stored.rank() - 1];
+  const std::int64_t most_rows = std::max<std::int64_t>(block_elements / width, 1);
+  std::vector<Block> blocks;
+  for (std::int64_t at = shared.first - p.elements.first, end = at + shared.count; at < end;) {
+    const std::int64_t row = at / width, column = at % width;
+    Block block{{row, 1}, {column, std::min(width - column, end - at)}, {}};
+    if (block.columns.count == width) block.rows.count = std::min(most_rows, (end - at) / width);
+    block.elements = {p.elements.first + at, block.rows.count * block.columns.count};
+    at += block.elements.count;
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+/// The rectangles of the whole tensor that lie in @p block, with their places in both; padding is in none.
+std::vector<Hdf5Slab> slabs_in(const ParameterTable& table, const Parameter& p, const Block& block)
+{
+  std::vector<Hdf5Slab> slabs;
+  for (const Slab& s : table.slabs(p)) {
+    const Range rows = intersect(block.rows, {s.stored_row, s.rows.count});
+    const Range columns = intersect(block.columns, {s.stored_column, s.columns.count});
+    if (rows.empty() || columns.empty()) continue;
+    slabs.push_back(
+        {.count = {rows.count, columns.count},
+         .at = {s.rows.first + rows.first - s.stored_row, s.columns.first + columns.first - s.stored_column},
+         .block = {block.rows.count, block.columns.count},
+         .at_in_block = {rows.first - block.rows.first, columns.first - block.columns.first}});
+  }
+  return slabs;
+}
+
+/// Calls @p transfer(dataset, slabs, host, device) for each block of the shard in each section that it has; host is as
+/// large as the block, device a view of its place.
+void for_each_block(const Hdf5Object& file, const Shard& shard,
+                    const std::function<void(const Hdf5Object&, const std::vector<Hdf5Slab>&, const Tensor&,
+                                             const Tensor&)>& transfer)
+{
+  std::vector<float> memory;
+  const std::array<const Tensor*, 3> sections{&shard.parameters, &shard.first_moments, &shard.second_moments};
+  for (std::size_t i = 0; i < sections.size(); ++i) {
+    if (sections[i]->empty()) continue;
+    check(sections[i]->elements() == shard.owned.count && sections[i]->type() == DType::f32,
+          "a shard's tensor is not as long as the range that it holds, or not f32");
+    const Hdf5Object section = open_group(file, section_names[i]);
+    for (const Parameter& p : shard.table.entries()) {
+      const std::vector<Block> blocks = blocks_of(p, shard.owned);
+      if (blocks.empty()) continue;
+      const Hdf5Object dataset = open_plain_dataset(section, p.name);
+      for (const Block& block : blocks) {
+        memory.assign(static_cast<std::size_t>(block.elements.count), 0);
+        transfer(dataset, slabs_in(shard.table, p, block), Tensor(std::span(memory), {block.elements.count}),
+                 sections[i]->slice({block.elements.first - shard.owned.first, block.elements.count}));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// ---- Options --------------------------------------------------------------------------------------------------------
+
+std::vector<RunOption> run_options(const TrainingOptions& o, const Tokens& tokens)
+{
+  const Schedule& s = o.schedule;
+  const bool cosine = s.decay == Decay::cosine;
+  std::vector<RunOption> options{{"data-sha256", tokens.sha256},
+                                 {"data-tokenizer", tokens.tokenizer->name()},
+                                 {"seed", fmt::to_string(o.seed)},
+                                 {"global-batch", fmt::to_string(o.global_batch)},
+                                 {"sequence", fmt::to_string(o.batch(o.global_batch).sequence)},
+                                 {"mask", o.config().mask.text()},
+                                 {"dropout", fmt::to_string(o.dropout)},
+                                 {"learning-rate-schedule", cosine ? "cosine" : "constant"},
+                                 {"learning-rate", fmt::to_string(s.peak)},
+                                 {"warmup", fmt::to_string(s.warmup)},
+                                 {"beta1", fmt::to_string(o.adamw.beta1)},
+                                 {"beta2", fmt::to_string(o.adamw.beta2)},
+                                 {"epsilon", fmt::to_string(o.adamw.epsilon)},
+                                 {"weight-decay", fmt::to_string(o.adamw.weight_decay)},
+                                 {"clip", fmt::to_string(o.clip)}};
+  if (cosine) {
+    const std::int64_t steps = o.schedule_over(Loader(tokens.train, o.loader_options())).steps;
+    options.push_back({"min-learning-rate", fmt::to_string(s.least)});
+    options.push_back({"steps", fmt::to_string(steps)});
+  }
+  return options;
+}
+
+bool checkpoint_is_due(const TrainingOptions& options, std::int64_t made, std::int64_t last)
+{
+  if (options.checkpoint.empty()) return false;
+  return made == last || (options.checkpoint_every > 0 && made % options.checkpoint_every == 0);
+}
+
+// ---- Writing --------------------------------------------------------------------------------------------------------
+
+void create_checkpoint(const std::string& path, const CheckpointInfo& info)
+{
+  or_remove_temporary(path, [&] {
+    Hdf5Object file = create_hdf5(temporary_name(path), seal_bytes);
+    for (const auto& [name, size] : size_attributes) write_attribute(file, name, info.config.*size);
+    if (info.moments) {
+      write_attribute(file, "step", info.step);
+      write_attribute(file, "updates", info.updates);
+      const Hdf5Object options = create_group(file, "options");
+      for (const RunOption& option : info.options) write_attribute(options, option.name, option.value);
+    }
+    const ParameterTable table(info.config);
+    for (std::size_t i = 0; i < (info.moments ? section_names.size() : 1); ++i) {
+      const Hdf5Object section = create_group(file, section_names[i]);
+      for (const Parameter& p : table.entries()) create_f32_dataset(section, p.name, p.shape);
+    }
+    file.close("complete the structure of " + path);
+  });
+}
+
+void write_checkpoint(const std::string& path, Stream& stream, const Shard& shard)
+{
+  or_remove_temporary(path, [&] {
+    Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    for_each_block(file, shard,
+                   [&](const Hdf5Object& dataset, const std::vector<Hdf5Slab>& slabs, const Tensor& host,
+                       const Tensor& device) {
+                     stream.copy(host, device);
+                     stream.synchronise();
+                     for (const Hdf5Slab& slab : slabs) write_slab(dataset, slab, host.data<float>());
+                   });
+    file.close("write a shard to " + path);
+  });
+}
+
+void commit_checkpoint(const std::string& path)
+{
+  commit_sealed(path, checkpoint_kind);
+}
+
+// ---- Reading --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Throws Error unless the group @p name holds the tensors of @p table and nothing else.
+void check_section(const Hdf5Object& file, const char* name, const ParameterTable& table)
+{
+  const Hdf5Object section = open_group(file, name);
+  for (const Parameter& p : table.entries()) {
+    const std::string called = fmt::format("{}/{}", name, p.name);
+    const Hdf5Object dataset = open_plain_dataset(section, p.name);
+    check(holds_f32(dataset), called + " is not f32");
+    const Shape shape = shape_of(dataset);
+    check(shape == p.shape, fmt::format("{} has the shape {}, not {}", called, shape.text(), p.shape.text()));
+  }
+  for (const std::string& member : members(section)) {
+    const auto known = [&](const Parameter& p) { return p.name == member; };
+    check(std::any_of(table.entries().begin(), table.entries().end(), known),
+          fmt::format("{}/{} is no tensor of its model", name, member));
+  }
+}
+
+/// What the file says of itself; Error unless it can be.
+CheckpointInfo read_info(const Hdf5Object& file)
+{
+  constexpr std::int64_t largest = 1 << 24;  // keeps products of sizes and the loop over layers within bounds
+  CheckpointInfo info;
+  info.config.name = "of the file";
+  for (const auto& [name, size] : size_attributes) {
+    info.config.*size = read_integer_attribute(file, name);
+    check(info.config.*size >= 1 && info.config.*size <= largest,
+          fmt::format("it says that {} is {}", name, info.config.*size));
+  }
+  check_config(info.config);
+  info.moments = has_attribute(file, "step");
+  if (!info.moments) return info;
+  info.step = read_integer_attribute(file, "step");
+  info.updates = read_integer_attribute(file, "updates");
+  check(info.step >= 1 && info.updates >= 1,
+        fmt::format("it says that {} steps with {} updates were made", info.step, info.updates));
+  const Hdf5Object options = open_group(file, "options");
+  for (const std::string& name : attribute_names(options))
+    info.options.push_back({name, read_text_attribute(options, name)});
+  return info;
+}
+
+CheckpointInfo checked_info(const std::string& path)
+{
+  const Hdf5Object file = open_hdf5(path);
+  CheckpointInfo info = read_info(file);
+  const std::vector<std::string> tensors = members(open_group(file, section_names[0]));
+  check(static_cast<std::int64_t>(tensors.size()) == 4 + 12 * info.config.layers,
+        fmt::format("it holds {} tensors, but {} layers make {}", tensors.size(), info.config.layers,
+                    4 + 12 * info.config.layers));
+  const ParameterTable table(info.config);
+  for (std::size_t i = 0; i < (info.moments ? section_names.size() : 1); ++i)
+    check_section(file, section_names[i], table);
+  return info;
+}
+
+}  // namespace
+
+CheckpointInfo check_checkpoint(const std::string& path, const std::string& asked)
+{
+  const FileRequest said = request(asked);
+  check_seal(path, checkpoint_kind, said);
+  const auto refuse = [&](const std::exception& why) {
+    throw UserError(fmt::format("{} is not a complete checkpoint: {}.", said.asked, why.what()), said.remedy);
+  };
+  try {
+    return checked_info(path);
+  } catch (const std::exception& error) {
+    refuse(error);
+    throw;
+  }
+}
+
+void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard)
+{
+  const Hdf5Object file = open_hdf5(path);
+  for_each_block(
+      file, shard,
+      [&](const Hdf5Object& dataset, const std::vector<Hdf5Slab>& slabs, const Tensor& host, const Tensor& device) {
+        for (const Hdf5Slab& slab : slabs) read_slab(dataset, slab, host.data<float>());
+        stream.copy(device, host);
+        stream.synchronise();
+      });
+}
+
+// ---- Refusals -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Refuses the file unless its model has the sizes of @p config.
+void check_same_model(const CheckpointInfo& info, const ModelConfig& config, const FileRequest& said)
+{
+  std::vector<std::string> there, here;
+  for (const auto& [name, size] : size_attributes) {
+    if (info.config.*size == config.*size) continue;
+    there.push_back(fmt::format("--{}={}", name, info.config.*size));
+    here.push_back(fmt::format("--{}={}", name, config.*size));
+  }
+  if (!there.empty())
+    throw UserError(fmt::format("{} holds another model: {} there, {} here.", said.asked, fmt::join(there, " "),
+                                fmt::join(here, " ")),
+                    "Give the sizes of the model that the file holds, or name another file.");
+}
+
+/// Refuses to go on from the file with options that decide otherwise than those that it was made with.
+void check_same_run(const CheckpointInfo& info, const std::vector<RunOption>& wanted, const FileRequest& said)
+{
+  std::vector<std::string> there, here;
+  for (const RunOption& option : wanted) {
+    const auto same_name = [&](const RunOption& o) { return o.name == option.name; };
+    const auto found = std::find_if(info.options.begin(), info.options.end(), same_name);
+    if (found != info.options.end() && found->value == option.value) continue;
+    const char* const dashes = option.name.starts_with("data-") ? "" : "--";
+    there.push_back(dashes + option.name + (found == info.options.end() ? " not used" : "=" + found->value));
+    here.push_back(dashes + option.name + "=" + option.value);
+  }
+  if (!there.empty())
+    throw UserError(fmt::format("{} belongs to another run: {} there, {} here.", said.asked, fmt::join(there, " "),
+                                fmt::join(here, " ")),
+                    "--resume goes on with the same run: the same data, seed, batches, learning rates and so on. "
+                    "Give its options,\nor begin a new run with its parameters: --initial=FILE.h5.");
+}
+
+void check_resumable(const TrainingOptions& options, const Tokens& tokens)
+{
+  const FileRequest said = request("--checkpoint=" + options.checkpoint);
+  const CheckpointInfo info = check_checkpoint(options.checkpoint, said.asked);
+  if (!info.moments)
+    throw UserError(fmt::format("{} holds weights only: there is no run to go on with.", said.asked),
+                    "Begin a run with these weights: --initial=FILE.h5.");
+  check_same_model(info, options.config(), said);
+  check_same_run(info, run_options(options, tokens), said);
+  const std::int64_t last = options.last_step(Loader(tokens.train, options.loader_options()));
+  if (info.step >= last)
+    throw UserError(
+        fmt::format("{} was made after step {}, and this run ends after step {}: nothing is left to do.",
+                    said.asked, info.step, last),
+        "--steps counts the steps of the whole run, those before the checkpoint included. Ask for more of them.");
+}
+
+}  // namespace
+
+void check_checkpoints(const TrainingOptions& options, const Tokens& tokens)
+{
+  if (options.resume) {
+    check_resumable(options, tokens);
+  } else if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
+    throw UserError(
+        fmt::format("--checkpoint={} is there already, and a new run would replace it.", options.checkpoint),
+        "Go on from it with --resume, remove it, or give this run's checkpoint another name.");
+  }
+  if (options.initial.empty()) return;
+  const FileRequest said = request("--initial=" + options.initial);
+  check_same_model(check_checkpoint(options.initial, said.asked), options.config(), said);
+}
+
+}  // namespace rankwise

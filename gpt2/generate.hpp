@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gpt2/model.hpp"
+#include "gpt2/sampling.hpp"
+
+/// @file
+/// Text from a model, one token after the other.
+
+namespace rankwise {
+
+/// Continues a text with a whole model whose mask is causal.
+///
+/// Keys and values of a token depend on the tokens up to it and on nothing else, so those of every layer are kept: a new
+/// token costs one row of the forward pass instead of one for each token before it. Positions are counted from the
+/// first token of the window that the model sees, at most T tokens. When the text is longer, the window slides, all
+/// positions change, and each new token costs a pass over T rows.
+///
+/// Memory, with s bytes an element and V padded: 2 s L T C for keys and values (activations), and
+/// s (12 T C + V) + 8 T + 4 T (workspace: one layer's activations, statistics, tokens).
+class Generator {
+ public:
+  /// @param memory   where from; outlives the generator.
+  /// @param stream   that the kernels work on.
+  /// @param model    whole, its mask causal; outlives the generator.
+  /// @param weights  f32, views of its parameters, which stay as they are while text is generated.
+  /// @param T        the most tokens that the model sees at a time, at most its context.
+  /// @throws Error   when there is no room.
+  Generator(const DeviceMemory& memory, Stream& stream, const Model& model, const ModelTensors& weights,
+            std::int64_t T);
+
+  /// The logits (V, padding left out) of the token that follows @p text, from its last T tokens. What the window and
+  /// that of the call before have in common at the beginning is not computed again.
+  /// @param text  at least one token; any text, not only one that continues the text before.
+  std::vector<float> next_logits(std::span<const Token> text);
+
+  /// @p count tokens that follow @p prompt, each drawn by pick_token() with its number from 0.
+  std::vector<Token> generate(std::span<const Token> prompt, std::int64_t count, const SamplingOptions& sampling);
+
+ private:
+  BranchActivations activations(std::size_t branch, std::int64_t rows) const;
+  void forward(std::span<const Token> window, Range tokens) const;
+
+  Stream& stream_;
+  const Model& model_;
+  ModelTensors weights_;
+  std::int64_t T_;
+  std::vector<Token> seen_;  // the window whose keys and values are cached
+
+  BufferPool pool_;
+  std::vector<Tensor> caches_;     // L of (T, 2 C): keys and values
+  std::array<Tensor, 2> streams_;  // (T, C): in front of a branch and behind it, by turns
+  Tensor normalised_, output_;     // (T, C)
+  Tensor inner_, hidden_;          // (T, 4 C)
+  Tensor mean_, rstd_;             // (T)
+  Tensor inputs_, logits_;         // (T) i32, (V)
+};
+
+}  // namespace rankwise

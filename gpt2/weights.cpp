@@ -1,0 +1,174 @@
+#include "gpt2/weights.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/device.hpp"
+#include "gpt2/parameter_table.hpp"
+
+namespace rankwise {
+
+namespace {
+
+constexpr std::int64_t block_elements = 1 << 22;
+constexpr std::int64_t published_head_channels = 64;
+constexpr const char* token_embedding = "wte.weight";
+constexpr const char* head = "lm_head.weight";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why)
+{
+  throw UserError(
+      fmt::format("{} {}.", path, why),
+      "A GPT-2 of Hugging Face's transformers library is wanted: model.safetensors, whose tensors are called\n"
+      "wte.weight, wpe.weight, h.0.ln_1.weight and so on.");
+}
+
+/// Calls @p work(first, count) for runs of at most block_elements of a tensor's @p elements elements.
+void for_each_run(std::int64_t elements, const std::function<void(std::int64_t, std::int64_t)>& work)
+{
+  for (std::int64_t first = 0; first < elements; first += block_elements)
+    work(first, std::min(block_elements, elements - first));
+}
+
+std::vector<std::int64_t> extents(const Shape& shape)
+{
+  std::vector<std::int64_t> extents;
+  for (int i = 0; i < shape.rank(); ++i) extents.push_back(shape[i]);
+  return extents;
+}
+
+/// Elements of the flat vector as a shard without moments. The whole table stores a tensor's padding behind its elements.
+Shard weights_shard(const ParameterTable& table, const Parameter& p, std::int64_t first, std::span<float> elements)
+{
+  const auto count = static_cast<std::int64_t>(elements.size());
+  return {table, {p.elements.first + first, count}, Tensor(elements, {count}), {}, {}};
+}
+
+}  // namespace
+
+PublishedModel::PublishedModel(const std::string& path, std::int64_t heads) : path_(path), file_(path)
+{
+  constexpr const char* library_prefix = "transformer.";
+  if (file_.find(token_embedding) == nullptr) prefix_ = library_prefix;
+  read_sizes(heads);
+  check_tensors();
+  check_head();
+}
+
+void PublishedModel::read_sizes(std::int64_t heads)
+{
+  const auto matrix = [&](const char* name) -> const std::vector<std::int64_t>& {
+    const SafetensorsEntry* const tensor = find(name);
+    if (tensor == nullptr) refuse(path_, fmt::format("has no tensor {}", name));
+    if (tensor->shape.size() != 2)
+      refuse(path_, fmt::format("has a tensor {} of the shape ({}), which is no matrix", name,
+                                fmt::join(tensor->shape, ", ")));
+    return tensor->shape;
+  };
+  config_.name = path_;
+  config_.vocabulary = matrix(token_embedding)[0];
+  config_.channels = matrix(token_embedding)[1];
+  config_.context = matrix("wpe.weight")[0];
+  while (find(fmt::format("h.{}.ln_1.weight", config_.layers)) != nullptr) ++config_.layers;
+  if (config_.layers == 0) refuse(path_, "has no tensor h.0.ln_1.weight");
+  if (heads == 0 && config_.channels % published_head_channels != 0)
+    throw UserError(fmt::format("{} does not say how many heads its {} channels make.", path_, config_.channels),
+                    "Only heads of 64 channels are guessed. Give their number: --heads=H.");
+  config_.heads = heads > 0 ? heads : config_.channels / published_head_channels;
+  check_config(config_);
+}
+
+void PublishedModel::check_tensors() const
+{
+  const ParameterTable table(config_);
+  std::vector<std::string> wrong;
+  for (const Parameter& p : table.entries()) {
+    const SafetensorsEntry* const tensor = find(p.name);
+    if (tensor == nullptr)
+      wrong.push_back(fmt::format("{} is missing", p.name));
+    else if (tensor->shape != extents(p.shape))
+      wrong.push_back(
+          fmt::format("{} has the shape ({}), not {}", p.name, fmt::join(tensor->shape, ", "), p.shape.text()));
+    else if (tensor->dtype != "F32" && tensor->dtype != "F16" && tensor->dtype != "BF16")
+      wrong.push_back(fmt::format("{} is {}, not F32, F16 or BF16", p.name, tensor->dtype));
+  }
+  for (const SafetensorsEntry& tensor : file_.tensors()) {
+    const bool derived =
+        tensor.name == head || tensor.name.ends_with(".attn.bias") || tensor.name.ends_with(".attn.masked_bias");
+    const auto same_name = [&](const Parameter& p) { return prefix_ + p.name == tensor.name; };
+    if (!derived && std::none_of(table.entries().begin(), table.entries().end(), same_name))
+      wrong.push_back(fmt::format("{} is no tensor of a GPT-2 of {} layers", tensor.name, config_.layers));
+  }
+  constexpr std::size_t shown = 5;
+  if (wrong.size() > shown) {
+    const std::size_t more = wrong.size() - shown;
+    wrong.resize(shown);
+    wrong.push_back(fmt::format("and {} more", more));
+  }
+  if (!wrong.empty()) refuse(path_, fmt::format("is not a whole GPT-2: {}", fmt::join(wrong, "; ")));
+}
+
+void PublishedModel::check_head()
+{
+  const SafetensorsEntry* const apart = file_.find(head);
+  if (apart == nullptr) return;
+  const SafetensorsEntry* const tied = find(token_embedding);
+  if (apart->shape != tied->shape || apart->dtype != tied->dtype)
+    refuse(path_,
+           fmt::format("has a {} of another shape or type than {}, to which GPT-2's is tied", head, tied->name));
+  std::vector<float> a, b;
+  for_each_run(tied->elements, [&](std::int64_t first, std::int64_t count) {
+    a.resize(static_cast<std::size_t>(count));
+    b.resize(a.size());
+    file_.read(*apart, first, a);
+    file_.read(*tied, first, b);
+    if (a != b)
+      refuse(path_, fmt::format("has a {} that differs from {}, to which GPT-2's is tied", head, tied->name));
+  });
+}
+
+void PublishedModel::save(const std::string& path)
+{
+  const ParameterTable table(config_);
+  const std::unique_ptr<Stream> stream = make_cpu_device()->make_stream();
+  std::vector<float> elements;
+  create_checkpoint(path, {.config = config_, .moments = false});
+  for (const Parameter& p : table.entries()) {
+    const SafetensorsEntry& tensor = *find(p.name);
+    for_each_run(tensor.elements, [&](std::int64_t first, std::int64_t count) {
+      elements.resize(static_cast<std::size_t>(count));
+      file_.read(tensor, first, elements);
+      write_checkpoint(path, *stream, weights_shard(table, p, first, elements));
+    });
+  }
+  commit_checkpoint(path);
+}
+
+void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
+{
+  const ParameterTable table(config);
+  std::vector<const Parameter*> in_order;
+  for (const Parameter& p : table.entries()) in_order.push_back(&p);
+  std::sort(in_order.begin(), in_order.end(),
+            [](const Parameter* a, const Parameter* b) { return a->name < b->name; });
+  std::vector<SafetensorsDeclaration> declarations;
+  for (const Parameter* const p : in_order) declarations.push_back({p->name, extents(p->shape)});
+
+  const std::unique_ptr<Stream> stream = make_cpu_device()->make_stream();
+  SafetensorsWriter writer(path, declarations, {{"format", "pt"}});
+  std::vector<float> elements;
+  for (const Parameter* const p : in_order)
+    for_each_run(p->shape.elements(), [&](std::int64_t first, std::int64_t count) {
+      elements.resize(static_cast<std::size_t>(count));
+      read_checkpoint(checkpoint, *stream, weights_shard(table, *p, first, elements));
+      writer.write(elements);
+    });
+  writer.close();
+}
+
+}  // namespace rankwise

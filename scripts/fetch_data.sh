@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Fetches texts, GPT-2's vocabulary or GPT-2's weights, and checks that they are the very bytes that are meant.
+#
+#   scripts/fetch_data.sh NAME [--from FOLDER] [--to FOLDER]
+#
+#   tinyshakespeare    tinyshakespeare.txt                             1.1 MB
+#   wikitext2          wikitext-2/train.txt, valid.txt and test.txt     13 MB
+#   gpt2-vocabulary    gpt2/encoder.json and gpt2/vocab.bpe            1.5 MB
+#   gpt2-weights       gpt2/model.safetensors, 124M parameters         548 MB
+#
+# --to is where these are put, build/downloads unless given. --from takes them from a folder (as they stand above, or all
+# in the folder itself) and not from the network. What is there already, with the right SHA-256, is left alone. A file
+# with another digest is refused and not left behind.
+#
+# Exit status: 0, all files are there; 1, a download or a copy failed; 2, a wrong digest, a missing file, or a wrong name.
+set -euo pipefail
+
+# Prints a line for each file of a name: file, SHA-256, address.
+files_of() {
+  local texts=https://raw.githubusercontent.com
+  local wikitext=$texts/pytorch/examples/main/word_language_model/data/wikitext-2
+  local gpt2=https://openaipublic.blob.core.windows.net/gpt-2/encodings/main
+  local weights=https://huggingface.co/openai-community/gpt2/resolve/607a30d783dfa663caf39e06633721c8d4cfcd7e
+  case $1 in
+    tinyshakespeare)
+      echo "tinyshakespeare.txt 86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" \
+           "$texts/karpathy/char-rnn/master/data/tinyshakespeare/input.txt" ;;
+    wikitext2)
+      echo "wikitext-2/train.txt 9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f $wikitext/train.txt"
+      echo "wikitext-2/valid.txt f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8 $wikitext/valid.txt"
+      echo "wikitext-2/test.txt d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0 $wikitext/test.txt" ;;
+    gpt2-vocabulary)
+      echo "gpt2/encoder.json 196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783 $gpt2/encoder.json"
+      echo "gpt2/vocab.bpe 1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5 $gpt2/vocab.bpe" ;;
+    gpt2-weights)
+      echo "gpt2/model.safetensors 248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707" \
+           "$weights/model.safetensors" ;;
+    *) return 1 ;;
+  esac
+}
+
+# fail STATUS "what was asked and why it cannot be" "what to do"
+fail() {
+  printf 'error: %s\n       %s\n' "$2" "$3" >&2
+  exit "$1"
+}
+
+sha256() {
+  if command -v sha256sum >/dev/null; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d ' ' -f 1
+}
+
+# download ADDRESS FILE
+download() {
+  if command -v curl >/dev/null; then
+    curl --fail --location --silent --show-error --retry 3 --output "$2" "$1"
+  elif command -v wget >/dev/null; then
+    wget --quiet --tries=3 --output-document="$2" "$1"
+  else
+    fail 2 "neither curl nor wget is here to fetch $1." "Install one of them, or fetch the file by hand and use --from."
+  fi
+}
+
+# fetch FILE SHA256 ADDRESS: puts one file where it belongs.
+fetch() {
+  local file=$1 digest=$2 address=$3
+  local target=$to/$file source=$address got
+  if [[ -f $target && $(sha256 "$target") == "$digest" ]]; then
+    echo "$target: is there already"
+    return
+  fi
+  if [[ $from ]]; then
+    source=$from/$file
+    if [[ ! -f $source ]]; then source=$from/${file##*/}; fi
+    [[ -f $source ]] || fail 2 "there is no $file in $from." "Without --from it is fetched from $address"
+  fi
+  mkdir -p "$(dirname "$target")" || fail 2 "the folder of $target cannot be made." "Choose another folder with --to."
+  temporary=$target.tmp.$$
+  if [[ $from ]]; then
+    cp "$source" "$temporary" || fail 1 "$source cannot be copied to $target." "Is there room for it?"
+  else
+    download "$address" "$temporary" || fail 1 "$address cannot be fetched." "If you have the file, use --from FOLDER."
+  fi
+  got=$(sha256 "$temporary")
+  [[ $got == "$digest" ]] || fail 2 "$source is not the file that is meant: its SHA-256 is $got." \
+                                   "It should be $digest; nothing was kept."
+  chmod u+w "$temporary"  # a copy of a file that is read-only is read-only too
+  mv -f "$temporary" "$target"
+  temporary=
+  echo "$target: $(wc -c <"$target" | tr -d ' ') bytes"
+}
+
+usage="scripts/fetch_data.sh tinyshakespeare|wikitext2|gpt2-vocabulary|gpt2-weights [--from FOLDER] [--to FOLDER]"
+name='' from='' to=$(dirname "${BASH_SOURCE[0]}")/../build/downloads
+while (($#)); do
+  case $1 in
+    --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --from=* | --to=*) declare "${1:2}"; shift; continue ;;
+    --from | --to)
+      (($# > 1)) || fail 2 "$1 wants a folder." "$usage"
+      declare "${1:2}=$2"; shift 2; continue ;;
+    -*) fail 2 "$1 is not known." "$usage" ;;
+    *) [[ ! $name ]] || fail 2 "one name is wanted, not $name and $1." "$usage"
+       name=$1; shift ;;
+  esac
+done
+[[ $name ]] || fail 2 "what should be fetched?" "$usage"
+list=$(files_of "$name") || fail 2 "$name is not known." "$usage"
+[[ ! $from || -d $from ]] || fail 2 "--from=$from is no folder." "Name the folder that holds the files."
+
+temporary=
+trap 'if [[ $temporary ]]; then rm -f "$temporary"; fi' EXIT
+while read -r file digest address; do fetch "$file" "$digest" "$address"; done <<<"$list"

@@ -1,0 +1,184 @@
+"""build/data/weights: files of the real libraries go in and out, and what is no GPT-2 is refused.
+
+Needs nothing beyond the standard library for small files that it writes itself; with torch, transformers and safetensors
+it also makes a random GPT-2 and compares logits.
+"""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import tempfile
+import unittest
+
+BUILD = os.environ["RANKWISE_BUILD"]
+
+try:
+    import safetensors.torch
+    import torch
+    import transformers
+except ImportError:
+    transformers = None
+
+
+def shapes(layers, channels, context, vocabulary):
+    """Names and shapes of a GPT-2's tensors."""
+    C = channels
+    found = {"wte.weight": [vocabulary, C], "wpe.weight": [context, C], "ln_f.weight": [C], "ln_f.bias": [C]}
+    for i in range(layers):
+        for name, shape in {"ln_1.weight": [C], "ln_1.bias": [C], "attn.c_attn.weight": [C, 3 * C],
+                            "attn.c_attn.bias": [3 * C], "attn.c_proj.weight": [C, C], "attn.c_proj.bias": [C],
+                            "ln_2.weight": [C], "ln_2.bias": [C], "mlp.c_fc.weight": [C, 4 * C],
+                            "mlp.c_fc.bias": [4 * C], "mlp.c_proj.weight": [4 * C, C], "mlp.c_proj.bias": [C]}.items():
+            found[f"h.{i}.{name}"] = shape
+    return found
+
+
+def elements(shape):
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product
+
+
+def tensors_of(names_and_shapes, seed=1):
+    """Random tensors: name -> (dtype, shape, bytes)."""
+    numbers = random.Random(seed)
+    return {name: ("F32", shape, struct.pack(f"<{elements(shape)}f", *(numbers.gauss(0, 0.1) for _ in range(elements(shape)))))
+            for name, shape in names_and_shapes.items()}
+
+
+def write(path, tensors):
+    """A safetensors file as the library writes it: names in order, {"format": "pt"}."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (dtype, shape, content) in sorted(tensors.items()):
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+class Weights(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.source, self.checkpoint, self.back = (self.path(name) for name in ("a.safetensors", "a.h5", "b.safetensors"))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_program(self, *words, program="data/weights"):
+        return subprocess.run([os.path.join(BUILD, program), *words], capture_output=True, text=True, timeout=60)
+
+    def succeed(self, *words):
+        done = self.run_program(*words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def assert_refused(self, *words, says):
+        done = self.run_program(*words)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+        for text in says:
+            self.assertIn(text, done.stderr)
+
+    def content(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+
+class RoundTrip(Weights):
+    def test_the_bytes_are_the_same(self):
+        write(self.source, tensors_of(shapes(3, 64, 20, 61)))
+        self.assertIn("L=3 H=1 C=64 V=61, context 20", self.succeed("import", self.source, self.checkpoint))
+        self.succeed("export", self.checkpoint, self.back)
+        self.assertEqual(self.content(self.source), self.content(self.back))
+
+    def test_a_prefix_masks_and_a_tied_head_are_understood(self):
+        tensors = tensors_of(shapes(2, 48, 9, 33))
+        write(self.source, tensors)
+        prefixed = {f"transformer.{name}": tensor for name, tensor in tensors.items()}
+        prefixed["lm_head.weight"] = tensors["wte.weight"]
+        prefixed["transformer.h.1.attn.bias"] = ("U8", [1, 1, 9, 9], bytes(81))
+        other = self.path("prefixed.safetensors")
+        write(other, prefixed)
+        self.assertIn("H=4", self.succeed("import", "--heads=4", other, self.checkpoint))
+        self.succeed("export", self.checkpoint, self.back)
+        self.assertEqual(self.content(self.source), self.content(self.back))
+
+    def test_a_lesson_starts_from_them(self):
+        write(self.source, tensors_of(shapes(1, 64, 64, 256)))
+        self.succeed("import", self.source, self.checkpoint)
+        sizes = ["--layers=1", "--heads=1", "--steps=1"]
+        plain, tuned = (subprocess.run([os.path.join(BUILD, "lessons/01_single_device"), *sizes, *more], capture_output=True,
+                                       text=True, timeout=60) for more in ([], [f"--initial={self.checkpoint}"]))
+        self.assertEqual(tuned.returncode, 0, tuned.stdout + tuned.stderr)
+        self.assertNotEqual(plain.stdout.partition("digest")[2][:20], tuned.stdout.partition("digest")[2][:20])
+
+
+class Refusals(Weights):
+    def refuse(self, tensors, *options, says):
+        write(self.source, tensors)
+        self.assert_refused("import", *options, self.source, self.checkpoint, says=says)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["a.safetensors"])
+
+    def test_tensors_that_make_no_gpt2_are_named(self):
+        whole = tensors_of(shapes(2, 64, 8, 16))
+        self.refuse({k: v for k, v in whole.items() if k != "h.1.mlp.c_fc.bias"}, says=["h.1.mlp.c_fc.bias is missing"])
+        self.refuse({k: v for k, v in whole.items() if k != "wte.weight"}, says=["wte.weight"])
+        self.refuse({k: v for k, v in whole.items() if k != "h.0.ln_1.weight"}, says=["h.0.ln_1.weight"])
+        self.refuse({**whole, "h.0.extra": ("F32", [1], bytes(4))}, says=["h.0.extra is no tensor"])
+        self.refuse({**whole, "ln_f.bias": ("F32", [63], bytes(252))}, says=["ln_f.bias", "(63)", "(64)"])
+        self.refuse({**whole, "ln_f.bias": ("F64", [64], bytes(512))}, says=["ln_f.bias", "F64", "BF16"])
+        self.refuse({**whole, "lm_head.weight": ("F32", [16, 64], bytes(4096))}, says=["lm_head.weight", "differs"])
+        self.refuse({**whole, "wpe.weight": ("F32", [64], bytes(256))}, says=["wpe.weight", "no matrix"])
+        self.refuse(tensors_of(shapes(1, 40, 8, 16)), says=["40 channels", "--heads"])
+        self.refuse(whole, "--heads=7", says=["--heads=7"])
+
+    def test_files_and_commands(self):
+        write(self.source, tensors_of(shapes(1, 64, 8, 16)))
+        self.assert_refused("import", self.source, says=["weights import"])
+        self.assert_refused("report", self.source, self.checkpoint, says=["report", "weights import"])
+        self.assert_refused("import", self.path("none"), self.checkpoint, says=["none"])
+        self.assert_refused("import", self.source, self.source, says=["itself"])
+        self.assert_refused("import", self.source, self.path("no/a.h5"), says=["no/a.h5"])
+        self.assert_refused("export", self.source, self.back, says=["a.safetensors"])
+
+
+@unittest.skipUnless(transformers, "torch, transformers and safetensors are not there")
+class RealLibraries(Weights):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(1)
+        config = transformers.GPT2Config(vocab_size=301, n_positions=40, n_embd=96, n_layer=3, n_head=6,
+                                         attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
+        self.model = transformers.GPT2LMHeadModel(config).eval()
+        for parameter in self.model.parameters():  # away from their initial zeros and ones
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+        self.model.save_pretrained(self.folder)
+        self.succeed("import", "--heads=6", self.path("model.safetensors"), self.checkpoint)
+
+    def test_logits_are_those_of_pytorch(self):
+        for length in (1, 7, 40):
+            tokens = torch.randint(301, (1, length))
+            done = self.run_program(self.checkpoint, *map(str, tokens[0].tolist()), program="tests/logits")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            ours = torch.tensor(json.loads(done.stdout))
+            theirs = self.model(tokens).logits[0, -1].detach()
+            self.assertLess((ours - theirs).abs().max().item(), 1e-4)
+
+    def test_what_goes_out_is_what_the_library_writes(self):
+        self.succeed("export", self.checkpoint, self.back)
+        expected = self.path("expected.safetensors")
+        tensors = {name: tensor.contiguous() for name, tensor in self.model.transformer.state_dict().items()
+                   if not name.endswith((".attn.bias", ".attn.masked_bias"))}
+        safetensors.torch.save_file(tensors, expected, metadata={"format": "pt"})
+        self.assertEqual(self.content(expected), self.content(self.back))
+
+
+if __name__ == "__main__":
+    unittest.main()
