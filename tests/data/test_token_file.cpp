@@ -264,6 +264,64 @@ TEST_CASE("open_token_file: random damage is refused before HDF5 sees it")
   }
 }
 
+TEST_CASE("open_token_file: random structures under a valid seal are refused, or can be read")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "file.h5";
+  write_small(folder / "whole.h5");
+  const std::vector<hid_t> types{H5T_STD_U8LE,  H5T_STD_U16BE,  H5T_STD_U32LE, H5T_STD_U64LE,
+                                 H5T_STD_I16LE, H5T_IEEE_F32LE, H5T_C_S1};
+  const std::vector<const char*> attributes{"vocabulary", "tokenizer", "source", "source_sha256"};
+  Draw draw(5);
+  const auto put_dataset = [&](const Hdf5Object& file, const char* name) {
+    std::vector<hsize_t> shape(draw.below(3));
+    for (hsize_t& extent : shape) extent = 1 + draw.below(40);
+    const Hdf5Object space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose, "");
+    const Hdf5Object dataset(H5Dcreate2(file.id(), name, types[draw.below(types.size())], space.id(), H5P_DEFAULT,
+                                        H5P_DEFAULT, H5P_DEFAULT),
+                             H5Dclose, "");
+    const std::vector<std::int64_t> values(1600, static_cast<std::int64_t>(draw.below(400)));
+    if (draw.below(4) != 0) H5Dwrite(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+  };
+  const auto mutate = [&](const Hdf5Object& file) {
+    const char* const split = draw.below(2) == 0 ? "train" : "validation";
+    const char* const attribute = attributes[draw.below(attributes.size())];
+    const std::size_t kind = draw.below(4);
+    if (kind == 0) {
+      H5Ldelete(file.id(), split, H5P_DEFAULT);
+      if (draw.below(4) != 0) put_dataset(file, split);
+    } else if (kind == 1) {
+      const hsize_t length = draw.below(2) == 0 ? draw.below(6000) : hsize_t{1} << draw.below(50);
+      const Hdf5Object dataset(H5Dopen2(file.id(), split, H5P_DEFAULT), H5Dclose, "");
+      H5Dset_extent(dataset.id(), &length);
+    } else {
+      H5Adelete(file.id(), attribute);
+      if (kind == 2)
+        write_attribute(file, attribute, static_cast<std::int64_t>(draw.below(600)) - 100);
+      else if (draw.below(2) == 0)
+        write_attribute(file, attribute, std::string(draw.below(300), 'x'));
+    }
+  };
+  int accepted = 0;
+  const int inputs = fuzz_inputs(300);
+  for (int i = 0; i < inputs; ++i) {
+    std::filesystem::copy_file(folder / "whole.h5", path, std::filesystem::copy_options::overwrite_existing);
+    change(path, mutate);
+    try {
+      const Tokens tokens = open_token_file(path);
+      for (const auto& source : {tokens.train, tokens.validation}) {
+        std::vector<Token> all(static_cast<std::size_t>(source->size()));
+        source->read(0, all);
+        for (const Token token : all) REQUIRE((0 <= token && token < tokens.vocabulary));
+      }
+      ++accepted;
+    } catch (const UserError&) {
+    }
+  }
+  CHECK(accepted > 0);  // a shorter row, another source
+  CHECK(accepted < inputs / 2);
+}
+
 TEST_CASE("open_token_file: refuses a row of more tokens than the file holds")
 {
   const ScratchFolder folder;
