@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.hpp"
+#include "common/sealed_file.hpp"
 #include "common/tensor.hpp"
 
 namespace rankwise {
@@ -348,7 +349,7 @@ std::string make_header(std::span<const SafetensorsDeclaration> tensors, const S
 }  // namespace
 
 SafetensorsWriter::Unfinished::Unfinished(const std::string& final_path)
-    : path(final_path), temporary(path + ".unfinished"), file(std::fopen(temporary.c_str(), "wb"))
+    : path(final_path), temporary(temporary_name(path)), file(std::fopen(temporary.c_str(), "wb"))
 {
   if (file == nullptr)
     throw UserError(fmt::format("{} cannot be written: {}.", path, system_reason()),

@@ -117,6 +117,7 @@ message(STATUS "Rankwise, ${CMAKE_BUILD_TYPE} build by ${CMAKE_CXX_COMPILER_ID} 
                "MPI ${MPI_C_VERSION}, HDF5 ${HDF5_VERSION}. Optional parts:")
 rankwise_report("CUDA toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}")
 rankwise_report("NCCL        " "${RANKWISE_NCCL}" "${RANKWISE_NCCL}")
+rankwise_report("products by " "${rankwise_gemm_by}" "${rankwise_gemm_by}")
 rankwise_report("OpenBLAS    " "${RANKWISE_OPENBLAS}" "${RANKWISE_OPENBLAS}")
 rankwise_report("oneDNN      " "${RANKWISE_DNNL}" "${RANKWISE_DNNL}")
 rankwise_report("ccache      " "${RANKWISE_CCACHE}" "${RANKWISE_CCACHE}")

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -203,4 +205,30 @@ TEST_CASE("cpu stream: refuses a copy between different types or sizes")
   CHECK_THROWS_AS(stream->copy(six.slice({0, 5}), six), Error);
   CHECK_THROWS_AS(stream->copy(six, Tensor(std::span(integers), Shape{6})), Error);
   CHECK_THROWS_AS(stream->copy(six, Tensor()), Error);
+}
+
+TEST_CASE("Stream: zeroes all of a large tensor and nothing beside it, wherever it begins")
+{
+  const std::unique_ptr<Device> device = make_cpu_device();
+  const std::unique_ptr<Stream> stream = device->make_stream();
+  std::vector<float> memory((std::size_t{33} << 18) + 64);  // 33 MiB: more than is kept in caches
+  for (const std::int64_t first : {0, 1, 16}) {
+    std::fill(memory.begin(), memory.end(), 1.0F);
+    const auto count = static_cast<std::int64_t>(memory.size()) - 32;
+    stream->zero(Tensor(memory.data() + first, DType::f32, {count}));
+    CHECK(std::count(memory.begin(), memory.end(), 0.0F) == count);
+    CHECK(std::count(memory.begin() + first, memory.begin() + first + count, 0.0F) == count);
+  }
+}
+
+TEST_CASE("Arena: deals out pieces that are aligned and do not touch, and no more than it has")
+{
+  const std::unique_ptr<Device> device = make_cpu_device();
+  Arena arena(*device, 100 + 200, 2);
+  auto* const first = static_cast<std::byte*>(arena.allocate(100));
+  auto* const second = static_cast<std::byte*>(arena.allocate(200));
+  CHECK(reinterpret_cast<std::uintptr_t>(first) % 64 == 0);
+  CHECK(reinterpret_cast<std::uintptr_t>(second) % 64 == 0);
+  CHECK(second - first >= 100);
+  CHECK_THROWS_AS(arena.allocate(129), Error);
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/error.hpp"
+#include "common/sealed_file.hpp"
 #include "gpt2/safetensors.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/gpt2/testing.hpp"
@@ -155,7 +156,7 @@ TEST_CASE("safetensors: a writer that does not come to its end leaves what was t
   CHECK_THROWS_AS(SafetensorsWriter(path, std::vector<SafetensorsDeclaration>{{"x", {1}}, {"x", {1}}}), Error);
   CHECK(scratch.files() == files);
   if (std::filesystem::exists("/dev/full")) {
-    std::filesystem::create_symlink("/dev/full", path + ".unfinished");
+    std::filesystem::create_symlink("/dev/full", temporary_name(path));
     SafetensorsWriter writer(path, tensors);
     writer.write(std::vector<float>{1, 2, 3});
     CHECK_THROWS_WITH(writer.close(), Catch::Contains("No space left"));

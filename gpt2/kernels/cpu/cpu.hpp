@@ -15,7 +15,7 @@
 namespace rankwise {
 
 /// Memory for the threads of one kernel at a time. It grows when a larger kernel comes, and so stays as it is from the
-/// second step on.
+/// second step on. It is the kernels' own, some 64 KiB and 4 T bytes a thread, and not in the memory ledger.
 class ThreadScratch {
  public:
   /// Makes room for @p floats numbers a thread; to be called outside of parallel regions.

@@ -1,10 +1,12 @@
+#include <algorithm>
+
 #include "gpt2/kernels/cpu/cpu.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// Calls @p kept with the factor of each element of row @p row; a word of random numbers is drawn once.
+/// Calls @p use(channel, factor) for the C channels of a token; each call of Philox serves four of them.
 template <class Use>
 void for_each_factor(const DropoutMask& mask, std::int64_t sequence, std::int64_t token, std::int64_t C, Use&& use)
 {
