@@ -1,7 +1,7 @@
 # Short names for the scripts and presets. `make` alone lists them.
 # ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
 
-.PHONY: help build ladder test nightly sanitize bench docs format output golden
+.PHONY: help build ladder test nightly sanitize threads bench docs format output golden
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ nightly: build  ## run the tests, the long ones too
 
 sanitize:  ## build and run the tests under AddressSanitizer and UndefinedBehaviourSanitizer (build-sanitize/)
 	@scripts/setup.sh && scripts/build.sh sanitize && ctest --preset sanitize $(ARGS)
+
+threads:  ## build and run the tests of what has several threads under ThreadSanitizer (build-threads/)
+	@scripts/setup.sh && scripts/build.sh threads && ctest --preset threads $(ARGS)
 
 lesson-%: build  ## run the program of lesson NN on one rank
 	@. scripts/mpi_environment.sh && exec build/lessons/$*_* $(ARGS)

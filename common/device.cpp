@@ -11,6 +11,7 @@
 #endif
 #include <sys/mman.h>
 
+#include "common/element_sum.hpp"
 #include "common/text.hpp"
 
 namespace rankwise {
@@ -82,6 +83,13 @@ class CpuStream final : public Stream {
     for_each_block(to.bytes(), [&](std::int64_t first, std::size_t bytes) {
       std::memcpy(to.raw() + first, from.raw() + first, bytes);
     });
+  }
+
+  void add(const Tensor& to, const Tensor& from) override
+  {
+    check(to.type() == from.type() && to.elements() == from.elements(),
+          "a sum of tensors of different type or size");
+    add_elements(to.type(), to.raw(), from.raw(), to.elements());
   }
 
   void synchronise() override {}

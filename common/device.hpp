@@ -23,6 +23,8 @@ class Stream {
   virtual void zero(const Tensor& to) = 0;
   /// Copies as many elements of the same type as @p to has; either side may lie on the host or on the device.
   virtual void copy(const Tensor& to, const Tensor& from) = 0;
+  /// to += from, element by element; as many elements of the same type, u8 excepted. bf16 is added in f32 and rounded.
+  virtual void add(const Tensor& to, const Tensor& from) = 0;
   /// Returns when all work given so far is done.
   virtual void synchronise() = 0;
 };

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <vector>
+#include <xxhash.h>
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -46,6 +47,11 @@ std::string Sha256::hex() const
             EVP_DigestFinal_ex(copy.state, digest.data(), nullptr) == 1,
         "OpenSSL could not finish a digest");
   return fmt::format("{:02x}", fmt::join(digest, ""));
+}
+
+std::uint64_t fast_hash(std::span<const std::byte> bytes)
+{
+  return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 std::string sha256_of_file(const std::string& path)

@@ -7,7 +7,7 @@
 #include "common/source_location.hpp"
 
 /// @file
-/// How Rankwise says that something went wrong: three kinds of failure, three exit statuses.
+/// How Rankwise says that something went wrong: three kinds of failure, and the exit statuses.
 
 namespace rankwise {
 
@@ -16,6 +16,7 @@ enum ExitStatus : int {
   exit_success = 0,     ///< the run ended and all its checks hold
   exit_failure = 1,     ///< a check failed, or the run broke
   exit_user_error = 2,  ///< the user asked for something impossible; found before the first message
+  exit_watchdog = 86,   ///< the ranks waited for each other in vain
 };
 
 /// Something the user asked for that cannot be done. Rank 0 prints it once, all ranks end with status 2.

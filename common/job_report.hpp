@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/memory_ledger.hpp"
+#include "common/messages/traffic_ledger.hpp"
 #include "common/report.hpp"
 #include "common/session.hpp"
 
@@ -14,11 +15,28 @@ namespace rankwise {
 /// Prints which lesson runs on how many ranks, and enters both in the document.
 void begin_job(Report& report, const std::string& lesson, const Session& session);
 
-/// Block "memory": bytes of the device tier by category, current = formula and peak, and a check of each; enters `memory`
-/// and `memory_ranks` in the document.
+/// Block "memory": bytes of the device tier by category, current = formula and peak, those of the rank with the largest
+/// peak; a check of each category on all ranks; enters `memory` and `memory_ranks` in the document. All ranks make this
+/// call.
 /// @param report    where to.
+/// @param session   the ranks.
 /// @param measured  this rank's ledger at the end of a step.
-/// @param formula   what the paper says.
-void report_memory(Report& report, const MemoryLedger& measured, const CategoryBytes& formula);
+/// @param formula   what the paper says, of this rank.
+void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
+                   const CategoryBytes& formula);
+
+/// Block "traffic": what rank 0 sent through a group, beside the formula; a check that every rank sent what its own says;
+/// enters `traffic` in the document. All ranks make this call.
+/// @param report    where to.
+/// @param group     name of the group.
+/// @param what      was sent, as "gradients a step".
+/// @param measured  by this rank.
+/// @param expected  of this rank.
+/// @param formula   in letters, for people.
+void report_traffic(Report& report, const std::string& group, const std::string& what, const Traffic& measured,
+                    const Traffic& expected, const std::string& formula);
+
+/// Whether something holds on all ranks, which make this call together.
+bool on_all_ranks(bool holds);
 
 }  // namespace rankwise

@@ -21,6 +21,7 @@ struct Job {
   bool running = false;  // between MPI_Init and MPI_Finalize
   int rank = 0;
   int ranks = 1;
+  int ranks_on_machine = 1;
   int* spoken = nullptr;  // shared by the ranks of this machine: set by the first that fails
 };
 Job job;
@@ -46,6 +47,11 @@ std::string_view short_file_name(std::string_view path)
   return path.starts_with(root) ? path.substr(root.size()) : path;
 }
 
+int ranks_on_machine()
+{
+  return job.ranks_on_machine;
+}
+
 Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
 {
   std::set_terminate(end_job_after_uncaught_exception);
@@ -66,6 +72,7 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
             "finding the ranks of this machine");
   int rank_on_machine = 0, unit = 0;
   check_mpi(MPI_Comm_rank(machine_, &rank_on_machine), "asking for the rank on this machine");
+  check_mpi(MPI_Comm_size(machine_, &job.ranks_on_machine), "asking for the ranks on this machine");
   MPI_Aint bytes = rank_on_machine == 0 ? sizeof(int) : 0;
   int* own = nullptr;
   check_mpi(MPI_Win_allocate_shared(bytes, sizeof(int), MPI_INFO_NULL, machine_, &own, &spoken_),
@@ -129,10 +136,11 @@ void abort_job(const Failure& failure)
     // The first one ends the job within a moment. Should it die before that, this rank does it.
     std::this_thread::sleep_for(std::chrono::seconds(5));
   } else {
-    const std::string text =
-        failure.status == exit_user_error
-            ? fmt::format("{}\n       (said by rank {} of {})\n", failure.message, job.rank, job.ranks)
-            : fmt::format("rank {} of {}: {}\n", job.rank, job.ranks, failure.message);
+    std::string text = failure.message + "\n";
+    if (failure.status == exit_user_error)
+      text += fmt::format("       (said by rank {} of {})\n", job.rank, job.ranks);
+    else if (failure.status != exit_watchdog)
+      text = fmt::format("rank {} of {}: {}", job.rank, job.ranks, text);
     std::fflush(stdout);
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);

@@ -44,6 +44,9 @@ class Session {
   MPI_Win spoken_ = MPI_WIN_NULL;     // one flag that they share: whether a failing rank has spoken
 };
 
+/// How many ranks of the job run on this machine; 1 without a session.
+int ranks_on_machine();
+
 /// Throws Error with MPI's own text unless @p code is MPI_SUCCESS. Every call to MPI goes through it:
 /// `check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks")`.
 void check_mpi(int code, std::string_view doing, SourceLocation where = SourceLocation::current());
@@ -51,7 +54,7 @@ void check_mpi(int code, std::string_view doing, SourceLocation where = SourceLo
 /// What there is to say about an exception, and with which status the job ends.
 struct Failure {
   std::string message;  ///< "file:line: what, while doing it"; a UserError's own text as it is
-  int status;           ///< exit_user_error for UserError, else exit_failure
+  int status;           ///< exit_user_error for UserError, exit_watchdog from the watchdog, else exit_failure
 };
 
 /// Describes the exception that is being handled or carried, with the innermost span that it left (time_ledger.hpp).
@@ -59,7 +62,7 @@ Failure describe(std::exception_ptr exception);
 
 /// Ends the whole job now, with @p failure's status, whatever the other ranks are doing; MPI is not finalized.
 ///
-/// "rank 2 of 4: file:line: ..." is printed on standard error by the first rank of a machine that fails; ranks that
+/// "rank 2 of 4: file:line: ..." (what the watchdog says, as it is) is printed on standard error by the first rank of a machine that fails; ranks that
 /// fail in its wake are silent. Without MPI only this process ends.
 [[noreturn]] void abort_job(const Failure& failure);
 

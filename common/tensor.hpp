@@ -34,16 +34,16 @@ struct bf16 {
 };
 
 /// What the elements of a tensor are.
-enum class DType : std::uint8_t { f32, bf16, f64, i32 };
+enum class DType : std::uint8_t { f32, bf16, f64, i32, i64, u8 };
 
 /// Bytes of one element.
 constexpr std::int64_t bytes_of(DType type)
 {
-  constexpr std::array<std::int64_t, 4> bytes{4, 2, 8, 4};
+  constexpr std::array<std::int64_t, 6> bytes{4, 2, 8, 4, 8, 1};
   return bytes[static_cast<std::size_t>(type)];
 }
 
-/// "f32", "bf16", "f64" or "i32".
+/// "f32", "bf16", "f64", "i32", "i64" or "u8".
 std::string_view name_of(DType type);
 
 /// The DType of a C++ type.
@@ -72,6 +72,18 @@ template <>
 constexpr DType dtype_of<std::int32_t>()
 {
   return DType::i32;
+}
+/// i64.
+template <>
+constexpr DType dtype_of<std::int64_t>()
+{
+  return DType::i64;
+}
+/// u8: bytes.
+template <>
+constexpr DType dtype_of<std::uint8_t>()
+{
+  return DType::u8;
 }
 
 /// The type in which values of type T are added up, and in which their gradients are kept: f64 for f64, else f32.
@@ -182,7 +194,7 @@ class Tensor {
 };
 
 /// Calls @p f with a value of the C++ type that @p type stands for: f32, bf16 or f64.
-/// @return what @p f returns. Error for i32.
+/// @return what @p f returns. Error for whole numbers.
 template <class F>
 decltype(auto) with_real_type(DType type, F&& f)
 {
@@ -194,6 +206,8 @@ decltype(auto) with_real_type(DType type, F&& f)
     case DType::f64:
       return f(double{});
     case DType::i32:
+    case DType::i64:
+    case DType::u8:
       break;
   }
   throw Error("a tensor of real numbers was expected");

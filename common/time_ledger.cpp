@@ -27,7 +27,7 @@ std::int64_t now_ns()
 
 std::string_view name_of(Work work)
 {
-  constexpr std::array<std::string_view, work_kinds> names = {"compute", "exposed", "waiting", "io"};
+  constexpr std::array<std::string_view, work_kinds> names = {"compute", "exposed", "waiting", "io", "hidden"};
   return names[static_cast<std::size_t>(work)];
 }
 
@@ -43,7 +43,7 @@ TimeLedger::Span::Span(TimeLedger& ledger, Work work, std::string_view name, Sou
   if (exceptions_ == 0) failed.clear();
   innermost = this;
   const std::scoped_lock lock(ledger_.mutex_);
-  ++ledger_.open_;
+  ledger_.open_.push_back(this);
   start_ns_ = now_ns<std::chrono::steady_clock>();
 }
 
@@ -59,17 +59,26 @@ TimeLedger::Span::~Span()
   }
   const std::string_view name(name_.data(), name_length_);
   if (std::uncaught_exceptions() > exceptions_ && failed.empty()) {
-    failed = fmt::format("{} ({}:{})", name, short_file_name(where_.file_name()), where_.line());
+    failed = text();
   }
   const std::scoped_lock lock(ledger_.mutex_);
-  --ledger_.open_;
+  std::erase(ledger_.open_, this);
   ledger_.spent_ns_[static_cast<std::size_t>(work_)] += duration_ns - inside_ns_;
   if (ledger_.recording_) {
     ledger_.events_.push_back({std::string(name), work_, ledger_.epoch_ns_ + start_ns_, duration_ns});
   }
 }
 
-TimeLedger::TimeLedger() : epoch_ns_(now_ns<std::chrono::system_clock>() - now_ns<std::chrono::steady_clock>()) {}
+std::string TimeLedger::Span::text() const
+{
+  return fmt::format("{} ({}:{})", std::string_view(name_.data(), name_length_),
+                     short_file_name(where_.file_name()), where_.line());
+}
+
+TimeLedger::TimeLedger() : epoch_ns_(now_ns<std::chrono::system_clock>() - now_ns<std::chrono::steady_clock>())
+{
+  open_.reserve(16);
+}
 
 double TimeLedger::seconds(Work work) const
 {
@@ -86,8 +95,14 @@ double TimeLedger::total_seconds() const
 void TimeLedger::reset()
 {
   const std::scoped_lock lock(mutex_);
-  check(open_ == 0, "the time ledger was reset while a span was open");
+  check(open_.empty(), "the time ledger was reset while a span was open");
   spent_ns_.fill(0);
+}
+
+std::string TimeLedger::open_span() const
+{
+  const std::scoped_lock lock(mutex_);
+  return open_.empty() ? "" : open_.back()->text();
 }
 
 void TimeLedger::record()

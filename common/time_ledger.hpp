@@ -12,7 +12,7 @@
 #include "common/source_location.hpp"
 
 /// @file
-/// Where the time goes: spans of work of four kinds, added up, and kept as events when a trace is wanted.
+/// Where the time goes: spans of work by kind, added up, and kept as events when a trace is wanted.
 
 namespace rankwise {
 
@@ -22,10 +22,11 @@ enum class Work {
   exposed,  ///< communication that nothing else hides
   waiting,  ///< for another rank, or for another thread of this one
   io,       ///< files
+  hidden,   ///< communication on a thread of its own, beside the others
 };
-inline constexpr int work_kinds = 4;  ///< how many kinds of Work there are
+inline constexpr int work_kinds = 5;  ///< how many kinds of Work there are
 
-/// "compute", "exposed", "waiting" or "io".
+/// "compute", "exposed", "waiting", "io" or "hidden".
 std::string_view name_of(Work work);
 
 /// Seconds since it was made.
@@ -68,6 +69,7 @@ class TimeLedger {
    private:
     friend class TimeLedger;
     Span(TimeLedger& ledger, Work work, std::string_view name, SourceLocation where);
+    std::string text() const;  // name and line
 
     TimeLedger& ledger_;
     Work work_;
@@ -98,6 +100,9 @@ class TimeLedger {
   /// Starts all kinds from zero again; events stay. No span is open at that moment, or Error.
   void reset();
 
+  /// The span that began last of those that are open, as "reading the tokens (data/corpus.cpp:12)"; empty without any.
+  std::string open_span() const;
+
   /// From now on spans are kept as events, for a trace.
   void record();
   /// The events kept so far, in the order in which the spans ended.
@@ -107,7 +112,7 @@ class TimeLedger {
   mutable std::mutex mutex_;
   const std::int64_t epoch_ns_;  // what to add to the steady clock to get nanoseconds since the Unix epoch
   std::array<std::int64_t, work_kinds> spent_ns_{};
-  int open_ = 0;
+  std::vector<const Span*> open_;  // in the order in which they began; long enough from the start
   bool recording_ = false;
   std::vector<TraceEvent> events_;
 };

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/session.hpp"
 #include "common/time_ledger.hpp"
@@ -23,5 +24,8 @@ namespace rankwise {
 /// @failure  Error when the file cannot be written.
 /// @source   "Trace Event Format", Google 2016: complete events "X" and metadata events "M".
 void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events);
+
+/// The events of two ledgers of one rank, for one trace.
+std::vector<TraceEvent> all_events(const TimeLedger& a, const TimeLedger& b);
 
 }  // namespace rankwise

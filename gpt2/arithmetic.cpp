@@ -34,6 +34,20 @@ CategoryBytes Arithmetic::gradient_bytes(const GradientLayout& layout, std::int6
   return bytes;
 }
 
+Algorithm Arithmetic::default_collectives() const
+{
+  return sums_ == Sums::exact ? Algorithm::halving : Algorithm::ring;
+}
+
+void Arithmetic::check_collectives(Algorithm algorithm) const
+{
+  if (sums_ == Sums::fast || algorithm == Algorithm::halving || algorithm == Algorithm::shared) return;
+  throw UserError(
+      fmt::format("--collectives={} cannot be done with --arithmetic=exact.", name_of(algorithm)),
+      "It adds in another order than the tree that exact sums are. Use --collectives=halving or shared, "
+      "or --arithmetic=fast.");
+}
+
 namespace {
 
 bool power_of_two(std::int64_t n)
@@ -47,14 +61,14 @@ void check_exact(const Layout& layout, const ModelConfig& config, const BatchSha
 {
   const std::string why =
       "With --arithmetic=exact every sum is one balanced binary tree that is cut at its branches.\n";
-  const std::array<std::pair<const char*, std::int64_t>, 5> powers{{{"--dp", layout.dp},
-                                                                    {"--tp", layout.tp},
-                                                                    {"--pp", layout.pp},
-                                                                    {"--global-batch", batch.global_batch},
-                                                                    {"--micro-batch", batch.micro_batch}}};
+  const std::array<std::pair<const char*, std::int64_t>, 5> powers{{{"data-parallel ranks: ", layout.dp},
+                                                                    {"--tp=", layout.tp},
+                                                                    {"--pp=", layout.pp},
+                                                                    {"--global-batch=", batch.global_batch},
+                                                                    {"--micro-batch=", batch.micro_batch}}};
   for (const auto& [option, value] : powers)
     if (!power_of_two(value))
-      throw UserError(fmt::format("{}={} is not a power of two.", option, value),
+      throw UserError(fmt::format("{}{} is not a power of two.", option, value),
                       why + fmt::format("Use {} or {}, or --arithmetic=fast.",
                                         std::bit_floor(static_cast<std::uint64_t>(value)),
                                         std::bit_ceil(static_cast<std::uint64_t>(value))));

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "common/memory_ledger.hpp"
+#include "common/messages/algorithm.hpp"
 #include "gpt2/config.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/kernels/kernels.hpp"
@@ -20,7 +21,7 @@ enum class Sums : std::uint8_t {
   exact,  ///< the one order of tree_sum(), so that every layout gives the same bits
 };
 
-/// The family of kernels and the kind of GradientSum that belong together.
+/// The family of kernels, the kind of GradientSum and the order of sums between devices that belong together.
 class Arithmetic {
  public:
   /// @param sums  which order.
@@ -33,6 +34,14 @@ class Arithmetic {
                                                  const GradientLayout& layout) const;
   /// The bytes that make_gradient_sum() takes by category, when @p micro_batches come in order, a power of two of them.
   CategoryBytes gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const;
+
+  /// Whether the tied embedding's two gradients are summed apart, as GradientSum::sums() gives them.
+  bool keeps_tied_apart() const { return sums_ == Sums::exact; }
+  /// By which algorithm devices add up, where the user leaves it open: exact sums continue their tree by halving.
+  Algorithm default_collectives() const;
+  /// Refuses an algorithm by which devices would add in another order than this arithmetic does.
+  /// @throws UserError  in exact arithmetic, for all but halving and shared.
+  void check_collectives(Algorithm algorithm) const;
 
  private:
   Sums sums_;

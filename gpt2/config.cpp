@@ -107,4 +107,15 @@ double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T
   return per_token * static_cast<double>(tokens);
 }
 
+double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tokens, std::int64_t T)
+{
+  const std::int64_t C = config.channels;
+  const bool head = unit == 2 * config.layers + 1, attention = !head && unit % 2 == 1;
+  if (unit == 0) return 0;
+  const std::int64_t parameters = head        ? config.vocabulary * C + 2 * C
+                                  : attention ? 4 * C * C + 6 * C
+                                              : 8 * C * C + 7 * C;
+  return static_cast<double>(tokens) * static_cast<double>(2 * parameters + (attention ? 4 * C * T : 0));
+}
+
 }  // namespace rankwise

@@ -74,4 +74,14 @@ void check_config(const ModelConfig& config);
 /// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 N.
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
+/// Floating-point operations of a unit's forward pass; its backward pass takes twice as many. Three times the sum over all
+/// units is step_flops() without recomputation.
+/// @param config  the model.
+/// @param unit    0 embedding (which looks up and adds, and counts nothing), 1 + i branch i, 2 L + 1 head.
+/// @param tokens  that pass through it.
+/// @param T       tokens of a sequence.
+/// @return  two for each of the unit's parameters, and 4 C T for attention, a token; the head's logits take V C of them.
+/// @source  as for step_flops().
+double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tokens, std::int64_t T);
+
 }  // namespace rankwise

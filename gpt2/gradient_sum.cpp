@@ -19,6 +19,7 @@ class RunningSum final : public GradientSum {
   }
 
   GradientTensors begin(Range) override { return {sum_.tensor(), {}}; }
+  std::vector<Tensor> finish(Range elements) override { return {sum_.tensor().slice(elements)}; }
   void end(Range) override {}
   std::vector<Tensor> sums() override { return {sum_.tensor()}; }
   Tensor total() override { return sum_.tensor(); }
@@ -42,6 +43,12 @@ Range sibling(Range run)
   return {left ? run.end() : run.first - run.count, run.count};
 }
 
+/// The run that both are halves of.
+Range parent(Range run)
+{
+  return {std::min(run.first, sibling(run).first), 2 * run.count};
+}
+
 class TreeSum final : public GradientSum {
  public:
   TreeSum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, const GradientLayout& layout)
@@ -61,23 +68,36 @@ class TreeSum final : public GradientSum {
     spare_.pop_back();
     growing_.sequences = sequences;
     open_ = true;
+    unfinished_ = layout_.elements;
     stream_.zero(growing_.flat.tensor());
     stream_.zero(growing_.tied.tensor());
     return {growing_.flat.tensor(), growing_.tied.tensor()};
   }
 
+  std::vector<Tensor> finish(Range elements) override
+  {
+    check(open_ && elements.end() == unfinished_, "elements of a micro-batch are finished out of order");
+    const bool last = elements.end() == layout_.elements;
+    for (Range run = growing_.sequences; const Subtree* waiting = find(sibling(run)); run = parent(run)) {
+      kernels_.add(growing_.flat.tensor().slice(elements), waiting->flat.tensor().slice(elements));
+      if (last && !layout_.tied.empty()) kernels_.add(growing_.tied.tensor(), waiting->tied.tensor());
+    }
+    unfinished_ = elements.first;
+    std::vector<Tensor> sums{growing_.flat.tensor().slice(elements)};
+    if (last && !layout_.tied.empty()) sums.push_back(growing_.tied.tensor());
+    return sums;
+  }
+
   void end(Range sequences) override
   {
     check(open_ && growing_.sequences == sequences, "a micro-batch ends that has not begun");
+    if (unfinished_ > 0) finish({0, unfinished_});
     open_ = false;
     Subtree node = std::move(growing_);
-    for (auto waiting = find(sibling(node.sequences)); waiting != waiting_.end();
-         waiting = find(sibling(node.sequences))) {
-      kernels_.add(node.flat.tensor(), waiting->flat.tensor());
-      if (!layout_.tied.empty()) kernels_.add(node.tied.tensor(), waiting->tied.tensor());
-      node.sequences = {std::min(node.sequences.first, waiting->sequences.first), 2 * node.sequences.count};
+    while (Subtree* waiting = find(sibling(node.sequences))) {
+      node.sequences = parent(node.sequences);
       spare_.push_back(std::move(*waiting));
-      waiting_.erase(waiting);
+      waiting_.erase(waiting_.begin() + (waiting - waiting_.data()));
     }
     waiting_.push_back(std::move(node));
   }
@@ -113,10 +133,12 @@ class TreeSum final : public GradientSum {
     return subtree;
   }
 
-  std::vector<Subtree>::iterator find(Range sequences)
+  /// The subtree of these sequences, if it waits.
+  Subtree* find(Range sequences)
   {
-    return std::find_if(waiting_.begin(), waiting_.end(),
-                        [&](const Subtree& s) { return s.sequences == sequences; });
+    const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const Subtree& s) { return s.sequences == sequences; });
+    return found == waiting_.end() ? nullptr : &*found;
   }
 
   const Kernels& kernels_;
@@ -124,6 +146,7 @@ class TreeSum final : public GradientSum {
   DeviceMemory memory_;
   GradientLayout layout_;
   bool open_ = false;
+  std::int64_t unfinished_ = 0;  // elements of the open micro-batch that have not been finished
   Subtree growing_;
   std::vector<Subtree> waiting_, spare_;
 };

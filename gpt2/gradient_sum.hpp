@@ -36,6 +36,11 @@ class GradientSum {
 
   /// Where the backward pass of the micro-batch @p sequences adds its gradients; one micro-batch at a time.
   virtual GradientTensors begin(Range sequences) = 0;
+  /// The backward pass of the micro-batch has added all that it adds to these elements, and to those behind them: their
+  /// sums so far, one tensor; or two, where the tied embedding's second contribution is kept apart, with the last element.
+  /// They are what sums() would give, some time before end(): for whoever sends them while the pass goes on.
+  /// @param elements  each call in front of the one before; the last one ends with the last element.
+  virtual std::vector<Tensor> finish(Range elements) = 0;
   /// The micro-batch @p sequences has been added.
   virtual void end(Range sequences) = 0;
   /// The sums so far, one tensor or two; what is to be added up over ranks. Error while a neighbour is missing.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Times whole training steps beside the best matrix products of this machine's libraries, and lesson 01 in several ways.
+"""Times whole training steps beside the best matrix products of this machine's libraries, lesson 01 in several ways, and
+all-reduce by several algorithms beside the MPI library's own.
 
     scripts/bench.py [--case=NAME]... [--rounds=N] [--write]
     scripts/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
@@ -8,8 +9,8 @@ What is compared takes turns within one run, so that a machine that grows slower
 median of the rounds. A machine that is busy with other things is refused, because its figures say nothing. "below" in a
 table says that a floor is not met; the status is 0 all the same.
 
---write keeps the tables in docs/performance.md, which also says what is measured and how. Every run leaves
-build/bench/CASE.json and adds its rounds to build/bench/bench.csv.
+--write keeps the tables in docs/performance.md, which also says what is measured and how, and docs/collectives.svg. Every
+run leaves build/bench/NAME.json and adds its rounds to build/bench/bench.csv and build/bench/collectives.csv.
 """
 
 import argparse
@@ -24,6 +25,8 @@ import sys
 import tempfile
 import time
 
+import bench_collectives
+import plot_bandwidth
 from bench_tables import (Case, append_csv, csv_rows, machine_rates_table, memory_table, replace_block,
                           training_steps_table, ways_table, where_table)
 
@@ -114,9 +117,10 @@ def wait_for_idle_machine(name):
 # ---- Measuring ---------------------------------------------------------------------------------------------------------
 
 
-def run_program(command):
+def run_program(command, environment=None):
     """What a program printed; this script ends as it does when it fails, for it has said why."""
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False,
+                          env={**os.environ, **(environment or {})})
     if done.returncode != 0:
         sys.exit(done.returncode)
     return done.stdout
@@ -132,13 +136,23 @@ def watched(name, measure):
     return result
 
 
-def measure_case(case, rounds):
-    """The document that training_step prints; it is kept, too."""
-    text = run_program([BUILD / "tests/training_step", *case.options, f"--rounds={rounds or case.rounds}"])
-    path = BUILD / f"bench/{case.name}.json"
+def kept(name, text):
+    """The document that a program printed; it stays in build/bench, too."""
+    path = BUILD / f"bench/{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return json.loads(text)
+
+
+def measure_case(case, rounds):
+    """What training_step says."""
+    command = [BUILD / "tests/training_step", *case.options, f"--rounds={rounds or case.rounds}"]
+    return kept(case.name, run_program(command))
+
+
+def measure_run(run, rounds):
+    """What all_reduce says."""
+    return kept(run.name, run_program(run.command(BUILD, rounds), run.environment))
 
 
 def measure_way(options, folder):
@@ -178,28 +192,32 @@ def processor():
     return ", ".join(filter(None, (fields.get("model name", platform.machine()), vectors)))
 
 
-def machine_text(document, date):
+def machine_text(date, **more):
     """Where and of what the figures are."""
     lines = {"commit": commit(), "date": date, "processor": processor(), "cores": str(os.cpu_count()),
-             "system": f"{platform.system()} {platform.machine()}", "compiler": document["compiler"],
-             "libraries": ", ".join(document["libraries"])}
+             "system": f"{platform.system()} {platform.machine()}", **more}
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "ways of lesson 01"]
+BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "ways of lesson 01",
+          "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
-def blocks_of(measured, turns, date):
+def blocks_of(measured, turns, collectives, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
-        blocks["machine"] = machine_text(measured[0][1], date)
+        first = measured[0][1]
+        blocks["machine"] = machine_text(date, compiler=first["compiler"], libraries=", ".join(first["libraries"]))
         blocks["training steps"] = training_steps_table(measured)
         blocks["machine rates"] = machine_rates_table(measured)
         blocks["memory"] = memory_table(measured)
         blocks["where the time goes"] = "\n".join(where_table(*pair) for pair in measured)
     if turns:
         blocks["ways of lesson 01"] = ways_table(turns)
+    if collectives:
+        blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
+        blocks.update(bench_collectives.collective_blocks(collectives))
     return blocks
 
 
@@ -226,9 +244,9 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES] + ["ways"]
+    names = [case.name for case in CASES] + ["ways", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
-                                     description="Times training steps; docs/performance.md says how.")
+                                     description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
     parser.add_argument("--write", action="store_true", help="keep the tables in docs/performance.md")
@@ -238,8 +256,9 @@ def parse(arguments):
                       "       Options of lesson 01 go with --case=ways; the other cases are what they are.")
     if options.rounds is not None and options.rounds < 1:
         raise Refused(f"--rounds={options.rounds} is too small.\n       Use --rounds=1 or more.")
-    if options.write and options.case:
-        raise Refused("--write keeps all tables of one run, and --case leaves some out.\n       Use one of them.")
+    if options.write and options.case not in (None, ["collectives"]):
+        raise Refused("--write keeps all tables of one run, and --case leaves some out.\n"
+                      "       Use one of them; only --case=collectives has tables for itself.")
     options.case = options.case or names
     return options, for_lesson
 
@@ -252,13 +271,19 @@ def bench(arguments):
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     measured = [(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
                 for case in CASES if case.name in options.case]
-    turns = (watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None)
+    turns = watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None
+    collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
+                   for run in bench_collectives.RUNS if "collectives" in options.case]
 
-    blocks = blocks_of(measured, turns, date)
+    blocks = blocks_of(measured, turns, collectives, date)
     print("\n".join(blocks.values()), end="")
     append_csv(BUILD / "bench/bench.csv", [row for pair in measured for row in csv_rows(*pair, date, commit())])
+    table = BUILD / "bench/collectives.csv"
+    append_csv(table, bench_collectives.csv_rows(collectives, date, commit()), bench_collectives.CSV_COLUMNS)
     if options.write:
         write_page(PAGE, blocks)
+    if options.write and collectives:
+        PAGE.with_name("collectives.svg").write_text(plot_bandwidth.draw(plot_bandwidth.read(table)), encoding="utf-8")
 
 
 def main(arguments):

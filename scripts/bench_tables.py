@@ -188,12 +188,12 @@ def csv_rows(case, document, date, commit):
                *step_s]
 
 
-def append_csv(path, rows):
+def append_csv(path, rows, columns=None):
     """Adds rows to a table, which gets its header first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     begins = not path.exists() or path.stat().st_size == 0
     with open(path, "a", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if begins:
-            writer.writerow(CSV_COLUMNS)
+            writer.writerow(columns or CSV_COLUMNS)
         writer.writerows(rows)

@@ -8,26 +8,31 @@
 # shows loss, time, memory, traffic and checks. Without options it also shows the deviation from exact arithmetic after
 # 10 steps (--compare=10), since the bounds are claimed for nano with default options. The second, 5 steps of nano in
 # exact arithmetic, shows the digest: the same parameters to the last bit, whatever the lesson.
+# Lesson 02 trains nothing: it runs once, without options, and shows what it sent and its checks.
+# A lesson runs on 4 ranks; lesson 01, which is about one device, on one; lesson 03 on 1, 2 and 4, one row each. With
+# --ranks=N there is one row a lesson, on N ranks.
 # Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-ranks=4
+ranks=
 options=()
 steps=(--steps=20)
 for option in "$@"; do
   case $option in
-    --ranks=*) ranks=${option#--ranks=} ;;
+    --ranks=*)
+      ranks=${option#--ranks=}
+      if ! [[ $ranks =~ ^[1-9][0-9]*$ ]]; then
+        echo "error: --ranks=$ranks is not a number of ranks. Use a whole number, 1 or more: --ranks=4" >&2
+        exit 2
+      fi
+      ;;
     --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --steps* | --epochs*) steps=(); options+=("$option") ;;
     *) options+=("$option") ;;
   esac
 done
 if ((${#options[@]} == 0)); then options=(--compare=10); fi
-if ! [[ $ranks =~ ^[1-9][0-9]*$ ]]; then
-  echo "error: --ranks=$ranks is not a number of ranks. Use a whole number, 1 or more: --ranks=4" >&2
-  exit 2
-fi
 
 scripts/setup.sh
 scripts/build.sh release lessons
@@ -37,23 +42,33 @@ reports=build/ladder
 rm -rf "$reports"
 mkdir -p "$reports"
 
-# run LESSON KIND OPTION...: one run of a lesson, whose report is left in build/ladder/LESSON.KIND.json. A failed check
+# run LESSON RANKS KIND OPTION...: one run, whose report is left in build/ladder/LESSON.npRANKS.KIND.json. A failed check
 # is told by the table; a run that left no report is shown here; a wrong option ends the ladder, as it is wrong for all.
 run() {
-  local lesson=$1 kind=$2 launcher=(mpirun -np "$ranks") status=0
-  shift 2
-  if [[ $lesson == 01_* ]]; then launcher=(); fi  # lesson 01 is about one device
-  echo "Running lesson $lesson ($kind) ..." >&2
-  "${launcher[@]}" "build/lessons/$lesson" "$@" --report="$reports/$lesson.$kind.json" \
-    >"$reports/$lesson.$kind.txt" 2>&1 </dev/null || status=$?
-  if [[ ! -e $reports/$lesson.$kind.json ]]; then cat "$reports/$lesson.$kind.txt" >&2; fi
+  local lesson=$1 np=$2 kind=$3 file=$reports/$1.np$2.$3 launcher=() status=0
+  shift 3
+  if [[ $lesson != 01_* ]]; then launcher=(mpirun -np "$np"); fi
+  echo "Running lesson $lesson, np $np ($kind) ..." >&2
+  "${launcher[@]}" "build/lessons/$lesson" "$@" --report="$file.json" >"$file.txt" 2>&1 </dev/null || status=$?
+  if [[ ! -e $file.json ]]; then cat "$file.txt" >&2; fi
   if ((status == 2)); then exit 2; fi
 }
 
 for program in build/lessons/[0-9][0-9]_*; do
   lesson=$(basename "$program")
-  run "$lesson" fast "${steps[@]}" "${options[@]}"
-  run "$lesson" exact --steps=5 --arithmetic=exact
+  case $lesson in
+    01_*) on=(1) ;;
+    03_*) read -ra on <<<"${ranks:-1 2 4}" ;;
+    *) on=("${ranks:-4}") ;;
+  esac
+  for np in "${on[@]}"; do
+    if [[ $lesson == 02_* ]]; then
+      run "$lesson" "$np" messages
+    else
+      run "$lesson" "$np" fast "${steps[@]}" "${options[@]}"
+      run "$lesson" "$np" exact --steps=5 --arithmetic=exact
+    fi
+  done
 done
 
 echo

@@ -3,11 +3,13 @@
 
     scripts/ladder_table.py build/ladder
 
-The folder holds two reports a lesson, as written by --report: NN_name.fast.json (loss, deviation, time, memory,
-traffic, checks) and NN_name.exact.json (digest and checks). The status is 1 if a check failed, a report is missing, or
-two digests differ.
+A lesson on R ranks has two reports there, as written by --report: NN_name.npR.fast.json (loss, deviation, time, memory,
+traffic, checks) and NN_name.npR.exact.json (digest and checks). A lesson that trains nothing has one,
+NN_name.npR.messages.json (traffic and checks). Beside each there is NN_name.npR.KIND.txt, which says that the run was
+made. The status is 1 if a check failed, a report is missing, or two digests differ.
 """
 
+import collections
 import json
 import pathlib
 import sys
@@ -29,12 +31,18 @@ def failed_checks(report):
     return [check for check in report["checks"] if not check["pass"]]
 
 
-def row_of(name, fast, exact):
-    """The cells of one lesson as text, by column."""
-    row = {"lesson": name}
+def row_of(name, reports):
+    """The cells of one row, NN_name.npR, as text by column; from its reports by kind."""
+    lesson, ranks = name.split(".np")
+    row = {"lesson": lesson, "ranks": ranks}
+    fast, exact = reports.get("fast"), reports.get("exact")
+    if main := fast or reports.get("messages"):
+        failed = failed_checks(main)
+        row["sent"] = f"{sum(group['bytes'] for group in main['traffic'].values()):,}"
+        row["checks"] = f"{len(failed)} FAIL" if failed else f"{len(main['checks'])} PASS"
+    else:
+        row["checks"] = "broke"
     if fast:
-        failed = failed_checks(fast)
-        row["ranks"] = str(fast["ranks"])
         row["first loss"] = f"{fast['loss'][0]:.4f}"
         row["last loss"] = f"{fast['loss'][-1]:.4f}"
         for column, what in DEVIATIONS.items():
@@ -45,11 +53,8 @@ def row_of(name, fast, exact):
         row["speed"] = f"{fast['time']['tokens_per_s']:,.0f}"
         for category, bytes_of in fast["memory"].items():
             row[category] = f"{bytes_of['peak']:,}"
-        row["sent"] = f"{sum(group['bytes'] for group in fast['traffic'].values()):,}"
-        row["checks"] = f"{len(failed)} FAIL" if failed else f"{len(fast['checks'])} PASS"
-    else:
-        row["checks"] = "broke"
-    row["digest"] = exact["digest"][:DIGEST_SHOWN] if exact else "broke"
+    if "exact" in reports:
+        row["digest"] = exact["digest"][:DIGEST_SHOWN] if exact else "broke"
     return row
 
 
@@ -70,23 +75,25 @@ def print_table(rows):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    names = sorted({path.name.split(".")[0] for path in folder.glob("*.txt")})
-    reports = {name: (read(folder / f"{name}.fast.json"), read(folder / f"{name}.exact.json")) for name in names}
-    first = next((fast for fast, _ in reports.values() if fast), None)
+    lessons = collections.defaultdict(dict)  # NN_name.npR -> kind of run -> report
+    for path in sorted(folder.glob("*.txt")):
+        name, kind = path.stem.rsplit(".", 1)
+        lessons[name][kind] = read(path.with_suffix(".json"))
+    first = next((reports["fast"] for reports in lessons.values() if reports.get("fast")), None)
     if first:
         print(f"# model {first['model']['name']}, {first['model']['parameters']:,} parameters; "
               f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
-    print_table([row_of(name, *pair) for name, pair in reports.items()])
+    print_table([row_of(name, reports) for name, reports in lessons.items()])
 
-    bad = [f"{name}: a run broke" for name, pair in reports.items() if None in pair]
-    for name, pair in reports.items():
-        for report in filter(None, pair):
+    bad = [f"{name}: a run broke" for name, reports in lessons.items() if None in reports.values()]
+    for name, reports in lessons.items():
+        for report in filter(None, reports.values()):
             bad += [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
-    if len({exact["digest"] for _, exact in reports.values() if exact}) > 1:
+    if len({reports["exact"]["digest"] for reports in lessons.values() if reports.get("exact")}) > 1:
         bad.append("the digests differ: in exact arithmetic all lessons must end with the same parameters")
     for line in bad or ["All checks hold, and all digests are the same."]:
         print(line)
-    return 1 if bad or not reports else 0
+    return 1 if bad or not lessons else 0
 
 
 if __name__ == "__main__":

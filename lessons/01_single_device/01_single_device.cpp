@@ -334,7 +334,7 @@ int run(const Options& options, const Session& session)
     const ReferenceRun reference = reference_run(options, state->tokens.train);
     report_deviation(report, record, reference, parameter_deviation(compared, reference.parameters), options);
   }
-  report_memory(report, state->ledger, memory_formula(options));
+  report_memory(report, session, state->ledger, memory_formula(options));
   report.block("traffic", {{"sent", "0", "one device talks to nobody", "bytes"}});
   report_time(report, record, state->time, options);
   if (!options.trace.empty()) write_trace(session, options.trace, state->time.events());

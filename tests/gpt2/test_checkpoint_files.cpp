@@ -38,6 +38,7 @@ class WatchedStream final : public Stream {
     largest_ = std::max(largest_, to.elements());
     stream_->copy(to, from);
   }
+  void add(const Tensor& to, const Tensor& from) override { stream_->add(to, from); }
   void synchronise() override { stream_->synchronise(); }
   std::int64_t largest() const { return largest_; }
 

@@ -104,6 +104,18 @@ TEST_CASE("check_config: refuses sizes that no model has, and names them")
   CHECK(refusal(&ModelConfig::heads, 64).empty());
 }
 
+TEST_CASE("unit_flops: forward and backward passes of all units are a step")
+{
+  for (const char* name : {"nano", "gpt2-large"}) {
+    const ModelConfig config = preset(name);
+    double sum = 0;
+    for (std::int64_t unit = 0; unit < 2 * config.layers + 2; ++unit) sum += 3 * unit_flops(config, unit, 192, 64);
+    CHECK(sum == Approx(step_flops(config, 192, 64, false)).epsilon(1e-12));
+  }
+  // nano's attention: 2 (4 C^2 + 6 C) + 4 C T a token
+  CHECK(unit_flops(preset("nano"), 1, 1, 64) == 2 * (4 * 4096 + 6 * 64) + 4 * 64 * 64);
+}
+
 TEST_CASE("step_flops: is 6 N + 12 L C T a token, 8 N + 16 L C T with recomputation")
 {
   // nano: N = 220,544 - 64 x 64 positions = 216,448, and L C T = 4 x 64 x 64 = 16,384

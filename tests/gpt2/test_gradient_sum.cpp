@@ -143,6 +143,53 @@ TEST_CASE("make_tree_sum: ranks that add each micro-batch over ranks first, segm
         }
 }
 
+TEST_CASE("GradientSum: finish() gives, piece by piece, what sums() gives after end()")
+{
+  Laboratory lab;
+  for (const bool tree : {true, false})
+    for (std::int64_t B = 1; B <= G; B *= 2) {
+      const std::unique_ptr<GradientSum> sum =
+          tree ? make_sum(lab) : make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
+      for (std::int64_t first = 0; first < G; first += B) {
+        const Range run{first, B};
+        const GradientTensors to = sum->begin(run);
+        backward(to, run);
+        if (first + B < G) {
+          sum->end(run);
+          continue;
+        }
+        std::vector<Tensor> pieces;
+        for (const Range piece : {Range{30, 20}, Range{29, 1}, Range{7, 22}}) {
+          const std::vector<Tensor> finished = sum->finish(piece);
+          CHECK(finished.size() == (tree && piece.end() == layout.elements ? 2 : 1));
+          for (const Tensor& tensor : finished) pieces.push_back(lab.copied(tensor));
+        }
+        sum->end(run);  // finishes the rest
+        const std::vector<Tensor> whole = sum->sums();
+        INFO((tree ? "tree" : "running") << " sum, micro-batches of " << B);
+        CHECK(different_bits(pieces[0], whole[0].slice({30, 20})) == 0);
+        if (tree) CHECK(different_bits(pieces[1], whole[1]) == 0);
+        const std::size_t next = tree ? 2 : 1;
+        CHECK(different_bits(pieces[next], whole[0].slice({29, 1})) == 0);
+        CHECK(different_bits(pieces[next + 1], whole[0].slice({7, 22})) == 0);
+        if (tree) CHECK(different_bits(whole[0], whole_batch(lab)[0]) == 0);
+      }
+    }
+}
+
+TEST_CASE("make_tree_sum: elements that are finished out of order are refused")
+{
+  Laboratory lab;
+  const std::unique_ptr<GradientSum> sum = make_sum(lab);
+  CHECK_THROWS_AS(sum->finish({40, 10}), Error);  // nothing is open
+  sum->begin({0, 2});
+  CHECK_THROWS_AS(sum->finish({30, 10}), Error);  // the last element is not among them
+  sum->finish({40, 10});
+  CHECK_THROWS_AS(sum->finish({40, 10}), Error);  // twice
+  sum->finish({30, 10});
+  sum->end({0, 2});
+}
+
 TEST_CASE("make_tree_sum: the order of the tree matters; the textbook order over ranks has other bits")
 {
   Laboratory lab;

@@ -14,11 +14,13 @@ import unittest
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/scripts")]
 sys.dont_write_bytecode = True
 
 import bench  # noqa: E402
+import bench_collectives  # noqa: E402
 import update_output  # noqa: E402
+from all_reduce_document import all_reduce_document  # noqa: E402
 from bench_tables import (CSV_COLUMNS, Case, append_csv, csv_rows, figures_of, machine_rates_table,  # noqa: E402
                           memory_table, replace_block, training_steps_table, ways_table, where_table)
 
@@ -159,6 +161,11 @@ class Processors(unittest.TestCase):
             self.assertGreaterEqual(bench.busy_seconds(), busy)
 
 
+def block_of(page, name):
+    """The content of one block."""
+    return page.split(f"<!-- bench: {name} -->")[1].split("```\n")[1]
+
+
 class Script(unittest.TestCase):
     """The script with canned measurements, on a machine that is as busy as the test says."""
 
@@ -174,7 +181,8 @@ class Script(unittest.TestCase):
         clock = types.SimpleNamespace(monotonic=lambda: self.now, sleep=self.pass_time)
         for name, value in (("BUILD", self.folder), ("PAGE", self.page), ("time", clock),
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
-                            ("measure_case", self.measure_case), ("measure_ways", self.measure_ways)):
+                            ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
+                            ("measure_run", self.measure_run)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -195,6 +203,11 @@ class Script(unittest.TestCase):
         self.measured.append(("ways", rounds, *options))
         return [{way: (1.0, 0.1) for way in bench.WAYS}]
 
+    def measure_run(self, run, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append((run.name, rounds))
+        return all_reduce_document(run)
+
     def run_script(self, *arguments):
         output, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
@@ -205,11 +218,13 @@ class Script(unittest.TestCase):
         before = self.page.read_text(encoding="utf-8")
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
-        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES] + [("ways", 2)])
-        for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12"]:
+        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES] + [("ways", 2)] +
+                         [(run.name, 2) for run in bench_collectives.RUNS])
+        for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI"]:
             self.assertIn(text, output)
         self.assertEqual(len((self.folder / "bench/bench.csv").read_text(encoding="utf-8").split("\n")), 1 + 5 * 3 + 1)
         self.assertEqual(self.page.read_text(encoding="utf-8"), before)
+        self.assertFalse((self.folder / "collectives.svg").exists())
 
     def test_write_keeps_the_tables_in_the_page(self):
         status, output, _ = self.run_script("--write")
@@ -218,6 +233,19 @@ class Script(unittest.TestCase):
         for line in output.split("\n"):
             self.assertIn(line, page)
         bench.check_page(self.page)
+        self.assertTrue((self.folder / "collectives.svg").exists())
+
+    def test_the_collectives_have_a_table_file_tables_and_a_picture_for_themselves(self):
+        before = self.page.read_text(encoding="utf-8")
+        for _ in range(2):
+            self.assertEqual(self.run_script("--case=collectives", "--write")[0], 0)
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of all-reduce", "all-reduce", "more ranks than cores"])
+        lines = (self.folder / "bench/collectives.csv").read_text(encoding="utf-8").split("\n")
+        self.assertEqual(lines[0], ",".join(bench_collectives.CSV_COLUMNS))
+        self.assertEqual(len(lines), 1 + 2 * 4 * 9 * 7 + 1)  # two times two numbers of ranks, two heaps, 9 sizes, 7 names
+        self.assertIn("4 ranks", (self.folder / "collectives.svg").read_text(encoding="utf-8"))
 
     def test_a_busy_machine_is_refused(self):
         self.processors = 1.5

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/exact_scalar.hpp"
+#include "common/messages/group.hpp"
+#include "common/partition.hpp"
+
+/// @file
+/// The collectives: what they leave behind, whatever the algorithm of the group.
+///
+/// All ranks of a group make the same call, with as many elements of the same type. Sums of bf16 are made in f32 and
+/// rounded when they are sent on or stored. After a sum all ranks hold the same bits. An error ends the whole job with
+/// rank, file and line.
+
+namespace rankwise {
+
+/// Leaves on each rank the finished segment of the sum of @p values that it owns: segment r of Partition(n, N).
+/// @param values  (n) on each rank; the other segments are undefined afterwards.
+/// @return  the elements of segment r.
+Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
+
+/// Copies segment q of Partition(n, N) from rank q to all ranks, for all q.
+/// @param values  (n) on each rank; segment r is read on rank r.
+void all_gather(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
+
+/// Replaces @p values by their sum over the ranks: reduce_scatter_sum(), then all_gather(). Small messages are summed
+/// whole where that takes fewer of them.
+/// @param values  (n) on each rank.
+void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
+
+/// Replaces a sum on each rank by the sum over the ranks.
+void all_reduce_sum(ExactScalar& sum, Group& group, SourceLocation where = SourceLocation::current());
+/// Replaces a number on each rank by the sum over the ranks.
+void all_reduce_sum(std::int64_t& number, Group& group, SourceLocation where = SourceLocation::current());
+
+/// Copies the root's @p values to all ranks.
+/// @param values  (n) on each rank.
+/// @param root    0 <= root < N, or Error.
+void broadcast(const Tensor& values, int root, Group& group, SourceLocation where = SourceLocation::current());
+
+/// Leaves the sum of @p values on the root.
+/// @param values  (n) on each rank; undefined afterwards on the others.
+/// @param root    0 <= root < N, or Error.
+void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation where = SourceLocation::current());
+
+/// Returns when all ranks have called it.
+void barrier(Group& group, SourceLocation where = SourceLocation::current());
+
+/// What `auto` chooses for a group, and from which size on, in a few words. For other algorithms their name.
+std::string describe_algorithm(const Group& group);
+
+}  // namespace rankwise

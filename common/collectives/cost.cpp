@@ -1,0 +1,322 @@
+#include "common/collectives/cost.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/collectives/chain.hpp"
+#include "common/collectives/halving.hpp"
+#include "common/collectives/ring.hpp"
+#include "common/collectives/shared.hpp"
+#include "common/partition.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// A formula's view of one rank in a group.
+struct Caller {
+  std::int64_t n;  // elements
+  std::int64_t s;  // bytes of one
+  int N, r, root;
+
+  Range segment(int rank) const { return Partition(n, N).segment(rank); }
+  int counted_from_root() const { return (r - root + N) % N; }
+  /// One message of so many elements, or none.
+  Traffic message(std::int64_t elements) const { return {.messages = elements > 0 ? 1 : 0, .bytes = s * elements}; }
+  /// So many elements in messages of at most @p longest bytes.
+  Traffic messages(std::int64_t elements, std::int64_t longest) const
+  {
+    const std::int64_t most = longest / s;
+    return {.messages = (elements + most - 1) / most, .bytes = s * elements};
+  }
+};
+
+int largest_power_of_two(int N)
+{
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(N)));
+}
+
+int steps_of_doubling(int N)
+{
+  return std::bit_width(static_cast<unsigned>(N - 1));
+}
+
+// ---- Rings ----
+
+/// All shares but one, each piece in messages of its own.
+Traffic all_shares_but(int left_out, const std::vector<Share>& shares, const Caller& c)
+{
+  Traffic sum;
+  for (int q = 0; q < static_cast<int>(shares.size()); ++q)
+    for (const Range& piece : shares[static_cast<std::size_t>(q)])
+      if (q != left_out) sum += c.messages(piece.count, ring_message_bytes);
+  return sum;
+}
+
+/// A reduce-scatter on a ring sends all shares but the own, an all-gather all but the next rank's.
+Traffic ring_traffic(bool gather, const std::vector<Share>& shares, int rank, const Caller& c)
+{
+  return all_shares_but(gather ? (rank + 1) % static_cast<int>(shares.size()) : rank, shares, c);
+}
+
+/// The two messages that a reduce-scatter has under way at a time.
+std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Caller& c)
+{
+  std::int64_t most = 0;
+  for (int q = 0; q < static_cast<int>(shares.size()); ++q)
+    for (const Range& piece : shares[static_cast<std::size_t>(q)])
+      if (q != (rank + static_cast<int>(shares.size()) - 1) % static_cast<int>(shares.size()))
+        most = std::max(most, std::min(piece.count, ring_message_bytes / c.s));
+  return shares.size() > 1 ? 2 * most * c.s : 0;
+}
+
+// ---- Halving and doubling ----
+
+/// Elements of the segments whose number modulo P modulo @p distance is that of @p rank.
+std::int64_t elements_of_class(int rank, int distance, const Caller& c)
+{
+  std::int64_t elements = 0;
+  for (int q = 0; q < c.N; ++q)
+    if (q % largest_power_of_two(c.N) % distance == rank % distance) elements += c.segment(q).count;
+  return elements;
+}
+
+Traffic halving_traffic(const Caller& c)
+{
+  const int P = largest_power_of_two(c.N);
+  if (c.r >= P) return c.message(c.n);
+  Traffic sum;
+  for (int distance = 1; distance < P; distance *= 2)
+    sum += c.message(elements_of_class(c.r ^ distance, 2 * distance, c));
+  if (c.r + P < c.N) sum += c.message(c.segment(c.r + P).count);
+  return sum;
+}
+
+Traffic doubling_traffic(const Caller& c)
+{
+  const int P = largest_power_of_two(c.N);
+  if (c.r >= P) return c.message(c.segment(c.r).count);
+  Traffic sum;
+  for (int distance = 1; distance < P; distance *= 2) sum += c.message(elements_of_class(c.r, 2 * distance, c));
+  if (c.r + P < c.N) sum += c.message(c.n);
+  return sum;
+}
+
+Traffic doubling_all_reduce_traffic(const Caller& c)
+{
+  const int P = largest_power_of_two(c.N);
+  if (c.r >= P) return c.message(c.n);
+  Traffic sum;
+  for (int distance = 1; distance < P; distance *= 2) sum += c.message(c.n);
+  if (c.r + P < c.N) sum += c.message(c.n);
+  return sum;
+}
+
+/// What two ranks exchange in the first step: a class of segments each way. Or all that the rank acted for gives.
+std::int64_t halving_scratch(bool reduces, const Caller& c)
+{
+  const int P = largest_power_of_two(c.N);
+  if (c.r >= P) return 0;
+  std::int64_t most = reduces && c.r + P < c.N ? c.n : 0;
+  for (int distance = 1; distance < P; distance *= 2)
+    most = std::max(most,
+                    elements_of_class(c.r, 2 * distance, c) + elements_of_class(c.r ^ distance, 2 * distance, c));
+  return c.s * most;
+}
+
+// ---- Trees and chains ----
+
+Traffic binomial_broadcast_traffic(const Caller& c)
+{
+  Traffic sum;
+  for (int distance = 1; distance < c.N; distance *= 2)
+    if (c.counted_from_root() < distance && c.counted_from_root() + distance < c.N) sum += c.message(c.n);
+  return sum;
+}
+
+Traffic binomial_reduce_traffic(const Caller& c)
+{
+  return c.counted_from_root() == 0 ? Traffic{} : c.message(c.n);
+}
+
+/// Who has a child in the tree receives into scratch.
+std::int64_t binomial_reduce_scratch(const Caller& c)
+{
+  const bool child = c.counted_from_root() % 2 == 0 && c.counted_from_root() + 1 < c.N;
+  return child ? c.n * c.s : 0;
+}
+
+Traffic tree_traffic(std::string_view collective, const Caller& c)
+{
+  Traffic sum;
+  if (collective == "all-gather") {
+    sum = binomial_broadcast_traffic(c);
+    if (c.r != 0) sum += c.message(c.segment(c.r).count);
+    return sum;
+  }
+  sum = binomial_reduce_traffic(c);
+  if (collective == "all-reduce") return sum += binomial_broadcast_traffic(c);
+  for (int q = 1; q < c.N && c.r == 0; ++q) sum += c.message(c.segment(q).count);
+  return sum;
+}
+
+Traffic chain_traffic(const Caller& c)
+{
+  return c.counted_from_root() + 1 < c.N ? c.messages(c.n, chain_message_bytes) : Traffic{};
+}
+
+// ---- Two levels ----
+
+/// A rank of a two-level group: its place in its node, and what each level deals with.
+struct Levels {
+  Caller inside, between;
+  int root_place;
+  std::vector<Share> inside_shares, between_shares;
+};
+
+Levels levels_of(const Topology& topology, const Caller& c)
+{
+  const int L = topology.ranks_per_node();
+  const auto node_of = [&](int rank) { return topology.node_of[static_cast<std::size_t>(rank)]; };
+  const auto place_of = [&](int rank) {
+    const std::vector<int> ranks = topology.ranks_of(node_of(rank));
+    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  };
+  Levels levels{{c.n, c.s, L, place_of(c.r), place_of(c.root)},
+                {c.n, c.s, topology.nodes, node_of(c.r), node_of(c.root)},
+                place_of(c.root),
+                std::vector<Share>(static_cast<std::size_t>(L)),
+                {}};
+  for (int node = 0; node < topology.nodes; ++node)
+    for (const int rank : topology.ranks_of(node))
+      levels.inside_shares[static_cast<std::size_t>(place_of(rank))].push_back(c.segment(rank));
+  for (const Range& segment : levels.inside_shares[static_cast<std::size_t>(place_of(c.r))])
+    levels.between_shares.push_back({segment});
+  return levels;
+}
+
+Traffic hierarchical_traffic(std::string_view collective, const Topology& topology, const Caller& c)
+{
+  const Levels levels = levels_of(topology, c);
+  const bool in_column = levels.inside.r == levels.root_place;
+  Traffic sum;
+  if (collective == "broadcast") {
+    sum = binomial_broadcast_traffic(levels.inside);
+    if (in_column) sum += binomial_broadcast_traffic(levels.between);
+    return sum;
+  }
+  if (collective == "reduce") {
+    sum = binomial_reduce_traffic(levels.inside);
+    if (in_column) sum += binomial_reduce_traffic(levels.between);
+    return sum;
+  }
+  for (const bool gather : {false, true}) {
+    if (collective == (gather ? "reduce-scatter" : "all-gather")) continue;
+    sum += ring_traffic(gather, levels.inside_shares, levels.inside.r, c);
+    sum += ring_traffic(gather, levels.between_shares, levels.between.r, c);
+  }
+  return sum;
+}
+
+std::int64_t hierarchical_scratch(std::string_view collective, const Topology& topology, const Caller& c)
+{
+  const Levels levels = levels_of(topology, c);
+  const bool in_column = levels.inside.r == levels.root_place;
+  if (collective == "reduce")
+    return binomial_reduce_scratch(levels.inside) + (in_column ? binomial_reduce_scratch(levels.between) : 0);
+  return ring_scratch(levels.inside_shares, levels.inside.r, c) +
+         ring_scratch(levels.between_shares, levels.between.r, c);
+}
+
+// ---- Those that send nothing themselves ----
+
+Traffic library_traffic(std::string_view collective, const Caller& c)
+{
+  if (collective == "barrier" || (collective == "broadcast" && c.r != c.root)) return {};
+  return {.bytes = c.s * (collective == "all-gather" ? c.segment(c.r).count : c.n)};
+}
+
+Traffic shared_traffic(std::string_view collective, const Caller& c)
+{
+  const std::int64_t scattered = (c.N - 1) * c.segment(c.r).count;  // of its segment, at each other rank
+  const std::int64_t gathered = c.n - c.segment(c.r).count;         // the segments of the others
+  const auto read = [&](std::int64_t elements) { return Traffic{.read_bytes = c.s * elements}; };
+  if (collective == "broadcast") return read(c.r == c.root ? 0 : c.n);
+  if (collective == "reduce") return read(scattered + (c.r == c.root ? gathered : 0));
+  if (collective == "reduce-scatter") return read(scattered);
+  if (collective == "all-gather") return read(gathered);
+  if (collective == "barrier") return {};
+  return c.s * c.n <= shared_whole_bytes ? read((c.N - 1) * c.n) : read(scattered + gathered);
+}
+
+Caller caller_of(const CollectiveShape& shape, const Topology& topology, int rank)
+{
+  const bool has_root = shape.collective == "broadcast" || shape.collective == "reduce";
+  return {shape.count, bytes_of(shape.type), static_cast<int>(topology.node_of.size()), rank,
+          has_root ? shape.root : 0};
+}
+
+/// The same call, with what `auto` stands for.
+CollectiveShape chosen(CollectiveShape shape, const Topology& topology)
+{
+  shape.algorithm =
+      chosen_algorithm(shape.algorithm, topology, shape.collective, shape.count * bytes_of(shape.type));
+  return shape;
+}
+
+bool summed_whole(const CollectiveShape& shape, const Caller& c)
+{
+  return shape.collective == "all-reduce" && c.n * c.s <= doubling_bytes;
+}
+
+}  // namespace
+
+Traffic expected_traffic(const CollectiveShape& asked, const Topology& topology, int rank)
+{
+  const CollectiveShape shape = chosen(asked, topology);
+  const Caller c = caller_of(shape, topology, rank);
+  const std::string_view collective = shape.collective;
+  if (shape.algorithm == Algorithm::library) return library_traffic(collective, c);
+  if (shape.algorithm == Algorithm::shared) return shared_traffic(collective, c);
+  if (collective == "barrier") return {.messages = steps_of_doubling(c.N), .bytes = steps_of_doubling(c.N)};
+  if (shape.algorithm == Algorithm::hierarchical) return hierarchical_traffic(collective, topology, c);
+  if (collective == "broadcast")
+    return shape.algorithm == Algorithm::ring ? chain_traffic(c) : binomial_broadcast_traffic(c);
+  if (collective == "reduce") return binomial_reduce_traffic(c);
+  if (shape.algorithm == Algorithm::tree) return tree_traffic(collective, c);
+  if (shape.algorithm == Algorithm::halving && summed_whole(shape, c)) return doubling_all_reduce_traffic(c);
+
+  const bool halving = shape.algorithm == Algorithm::halving;
+  const std::vector<Share> shares = segments_of(c.n, c.N);
+  Traffic sum;
+  if (collective != "all-gather") sum += halving ? halving_traffic(c) : ring_traffic(false, shares, rank, c);
+  if (collective != "reduce-scatter") sum += halving ? doubling_traffic(c) : ring_traffic(true, shares, rank, c);
+  return sum;
+}
+
+std::int64_t scratch_bytes(const CollectiveShape& asked, const Topology& topology, int rank)
+{
+  const CollectiveShape shape = chosen(asked, topology);
+  const Caller c = caller_of(shape, topology, rank);
+  const std::string_view collective = shape.collective;
+  if (shape.algorithm == Algorithm::shared) return 0;
+  if (shape.algorithm == Algorithm::library)
+    return collective == "reduce-scatter" ? c.segment(rank).count * c.s : 0;
+  if (collective == "barrier") return 2;
+  if (collective == "broadcast") return 0;
+  if (shape.algorithm == Algorithm::hierarchical)
+    return collective == "all-gather" ? 0 : hierarchical_scratch(collective, topology, c);
+  const bool tree = shape.algorithm == Algorithm::tree;
+  if (collective == "reduce" || (tree && collective != "all-gather")) return binomial_reduce_scratch(c);
+  if (tree) return 0;
+  if (shape.algorithm == Algorithm::ring)
+    return collective == "all-gather" ? 0 : ring_scratch(segments_of(c.n, c.N), rank, c);
+  if (summed_whole(shape, c)) return c.N > 1 && rank < largest_power_of_two(c.N) ? c.n * c.s : 0;
+  return halving_scratch(collective != "all-gather", c);
+}
+
+}  // namespace rankwise

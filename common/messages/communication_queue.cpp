@@ -1,0 +1,129 @@
+#include "common/messages/communication_queue.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rankwise {
+
+Pending::Pending(CommunicationQueue* queue, std::int64_t number, std::int64_t handle, std::string label,
+                 SourceLocation where)
+    : queue_(queue),
+      number_(number),
+      handle_(handle),
+      label_(std::move(label)),
+      where_(where),
+      exceptions_(std::uncaught_exceptions())
+{
+}
+
+Pending::~Pending()
+{
+  if (queue_ == nullptr || std::uncaught_exceptions() > exceptions_) return;
+  abort_job({fmt::format("{}:{}: the collective that was started here ({}) was never waited for",
+                         short_file_name(where_.file_name()), where_.line(), label_),
+             exit_failure});
+}
+
+Pending::Pending(Pending&& other) noexcept
+    : queue_(std::exchange(other.queue_, nullptr)),
+      number_(other.number_),
+      handle_(other.handle_),
+      label_(std::move(other.label_)),
+      where_(other.where_),
+      exceptions_(other.exceptions_)
+{
+}
+
+Pending& Pending::operator=(Pending&& other) noexcept
+{
+  Pending taken(std::move(other));
+  std::swap(queue_, taken.queue_);
+  std::swap(number_, taken.number_);
+  std::swap(handle_, taken.handle_);
+  std::swap(label_, taken.label_);
+  std::swap(where_, taken.where_);
+  std::swap(exceptions_, taken.exceptions_);
+  return *this;
+}
+
+void Pending::wait()
+{
+  if (CommunicationQueue* queue = std::exchange(queue_, nullptr)) queue->wait_for(number_, handle_);
+}
+
+CommunicationQueue::CommunicationQueue(Group& group, TimeLedger& time)
+    : group_(group), time_(time), exceptions_(std::uncaught_exceptions()), thread_([this] { run(); })
+{
+}
+
+CommunicationQueue::~CommunicationQueue()
+{
+  const bool failing = std::uncaught_exceptions() > exceptions_;
+  bool working = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    if (failing) jobs_.clear();
+    working = working_;
+  }
+  changed_.notify_all();
+  // A thread at work may wait for ranks that wait for this one; the job is about to end, and the thread with it. One that
+  // sleeps has to leave: what it sleeps at cannot be destroyed before.
+  if (failing && working)
+    thread_.detach();
+  else
+    thread_.join();
+}
+
+Pending CommunicationQueue::start(std::string label, std::function<void(Group&)> work, SourceLocation where)
+{
+  FlightRecorder* recorder = group_.recorder();
+  const std::int64_t handle = recorder != nullptr ? recorder->handle_started(label, where) : 0;
+  std::int64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({label, std::move(work), where, group_.clock() ? group_.clock()->handed_over() : Moment{}});
+    number = ++started_;
+  }
+  changed_.notify_all();
+  return {this, number, handle, std::move(label), where};
+}
+
+void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
+{
+  if (FlightRecorder* recorder = group_.recorder()) recorder->handle_waited(handle);
+  const auto span = time_.span(Work::exposed, "waiting for a collective");
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ >= number; });
+  if (VirtualClock* clock = group_.clock()) clock->wait_for(ended_.extract(number).mapped());
+}
+
+void CommunicationQueue::run()
+{
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    working_ = true;
+    Moment ended;
+    lock.unlock();
+    {
+      const auto span = thread_time_.span(Work::hidden, job.label, job.where);
+      const CollectiveLabel label(job.label);
+      VirtualClock* clock = group_.clock();
+      if (clock) clock->begin(job.handed, job.label);
+      job.work(group_);
+      if (clock) ended = clock->end();
+    }
+    lock.lock();
+    working_ = false;
+    ++done_;
+    if (group_.clock()) ended_.emplace(done_, ended);
+    changed_.notify_all();
+  }
+}
+
+}  // namespace rankwise

@@ -1,0 +1,79 @@
+#include "common/messages/communicator.hpp"
+
+#include <exception>
+#include <numeric>
+#include <utility>
+
+namespace rankwise {
+
+Communicator::Communicator(MPI_Comm handle) : handle_(handle), exceptions_(std::uncaught_exceptions())
+{
+  check_mpi(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  check_mpi(MPI_Comm_rank(handle_, &rank_), "asking for the rank in a group");
+  check_mpi(MPI_Comm_size(handle_, &ranks_), "asking for the size of a group");
+}
+
+Communicator::~Communicator()
+{
+  if (handle_ == MPI_COMM_NULL || std::uncaught_exceptions() > exceptions_) return;
+  try {
+    check_mpi(MPI_Comm_free(&handle_), "freeing a communicator");
+  } catch (...) {
+    abort_job(describe(std::current_exception()));
+  }
+}
+
+Communicator::Communicator(Communicator&& other) noexcept
+    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
+      rank_(std::exchange(other.rank_, 0)),
+      ranks_(std::exchange(other.ranks_, 0)),
+      exceptions_(other.exceptions_)
+{
+}
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept
+{
+  Communicator taken(std::move(other));
+  std::swap(handle_, taken.handle_);
+  std::swap(rank_, taken.rank_);
+  std::swap(ranks_, taken.ranks_);
+  std::swap(exceptions_, taken.exceptions_);
+  return *this;
+}
+
+Communicator Communicator::world()
+{
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "making a communicator of all ranks");
+  return Communicator(copy);
+}
+
+Communicator Communicator::split(int color, int key) const
+{
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(handle_, color, key, &part), "splitting a communicator");
+  return Communicator(part);
+}
+
+Communicator Communicator::split_by_machine() const
+{
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part),
+            "finding the ranks of this machine");
+  return Communicator(part);
+}
+
+std::vector<int> Communicator::ranks_in_job() const
+{
+  MPI_Group own = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(handle_, &own), "asking for the ranks of a group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &job), "asking for the ranks of the job");
+  std::vector<int> here(static_cast<std::size_t>(ranks_)), in_job(here.size());
+  std::iota(here.begin(), here.end(), 0);
+  check_mpi(MPI_Group_translate_ranks(own, ranks_, here.data(), job, in_job.data()), "asking for ranks in the job");
+  check_mpi(MPI_Group_free(&own), "freeing a group of ranks");
+  check_mpi(MPI_Group_free(&job), "freeing a group of ranks");
+  return in_job;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/messages/communicator.hpp"
+#include "common/messages/flight_record.hpp"
+#include "common/messages/transport.hpp"
+#include "common/time_ledger.hpp"
+
+/// @file
+/// The flight recorder: what this rank is doing with the others, and did last, to be looked at when nothing moves.
+
+namespace rankwise {
+
+/// The records of one rank. Any thread may call it; collectives of one group come from one thread at a time.
+///
+/// @cost  a mutex for each call; no memory is allocated once all groups have made a few collectives.
+class FlightRecorder {
+ public:
+  /// How many collectives of a group are kept.
+  static constexpr std::size_t kept_calls = 8;
+
+  /// @param time  whose open span says what the rank is doing outside of collectives; may be null; outlives this.
+  explicit FlightRecorder(const TimeLedger* time = nullptr) : time_(time) {}
+
+  /// A group by its number here.
+  using Track = std::size_t;
+  /// A group begins.
+  Track open_track(const std::string& group, std::vector<int> members);
+  /// A group ends; what it did last stays known until another one of this name and these ranks begins.
+  void close_track(Track track);
+
+  /// A collective begins.
+  void enter(Track track, const Collective& collective);
+  /// It is over. With @p made false it never was one: whoever called it was refused.
+  void leave(Track track, bool made = true);
+  /// Transfers begin.
+  /// @param ticket  with which they will be finished.
+  void start(Track track, Ticket ticket, std::span<const Transfer> transfers);
+  /// This rank waits for transfers from now on.
+  void wait(Track track, Ticket ticket);
+  /// They are done.
+  void finish(Track track, Ticket ticket);
+
+  /// Something that goes on beside the program was started.
+  /// @return  what to give to handle_waited(), once.
+  std::int64_t handle_started(std::string_view label, SourceLocation where);
+  /// It was waited for, or is about to be.
+  void handle_waited(std::int64_t handle);
+
+  /// Whether the rank has ended its work.
+  void set_finished(bool finished);
+
+  /// All of it.
+  FlightRecord record() const;
+  /// FlightRecord::longest_s(), without the rest.
+  double longest_s() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Call {
+    std::int64_t number = 0;
+    Collective collective;  // without its label
+    std::string label;
+    Clock::time_point began, ended;
+    bool open = true;
+    std::thread::id thread;
+  };
+  struct Message {
+    Ticket ticket;
+    Transfer::Direction direction;
+    int peer;  // by its number in the job
+    std::int64_t bytes;
+    SourceLocation where;
+    std::int64_t collective;  // its number; 0 outside of any
+    bool waited_for;
+    Clock::time_point began;
+    std::thread::id thread;
+  };
+  struct GroupTrack {
+    std::string group;
+    std::vector<int> members;
+    std::int64_t made = 0;  // groups like this before it
+    bool open = true;
+    std::int64_t calls = 0;
+    std::vector<Call> last{};
+    std::vector<Message> messages{};  // that are not finished
+  };
+  struct Handle {
+    std::int64_t number;
+    std::string label;
+    SourceLocation where;
+    Clock::time_point began;
+  };
+
+  double still_s(Clock::time_point began, std::thread::id thread, Clock::time_point now) const;
+  CallRecord record_of(const Call& call, Clock::time_point now) const;
+  TrackRecord record_of(const GroupTrack& track, Clock::time_point now) const;
+
+  const TimeLedger* time_;
+  mutable std::mutex mutex_;
+  std::vector<GroupTrack> tracks_;
+  std::vector<Handle> handles_;  // not waited for
+  std::int64_t handles_started_ = 0;
+  std::map<std::thread::id, Clock::time_point> moved_;  // when each thread last began or ended something
+  bool finished_ = false;
+};
+
+/// The layer that tells a flight recorder what goes through a group.
+class WatchedTransport final : public TransportLayer {
+ public:
+  /// @param inner         where messages go on to.
+  /// @param recorder      outlives the layer.
+  /// @param communicator  the same ranks.
+  /// @param group         the name under which.
+  WatchedTransport(Transport& inner, FlightRecorder& recorder, const Communicator& communicator,
+                   const std::string& group);
+  ~WatchedTransport() override;
+
+  Ticket start(std::span<const Transfer> transfers) override;
+  void finish(Ticket ticket) override;
+  void enter(const Collective& collective) override;
+  void leave() override;
+
+ private:
+  FlightRecorder& recorder_;
+  FlightRecorder::Track track_;
+};
+
+}  // namespace rankwise

@@ -1,0 +1,125 @@
+#include "common/messages/group.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/messages/comparing_transport.hpp"
+#include "common/messages/link_transport.hpp"
+#include "common/messages/mpi_transport.hpp"
+
+namespace rankwise {
+
+void check_algorithm(Algorithm algorithm, const Topology& topology)
+{
+  if (algorithm == Algorithm::shared && topology.nodes > 1)
+    throw UserError(
+        fmt::format("--collectives=shared, but the ranks are on {} nodes.", topology.nodes),
+        "Ranks can read each other's memory only inside a node. Use --collectives=hierarchical, ring or auto.");
+  if (algorithm == Algorithm::hierarchical && topology.ranks_per_node() == 0)
+    throw UserError(
+        "--collectives=hierarchical, but the nodes do not all have the same number of ranks.",
+        "Between the nodes each rank has one partner on every node. Start as many ranks on each, or use "
+        "--collectives=ring.");
+}
+
+Group::Group(std::string name, Communicator communicator, const GroupSetup& setup)
+    : name_(std::move(name)),
+      communicator_(std::move(communicator)),
+      setup_(setup),
+      topology_(find_topology(communicator_, setup.ranks_per_node))
+{
+  check_algorithm(setup_.algorithm, topology_);
+  layers_.push_back(std::make_unique<MpiTransport>(communicator_, *setup_.stream,
+                                                   setup_.chaos ? Sends::synchronous : Sends::standard));
+  const std::vector<int> in_job = communicator_.ranks_in_job();
+  if (setup_.chaos)
+    layers_.push_back(std::make_unique<ChaosTransport>(
+        *layers_.back(), *setup_.chaos, in_job[static_cast<std::size_t>(rank())], *setup_.memory.device));
+  if (setup_.clock) layers_.push_back(std::make_unique<LinkTransport>(*layers_.back(), *setup_.clock, in_job));
+  layers_.push_back(std::make_unique<CountingTransport>(*layers_.back(), *setup_.traffic, name_));
+  if (setup_.log)
+    layers_.push_back(std::make_unique<RecordingTransport>(*layers_.back(), *setup_.log, communicator_, name_));
+  if (setup_.check_messages)
+    layers_.push_back(std::make_unique<ComparingTransport>(*layers_.back(), communicator_));
+  if (setup_.recorder)  // the outermost: comparing waits for other ranks too
+    layers_.push_back(std::make_unique<WatchedTransport>(*layers_.back(), *setup_.recorder, communicator_, name_));
+
+  const bool automatic = setup_.algorithm == Algorithm::automatic;
+  if (setup_.algorithm == Algorithm::hierarchical ||
+      (automatic && topology_.nodes > 1 && topology_.ranks_per_node() > 1))
+    make_levels();
+  if (setup_.algorithm == Algorithm::shared || (automatic && topology_.nodes == 1))
+    shared_ = std::make_unique<SharedMemory>(communicator_);
+}
+
+void Group::make_levels()
+{
+  const int node = topology_.node_of[static_cast<std::size_t>(rank())];
+  int place = 0;  // of this rank in its node
+  for (const int r : topology_.ranks_of(node)) place += r < rank();
+  GroupSetup setup = setup_;
+  setup.algorithm = Algorithm::ring;
+  setup.check_messages = false;  // this group has compared already
+  inside_ = std::make_unique<Group>(name_ + " inside", communicator_.split(node, rank()), setup);
+  between_ = std::make_unique<Group>(name_ + " between", communicator_.split(place, rank()), setup);
+}
+
+void Group::count(std::string_view collective, const Traffic& traffic)
+{
+  setup_.traffic->count(name_, std::string(collective), traffic);
+}
+
+Tensor Group::scratch(DType type, std::int64_t n)
+{
+  const std::int64_t bytes = n * bytes_of(type);
+  if (scratch_.tensor().bytes() < bytes) {
+    scratch_ = Buffer();
+    scratch_ = Buffer(setup_.memory, Category::communication, DType::u8, {bytes}, "message buffer of " + name_);
+  }
+  return Tensor(scratch_.tensor().raw(), type, {n});
+}
+
+Group& Group::inside()
+{
+  check(inside_ != nullptr, "a group that is not hierarchical was asked for the ranks of its node");
+  return *inside_;
+}
+
+Group& Group::between()
+{
+  check(between_ != nullptr, "a group that is not hierarchical was asked for its ranks on other nodes");
+  return *between_;
+}
+
+SharedMemory& Group::shared()
+{
+  check(shared_ != nullptr, "a group without shared memory was asked for it");
+  return *shared_;
+}
+
+DeviceMemory Group::often_reduced()
+{
+  DeviceMemory memory = setup_.memory;
+  if (shared_) memory.device = &shared_->device();
+  return memory;
+}
+
+CollectiveScope::CollectiveScope(Group& group, const Collective& collective) : group_(group)
+{
+  group_.transport().enter(collective);
+  if (!group_.has_levels()) return;
+  group_.inside().transport().enter(collective);
+  group_.between().transport().enter(collective);
+}
+
+CollectiveScope::~CollectiveScope()
+{
+  group_.transport().leave();
+  if (!group_.has_levels()) return;
+  group_.inside().transport().leave();
+  group_.between().transport().leave();
+}
+
+}  // namespace rankwise

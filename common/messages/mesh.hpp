@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/messages/group.hpp"
+#include "common/session.hpp"
+
+/// @file
+/// Ranks on a mesh of named axes.
+
+namespace rankwise {
+
+/// One axis of a mesh.
+struct Axis {
+  std::string name;  ///< as "dp", "tp" or "pp"
+  int size = 1;      ///< ranks along it, >= 1
+};
+
+/// All ranks of a job as the points of a mesh. The last axis is the one along which neighbouring ranks lie.
+///
+///     axes (pp 2, dp 2, tp 2)     rank = (pp * 2 + dp) * 2 + tp      rank 6 has the coordinates pp 1, dp 1, tp 0
+///
+/// Each rank has a group along each axis: the ranks that differ from it in that coordinate only.
+class Mesh {
+ public:
+  /// All ranks make it together.
+  /// @param session  as many ranks as check_mesh() wants.
+  /// @param axes     the outermost first; names are different.
+  /// @param setup    of all groups.
+  Mesh(const Session& session, std::vector<Axis> axes, const GroupSetup& setup);
+
+  /// The ranks along an axis, in the order of their coordinates; Error for a name that no axis has.
+  Group& group(const std::string& axis);
+  /// All ranks of the job, named "world".
+  Group& world() { return *world_; }
+  /// Where a rank is along an axis.
+  int coordinate(int rank, const std::string& axis) const;
+
+  /// A table of rank, host, core or cores, and coordinates; the same on all ranks, which make this call together.
+  std::string table() const;
+
+ private:
+  std::vector<Axis> axes_;
+  std::unique_ptr<Group> world_;
+  std::vector<std::unique_ptr<Group>> groups_;  // by axis
+};
+
+/// Refuses axes that do not make up the job's ranks.
+/// @throws UserError  with the sizes.
+void check_mesh(const std::vector<Axis>& axes, int ranks);
+
+}  // namespace rankwise

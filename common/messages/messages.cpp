@@ -1,0 +1,102 @@
+#include "common/messages/messages.hpp"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+
+namespace rankwise {
+
+Algorithm MessageOptions::algorithm(Algorithm fallback) const
+{
+  for (const auto& [name, value] : algorithms())
+    if (name == collectives) return value;
+  return fallback;
+}
+
+void declare(OptionTable& table, MessageOptions& o)
+{
+  const std::string group = "Messages";
+  std::vector<std::pair<std::string, std::string>> choices{{"default", "default"}};
+  for (const auto& [name, value] : algorithms()) choices.emplace_back(name, name);
+  table.add_choice(group, "collectives", o.collectives, choices,
+                   "algorithm of collectives; default: ring, or halving with --arithmetic=exact");
+  table.add(group, "ranks-per-node", o.ranks_per_node, "pretend that so many ranks make a node; 0: the machines");
+  table.add(group, "check-messages", o.check_messages, "compare what the ranks call, before each collective");
+  table.add(group, "timeout", o.timeout_s, "seconds that ranks may wait for each other; 0: for ever");
+  table.add(group, "chaos", o.chaos, "seed of random delays and synchronous sends, to find mistakes; 0: none");
+  table.add(
+      group, "link", o.link,
+      "virtual clock: LATENCY,BANDWIDTH of messages, as 5us,10GB/s; or inside a node, then between nodes, then "
+      "ranks a node");
+  table.add(group, "flops", o.flops, "virtual clock: operations that a rank makes, as 100GFLOP/s");
+}
+
+void check_options(const MessageOptions& options, Algorithm fallback)
+{
+  if (options.ranks_per_node < 0)
+    throw UserError(fmt::format("--ranks-per-node={} is out of range.", options.ranks_per_node),
+                    "Use a number of ranks, or 0 for machines as they are.");
+  if (options.timeout_s < 0)
+    throw UserError(fmt::format("--timeout={} is out of range.", options.timeout_s),
+                    "Use a number of seconds, or 0 to wait for ever.");
+  parse_flops(options.flops);
+  if (options.link.empty()) return;
+  parse_link(options.link);
+  check_virtual_clock(options.algorithm(fallback));
+}
+
+Messages::Messages(const MessageOptions& options, const DeviceMemory& memory, Stream& stream,
+                   const TimeLedger& time)
+    : options_(options), memory_(memory), stream_(stream), recorder_(&time)
+{
+  if (!options.link.empty()) clock_.emplace(parse_link(options.link), parse_flops(options.flops));
+  if (options.chaos != 0) chaos_ = Chaos{options.chaos};
+}
+
+GroupSetup Messages::setup(Algorithm fallback)
+{
+  return {.memory = memory_,
+          .stream = &stream_,
+          .traffic = &traffic_,
+          .algorithm = options_.algorithm(fallback),
+          .ranks_per_node = options_.ranks_per_node,
+          .check_messages = options_.check_messages,
+          .log = nullptr,
+          .recorder = &recorder_,
+          .clock = clock(),
+          .chaos = chaos_ ? &*chaos_ : nullptr};
+}
+
+std::unique_ptr<Watchdog> Messages::make_watchdog()
+{
+  if (options_.timeout_s == 0) return nullptr;
+  return std::make_unique<Watchdog>(recorder_, options_.timeout_s);
+}
+
+void report_virtual_clock(Report& report, const std::vector<VirtualStep>& steps, std::span<const VirtualSpan> spans)
+{
+  const VirtualStep& last = steps.back();
+  const double communication = seconds(last.communication), hidden = communication - seconds(last.exposed);
+  const auto line = [](const char* name, double time_s, const std::string& note) {
+    return Line{name, fmt::format("{:.4f}", 1e3 * time_s), "", note};
+  };
+  report.block("virtual clock, last step",
+               {line("step", seconds(last.step), "ms = compute + exposed"),
+                line("compute", seconds(last.compute), "ms"),
+                line("communication", communication, "ms, hidden or not"),
+                line("exposed", seconds(last.exposed), "ms that the computation had to wait"),
+                {"hidden", fmt::format("{:.1f}", communication > 0 ? 100 * hidden / communication : 0), "",
+                 "% of the communication"}});
+  constexpr int columns = 100;
+  report.comment(timeline(spans, columns));
+  nlohmann::json& json = report.json()["virtual"];
+  for (const VirtualStep& step : steps)
+    json.push_back({{"step_ps", step.step},
+                    {"compute_ps", step.compute},
+                    {"exposed_ps", step.exposed},
+                    {"communication_ps", step.communication}});
+}
+
+}  // namespace rankwise

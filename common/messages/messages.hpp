@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/messages/chaos_transport.hpp"
+#include "common/messages/flight_recorder.hpp"
+#include "common/messages/group.hpp"
+#include "common/messages/virtual_clock.hpp"
+#include "common/messages/watchdog.hpp"
+#include "common/options.hpp"
+#include "common/report.hpp"
+#include "common/time_ledger.hpp"
+
+/// @file
+/// The options of messages, the same in all lessons, and what they bring about.
+
+namespace rankwise {
+
+/// What the messages of a run are asked to do.
+struct MessageOptions {
+  std::string collectives = "default";  ///< an algorithm; or the one that suits the arithmetic
+  int ranks_per_node = 0;               ///< pretend that so many ranks make a node; 0: the machines
+  bool check_messages = false;          ///< compare what the ranks call, each time
+  double timeout_s = 300;               ///< how long ranks may wait for each other; 0: for ever
+  std::uint32_t chaos = 0;              ///< seed of the chaos that messages meet; 0: none
+  std::string link;                     ///< of the virtual clock; empty: none
+  std::string flops = "100GFLOP/s";     ///< of the virtual clock
+
+  /// The algorithm that was asked for, or @p fallback.
+  Algorithm algorithm(Algorithm fallback) const;
+};
+
+/// Declares all of them.
+void declare(OptionTable& table, MessageOptions& options);
+
+/// Refuses what no run can do.
+/// @param options   as parsed.
+/// @param fallback  the algorithm, unless the user asked for one.
+/// @throws UserError.
+void check_options(const MessageOptions& options, Algorithm fallback);
+
+/// What all groups of a run share: who counts, who watches, and how messages are made.
+class Messages {
+ public:
+  /// All ranks make and destroy it together.
+  /// @param options  as check_options() has passed them.
+  /// @param memory   where message buffers lie.
+  /// @param stream   of the same device.
+  /// @param time     of this rank; what it is doing is named when nothing moves.
+  Messages(const MessageOptions& options, const DeviceMemory& memory, Stream& stream, const TimeLedger& time);
+
+  /// What a group is made with.
+  /// @param fallback  the algorithm, unless the user asked for one.
+  GroupSetup setup(Algorithm fallback);
+
+  /// What watches the ranks from its making to its end; nothing with `--timeout=0`. All ranks make it last and destroy it
+  /// first.
+  std::unique_ptr<Watchdog> make_watchdog();
+
+  /// Bytes and messages sent so far.
+  TrafficLedger& traffic() { return traffic_; }
+  /// Counts virtual time; null without `--link`.
+  VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
+
+ private:
+  const MessageOptions& options_;
+  DeviceMemory memory_;
+  Stream& stream_;
+  TrafficLedger traffic_;
+  std::optional<VirtualClock> clock_;
+  std::optional<Chaos> chaos_;
+  FlightRecorder recorder_;
+};
+
+/// Block "virtual clock": what the last step took on the virtual links; enters `virtual` in the document.
+/// @param steps  the times of all steps.
+/// @param spans  of the last step, to be drawn.
+void report_virtual_clock(Report& report, const std::vector<VirtualStep>& steps,
+                          std::span<const VirtualSpan> spans);
+
+}  // namespace rankwise

@@ -1,0 +1,272 @@
+#include "lessons/02_collectives/show.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <iterator>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text.hpp"
+#include "lessons/02_collectives/naive_all_reduce.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// One claim about some candidates: which of them do not hold it.
+template <class Holds>
+void check_all(Report& report, const std::string& claim, const std::string& expected,
+               const std::vector<Findings>& findings, Holds&& holds)
+{
+  std::vector<std::string> bad;
+  for (const Findings& f : findings)
+    if (!holds(f)) bad.push_back(f.candidate.name());
+  if (findings.empty()) return;
+  const std::size_t n = findings.size();
+  report.check(claim, expected,
+               bad.empty() ? fmt::format("{} of {}", n, n) : fmt::format("not {}", fmt::join(bad, ", ")),
+               bad.empty());
+}
+
+/// The findings that something is true of.
+template <class Chosen>
+std::vector<Findings> those(const std::vector<Findings>& findings, Chosen&& chosen)
+{
+  std::vector<Findings> some;
+  std::copy_if(findings.begin(), findings.end(), std::back_inserter(some), chosen);
+  return some;
+}
+
+/// The rank that sends, or reads, the most.
+std::size_t busiest(const std::vector<Traffic>& by_rank)
+{
+  const auto load = [](const Traffic& t) { return t.bytes + t.read_bytes; };
+  const auto most = std::max_element(by_rank.begin(), by_rank.end(),
+                                     [&](const Traffic& a, const Traffic& b) { return load(a) < load(b); });
+  return static_cast<std::size_t>(most - by_rank.begin());
+}
+
+double algorithm_GBps(const Findings& f, const Results& results)
+{
+  return static_cast<double>(results.bytes()) / f.time_s * 1e-9;
+}
+
+double bus_GBps(const Findings& f, const Results& results)
+{
+  return algorithm_GBps(f, results) * bus_factor(f.candidate.collective, results.N);
+}
+
+bool is_all_reduce(const Findings& f)
+{
+  return f.candidate.collective == "all-reduce";
+}
+
+}  // namespace
+
+double bus_factor(std::string_view collective, int N)
+{
+  const double others = static_cast<double>(N - 1) / N;
+  if (N == 1 || collective == "barrier") return 0;
+  if (collective == "all-reduce") return 2 * others;
+  return collective == "reduce-scatter" || collective == "all-gather" ? others : 1;
+}
+
+// ---- Steps and traffic -----------------------------------------------------------------------------------------------
+
+void show_steps(Report& report, const Findings& findings, int N)
+{
+  if (findings.steps.messages.empty()) return;
+  report.block(fmt::format("steps of {}: {}", findings.candidate.name(), findings.candidate.way()),
+               step_table(findings.steps, N));
+}
+
+void show_traffic(Report& report, const Results& results)
+{
+  std::vector<Line> lines;
+  Traffic measured, formula;
+  for (const Findings& f : results.all) {
+    const std::size_t r = busiest(f.sent);
+    const Traffic &sent = f.sent[r], &expected = f.formula[r];
+    const std::int64_t bytes = sent.bytes + sent.read_bytes;  // one of them is zero
+    std::string note = sent.read_bytes > 0 ? "bytes read" : fmt::format("bytes, messages {:>3}", sent.messages);
+    if (bytes > 0 && results.bytes() > 0 && f.candidate.collective != "barrier")
+      note +=
+          fmt::format(", {:.3f} of the vector", static_cast<double>(bytes) / static_cast<double>(results.bytes()));
+    if (f.scratch[r] > 0) note += fmt::format(", scratch {}", group_digits(f.scratch[r]));
+    lines.push_back(
+        {f.candidate.name(), group_digits(bytes), group_digits(expected.bytes + expected.read_bytes), note});
+    measured += sent;
+    formula += expected;
+  }
+  report.block("traffic of the rank that sends most", lines);
+  report.json()["traffic"]["world"] = {
+      {"bytes", measured.bytes}, {"messages", measured.messages}, {"formula", formula.bytes}};
+  check_all(report, "traffic = formula", "on all ranks", results.all,
+            [](const Findings& f) { return f.sent == f.formula; });
+  check_all(report, "scratch = formula", "on all ranks", results.all,
+            [](const Findings& f) { return f.scratch == f.scratch_formula; });
+}
+
+// ---- Time ------------------------------------------------------------------------------------------------------------
+
+void show_fit(Report& report, const Results& results)
+{
+  if (results.times.empty()) return;
+  const AlphaBeta& line = results.fit.line;
+  std::vector<Line> lines;
+  for (const MessageTime& m : results.times) {
+    const double predicted = line.time_s(m.bytes);
+    lines.push_back(
+        {fmt::format("{} bytes", group_digits(m.bytes)), fmt::format("{:.2f}", 1e6 * m.time_s), "",
+         fmt::format("us, the line says {:.2f}, {:+.0f} %", 1e6 * predicted, 100 * (predicted / m.time_s - 1))});
+  }
+  lines.push_back({"alpha", fmt::format("{:.2f}", 1e6 * line.alpha_s), "", "us, latency of a message"});
+  lines.push_back({"beta", fmt::format("{:.3f}", 1e9 * line.beta_s_per_byte), "",
+                   fmt::format("ns/byte, so {:.2f} GB/s", 1e-9 / line.beta_s_per_byte)});
+  lines.push_back({"residual", fmt::format("{:.0f}", 100 * results.fit.residual), "",
+                   "%, root mean square of the differences"});
+  report.block("messages between two ranks, all pairs at once: t = alpha + beta b", lines);
+
+  nlohmann::json& fit = report.json()["fit"];
+  fit = {{"alpha_s", line.alpha_s}, {"beta_s_per_byte", line.beta_s_per_byte}, {"residual", results.fit.residual}};
+  for (const MessageTime& m : results.times) fit["messages"].push_back({{"bytes", m.bytes}, {"time_s", m.time_s}});
+}
+
+namespace {
+
+/// Block "bandwidth": the derivation in the numbers of one candidate.
+void show_derivation(Report& report, const Results& results, const Findings& f)
+{
+  const double factor = bus_factor(f.candidate.collective, results.N);
+  const std::string rule = f.candidate.collective == "all-reduce" ? "2 (N-1)/N"
+                           : f.candidate.collective == "reduce-scatter" || f.candidate.collective == "all-gather"
+                               ? "(N-1)/N"
+                               : "1";
+  const auto must = factor * static_cast<double>(results.bytes());
+  report.block(
+      "bandwidth of " + f.candidate.name(),
+      {{"S", group_digits(results.bytes()), "",
+        fmt::format("bytes: {} elements of {}", group_digits(results.problem.n), bytes_of(results.problem.type))},
+       {"t", fmt::format("{:.3f}", 1e3 * f.time_s), "", "ms"},
+       {"algorithm", fmt::format("{:.3f}", algorithm_GBps(f, results)), "S / t", "GB/s: what the caller sees"},
+       {"a rank sends", group_digits(std::llround(must)), fmt::format("{} S = {:.3f} S", rule, factor),
+        "bytes at least, whatever the algorithm"},
+       {"bus", fmt::format("{:.3f}", bus_GBps(f, results)), fmt::format("{} S / t", rule),
+        "GB/s: what the links carry, for any N"}});
+}
+
+}  // namespace
+
+void show_time(Report& report, const Results& results)
+{
+  std::vector<Line> lines;
+  for (const Findings& f : results.all) {
+    std::string note = "ms  " + (f.predicted_s > 0 ? fmt::format("model {:>8.3f}", 1e3 * f.predicted_s)
+                                                   : std::string("              "));
+    if (f.candidate.collective != "barrier" && results.bytes() > 0)
+      note += fmt::format("  algorithm {:>7.3f} GB/s  bus {:>7.3f} GB/s", algorithm_GBps(f, results),
+                          bus_GBps(f, results));
+    lines.push_back({f.candidate.name(), fmt::format("{:.3f}", 1e3 * f.time_s), "", note});
+  }
+  report.block("time, and that of the messages alone in the model", lines);
+
+  // The ring's all-reduce is what lessons use; without it the first candidate that moves bytes stands for all.
+  const auto& all = results.all;
+  auto shown = std::find_if(all.begin(), all.end(),
+                            [](const Findings& f) { return is_all_reduce(f) && f.candidate.algorithm == "ring"; });
+  if (shown == all.end()) shown = all.begin();
+  if (results.N > 1 && results.bytes() > 0 && shown->candidate.collective != "barrier")
+    show_derivation(report, results, *shown);
+
+  for (const Findings& f : all) {
+    if (f.candidate.algorithm != "naive" || results.N == 1) continue;
+    const double expected = naive_cost(results.bytes(), results.N, 0, results.fit.line).time_s;
+    report.check("time of the naive all-reduce", fmt::format("{:.6g} s = 2 (N-1) (alpha + beta S)", expected),
+                 f.predicted_s, std::abs(f.predicted_s - expected) <= 1e-9 * expected);
+  }
+}
+
+// ---- Sums ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Whether an all-reduce adds in the order of tree_sum(), with the rounding that this type has there.
+bool keeps_tree(const Findings& f, const Results& results)
+{
+  const bool power_of_two = std::has_single_bit(static_cast<unsigned>(results.N));
+  if (f.algorithm == Algorithm::shared) return true;
+  return f.algorithm == Algorithm::halving && power_of_two && results.problem.type != DType::bf16;
+}
+
+}  // namespace
+
+void show_sums(Report& report, const Results& results)
+{
+  const double bound = rounding_bound(results.problem.type, results.N);
+  const std::vector<Findings> sums = those(results.all, is_all_reduce);
+  const auto n = static_cast<double>(std::max<std::int64_t>(results.problem.n, 1));
+  const auto percent = [&](const Difference& d) { return 100 * static_cast<double>(d.elements) / n; };
+  std::vector<Line> lines;
+  for (const Findings& f : sums)
+    lines.push_back({f.candidate.name(), fmt::format("{:.1f}", percent(f.from_rank_order)), "",
+                     fmt::format("% differ from ((0+1)+2)+.., by {:.1e} of the norm; {:.1f} % from the tree",
+                                 f.from_rank_order.relative(), percent(f.from_tree))});
+  if (!lines.empty()) report.block("order of sums", lines);
+
+  check_all(report, "right results", "on all ranks", results.all, [](const Findings& f) { return f.wrong == 0; });
+  check_all(report, "same bits", "on all ranks", sums, [](const Findings& f) { return f.same_bits; });
+  check_all(report, "other orders", fmt::format("at most {:.1e} of the norm away", bound), sums,
+            [&](const Findings& f) { return f.from_rank_order.relative() <= bound; });
+  check_all(report, "order of the tree", "no bit differs",
+            those(sums, [&](const Findings& f) { return keeps_tree(f, results); }),
+            [](const Findings& f) { return f.from_tree.elements == 0; });
+}
+
+// ---- Document --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+nlohmann::json traffic_json(const std::vector<Traffic>& by_rank)
+{
+  nlohmann::json all = nlohmann::json::array();
+  for (const Traffic& t : by_rank)
+    all.push_back({{"messages", t.messages}, {"bytes", t.bytes}, {"read_bytes", t.read_bytes}});
+  return all;
+}
+
+}  // namespace
+
+void enter_findings(Report& report, const Results& results)
+{
+  nlohmann::json& collectives = report.json()["collectives"];
+  collectives = nlohmann::json::array();
+  for (const Findings& f : results.all) {
+    nlohmann::json entry{{"collective", f.candidate.collective},
+                         {"algorithm", f.candidate.algorithm},
+                         {"chosen", f.candidate.algorithm == "naive" ? "naive" : name_of(f.algorithm)},
+                         {"sent", traffic_json(f.sent)},
+                         {"formula", traffic_json(f.formula)},
+                         {"scratch_bytes", f.scratch},
+                         {"scratch_formula", f.scratch_formula},
+                         {"wrong", f.wrong},
+                         {"time_s", f.time_s},
+                         {"model_s", f.predicted_s},
+                         {"algorithm_GBps", algorithm_GBps(f, results)},
+                         {"bus_GBps", bus_GBps(f, results)},
+                         {"steps", nlohmann::json::array()}};
+    for (const ScheduledMessage& m : f.steps.messages)
+      entry["steps"].push_back(
+          {{"step", std::lround(m.start_s)}, {"from", m.from}, {"to", m.to}, {"what", m.what}});
+    if (is_all_reduce(f))
+      entry["order"] = {{"same_bits", f.same_bits},
+                        {"differ_by_rank", f.from_rank_order.elements},
+                        {"relative", f.from_rank_order.relative()},
+                        {"differ_by_tree", f.from_tree.elements}};
+    collectives.push_back(entry);
+  }
+}
+
+}  // namespace rankwise

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/partition.hpp"
+#include "gpt2/parameter_table.hpp"
+
+/// @file
+/// Buckets: gradients that are sent together.
+
+namespace rankwise {
+
+/// Neighbouring units whose gradients are sent together.
+struct Bucket {
+  Range units;     ///< of the parameter table
+  Range elements;  ///< of its flat vector
+};
+
+/// Cuts all units of a table into buckets, in the order in which a backward pass is done with them: the last unit first.
+/// Units are added to a bucket until it has at least @p bytes; none is cut.
+///
+///     nano, 200 kB     [head, h.3.mlp]  [h.3.attn, h.2.mlp] ...        unit by unit, from the loss to the embedding
+///
+/// @param table  the parameters.
+/// @param type   of the gradients.
+/// @param bytes  > 0.
+/// @source  Li et al. 2020, section 3.2.3.
+std::vector<Bucket> make_buckets(const ParameterTable& table, DType type, std::int64_t bytes);
+
+}  // namespace rankwise

@@ -1,0 +1,61 @@
+#include "lessons/03_ddp/replicas.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/digest.hpp"
+#include "common/error.hpp"
+#include "common/messages/agreement.hpp"
+
+namespace rankwise {
+
+void all_reduce_sum(LossSum& loss, Group& group)
+{
+  all_reduce_sum(loss.nats, group);
+  all_reduce_sum(loss.valid_tokens, group);
+}
+
+void check_alike(const OptionTable& options, const Tokens& tokens)
+{
+  std::vector<std::pair<std::string, std::string>> facts{{"the data", tokens.name + ", " + tokens.sha256}};
+  const nlohmann::json all = options.json();
+  for (const auto& [name, value] : all.items()) facts.emplace_back("--" + name, value.dump());
+  check_agreement(Communicator::world(), facts);
+}
+
+void check_replicas(const Tensor& parameters, const std::string& when, Group& group)
+{
+  std::vector<std::int64_t> hashes(static_cast<std::size_t>(group.ranks()));
+  const std::span bytes(parameters.raw(), static_cast<std::size_t>(parameters.bytes()));
+  hashes[static_cast<std::size_t>(group.rank())] = std::bit_cast<std::int64_t>(fast_hash(bytes));
+  all_gather(Tensor(std::span<std::int64_t>(hashes), {group.ranks()}), group);
+
+  std::vector<int> different;
+  for (int r = 1; r < group.ranks(); ++r)
+    if (hashes[static_cast<std::size_t>(r)] != hashes[0]) different.push_back(r);
+  check(different.empty(),
+        fmt::format("{} the parameters of rank {} differ from those of rank 0: the replicas have "
+                    "not made the same updates",
+                    when, fmt::join(different, ", ")));
+}
+
+bool same_on_all_ranks(const std::string& text, Group& group)
+{
+  std::vector<std::uint8_t> first(text.begin(), text.end());
+  broadcast(Tensor(std::span<std::uint8_t>(first), {static_cast<std::int64_t>(first.size())}), 0, group);
+  std::int64_t different = std::equal(first.begin(), first.end(), text.begin(), text.end(),
+                                      [](std::uint8_t a, char b) { return static_cast<char>(a) == b; })
+                               ? 0
+                               : 1;
+  all_reduce_sum(different, group);
+  return different == 0;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/collectives/collectives.hpp"
+#include "common/options.hpp"
+#include "gpt2/loader.hpp"
+#include "gpt2/model.hpp"
+
+/// @file
+/// What replicas of a model add up and compare.
+
+namespace rankwise {
+
+/// Replaces a sum of losses and its number of tokens on each rank by the sums over the ranks: 32 bytes and 8.
+void all_reduce_sum(LossSum& loss, Group& group);
+
+/// Refuses ranks that were given different options or data, before they train together. All ranks make this call.
+/// @throws UserError  on all ranks: what differs, and who was told what.
+void check_alike(const OptionTable& options, const Tokens& tokens);
+
+/// Ends the run unless the parameters of all ranks are the same, by a fast hash.
+/// @param parameters  on the host.
+/// @param when        as "after step 10", for the message.
+/// @failure  Error on all ranks: which of them differ from rank 0.
+/// @cost     an all-gather of 8 bytes a rank.
+void check_replicas(const Tensor& parameters, const std::string& when, Group& group);
+
+/// Whether all ranks have the same text, as long on all of them. They make this call together.
+bool same_on_all_ranks(const std::string& text, Group& group);
+
+}  // namespace rankwise

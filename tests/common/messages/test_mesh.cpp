@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <array>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/messages/mesh.hpp"
+#include "tests/common/collectives/testing.hpp"
+
+using namespace rankwise;
+using Catch::Contains;
+
+namespace {
+
+/// All ways to make N out of three factors.
+std::vector<std::array<int, 3>> factorings(int N)
+{
+  std::vector<std::array<int, 3>> all;
+  for (int a = 1; a <= N; ++a)
+    for (int b = 1; a * b <= N; ++b)
+      if (N % (a * b) == 0) all.push_back({a, b, N / (a * b)});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("Mesh: each group holds the ranks that differ in its coordinate only, in order")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = world().ranks(), r = world().rank();
+  for (const auto& [pp, dp, tp] : factorings(N)) {
+    Mesh mesh(world(), {{"pp", pp}, {"dp", dp}, {"tp", tp}}, test.setup);
+    INFO(fmt::format("pp {} dp {} tp {}", pp, dp, tp));
+    REQUIRE(mesh.coordinate(r, "tp") == r % tp);
+    REQUIRE(mesh.coordinate(r, "dp") == r / tp % dp);
+    REQUIRE(mesh.coordinate(r, "pp") == r / (tp * dp));
+    for (const char* axis : {"pp", "dp", "tp"}) {
+      Group& group = mesh.group(axis);
+      REQUIRE(group.name() == axis);
+      REQUIRE(group.rank() == mesh.coordinate(r, axis));
+      std::vector<std::int32_t> members(static_cast<std::size_t>(group.ranks()));
+      members[static_cast<std::size_t>(group.rank())] = r;
+      all_gather(Tensor(std::span<std::int32_t>(members), {group.ranks()}), group);
+      for (int m = 0; m < group.ranks(); ++m) {
+        const int member = members[static_cast<std::size_t>(m)];
+        for (const char* other : {"pp", "dp", "tp"})
+          REQUIRE(mesh.coordinate(member, other) == (other == std::string(axis) ? m : mesh.coordinate(r, other)));
+      }
+    }
+  }
+}
+
+TEST_CASE("Mesh: a sum along an axis counts its ranks, and the traffic is counted under its name")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = world().ranks();
+  if (N % 2 != 0) return;
+  Mesh mesh(world(), {{"dp", N / 2}, {"tp", 2}}, test.setup);
+  std::int64_t count = 1;
+  all_reduce_sum(count, mesh.group("dp"));
+  REQUIRE(count == N / 2);
+  REQUIRE(test.traffic.of("tp") == Traffic{});
+  all_reduce_sum(count, mesh.group("tp"));
+  REQUIRE(count == N);
+  REQUIRE(test.traffic.of("tp").bytes == 8);
+  all_reduce_sum(count, mesh.world());
+  REQUIRE(count == N * N);
+}
+
+TEST_CASE("Mesh: the table says where each rank runs, the same on all ranks")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = world().ranks();
+  const Mesh mesh(world(), {{"dp", N}}, test.setup);
+  std::string table = mesh.table();
+  REQUIRE_THAT(table, Contains("rank") && Contains("host") && Contains("cores") && Contains("dp"));
+  REQUIRE(std::count(table.begin(), table.end(), '\n') == N);
+
+  std::vector<std::uint8_t> text(table.begin(), table.end()), first = text;
+  broadcast(Tensor(std::span<std::uint8_t>(first), {static_cast<std::int64_t>(first.size())}), 0, test.group);
+  REQUIRE(text == first);
+}
+
+TEST_CASE("check_mesh: sizes that do not make up the ranks are refused")
+{
+  REQUIRE_NOTHROW(check_mesh({{"dp", 2}, {"tp", 2}}, 4));
+  REQUIRE_THROWS_WITH(check_mesh({{"dp", 2}, {"tp", 3}}, 4),
+                      Contains("--dp=2 times --tp=3 make 6 ranks, but 4 were started") && Contains("mpirun -np 6"));
+  REQUIRE_THROWS_WITH(check_mesh({{"dp", 0}}, 1), Contains("--dp=0 is no number of ranks"));
+}
+
+TEST_CASE("find_topology: ranks of one machine are one node, or as many as are asked for")
+{
+  const int N = world().ranks();
+  const Communicator all = Communicator::world();
+  const Topology machines = find_topology(all, 0);
+  REQUIRE(machines.nodes == 1);  // the tests run on one machine
+  REQUIRE(machines.ranks_per_node() == N);
+  const Topology pairs = find_topology(all, 2);
+  REQUIRE(pairs.nodes == (N + 1) / 2);
+  REQUIRE(pairs.ranks_per_node() == (N == 1 ? 1 : N % 2 == 0 ? 2 : 0));
+  for (int r = 0; r < N; ++r) REQUIRE(pairs.node_of[static_cast<std::size_t>(r)] == r / 2);
+  REQUIRE(pairs.ranks_of(0).size() == static_cast<std::size_t>(std::min(N, 2)));
+}
+
+TEST_CASE("check_algorithm: shared memory across nodes and uneven nodes are refused")
+{
+  const Topology even{{0, 0, 1, 1}, 2}, uneven{{0, 0, 1}, 2}, one{{0, 0, 0}, 1};
+  REQUIRE_NOTHROW(check_algorithm(Algorithm::hierarchical, even));
+  REQUIRE_NOTHROW(check_algorithm(Algorithm::shared, one));
+  REQUIRE_NOTHROW(check_algorithm(Algorithm::ring, uneven));
+  REQUIRE_NOTHROW(check_algorithm(Algorithm::automatic, uneven));
+  REQUIRE_THROWS_WITH(check_algorithm(Algorithm::shared, even), Contains("the ranks are on 2 nodes"));
+  REQUIRE_THROWS_WITH(check_algorithm(Algorithm::hierarchical, uneven), Contains("same number of ranks"));
+}
+
+TEST_CASE("chosen_algorithm: auto goes by topology and size")
+{
+  const auto choice = [](const Topology& topology, std::int64_t bytes) {
+    return chosen_algorithm(Algorithm::automatic, topology, "all-reduce", bytes);
+  };
+  REQUIRE(choice(one_machine(4, 0), 1 << 10) == Algorithm::shared);
+  REQUIRE(choice(one_machine(4, 2), 1 << 10) == Algorithm::halving);
+  REQUIRE(choice(one_machine(4, 2), 1 << 20) == Algorithm::hierarchical);
+  REQUIRE(choice(one_machine(5, 2), 1 << 20) == Algorithm::ring);  // nodes of different size
+  REQUIRE(choice(one_machine(4, 1), 1 << 20) == Algorithm::ring);
+  REQUIRE(chosen_algorithm(Algorithm::tree, one_machine(4, 1), "all-reduce", 1 << 20) == Algorithm::tree);
+  if (world().ranks() < 4) return;
+  GroupForTest machine(Algorithm::automatic), nodes(Algorithm::automatic, 2);
+  REQUIRE_THAT(describe_algorithm(machine.group), Contains("auto: shared"));
+  REQUIRE_THAT(describe_algorithm(nodes.group), Contains("auto: halving below 65536 bytes"));
+}

@@ -1,0 +1,212 @@
+// Point-to-point messages, and the layers around them.
+
+#include <set>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/messages/mpi_transport.hpp"
+#include "tests/common/collectives/testing.hpp"
+
+using namespace rankwise;
+using Catch::Contains;
+
+namespace {
+
+/// All ranks pass @p values on around a ring, and what arrives is compared.
+template <class T>
+void pass_around(Transport& transport, std::int64_t n)
+{
+  const int N = transport.ranks(), r = transport.rank(), next = (r + 1) % N, previous = (r + N - 1) % N;
+  Guarded<T> own(n, r), arrived(n, r);
+  transport.exchange(own.tensor(), next, arrived.tensor(), previous);
+  for (std::int64_t i = 0; i < n; ++i) REQUIRE(arrived.at(i) == value_at(previous, i));
+  REQUIRE(arrived.intact());
+}
+
+}  // namespace
+
+TEST_CASE("MpiTransport: exchange passes any type on, at any count")
+{
+  GroupForTest test(Algorithm::ring);
+  for (const std::int64_t n : {0, 1, 2, 1001, 65537}) {
+    pass_around<float>(test.group.transport(), n);
+    pass_around<bf16>(test.group.transport(), n);
+    pass_around<double>(test.group.transport(), n);
+    pass_around<std::int32_t>(test.group.transport(), n);
+    pass_around<std::int64_t>(test.group.transport(), n);
+    pass_around<std::uint8_t>(test.group.transport(), n);
+  }
+}
+
+TEST_CASE("MpiTransport: messages between two ranks arrive in the order in which they were started")
+{
+  GroupForTest test(Algorithm::ring);
+  Transport& transport = test.group.transport();
+  const int N = transport.ranks(), r = transport.rank();
+  constexpr int messages = 20;
+  std::vector<std::vector<std::int32_t>> sent, arrived;
+  std::vector<Ticket> tickets;
+  for (int m = 0; m < messages; ++m) {
+    const auto n = static_cast<std::size_t>(1 + 997 * m);  // small ones may overtake large ones on the way
+    sent.emplace_back(n, 100 * r + m);
+    arrived.emplace_back(n, -1);
+  }
+  for (std::size_t m = 0; m < messages; ++m) {
+    const auto tensor = [&](std::vector<std::int32_t>& v) {
+      return Tensor(std::span<std::int32_t>(v), {static_cast<std::int64_t>(v.size())});
+    };
+    const Transfer both[] = {{Transfer::Direction::send, tensor(sent[m]), (r + 1) % N},
+                             {Transfer::Direction::receive, tensor(arrived[m]), (r + N - 1) % N}};
+    tickets.push_back(transport.start(both));
+  }
+  for (std::size_t m = messages; m-- > 0;) transport.finish(tickets[m]);  // in any order
+  for (int m = 0; m < messages; ++m)
+    REQUIRE(arrived[static_cast<std::size_t>(m)].back() == 100 * ((r + N - 1) % N) + m);
+}
+
+TEST_CASE("MpiTransport: what cannot be is an Error")
+{
+  GroupForTest test(Algorithm::ring);
+  Transport& transport = test.group.transport();
+  std::vector<float> values(4);
+  const Tensor tensor(std::span<float>(values), {4});
+  REQUIRE_THROWS_WITH(transport.send(tensor, transport.ranks()), Contains("a message between rank"));
+  REQUIRE_THROWS_WITH(transport.finish(1000), Contains("not under way"));
+  const Ticket none = transport.start({});
+  transport.finish(none);
+  REQUIRE_THROWS_WITH(transport.finish(none), Contains("not under way"));
+}
+
+TEST_CASE("MpiTransport: a message of another size than expected is noticed by who receives it")
+{
+  GroupForTest test(Algorithm::ring);
+  Transport& transport = test.group.transport();
+  if (transport.ranks() == 1 || transport.rank() > 1) return;
+  std::vector<float> values(8);
+  const Tensor tensor(std::span<float>(values), {8});
+  if (transport.rank() == 0) {
+    transport.send(tensor.slice({0, 3}), 1);
+    return;
+  }
+  REQUIRE_THROWS_WITH(transport.receive(tensor, 0), Contains("rank 0 sent 12 bytes where 32 were expected"));
+}
+
+TEST_CASE("message_tag: any difference between two collectives, but for the line, makes another tag")
+{
+  const std::string name = "all-reduce";  // not at the place of the literal
+  const SourceLocation here = SourceLocation::current();
+  const Collective collective{"all-reduce", "ring", DType::f32, 12, 0, here, "h.2.mlp"};
+  const auto tag = [](const Collective& c, std::int64_t number = 17) { return message_tag(c, number, 32767); };
+  std::set<int> tags{tag(collective)};
+  REQUIRE(tags == std::set<int>{tag({name, "ring", DType::f32, 12, 0, SourceLocation::current(), "h.2.mlp"})});
+  tags.insert(tag(collective, 18));
+  tags.insert(tag({"broadcast", "ring", DType::f32, 12, 0, here, "h.2.mlp"}));
+  tags.insert(tag({"all-reduce", "tree", DType::f32, 12, 0, here, "h.2.mlp"}));
+  tags.insert(tag({"all-reduce", "ring", DType::i32, 12, 0, here, "h.2.mlp"}));
+  tags.insert(tag({"all-reduce", "ring", DType::f32, 13, 0, here, "h.2.mlp"}));
+  tags.insert(tag({"all-reduce", "ring", DType::f32, 12, 1, here, "h.2.mlp"}));
+  tags.insert(tag({"all-reduce", "ring", DType::f32, 12, 0, here, "h.3.mlp"}));
+  REQUIRE(tags.size() == 8);
+  REQUIRE(*tags.begin() >= 1);
+  REQUIRE(*tags.rbegin() <= 32767);
+  for (std::int64_t number = 0; number < 100; ++number) REQUIRE(message_tag(collective, number, 1) == 1);
+}
+
+TEST_CASE("MpiTransport: messages of a collective do not meet those outside of it")
+{
+  GroupForTest test(Algorithm::ring);
+  Transport& transport = test.group.transport();
+  if (transport.ranks() == 1 || transport.rank() > 1) return;
+  std::vector<float> outside(1, 1.0f), inside(1, 2.0f);
+  const Tensor first(std::span<float>(outside), {1}), second(std::span<float>(inside), {1});
+  if (transport.rank() == 0) {
+    transport.send(first, 1);
+    const CollectiveScope scope(test.group, {"all-reduce", "ring", DType::f32, 1});
+    return transport.send(second, 1);
+  }
+  inside[0] = outside[0] = 0;
+  const Transfer receive{Transfer::Direction::receive, second, 0};
+  Ticket ticket = 0;
+  {
+    const CollectiveScope scope(test.group, {"all-reduce", "ring", DType::f32, 1});
+    ticket = transport.start({&receive, 1});  // before the other one
+  }
+  transport.receive(first, 0);
+  transport.finish(ticket);
+  REQUIRE(outside[0] == 1);
+  REQUIRE(inside[0] == 2);
+}
+
+TEST_CASE("CollectiveScope: collectives of one group are not nested")
+{
+  GroupForTest test(Algorithm::ring);
+  const CollectiveScope outer(test.group, {"all-reduce", "ring"});
+  REQUIRE_THROWS_WITH(barrier(test.group), Contains("within another one"));
+}
+
+TEST_CASE("TrafficLedger: sends are counted by group and collective, receives are not")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = test.group.ranks();
+  std::vector<float> values(12);
+  const Tensor tensor(std::span<float>(values), {12});
+  if (N > 1) {
+    if (test.group.rank() == 0) test.group.transport().send(tensor, 1);
+    if (test.group.rank() == 1) test.group.transport().receive(tensor, 0);
+    const std::int64_t first = test.group.rank() == 0 ? 1 : 0;
+    REQUIRE(test.traffic.of("world", "send") == Traffic{.messages = first, .bytes = 48 * first});
+  }
+  test.traffic.clear();
+  broadcast(tensor, 0, test.group);
+  barrier(test.group);
+  const std::int64_t passes_on = test.group.rank() + 1 < N ? 1 : 0;
+  REQUIRE(test.traffic.of("world", "broadcast") == Traffic{.messages = passes_on, .bytes = 48 * passes_on});
+  Traffic sum = test.traffic.of("world", "broadcast");
+  sum += test.traffic.of("world", "barrier");
+  REQUIRE(test.traffic.of("world") == sum);
+  REQUIRE(test.traffic.total() == sum);
+  REQUIRE(test.traffic.of("nobody") == Traffic{});
+}
+
+TEST_CASE("ComparingTransport: ranks that agree go on, ranks that do not are told who calls what")
+{
+  GroupForTest test(Algorithm::ring, 0, true);
+  const int N = test.group.ranks(), r = test.group.rank();
+  std::vector<float> values(8, 1.0f);
+  std::vector<std::int32_t> whole(8, 1);
+  all_reduce_sum(Tensor(std::span<float>(values), {8}), test.group);
+  REQUIRE(values[7] == static_cast<float>(N));
+  if (N == 1) return;
+
+  const bool last = r + 1 == N;
+  const auto message = [&](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "nobody noticed";
+  };
+  const std::string count = message([&] {
+    all_reduce_sum(Tensor(std::span<float>(values), {8}).slice({0, last ? 7 : 8}), test.group);
+  });
+  REQUIRE_THAT(count, Contains("do not call the same collective at tests/common/messages/test_transport.cpp"));
+  REQUIRE_THAT(count, Contains(fmt::format("rank {}: all-reduce (ring) of 7 elements of type f32, root 0", N - 1)));
+  REQUIRE_THAT(count, Contains(": all-reduce (ring) of 8 elements of type f32, root 0"));
+
+  REQUIRE_THAT(message([&] {
+                 all_reduce_sum(
+                     last ? Tensor(std::span<std::int32_t>(whole), {8}) : Tensor(std::span<float>(values), {8}),
+                     test.group);
+               }),
+               Contains("of type i32"));
+  REQUIRE_THAT(message([&] { broadcast(Tensor(std::span<float>(values), {8}), last ? 1 : 0, test.group); }),
+               Contains("root 1"));
+  REQUIRE_THAT(message([&] {
+                 if (last) return barrier(test.group);
+                 all_reduce_sum(Tensor(std::span<float>(values), {8}), test.group);
+               }),
+               Contains("barrier (ring)"));
+}

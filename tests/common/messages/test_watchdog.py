@@ -1,0 +1,119 @@
+"""Jobs that wait in vain: each is named within the time-out and 5 s, with status 86, and leaves no process behind."""
+
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+HANG = os.environ["HANG"]  # tests/programs/hang.cpp, built
+RANKS = 4
+TIMEOUT_S = 2
+WITHIN_S = TIMEOUT_S + 5
+START_S = 6  # what starting 4 processes may take on a busy machine
+
+HERE = r"tests/programs/hang\.cpp:\d+"
+SUM = rf"all-reduce \(ring\) of 1,024 f32 \({HERE}\)"
+BUCKET = r"all-reduce \(ring\) of 1,024 f32 for \"bucket %d\" \(" + HERE + r"\)"
+# Each step makes 3 buckets, 2 sums and a broadcast; the fourth step goes wrong.
+FIRST, SUM_1, SUM_2, BROADCAST = 19, 22, 23, 24
+
+# For each case: what the first line says.
+CASES = {
+    "skip": rf"as collective {FIRST + 1} of world rank 2 calls {BUCKET % 2}, where ranks 0, 1 and 3 call {BUCKET % 1}: "
+            r"rank 2 left that one out, or in another order\.",
+    "swap": rf"as collective {FIRST} of world rank 1 calls {BUCKET % 1}, where ranks 0, 2 and 3 call {BUCKET % 0}: "
+            r"rank 1 left that one out, or in another order\.",
+    "count": rf"as collective {SUM_1} of world rank 1 calls all-reduce \(ring\) of 512 f32 \({HERE}\), "
+             rf"where ranks 0, 2 and 3 call {SUM}: the counts differ\.",
+    "type": rf"as collective {SUM_2} of world rank 3 calls all-reduce \(ring\) of 1,024 i32 \({HERE}\), "
+            rf"where ranks 0, 1 and 2 call {SUM}: the types differ\.",
+    "group": rf"rank 1 calls broadcast \(ring\) of 1,024 f32 with root 0 \({HERE}\) of pair, where .*"
+             rf" broadcast \(ring\) of 1,024 f32 with root 0 \({HERE}\) of world: the groups differ, .*",
+    "handle": rf"rank 1 has not waited for a sum beside the rest \({HERE}\), which it started [\d.]+ s ago\.",
+    "early": rf"rank 2 has not called collective \d+ of \w+, .*\({HERE}\), in which ranks 0, 1 and 3 wait: rank 2, "
+             r"which has ended: it left early, or skipped something\.",
+    "receive": rf"rank 1 waits for a message that rank 3 does not send, 4,096 bytes from rank 3 \({HERE}\): .*",
+    "slow": r"rank 3 has not called collective \d+ of \w+, .* in which ranks 0, 1 and 2 wait: rank 3, which is in no "
+            rf"collective; its last, .*; it is at a long computation \({HERE}\)\.",
+    "stopped": r"rank 0 has not called collective \d+ of \w+, .*, in which ranks 1, 2 and 3 wait: rank 0, which does "
+               r"not answer\.",
+}
+
+
+class Job:
+    """One run of the program, under a name that no other process has."""
+
+    def __init__(self, folder, case, *options):
+        self.program = os.path.join(folder, f"hang-{case}-{os.getpid()}")
+        shutil.copy(HANG, self.program)
+        environment = dict(os.environ, OMPI_MCA_odls_base_sigkill_timeout="0")
+        command = ["mpirun", "-np", str(RANKS), self.program, f"--case={case}", f"--timeout={TIMEOUT_S}", *options]
+        began = time.monotonic()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        except subprocess.TimeoutExpired:
+            subprocess.run(["pkill", "-KILL", "-f", self.program], check=False)
+            raise
+        self.seconds = time.monotonic() - began
+        self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
+        # mpirun may be back a moment before the system has cleared away the last rank.
+        time.sleep(0.5)
+        self.left_behind = subprocess.run(["pgrep", "-f", self.program], capture_output=True, text=True).stdout.split()
+
+    def __str__(self):
+        return f"status {self.status} after {self.seconds:.1f} s\n{self.out}\n{self.err}"
+
+
+class Watchdog(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def assert_ended(self, job, status, within_s):
+        self.assertEqual(job.status, status, str(job))
+        self.assertLess(job.seconds, within_s + START_S, str(job))
+        self.assertEqual(job.left_behind, [], str(job))
+
+    def test_what_hangs_is_named(self):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            jobs = dict(zip(CASES, pool.map(lambda case: Job(self.folder, case), CASES)))
+        for case, job in jobs.items():
+            with self.subTest(case=case):
+                self.assert_ended(job, 86, WITHIN_S)
+                said = re.findall(r"^watchdog: .*$", job.err, re.MULTILINE)
+                self.assertEqual(len(said), 1, str(job))
+                self.assertRegex(said[0], "^watchdog: " + CASES[case] + "$")
+                for rank in range(RANKS):
+                    self.assertEqual(len(re.findall(rf"^  rank {rank} ", job.err, re.MULTILINE)), 1, str(job))
+
+    def test_what_fails_at_once_is_not_left_to_the_watchdog(self):
+        thrown = Job(self.folder, "throw")
+        self.assert_ended(thrown, 1, 5)
+        self.assertRegex(thrown.err, rf"(?m)^rank 1 of 4: {HERE}: thrown on purpose")
+        for case in ("killed", "left"):
+            with self.subTest(case=case):
+                job = Job(self.folder, case)
+                self.assertNotEqual(job.status, 0, str(job))
+                self.assert_ended(job, job.status, 5)
+                self.assertRegex(job.err, "rank 2|PMIX ERROR|mpirun", str(job))
+
+    def test_what_ends_well_ends_well(self):
+        job = Job(self.folder, "nothing")
+        self.assert_ended(job, 0, 0)
+        self.assertNotIn("watchdog", job.err)
+
+    def test_other_algorithms(self):
+        for algorithm in ("tree", "halving", "shared", "library"):
+            with self.subTest(algorithm=algorithm):
+                job = Job(self.folder, "early", f"--collectives={algorithm}")
+                self.assert_ended(job, 86, WITHIN_S)
+                self.assertRegex(job.err, r"(?m)^watchdog: rank 2 has not called collective \d+ of \w+, ")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,206 @@
+"""Lesson 02: what is sent is what the formulas say, the sums are right, tables show what went where, wrong input."""
+
+import json
+import os
+import re
+import subprocess
+import unittest
+
+from program_case import BUILD, ProgramCase
+
+QUICK = ["--count=1001", "--repeats=1"]
+
+
+class Lesson(ProgramCase):
+    program = "lessons/02_collectives"
+
+    def found(self, report):
+        """The findings of a report by (collective, algorithm)."""
+        return {(c["collective"], c["algorithm"]): c for c in report["collectives"]}
+
+
+class Formulas(Lesson):
+    def test_every_collective_and_algorithm_for_any_number_of_ranks(self):
+        for ranks in (1, 2, 3, 4, 5, 8):
+            with self.subTest(ranks=ranks):
+                report = self.report(*QUICK, ranks=ranks)  # all checks hold
+                self.assertEqual((report["lesson"], report["ranks"]), ("02_collectives", ranks))
+                self.assertEqual(report["layout"], {"dp": ranks, "tp": 1, "pp": 1})
+                found = self.found(report)
+                self.assertEqual({c for c, _ in found}, {"reduce-scatter", "all-gather", "all-reduce", "broadcast",
+                                                         "reduce", "barrier"})
+                for name, c in found.items():
+                    self.assertEqual(c["sent"], c["formula"], name)
+                    self.assertEqual(c["scratch_bytes"], c["scratch_formula"], name)
+                    self.assertEqual(len(c["sent"]), ranks)
+                    self.assertEqual(c["wrong"], 0, name)
+
+    def test_a_ring_sends_what_the_paper_says(self):
+        for ranks, count in ((2, 1000), (3, 3000), (4, 4000), (4, 4 * 262144 * 3)):
+            report = self.report(f"--count={count}", "--collectives=ring", "--repeats=1", ranks=ranks)
+            found, size = self.found(report), 4 * count
+            for sent in found["all-reduce", "ring"]["sent"]:
+                self.assertEqual(sent["bytes"], 2 * (ranks - 1) * size // ranks)
+                messages = 2 * (ranks - 1) * -(-size // ranks // (1 << 20))
+                self.assertEqual(sent["messages"], messages)
+            for half in ("reduce-scatter", "all-gather"):
+                self.assertEqual({s["bytes"] for s in found[half, "ring"]["sent"]}, {(ranks - 1) * size // ranks})
+        # N does not divide the count: together the ranks still send each segment N-1 times.
+        found = self.found(self.report("--count=1001", "--collectives=ring", "--repeats=1", ranks=3))
+        self.assertEqual(sum(s["bytes"] for s in found["all-reduce", "ring"]["sent"]), 2 * 2 * 4 * 1001)
+
+    def test_counts_and_types(self):
+        for options in (["--count=0"], ["--count=1"], ["--count=2", "--type=i64"], ["--count=1001", "--type=bf16"],
+                        ["--count=1001", "--type=i32"], ["--count=70001", "--type=f64", "--root=2"]):
+            with self.subTest(options=options):
+                report = self.report(*options, "--repeats=1", ranks=3)
+                self.assertTrue(all(c["wrong"] == 0 for c in report["collectives"]))
+
+    def test_bytes_can_be_sent(self):
+        report = self.report("--type=u8", "--collective=broadcast", "--count=3000", "--root=1", ranks=3)
+        found = self.found(report)
+        self.assertEqual([s["bytes"] for s in found["broadcast", "tree"]["sent"]], [0, 6000, 0])
+        self.assertEqual([s["bytes"] for s in found["broadcast", "ring"]["sent"]], [0, 3000, 3000])
+
+    def test_auto_says_what_it_is(self):
+        report = self.report("--collectives=auto", *QUICK, ranks=2)
+        self.assertEqual({c["chosen"] for c in report["collectives"]}, {"shared"})
+
+    def test_nodes_that_are_pretended(self):
+        report = self.report("--collectives=hierarchical", "--collective=all-reduce", "--ranks-per-node=2", *QUICK,
+                             "--check-messages", ranks=4)
+        self.assertEqual(report["nodes"], 2)
+        self.assertEqual(report["collectives"][0]["sent"], report["collectives"][0]["formula"])
+
+    def test_dry_run_sends_nothing(self):
+        done = self.run_program("--count=124439808", "--dry-run", ranks=4)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"all-reduce ring +746,638,848")
+
+    def test_trace(self):
+        path = os.path.join(self.folder, "run.trace.json")
+        self.report(f"--trace={path}", *QUICK, ranks=2)
+        with open(path, encoding="utf-8") as file:
+            names = {event["name"] for event in json.load(file)["traceEvents"]}
+        self.assertIn("all-reduce ring", names)
+
+
+class Steps(Lesson):
+    def steps(self, collective, algorithm, ranks, *options):
+        """What went from whom to whom, by step: [{(from, to, what)}]."""
+        report = self.report(f"--collective={collective}", f"--collectives={algorithm}", *QUICK, *options, ranks=ranks)
+        steps = report["collectives"][0]["steps"]
+        table = [set() for _ in range(1 + max(s["step"] for s in steps))]
+        for s in steps:
+            table[s["step"]].add((s["from"], s["to"], s["what"]))
+        return table
+
+    def test_ring(self):
+        for N in (2, 3, 4):
+            table = self.steps("reduce-scatter", "ring", N)
+            self.assertEqual(len(table), N - 1)
+            for k, step in enumerate(table):
+                # The segment has been summed by the ranks behind its owner, up to the sender.
+                for r in range(N):
+                    segment = (r - k - 1) % N
+                    ranks = sorted((segment + 1 + j) % N for j in range(k + 1))
+                    self.assertIn((r, (r + 1) % N, f"{segment}({'+'.join(map(str, ranks))})"), step)
+            for k, step in enumerate(self.steps("all-gather", "ring", N)):
+                self.assertEqual(step, {(r, (r + 1) % N, str((r - k) % N)) for r in range(N)})
+        self.assertEqual(len(self.steps("all-reduce", "ring", 4)), 6)
+
+    def test_trees(self):
+        self.assertEqual(self.steps("broadcast", "tree", 5, "--root=1"),
+                         [{(1, 2, "0..4")}, {(1, 3, "0..4"), (2, 4, "0..4")}, {(1, 0, "0..4")}])
+        self.assertEqual(self.steps("reduce", "tree", 3), [{(1, 0, "0..2(1)")}, {(2, 0, "0..2(2)")}])
+        self.assertEqual(self.steps("broadcast", "ring", 3), [{(0, 1, "0..2")}, {(1, 2, "0..2")}])
+
+    def test_halving_goes_to_neighbours_first(self):
+        self.assertEqual(self.steps("reduce-scatter", "halving", 4),
+                         [{(0, 1, "1,3(0)"), (1, 0, "0,2(1)"), (2, 3, "1,3(2)"), (3, 2, "0,2(3)")},
+                          {(0, 2, "2(0+1)"), (2, 0, "0(2+3)"), (1, 3, "3(0+1)"), (3, 1, "1(2+3)")}])
+
+    def test_naive_goes_through_rank_0(self):
+        table = self.steps("all-reduce", "naive", 3)
+        self.assertEqual(table, [{(1, 0, "0..2(1)")}, {(2, 0, "0..2(2)")}, {(0, 1, "0..2(all)")}, {(0, 2, "0..2(all)")}])
+
+    def test_printed_tables_have_a_line_a_rank(self):
+        done = self.run_program("--collective=barrier", *QUICK, ranks=3)
+        table = re.search(r"steps of barrier tree: dissemination\n(.*?)\n\n", done.stdout, re.DOTALL).group(1)
+        self.assertEqual([line.split() for line in table.splitlines()],
+                         [["step", "0", "step", "1"], ["rank", "0", "->", "1", "->", "2"],
+                          ["rank", "1", "->", "2", "->", "0"], ["rank", "2", "->", "0", "->", "1"]])
+
+
+class Measured(Lesson):
+    def test_order_of_sums(self):
+        count = 100000
+        report = self.report(f"--count={count}", "--collective=all-reduce", "--repeats=1", ranks=4)
+        order = {c["algorithm"]: c["order"] for c in report["collectives"]}
+        self.assertTrue(all(o["same_bits"] for o in order.values()))
+        self.assertEqual(order["naive"]["differ_by_rank"], 0)
+        for algorithm in ("ring", "halving", "shared"):
+            self.assertTrue(0.2 < order[algorithm]["differ_by_rank"] / count < 0.45, order)
+            self.assertTrue(1e-8 < order[algorithm]["relative"] < 1e-7, order)
+        self.assertGreater(order["ring"]["differ_by_tree"], 0)
+        for algorithm in ("halving", "shared", "tree"):
+            self.assertEqual(order[algorithm]["differ_by_tree"], 0)
+
+    def test_bandwidth_follows_from_time(self):
+        report = self.report("--count=50000", "--repeats=3", ranks=4)
+        factors = {"all-reduce": 1.5, "reduce-scatter": 0.75, "all-gather": 0.75, "broadcast": 1, "reduce": 1, "barrier": 0}
+        for c in report["collectives"]:
+            self.assertGreater(c["time_s"], 0)
+            self.assertAlmostEqual(c["algorithm_GBps"], 200000 / c["time_s"] * 1e-9, delta=1e-6)
+            self.assertAlmostEqual(c["bus_GBps"], factors[c["collective"]] * c["algorithm_GBps"], delta=1e-6)
+
+    def test_the_line_and_the_times_that_follow_from_it(self):
+        report = self.report("--count=100000", "--collective=all-reduce", "--repeats=1", ranks=4)
+        alpha, beta = report["fit"]["alpha_s"], report["fit"]["beta_s_per_byte"]
+        self.assertGreater(beta, 0)
+        self.assertEqual(len(report["fit"]["messages"]), 8)
+        found, size = self.found(report), 400000
+        for algorithm, expected in (("naive", 6 * (alpha + beta * size)), ("ring", 6 * (alpha + beta * size / 4)),
+                                    ("tree", 4 * (alpha + beta * size)), ("halving", 4 * alpha + 1.5 * beta * size)):
+            self.assertAlmostEqual(found["all-reduce", algorithm]["model_s"] / expected, 1, delta=1e-6, msg=algorithm)
+
+
+class WrongInput(Lesson):
+    def test_what_is_known_wrong_before_the_first_message(self):
+        for options, says in [
+            (["--collectives=magic"], ["--collectives=magic", "ring"]),
+            (["--collective=gossip"], ["--collective=gossip"]),
+            (["--count=-1"], ["--count=-1"]),
+            (["--root=2"], ["--root=2", "0 to 1"]),
+            (["--root=-1"], ["--root=-1"]),
+            (["--repeats=0"], ["--repeats=0"]),
+            (["--ranks-per-node=-2"], ["--ranks-per-node=-2"]),
+            (["--type=u8"], ["--type=u8", "added"]),
+            (["--type=u8", "--collective=reduce"], ["--type=u8"]),
+            (["--collectives=shared", "--ranks-per-node=1"], ["--collectives=shared", "2 nodes"]),
+            (["--collectives=naive", "--collective=broadcast"], ["naive", "all-reduce"]),
+            (["--report=/nowhere/run.json"], ["/nowhere"]),
+        ]:
+            with self.subTest(options=options):
+                self.assert_refused(*options, ranks=2, says=says)
+
+    def test_nodes_of_different_size(self):
+        self.assert_refused("--collectives=hierarchical", "--ranks-per-node=2", ranks=3,
+                            says=["--collectives=hierarchical", "same number of ranks"])
+
+    def test_ranks_that_do_not_agree(self):
+        program = os.path.join(BUILD, self.program)
+        for one, other, says in [("--count=10", "--count=20", ["10 elements", "20 elements"]),
+                                 ("--type=f32", "--type=i32", ["type f32", "type i32"]),
+                                 ("--root=0", "--root=1", ["root 0", "root 1"])]:
+            common = ["--check-messages", "--collective=broadcast", "--collectives=tree"]
+            command = ["mpirun", "-np", "1", program, one, *common, ":", "-np", "1", program, other, *common]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+            for text in ["rank 0", "rank 1", *says]:
+                self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

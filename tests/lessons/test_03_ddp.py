@@ -1,0 +1,205 @@
+"""Lesson 03: lesson 01's bits on any number of ranks, what travels, the virtual clock, and what is refused."""
+
+import json
+import os
+import re
+import subprocess
+import unittest
+
+from program_case import BUILD, TIME_LIMIT_S, ProgramCase
+
+SMALL = ["--layers=2", "--steps=3"]
+STRATEGIES = ["per-tensor", "flat", "bucketed", "overlapped"]
+
+
+class Lesson(ProgramCase):
+    program = "lessons/03_ddp"
+
+    def report_of_01(self, *options):
+        """The report of lesson 01 with the same options."""
+        self.program, ddp = "lessons/01_single_device", self.program
+        try:
+            return self.report(*options)
+        finally:
+            self.program = ddp
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+
+class Exactness(Lesson):
+    def same_digest(self, fixed, variants):
+        expected = self.report_of_01(*fixed)["digest"]
+        for ranks, *options in variants:
+            with self.subTest(ranks=ranks, options=options):
+                self.assertEqual(self.report(*fixed, *options, ranks=ranks)["digest"], expected)
+
+    def test_every_strategy_and_number_of_ranks_gives_the_bits_of_lesson_01(self):
+        fixed = [*SMALL, "--arithmetic=exact", "--dropout=0.1", "--clip=0.5"]
+        self.same_digest(fixed, [
+            (1, "--strategy=overlapped", "--micro-batch=4"),
+            (2, "--strategy=per-tensor", "--micro-batch=2"),
+            (2, "--strategy=overlapped", "--bucket=1B"),
+            (4, "--strategy=flat"),
+            (4, "--strategy=bucketed", "--bucket=100kB", "--micro-batch=1", "--recompute=block"),
+            (4, "--strategy=overlapped", "--bucket=100kB", "--micro-batch=1"),
+            (4, "--strategy=overlapped", "--collectives=shared", "--micro-batch=2"),
+            (8, "--strategy=overlapped", "--micro-batch=1", "--threads=2"),
+        ])
+
+    def test_chaos_changes_nothing(self):
+        fixed = ["--layers=1", "--steps=2", "--arithmetic=exact", "--micro-batch=2"]
+        seeds = int(os.environ.get("RANKWISE_CHAOS_SEEDS", "5"))
+        self.same_digest(fixed, [(2 + 2 * (seed % 2), f"--chaos={seed}", f"--strategy={STRATEGIES[-1 - seed % 3]}",
+                                  "--bucket=50kB") for seed in range(1, seeds + 1)])
+
+    def test_watching_and_comparing_messages_change_nothing(self):
+        fixed = ["--layers=1", "--steps=2", "--arithmetic=exact"]
+        self.same_digest(fixed, [(2, "--check-messages", "--timeout=60", "--check-every=1"),
+                                 (2, "--timeout=0", "--link=5us,1GB/s")])
+
+
+class Deviation(Lesson):
+    def test_fast_sums_stay_within_their_bounds_on_any_number_of_ranks(self):
+        for ranks, *options in [(2, "--strategy=overlapped"), (3, "--global-batch=24", "--strategy=bucketed"),
+                                (5, "--global-batch=40", "--strategy=flat"), (4, "--collectives=tree")]:
+            with self.subTest(ranks=ranks, options=options):
+                batch = [o for o in options if o.startswith("--global-batch")]
+                report = self.report("--steps=10", *options, ranks=ranks)
+                single = self.report_of_01("--steps=10", *batch)
+                for a, b in zip(report["loss"], single["loss"]):
+                    self.assertLess(abs(a - b), 1e-6 * b)
+
+    def test_the_program_prints_its_own_deviation(self):
+        report = self.report("--steps=10", "--compare=10", "--micro-batch=4", ranks=4)
+        self.assertTrue(0 < report["deviation"]["loss"] <= 1e-6, report["deviation"])
+        self.assertTrue(0 < report["deviation"]["parameters"] <= 1e-5, report["deviation"])
+
+
+class Traffic(Lesson):
+    def test_a_step_sends_what_the_paper_says_to_the_byte(self):
+        for ranks in (1, 2, 4):
+            for strategy in STRATEGIES:
+                traffic = self.report("--steps=2", "--layers=1", f"--strategy={strategy}", "--micro-batch=4",
+                                      ranks=ranks)["traffic"]["world"]
+                elements = 256 * 64 + 64 * 64 + 49984 + 128
+                self.assertEqual(traffic["bytes"], 8 * elements * (ranks - 1) // ranks, (ranks, strategy))
+                self.assertEqual(traffic["bytes"], traffic["formula"])
+
+    def test_accumulation_sends_nothing_more(self):
+        sent = {B: self.report("--steps=2", "--layers=1", f"--micro-batch={B}", ranks=2)["traffic"] for B in (8, 4, 1)}
+        self.assertEqual(sent[8], sent[4])
+        self.assertEqual(sent[8], sent[1])
+
+
+class Checkpoints(Lesson):
+    def test_four_ranks_write_what_any_number_goes_on_from(self):
+        file = self.path("ddp.h5")
+        fixed = [*SMALL[:1], "--arithmetic=exact", "--global-batch=16", "--dropout=0.1"]
+        whole = self.report(*fixed, "--steps=4", ranks=2)["digest"]
+        self.report(*fixed, "--steps=2", f"--checkpoint={file}", ranks=4)
+        with open(file, "rb") as saved:
+            first_half = saved.read()
+        for ranks in (1, 2, 4):
+            with open(file, "wb") as saved:
+                saved.write(first_half)
+            report = self.report(*fixed, "--steps=4", f"--checkpoint={file}", "--resume", ranks=ranks)
+            self.assertEqual((report["first_step"], report["digest"]), (2, whole), ranks)
+
+    def test_three_ranks_go_on_too_and_lesson_01_as_well(self):
+        file = self.path("ddp.h5")
+        fixed = [*SMALL[:1], "--global-batch=12"]
+        self.report(*fixed, "--steps=2", f"--checkpoint={file}", ranks=4)
+        three = self.report(*fixed, "--steps=3", f"--checkpoint={file}", "--resume", ranks=3)
+        one = self.report_of_01(*fixed, "--steps=4", f"--checkpoint={file}", "--resume")
+        self.assertEqual((three["first_step"], one["first_step"]), (2, 3))
+
+
+class VirtualClock(Lesson):
+    LINK = ["--link=20us,110MB/s", "--flops=10GFLOP/s", "--steps=2"]
+
+    def virtual(self, *options, ranks=4):
+        return self.report(*self.LINK, *options, ranks=ranks)["virtual"][-1]
+
+    def test_the_same_times_on_every_run(self):
+        first, second = (self.virtual("--strategy=overlapped") for _ in range(2))
+        self.assertEqual(first, second)
+        self.assertEqual(first["step_ps"], first["compute_ps"] + first["exposed_ps"])
+
+    def test_overlap_hides_what_flat_exposes(self):
+        # The link is such that communication takes about half as long as the backward pass.
+        flat, overlapped = (self.virtual(f"--strategy={s}", "--bucket=50kB") for s in ("flat", "overlapped"))
+        backward = 2 / 3 * flat["compute_ps"]
+        self.assertTrue(0.3 * backward < flat["exposed_ps"] < 0.6 * backward, flat)
+        self.assertLess(overlapped["exposed_ps"], 0.2 * flat["exposed_ps"])
+
+
+class Output(Lesson):
+    def test_validation_and_sample_are_those_of_lesson_01(self):
+        options = [*SMALL, "--arithmetic=exact", "--sample=20", "--evaluate-every=2"]
+        self.assertEqual(self.report(*options, ranks=4)["validation"], self.report_of_01(*options)["validation"])
+        text = [re.search(r"# sample:\n(# .*\n)+", self.run_program(*options, ranks=r, program=p).stdout).group()
+                for r, p in [(2, None), (None, "lessons/01_single_device")]]
+        self.assertEqual(text[0], text[1])
+
+    def test_memory_and_replicas_are_checked_on_all_ranks(self):
+        report = self.report(*SMALL, "--check-every=1", ranks=3, *["--global-batch=12"])
+        self.assertEqual(len(report["memory_ranks"]), 3)
+        names = {check["name"] for check in report["checks"]}
+        self.assertTrue({"digest on every rank", "traffic of gradients a step", "bytes of communication"} <= names, names)
+
+    def test_the_trace_shows_hidden_communication(self):
+        trace = self.path("trace.json")
+        self.report(*SMALL, f"--trace={trace}", ranks=2)
+        with open(trace, encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        self.assertTrue(any(e.get("cat") == "hidden" and "bucket" in e["name"] for e in events))
+
+
+class WrongInput(Lesson):
+    def test_what_cannot_be_is_refused_before_anything_is_sent(self):
+        for options, says in [
+            (["--global-batch=15"], ["--global-batch=15 cannot be shared out among 2 ranks"]),
+            (["--bucket=0"], ["--bucket=0"]),
+            (["--link=5,1GB/s"], ["--link", "5"]),
+            (["--link=5us,1GB/s", "--collectives=shared"], ["--link"]),
+            (["--flops=7"], ["--flops=7"]),
+            (["--check-every=-1"], ["--check-every=-1"]),
+            (["--timeout=-1"], ["--timeout=-1"]),
+            (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"]),
+            (["--arithmetic=exact", "--global-batch=12"], ["power of two", "8 or 16"]),
+            (["--micro-batch=3"], ["--micro-batch=3"]),
+            (["--collectives=rings"], ["--collectives"]),
+        ]:
+            with self.subTest(options=options):
+                self.assert_refused(*options, ranks=2, says=says)
+
+    def test_exact_arithmetic_says_which_numbers_of_ranks_are_possible(self):
+        self.assert_refused("--arithmetic=exact", "--global-batch=12", ranks=3, says=["3", "2 or 4"])
+
+    def different(self, first, second):
+        program = os.path.join(BUILD, self.program)
+        command = ["mpirun", "-np", "1", program, "--steps=2", *first, ":", "-np", "1", program, "--steps=2", *second]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        return done.stderr
+
+    def test_ranks_that_were_told_different_things(self):
+        text = self.different(["--seed=1"], ["--seed=2"])
+        self.assertIn("the ranks were told different things: --seed", text)
+        self.assertIn("rank 1: 2", text)
+
+    def test_a_data_file_that_differs_between_ranks(self):
+        files = []
+        for text in ("abcd" * 500, "abce" * 500):
+            source, file = self.path(f"{len(files)}.txt"), self.path(f"{len(files)}.h5")
+            with open(source, "w", encoding="utf-8") as out:
+                out.write(text)
+            subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", source, file], check=True,
+                           capture_output=True)
+            files.append(file)
+        self.assertIn("the data", self.different(*([f"--data={file}"] for file in files)))
+
+
+if __name__ == "__main__":
+    unittest.main()

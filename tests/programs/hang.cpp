@@ -1,0 +1,165 @@
+// A job that waits in vain, each time for another reason, for tests/common/messages/test_watchdog.py: the watchdog has
+// to name it.
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/collectives/collectives.hpp"
+#include "common/error.hpp"
+#include "common/messages/communication_queue.hpp"
+#include "common/messages/watchdog.hpp"
+#include "common/program.hpp"
+
+namespace {
+
+using namespace rankwise;
+
+enum class Case {
+  nothing,
+  skip,
+  swap,
+  count,
+  type,
+  group,
+  thrown,
+  handle,
+  early,
+  receive,
+  slow,
+  stopped,
+  killed,
+  left,
+};
+
+struct Settings {
+  Case what = Case::nothing;
+  double timeout_s = 3;
+  std::string collectives = "ring";
+};
+
+constexpr int steps = 5, wrong_step = 3, buckets = 3;
+constexpr std::int64_t elements = 1024;
+
+/// What a rank has in each of its steps.
+struct Rank {
+  const Session& session;
+  const Settings& settings;
+  TimeLedger& time;
+  Group &world, &pair;
+  CommunicationQueue& queue;
+  std::vector<float> values = std::vector<float>(elements, 1.0f);
+  std::vector<std::int32_t> whole = std::vector<std::int32_t>(elements, 1);
+  std::vector<Pending> forgotten{};
+
+  Tensor tensor(std::int64_t n = elements) { return Tensor(std::span<float>(values), {elements}).slice({0, n}); }
+  /// Whether this rank does now what is wrong.
+  bool now(int rank, int step) const { return session.rank() == rank && step == wrong_step; }
+};
+
+/// Sums up a bucket of gradients.
+void bucket(Rank& rank, int number)
+{
+  const CollectiveLabel label(fmt::format("bucket {}", number));
+  all_reduce_sum(rank.tensor(), rank.world);
+}
+
+/// The buckets of one step, with what is wrong in the way that ranks call collectives.
+void make_buckets(Rank& rank, int step)
+{
+  const Case what = rank.settings.what;
+  for (int b = 0; b < buckets; ++b) {
+    if (what == Case::skip && b == 1 && rank.now(2, step)) continue;
+    if (what == Case::swap && b < 2 && rank.now(1, step))
+      bucket(rank, 1 - b);
+    else
+      bucket(rank, b);
+  }
+  all_reduce_sum(rank.tensor(what == Case::count && rank.now(1, step) ? elements / 2 : elements), rank.world);
+  all_reduce_sum(what == Case::type && rank.now(3, step) ? Tensor(std::span<std::int32_t>(rank.whole), {elements})
+                                                         : rank.tensor(),
+                 rank.world);
+  broadcast(rank.tensor(), 0, what == Case::group && rank.now(1, step) ? rank.pair : rank.world);
+}
+
+/// What is wrong with a rank itself.
+void misbehave(Rank& rank, int step)
+{
+  const auto wrong = [&](Case what, int who) { return rank.settings.what == what && rank.now(who, step); };
+  if (wrong(Case::thrown, 1)) throw Error("thrown on purpose");
+  if (wrong(Case::receive, 1)) rank.world.transport().receive(rank.tensor(), 3);
+  if (wrong(Case::killed, 2)) std::raise(SIGKILL);
+  if (wrong(Case::stopped, 0)) std::raise(SIGSTOP);
+  if (wrong(Case::left, 2)) _exit(0);
+  if (wrong(Case::slow, 3)) {
+    const auto span = rank.time.span(Work::compute, "a long computation");
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+  }
+  Pending handle = rank.queue.start("a sum beside the rest", [&](Group& group) { barrier(group); });
+  if (wrong(Case::handle, 1))
+    rank.forgotten.push_back(std::move(handle));
+  else
+    handle.wait();
+}
+
+int run(const Session& session, const Settings& settings)
+{
+  MemoryLedger memory;
+  TrafficLedger traffic;
+  TimeLedger time;
+  FlightRecorder recorder(&time);
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  GroupSetup setup{{device.get(), &memory}, stream.get(), &traffic};
+  for (const auto& [name, algorithm] : algorithms())
+    if (name == settings.collectives) setup.algorithm = algorithm;
+  setup.recorder = &recorder;
+  Group world("world", Communicator::world(), setup);
+  Group pair("pair", world.communicator().split(session.rank() / 2, session.rank()), setup);
+  Group beside("beside", Communicator::world(), setup);
+  CommunicationQueue queue(beside, time);
+  const Watchdog watchdog(recorder, settings.timeout_s);
+
+  Rank rank{session, settings, time, world, pair, queue};
+  for (int step = 0; step < steps; ++step) {
+    if (settings.what == Case::early && rank.now(2, step + 1)) break;
+    misbehave(rank, step);
+    make_buckets(rank, step);
+  }
+  if (!rank.forgotten.empty()) std::this_thread::sleep_for(std::chrono::seconds(20));
+  return exit_success;
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+  Settings settings;
+  OptionTable options("hang", "Waits in vain.");
+  options.add_choice<Case>("Hanging", "case", settings.what,
+                           {{"nothing", Case::nothing},
+                            {"skip", Case::skip},
+                            {"swap", Case::swap},
+                            {"count", Case::count},
+                            {"type", Case::type},
+                            {"group", Case::group},
+                            {"throw", Case::thrown},
+                            {"handle", Case::handle},
+                            {"early", Case::early},
+                            {"receive", Case::receive},
+                            {"slow", Case::slow},
+                            {"stopped", Case::stopped},
+                            {"killed", Case::killed},
+                            {"left", Case::left}},
+                           "what goes wrong");
+  options.add("Hanging", "timeout", settings.timeout_s, "seconds after which the watchdog looks");
+  options.add("Hanging", "collectives", settings.collectives, "by which algorithm");
+  return run_program(
+      argc, argv, options, [](const Session&) {}, [&](const Session& session) { return run(session, settings); });
+}
