@@ -5,7 +5,8 @@
 //               ranks, so that all make the same update. A unit's gradients are final while the backward pass goes on: they
 //               travel in buckets meanwhile, and only what is left at the end is waited for.
 // Memory:       16 P bytes of model state on every rank, as in lesson 01, the activations of a share, and message buffers
-// Traffic:      8 P (N-1)/N bytes sent per rank and step (f32: 4 P, twice (N-1)/N of them), and 40 bytes of loss
+// Traffic:      8 P (N-1)/N bytes sent per rank and step (f32: 4 P, twice (N-1)/N of them); exact arithmetic
+//               sums the tied embedding's two gradients apart, V C more
 // Paper:        Li et al. 2020 (PyTorch DDP); Patarasuk and Yuan 2009 (ring all-reduce)
 //
 // Sample runs:  build/lessons/03_ddp --steps=3
@@ -182,7 +183,7 @@ std::vector<CollectiveShape> collectives(const Options& options, int ranks)
   std::vector<CollectiveShape> calls = gradient_sums(options);
   const Algorithm algorithm = calls.front().algorithm;
   calls.push_back({"broadcast", algorithm, DType::f32, ParameterTable(options.config()).elements()});
-  calls.push_back({"all-reduce", algorithm, DType::i64, 4});  // a sum of losses
+  calls.push_back({"all-reduce", algorithm, DType::i64, loss_numbers});
   calls.push_back({"all-gather", algorithm, DType::i64, ranks});
   return calls;
 }
@@ -484,6 +485,8 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     report_plan(report, memory_formula(options, session), options);
+    const Traffic planned = gradient_traffic(options, options.topology(session.ranks()), session.rank());
+    report.block("traffic", {{"gradients a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     return report.finish();
   }
   check_alike(options.table, open_corpus(options.data));
@@ -529,10 +532,8 @@ int run(const Options& options, const Session& session)
     report_deviation(report, record, reference, parameter_deviation(compared, reference.parameters), options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));
-  const std::int64_t gradient_bytes = 4 * state->table.elements(), N = session.ranks();
   report_traffic(report, "world", "gradients a step", state->reduced,
-                 gradient_traffic(options, state->world.topology(), session.rank()),
-                 fmt::format("2 (N-1)/N of 4 P = {}", format_bytes(2 * (N - 1) * gradient_bytes / N)));
+                 gradient_traffic(options, state->world.topology(), session.rank()), "2 (N-1)/N of the gradients");
   report_time(report, record, state->time, options);
   if (state->messages.clock()) report_virtual_clock(report, state->virtual_steps, state->last_step);
   if (!options.trace.empty()) write_trace(session, options.trace, all_events(state->time, state->queue.time()));

@@ -18,8 +18,12 @@ namespace rankwise {
 
 void all_reduce_sum(LossSum& loss, Group& group)
 {
-  all_reduce_sum(loss.nats, group);
-  all_reduce_sum(loss.valid_tokens, group);
+  auto nats = loss.nats.lanes();
+  std::array<std::int64_t, loss_numbers> numbers{};
+  *std::ranges::copy(nats, numbers.begin()).out = loss.valid_tokens;
+  all_reduce_sum(Tensor(std::span<std::int64_t>(numbers), {loss_numbers}), group);
+  std::copy_n(numbers.begin(), nats.size(), nats.begin());
+  loss = {decltype(loss.nats)::from_lanes(nats), numbers.back()};
 }
 
 void check_alike(const OptionTable& options, const Tokens& tokens)

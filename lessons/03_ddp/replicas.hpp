@@ -13,7 +13,11 @@
 
 namespace rankwise {
 
-/// Replaces a sum of losses and its number of tokens on each rank by the sums over the ranks: 32 bytes and 8.
+/// Whole numbers of 64 bits in which a sum of losses and its number of tokens travel.
+inline constexpr std::int64_t loss_numbers = 5;
+
+/// Replaces a sum of losses and its number of tokens on each rank by the sums over the ranks: one message of 40 bytes.
+/// Together, because a small message takes the latency of its steps, whatever its size.
 void all_reduce_sum(LossSum& loss, Group& group);
 
 /// Refuses ranks that were given different options or data, before they train together. All ranks make this call.
