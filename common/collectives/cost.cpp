@@ -63,7 +63,7 @@ Traffic ring_traffic(bool gather, const std::vector<Share>& shares, int rank, co
   return all_shares_but(gather ? (rank + 1) % static_cast<int>(shares.size()) : rank, shares, c);
 }
 
-/// The two messages that a reduce-scatter has under way at a time.
+/// The messages that a reduce-scatter has under way at a time.
 std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Caller& c)
 {
   std::int64_t most = 0;
@@ -71,7 +71,7 @@ std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Call
     for (const Range& piece : shares[static_cast<std::size_t>(q)])
       if (q != (rank + static_cast<int>(shares.size()) - 1) % static_cast<int>(shares.size()))
         most = std::max(most, std::min(piece.count, ring_message_bytes / c.s));
-  return shares.size() > 1 ? 2 * most * c.s : 0;
+  return shares.size() > 1 ? ring_messages * most * c.s : 0;
 }
 
 // ---- Halving and doubling ----

@@ -20,7 +20,7 @@ namespace rankwise {
 /// Leaves on each rank the finished sum of segment r: a ring inside each node, then one in each column.
 /// @param values  (n) any type that can be added, the same n on all ranks.
 /// @param group   N = S L ranks on S nodes of L ranks; all of them make this call.
-/// @cost     sends n (L-1)/L elements a rank inside, and (n/L) (S-1)/S between; scratch of two messages each.
+/// @cost     sends n (L-1)/L elements a rank inside, and (n/L) (S-1)/S between; scratch of four messages each.
 /// @source   two-level collectives as in NCCL's and Horovod's hierarchical all-reduce: Sergeev and Del Balso 2018,
 ///           arXiv:1802.05799.
 void hierarchical_reduce_scatter_sum(const Tensor& values, Group& group);

@@ -55,7 +55,7 @@ std::vector<Exchange> exchanges(const std::vector<Share>& shares, std::int64_t l
   return all;
 }
 
-/// Sends round the ring what @p all says. Two exchanges are under way at a time: while one arrives, the other is added.
+/// Sends round the ring what @p all says. Some exchanges are under way at a time: while one is added, others arrive.
 /// @param into  into(i): where exchange i arrives.
 /// @param done  done(i): exchange i has arrived.
 template <class Into, class Done>
@@ -63,7 +63,7 @@ void go_round(const std::vector<Exchange>& all, const Tensor& values, Group& gro
 {
   Transport& transport = group.transport();
   const int N = group.ranks(), next = (group.rank() + 1) % N, previous = (group.rank() + N - 1) % N;
-  std::array<Ticket, 2> tickets{};
+  std::array<Ticket, ring_messages> tickets{};
   std::size_t finished = 0;
   const auto finish_one = [&] {
     transport.finish(tickets[finished % tickets.size()]);
@@ -100,8 +100,10 @@ void ring_reduce_scatter_sum(const Tensor& values, const std::vector<Share>& sha
   std::int64_t most = 0;  // elements that arrive at once
   for (const Exchange& exchange : all) most = std::max(most, exchange.received.count);
 
-  const Tensor scratch = group.scratch(values.type(), 2 * most);
-  const auto slot = [&](std::size_t i) { return scratch.slice({i % 2 == 0 ? 0 : most, all[i].received.count}); };
+  const Tensor scratch = group.scratch(values.type(), ring_messages * most);
+  const auto slot = [&](std::size_t i) {
+    return scratch.slice({static_cast<std::int64_t>(i) % ring_messages * most, all[i].received.count});
+  };
   go_round(all, values, group, slot, [&](std::size_t i) {
     if (!all[i].received.empty()) group.transport().stream().add(values.slice(all[i].received), slot(i));
   });

@@ -18,7 +18,9 @@ std::vector<Share> segments_of(std::int64_t n, int ranks);
 
 /// The most bytes that one message of a ring has; longer pieces are sent in several, so that a rank adds one while the
 /// next is under way.
-inline constexpr std::int64_t ring_message_bytes = 1 << 20;
+inline constexpr std::int64_t ring_message_bytes = 256 << 10;
+/// How many messages are under way to a rank at a time.
+inline constexpr std::int64_t ring_messages = 4;
 
 /// Leaves on each rank the finished sum of its own share.
 ///
@@ -34,7 +36,7 @@ inline constexpr std::int64_t ring_message_bytes = 1 << 20;
 ///                the rest holds partial sums.
 /// @param shares  who owns what: N shares, the same on all ranks.
 /// @param group   the N >= 1 ranks that take part; all of them make this call.
-/// @cost     sends all shares but the own: n (N-1)/N elements a rank, in N-1 steps; scratch of two messages.
+/// @cost     sends all shares but the own: n (N-1)/N elements a rank, in N-1 steps; scratch of four messages.
 /// @failure  an error of a message ends the whole job with rank, file and line.
 /// @source   Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002.
 void ring_reduce_scatter_sum(const Tensor& values, const std::vector<Share>& shares, Group& group);

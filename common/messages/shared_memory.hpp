@@ -46,7 +46,7 @@ class SharedMemory {
   /// each turn.
   std::span<std::byte* const> next_areas();
   /// Bytes of one area.
-  static constexpr std::int64_t area_bytes = 128 << 10;
+  static constexpr std::int64_t area_bytes = 256 << 10;
 
   /// Returns when all ranks have called it; what they wrote to memory before can be read after.
   void barrier();

@@ -4,7 +4,7 @@
 // New idea:     whatever N ranks do together is made of messages between two, and what it costs can be counted before it
 //               is done: messages times latency plus bytes over bandwidth. A ring moves the fewest bytes in 2 (N-1) steps;
 //               halving and doubling as few in 2 log2 N; ranks of one node can read each other's memory instead.
-// Memory:       the vector, and scratch for what arrives: two messages of at most 1 MiB (ring), a vector (halving, tree)
+// Memory:       the vector, and scratch for what arrives: four messages of at most 256 KiB (ring), a vector (halving, tree)
 // Traffic:      ring all-reduce: 2 (N-1)/N of the vector's bytes sent per rank, in 2 (N-1) steps; all others by formula too
 // Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988
 //

@@ -41,7 +41,7 @@ class Formulas(Lesson):
             found, size = self.found(report), 4 * count
             for sent in found["all-reduce", "ring"]["sent"]:
                 self.assertEqual(sent["bytes"], 2 * (ranks - 1) * size // ranks)
-                messages = 2 * (ranks - 1) * -(-size // ranks // (1 << 20))
+                messages = 2 * (ranks - 1) * -(-size // ranks // (256 << 10))
                 self.assertEqual(sent["messages"], messages)
             for half in ("reduce-scatter", "all-gather"):
                 self.assertEqual({s["bytes"] for s in found[half, "ring"]["sent"]}, {(ranks - 1) * size // ranks})
