@@ -136,8 +136,8 @@ class TreeSum final : public GradientSum {
   /// The subtree of these sequences, if it waits.
   Subtree* find(Range sequences)
   {
-    const auto found = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [&](const Subtree& s) { return s.sequences == sequences; });
+    const auto found =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const Subtree& s) { return s.sequences == sequences; });
     return found == waiting_.end() ? nullptr : &*found;
   }
 
