@@ -31,7 +31,6 @@
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
-#include "common/collectives/cost.hpp"
 #include "common/device.hpp"
 #include "common/job_report.hpp"
 #include "common/messages/agreement.hpp"
@@ -53,19 +52,12 @@
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/replicas.hpp"
+#include "lessons/03_ddp/sum_plan.hpp"
 
 namespace rankwise {
 namespace {
 
 // ---- Options ---------------------------------------------------------------------------------------------------------
-
-/// `--strategy`: when gradients are summed over the ranks.
-enum class Strategy : std::uint8_t {
-  per_tensor,  ///< after the backward pass, one tensor after the other
-  flat,        ///< after the backward pass, all at once
-  bucketed,    ///< after the backward pass, in buckets
-  overlapped,  ///< in buckets, each as soon as the backward pass is done with it
-};
 
 struct Options : TrainingOptions {
   OptionTable table{"03_ddp", "Data parallelism (DDP)"};
@@ -91,8 +83,13 @@ struct Options : TrainingOptions {
 
   /// The sequences of the global batch that one rank computes.
   std::int64_t share(int ranks) const { return global_batch / ranks; }
-  /// The nodes that formulas count with.
-  Topology topology(int ranks) const { return one_machine(ranks, messages.ranks_per_node); }
+  /// What formulas count.
+  SumPlan plan() const
+  {
+    const Arithmetic sums(arithmetic);
+    return {config(), strategy, bucket.value, sums.keeps_tied_apart(),
+            messages.algorithm(sums.default_collectives())};
+  }
 };
 
 // ---- State -----------------------------------------------------------------------------------------------------------
@@ -151,43 +148,6 @@ std::unique_ptr<State> make_state(const Options& options, const Session& session
   return state;
 }
 
-/// The all-reduces of one step's gradients.
-std::vector<CollectiveShape> gradient_sums(const Options& options)
-{
-  const ParameterTable table(options.config());
-  const Arithmetic arithmetic(options.arithmetic);
-  const Algorithm algorithm = options.messages.algorithm(arithmetic.default_collectives());
-  std::vector<CollectiveShape> sums;
-  const auto add = [&](std::int64_t n) { sums.push_back({"all-reduce", algorithm, DType::f32, n}); };
-  if (options.strategy == Strategy::per_tensor)
-    for (const Parameter& p : table.entries()) add(p.elements.count);
-  else if (options.strategy == Strategy::flat)
-    add(table.elements());
-  else
-    for (const Bucket& bucket : make_buckets(table, DType::f32, options.bucket.value)) add(bucket.elements.count);
-  if (arithmetic.keeps_tied_apart()) add(gradient_layout(table, DType::f32).tied.count);
-  return sums;
-}
-
-/// What this rank sends in them.
-Traffic gradient_traffic(const Options& options, const Topology& topology, int rank)
-{
-  Traffic sum;
-  for (const CollectiveShape& call : gradient_sums(options)) sum += expected_traffic(call, topology, rank);
-  return sum;
-}
-
-/// All collectives of a run, each kind once.
-std::vector<CollectiveShape> collectives(const Options& options, int ranks)
-{
-  std::vector<CollectiveShape> calls = gradient_sums(options);
-  const Algorithm algorithm = calls.front().algorithm;
-  calls.push_back({"broadcast", algorithm, DType::f32, ParameterTable(options.config()).elements()});
-  calls.push_back({"all-reduce", algorithm, DType::i64, loss_numbers});
-  calls.push_back({"all-gather", algorithm, DType::i64, ranks});
-  return calls;
-}
-
 /// The same bytes by category, from the sizes alone.
 CategoryBytes memory_formula(const Options& options, const Session& session)
 {
@@ -202,9 +162,8 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::optimizer] = 8 * table.elements();
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape);
-  for (const CollectiveShape& call : collectives(options, session.ranks()))
-    bytes[Category::communication] = std::max(
-        bytes[Category::communication], scratch_bytes(call, options.topology(session.ranks()), session.rank()));
+  bytes[Category::communication] =
+      scratch_of_run(options.plan(), one_machine(session.ranks(), options.messages.ranks_per_node), session.rank());
   return bytes;
 }
 
@@ -485,7 +444,8 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     report_plan(report, memory_formula(options, session), options);
-    const Traffic planned = gradient_traffic(options, options.topology(session.ranks()), session.rank());
+    const Topology topology = one_machine(session.ranks(), options.messages.ranks_per_node);
+    const Traffic planned = gradient_traffic(options.plan(), topology, session.rank());
     report.block("traffic", {{"gradients a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     return report.finish();
   }
@@ -533,7 +493,8 @@ int run(const Options& options, const Session& session)
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));
   report_traffic(report, "world", "gradients a step", state->reduced,
-                 gradient_traffic(options, state->world.topology(), session.rank()), "2 (N-1)/N of the gradients");
+                 gradient_traffic(options.plan(), state->world.topology(), session.rank()),
+                 "2 (N-1)/N of the gradients");
   report_time(report, record, state->time, options);
   if (state->messages.clock()) report_virtual_clock(report, state->virtual_steps, state->last_step);
   if (!options.trace.empty()) write_trace(session, options.trace, all_events(state->time, state->queue.time()));
