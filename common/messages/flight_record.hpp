@@ -12,15 +12,17 @@ namespace rankwise {
 
 /// One collective as a rank called it.
 struct CallRecord {
-  std::int64_t number = 0;            ///< of the group's collectives, from 1
-  std::string name, algorithm, type;  ///< as "all-reduce", "ring" and "f32"
-  std::int64_t count = 0;             ///< elements
-  int root = 0;                       ///< of those that have one
-  std::string label;                  ///< what it is for; may be empty
-  std::string where;                  ///< file:line of the caller
-  double began_s = 0;                 ///< how long ago
-  double ended_s = -1;                ///< how long ago; negative while it is under way
-  double still_s = 0;                 ///< since when nothing has moved, while it is under way
+  std::int64_t number = 0;  ///< of the group's collectives, from 1
+  std::string name;         ///< as "all-reduce"
+  std::string algorithm;    ///< as "ring"
+  std::string type;         ///< as "f32"
+  std::int64_t count = 0;   ///< elements
+  int root = 0;             ///< of those that have one
+  std::string label;        ///< what it is for; may be empty
+  std::string where;        ///< file:line of the caller
+  double began_s = 0;       ///< how long ago
+  double ended_s = -1;      ///< how long ago; negative while it is under way
+  double still_s = 0;       ///< since when nothing has moved, while it is under way
 
   /// Whether this rank is in it.
   bool open() const { return ended_s < 0; }

@@ -34,7 +34,8 @@ struct Link {
 
 /// The links of a job.
 struct LinkOptions {
-  Link inside, between;    ///< of ranks of the same node; of different nodes
+  Link inside;             ///< of ranks of the same node
+  Link between;            ///< of ranks of different nodes
   int ranks_per_node = 0;  ///< by the number in the job; 0: all are on one node
 
   /// The link between two ranks, by their numbers in the job.

@@ -33,9 +33,10 @@ std::string_view name_of(Lane lane);
 
 /// A piece of work as a timeline shows it.
 struct VirtualSpan {
-  std::string name;   ///< what was done
-  Lane lane;          ///< who did it
-  Moment begin, end;  ///< begin <= end
+  std::string name;  ///< what was done
+  Lane lane;         ///< who did it
+  Moment begin;      ///< of it
+  Moment end;        ///< begin <= end
 
   /// The same work at the same time.
   friend bool operator==(const VirtualSpan&, const VirtualSpan&) = default;

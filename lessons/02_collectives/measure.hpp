@@ -60,21 +60,25 @@ struct Bench {
   DeviceMemory memory{device.get(), &ledger};              ///< the device's memory, counted
   GroupSetup setup;                                        ///< of every candidate's group, but for the algorithm
   Buffer own;                                              ///< (n) this rank's vector
-  Buffer by_rank, by_tree;  ///< (n) the sum of all in two orders, computed without messages
+  Buffer by_rank;  ///< (n) the sum of all, one rank after the other, computed without messages
+  Buffer by_tree;  ///< (n) the same in the order of tree_sum()
 };
 
 /// What was found of a candidate; the same on all ranks.
 struct Findings {
-  Candidate candidate;
+  Candidate candidate;                    ///< whose
   Algorithm algorithm = Algorithm::ring;  ///< what auto stands for; else the candidate's
   Schedule steps;                         ///< of a vector of N elements, counted in steps; empty if not recorded
-  std::vector<Traffic> sent, formula;     ///< by rank
-  std::vector<std::int64_t> scratch, scratch_formula;  ///< by rank, in bytes
-  std::int64_t wrong = 0;                              ///< elements, on all ranks together
-  bool same_bits = true;                               ///< whether all ranks end with the same bits; of all-reduce
-  Difference from_rank_order, from_tree;               ///< of the sum; of all-reduce
-  double time_s = 0;                                   ///< median of the repeats, each that of the slowest rank
-  double predicted_s = 0;                              ///< of the messages alone; 0 if not recorded
+  std::vector<Traffic> sent;              ///< by rank
+  std::vector<Traffic> formula;           ///< by rank
+  std::vector<std::int64_t> scratch;      ///< by rank, in bytes
+  std::vector<std::int64_t> scratch_formula;  ///< by rank, in bytes
+  std::int64_t wrong = 0;                     ///< elements, on all ranks together
+  bool same_bits = true;                      ///< whether all ranks end with the same bits; of all-reduce
+  Difference from_rank_order;                 ///< of the sum; of all-reduce
+  Difference from_tree;                       ///< of the sum; of all-reduce
+  double time_s = 0;                          ///< median of the repeats, each that of the slowest rank
+  double predicted_s = 0;                     ///< of the messages alone; 0 if not recorded
 };
 
 /// Makes the collective.

@@ -16,7 +16,8 @@ namespace rankwise {
 
 /// A message, with the time that it takes in a model of the machine.
 struct ScheduledMessage {
-  int from, to;        ///< numbers in the job
+  int from;            ///< number in the job
+  int to;              ///< number in the job
   std::string what;    ///< as its sender described it
   double start_s = 0;  ///< when it leaves
   double end_s = 0;    ///< when it has arrived
