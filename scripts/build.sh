@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Configures and builds one preset, with few words unless it fails:  scripts/build.sh release|debug|sanitize [TARGET...]
+# Configures and builds one preset, with few words unless it fails:  scripts/build.sh release|debug|sanitize|threads [TARGET...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-preset=${1:?say which preset: release, debug or sanitize}
+preset=${1:?say which preset: release, debug, sanitize or threads}
 shift
 targets=()
 if (($#)); then targets=(--target "$@"); fi
