@@ -46,12 +46,9 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
   if (setup_.recorder)  // the outermost: comparing waits for other ranks too
     layers_.push_back(std::make_unique<WatchedTransport>(*layers_.back(), *setup_.recorder, communicator_, name_));
 
-  const bool automatic = setup_.algorithm == Algorithm::automatic;
-  if (setup_.algorithm == Algorithm::hierarchical ||
-      (automatic && topology_.nodes > 1 && topology_.ranks_per_node() > 1))
-    make_levels();
-  if (setup_.algorithm == Algorithm::shared || (automatic && topology_.nodes == 1))
-    shared_ = std::make_unique<SharedMemory>(communicator_);
+  const Algorithm of_large = chosen_algorithm(setup_.algorithm, topology_, "all-reduce", large_message);
+  if (of_large == Algorithm::hierarchical) make_levels();
+  if (of_large == Algorithm::shared) shared_ = std::make_unique<SharedMemory>(communicator_);
 }
 
 void Group::make_levels()

@@ -405,15 +405,8 @@ std::int64_t resume(State& state)
 /// Refuses what cannot be done, before anything is done.
 void check(const Options& options, const Session& session)
 {
-  if (options.global_batch % session.ranks() != 0)
-    throw UserError(fmt::format("--global-batch={} cannot be shared out among {} ranks.", options.global_batch,
-                                session.ranks()),
-                    fmt::format("Every rank computes as many sequences of a step. Use a multiple of {}, or start "
-                                "another number of ranks.",
-                                session.ranks()));
-  if (options.bucket.value <= 0)
-    throw UserError("--bucket=0 is no size of a bucket.",
-                    "Gradients are sent when a bucket is full. Use --bucket=25MB.");
+  check_share(options.global_batch, session.ranks());
+  check_bucket(options.bucket.value);
   if (options.check_every < 0)
     throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
                     "Use a number of steps, or 0.");

@@ -1,8 +1,17 @@
 #include "lessons/03_ddp/buckets.hpp"
 
+#include <fmt/format.h>
+
 #include "common/error.hpp"
 
 namespace rankwise {
+
+void check_bucket(std::int64_t bytes)
+{
+  if (bytes <= 0)
+    throw UserError(fmt::format("--bucket={} is no size of a bucket.", bytes),
+                    "Gradients are sent when a bucket is full. Use --bucket=25MB.");
+}
 
 std::vector<Bucket> make_buckets(const ParameterTable& table, DType type, std::int64_t bytes)
 {

@@ -17,6 +17,10 @@ struct Bucket {
   Range elements;  ///< of its flat vector
 };
 
+/// Refuses a size that no bucket can have.
+/// @throws UserError  unless @p bytes is positive.
+void check_bucket(std::int64_t bytes);
+
 /// Cuts all units of a table into buckets, in the order in which a backward pass is done with them: the last unit first.
 /// Units are added to a bucket until it has at least @p bytes; none is cut.
 ///

@@ -26,6 +26,16 @@ void all_reduce_sum(LossSum& loss, Group& group)
   loss = {decltype(loss.nats)::from_lanes(nats), numbers.back()};
 }
 
+void check_share(std::int64_t global_batch, int ranks)
+{
+  if (global_batch % ranks == 0) return;
+  throw UserError(
+      fmt::format("--global-batch={} cannot be shared out among {} ranks.", global_batch, ranks),
+      fmt::format("Every rank computes as many sequences of a step. Use a multiple of {}, or start another "
+                  "number of ranks.",
+                  ranks));
+}
+
 void check_alike(const OptionTable& options, const Tokens& tokens)
 {
   std::vector<std::pair<std::string, std::string>> facts{{"the data", tokens.name + ", " + tokens.sha256}};

@@ -20,6 +20,10 @@ inline constexpr std::int64_t loss_numbers = 5;
 /// Together, because a small message takes the latency of its steps, whatever its size.
 void all_reduce_sum(LossSum& loss, Group& group);
 
+/// Refuses a global batch that the ranks cannot share out equally.
+/// @throws UserError  with what is possible.
+void check_share(std::int64_t global_batch, int ranks);
+
 /// Refuses ranks that were given different options or data, before they train together. All ranks make this call.
 /// @throws UserError  on all ranks: what differs, and who was told what.
 void check_alike(const OptionTable& options, const Tokens& tokens);
