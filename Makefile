@@ -1,7 +1,7 @@
 # Short names for the scripts and presets. `make` alone lists them.
 # ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
 
-.PHONY: help build ladder test nightly sanitize threads bench docs format output golden
+.PHONY: help build ladder test nightly sanitize threads emulated gpu bench docs format output golden
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,12 @@ sanitize:  ## build and run the tests under AddressSanitizer and UndefinedBehavi
 
 threads:  ## build and run the tests of what has several threads under ThreadSanitizer (build-threads/)
 	@scripts/setup.sh && scripts/build.sh threads && ctest --preset threads $(ARGS)
+
+emulated:  ## build and run the tests of GPUs, emulated on the CPU, under AddressSanitizer (build-emulated/)
+	@scripts/setup.sh && scripts/build.sh emulated gpu_tests && ctest --preset emulated $(ARGS)
+
+gpu:  ## build for GPUs, check everything on the one of this machine, print one table (build-gpu/)
+	@scripts/gpu_check.sh $(ARGS)
 
 lesson-%: build  ## run the program of lesson NN on one rank
 	@. scripts/mpi_environment.sh && exec build/lessons/$*_* $(ARGS)

@@ -11,6 +11,7 @@
 #endif
 #include <sys/mman.h>
 
+#include "common/cuda/devices.hpp"
 #include "common/element_sum.hpp"
 #include "common/text.hpp"
 
@@ -93,10 +94,13 @@ class CpuStream final : public Stream {
   }
 
   void synchronise() override {}
+  Event record() override { return {}; }
+  void wait(const Event&) override {}
 };
 
 class CpuDevice final : public Device {
  public:
+  DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "cpu"; }
 
   void* allocate(std::int64_t bytes) override
@@ -123,6 +127,8 @@ class CpuDevice final : public Device {
   {
     return std::make_unique<CpuStream>();
   }
+
+  Device& host_memory() override { return *this; }
 };
 
 }  // namespace
@@ -130,6 +136,11 @@ class CpuDevice final : public Device {
 std::unique_ptr<Device> make_cpu_device()
 {
   return std::make_unique<CpuDevice>();
+}
+
+std::unique_ptr<Device> make_device(DeviceKind kind)
+{
+  return kind == DeviceKind::cuda ? make_cuda_device() : make_cpu_device();
 }
 
 Arena::Arena(Device& device, std::int64_t bytes, std::int64_t pieces)

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/memory_ledger.hpp"
@@ -14,8 +15,29 @@
 
 namespace rankwise {
 
+/// `--device`: the kinds of devices that there are.
+enum class DeviceKind : std::uint8_t {
+  cpu,   ///< the host's processor
+  cuda,  ///< a GPU
+};
+
+/// A point in the work of a stream: reached when all that was given to the stream before it is done. Copies stand for the
+/// same point. One without a handle is reached already.
+class Event {
+ public:
+  Event() = default;  ///< reached
+  /// @param handle  what the stream's device knows the point by.
+  explicit Event(std::shared_ptr<void> handle) : handle_(std::move(handle)) {}
+  /// What the device knows it by; null when it is reached anyway.
+  void* handle() const { return handle_.get(); }
+
+ private:
+  std::shared_ptr<void> handle_;
+};
+
 /// A queue of work on one device: pieces run in the order in which they were given. The CPU's stream runs each piece
-/// before the call returns; another device's may run it later, until synchronise().
+/// before the call returns; another device's may run it later, until synchronise(). Streams of one device run beside each
+/// other: what one of them needs of another waits for an Event.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -27,6 +49,10 @@ class Stream {
   virtual void add(const Tensor& to, const Tensor& from) = 0;
   /// Returns when all work given so far is done.
   virtual void synchronise() = 0;
+  /// The point behind the work given so far.
+  virtual Event record() = 0;
+  /// Work given from here on begins when @p event, of a stream of the same device, is reached. The caller does not wait.
+  virtual void wait(const Event& event) = 0;
 };
 
 /// The elements of @p from on the host, when all work of @p stream is done. Error unless they are of type T.
@@ -43,7 +69,9 @@ std::vector<T> to_host(Stream& stream, const Tensor& from)
 class Device {
  public:
   virtual ~Device() = default;
-  /// As printed in a report: "cpu".
+  /// Which kind it is.
+  virtual DeviceKind kind() const = 0;
+  /// As printed in a report: "cpu", or what the maker calls it.
   virtual std::string name() const = 0;
   /// New memory, aligned to 64 bytes, of undefined content (all ones, a NaN in every float type, in debug builds).
   /// @throws Error when there is none.
@@ -52,6 +80,8 @@ class Device {
   virtual void release(void* memory, std::int64_t bytes) noexcept = 0;
   /// A new stream of this device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  /// Deals out memory of the host that this device copies from and to without the host's help; outlived by the device.
+  virtual Device& host_memory() = 0;
 };
 
 /// One piece of a device's memory, dealt out as if it were a device: for buffers that come and go together. They lie side
@@ -67,12 +97,14 @@ class Arena final : public Device {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
+  DeviceKind kind() const override { return device_.kind(); }
   std::string name() const override { return device_.name(); }
   /// The next piece, aligned to 64 bytes; Error when the arena is full.
   void* allocate(std::int64_t bytes) override;
   /// Nothing: the memory goes with the arena.
   void release(void*, std::int64_t) noexcept override {}
   std::unique_ptr<Stream> make_stream() override { return device_.make_stream(); }
+  Device& host_memory() override { return device_.host_memory(); }
 
  private:
   Device& device_;
@@ -82,6 +114,10 @@ class Arena final : public Device {
 
 /// The host's processor as a device.
 std::unique_ptr<Device> make_cpu_device();
+
+/// The device of that kind that belongs to this rank: rank r of a machine with d GPUs has GPU r mod d.
+/// @throws Error  when there is none; check_device() says so before.
+std::unique_ptr<Device> make_device(DeviceKind kind);
 
 /// A device together with the ledger that counts what is taken of it.
 struct DeviceMemory {

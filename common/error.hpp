@@ -44,7 +44,11 @@ class Error : public std::runtime_error {
 /// The body of an exercise that has not been written yet.
 class NotImplemented : public Error {
  public:
-  using Error::Error;
+  /// As for Error.
+  explicit NotImplemented(const std::string& message, SourceLocation where = SourceLocation::current())
+      : Error(message, where)
+  {
+  }
 };
 
 /// Throws Error unless @p holds.

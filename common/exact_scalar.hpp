@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 /// @file
@@ -20,19 +19,19 @@ class ExactScalar {
   using Lanes = std::array<std::int64_t, 4>;
 
   /// Adds one term.
-  void add(double term)
+  constexpr void add(double term)
   {
     if (!(term < limit && term > -limit)) {
       ++spoiled_;
       return;
     }
-    const auto units = static_cast<Integer>(std::nearbyint(term * 0x1p80));  // below 2^126
+    const auto units = static_cast<Integer>(to_whole(term * 0x1p80));  // below 2^126
     low_ += static_cast<std::uint64_t>(units);
     high_ += units >> 64;
   }
 
   /// Adds another sum.
-  ExactScalar& operator+=(const ExactScalar& other)
+  constexpr ExactScalar& operator+=(const ExactScalar& other)
   {
     low_ += other.low_;
     high_ += other.high_;
@@ -50,8 +49,15 @@ class ExactScalar {
   static ExactScalar from_lanes(const Lanes& lanes);
 
  private:
-  __extension__ using Integer = __int128;
+  __extension__ typedef __int128 Integer;
 
+  /// Rounds to a whole number, ties to even: from 2^52 on an f64 is one.
+  static constexpr double to_whole(double x)
+  {
+    constexpr double whole = 0x1p52;
+    if (x >= whole || x <= -whole) return x;
+    return x < 0 ? (x - whole) + whole : (x + whole) - whole;
+  }
   /// The upper half, with what the lower half carries into it.
   Integer high() const { return high_ + (low_ >> 64); }
   /// Whether a sum with this upper half lies within 2^78.

@@ -21,6 +21,7 @@ struct Job {
   bool running = false;  // between MPI_Init and MPI_Finalize
   int rank = 0;
   int ranks = 1;
+  int rank_on_machine = 0;
   int ranks_on_machine = 1;
   int* spoken = nullptr;  // shared by the ranks of this machine: set by the first that fails
 };
@@ -52,6 +53,11 @@ int ranks_on_machine()
   return job.ranks_on_machine;
 }
 
+int rank_on_machine()
+{
+  return job.rank_on_machine;
+}
+
 Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
 {
   std::set_terminate(end_job_after_uncaught_exception);
@@ -70,17 +76,17 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   // One integer of shared memory a machine, in the hands of its first rank.
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
             "finding the ranks of this machine");
-  int rank_on_machine = 0, unit = 0;
-  check_mpi(MPI_Comm_rank(machine_, &rank_on_machine), "asking for the rank on this machine");
+  int unit = 0;
+  check_mpi(MPI_Comm_rank(machine_, &job.rank_on_machine), "asking for the rank on this machine");
   check_mpi(MPI_Comm_size(machine_, &job.ranks_on_machine), "asking for the ranks on this machine");
-  MPI_Aint bytes = rank_on_machine == 0 ? sizeof(int) : 0;
+  MPI_Aint bytes = job.rank_on_machine == 0 ? sizeof(int) : 0;
   int* own = nullptr;
   check_mpi(MPI_Win_allocate_shared(bytes, sizeof(int), MPI_INFO_NULL, machine_, &own, &spoken_),
             "allocating shared memory");
   check_mpi(MPI_Win_set_errhandler(spoken_, MPI_ERRORS_RETURN), "asking MPI for error codes");
   int* flag = nullptr;
   check_mpi(MPI_Win_shared_query(spoken_, 0, &bytes, &unit, &flag), "finding shared memory");
-  if (rank_on_machine == 0) std::atomic_ref<int>(*flag).store(0);
+  if (job.rank_on_machine == 0) std::atomic_ref<int>(*flag).store(0);
   check_mpi(MPI_Barrier(machine_), "starting together");
   job.spoken = flag;
 }

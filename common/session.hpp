@@ -47,6 +47,9 @@ class Session {
 /// How many ranks of the job run on this machine; 1 without a session.
 int ranks_on_machine();
 
+/// Which of them this one is, from 0; 0 without a session.
+int rank_on_machine();
+
 /// Throws Error with MPI's own text unless @p code is MPI_SUCCESS. Every call to MPI goes through it:
 /// `check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks")`.
 void check_mpi(int code, std::string_view doing, SourceLocation where = SourceLocation::current());

@@ -23,14 +23,14 @@ struct bf16 {
 
   bf16() = default;  ///< zero
   /// Rounds to nearest, ties to even; NaN stays NaN.
-  explicit bf16(float value)
+  constexpr explicit bf16(float value)
   {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const bool nan = (word & 0x7FFFFFFFu) > 0x7F800000u;
     bits = static_cast<std::uint16_t>(nan ? (word >> 16) | 0x40u : (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16);
   }
   /// Without loss.
-  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  constexpr explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
 /// What the elements of a tensor are.

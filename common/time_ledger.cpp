@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/error.hpp"
+#include "common/cuda/devices.hpp"
 #include "common/session.hpp"
 
 namespace rankwise {
@@ -34,7 +35,7 @@ std::string_view name_of(Work work)
 TimeLedger::Span::Span(TimeLedger& ledger, Work work, std::string_view name, SourceLocation where)
     : ledger_(ledger),
       work_(work),
-      name_length_(std::min(name.size(), name_.size())),
+      name_length_(std::min(name.size(), name_.size() - 1)),
       where_(where),
       outer_(innermost),
       exceptions_(std::uncaught_exceptions())
@@ -42,6 +43,7 @@ TimeLedger::Span::Span(TimeLedger& ledger, Work work, std::string_view name, Sou
   std::copy_n(name.begin(), name_length_, name_.begin());
   if (exceptions_ == 0) failed.clear();
   innermost = this;
+  begin_gpu_range(name_.data());
   const std::scoped_lock lock(ledger_.mutex_);
   ledger_.open_.push_back(this);
   start_ns_ = now_ns<std::chrono::steady_clock>();
@@ -50,6 +52,7 @@ TimeLedger::Span::Span(TimeLedger& ledger, Work work, std::string_view name, Sou
 TimeLedger::Span::~Span()
 {
   const std::int64_t duration_ns = now_ns<std::chrono::steady_clock>() - start_ns_;
+  end_gpu_range();
   innermost = outer_;
   // The time inside this span is not that of the next outer span of the same ledger.
   for (Span* outer = outer_; outer != nullptr; outer = outer->outer_) {

@@ -52,7 +52,8 @@ struct TraceEvent {
 ///
 /// Spans nest; time counts for the innermost only, so the kinds add up to the time spent in outermost spans. Any thread
 /// may open spans (they nest within a thread); two threads that work at the same time both count. A thread whose time
-/// is hidden behind another's keeps its own ledger, and both ledgers' events may go to one trace.
+/// is hidden behind another's keeps its own ledger, and both ledgers' events may go to one trace. Tools that show what
+/// a GPU does see the same spans (NVTX).
 class TimeLedger {
  public:
   /// Nothing spent so far, nothing recorded.
@@ -73,7 +74,7 @@ class TimeLedger {
 
     TimeLedger& ledger_;
     Work work_;
-    std::array<char, 48> name_;  // a copy without allocation; longer names are cut
+    std::array<char, 49> name_{};  // a copy without allocation, ended by a zero; longer names are cut
     std::size_t name_length_;
     SourceLocation where_;
     Span* outer_;  // the span of this thread around this one

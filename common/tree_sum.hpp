@@ -22,7 +22,7 @@ namespace rankwise {
 /// @param leaf   leaf(i) gives a value with operator+; called once for each i, in increasing order.
 /// @source       pairwise summation: Higham 1993, doi:10.1137/0914050.
 template <class Leaf>
-auto tree_sum(std::int64_t first, std::int64_t count, Leaf&& leaf) -> decltype(leaf(first))
+constexpr auto tree_sum(std::int64_t first, std::int64_t count, Leaf&& leaf) -> decltype(leaf(first))
 {
   if (count == 1) return leaf(first);
   const auto left = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)) / 2);
@@ -38,7 +38,7 @@ struct Lanes {
   alignas(64) std::array<T, W> at{};  ///< the W values
 
   /// Lane by lane.
-  friend Lanes operator+(const Lanes& a, const Lanes& b)
+  friend constexpr Lanes operator+(const Lanes& a, const Lanes& b)
   {
     Lanes sum;
     for (int w = 0; w < W; ++w) sum.at[w] = a.at[w] + b.at[w];

@@ -9,8 +9,10 @@
 
 namespace rankwise {
 
-std::unique_ptr<Kernels> Arithmetic::make_kernels() const
+std::unique_ptr<Kernels> Arithmetic::make_kernels(const DeviceMemory& memory, Stream& stream) const
 {
+  if (memory.device->kind() == DeviceKind::cuda)
+    return sums_ == Sums::exact ? make_cuda_reference_kernels(memory, stream) : make_cuda_kernels(memory, stream);
   return sums_ == Sums::exact ? make_reference_kernels() : make_cpu_kernels();
 }
 

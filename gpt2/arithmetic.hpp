@@ -27,8 +27,10 @@ class Arithmetic {
   /// @param sums  which order.
   explicit Arithmetic(Sums sums) : sums_(sums) {}
 
-  /// The kernels for the CPU.
-  std::unique_ptr<Kernels> make_kernels() const;
+  /// The kernels for a device.
+  /// @param memory  of the device; the kernels of a GPU take kernel_bytes() of it.
+  /// @param stream  of the device, which runs them; outlives them.
+  std::unique_ptr<Kernels> make_kernels(const DeviceMemory& memory, Stream& stream) const;
   /// A sum of gradients; @p kernels, @p stream and @p memory outlive it.
   std::unique_ptr<GradientSum> make_gradient_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                                  const GradientLayout& layout) const;

@@ -23,7 +23,7 @@ struct Mask {
   std::int64_t prefix = 0;   ///< the tokens that everybody sees; only for Kind::prefix
 
   /// How many keys, from the first, the token at @p query sees in a sequence of @p T tokens.
-  std::int64_t visible_keys(std::int64_t query, std::int64_t T) const
+  constexpr std::int64_t visible_keys(std::int64_t query, std::int64_t T) const
   {
     if (kind == Kind::full) return T;
     const std::int64_t causal_keys = query + 1;

@@ -18,11 +18,11 @@ ReferenceRun reference_run(const TrainingOptions& options, const std::shared_ptr
   const Loader loader(text, options.loader_options());
   const Schedule schedule = options.schedule_over(loader);
 
-  const std::unique_ptr<Device> device = make_cpu_device();
+  const std::unique_ptr<Device> device = make_device(options.device);
   const std::unique_ptr<Stream> stream = device->make_stream();
-  const std::unique_ptr<Kernels> kernels = make_reference_kernels();
   MemoryLedger ledger;
   const DeviceMemory memory{device.get(), &ledger};
+  const std::unique_ptr<Kernels> kernels = Arithmetic(Sums::exact).make_kernels(memory, *stream);
   const ParameterTable table(config);
   const Model model({config, kernels.get(), {}, options.dropout, options.seed});
   const Buffer parameters(memory, Category::parameters, shape.type, {table.elements()}, "reference parameters");

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/device_option.hpp"
+
 namespace rankwise {
 
 ModelConfig TrainingOptions::config() const
@@ -113,7 +115,7 @@ void declare_optimizer(OptionTable& table, TrainingOptions& o)
 void declare_execution(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Execution";
-  table.add_choice<DeviceKind>(group, "device", o.device, {{"cpu", DeviceKind::cpu}}, "where it runs");
+  declare_device(table, o.device);
   table.add_choice<DType>(group, "precision", o.precision, {{"f32", DType::f32}}, "of parameters and activations");
   table.add_choice<Sums>(group, "arithmetic", o.arithmetic, {{"fast", Sums::fast}, {"exact", Sums::exact}},
                          "order of sums: whatever is fastest, or the one that gives the same bits on every layout");

@@ -16,9 +16,6 @@
 
 namespace rankwise {
 
-/// `--device`.
-enum class DeviceKind : std::uint8_t { cpu };
-
 /// What a training run is asked to do. Sizes of the model that are 0 stand for those of the preset.
 struct TrainingOptions {
   std::string model = "nano";                     ///< preset

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Configures and builds one preset, with few words unless it fails:  scripts/build.sh release|debug|sanitize|threads [TARGET...]
+# Configures and builds one preset, with few words unless it fails:  scripts/build.sh PRESET [TARGET...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-preset=${1:?say which preset: release, debug, sanitize or threads}
+preset=${1:?say which preset: cmake --list-presets has them}
 shift
 targets=()
 if (($#)); then targets=(--target "$@"); fi

@@ -4,6 +4,7 @@
 #   - includes point one way: lessons -> data, gpt2, common; data -> gpt2, common; gpt2 -> common
 #   - no program of a lesson is included
 #   - gpt2 knows neither MPI nor ranks, common knows no transformer, lessons do not know how exact sums are made
+#   - GPUs are a choice at run time: no #if asks for CUDA in gpt2 or lessons, no triple chevrons
 #   - each lesson has a README, and its program begins with the header that readers expect
 #   - each header file is included once and documented as a file
 #
@@ -30,8 +31,8 @@ forbid() {
   done
 }
 
-common=(common/**/*.[ch]pp)
-gpt2=(gpt2/**/*.[ch]pp)
+common=(common/**/*.{[ch]pp,cu})
+gpt2=(gpt2/**/*.{[ch]pp,cu})
 data=(data/**/*.[ch]pp)
 lessons=(lessons/**/*.[ch]pp)
 
@@ -46,6 +47,8 @@ forbid code '#include "[^/"]*"' "includes are written from the root" "${common[@
 forbid code "${include}common/(session|program)" "gpt2 knows neither MPI nor ranks" "${gpt2[@]}"
 forbid names '\b(mpi|nccl)(\b|_)|[^.]\branks?(\b|_)' "gpt2 knows neither MPI nor ranks" "${gpt2[@]}"
 forbid names '\b(attention|transformer|gpt2)' "common knows no transformer" "${common[@]}"
+forbid names '<<<|\b(__CUDACC__|__CUDA_ARCH__)\b' "kernels are launched by launch(), and one source serves all compilers" "${common[@]}" "${gpt2[@]}"
+forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
 forbid code 'exact' "lessons do not know how sums are made exact" "${lessons[@]}"
 
 for file in **/*.hpp; do

@@ -95,30 +95,9 @@ endif()
 
 find_program(RANKWISE_CCACHE ccache)
 find_program(RANKWISE_DOXYGEN doxygen)
-find_package(CUDAToolkit QUIET)
-find_library(RANKWISE_NCCL nccl)
 
 # ccache keeps compiled files between builds. A precompiled header needs its leave to ignore two things that change
 # nothing here: __TIME__, and macros that are defined before the header.
 if(RANKWISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RANKWISE_CCACHE})
 endif()
-
-# rankwise_report("name" found "detail"): one line of the summary.
-function(rankwise_report name found detail)
-  if(found)
-    message(STATUS "  ${name}: ${detail}")
-  else()
-    message(STATUS "  ${name}: no")
-  endif()
-endfunction()
-
-message(STATUS "Rankwise, ${CMAKE_BUILD_TYPE} build by ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, "
-               "MPI ${MPI_C_VERSION}, HDF5 ${HDF5_VERSION}. Optional parts:")
-rankwise_report("CUDA toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}")
-rankwise_report("NCCL        " "${RANKWISE_NCCL}" "${RANKWISE_NCCL}")
-rankwise_report("products by " "${rankwise_gemm_by}" "${rankwise_gemm_by}")
-rankwise_report("OpenBLAS    " "${RANKWISE_OPENBLAS}" "${RANKWISE_OPENBLAS}")
-rankwise_report("oneDNN      " "${RANKWISE_DNNL}" "${RANKWISE_DNNL}")
-rankwise_report("ccache      " "${RANKWISE_CCACHE}" "${RANKWISE_CCACHE}")
-rankwise_report("Doxygen     " "${RANKWISE_DOXYGEN}" "${RANKWISE_DOXYGEN}")

@@ -8,5 +8,5 @@ case ${1:-} in
   --check) action=(--dry-run --Werror) ;;
   *) echo "error: $0 knows --check, not '$1'." >&2; exit 2 ;;
 esac
-find common gpt2 data lessons tests \( -name '*.hpp' -o -name '*.cpp' \) -print0 2>/dev/null |
+find common gpt2 data lessons tests \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -path '*/emulated_cuda/include/*.h' \) -print0 2>/dev/null |
   xargs -0 -r clang-format "${action[@]}"

@@ -13,7 +13,7 @@ set -euo pipefail
 mpi=(libopenmpi-dev openmpi-bin libhdf5-openmpi-dev)
 others=(g++ libc6-dev cmake ninja-build make git python3
         libdnnl-dev libopenblas-dev libfmt-dev libcli11-dev nlohmann-json3-dev libssl-dev
-        libpcre2-dev libxxhash-dev catch2)
+        libpcre2-dev libxxhash-dev catch2 libboost-context-dev)
 documentation=(doxygen)
 
 packages=("${others[@]}" "${mpi[@]}")
@@ -44,15 +44,19 @@ Debian, Ubuntu       sudo apt-get install --no-install-recommends
 
 Fedora, RHEL         sudo dnf install gcc-c++ cmake ninja-build make git python3 openmpi-devel hdf5-openmpi-devel
                        onednn-devel openblas-devel fmt-devel cli11-devel json-devel openssl-devel pcre2-devel
-                       xxhash-devel catch2-devel doxygen
+                       xxhash-devel catch2-devel boost-devel doxygen
                      module load mpi/openmpi-x86_64
 
 macOS (Homebrew)     brew install cmake ninja open-mpi hdf5-mpi onednn openblas fmt cli11 nlohmann-json openssl pcre2
-                       xxhash libomp doxygen
+                       xxhash boost libomp doxygen
 
 environment modules  module load gcc cmake ninja openmpi hdf5 onednn openblas openssl python   (the names differ)
                      HDF5 must be built for MPI. Install PCRE2, xxHash, fmt, CLI11, nlohmann-json and Catch2 under a folder
                      of yours and name it: export CMAKE_PREFIX_PATH=FOLDER
+
+GPUs need the CUDA toolkit, 12.4 or newer, with cuBLAS and NCCL (from NVIDIA, or a module) and nvcc on the path or in
+/usr/local/cuda. Where they are found programs are built for them too; RANKWISE_CUDA=off leaves them out. Boost.Context serves
+only the tests, which emulate a GPU.
 
 Catch2 must be version 2. Where there is none, build without tests: cmake --preset release -DRANKWISE_TESTS=OFF
 TEXT

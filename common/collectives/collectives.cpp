@@ -73,8 +73,9 @@ std::string describe_algorithm(const Group& group)
   };
   if (group.algorithm() != Algorithm::automatic) return std::string(choice(0));
   if (choice(0) == choice(large_message)) return fmt::format("auto: {}, for all ranks are on one node", choice(0));
-  return fmt::format("auto: {} below {} bytes and {} from there on, for the ranks are on {} nodes", choice(0),
-                     large_message, choice(large_message), group.topology().nodes);
+  const int nodes = group.topology().nodes;
+  return fmt::format("auto: {} below {} bytes and {} from there on, for the ranks are on {} node{}", choice(0),
+                     large_message, choice(large_message), nodes, nodes == 1 ? "" : "s");
 }
 
 Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation where)
@@ -111,16 +112,37 @@ void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where)
   make_all_gather(begun.algorithm, values, group);
 }
 
+void all_reduce_sum(std::span<std::int64_t> numbers, Group& group, SourceLocation where)
+{
+  group.with_host_values(Tensor(numbers, {static_cast<std::int64_t>(numbers.size())}),
+                         [&](const Tensor& values) { all_reduce_sum(values, group, where); });
+}
+
 void all_reduce_sum(ExactScalar& sum, Group& group, SourceLocation where)
 {
   ExactScalar::Lanes lanes = sum.lanes();
-  all_reduce_sum(Tensor(std::span<std::int64_t>(lanes), {static_cast<std::int64_t>(lanes.size())}), group, where);
+  all_reduce_sum(std::span<std::int64_t>(lanes), group, where);
   sum = ExactScalar::from_lanes(lanes);
 }
 
 void all_reduce_sum(std::int64_t& number, Group& group, SourceLocation where)
 {
-  all_reduce_sum(Tensor(std::span<std::int64_t>(&number, 1), {1}), group, where);
+  all_reduce_sum(std::span<std::int64_t>(&number, 1), group, where);
+}
+
+void broadcast(std::string& text, int root, Group& group, SourceLocation where)
+{
+  group.with_host_values(Tensor(text.data(), DType::u8, {static_cast<std::int64_t>(text.size())}),
+                         [&](const Tensor& values) { broadcast(values, root, group, where); });
+}
+
+std::vector<std::int64_t> all_gather(std::int64_t number, Group& group, SourceLocation where)
+{
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(group.ranks()));
+  numbers[static_cast<std::size_t>(group.rank())] = number;
+  group.with_host_values(Tensor(std::span<std::int64_t>(numbers), {group.ranks()}),
+                         [&](const Tensor& values) { all_gather(values, group, where); });
+  return numbers;
 }
 
 void broadcast(const Tensor& values, int root, Group& group, SourceLocation where)

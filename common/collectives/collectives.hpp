@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "common/exact_scalar.hpp"
 #include "common/messages/group.hpp"
@@ -32,6 +34,9 @@ void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where = S
 
 /// Replaces a sum on each rank by the sum over the ranks.
 void all_reduce_sum(ExactScalar& sum, Group& group, SourceLocation where = SourceLocation::current());
+/// Replaces numbers of the host on each rank by their sums over the ranks.
+/// @param numbers  as many on all ranks, at most 512.
+void all_reduce_sum(std::span<std::int64_t> numbers, Group& group, SourceLocation where = SourceLocation::current());
 /// Replaces a number on each rank by the sum over the ranks.
 void all_reduce_sum(std::int64_t& number, Group& group, SourceLocation where = SourceLocation::current());
 
@@ -39,6 +44,14 @@ void all_reduce_sum(std::int64_t& number, Group& group, SourceLocation where = S
 /// @param values  (n) on each rank.
 /// @param root    0 <= root < N, or Error.
 void broadcast(const Tensor& values, int root, Group& group, SourceLocation where = SourceLocation::current());
+
+/// Copies a text of the host from the root to all ranks.
+/// @param text  as long on all ranks, at most 4096.
+void broadcast(std::string& text, int root, Group& group, SourceLocation where = SourceLocation::current());
+
+/// The same number from each rank, by rank, on all of them.
+std::vector<std::int64_t> all_gather(std::int64_t number, Group& group,
+                                     SourceLocation where = SourceLocation::current());
 
 /// Leaves the sum of @p values on the root.
 /// @param values  (n) on each rank; undefined afterwards on the others.

@@ -305,7 +305,7 @@ std::int64_t scratch_bytes(const CollectiveShape& asked, const Topology& topolog
   const std::string_view collective = shape.collective;
   if (shape.algorithm == Algorithm::shared) return 0;
   if (shape.algorithm == Algorithm::library)
-    return collective == "reduce-scatter" ? c.segment(rank).count * c.s : 0;
+    return collective == "reduce-scatter" && topology.device == DeviceKind::cpu ? c.segment(rank).count * c.s : 0;
   if (collective == "barrier") return 2;
   if (collective == "broadcast") return 0;
   if (shape.algorithm == Algorithm::hierarchical)

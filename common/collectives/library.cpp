@@ -82,57 +82,107 @@ struct MpiSegments {
   }
 };
 
+/// The elements of a device's tensor on the host, for MPI; the tensor itself where it lies there anyway.
+class OnHost {
+ public:
+  OnHost(const Tensor& values, Group& group) : values_(values), host_(values), group_(group)
+  {
+    if (group.memory().device->kind() == DeviceKind::cpu || values.elements() == 0) return;
+    const DeviceMemory memory{&group.memory().device->host_memory(), group.memory().ledger, Tier::host};
+    buffer_ = Buffer(memory, Category::staging, values.type(), {values.elements()}, "collective of MPI on the host");
+    host_ = buffer_.tensor();
+    group_.stream().copy(host_, values_);
+    group_.stream().synchronise();
+  }
+  /// Takes what MPI left in @p from back to elements @p to of the device's tensor.
+  void put_back(Range to, Range from)
+  {
+    if (buffer_.tensor().empty() || to.empty()) return;
+    group_.stream().copy(values_.slice(to), host_.slice(from));
+    group_.stream().synchronise();
+  }
+  void put_back() { put_back({0, values_.elements()}, {0, values_.elements()}); }
+
+  const Tensor& tensor() const { return host_; }
+  bool carried() const { return !buffer_.tensor().empty(); }
+
+ private:
+  Tensor values_, host_;
+  Group& group_;
+  Buffer buffer_;
+};
+
 }  // namespace
 
 void library_reduce_scatter_sum(const Tensor& values, Group& group)
 {
+  group.count("reduce-scatter", {.bytes = values.bytes()});
+  check_summable(values.type());
+  if (group.nccl()) return group.nccl()->reduce_scatter_sum(values);
   const SumOperation sum(values.type());
   const MpiSegments segments(values.elements(), group.ranks());
   const Range own = Partition(values.elements(), group.ranks()).segment(group.rank());
-  const Tensor result = group.scratch(values.type(), own.count);
-  check_mpi(MPI_Reduce_scatter(values.raw(), result.raw(), segments.counts.data(), mpi_type(values.type()),
-                               sum.handle(), group.communicator().handle()),
+  OnHost host(values, group);
+  const Tensor result = host.carried() ? host.tensor() : group.scratch(values.type(), own.count);
+  check_mpi(MPI_Reduce_scatter(host.carried() ? MPI_IN_PLACE : values.raw(), result.raw(), segments.counts.data(),
+                               mpi_type(values.type()), sum.handle(), group.communicator().handle()),
             "MPI_Reduce_scatter");
-  if (!own.empty()) group.transport().stream().copy(values.slice(own), result);
-  group.count("reduce-scatter", {.bytes = values.bytes()});
+  if (host.carried())
+    host.put_back(own, {0, own.count});
+  else if (!own.empty())
+    group.stream().copy(values.slice(own), result);
 }
 
 void library_all_gather(const Tensor& values, Group& group)
 {
-  const MpiSegments segments(values.elements(), group.ranks());
-  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values.raw(), segments.counts.data(),
-                           segments.places.data(), mpi_type(values.type()), group.communicator().handle()),
-            "MPI_Allgatherv");
   const Range own = Partition(values.elements(), group.ranks()).segment(group.rank());
   group.count("all-gather", {.bytes = own.count * bytes_of(values.type())});
+  if (group.nccl()) return group.nccl()->all_gather(values);
+  const MpiSegments segments(values.elements(), group.ranks());
+  OnHost host(values, group);
+  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, host.tensor().raw(), segments.counts.data(),
+                           segments.places.data(), mpi_type(values.type()), group.communicator().handle()),
+            "MPI_Allgatherv");
+  host.put_back();
 }
 
 void library_all_reduce_sum(const Tensor& values, Group& group)
 {
+  group.count("all-reduce", {.bytes = values.bytes()});
+  check_summable(values.type());
+  if (group.nccl()) return group.nccl()->all_reduce_sum(values);
   const SumOperation sum(values.type());
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.raw(), mpi_count(values.elements()), mpi_type(values.type()),
+  OnHost host(values, group);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, host.tensor().raw(), mpi_count(values.elements()), mpi_type(values.type()),
                           sum.handle(), group.communicator().handle()),
             "MPI_Allreduce");
-  group.count("all-reduce", {.bytes = values.bytes()});
+  host.put_back();
 }
 
 void library_broadcast(const Tensor& values, int root, Group& group)
 {
-  check_mpi(MPI_Bcast(values.raw(), mpi_count(values.elements()), mpi_type(values.type()), root,
+  if (group.rank() == root) group.count("broadcast", {.bytes = values.bytes()});
+  if (group.nccl()) return group.nccl()->broadcast(values, root);
+  OnHost host(values, group);
+  check_mpi(MPI_Bcast(host.tensor().raw(), mpi_count(values.elements()), mpi_type(values.type()), root,
                       group.communicator().handle()),
             "MPI_Bcast");
-  if (group.rank() == root) group.count("broadcast", {.bytes = values.bytes()});
+  host.put_back();
 }
 
 void library_reduce_sum(const Tensor& values, int root, Group& group)
 {
+  group.count("reduce", {.bytes = values.bytes()});
+  check_summable(values.type());
+  if (group.nccl()) return group.nccl()->reduce_sum(values, root);
   const SumOperation sum(values.type());
   const bool here = group.rank() == root;
-  check_mpi(
-      MPI_Reduce(here ? MPI_IN_PLACE : values.raw(), here ? values.raw() : nullptr, mpi_count(values.elements()),
-                 mpi_type(values.type()), sum.handle(), root, group.communicator().handle()),
-      "MPI_Reduce");
-  group.count("reduce", {.bytes = values.bytes()});
+  OnHost host(values, group);
+  void* const data = host.tensor().raw();
+  check_mpi(MPI_Reduce(here ? MPI_IN_PLACE : data, here ? data : nullptr, mpi_count(values.elements()),
+                       mpi_type(values.type()), sum.handle(), root, group.communicator().handle()),
+            "MPI_Reduce");
+  if (here) host.put_back();
 }
 
 void library_barrier(Group& group)

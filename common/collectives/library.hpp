@@ -3,7 +3,8 @@
 #include "common/messages/group.hpp"
 
 /// @file
-/// The MPI library's own collectives, to compare with. Its messages are its own: what it is handed is counted as sent.
+/// The library's own collectives, to compare with: MPI's, or NCCL's where messages go over it. Its messages are its own:
+/// what it is handed is counted as sent. Vectors of a GPU are carried to the host for MPI, and back.
 
 namespace rankwise {
 

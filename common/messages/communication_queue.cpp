@@ -83,7 +83,8 @@ Pending CommunicationQueue::start(std::string label, std::function<void(Group&)>
   std::int64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({label, std::move(work), where, group_.clock() ? group_.clock()->handed_over() : Moment{}});
+    jobs_.push_back({label, std::move(work), where, group_.clock() ? group_.clock()->handed_over() : Moment{},
+                     group_.compute().record()});
     number = ++started_;
   }
   changed_.notify_all();
@@ -96,7 +97,9 @@ void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
   const auto span = time_.span(Work::exposed, "waiting for a collective");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= number; });
-  if (VirtualClock* clock = group_.clock()) clock->wait_for(ended_.extract(number).mapped());
+  const End end = ended_.extract(number).mapped();
+  group_.compute().wait(end.point);
+  if (VirtualClock* clock = group_.clock()) clock->wait_for(end.moment);
 }
 
 void CommunicationQueue::run()
@@ -108,20 +111,24 @@ void CommunicationQueue::run()
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
     working_ = true;
-    Moment ended;
+    End end;
     lock.unlock();
     {
       const auto span = thread_time_.span(Work::hidden, job.label, job.where);
       const CollectiveLabel label(job.label);
       VirtualClock* clock = group_.clock();
       if (clock) clock->begin(job.handed, job.label);
+      group_.follow_compute(false);
+      group_.stream().wait(job.ready);
       job.work(group_);
-      if (clock) ended = clock->end();
+      end.point = group_.stream().record();
+      group_.follow_compute(true);
+      if (clock) end.moment = clock->end();
     }
     lock.lock();
     working_ = false;
     ++done_;
-    if (group_.clock()) ended_.emplace(done_, ended);
+    ended_.emplace(done_, end);
     changed_.notify_all();
   }
 }

@@ -47,6 +47,9 @@ class Pending {
 /// A thread that makes the collectives of a group, one after the other, in the order in which they were started. MPI
 /// moves messages only while somebody calls it: so a rank that computes needs a second thread for them.
 ///
+/// On a device it is the same: what the collective reads has been made by the work that compute() was given before
+/// start(), and what compute() is given after wait() finds its result; in between the two go on beside each other.
+///
 /// All ranks start the same collectives in the same order. While any is under way nobody else uses the group. An
 /// exception in the thread ends the job (abort_job()).
 class CommunicationQueue {
@@ -81,6 +84,7 @@ class CommunicationQueue {
     std::function<void(Group&)> work;
     SourceLocation where;
     Moment handed{};  // over, in virtual time
+    Event ready{};    // what it reads is made, on the device
   };
 
   void wait_for(std::int64_t number, std::int64_t handle);
@@ -96,7 +100,12 @@ class CommunicationQueue {
   std::int64_t started_ = 0;              // collectives so far
   std::int64_t done_ = 0;                 // of them
   bool working_ = false;                  // on a collective, now
-  std::map<std::int64_t, Moment> ended_;  // in virtual time, by number; until somebody waits for it
+  /// When a collective was over.
+  struct End {
+    Moment moment{};  // in virtual time
+    Event point{};    // on the device
+  };
+  std::map<std::int64_t, End> ended_;  // by number; until somebody waits for it
   bool ending_ = false;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -1,5 +1,7 @@
 #include "common/messages/group.hpp"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,11 +10,16 @@
 #include "common/messages/comparing_transport.hpp"
 #include "common/messages/link_transport.hpp"
 #include "common/messages/mpi_transport.hpp"
+#include "common/messages/staging_transport.hpp"
 
 namespace rankwise {
 
 void check_algorithm(Algorithm algorithm, const Topology& topology)
 {
+  if (algorithm == Algorithm::shared && topology.device != DeviceKind::cpu)
+    throw UserError("--collectives=shared cannot be done with --device=cuda.",
+                    "Ranks read each other's memory on the host only. Use --collectives=ring, halving, library or "
+                    "auto.");
   if (algorithm == Algorithm::shared && topology.nodes > 1)
     throw UserError(
         fmt::format("--collectives=shared, but the ranks are on {} nodes.", topology.nodes),
@@ -30,9 +37,9 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
       setup_(setup),
       topology_(find_topology(communicator_, setup.ranks_per_node))
 {
+  topology_.device = setup_.memory.device->kind();
   check_algorithm(setup_.algorithm, topology_);
-  layers_.push_back(std::make_unique<MpiTransport>(communicator_, *setup_.stream,
-                                                   setup_.chaos ? Sends::synchronous : Sends::standard));
+  add_innermost();
   const std::vector<int> in_job = communicator_.ranks_in_job();
   if (setup_.chaos)
     layers_.push_back(std::make_unique<ChaosTransport>(
@@ -49,6 +56,20 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
   const Algorithm of_large = chosen_algorithm(setup_.algorithm, topology_, "all-reduce", large_message);
   if (of_large == Algorithm::hierarchical) make_levels();
   if (of_large == Algorithm::shared) shared_ = std::make_unique<SharedMemory>(communicator_);
+}
+
+void Group::add_innermost()
+{
+  if (setup_.nccl) {
+    auto nccl = make_nccl_transport(communicator_, *setup_.stream);
+    nccl_ = nccl.get();
+    layers_.push_back(std::move(nccl));
+    return;
+  }
+  layers_.push_back(std::make_unique<MpiTransport>(communicator_, *setup_.stream,
+                                                   setup_.chaos ? Sends::synchronous : Sends::standard));
+  if (setup_.memory.device->kind() != DeviceKind::cpu)
+    layers_.push_back(std::make_unique<StagingTransport>(*layers_.back(), setup_.memory));
 }
 
 void Group::make_levels()
@@ -78,6 +99,26 @@ Tensor Group::scratch(DType type, std::int64_t n)
   return Tensor(scratch_.tensor().raw(), type, {n});
 }
 
+void Group::with_host_values(const Tensor& values, const std::function<void(const Tensor&)>& f)
+{
+  const std::int64_t room = host_values_bytes(setup_.memory.device->kind(), ranks());
+  if (room == 0) return f(values);
+  if (values_.tensor().empty())
+    values_ = Buffer(setup_.memory, Category::communication, DType::u8, {room}, "values of the host");
+  check(values.bytes() <= room, "too many values of the host for one collective");
+  const Tensor there(values_.tensor().raw(), values.type(), {values.elements()});
+  compute().copy(there, values);
+  f(there);
+  compute().copy(values, there);
+  compute().synchronise();
+}
+
+std::int64_t host_values_bytes(DeviceKind device, int ranks)
+{
+  constexpr std::int64_t few = 4096;
+  return device == DeviceKind::cpu ? 0 : std::max<std::int64_t>(few, 8 * ranks);
+}
+
 Group& Group::inside()
 {
   check(inside_ != nullptr, "a group that is not hierarchical was asked for the ranks of its node");
@@ -103,8 +144,10 @@ DeviceMemory Group::often_reduced()
   return memory;
 }
 
-CollectiveScope::CollectiveScope(Group& group, const Collective& collective) : group_(group)
+CollectiveScope::CollectiveScope(Group& group, const Collective& collective)
+    : group_(group), follows_(group.follows_compute()), exceptions_(std::uncaught_exceptions())
 {
+  if (follows_) group_.stream().wait(group_.compute().record());
   group_.transport().enter(collective);
   if (!group_.has_levels()) return;
   group_.inside().transport().enter(collective);
@@ -113,6 +156,7 @@ CollectiveScope::CollectiveScope(Group& group, const Collective& collective) : g
 
 CollectiveScope::~CollectiveScope()
 {
+  if (follows_ && std::uncaught_exceptions() == exceptions_) group_.compute().wait(group_.stream().record());
   group_.transport().leave();
   if (!group_.has_levels()) return;
   group_.inside().transport().leave();

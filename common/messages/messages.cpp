@@ -30,11 +30,18 @@ void declare(OptionTable& table, MessageOptions& o)
       group, "link", o.link,
       "virtual clock: LATENCY,BANDWIDTH of messages, as 5us,10GB/s; or inside a node, then between nodes, then "
       "ranks a node");
+  declare_transport(table, group, o.transport);
   table.add(group, "flops", o.flops, "virtual clock: operations that a rank makes, as 100GFLOP/s");
 }
 
-void check_options(const MessageOptions& options, Algorithm fallback)
+void check_options(const MessageOptions& options, Algorithm fallback, DeviceKind device)
 {
+  check_transport(options.transport, device);
+  if (options.transport == TransportKind::nccl && !options.link.empty())
+    throw UserError(fmt::format("--link={} cannot be done with --transport=nccl.", options.link),
+                    "The virtual clock's times travel with MPI's messages. Use --transport=mpi.");
+  if (device != DeviceKind::cpu && options.algorithm(fallback) == Algorithm::shared)
+    check_algorithm(Algorithm::shared, one_machine(ranks_on_machine(), 0, device));
   if (options.ranks_per_node < 0)
     throw UserError(fmt::format("--ranks-per-node={} is out of range.", options.ranks_per_node),
                     "Use a number of ranks, or 0 for machines as they are.");
@@ -49,7 +56,12 @@ void check_options(const MessageOptions& options, Algorithm fallback)
 
 Messages::Messages(const MessageOptions& options, const DeviceMemory& memory, Stream& stream,
                    const TimeLedger& time)
-    : options_(options), memory_(memory), stream_(stream), recorder_(&time)
+    : options_(options),
+      memory_(memory),
+      compute_(stream),
+      stream_(memory.device->make_stream()),
+      carrier_(choose_carrier(options.transport, memory.device->kind(), !options.link.empty())),
+      recorder_(&time)
 {
   if (!options.link.empty()) clock_.emplace(parse_link(options.link), parse_flops(options.flops));
   if (options.chaos != 0) chaos_ = Chaos{options.chaos};
@@ -58,7 +70,7 @@ Messages::Messages(const MessageOptions& options, const DeviceMemory& memory, St
 GroupSetup Messages::setup(Algorithm fallback)
 {
   return {.memory = memory_,
-          .stream = &stream_,
+          .stream = stream_.get(),
           .traffic = &traffic_,
           .algorithm = options_.algorithm(fallback),
           .ranks_per_node = options_.ranks_per_node,
@@ -66,7 +78,9 @@ GroupSetup Messages::setup(Algorithm fallback)
           .log = nullptr,
           .recorder = &recorder_,
           .clock = clock(),
-          .chaos = chaos_ ? &*chaos_ : nullptr};
+          .chaos = chaos_ ? &*chaos_ : nullptr,
+          .compute = &compute_,
+          .nccl = carrier_.nccl};
 }
 
 std::unique_ptr<Watchdog> Messages::make_watchdog()

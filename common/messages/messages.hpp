@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/messages/carrier.hpp"
 #include "common/messages/chaos_transport.hpp"
 #include "common/messages/flight_recorder.hpp"
 #include "common/messages/group.hpp"
@@ -30,6 +31,7 @@ struct MessageOptions {
   std::uint32_t chaos = 0;              ///< seed of the chaos that messages meet; 0: none
   std::string link;                     ///< of the virtual clock; empty: none
   std::string flops = "100GFLOP/s";     ///< of the virtual clock
+  TransportKind transport = TransportKind::automatic;  ///< what carries messages
 
   /// The algorithm that was asked for, or @p fallback.
   Algorithm algorithm(Algorithm fallback) const;
@@ -41,8 +43,9 @@ void declare(OptionTable& table, MessageOptions& options);
 /// Refuses what no run can do.
 /// @param options   as parsed.
 /// @param fallback  the algorithm, unless the user asked for one.
+/// @param device    where the ranks compute.
 /// @throws UserError.
-void check_options(const MessageOptions& options, Algorithm fallback);
+void check_options(const MessageOptions& options, Algorithm fallback, DeviceKind device = DeviceKind::cpu);
 
 /// What all groups of a run share: who counts, who watches, and how messages are made.
 class Messages {
@@ -50,7 +53,7 @@ class Messages {
   /// All ranks make and destroy it together.
   /// @param options  as check_options() has passed them.
   /// @param memory   where message buffers lie.
-  /// @param stream   of the same device.
+  /// @param stream   of the same device: makes what is sent and uses what arrives.
   /// @param time     of this rank; what it is doing is named when nothing moves.
   Messages(const MessageOptions& options, const DeviceMemory& memory, Stream& stream, const TimeLedger& time);
 
@@ -62,6 +65,9 @@ class Messages {
   /// first.
   std::unique_ptr<Watchdog> make_watchdog();
 
+  /// What carries messages and why, in a sentence; empty where there is nothing to choose.
+  const std::string& carrier() const { return carrier_.text; }
+
   /// Bytes and messages sent so far.
   TrafficLedger& traffic() { return traffic_; }
   /// Counts virtual time; null without `--link`.
@@ -70,7 +76,9 @@ class Messages {
  private:
   const MessageOptions& options_;
   DeviceMemory memory_;
-  Stream& stream_;
+  Stream& compute_;
+  std::unique_ptr<Stream> stream_;  // of messages
+  Carrier carrier_;
   TrafficLedger traffic_;
   std::optional<VirtualClock> clock_;
   std::optional<Chaos> chaos_;

@@ -92,10 +92,12 @@ struct SharedMemory::State final : Device {
   explicit State(const Communicator& communicator);
   ~State() override;
 
+  DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "cpu"; }
   void* allocate(std::int64_t bytes) override;
   void release(void* memory, std::int64_t bytes) noexcept override;
   std::unique_ptr<Stream> make_stream() override { return make_cpu_device()->make_stream(); }
+  Device& host_memory() override { return *this; }
 
   Window make_window(std::int64_t bytes);
   void free_window(Window& window);

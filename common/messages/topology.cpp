@@ -23,9 +23,10 @@ int Topology::ranks_per_node() const
   return each;
 }
 
-Topology one_machine(int ranks, int ranks_per_node)
+Topology one_machine(int ranks, int ranks_per_node, DeviceKind device)
 {
   Topology topology;
+  topology.device = device;
   for (int r = 0; r < ranks; ++r) topology.node_of.push_back(ranks_per_node > 0 ? r / ranks_per_node : 0);
   topology.nodes = topology.node_of.back() + 1;
   return topology;
@@ -53,9 +54,9 @@ Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::s
                            std::int64_t bytes)
 {
   if (algorithm != Algorithm::automatic) return algorithm;
-  if (topology.nodes == 1) return Algorithm::shared;
+  if (topology.nodes == 1 && topology.device == DeviceKind::cpu) return Algorithm::shared;
   if (collective == "barrier" || bytes < large_message) return Algorithm::halving;
-  return topology.ranks_per_node() > 1 ? Algorithm::hierarchical : Algorithm::ring;
+  return topology.nodes > 1 && topology.ranks_per_node() > 1 ? Algorithm::hierarchical : Algorithm::ring;
 }
 
 }  // namespace rankwise

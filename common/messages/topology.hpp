@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/device.hpp"
 #include "common/messages/algorithm.hpp"
 #include "common/messages/communicator.hpp"
 
@@ -16,6 +17,7 @@ namespace rankwise {
 struct Topology {
   std::vector<int> node_of;  ///< by rank; nodes are numbered in the order in which ranks meet them
   int nodes = 1;             ///< how many
+  DeviceKind device = DeviceKind::cpu;  ///< where their memory is
 
   /// The ranks of a node, in order.
   std::vector<int> ranks_of(int node) const;
@@ -25,7 +27,8 @@ struct Topology {
 
 /// The topology of N ranks that share one machine, without asking anybody.
 /// @param ranks_per_node  as for find_topology().
-Topology one_machine(int ranks, int ranks_per_node);
+/// @param device          where the ranks' memory is.
+Topology one_machine(int ranks, int ranks_per_node, DeviceKind device = DeviceKind::cpu);
 
 /// Finds out; all ranks of the communicator make this call.
 /// @param ranks_per_node  0 for machines as they are; else each run of so many ranks on a machine counts as a node.

@@ -45,7 +45,7 @@ struct Rows {
   Range tokens{};     ///< of each sequence; count = T unless the sequence is divided too
 
   /// Number of rows.
-  std::int64_t count() const { return sequences.count * tokens.count; }
+  constexpr std::int64_t count() const { return sequences.count * tokens.count; }
 };
 
 /// Where elements are dropped: a Philox mask, the same wherever it is drawn.
@@ -58,7 +58,7 @@ struct Dropout {
   Rows rows{};             ///< whose mask
 
   /// Whether anything is dropped.
-  bool active() const { return rate > 0; }
+  constexpr bool active() const { return rate > 0; }
 };
 
 /// Shape and mask of one attention layer.
@@ -237,5 +237,28 @@ std::unique_ptr<Kernels> make_reference_kernels();
 
 /// The fast kernels of the CPU, for f32: a library's matrix products, attention in blocks, OpenMP.
 std::unique_ptr<Kernels> make_cpu_kernels();
+
+/// The fast kernels of a GPU, for f32: cuBLAS, attention in tiles, sums that give the same bits each time.
+/// @param memory  of a GPU; the kernels take gpu_workspace_bytes of it, as workspace.
+/// @param stream  of the same GPU, behind the work of which they run; outlives them. Those that give a number wait for it.
+/// @throws Error  in a build without CUDA.
+std::unique_ptr<Kernels> make_cuda_kernels(const DeviceMemory& memory, Stream& stream);
+
+/// The reference kernels on a GPU, for f32: one thread an output, every sum in the order of its SumOrder, without
+/// contraction. As make_cuda_kernels() otherwise.
+std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream);
+
+/// What cuBLAS may use as scratch.
+constexpr std::int64_t cublas_workspace_bytes = 4 << 20;
+/// What the kernels of a GPU keep in between: partial sums.
+constexpr std::int64_t gpu_scratch_bytes = 4 << 20;
+/// What each family of kernels of a GPU takes of its memory.
+constexpr std::int64_t gpu_workspace_bytes = cublas_workspace_bytes + gpu_scratch_bytes;
+
+/// Bytes of workspace that the kernels of a device take.
+constexpr std::int64_t kernel_bytes(DeviceKind device)
+{
+  return device == DeviceKind::cuda ? gpu_workspace_bytes : 0;
+}
 
 }  // namespace rankwise

@@ -29,9 +29,11 @@
 
 #include <fmt/format.h>
 
+#include "common/cuda/devices.hpp"
 #include "common/device.hpp"
 #include "common/job_report.hpp"
 #include "common/options.hpp"
+#include "common/placement.hpp"
 #include "common/program.hpp"
 #include "common/report.hpp"
 #include "common/time_ledger.hpp"
@@ -69,11 +71,11 @@ struct State {
 
   TimeLedger time;                                               // where the time goes
   MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below
-  std::unique_ptr<Device> device = make_cpu_device();            // where everything lies
+  std::unique_ptr<Device> device = make_device(options.device);  // where everything lies
   std::unique_ptr<Stream> stream = device->make_stream();        // the order in which it works
   DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
   Arithmetic arithmetic{options.arithmetic};                     // the order of sums
-  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels();  // what the pieces compute with
+  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
 
   Tokens tokens = open_corpus(options.data);              // the text
   Loader loader{tokens.train, options.loader_options()};  // deals out its windows
@@ -112,7 +114,7 @@ CategoryBytes memory_formula(const Options& options)
   bytes[Category::parameters] = 4 * table.elements();
   bytes[Category::optimizer] = 8 * table.elements();
   bytes[Category::activations] = activation_bytes(config, shape);
-  bytes[Category::workspace] = workspace_bytes(config, shape);
+  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   return bytes;
 }
 
@@ -285,9 +287,11 @@ void check(const Options& options, const Session& session)
   check_writable(options.checkpoint, "checkpoint");
   check_writable(options.report, "report");
   check_writable(options.trace, "trace");
-  check_memory_limit(memory_formula(options), options.memory_limit.value,
-                     "Try --recompute=block or a smaller --micro-batch; they change the activations.");
+  const std::string remedy = "Try --recompute=block or a smaller --micro-batch; they change the activations.";
+  check_memory_limit(memory_formula(options), options.memory_limit.value, remedy);
   if (options.dry_run) return;
+  check_device(options.device);
+  check_room(memory_formula(options), options.device, remedy);
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.global_batch).sequence, options.global_batch);
@@ -307,6 +311,7 @@ int run(const Options& options, const Session& session)
   }
   const std::unique_ptr<State> state = make_state(options);
   begin_report(report, {}, options.table, options, state->tokens);
+  report_placement(report, session, options.device);
   begin_steps(report);
   if (!options.trace.empty()) state->time.record();
 
@@ -335,6 +340,7 @@ int run(const Options& options, const Session& session)
     report_deviation(report, record, reference, parameter_deviation(compared, reference.parameters), options);
   }
   report_memory(report, session, state->ledger, memory_formula(options));
+  report_gpu_memory(report, state->ledger, options.device);
   report.block("traffic", {{"sent", "0", "one device talks to nobody", "bytes"}});
   report_time(report, record, state->time, options);
   if (!options.trace.empty()) write_trace(session, options.trace, state->time.events());

@@ -27,8 +27,11 @@
 #include <fmt/ranges.h>
 
 #include "common/collectives/collectives.hpp"
+#include "common/cuda/devices.hpp"
+#include "common/device_option.hpp"
 #include "common/job_report.hpp"
 #include "common/options.hpp"
+#include "common/placement.hpp"
 #include "common/program.hpp"
 #include "common/report.hpp"
 #include "common/text.hpp"
@@ -61,6 +64,8 @@ struct Options {
   DType type = DType::f32;
   int root = 0, ranks_per_node = 0, repeats = 5;
   bool check_messages = false, dry_run = false;
+  DeviceKind device = DeviceKind::cpu;
+  TransportKind transport = TransportKind::automatic;
   std::string report, trace;
 
   Options()
@@ -79,6 +84,8 @@ struct Options {
     table.add("Collectives", "root", root, "rank that broadcasts, or gets the sum of reduce");
     table.add("Ranks", "ranks-per-node", ranks_per_node, "pretend that so many ranks make a node; 0: the machines");
     table.add("Ranks", "check-messages", check_messages, "compare what the ranks call, before each collective");
+    declare_transport(table, "Ranks", transport);
+    declare_device(table, device);
     table.add("Run", "repeats", repeats, "timed calls; their median counts");
     table.add("Run", "report", report, "where to write the report", "FILE.json");
     table.add("Run", "trace", trace, "where to write what happened when", "FILE.json");
@@ -86,6 +93,14 @@ struct Options {
   }
 
   Problem problem() const { return {count, type, root}; }
+  Ways ways() const { return {ranks_per_node, check_messages, device, transport}; }
+  /// Which ranks share a node. All of them make this call.
+  Topology topology() const
+  {
+    Topology found = find_topology(Communicator::world(), ranks_per_node);
+    found.device = device;
+    return found;
+  }
 };
 
 /// What is compared: of each collective the algorithms that differ in it, or the one that was asked for.
@@ -102,7 +117,7 @@ std::vector<Candidate> candidates(const Options& options, const Topology& topolo
       if (collective == "all-reduce") ways.insert(ways.begin(), "naive");
       if (topology.nodes > 1 && topology.ranks_per_node() > 1 && collective != "barrier")
         ways.emplace_back("hierarchical");
-      if (topology.nodes == 1) ways.emplace_back("shared");
+      if (topology.nodes == 1 && topology.device == DeviceKind::cpu) ways.emplace_back("shared");
       ways.emplace_back("library");
     }
     for (const std::string& way : ways)
@@ -119,8 +134,8 @@ struct State {
 
   const Options& options;                                          // what was asked for
   Communicator all = Communicator::world();                        // all ranks
-  Topology topology = find_topology(all, options.ranks_per_node);  // which of them share a node
-  Bench bench{options.problem(), all, options.ranks_per_node, options.check_messages};  // vectors, groups, ledgers
+  Topology topology = options.topology();                          // which of them share a node
+  Bench bench{options.problem(), all, options.ways()};             // vectors, groups, ledgers
   std::vector<Candidate> compared = candidates(options, topology);  // what makes the collectives
 };
 
@@ -173,11 +188,17 @@ void check(const Options& options, const Session& session)
   if (options.algorithm == "naive" && options.collective != "all" && options.collective != "all-reduce")
     throw UserError(fmt::format("--collectives=naive with --collective={}.", options.collective),
                     "Only the all-reduce has a naive form here: use --collective=all-reduce.");
+  if (options.algorithm == "shared")
+    check_algorithm(Algorithm::shared, one_machine(session.ranks(), 0, options.device));
   if (options.algorithm == "shared" && 0 < options.ranks_per_node && options.ranks_per_node < session.ranks())
     check_algorithm(Algorithm::shared,
                     {{}, (session.ranks() + options.ranks_per_node - 1) / options.ranks_per_node});
   check_writable(options.report, "report");
   check_writable(options.trace, "trace");
+  check_transport(options.transport, options.device);
+  if (options.dry_run) return;
+  check_device(options.device);
+  check_own_gpus(options.transport, options.device);
 }
 
 /// Prints who takes part, and enters layout and options in the document.
@@ -217,13 +238,15 @@ int run(const Options& options, const Session& session)
 {
   Report report(session.rank() == 0, options.report);
   if (options.dry_run) {
-    const Topology topology = find_topology(Communicator::world(), options.ranks_per_node);
+    const Topology topology = options.topology();
     begin(report, options, session, topology);
     show_plan(report, options, topology);
     return report.finish();
   }
   State state(options);
   begin(report, options, session, state.topology);
+  report_placement(report, session, options.device);
+  if (!state.bench.carrier.text.empty()) report.comment(state.bench.carrier.text);
   report.comment(describe_algorithm(*state.bench.make_group({"all-reduce", "auto"})));
   if (!options.trace.empty()) state.bench.time.record();
 

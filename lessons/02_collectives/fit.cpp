@@ -46,9 +46,9 @@ std::vector<MessageTime> ping_pong(Group& group)
   const int partner = group.rank() ^ 1;
   std::vector<MessageTime> all;
   std::vector<double> sums;  // over the ranks that have a partner
-  std::vector<std::byte> memory(static_cast<std::size_t>(message_sizes.back()));
+  const Buffer memory(group.memory(), Category::workspace, DType::u8, {message_sizes.back()}, "message to and fro");
   for (const std::int64_t bytes : message_sizes) {
-    const Tensor message(memory.data(), DType::u8, {bytes});
+    const Tensor message = memory.tensor().slice({0, bytes});
     const bool paired = partner < group.ranks();
     sums.push_back(paired ? message_time(group.transport(), message, partner) : 0);
     all.push_back({bytes, 0});

@@ -15,7 +15,7 @@ std::string Candidate::way() const
 {
   if (algorithm == "auto") return "chosen by size and topology";
   if (algorithm == "shared") return "ranks read each other's memory";
-  if (algorithm == "library") return "the MPI library's own";
+  if (algorithm == "library") return "the library's own";
   if (algorithm == "naive") return "everything through rank 0, one rank after the other";
   if (collective == "barrier") return "dissemination";
   if (algorithm == "hierarchical") return "inside the nodes and between them";
@@ -68,18 +68,21 @@ std::int64_t scratch_formula(const Candidate& candidate, Algorithm algorithm, co
 
 // ---- Bench ----
 
-Bench::Bench(const Problem& p, const Communicator& communicator, int ranks_per_node, bool check_messages)
+Bench::Bench(const Problem& p, const Communicator& communicator, const Ways& ways)
     : problem(p),
       all(communicator),
+      device(make_device(ways.device)),
+      carrier(choose_carrier(ways.transport, ways.device, false)),
       setup{.memory = memory,
             .stream = stream.get(),
             .traffic = &traffic,
-            .ranks_per_node = ranks_per_node,
-            .check_messages = check_messages,
-            .log = &log},
-      own(memory, Category::workspace, p.type, {p.n}, "own vector"),
-      by_rank(memory, Category::workspace, p.type, {p.n}, "sum by rank"),
-      by_tree(memory, Category::workspace, p.type, {p.n}, "sum by tree")
+            .ranks_per_node = ways.ranks_per_node,
+            .check_messages = ways.check_messages,
+            .log = &log,
+            .nccl = carrier.nccl},
+      own(host, Category::workspace, p.type, {p.n}, "own vector"),
+      by_rank(host, Category::workspace, p.type, {p.n}, "sum by rank"),
+      by_tree(host, Category::workspace, p.type, {p.n}, "sum by tree")
 {
   fill(own.tensor(), communicator.rank());
   if (p.type == DType::u8) return;
@@ -133,8 +136,14 @@ Schedule record_steps(Bench& bench, const Candidate& candidate)
   const bool sums = candidate.collective.find("reduce") != std::string::npos;
   const std::unique_ptr<Group> group = bench.make_group(candidate);
   const Buffer values(bench.memory, Category::workspace, DType::i64, {N}, "marked segments");
-  for (int s = 0; s < N; ++s) values.tensor().data<std::int64_t>()[s] = marked_segment(s, bench.all.rank());
-  bench.log.describe = [=](const Tensor& message) { return describe_segments(message, N, sums); };
+  std::vector<std::int64_t> marked;
+  for (int s = 0; s < N; ++s) marked.push_back(marked_segment(s, bench.all.rank()));
+  bench.stream->copy(values.tensor(), Tensor(std::span(marked), {N}));
+  bench.log.describe = [&bench, N, sums](const Tensor& message) {
+    if (message.type() != DType::i64) return std::string();
+    std::vector<std::int64_t> there = to_host<std::int64_t>(*bench.stream, message);
+    return describe_segments(Tensor(std::span(there), message.shape()), N, sums);
+  };
   const Schedule steps = play(record(bench, candidate, values.tensor(), *group), {1, 0});
   bench.log.describe = nullptr;
   return steps;
@@ -151,7 +160,7 @@ std::int64_t wrong_elements(const Bench& bench, const Candidate& candidate, cons
     return found.largest <= bound ? 0 : found.elements;
   };
   const auto wrong_copies = [&](int from, Range where) {
-    Buffer whole(bench.memory, Category::workspace, bench.problem.type, {bench.problem.n}, "what was sent");
+    const Buffer whole(bench.host, Category::workspace, bench.problem.type, {bench.problem.n}, "what was sent");
     fill(whole.tensor(), from);
     return difference(result.slice(where), whole.tensor().slice(where)).elements;
   };
@@ -172,10 +181,12 @@ double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values
   std::vector<double> times;
   for (int i = 0; i < repeats; ++i) {
     bench.stream->copy(values, bench.own.tensor());
+    bench.stream->synchronise();
     check_mpi(MPI_Barrier(bench.all.handle()), "beginning together");
     const auto span = bench.time.span(Work::exposed, candidate.name());
     const Stopwatch clock;
     make(candidate, values, bench.problem.root, group);
+    bench.stream->synchronise();
     times.push_back(clock.seconds());
   }
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, times.data(), repeats, MPI_DOUBLE, MPI_MAX, bench.all.handle()),
@@ -225,8 +236,11 @@ Findings measure(Bench& bench, const Candidate& candidate, const AlphaBeta& line
     findings.scratch_formula.push_back(
         scratch_formula(candidate, findings.algorithm, bench.problem, group->topology(), r));
   }
-  findings.wrong = sum_of(of_all_ranks(wrong_elements(bench, candidate, values), bench.all));
-  if (candidate.collective == "all-reduce") compare_sums(findings, bench, values);
+  const Buffer result(bench.host, Category::workspace, bench.problem.type, {bench.problem.n}, "result");
+  bench.stream->copy(result.tensor(), values);
+  bench.stream->synchronise();
+  findings.wrong = sum_of(of_all_ranks(wrong_elements(bench, candidate, result.tensor()), bench.all));
+  if (candidate.collective == "all-reduce") compare_sums(findings, bench, result.tensor());
   findings.time_s = time_calls(bench, candidate, values, *group, repeats);
   return findings;
 }

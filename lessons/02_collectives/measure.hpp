@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/device.hpp"
+#include "common/messages/carrier.hpp"
 #include "common/messages/group.hpp"
 #include "common/time_ledger.hpp"
 #include "lessons/02_collectives/schedule.hpp"
@@ -38,29 +39,38 @@ struct Problem {
   int root = 0;             ///< of broadcast and reduce
 };
 
+/// What was asked for of messages.
+struct Ways {
+  int ranks_per_node = 0;                              ///< as in GroupSetup
+  bool check_messages = false;                         ///< as in GroupSetup
+  DeviceKind device = DeviceKind::cpu;                 ///< where the vectors are
+  TransportKind transport = TransportKind::automatic;  ///< what carries messages
+};
+
 /// What the groups of a run have in common, and what the ranks bring along.
 struct Bench {
   /// @param problem         the same on all ranks.
   /// @param communicator    all ranks; outlives this.
-  /// @param ranks_per_node  as in GroupSetup.
-  /// @param check_messages  as in GroupSetup.
-  Bench(const Problem& problem, const Communicator& communicator, int ranks_per_node, bool check_messages);
+  /// @param ways            the same on all ranks.
+  Bench(const Problem& problem, const Communicator& communicator, const Ways& ways);
 
   /// A new group of all ranks for a candidate, and no traffic so far.
   std::unique_ptr<Group> make_group(const Candidate& candidate);
 
-  Problem problem;                                     ///< as given
-  const Communicator& all;                             ///< all ranks
-  MemoryLedger ledger;                                 ///< counts every buffer
-  TrafficLedger traffic;                               ///< counts what the candidate's group sends
-  TimeLedger time;                                     ///< where the time goes
-  MessageLog log;                                      ///< what the candidate's group sends, while it is recorded
-  std::unique_ptr<Device> device = make_cpu_device();  ///< where everything lies
-  std::unique_ptr<Stream> stream = device->make_stream();  ///< what adds
-  DeviceMemory memory{device.get(), &ledger};              ///< the device's memory, counted
-  GroupSetup setup;                                        ///< of every candidate's group, but for the algorithm
-  Buffer own;                                              ///< (n) this rank's vector
-  Buffer by_rank;  ///< (n) the sum of all, one rank after the other, computed without messages
+  Problem problem;                                           ///< as given
+  const Communicator& all;                                   ///< all ranks
+  MemoryLedger ledger;                                       ///< counts every buffer
+  TrafficLedger traffic;                                     ///< counts what the candidate's group sends
+  TimeLedger time;                                           ///< where the time goes
+  MessageLog log;                                            ///< what the candidate's group sends, while it is recorded
+  std::unique_ptr<Device> device;                            ///< where the vectors that are summed lie
+  std::unique_ptr<Stream> stream = device->make_stream();    ///< what adds
+  DeviceMemory memory{device.get(), &ledger};                ///< the device's memory, counted
+  DeviceMemory host{&device->host_memory(), &ledger, Tier::host};  ///< where the vectors are made and compared
+  Carrier carrier;                                           ///< what carries the messages
+  GroupSetup setup;                                          ///< of every candidate's group, but for the algorithm
+  Buffer own;                                                ///< (n) this rank's vector, on the host
+  Buffer by_rank;  ///< (n) the sum of all, one rank after the other, computed without messages, on the host
   Buffer by_tree;  ///< (n) the same in the order of tree_sum()
 };
 

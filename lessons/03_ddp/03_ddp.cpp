@@ -31,12 +31,14 @@
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
+#include "common/cuda/devices.hpp"
 #include "common/device.hpp"
 #include "common/job_report.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "common/messages/messages.hpp"
 #include "common/options.hpp"
+#include "common/placement.hpp"
 #include "common/program.hpp"
 #include "common/report.hpp"
 #include "common/text.hpp"
@@ -83,6 +85,11 @@ struct Options : TrainingOptions {
 
   /// The sequences of the global batch that one rank computes.
   std::int64_t share(int ranks) const { return global_batch / ranks; }
+  /// The ranks as formulas see them.
+  Topology topology(const Session& session) const
+  {
+    return one_machine(session.ranks(), messages.ranks_per_node, device);
+  }
   /// What formulas count.
   SumPlan plan() const
   {
@@ -107,13 +114,13 @@ struct State {
 
   TimeLedger time;                                             // where the time goes
   MemoryLedger ledger{options.memory_limit.value};             // counts every buffer below
-  std::unique_ptr<Device> device = make_cpu_device();          // where everything lies
+  std::unique_ptr<Device> device = make_device(options.device);  // where everything lies
   std::unique_ptr<Stream> stream = device->make_stream();      // the order in which it works
   DeviceMemory memory{device.get(), &ledger};                  // the device's memory, counted
   Arithmetic arithmetic{options.arithmetic};                   // the order of sums
   Messages messages{options.messages, memory, *stream, time};  // who counts them and who watches
   Group world{"world", Communicator::world(), messages.setup(arithmetic.default_collectives())};  // all N ranks
-  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels();  // what the pieces compute with
+  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
 
   Tokens tokens = open_corpus(options.data);              // the text
   Loader loader{tokens.train, options.loader_options()};  // deals out its windows
@@ -161,9 +168,9 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::parameters] = 4 * table.elements();
   bytes[Category::optimizer] = 8 * table.elements();
   bytes[Category::activations] = activation_bytes(config, shape);
-  bytes[Category::workspace] = workspace_bytes(config, shape);
-  bytes[Category::communication] =
-      scratch_of_run(options.plan(), one_machine(session.ranks(), options.messages.ranks_per_node), session.rank());
+  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
+  bytes[Category::communication] = scratch_of_run(options.plan(), options.topology(session), session.rank()) +
+                                   host_values_bytes(options.device, session.ranks());
   return bytes;
 }
 
@@ -413,14 +420,17 @@ void check(const Options& options, const Session& session)
   check_options(options, {.dp = session.ranks()});
   const Arithmetic arithmetic(options.arithmetic);
   const Algorithm fallback = arithmetic.default_collectives();
-  check_options(options.messages, fallback);
+  check_options(options.messages, fallback, options.device);
   arithmetic.check_collectives(options.messages.algorithm(fallback));
   check_writable(options.checkpoint, "checkpoint");
   check_writable(options.report, "report");
   check_writable(options.trace, "trace");
-  check_memory_limit(memory_formula(options, session), options.memory_limit.value,
-                     "Try --recompute=block or a smaller --micro-batch; they change the activations.");
+  const std::string remedy = "Try --recompute=block or a smaller --micro-batch; they change the activations.";
+  check_memory_limit(memory_formula(options, session), options.memory_limit.value, remedy);
   if (options.dry_run) return;
+  check_device(options.device);
+  check_own_gpus(options.messages.transport, options.device);
+  check_room(memory_formula(options, session), options.device, remedy);
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);
@@ -437,8 +447,7 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     report_plan(report, memory_formula(options, session), options);
-    const Topology topology = one_machine(session.ranks(), options.messages.ranks_per_node);
-    const Traffic planned = gradient_traffic(options.plan(), topology, session.rank());
+    const Traffic planned = gradient_traffic(options.plan(), options.topology(session), session.rank());
     report.block("traffic", {{"gradients a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     return report.finish();
   }
@@ -446,6 +455,8 @@ int run(const Options& options, const Session& session)
   const std::unique_ptr<State> state = make_state(options, session);
   const std::unique_ptr<Watchdog> watchdog = state->messages.make_watchdog();
   begin_report(report, layout, options.table, options, state->tokens);
+  report_placement(report, session, options.device);
+  if (!state->messages.carrier().empty()) report.comment(state->messages.carrier());
   report.comment(
       fmt::format("collectives by {}; {} buckets", describe_algorithm(state->world), state->buckets.size()));
   begin_steps(report);
@@ -468,7 +479,7 @@ int run(const Options& options, const Session& session)
     if (step + 1 == options.compare) compared = to_host<float>(*state->stream, state->parameters.tensor());
     const bool last = step + 1 == steps;
     if (options.check_every > 0 && (step + 1) % options.check_every == 0)
-      check_replicas(state->parameters.tensor(), fmt::format("after step {}", step), state->world);
+      check_replicas(*state->stream, state->parameters.tensor(), fmt::format("after step {}", step), state->world);
     if (last || (options.evaluate_every > 0 && (step + 1) % options.evaluate_every == 0)) {
       record.validation.push_back({step + 1, evaluate(*state)});
       report_validation(report, record.validation.back());
@@ -485,6 +496,7 @@ int run(const Options& options, const Session& session)
     report_deviation(report, record, reference, parameter_deviation(compared, reference.parameters), options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));
+  report_gpu_memory(report, state->ledger, options.device);
   report_traffic(report, "world", "gradients a step", state->reduced,
                  gradient_traffic(options.plan(), state->world.topology(), session.rank()),
                  "2 (N-1)/N of the gradients");

@@ -21,7 +21,7 @@ void all_reduce_sum(LossSum& loss, Group& group)
   auto nats = loss.nats.lanes();
   std::array<std::int64_t, loss_numbers> numbers{};
   *std::ranges::copy(nats, numbers.begin()).out = loss.valid_tokens;
-  all_reduce_sum(Tensor(std::span<std::int64_t>(numbers), {loss_numbers}), group);
+  all_reduce_sum(std::span<std::int64_t>(numbers), group);
   std::copy_n(numbers.begin(), nats.size(), nats.begin());
   loss = {decltype(loss.nats)::from_lanes(nats), numbers.back()};
 }
@@ -44,12 +44,11 @@ void check_alike(const OptionTable& options, const Tokens& tokens)
   check_agreement(Communicator::world(), facts);
 }
 
-void check_replicas(const Tensor& parameters, const std::string& when, Group& group)
+void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when, Group& group)
 {
-  std::vector<std::int64_t> hashes(static_cast<std::size_t>(group.ranks()));
-  const std::span bytes(parameters.raw(), static_cast<std::size_t>(parameters.bytes()));
-  hashes[static_cast<std::size_t>(group.rank())] = std::bit_cast<std::int64_t>(fast_hash(bytes));
-  all_gather(Tensor(std::span<std::int64_t>(hashes), {group.ranks()}), group);
+  const std::vector<float> host = to_host<float>(stream, parameters);
+  const auto hash = std::bit_cast<std::int64_t>(fast_hash(std::as_bytes(std::span(host))));
+  const std::vector<std::int64_t> hashes = all_gather(hash, group);
 
   std::vector<int> different;
   for (int r = 1; r < group.ranks(); ++r)
@@ -62,12 +61,9 @@ void check_replicas(const Tensor& parameters, const std::string& when, Group& gr
 
 bool same_on_all_ranks(const std::string& text, Group& group)
 {
-  std::vector<std::uint8_t> first(text.begin(), text.end());
-  broadcast(Tensor(std::span<std::uint8_t>(first), {static_cast<std::int64_t>(first.size())}), 0, group);
-  std::int64_t different = std::equal(first.begin(), first.end(), text.begin(), text.end(),
-                                      [](std::uint8_t a, char b) { return static_cast<char>(a) == b; })
-                               ? 0
-                               : 1;
+  std::string first = text;
+  broadcast(first, 0, group);
+  std::int64_t different = first == text ? 0 : 1;
   all_reduce_sum(different, group);
   return different == 0;
 }

@@ -29,11 +29,12 @@ void check_share(std::int64_t global_batch, int ranks);
 void check_alike(const OptionTable& options, const Tokens& tokens);
 
 /// Ends the run unless the parameters of all ranks are the same, by a fast hash.
-/// @param parameters  on the host.
+/// @param stream      of their device: made them.
+/// @param parameters  of this rank.
 /// @param when        as "after step 10", for the message.
 /// @failure  Error on all ranks: which of them differ from rank 0.
 /// @cost     an all-gather of 8 bytes a rank.
-void check_replicas(const Tensor& parameters, const std::string& when, Group& group);
+void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when, Group& group);
 
 /// Whether all ranks have the same text, as long on all of them. They make this call together.
 bool same_on_all_ranks(const std::string& text, Group& group);

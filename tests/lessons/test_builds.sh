@@ -25,7 +25,7 @@ try() {
   local name=$1 compiler=$2
   shift 2
   if ! command -v "$compiler" >/dev/null; then echo "$name: there is no $compiler here"; return; fi
-  cmake -G Ninja -S "$source" -B "$folder/$name" -DRANKWISE_TESTS=OFF -DCMAKE_CXX_COMPILER="$compiler" "$@" >/dev/null
+  cmake -G Ninja -S "$source" -B "$folder/$name" -DRANKWISE_TESTS=OFF -DRANKWISE_CUDA=off -DCMAKE_CXX_COMPILER="$compiler" "$@" >/dev/null
   cmake --build "$folder/$name" --target 01_single_device >/dev/null
   compare "$name" "$folder/$name/lessons/01_single_device"
 }

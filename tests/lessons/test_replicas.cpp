@@ -18,11 +18,11 @@ TEST_CASE("check_replicas: one bit that differs on one rank is noticed on all, w
   GroupForTest test(Algorithm::ring);
   std::vector<float> parameters(1001, 0.5f);
   const Tensor tensor(std::span<float>(parameters), {1001});
-  REQUIRE_NOTHROW(check_replicas(tensor, "after step 3", test.group));
+  REQUIRE_NOTHROW(check_replicas(*test.stream, tensor, "after step 3", test.group));
   const int last = world().ranks() - 1;
   if (last == 0) return;
   if (world().rank() == last) parameters[1000] = std::nextafter(0.5f, 1.0f);
-  REQUIRE_THROWS_WITH(check_replicas(tensor, "after step 3", test.group),
+  REQUIRE_THROWS_WITH(check_replicas(*test.stream, tensor, "after step 3", test.group),
                       Contains("after step 3") && Contains("rank " + std::to_string(last) + " differ"));
 }
 

@@ -12,7 +12,9 @@
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
+#include "common/device_option.hpp"
 #include "common/error.hpp"
+#include "common/messages/carrier.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "common/messages/watchdog.hpp"
 #include "common/program.hpp"
@@ -42,6 +44,8 @@ struct Settings {
   Case what = Case::nothing;
   double timeout_s = 3;
   std::string collectives = "ring";
+  DeviceKind device = DeviceKind::cpu;
+  TransportKind transport = TransportKind::automatic;
 };
 
 constexpr int steps = 5, wrong_step = 3, buckets = 3;
@@ -54,11 +58,10 @@ struct Rank {
   TimeLedger& time;
   Group &world, &pair;
   CommunicationQueue& queue;
-  std::vector<float> values = std::vector<float>(elements, 1.0f);
-  std::vector<std::int32_t> whole = std::vector<std::int32_t>(elements, 1);
+  const Tensor &values, &whole;  // (elements) f32 and i32
   std::vector<Pending> forgotten{};
 
-  Tensor tensor(std::int64_t n = elements) { return Tensor(std::span<float>(values), {elements}).slice({0, n}); }
+  Tensor tensor(std::int64_t n = elements) const { return values.slice({0, n}); }
   /// Whether this rank does now what is wrong.
   bool now(int rank, int step) const { return session.rank() == rank && step == wrong_step; }
 };
@@ -82,9 +85,7 @@ void make_buckets(Rank& rank, int step)
       bucket(rank, b);
   }
   all_reduce_sum(rank.tensor(what == Case::count && rank.now(1, step) ? elements / 2 : elements), rank.world);
-  all_reduce_sum(what == Case::type && rank.now(3, step) ? Tensor(std::span<std::int32_t>(rank.whole), {elements})
-                                                         : rank.tensor(),
-                 rank.world);
+  all_reduce_sum(what == Case::type && rank.now(3, step) ? rank.whole : rank.tensor(), rank.world);
   broadcast(rank.tensor(), 0, what == Case::group && rank.now(1, step) ? rank.pair : rank.world);
 }
 
@@ -114,9 +115,10 @@ int run(const Session& session, const Settings& settings)
   TrafficLedger traffic;
   TimeLedger time;
   FlightRecorder recorder(&time);
-  const auto device = make_cpu_device();
+  const auto device = make_device(settings.device);
   const auto stream = device->make_stream();
   GroupSetup setup{{device.get(), &memory}, stream.get(), &traffic};
+  setup.nccl = choose_carrier(settings.transport, settings.device, false).nccl;
   for (const auto& [name, algorithm] : algorithms())
     if (name == settings.collectives) setup.algorithm = algorithm;
   setup.recorder = &recorder;
@@ -126,7 +128,11 @@ int run(const Session& session, const Settings& settings)
   CommunicationQueue queue(beside, time);
   const Watchdog watchdog(recorder, settings.timeout_s);
 
-  Rank rank{session, settings, time, world, pair, queue};
+  const Buffer values(setup.memory, Category::workspace, DType::f32, {elements}, "values");
+  const Buffer whole(setup.memory, Category::workspace, DType::i32, {elements}, "whole numbers");
+  stream->zero(values.tensor());
+  stream->zero(whole.tensor());
+  Rank rank{session, settings, time, world, pair, queue, values.tensor(), whole.tensor()};
   for (int step = 0; step < steps; ++step) {
     if (settings.what == Case::early && rank.now(2, step + 1)) break;
     misbehave(rank, step);
@@ -160,6 +166,8 @@ int main(int argc, char** argv)
                            "what goes wrong");
   options.add("Hanging", "timeout", settings.timeout_s, "seconds after which the watchdog looks");
   options.add("Hanging", "collectives", settings.collectives, "by which algorithm");
+  declare_device(options, settings.device);
+  declare_transport(options, "Hanging", settings.transport);
   return run_program(
       argc, argv, options, [](const Session&) {}, [&](const Session& session) { return run(session, settings); });
 }

@@ -3,47 +3,12 @@
 #include <limits>
 #include <vector>
 
+#include "gpt2/kernels/attention_heads.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 namespace rankwise {
 
 namespace {
-
-/// One head of one sequence: its queries, keys and values inside (R, 3 D heads).
-template <class T>
-struct HeadView {
-  HeadView(T* qkv, const AttentionShape& shape, std::int64_t b, std::int64_t h)
-      : first(qkv + b * shape.T * 3 * shape.heads.count * shape.D + h * shape.D),
-        section(shape.heads.count * shape.D),
-        D(shape.D)
-  {
-  }
-  T* query(std::int64_t t) const { return first + t * 3 * section; }
-  T* key(std::int64_t t) const { return query(t) + section; }
-  T* value(std::int64_t t) const { return query(t) + 2 * section; }
-
-  T* first;
-  std::int64_t section, D;
-};
-
-/// The same of a sequence whose keys and values are cached, (tokens, 2 D heads); queries begin at a later token.
-template <class T>
-struct CachedHeadView {
-  CachedHeadView(T* qkv, T* cache, const AttentionShape& shape, Range tokens, std::int64_t h)
-      : queries(qkv + h * shape.D),
-        keys(cache + h * shape.D),
-        section(shape.heads.count * shape.D),
-        D(shape.D),
-        first_query(tokens.first)
-  {
-  }
-  T* query(std::int64_t t) const { return queries + (t - first_query) * 3 * section; }
-  T* key(std::int64_t t) const { return keys + t * 2 * section; }
-  T* value(std::int64_t t) const { return key(t) + section; }
-
-  T *queries, *keys;
-  std::int64_t section, D, first_query;
-};
 
 /// The product of two rows of D: lane_count interleaved sums, then pairwise; the same order for every head.
 template <class T, class U>

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/tree_sum.hpp"
+#include "gpt2/kernels/dropout_mask.hpp"
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
@@ -58,23 +59,6 @@ Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& t
     return sum;
   });
 }
-
-/// What an element of a dropout layer is multiplied by: 0, or 1 / (1 - rate).
-class DropoutMask {
- public:
-  /// @param dropout  rate and key; every element is kept when the rate is 0.
-  explicit DropoutMask(const Dropout& dropout);
-  /// The factors of channels 4k .. 4k+3 with k = @p channel / 4.
-  std::array<double, 4> factors(std::int64_t sequence, std::int64_t token, std::int64_t head,
-                                std::int64_t channel) const;
-  /// The factor of one element of row @p row of (R, C).
-  double factor(std::int64_t row, std::int64_t channel) const;
-
- private:
-  Dropout dropout_;
-  std::uint32_t threshold_;  // words below it are dropped
-  double kept_;
-};
 
 /// Copies the keys and values of @p qkv, (R, 3 D heads), into the rows @p tokens of @p cache, (T, 2 D heads).
 void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens);

@@ -5,20 +5,22 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
 /// @file
-/// Holds the cpu family of kernels against the reference family.
+/// Holds all families of kernels against the reference family.
 ///
-/// A Computation is written once and run three times on the same numbers: by the reference in f64, which is the truth;
-/// by the reference in f32, whose error says how hard the numbers are; and by the cpu family, whose error may be a few
-/// times as large.
+/// A Computation is written once and run on the same numbers by the reference in f64, which is the truth; by the reference
+/// in f32, whose error says how hard the numbers are; and by every other family, whose error may be a few times as large.
+/// The reference of a GPU must have the bits of that of the CPU.
 
 namespace rankwise::testing {
 
@@ -159,52 +161,106 @@ struct Errors {
   }
 };
 
-/// What the cpu family's error may be: factor times that of the reference in f32, plus floor.
+/// What a family's error may be: factor times that of the reference in f32, plus floor.
 ///
-/// Both families make roundings of 6e-8, of which a sum in several registers makes fewer and an exponential by a
-/// polynomial a few more. The factor is for luck on either side, the floor for where the reference happens to round
-/// nothing. What is wrong rather than rounded is off by 1e-3 and more of a row.
+/// All families make roundings of 6e-8, of which a sum in several registers makes fewer and an exponential by a polynomial a
+/// few more. The factor is for luck on either side, the floor for where the reference happens to round nothing. What is
+/// wrong rather than rounded is off by 1e-3 and more of a row.
 struct Tolerance {
   double factor = 5;    ///< of the reference's own error
   double floor = 2e-6;  ///< beside it
 };
 
-/// The family that is held against the reference; one for all cases, so that what it keeps is of other cases too.
-inline const Kernels& cpu_kernels()
+/// Which functions a computation needs beside sums, products, quotients and roots, which all devices round alike.
+enum class Functions : std::uint8_t {
+  none,     ///< none: the reference of a GPU has the bits of that of the CPU
+  library,  ///< exponential, logarithm or tangent, which a GPU's library rounds in its own way
+};
+
+/// A family that is held against the reference, and how it runs.
+struct Family {
+  std::string name;  ///< in messages
+  std::unique_ptr<Kernels>
+      kernels;           ///< for tensors on the host; one for all cases, so that what it keeps is of others too
+  int threads = 1;       ///< of the host
+  bool ordered = false;  ///< whether it adds in the order of every SumOrder
+
+  /// Whether its results must have the bits of the reference.
+  bool exact(Functions functions) const { return ordered && (functions == Functions::none || gpu_is_emulated()); }
+};
+
+/// The cpu family with 1, 2 and 3 threads; where there is a GPU, both of its families, the fast one in both surroundings.
+inline const std::vector<Family>& families()
 {
-  static const std::unique_ptr<Kernels> kernels = make_cpu_kernels();
-  return *kernels;
+  static const std::vector<Family> all = [] {
+    std::vector<Family> list;
+    for (const int threads : {1, 2, 3})
+      list.push_back({"cpu with " + std::to_string(threads) + " threads", make_cpu_kernels(), threads});
+    if (test_gpu() == nullptr) return list;
+    const auto carried = [](CarriedKernels::Make* make, Surroundings surroundings) {
+      return std::make_unique<CarriedKernels>(make, surroundings);
+    };
+    list.push_back({"cuda, tensors alone", carried(make_cuda_kernels, Surroundings::nothing)});
+    list.push_back({"cuda, tensors among NaNs", carried(make_cuda_kernels, Surroundings::nans)});
+    list.push_back({"reference on a GPU", carried(make_cuda_reference_kernels, Surroundings::nans), 1, true});
+    return list;
+  }();
+  return all;
 }
 
-/// Runs @p compute on fresh data by the cpu family, requires that nothing is touched that should not be, and calls
-/// @p use with the results.
+/// Calls @p use with the kernels of every family, with as many threads as it wants.
 template <class Use>
-void run_on_cpu(const Computation& compute, const Use& use)
+void for_each_family(const Use& use)
+{
+  for (const Family& family : families()) {
+    INFO(family.name);
+    const Threads threads(family.threads);
+    use(*family.kernels);
+  }
+}
+
+/// Runs @p compute on fresh data, requires that nothing is touched that should not be, and calls @p use with the results.
+template <class Use>
+void run_and_use(const Computation& compute, const Kernels& kernels, const Use& use)
 {
   Data data(DType::f32);
-  use(compute(data, cpu_kernels()));
+  use(compute(data, kernels));
   CHECK(data.damaged() == 0);
 }
 
-/// Holds the cpu family against the reference, with 1, 2 and 3 threads. Two runs have the same bits, though between them
-/// whatever scratch the kernels keep is filled with NaN.
-inline void check_against_reference(const Computation& compute, Tolerance tolerance = {})
+/// Requires that the results of one run are near @p truth, as near as those of @p reference; or that they are those.
+inline void check_outputs(const std::vector<Output>& found, const std::vector<Output>& reference,
+                          const std::vector<Output>& truth, bool exact, Tolerance tolerance)
+{
+  for (std::size_t i = 0; i < truth.size(); ++i) {
+    INFO(truth[i].name);
+    if (exact) CHECK(different_bits(found[i].values, reference[i].values) == 0);
+    const Errors allowed = Errors::of(reference[i], truth[i]), errors = Errors::of(found[i], truth[i]);
+    CHECK(errors.whole <= tolerance.factor * allowed.whole + tolerance.floor);
+    CHECK(errors.worst_row <= tolerance.factor * allowed.worst_row + tolerance.floor);
+  }
+}
+
+/// Holds all families against the reference. Two runs have the same bits, though between them whatever scratch the kernels
+/// keep is filled with NaN; a run that must have the bits of the reference needs no second one.
+inline void check_against_reference(const Computation& compute, Tolerance tolerance = {},
+                                    Functions functions = Functions::none)
 {
   Laboratory lab;
-  Data exact(DType::f64), rounded(DType::f32);
-  const std::vector<Output> truth = compute(exact, lab.kernels()), reference = compute(rounded, lab.kernels());
-  for (const int count : {1, 2, 3}) {
-    const Threads threads(count);
-    run_on_cpu(compute, [&](const std::vector<Output>& first) {
+  Data in_f64(DType::f64), in_f32(DType::f32);
+  const std::vector<Output> truth = compute(in_f64, lab.kernels()), reference = compute(in_f32, lab.kernels());
+  for (const Family& family : families()) {
+    INFO(family.name);
+    const Threads threads(family.threads);
+    run_and_use(compute, *family.kernels, [&](const std::vector<Output>& first) {
+      check_outputs(first, reference, truth, family.exact(functions), tolerance);
+      if (family.exact(functions)) return;
       Data nan(DType::f32, Data::Content::nan);
-      compute(nan, cpu_kernels());
-      run_on_cpu(compute, [&](const std::vector<Output>& second) {
-        for (std::size_t i = 0; i < truth.size(); ++i) {
-          INFO(truth[i].name << " with " << count << " threads");
+      compute(nan, *family.kernels);
+      run_and_use(compute, *family.kernels, [&](const std::vector<Output>& second) {
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          INFO(first[i].name);
           CHECK(different_bits(first[i].values, second[i].values) == 0);
-          const Errors allowed = Errors::of(reference[i], truth[i]), found = Errors::of(first[i], truth[i]);
-          CHECK(found.whole <= tolerance.factor * allowed.whole + tolerance.floor);
-          CHECK(found.worst_row <= tolerance.factor * allowed.worst_row + tolerance.floor);
         }
       });
     });

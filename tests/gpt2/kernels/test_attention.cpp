@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;
@@ -128,13 +129,16 @@ TEST_CASE("attention_forward: y and log_sum_exp are those of a plain loop")
 
 TEST_CASE("attention_forward: large scores neither overflow nor vanish")
 {
-  Laboratory lab;
-  Attention a(lab, DType::f32, {{1, 4, {0, 1}, 8, causal}});
-  a.qkv =
-      lab.filled(DType::f32, a.qkv.shape(), 1, 60);  // scores of some hundreds; exp(89) is more than an f32 holds
-  a.forward();
-  CHECK_FALSE(lab.kernels().first_not_finite(a.y));
-  CHECK_FALSE(lab.kernels().first_not_finite(a.log_sum_exp));
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    Attention a(lab, DType::f32, {{1, 4, {0, 1}, 8, causal}});
+    // scores of some hundreds; exp(89) is more than an f32 holds
+    a.qkv = lab.filled(DType::f32, a.qkv.shape(), 1, 60);
+    a.forward();
+    CHECK_FALSE(lab.kernels().first_not_finite(a.y));
+    CHECK_FALSE(lab.kernels().first_not_finite(a.log_sum_exp));
+  }
 }
 
 TEST_CASE("attention_backward: is the gradient that central differences give, whatever was there")
@@ -167,28 +171,31 @@ TEST_CASE("attention_backward: is the gradient that central differences give, wh
 
 TEST_CASE("attention: the heads of a part have the bits that they have in the whole layer")
 {
-  Laboratory lab;
   constexpr std::int64_t B = 2, T = 7, H = 4, D = 12, n = 2;
-  const Attention whole(lab, DType::f32, {{B, T, {0, H}, D, causal}, 0.2});
-  whole.forward();
-  whole.backward();
-  const auto columns = [&](const Tensor& from, std::int64_t sections, Range heads) {
-    const Tensor part = lab.zeros(DType::f32, {B * T, sections * heads.count * D});
-    for (std::int64_t r = 0; r < B * T; ++r)
-      for (std::int64_t s = 0; s < sections; ++s)
-        lab.stream().copy(part.slice({(r * sections + s) * heads.count * D, heads.count * D}),
-                          from.slice({((r * sections + s) * H + heads.first) * D, heads.count * D}));
-    return part;
-  };
-  for (std::int64_t part = 0; part < n; ++part) {
-    const Range heads{part * H / n, H / n};
-    Attention divided(lab, DType::f32, {{B, T, heads, D, causal}, 0.2});
-    divided.qkv = columns(whole.qkv, 3, heads);
-    divided.dy = columns(whole.dy, 1, heads);
-    divided.forward();
-    divided.backward();
-    CHECK(different_bits(divided.y, columns(whole.y, 1, heads)) == 0);
-    CHECK(different_bits(divided.dqkv, columns(whole.dqkv, 3, heads)) == 0);
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    const Attention whole(lab, DType::f32, {{B, T, {0, H}, D, causal}, 0.2});
+    whole.forward();
+    whole.backward();
+    const auto columns = [&](const Tensor& from, std::int64_t sections, Range heads) {
+      const Tensor part = lab.zeros(DType::f32, {B * T, sections * heads.count * D});
+      for (std::int64_t r = 0; r < B * T; ++r)
+        for (std::int64_t s = 0; s < sections; ++s)
+          lab.stream().copy(part.slice({(r * sections + s) * heads.count * D, heads.count * D}),
+                            from.slice({((r * sections + s) * H + heads.first) * D, heads.count * D}));
+      return part;
+    };
+    for (std::int64_t part = 0; part < n; ++part) {
+      const Range heads{part * H / n, H / n};
+      Attention divided(lab, DType::f32, {{B, T, heads, D, causal}, 0.2});
+      divided.qkv = columns(whole.qkv, 3, heads);
+      divided.dy = columns(whole.dy, 1, heads);
+      divided.forward();
+      divided.backward();
+      CHECK(different_bits(divided.y, columns(whole.y, 1, heads)) == 0);
+      CHECK(different_bits(divided.dqkv, columns(whole.dqkv, 3, heads)) == 0);
+    }
   }
 }
 

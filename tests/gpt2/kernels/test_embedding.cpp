@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;
@@ -26,22 +27,25 @@ Tensor tokens_of(Laboratory& lab, std::int64_t count)
 
 TEST_CASE("token_forward: copies the rows of the tokens; parts give zeros elsewhere")
 {
-  for (const Size s : sizes) {
-    Laboratory lab;
-    const std::int64_t R = s.B * s.T;
-    const Tensor wte = lab.filled(DType::f32, {V, s.C}, 1), tokens = tokens_of(lab, R);
-    const Tensor y = lab.filled(DType::f32, {R, s.C}, 2);
-    lab.kernels().token_forward(y, wte, tokens, {0, V});
-    for (std::int64_t r = 0; r < R; ++r)
-      REQUIRE(different_bits(y.slice({r * s.C, s.C}), wte.slice({tokens.data<std::int32_t>()[r] * s.C, s.C})) == 0);
+  for (const OrderedFamily& family : ordered_families())
+    for (const Size s : sizes) {
+      INFO(family.name);
+      Laboratory lab(family.make());
+      const std::int64_t R = s.B * s.T;
+      const Tensor wte = lab.filled(DType::f32, {V, s.C}, 1), tokens = tokens_of(lab, R);
+      const Tensor y = lab.filled(DType::f32, {R, s.C}, 2);
+      lab.kernels().token_forward(y, wte, tokens, {0, V});
+      for (std::int64_t r = 0; r < R; ++r)
+        REQUIRE(different_bits(y.slice({r * s.C, s.C}), wte.slice({tokens.data<std::int32_t>()[r] * s.C, s.C})) ==
+                0);
 
-    const Tensor sum = lab.zeros(DType::f32, {R, s.C}), part = lab.zeros(DType::f32, {R, s.C});
-    for (const Range entries : {Range{0, 4}, Range{4, 7}}) {
-      lab.kernels().token_forward(part, wte.slice({entries.first * s.C, entries.count * s.C}), tokens, entries);
-      lab.kernels().add(sum, part);
+      const Tensor sum = lab.zeros(DType::f32, {R, s.C}), part = lab.zeros(DType::f32, {R, s.C});
+      for (const Range entries : {Range{0, 4}, Range{4, 7}}) {
+        lab.kernels().token_forward(part, wte.slice({entries.first * s.C, entries.count * s.C}), tokens, entries);
+        lab.kernels().add(sum, part);
+      }
+      CHECK(different_bits(sum, y) == 0);
     }
-    CHECK(different_bits(sum, y) == 0);
-  }
 }
 
 TEST_CASE("token_backward: adds the gradient that central differences give, also to a part of the vocabulary")
@@ -112,20 +116,23 @@ TEST_CASE("position_backward: adds the gradient that central differences give")
 TEST_CASE("token_backward, position_backward: the halves of a batch add up to its bits")
 {
   constexpr std::int64_t B = 4, T = 13, C = 18;
-  Laboratory lab;
-  const Tensor dx = lab.filled(DType::f32, {B * T, C}, 1), tokens = tokens_of(lab, B * T);
-  const auto gradients = [&](Range sequences) {
-    const Range rows{sequences.first * T, sequences.count * T};
-    const Tensor d = lab.zeros(DType::f32, {V + T, C});
-    const Tensor part = dx.slice({rows.first * C, rows.count * C});
-    lab.kernels().token_backward(d.slice({0, V * C}), part, tokens.slice(rows), {0, V},
-                                 SumOrder::batch(sequences.count, T));
-    lab.kernels().position_backward(d.slice({V * C, T * C}), part, {sequences, {0, T}});
-    return d;
-  };
-  const Tensor whole = gradients({0, B}), sum = gradients({0, B / 2});
-  lab.kernels().add(sum, gradients({B / 2, B / 2}));
-  CHECK(different_bits(sum, whole) == 0);
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    const Tensor dx = lab.filled(DType::f32, {B * T, C}, 1), tokens = tokens_of(lab, B * T);
+    const auto gradients = [&](Range sequences) {
+      const Range rows{sequences.first * T, sequences.count * T};
+      const Tensor d = lab.zeros(DType::f32, {V + T, C});
+      const Tensor part = dx.slice({rows.first * C, rows.count * C});
+      lab.kernels().token_backward(d.slice({0, V * C}), part, tokens.slice(rows), {0, V},
+                                   SumOrder::batch(sequences.count, T));
+      lab.kernels().position_backward(d.slice({V * C, T * C}), part, {sequences, {0, T}});
+      return d;
+    };
+    const Tensor whole = gradients({0, B}), sum = gradients({0, B / 2});
+    lab.kernels().add(sum, gradients({B / 2, B / 2}));
+    CHECK(different_bits(sum, whole) == 0);
+  }
 }
 
 TEST_CASE("embedding: bf16 gives f32's results, rounded; gradients are summed in f32")

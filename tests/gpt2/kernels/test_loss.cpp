@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;
@@ -77,14 +78,17 @@ TEST_CASE("loss_sum: equal logits give log V a token")
 
 TEST_CASE("loss_sum: large logits neither overflow nor vanish")
 {
-  Laboratory lab;
-  Loss loss(lab, DType::f32);
-  loss.logits = lab.filled(DType::f32, {R, padded}, 1, 4, 3000);
-  const Loss small(lab, DType::f32);
-  // 3000 takes 12 of the 24 bits of each logit: 2.4e-4 is left, in each of 6 rows.
-  CHECK(loss.forward() == Approx(small.forward()).margin(6 * 2.4e-4));
-  loss.backward();
-  CHECK_FALSE(lab.kernels().first_not_finite(loss.logits));
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    Loss loss(lab, DType::f32);
+    loss.logits = lab.filled(DType::f32, {R, padded}, 1, 4, 3000);
+    const Loss small(lab, DType::f32);
+    // 3000 takes 12 of the 24 bits of each logit: 2.4e-4 is left, in each of 6 rows.
+    CHECK(loss.forward() == Approx(small.forward()).margin(6 * 2.4e-4));
+    loss.backward();
+    CHECK_FALSE(lab.kernels().first_not_finite(loss.logits));
+  }
 }
 
 TEST_CASE("loss_backward: is the gradient that central differences give, zero in padding and where nothing counts")
@@ -104,53 +108,65 @@ TEST_CASE("loss_backward: is the gradient that central differences give, zero in
   CHECK(wrong == 0);
 }
 
+namespace {
+
+/// Cuts a vocabulary into @p n parts as tensor parallelism does, and holds what they give together against the bits of the
+/// whole.
+void check_parts(Laboratory& lab, int n)
+{
+  const Loss whole(lab, DType::f32);
+  const std::int64_t stored = padded / n;
+  std::vector<Loss> parts;
+  std::vector<Range> entries;
+  for (int part = 0; part < n; ++part) {
+    entries.push_back(intersect({part * stored, stored}, {0, V}));
+    parts.emplace_back(lab, DType::f32);
+    parts.back().logits = lab.zeros(DType::f32, {R, stored});
+    for (std::int64_t r = 0; r < R; ++r)
+      lab.stream().copy(parts.back().logits.slice({r * stored, stored}),
+                        whole.logits.slice({r * padded + part * stored, stored}));
+    lab.kernels().row_maximum(parts.back().maximum, parts.back().logits, entries.back().count);
+  }
+  whole.forward();
+  for (std::int64_t r = 0; r < R; ++r) {
+    float maximum = -std::numeric_limits<float>::infinity();
+    for (const Loss& part : parts) maximum = std::max(maximum, part.maximum.data<float>()[r]);
+    for (const Loss& part : parts) part.maximum.data<float>()[r] = maximum;
+  }
+  CHECK(different_bits(parts[0].maximum, whole.maximum) == 0);
+
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    lab.kernels().row_sum(parts[i].sum, parts[i].target_logit, parts[i].logits, parts[i].maximum, whole.targets,
+                          entries[i], SumOrder::split(stored, leaves_of({0, n})));
+  for (std::size_t distance = 1; distance < parts.size(); distance *= 2)
+    for (std::size_t i = 0; i < parts.size(); i += 2 * distance) {
+      lab.kernels().add(parts[i].sum, parts[i + distance].sum);
+      lab.kernels().add(parts[i].target_logit, parts[i + distance].target_logit);
+    }
+  CHECK(different_bits(parts[0].sum, whole.sum) == 0);
+  CHECK(different_bits(parts[0].target_logit, whole.target_logit) == 0);
+
+  whole.backward();
+  std::int64_t different = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    lab.kernels().loss_backward(parts[i].logits, whole.maximum, whole.sum, whole.targets, entries[i]);
+    for (std::int64_t r = 0; r < R; ++r)
+      different += different_bits(parts[i].logits.slice({r * stored, stored}),
+                                  whole.logits.slice({r * padded + static_cast<std::int64_t>(i) * stored, stored}));
+  }
+  CHECK(different == 0);
+}
+
+}  // namespace
+
 TEST_CASE("row_maximum, row_sum, loss_backward: parts of the vocabulary give the bits of the whole")
 {
-  for (const int n : {2, 4, 8}) {  // with 8, the last two parts have nothing but padding
-    Laboratory lab;
-    const Loss whole(lab, DType::f32);
-    const std::int64_t stored = padded / n;
-    std::vector<Loss> parts;
-    std::vector<Range> entries;
-    for (int part = 0; part < n; ++part) {
-      entries.push_back(intersect({part * stored, stored}, {0, V}));
-      parts.emplace_back(lab, DType::f32);
-      parts.back().logits = lab.zeros(DType::f32, {R, stored});
-      for (std::int64_t r = 0; r < R; ++r)
-        lab.stream().copy(parts.back().logits.slice({r * stored, stored}),
-                          whole.logits.slice({r * padded + part * stored, stored}));
-      lab.kernels().row_maximum(parts.back().maximum, parts.back().logits, entries.back().count);
+  for (const OrderedFamily& family : ordered_families())
+    for (const int n : {2, 4, 8}) {  // with 8, the last two parts have nothing but padding
+      INFO(family.name << ", " << n << " parts");
+      Laboratory lab(family.make());
+      check_parts(lab, n);
     }
-    whole.forward();
-    for (std::int64_t r = 0; r < R; ++r) {
-      float maximum = -std::numeric_limits<float>::infinity();
-      for (const Loss& part : parts) maximum = std::max(maximum, part.maximum.data<float>()[r]);
-      for (const Loss& part : parts) part.maximum.data<float>()[r] = maximum;
-    }
-    CHECK(different_bits(parts[0].maximum, whole.maximum) == 0);
-
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      lab.kernels().row_sum(parts[i].sum, parts[i].target_logit, parts[i].logits, parts[i].maximum, whole.targets,
-                            entries[i], SumOrder::split(stored, leaves_of({0, n})));
-    for (std::size_t distance = 1; distance < parts.size(); distance *= 2)
-      for (std::size_t i = 0; i < parts.size(); i += 2 * distance) {
-        lab.kernels().add(parts[i].sum, parts[i + distance].sum);
-        lab.kernels().add(parts[i].target_logit, parts[i + distance].target_logit);
-      }
-    CHECK(different_bits(parts[0].sum, whole.sum) == 0);
-    CHECK(different_bits(parts[0].target_logit, whole.target_logit) == 0);
-
-    whole.backward();
-    std::int64_t different = 0;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      lab.kernels().loss_backward(parts[i].logits, whole.maximum, whole.sum, whole.targets, entries[i]);
-      for (std::int64_t r = 0; r < R; ++r)
-        different +=
-            different_bits(parts[i].logits.slice({r * stored, stored}),
-                           whole.logits.slice({r * padded + static_cast<std::int64_t>(i) * stored, stored}));
-    }
-    CHECK(different == 0);
-  }
 }
 
 TEST_CASE("loss: bf16 logits give f32's loss of the same logits; only the gradient is rounded")

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/error.hpp"
+#include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;
@@ -123,51 +124,65 @@ TEST_CASE("matmul, bias_backward: dw, dx and dbias of y = x w + bias are those o
 TEST_CASE("matmul: a sequential sum has the bits of a loop that adds term by term")
 {
   constexpr std::int64_t m = 6, k = 50, n = 19;
-  Laboratory lab;
-  const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
-  const Tensor out = lab.zeros(DType::f32, {m, n}), expected = lab.zeros(DType::f32, {m, n});
-  lab.kernels().matmul(Matrix::of(out, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t t = 0; t < k; ++t)
-        expected.data<float>()[i * n + j] += a.data<float>()[i * k + t] * b.data<float>()[t * n + j];
-  CHECK(different_bits(out, expected) == 0);
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
+    const Tensor out = lab.zeros(DType::f32, {m, n}), expected = lab.zeros(DType::f32, {m, n});
+    lab.kernels().matmul(Matrix::of(out, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t t = 0; t < k; ++t)
+          expected.data<float>()[i * n + j] += a.data<float>()[i * k + t] * b.data<float>()[t * n + j];
+    CHECK(different_bits(out, expected) == 0);
+  }
 }
+
+namespace {
+
+/// Cuts a product's k terms into @p parts as tensor parallelism does, and holds the sum of the parts, neighbours first,
+/// against the bits of the whole.
+void check_parts(Laboratory& lab, std::int64_t sections, std::int64_t parts)
+{
+  constexpr std::int64_t m = 5, n = 21;
+  const std::int64_t k = 48 * sections, mine = k / sections / parts;
+  const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
+  const Tensor whole = lab.zeros(DType::f32, {m, n});
+  lab.kernels().matmul(Matrix::of(whole, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::split(k, 8, sections));
+
+  std::vector<Tensor> sums;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const Tensor left = lab.zeros(DType::f32, {m, k / parts}), right = lab.zeros(DType::f32, {k / parts, n});
+    for (std::int64_t s = 0; s < sections; ++s)
+      for (std::int64_t t = 0; t < mine; ++t) {
+        const std::int64_t from = s * k / sections + part * mine + t, to = s * mine + t;
+        for (std::int64_t i = 0; i < m; ++i) left.data<float>()[i * k / parts + to] = a.data<float>()[i * k + from];
+        lab.stream().copy(right.slice({to * n, n}), b.slice({from * n, n}));
+      }
+    sums.push_back(lab.zeros(DType::f32, {m, n}));
+    lab.kernels().matmul(Matrix::of(sums.back(), m), Matrix::of(left, m), Matrix::of(right, k / parts),
+                         SumOrder::split(k / parts, leaves_of({0, static_cast<int>(parts)}), sections));
+  }
+  for (std::size_t distance = 1; distance < sums.size(); distance *= 2)
+    for (std::size_t i = 0; i < sums.size(); i += 2 * distance) lab.kernels().add(sums[i], sums[i + distance]);
+  CHECK(different_bits(sums[0], whole) == 0);
+
+  const Tensor other = lab.zeros(DType::f32, {m, n});  // the claim says something: another order has other bits
+  lab.kernels().matmul(Matrix::of(other, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
+  CHECK(different_bits(other, whole) > 0);
+}
+
+}  // namespace
 
 TEST_CASE("matmul: parts of a split contraction add up, neighbours first, to the bits of the whole")
 {
-  constexpr std::int64_t m = 5, n = 21;
-  for (const std::int64_t sections : {1, 3})
-    for (const std::int64_t parts : {2, 4, 8}) {
-      Laboratory lab;
-      const std::int64_t k = 48 * sections, mine = k / sections / parts;
-      const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
-      const Tensor whole = lab.zeros(DType::f32, {m, n});
-      lab.kernels().matmul(Matrix::of(whole, m), Matrix::of(a, m), Matrix::of(b, k),
-                           SumOrder::split(k, 8, sections));
-
-      std::vector<Tensor> sums;
-      for (std::int64_t part = 0; part < parts; ++part) {
-        const Tensor left = lab.zeros(DType::f32, {m, k / parts}), right = lab.zeros(DType::f32, {k / parts, n});
-        for (std::int64_t s = 0; s < sections; ++s)
-          for (std::int64_t t = 0; t < mine; ++t) {
-            const std::int64_t from = s * k / sections + part * mine + t, to = s * mine + t;
-            for (std::int64_t i = 0; i < m; ++i)
-              left.data<float>()[i * k / parts + to] = a.data<float>()[i * k + from];
-            lab.stream().copy(right.slice({to * n, n}), b.slice({from * n, n}));
-          }
-        sums.push_back(lab.zeros(DType::f32, {m, n}));
-        lab.kernels().matmul(Matrix::of(sums.back(), m), Matrix::of(left, m), Matrix::of(right, k / parts),
-                             SumOrder::split(k / parts, leaves_of({0, static_cast<int>(parts)}), sections));
+  for (const OrderedFamily& family : ordered_families())
+    for (const std::int64_t sections : {1, 3})
+      for (const std::int64_t parts : {2, 4, 8}) {
+        INFO(family.name << ", " << sections << " sections, " << parts << " parts");
+        Laboratory lab(family.make());
+        check_parts(lab, sections, parts);
       }
-      for (std::size_t distance = 1; distance < sums.size(); distance *= 2)
-        for (std::size_t i = 0; i < sums.size(); i += 2 * distance) lab.kernels().add(sums[i], sums[i + distance]);
-      CHECK(different_bits(sums[0], whole) == 0);
-
-      const Tensor other = lab.zeros(DType::f32, {m, n});  // the claim says something: another order has other bits
-      lab.kernels().matmul(Matrix::of(other, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
-      CHECK(different_bits(other, whole) > 0);
-    }
 }
 
 TEST_CASE("matmul: bf16 factors are summed in f32; the result is rounded only when it is stored as bf16")

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;
@@ -87,11 +88,14 @@ TEST_CASE("norm_forward: y, mean and rstd are those of a plain loop")
 
 TEST_CASE("norm_forward: a row of equal numbers becomes the bias")
 {
-  Laboratory lab;
-  const Norm norm(lab, DType::f32, {1, 1, 24});
-  for (float& value : norm.x.span<float>()) value = 0.75f;  // its sums are exact
-  norm.forward();
-  CHECK(different_bits(norm.y, norm.bias.reshaped({1, 24})) == 0);
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    const Norm norm(lab, DType::f32, {1, 1, 24});
+    for (float& value : norm.x.span<float>()) value = 0.75f;  // its sums are exact
+    norm.forward();
+    CHECK(different_bits(norm.y, norm.bias.reshaped({1, 24})) == 0);
+  }
 }
 
 TEST_CASE("norm_backward: adds the gradient that central differences give")
@@ -114,29 +118,32 @@ TEST_CASE("norm_backward: adds the gradient that central differences give")
 TEST_CASE(
     "norm_backward: sums over the batch are trees of sequences and eighths, so halves of a batch add up to it")
 {
-  Laboratory lab;
   constexpr std::int64_t B = 4, T = 16, C = 24;
-  const Norm whole(lab, DType::f32, {B, T, C});
-  whole.forward();
-  lab.stream().zero(whole.dweight);
-  lab.stream().zero(whole.dbias);
-  whole.backward();
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    const Norm whole(lab, DType::f32, {B, T, C});
+    whole.forward();
+    lab.stream().zero(whole.dweight);
+    lab.stream().zero(whole.dbias);
+    whole.backward();
 
-  std::vector<Tensor> dweights, dbiases;
-  for (std::int64_t half = 0; half < 2; ++half) {
-    const Range rows{half * B / 2 * T, B / 2 * T}, elements{rows.first * C, rows.count * C};
-    const Shape shape{rows.count, C};
-    dweights.push_back(lab.zeros(DType::f32, {C}));
-    dbiases.push_back(lab.zeros(DType::f32, {C}));
-    lab.kernels().norm_backward(lab.zeros(DType::f32, shape), dweights.back(), dbiases.back(),
-                                whole.dy.slice(elements).reshaped(shape), whole.x.slice(elements).reshaped(shape),
-                                whole.mean.slice(rows), whole.rstd.slice(rows), whole.weight,
-                                SumOrder::batch(B / 2, T));
+    std::vector<Tensor> dweights, dbiases;
+    for (std::int64_t half = 0; half < 2; ++half) {
+      const Range rows{half * B / 2 * T, B / 2 * T}, elements{rows.first * C, rows.count * C};
+      const Shape shape{rows.count, C};
+      dweights.push_back(lab.zeros(DType::f32, {C}));
+      dbiases.push_back(lab.zeros(DType::f32, {C}));
+      lab.kernels().norm_backward(lab.zeros(DType::f32, shape), dweights.back(), dbiases.back(),
+                                  whole.dy.slice(elements).reshaped(shape), whole.x.slice(elements).reshaped(shape),
+                                  whole.mean.slice(rows), whole.rstd.slice(rows), whole.weight,
+                                  SumOrder::batch(B / 2, T));
+    }
+    lab.kernels().add(dweights[0], dweights[1]);
+    lab.kernels().add(dbiases[0], dbiases[1]);
+    CHECK(different_bits(dweights[0], whole.dweight) == 0);
+    CHECK(different_bits(dbiases[0], whole.dbias) == 0);
   }
-  lab.kernels().add(dweights[0], dweights[1]);
-  lab.kernels().add(dbiases[0], dbiases[1]);
-  CHECK(different_bits(dweights[0], whole.dweight) == 0);
-  CHECK(different_bits(dbiases[0], whole.dbias) == 0);
 }
 
 TEST_CASE("norm: bf16 gives f32's results, rounded")

@@ -52,13 +52,13 @@ void check_both(const Case& c, Tolerance tolerance = {})
 
 }  // namespace
 
-TEST_CASE("cpu norm: is the reference's for rows of all lengths; gradients are added")
+TEST_CASE("every norm: is the reference's for rows of all lengths; gradients are added")
 {
   for (const std::int64_t C : {2, 7, 8, 17, 40, 768})
     for (const std::int64_t R : {1, 2, 5, 67}) check_both({R, C, numbers(1, 1, 0.3)});
 }
 
-TEST_CASE("cpu norm: rows of very different size and mean do not touch each other")
+TEST_CASE("every norm: rows of very different size and mean do not touch each other")
 {
   constexpr std::int64_t C = 40;
   check_both({9, C, [](std::int64_t i) {
@@ -67,14 +67,14 @@ TEST_CASE("cpu norm: rows of very different size and mean do not touch each othe
               }});
 }
 
-TEST_CASE("cpu norm: a mean that is a thousand deviations does not drown the variance")
+TEST_CASE("every norm: a mean that is a thousand deviations does not drown the variance")
 {
   // A sum of squares less the square of the mean would leave nothing: 1e6 in f32 is a multiple of 0.06. The roundings that
   // are left are those of the mean, 1e3 times 6e-8, over a deviation of 0.6.
   for (const std::int64_t C : {8, 40, 768}) check_both({5, C, numbers(1, 1, 1000)}, {5, 1e3 * 6e-8 / 0.6});
 }
 
-TEST_CASE("cpu norm: a row of equal numbers becomes the bias")
+TEST_CASE("every norm: a row of equal numbers becomes the bias")
 {
   // Its variance is zero and rstd is 316, times the rounding of the mean, 2 in the last place, and the weight of 1.5.
   for (const std::int64_t C : {1, 8, 40, 768})

@@ -49,7 +49,7 @@ constexpr Tolerance copy{0, 0};  // the same numbers
 
 }  // namespace
 
-TEST_CASE("cpu token_forward, token_backward: are the reference's, for all parts of the vocabulary")
+TEST_CASE("every token_forward, token_backward: are the reference's, for all parts of the vocabulary")
 {
   for (const Size& s : sizes)
     for (const Range vocabulary : entries) {
@@ -60,7 +60,7 @@ TEST_CASE("cpu token_forward, token_backward: are the reference's, for all parts
     }
 }
 
-TEST_CASE("cpu token_forward, token_backward: are the reference's with 50257 entries, whole and halved")
+TEST_CASE("every token_forward, token_backward: are the reference's with 50257 entries, whole and halved")
 {
   constexpr std::int64_t padded = 50264;
   constexpr Size s{2, 20, 5};
@@ -72,7 +72,7 @@ TEST_CASE("cpu token_forward, token_backward: are the reference's with 50257 ent
   }
 }
 
-TEST_CASE("cpu position_forward: is the reference's, with the same mask, also in place")
+TEST_CASE("every position_forward: is the reference's, with the same mask, also in place")
 {
   for (const Size& s : sizes)
     for (const double rate : {0.0, 0.4})
@@ -90,7 +90,7 @@ TEST_CASE("cpu position_forward: is the reference's, with the same mask, also in
       }
 }
 
-TEST_CASE("cpu position_backward: adds the reference's sum over sequences, to the positions of the rows only")
+TEST_CASE("every position_backward: adds the reference's sum over sequences, to the positions of the rows only")
 {
   for (const Size& s : sizes) {
     INFO("B " << s.B << ", T " << s.T << ", C " << s.C);

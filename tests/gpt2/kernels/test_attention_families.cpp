@@ -45,6 +45,19 @@ Computation forward(const Case& c)
   };
 }
 
+/// Some tokens of one sequence, behind those whose keys and values are cached; the cache has two rows more than it needs.
+Computation cached_forward(Range heads, std::int64_t D, Range tokens)
+{
+  return [=](Data& data, const Kernels& kernels) {
+    const AttentionShape s{1, tokens.count, heads, D, {}};
+    const std::int64_t width = heads.count * D;
+    const Tensor y = data.output({tokens.count, width});
+    const Tensor cache = data.updated({tokens.end() + 2, 2 * width}, numbers(2, 1.5));
+    kernels.cached_attention_forward(y, cache, data.input({tokens.count, 3 * width}, numbers(1, 1.5)), s, tokens);
+    return std::vector<Output>{{"y", y, D}, {"cache", cache, D}};
+  };
+}
+
 /// The gradients of queries and keys alone: they are smaller than those of values, and an error must not drown in them.
 Tensor without_values(Data& data, const Tensor& dqkv, const AttentionShape& s)
 {
@@ -81,8 +94,8 @@ void check_both(const Case& c)
   INFO("B " << c.shape.B << ", T " << c.shape.T << ", heads " << c.shape.heads.first << " + " << c.shape.heads.count
             << ", D " << c.shape.D << ", " << c.shape.mask.text() << ", dropout " << c.dropout_rate << ", slope "
             << c.slope);
-  check_against_reference(forward(c));
-  check_against_reference(backward(c));
+  check_against_reference(forward(c), {}, Functions::library);
+  check_against_reference(backward(c), {}, Functions::library);
 }
 
 // A block of queries or keys may be 16, 32, 64 or 128 tokens: one token, one less and one more than a block, several.
@@ -93,39 +106,69 @@ constexpr Mask masks[] = {
 
 }  // namespace
 
-TEST_CASE("cpu attention: is the reference's for every T and mask, with and without dropout")
+TEST_CASE("every attention: is the reference's for every T and mask, with and without dropout")
 {
-  // The rest goes round: the lists are of different lengths, so that everything meets everything else.
+  // The rest goes round: the lists are of different lengths, so that everything meets everything else; only long sequences
+  // have few channels.
   constexpr std::int64_t channels[] = {8, 16, 20, 32, 64, 80, 128};
   constexpr Range heads[] = {{0, 1}, {0, 3}, {3, 2}, {5, 1}};
   constexpr double rates[] = {0, 0.1, 0.5};
   std::size_t i = 0;
   for (const std::int64_t T : tokens)
     for (const Mask& mask : masks) {
-      check_both({{1 + static_cast<std::int64_t>(i % 2), T, heads[i % 4], channels[i % 7], mask}, rates[i % 3]});
+      const std::int64_t B = T > 100 ? 1 : 1 + static_cast<std::int64_t>(i % 2);
+      check_both({{B, T, heads[i % 4], channels[i % (T > 10 ? 4 : 7)], mask}, rates[i % 3]});
       ++i;
     }
 }
 
-TEST_CASE("cpu attention: is the reference's for every D, at a T that no block divides")
+TEST_CASE("every attention: is the reference's for every D, at a T that no block divides")
 {
-  for (const std::int64_t D : {1, 5, 8, 12, 16, 20, 32, 48, 64, 80, 96, 128, 160})
-    check_both({{1, 137, {1, 1}, D, {}}});
+  std::size_t i = 0;
+  for (const std::int64_t D : {1, 5, 8, 12, 16, 20, 48, 64, 80, 96, 128, 160})
+    check_both({{1, 101, {1, 1}, D, masks[i++ % 5]}, i % 2 == 0 ? 0 : 0.2});
 }
 
-TEST_CASE("cpu attention: scores that grow or fall by hundreds from block to block neither overflow nor vanish")
+TEST_CASE("every attention: scores that grow or fall by hundreds from block to block neither overflow nor vanish")
 {
   for (const double slope : {0.5, -0.5, 5.0, -5.0})
-    for (const Mask& mask : {Mask{}, Mask{Mask::Kind::full, 0}}) check_both({{1, 200, {0, 1}, 16, mask}, 0, slope});
+    for (const Mask& mask : {Mask{}, Mask{Mask::Kind::full, 0}}) check_both({{1, 130, {0, 1}, 16, mask}, 0, slope});
 }
 
-TEST_CASE("cpu attention: the heads of a part are the same heads as in the whole layer")
+TEST_CASE("every attention: the heads of a part are the same heads as in the whole layer")
 {
   // Only dropout knows which head it is; without its number, parts would drop the same weights.
   const Case first{{1, 65, {0, 2}, 8, {}}, 0.3}, second{{1, 65, {2, 2}, 8, {}}, 0.3};
-  Data a(DType::f32), b(DType::f32);
-  const Tensor y = forward(first)(a, cpu_kernels())[0].values, other = forward(second)(b, cpu_kernels())[0].values;
-  CHECK(different_bits(y, other) > 0);
+  for_each_family([&](const Kernels& kernels) {
+    Data a(DType::f32), b(DType::f32);
+    const Tensor y = forward(first)(a, kernels)[0].values, other = forward(second)(b, kernels)[0].values;
+    CHECK(different_bits(y, other) > 0);
+  });
   check_both(first);
   check_both(second);
+}
+
+TEST_CASE("every cached_attention: is the reference's for the first token, for many and for those behind them")
+{
+  constexpr Range all_heads[] = {{0, 1}, {0, 3}, {3, 2}};
+  std::size_t i = 0;
+  for (const std::int64_t D : {1, 20, 64, 80})
+    for (const Range rows : {Range{0, 1}, {0, 65}, {1, 1}, {63, 1}, {63, 3}, {64, 1}, {130, 1}, {17, 70}}) {
+      const Range heads = all_heads[i++ % 3];
+      INFO("D " << D << ", heads " << heads.first << " + " << heads.count << ", tokens " << rows.first << " + "
+                << rows.count);
+      check_against_reference(cached_forward(heads, D, rows), {}, Functions::library);
+    }
+}
+
+TEST_CASE("every cached_attention: a cache that is too short is refused")
+{
+  for_each_family([](const Kernels& kernels) {
+    Data data(DType::f32);
+    const Tensor y = data.output({2, 8}), cache = data.updated({5, 16}, numbers(1));
+    const Tensor qkv = data.input({2, 24}, numbers(2));
+    const AttentionShape shape{1, 2, {0, 1}, 8, {}};
+    CHECK_NOTHROW(kernels.cached_attention_forward(y, cache, qkv, shape, {3, 2}));
+    CHECK_THROWS_AS(kernels.cached_attention_forward(y, cache, qkv, shape, {4, 2}), Error);
+  });
 }

@@ -39,18 +39,19 @@ Computation backward(const Size& s, const Values& x, bool in_place)
 void check_both(const Size& s, const Values& x)
 {
   INFO(s.R << " rows of " << s.n);
-  check_against_reference(forward(s, x));
-  for (const bool in_place : {false, true}) check_against_reference(backward(s, x, in_place));
+  check_against_reference(forward(s, x), {}, Functions::library);
+  for (const bool in_place : {false, true})
+    check_against_reference(backward(s, x, in_place), {}, Functions::library);
 }
 
 }  // namespace
 
-TEST_CASE("cpu gelu: is the reference's in all sizes; the bias is added to x; dx may be dy")
+TEST_CASE("every gelu: is the reference's in all sizes; the bias is added to x; dx may be dy")
 {
   for (const Size& s : sizes) check_both(s, numbers(1, 3));
 }
 
-TEST_CASE("cpu gelu: is the reference's where it bends, where it is flat and where it is straight")
+TEST_CASE("every gelu: is the reference's where it bends, where it is flat and where it is straight")
 {
   constexpr Size s{5, 129};
   for (const double scale : {1e-38, 1e-20, 1e-3, 0.5, 6.0, 20.0, 100.0, 1e4}) {
@@ -61,26 +62,28 @@ TEST_CASE("cpu gelu: is the reference's where it bends, where it is flat and whe
   check_both(s, [](std::int64_t) { return 0.0; });
 }
 
-TEST_CASE("cpu gelu: the last of a negative x is not lost beside 1")
+TEST_CASE("every gelu: the last of a negative x is not lost beside 1")
 {
   // In front of -3 gelu is x times less than 1e-3. The reference's 1 + tanh has an error of 6e-8 there; a whole row of such
   // numbers shows what it is beside the result itself.
   check_both({5, 129}, numbers(1, 1, -3.5));
 }
 
-TEST_CASE("cpu gelu: x of 100 and more gives x and 0, and slopes 1 and 0")
+TEST_CASE("every gelu: x of 100 and more gives x and 0, and slopes 1 and 0")
 {
   constexpr std::int64_t n = 64;
-  Data data(DType::f32);
   const Values large = [](std::int64_t i) {
     return (i % 2 == 0 ? 1 : -1) * std::pow(10.0, 2 + static_cast<double>(i % 5));
   };
-  const Tensor y = data.output({1, n}), x = data.updated({1, n}, large), dx = data.output({1, n});
-  cpu_kernels().bias_gelu_forward(y, x, data.input({n}, numbers(2, 0)));
-  cpu_kernels().gelu_backward(dx, data.input({1, n}, numbers(3, 0, 1)), x);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double above = i % 2 == 0 ? 1 : 0;
-    CHECK(y.data<float>()[i] == Approx(above * large(i)).epsilon(1e-6).margin(1e-20));
-    CHECK(dx.data<float>()[i] == Approx(above).epsilon(1e-6).margin(1e-20));
-  }
+  for_each_family([&](const Kernels& kernels) {
+    Data data(DType::f32);
+    const Tensor y = data.output({1, n}), x = data.updated({1, n}, large), dx = data.output({1, n});
+    kernels.bias_gelu_forward(y, x, data.input({n}, numbers(2, 0)));
+    kernels.gelu_backward(dx, data.input({1, n}, numbers(3, 0, 1)), x);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double above = i % 2 == 0 ? 1 : 0;
+      CHECK(y.data<float>()[i] == Approx(above * large(i)).epsilon(1e-6).margin(1e-20));
+      CHECK(dx.data<float>()[i] == Approx(above).epsilon(1e-6).margin(1e-20));
+    }
+  });
 }

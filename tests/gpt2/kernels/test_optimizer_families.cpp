@@ -77,7 +77,7 @@ Computation update(const Update& u)
 
 }  // namespace
 
-TEST_CASE("cpu adamw: is the formula in f64, in the first step and in the thousandth, with and without decay")
+TEST_CASE("every adamw: is the formula in f64, in the first step and in the thousandth, with and without decay")
 {
   for (const std::int64_t n : sizes)
     for (const std::int64_t number : {1, 2, 1000})
@@ -95,60 +95,80 @@ TEST_CASE("cpu adamw: is the formula in f64, in the first step and in the thousa
         // A way of 6e-4 is the difference of two weights of 0.02, each rounded to 9e-10: 2e-6 of it. beta2 = 0.95 as an
         // f32 is off by 1e-8, which is 1e-7 of v.
         constexpr double tolerance = 1e-5;
-        for (const int count : {1, 2, 3}) {
-          const Threads threads(count);
-          run_on_cpu(update(u), [&](const std::vector<Output>& first) {
-            run_on_cpu(update(u), [&](const std::vector<Output>& second) {
+        for_each_family([&](const Kernels& kernels) {
+          run_and_use(update(u), kernels, [&](const std::vector<Output>& first) {
+            run_and_use(update(u), kernels, [&](const std::vector<Output>& second) {
               for (std::size_t i = 0; i < first.size(); ++i)
                 CHECK(different_bits(first[i].values, second[i].values) == 0);
             });
             Data exact(DType::f64);
             const std::vector<double>* truth[] = {&plain.m, &plain.v, &plain.way};
             for (std::size_t i = 0; i < first.size(); ++i) {
-              INFO(first[i].name << " with " << count << " threads");
+              INFO(first[i].name);
               const Output wanted{"", exact.input({n}, elements_of(*truth[i])), 1};
               CHECK(Errors::of(first[i], wanted).whole < tolerance);
               CHECK(Errors::of(first[i], wanted).worst_row < tolerance);
             }
           });
-        }
+        });
       }
 }
 
-TEST_CASE("cpu adamw: gradients of any size move by a step, and none by nothing")
+TEST_CASE("every adamw: gradients of any size move by a step, and none by nothing")
 {
   for (const double size : {1e-6, 1e4, 1e8}) {
     INFO("gradients of " << size);
     const Update u{1000, {.learning_rate = 1e-3, .epsilon = 0, .number = 1}, size};
-    Data data(DType::f32);
-    const std::vector<Output> found = update(u)(data, cpu_kernels());
     Data exact(DType::f64);
     const Output wanted{"", exact.input({u.n}, elements_of(PlainAdamW(u).way)), 1};
-    CHECK(Errors::of(found[2], wanted).worst_row < 1e-5);
+    for_each_family([&](const Kernels& kernels) {
+      Data data(DType::f32);
+      CHECK(Errors::of(update(u)(data, kernels)[2], wanted).worst_row < 1e-5);
+    });
   }
   const Update none{1000, {.learning_rate = 1e-3, .number = 1}, 0};
-  Data data(DType::f32);
-  CHECK(values_of(update(none)(data, cpu_kernels())[2].values) == std::vector<double>(1000));
+  for_each_family([&](const Kernels& kernels) {
+    Data data(DType::f32);
+    CHECK(values_of(update(none)(data, kernels)[2].values) == std::vector<double>(1000));
+  });
 }
 
-TEST_CASE("cpu add: adds element by element, with the bits of the reference")
+TEST_CASE("every adamw: the reference of a GPU has the bits of that of the CPU")
+{
+  const Update u{1000, {.learning_rate = 6e-4, .weight_decay = 0.1, .gradient_scale = 0.3, .number = 7}};
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab;
+    Data found(DType::f32), wanted(DType::f32);
+    const std::vector<Output> there = update(u)(found, *family.make()), here = update(u)(wanted, lab.kernels());
+    for (std::size_t i = 0; i < here.size(); ++i) CHECK(different_bits(there[i].values, here[i].values) == 0);
+  }
+}
+
+TEST_CASE("every add: adds element by element, with the bits of the reference")
 {
   for (const std::int64_t n : sizes) {
-    Laboratory lab;
-    Data cpu(DType::f32), reference(DType::f32);
     const auto sum = [&](Data& data, const Kernels& kernels) {
       const Tensor into = data.updated({n}, numbers(1));
       kernels.add(into, data.input({n}, numbers(2)));
       return into;
     };
-    CHECK(different_bits(sum(cpu, cpu_kernels()), sum(reference, lab.kernels())) == 0);
-    CHECK(cpu.damaged() == 0);
+    Laboratory lab;
+    Data reference(DType::f32);
+    const Tensor wanted = sum(reference, lab.kernels());
+    for_each_family([&](const Kernels& kernels) {
+      Data data(DType::f32);
+      CHECK(different_bits(sum(data, kernels), wanted) == 0);
+      CHECK(data.damaged() == 0);
+    });
   }
-  Data data(DType::f32);
-  CHECK_THROWS_AS(cpu_kernels().add(data.output({4}), data.output({5})), Error);
+  for_each_family([](const Kernels& kernels) {
+    Data data(DType::f32);
+    CHECK_THROWS_AS(kernels.add(data.output({4}), data.output({5})), Error);
+  });
 }
 
-TEST_CASE("cpu squared_norm: is the sum of squares in f64, and NaN where an element is")
+TEST_CASE("every squared_norm: is the sum of squares in f64, and NaN where an element is")
 {
   for (const std::int64_t n : sizes)
     for (const double size : {1e-5, 1.0, 1e5}) {
@@ -157,48 +177,80 @@ TEST_CASE("cpu squared_norm: is the sum of squares in f64, and NaN where an elem
       const Tensor x = data.input({n}, numbers(1, size));
       double expected = 0;
       for (const double value : values_of(x)) expected += value * value;
-      for (const int count : {1, 2, 3}) {
-        const Threads threads(count);
-        const double norm = cpu_kernels().squared_norm(x).value();
+      for_each_family([&](const Kernels& kernels) {
+        const double norm = kernels.squared_norm(x).value();
         // f64 sums of 50001 terms, and multiples of 2^-80 (8e-25) for squares of 1e-10
         CHECK(norm == Approx(expected).epsilon(1e-11));
-        CHECK(cpu_kernels().squared_norm(x).value() == norm);
-      }
+        CHECK(kernels.squared_norm(x).value() == norm);
+      });
     }
   for (const std::int64_t at : {0, 500, 999}) {
     Data data(DType::f32);
     const Tensor x = data.updated({1000}, numbers(1));
     x.data<float>()[at] = std::numeric_limits<float>::quiet_NaN();
-    CHECK(std::isnan(cpu_kernels().squared_norm(x).value()));
+    for_each_family([&](const Kernels& kernels) { CHECK(std::isnan(kernels.squared_norm(x).value())); });
   }
 }
 
-TEST_CASE("cpu first_not_finite: names the first NaN or infinity, with any number of threads")
+TEST_CASE("every squared_norm: on a GPU too it is the same whatever pieces it is added from")
+{
+  Laboratory lab;
+  const Tensor x = lab.filled(DType::f32, {40'000}, 1, 30);
+  const ExactScalar::Lanes wanted = lab.kernels().squared_norm(x).lanes();
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    const std::unique_ptr<Kernels> kernels = family.make();
+    ExactScalar pieces;
+    for (const Range piece : {Range{7'000, 33'000}, Range{0, 1}, Range{1, 6'999}})
+      pieces += kernels->squared_norm(x.slice(piece));
+    CHECK(pieces.lanes() == wanted);
+  }
+}
+
+TEST_CASE("every first_not_finite: names the first NaN or infinity, with any number of threads")
 {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-  for (const int count : {1, 2, 3}) {
-    const Threads threads(count);
+  for_each_family([&](const Kernels& kernels) {
     for (const std::int64_t n : sizes) {
-      INFO(n << " elements, " << count << " threads");
+      INFO(n << " elements");
       Data data(DType::f32);
       const Tensor x = data.updated({n}, numbers(1));
-      CHECK(cpu_kernels().first_not_finite(x) == std::nullopt);
+      CHECK(kernels.first_not_finite(x) == std::nullopt);
       for (const float bad : {nan, -nan, infinity, -infinity})
         for (const std::int64_t at : {n - 1, n / 2, std::int64_t{0}}) {  // each before those that stay
           x.data<float>()[at] = bad;
-          CHECK(cpu_kernels().first_not_finite(x) == at);
+          CHECK(kernels.first_not_finite(x) == at);
           if (at == 0) assign(x, std::vector<double>(static_cast<std::size_t>(n), 1));
         }
     }
-  }
+  });
 }
 
-TEST_CASE("cpu first_not_finite: the largest and the smallest finite numbers are finite")
+TEST_CASE("every first_not_finite: the largest and the smallest finite numbers are finite")
 {
   Data data(DType::f32);
   constexpr float largest = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::denorm_min();
   const Tensor x = data.updated({1000}, numbers(1));
   for (std::int64_t i = 0; i < 1000; ++i)
     x.data<float>()[i] = i % 3 == 0 ? smallest : i % 3 == 1 ? largest : -largest;
-  CHECK(cpu_kernels().first_not_finite(x) == std::nullopt);
+  for_each_family([&](const Kernels& kernels) { CHECK(kernels.first_not_finite(x) == std::nullopt); });
+}
+
+TEST_CASE("every kernel of single elements: reaches the last of more elements than a GPU has threads")
+{
+  constexpr std::int64_t n = 4096 * 256 + 77;  // 4096 blocks of 256 threads, and some
+  for_each_family([](const Kernels& kernels) {
+    Laboratory lab;
+    const Tensor x = lab.zeros(DType::f32, {n}), one = lab.zeros(DType::f32, {n}), m = lab.zeros(DType::f32, {n});
+    for (const std::int64_t i : {std::int64_t{0}, n - 1}) one.data<float>()[i] = 1;
+    kernels.add(x, one);
+    CHECK(different_bits(x, one) == 0);
+    CHECK(kernels.squared_norm(x).value() == 2);
+    // With these numbers an update takes g off the weight.
+    kernels.adamw(x, m, lab.zeros(DType::f32, {n}), one, {.learning_rate = 1, .epsilon = 0x1p-30, .number = 1});
+    CHECK(kernels.squared_norm(m.slice({n - 1, 1})).value() == Approx(0.01));
+    CHECK(x.data<float>()[n - 1] == Approx(0).margin(1e-6));
+    one.data<float>()[n - 1] = std::numeric_limits<float>::infinity();
+    CHECK(kernels.first_not_finite(one) == n - 1);
+  });
 }

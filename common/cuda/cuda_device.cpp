@@ -1,0 +1,234 @@
+#include "common/cuda/cuda_device.hpp"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include "common/cuda/element_sum.hpp"
+#include "common/error.hpp"
+#include "common/session.hpp"
+#include "common/text.hpp"
+
+namespace rankwise {
+
+void check_cuda(cudaError_t code, std::string_view doing, SourceLocation where)
+{
+  if (code == cudaSuccess) return;
+  throw Error(fmt::format("CUDA failed at {}: {}, {}", doing, cudaGetErrorName(code), cudaGetErrorString(code)),
+              where);
+}
+
+cudaStream_t cuda_stream(Stream& stream)
+{
+  auto* const gpu = dynamic_cast<CudaStream*>(&stream);
+  check(gpu != nullptr, "a stream of a GPU was expected");
+  return gpu->handle();
+}
+
+namespace {
+
+/// The number of GPUs that this process sees.
+int gpu_count()
+{
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "counting the GPUs");
+  check(count > 0, "there is no GPU");
+  return count;
+}
+
+/// As a version is written: "13.0" for 13000.
+std::string version(int number)
+{
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+/// Memory of the host that GPUs copy from and to by themselves: its pages stay where they are.
+class PinnedMemory final : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  std::string name() const override { return "pinned memory of the host"; }
+  void* allocate(std::int64_t bytes) override
+  {
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
+                             cudaHostAllocDefault),
+               fmt::format("allocating {} bytes of pinned memory", group_digits(bytes)));
+#ifdef RANKWISE_POISON
+    std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
+#endif
+    return memory;
+  }
+  void release(void* memory, std::int64_t) noexcept override { cudaFreeHost(memory); }
+  std::unique_ptr<Stream> make_stream() override { return make_cpu_device()->make_stream(); }
+  Device& host_memory() override { return *this; }
+};
+
+}  // namespace
+
+// ---- Device ---------------------------------------------------------------------------------------------------------
+
+CudaDevice::CudaDevice() : number_(rank_on_machine() % gpu_count()), host_memory_(std::make_unique<PinnedMemory>())
+{
+  check_cuda(cudaSetDevice(number_), "choosing a GPU");
+  name_ = gpu_facts().name;
+}
+
+CudaDevice::~CudaDevice() = default;
+
+void* CudaDevice::allocate(std::int64_t bytes)
+{
+  void* memory = nullptr;
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const cudaError_t code = cudaMalloc(&memory, size);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it has been noticed
+    throw Error(fmt::format("out of device memory: GPU {} has no {} bytes left, {} are free", number_,
+                            group_digits(bytes), group_digits(gpu_facts().free_bytes)));
+  }
+  check_cuda(code, "allocating memory of the GPU");
+#ifdef RANKWISE_POISON
+  const std::unique_ptr<Stream> stream = make_stream();
+  check_cuda(cudaMemsetAsync(memory, 0xFF, size, cuda_stream(*stream)), "filling memory of the GPU");
+  stream->synchronise();
+#endif
+  return memory;
+}
+
+void CudaDevice::release(void* memory, std::int64_t) noexcept
+{
+  cudaFree(memory);  // what it says of earlier work, synchronise() has said
+}
+
+std::unique_ptr<Stream> CudaDevice::make_stream()
+{
+  return std::make_unique<CudaStream>(number_);
+}
+
+std::unique_ptr<Device> make_cuda_device()
+{
+  return std::make_unique<CudaDevice>();
+}
+
+GpuFacts gpu_facts()
+{
+  GpuFacts facts{.name = {}, .bus = {}, .count = gpu_count()};
+  facts.number = rank_on_machine() % facts.count;
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, facts.number), "asking what a GPU is");
+  facts.name = properties.name;
+  std::array<char, 32> bus{};
+  check_cuda(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), facts.number),
+             "asking where a GPU is");
+  facts.bus = bus.data();
+  check_cuda(cudaSetDevice(facts.number), "choosing a GPU");
+  std::size_t available = 0, all = 0;
+  check_cuda(cudaMemGetInfo(&available, &all), "asking for the memory of a GPU");
+  facts.memory_bytes = static_cast<std::int64_t>(all);
+  facts.free_bytes = static_cast<std::int64_t>(available);
+  return facts;
+}
+
+void check_device(DeviceKind kind)
+{
+  if (kind != DeviceKind::cuda) return;
+  int driver = 0, built = 0, count = 0;
+  check_cuda(cudaRuntimeGetVersion(&built), "asking for the version of CUDA");
+  const bool has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
+  const cudaError_t code = has_driver ? cudaGetDeviceCount(&count) : cudaErrorNoDevice;
+  if (code == cudaErrorInsufficientDriver)
+    throw UserError(fmt::format("--device=cuda, but the GPU's driver knows CUDA {} and this build is for CUDA {}.",
+                                version(driver), version(built)),
+                    "Install a newer driver, build with an older CUDA, or use --device=cpu.");
+  if (code == cudaErrorNoDevice || (code == cudaSuccess && count == 0))
+    throw UserError(fmt::format("--device=cuda, but this machine has no {}.", has_driver ? "GPU" : "driver of a GPU"),
+                    "nvidia-smi shows the GPUs that CUDA sees; CUDA_VISIBLE_DEVICES hides some. Use --device=cpu "
+                    "without one.");
+  if (code != cudaSuccess)
+    throw UserError(fmt::format("--device=cuda, but the GPU cannot be used: {}, {}.", cudaGetErrorName(code),
+                                cudaGetErrorString(code)),
+                    "See what nvidia-smi says, or use --device=cpu.");
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, rank_on_machine() % count), "asking what a GPU is");
+  constexpr int oldest = 8;  // compute capability: what the kernels are built for
+  if (properties.major < oldest)
+    throw UserError(fmt::format("--device=cuda, but {} has compute capability {}.{}.", properties.name,
+                                properties.major, properties.minor),
+                    "The kernels are built for 8.0 (A100) and newer. Use --device=cpu.");
+}
+
+void begin_gpu_range(const char* name)
+{
+  nvtxRangePushA(name);
+}
+
+void end_gpu_range()
+{
+  nvtxRangePop();
+}
+
+// ---- Stream ---------------------------------------------------------------------------------------------------------
+
+CudaStream::CudaStream(int number) : number_(number)
+{
+  check_cuda(cudaSetDevice(number_), "choosing a GPU");
+  check_cuda(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "making a stream");
+}
+
+CudaStream::~CudaStream()
+{
+  cudaStreamDestroy(handle_);
+}
+
+cudaStream_t CudaStream::handle()
+{
+  check_cuda(cudaSetDevice(number_), "choosing a GPU");
+  return handle_;
+}
+
+void CudaStream::zero(const Tensor& to)
+{
+  if (to.bytes() == 0) return;
+  check_cuda(cudaMemsetAsync(to.raw(), 0, static_cast<std::size_t>(to.bytes()), handle()), "setting to zero");
+}
+
+void CudaStream::copy(const Tensor& to, const Tensor& from)
+{
+  check(to.type() == from.type() && to.elements() == from.elements(),
+        "a copy between tensors of different type or size");
+  if (to.bytes() == 0) return;
+  check_cuda(cudaMemcpyAsync(to.raw(), from.raw(), static_cast<std::size_t>(to.bytes()), cudaMemcpyDefault, handle()),
+             "copying");
+}
+
+void CudaStream::add(const Tensor& to, const Tensor& from)
+{
+  check(to.type() == from.type() && to.elements() == from.elements(),
+        "a sum of tensors of different type or size");
+  if (to.bytes() > 0) add_on_gpu(handle(), to, from);
+}
+
+void CudaStream::synchronise()
+{
+  check_cuda(cudaStreamSynchronize(handle()), "waiting for the work of a stream");
+}
+
+Event CudaStream::record()
+{
+  const cudaStream_t stream = handle();
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  Event recorded(std::shared_ptr<void>(event, [](void* made) { cudaEventDestroy(static_cast<cudaEvent_t>(made)); }));
+  check_cuda(cudaEventRecord(event, stream), "recording an event");
+  return recorded;
+}
+
+void CudaStream::wait(const Event& event)
+{
+  if (event.handle() == nullptr) return;
+  check_cuda(cudaStreamWaitEvent(handle(), static_cast<cudaEvent_t>(event.handle()), 0), "waiting for an event");
+}
+
+}  // namespace rankwise

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/device.hpp"
+
+/// @file
+/// The GPUs of this machine. In a build without CUDA there are none, and check_device() says so.
+
+namespace rankwise {
+
+/// The GPU of this rank: number r mod d for rank r of a machine with d of them. Its streams run beside each other, its
+/// memory is aligned to 256 bytes, and copies between it and host_memory() go on by themselves.
+/// @throws Error  when there is none; check_device() says so before.
+std::unique_ptr<Device> make_cuda_device();
+
+/// What is known of this rank's GPU.
+struct GpuFacts {
+  std::string name;                 ///< as its maker calls it
+  std::string bus;                  ///< address on the machine; two ranks with the same one share the GPU
+  int number = 0;                   ///< among the GPUs of the machine
+  int count = 0;                    ///< of GPUs that this rank sees
+  std::int64_t memory_bytes = 0;    ///< of the whole GPU
+  std::int64_t free_bytes = 0;      ///< of it, now
+};
+
+/// Asks for them.
+/// @throws Error  when there is no GPU.
+GpuFacts gpu_facts();
+
+/// Refuses a device that this rank cannot have.
+/// @throws UserError  in a build without CUDA; without a GPU; with a driver that is older than the build's CUDA.
+void check_device(DeviceKind kind);
+
+/// Begins and ends a range of this thread for the tools that show what a GPU does (NVTX); nothing without CUDA.
+/// @param name  of the range.
+void begin_gpu_range(const char* name);
+/// Ends the innermost range of this thread.
+void end_gpu_range();
+
+}  // namespace rankwise

@@ -1,0 +1,55 @@
+#include "common/cuda/element_sum.hpp"
+
+#include "common/cuda/launch.hpp"
+#include "common/element_sum.hpp"
+
+namespace rankwise {
+
+namespace {
+
+template <class T>
+__device__ T sum_of(T a, T b)
+{
+  return a + b;
+}
+
+__device__ bf16 sum_of(bf16 a, bf16 b)
+{
+  return bf16(static_cast<float>(a) + static_cast<float>(b));
+}
+
+/// Thread i adds elements i, i + threads, ...; reads two vectors and writes one.
+template <class T>
+__global__ void add_elements(T* to, const T* from, std::int64_t n)
+{
+  for (std::int64_t i = thread_number(); i < n; i += thread_count()) to[i] = sum_of(to[i], from[i]);
+}
+
+template <class T>
+void add_as(cudaStream_t stream, const Tensor& to, const Tensor& from)
+{
+  launch(grid_over(stream, to.elements()), add_elements<T>, to.data<T>(), from.data<T>(), to.elements());
+}
+
+}  // namespace
+
+void add_on_gpu(cudaStream_t stream, const Tensor& to, const Tensor& from)
+{
+  check_summable(to.type());
+  switch (to.type()) {
+    case DType::f32:
+      return add_as<float>(stream, to, from);
+    case DType::bf16:
+      return add_as<bf16>(stream, to, from);
+    case DType::f64:
+      return add_as<double>(stream, to, from);
+    case DType::i32:
+      return add_as<std::int32_t>(stream, to, from);
+    case DType::i64:
+      return add_as<std::int64_t>(stream, to, from);
+    case DType::u8:
+      break;
+  }
+}
+
+}  // namespace rankwise

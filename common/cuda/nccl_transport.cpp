@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nccl.h>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/cuda/cuda.hpp"
+#include "common/cuda/nccl.hpp"
+#include "common/partition.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// NCCL's name for a type.
+ncclDataType_t nccl_type(DType type)
+{
+  switch (type) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    case DType::u8:
+      return ncclUint8;
+  }
+  throw Error("a type that NCCL has no name for");
+}
+
+std::size_t count_of(const Tensor& values)
+{
+  return static_cast<std::size_t>(values.elements());
+}
+
+class Nccl final : public NcclTransport {
+ public:
+  Nccl(const Communicator& communicator, Stream& stream) : communicator_(communicator), stream_(stream)
+  {
+    ncclUniqueId id{};
+    if (rank() == 0) check_nccl(ncclGetUniqueId(&id), "naming a communicator");
+    check_mpi(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "naming NCCL's communicator");
+    cuda_stream(stream_);  // and with it this thread's GPU
+    check_nccl(ncclCommInitRank(&nccl_, ranks(), id, rank()), "starting");
+  }
+  ~Nccl() override
+  {
+    // While an exception is on its way the others might not be there to say goodbye to.
+    if (nccl_ != nullptr) std::uncaught_exceptions() > exceptions_ ? ncclCommAbort(nccl_) : ncclCommDestroy(nccl_);
+  }
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+
+  int rank() const override { return communicator_.rank(); }
+  int ranks() const override { return communicator_.ranks(); }
+  Stream& stream() override { return stream_; }
+  void enter(const Collective&) override {}
+  void leave() override {}
+
+  Ticket start(std::span<const Transfer> transfers) override
+  {
+    const cudaStream_t stream = cuda_stream(stream_);
+    auto free = std::find_if(batches_.begin(), batches_.end(), [](const Batch& b) { return !b.open; });
+    if (free == batches_.end()) free = batches_.emplace(batches_.end());
+    check_nccl(ncclGroupStart(), "starting messages");
+    for (const Transfer& transfer : transfers) {
+      check(0 <= transfer.peer && transfer.peer < ranks(),
+            fmt::format("a message between rank {} and rank {} of {}", rank(), transfer.peer, ranks()));
+      const auto bytes = static_cast<std::size_t>(transfer.data.bytes());
+      if (bytes == 0) continue;
+      if (transfer.direction == Transfer::Direction::send)
+        check_nccl(ncclSend(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream), "sending a message",
+                   transfer.where);
+      else
+        check_nccl(ncclRecv(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream),
+                   "receiving a message", transfer.where);
+    }
+    check_nccl(ncclGroupEnd(), "starting messages");
+    *free = {stream_.record(), true};
+    return free - batches_.begin();
+  }
+
+  void finish(Ticket ticket) override
+  {
+    check(0 <= ticket && ticket < static_cast<Ticket>(batches_.size()) &&
+              batches_[static_cast<std::size_t>(ticket)].open,
+          "transfers were to be finished that are not under way");
+    Batch& batch = batches_[static_cast<std::size_t>(ticket)];
+    wait_for(batch.done);
+    batch = {};
+  }
+
+  void reduce_scatter_sum(const Tensor& values) override
+  {
+    for_each_segment(values, [&](const Tensor& segment, int r) {
+      return ncclReduce(segment.raw(), segment.raw(), count_of(segment), nccl_type(segment.type()), ncclSum, r,
+                        nccl_, cuda_stream(stream_));
+    });
+  }
+
+  void all_gather(const Tensor& values) override
+  {
+    for_each_segment(values, [&](const Tensor& segment, int r) {
+      return ncclBroadcast(segment.raw(), segment.raw(), count_of(segment), nccl_type(segment.type()), r, nccl_,
+                           cuda_stream(stream_));
+    });
+  }
+
+  void all_reduce_sum(const Tensor& values) override
+  {
+    call(ncclAllReduce(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), ncclSum, nccl_,
+                       cuda_stream(stream_)),
+         "ncclAllReduce");
+  }
+
+  void broadcast(const Tensor& values, int root) override
+  {
+    call(ncclBroadcast(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), root, nccl_,
+                       cuda_stream(stream_)),
+         "ncclBroadcast");
+  }
+
+  void reduce_sum(const Tensor& values, int root) override
+  {
+    call(ncclReduce(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), ncclSum, root, nccl_,
+                    cuda_stream(stream_)),
+         "ncclReduce");
+  }
+
+ private:
+  /// Messages that were started together; the place is used again when they are done.
+  struct Batch {
+    Event done;
+    bool open = false;
+  };
+
+  /// Throws Error with NCCL's own text unless @p code is ncclSuccess.
+  void check_nccl(ncclResult_t code, std::string_view doing, SourceLocation where = SourceLocation::current()) const
+  {
+    if (code == ncclSuccess) return;
+    throw Error(fmt::format("NCCL failed at {}: {} ({})", doing, ncclGetErrorString(code), ncclGetLastError(nccl_)),
+                where);
+  }
+
+  /// Returns when a point of the stream is reached; meanwhile looks whether NCCL goes on.
+  void wait_for(const Event& event)
+  {
+    const auto done = static_cast<cudaEvent_t>(event.handle());
+    while (true) {
+      const cudaError_t code = cudaEventQuery(done);
+      if (code == cudaSuccess) return;
+      if (code != cudaErrorNotReady) check_cuda(code, "waiting for messages");
+      ncclResult_t state = ncclSuccess;
+      check_nccl(ncclCommGetAsyncError(nccl_, &state), "asking how messages go on");
+      check_nccl(state, "sending or receiving messages");
+      std::this_thread::yield();
+    }
+  }
+
+  void call(ncclResult_t code, std::string_view name)
+  {
+    check_nccl(code, name);
+    wait_for(stream_.record());
+  }
+
+  /// Calls f(segment r of the values, r) for all segments with elements, as one group.
+  template <class F>
+  void for_each_segment(const Tensor& values, F&& f)
+  {
+    check_nccl(ncclGroupStart(), "starting a collective");
+    for (int r = 0; r < ranks(); ++r) {
+      const Range segment = Partition(values.elements(), ranks()).segment(r);
+      if (!segment.empty()) check_nccl(f(values.slice(segment), r), "starting a collective");
+    }
+    call(ncclGroupEnd(), "starting a collective");
+  }
+
+  const Communicator& communicator_;
+  Stream& stream_;
+  const int exceptions_ = std::uncaught_exceptions();  // that were on their way when it was made
+  ncclComm_t nccl_ = nullptr;
+  std::vector<Batch> batches_;  // by ticket
+};
+
+}  // namespace
+
+std::unique_ptr<NcclTransport> make_nccl_transport(const Communicator& communicator, Stream& stream)
+{
+  return std::make_unique<Nccl>(communicator, stream);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gpt2/kernels/kernels.hpp"
+
+/// @file
+/// Where the reference kernels of attention, on the host and on a GPU, find one head's queries, keys and values.
+
+namespace rankwise {
+
+/// One head of one sequence: its queries, keys and values inside (R, 3 D heads).
+template <class T>
+struct HeadView {
+  /// @param qkv    (R, 3 D heads): q, k, v, each head by head.
+  /// @param shape  sizes of the layer.
+  /// @param b      the sequence.
+  /// @param h      the head, from 0 in this part.
+  constexpr HeadView(T* qkv, const AttentionShape& shape, std::int64_t b, std::int64_t h)
+      : first(qkv + b * shape.T * 3 * shape.heads.count * shape.D + h * shape.D),
+        section(shape.heads.count * shape.D),
+        D(shape.D)
+  {
+  }
+  /// The D channels of token @p t 's query.
+  constexpr T* query(std::int64_t t) const { return first + t * 3 * section; }
+  /// Of its key.
+  constexpr T* key(std::int64_t t) const { return query(t) + section; }
+  /// Of its value.
+  constexpr T* value(std::int64_t t) const { return query(t) + 2 * section; }
+
+  T* first;              ///< the query of token 0
+  std::int64_t section;  ///< D heads: elements between a token's query, key and value
+  std::int64_t D;        ///< channels of a head
+};
+
+/// The same of a sequence whose keys and values are cached, (tokens, 2 D heads); queries begin at a later token.
+template <class T>
+struct CachedHeadView {
+  /// @param qkv     (R, 3 D heads) of the tokens @p tokens, whose queries are used.
+  /// @param cache   (at least tokens.end(), 2 D heads): k, v of the whole sequence, each head by head.
+  /// @param shape   sizes of the layer.
+  /// @param tokens  which tokens of the sequence the queries are.
+  /// @param h       the head, from 0 in this part.
+  constexpr CachedHeadView(T* qkv, T* cache, const AttentionShape& shape, Range tokens, std::int64_t h)
+      : queries(qkv + h * shape.D),
+        keys(cache + h * shape.D),
+        section(shape.heads.count * shape.D),
+        D(shape.D),
+        first_query(tokens.first)
+  {
+  }
+  /// The D channels of the query of token @p t, which is one of those that are computed.
+  constexpr T* query(std::int64_t t) const { return queries + (t - first_query) * 3 * section; }
+  /// Of the key of token @p t.
+  constexpr T* key(std::int64_t t) const { return keys + t * 2 * section; }
+  /// Of its value.
+  constexpr T* value(std::int64_t t) const { return key(t) + section; }
+
+  T* queries;                ///< the query of token first_query
+  T* keys;                   ///< the key of token 0
+  std::int64_t section;      ///< D heads: elements between a token's key and value
+  std::int64_t D;            ///< channels of a head
+  std::int64_t first_query;  ///< the first token that has a query here
+};
+
+}  // namespace rankwise

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "gpt2/kernels/cuda/attention_tiles.hpp"
+#include "gpt2/kernels/dropout_mask.hpp"
+
+/// @file
+/// Where the blocks of attention find their tokens, and what they know of the layer. For .cu files only.
+
+namespace rankwise {
+
+/// A tensor in which the heads of all sequences stand: queries, keys, values, outputs, or gradients.
+struct AttentionHeads {
+  float* first;           ///< channel 0 of head 0 of the first token
+  std::int64_t stride;    ///< floats from one token to the next
+  std::int64_t sequence;  ///< floats from one sequence to the next
+};
+
+/// One of the three sections of (R, 3 D heads): 0 queries, 1 keys, 2 values.
+inline AttentionHeads section(const Tensor& qkv, const AttentionShape& shape, int which)
+{
+  const std::int64_t width = shape.heads.count * shape.D;
+  return {qkv.data<float>() + which * width, 3 * width, shape.T * 3 * width};
+}
+
+/// The heads in (R, D heads).
+inline AttentionHeads outputs(const Tensor& y, const AttentionShape& shape)
+{
+  const std::int64_t width = shape.heads.count * shape.D;
+  return {y.data<float>(), width, shape.T * width};
+}
+
+/// What the kernels of attention have in common.
+struct AttentionLayer {
+  AttentionShape shape;         ///< T is the number of keys of a sequence
+  std::int64_t first_query;     ///< the token of the first query, 0 but behind cached tokens
+  std::int64_t queries;         ///< tokens of a sequence that have a query
+  DropoutMask mask;             ///< of the weights
+  bool dropping;                ///< whether any weight is dropped
+  std::int64_t first_head = 0;  ///< of all B heads of this part, the one of the first blocks
+
+  /// How many keys query @p i sees.
+  __device__ std::int64_t visible(std::int64_t i) const
+  {
+    return shape.mask.visible_keys(first_query + i, shape.T);
+  }
+  /// What scores are multiplied by.
+  __device__ float scale() const { return 1 / std::sqrt(static_cast<float>(shape.D)); }
+  /// Fours of channels of a head.
+  __device__ int fours() const { return static_cast<int>(divided_up(shape.D, 4)); }
+};
+
+/// Which head of which sequence a block works on, and on which tile of its tokens.
+struct AttentionPlace {
+  std::int64_t number;  ///< b heads + h
+  std::int64_t b;       ///< the sequence
+  std::int64_t h;       ///< the head, from 0 in this part
+  std::int64_t tile;    ///< of the head
+
+  /// The block's, when each head has @p tiles blocks.
+  __device__ AttentionPlace(const AttentionLayer& layer, std::int64_t tiles)
+      : number(layer.first_head + blockIdx.x / tiles),
+        b(number / layer.shape.heads.count),
+        h(number % layer.shape.heads.count),
+        tile(blockIdx.x % tiles)
+  {
+  }
+  /// Channel 0 of token @p t of the head.
+  __device__ float* in(const AttentionHeads& heads, const AttentionLayer& layer, std::int64_t t) const
+  {
+    return heads.first + b * heads.sequence + h * layer.shape.D + t * heads.stride;
+  }
+};
+
+/// The factors of dropout of the weights of one query for n neighbouring keys, from @p key, a multiple of n.
+template <int n>
+__device__ Numbers<n> factors_of(const AttentionLayer& layer, const AttentionPlace& place, std::int64_t query,
+                                 std::int64_t key)
+{
+  Numbers<n> factors;
+  for (float& factor : factors.at) factor = 1;
+  if (!layer.dropping) return factors;
+  const std::array<double, 4> four = layer.mask.factors(place.b, query, layer.shape.heads.first + place.h, key);
+  const bool behind = key % 4 != 0;  // of two keys, the second two of the four
+  for (int j = 0; j < n; ++j)
+    factors.at[j] =
+        static_cast<float>(behind ? four[static_cast<std::size_t>(j + 4 - n)] : four[static_cast<std::size_t>(j)]);
+  return factors;
+}
+
+/// Calls use(G) with a constant G, the smallest with 64 G >= D.
+template <class Use>
+void with_channels(std::int64_t D, const Use& use)
+{
+  check(D <= most_channels, "a head has more channels than attention on a GPU has room for");
+  if (D <= 64)
+    use(std::integral_constant<int, 1>());
+  else if (D <= 128)
+    use(std::integral_constant<int, 2>());
+  else if (D <= 192)
+    use(std::integral_constant<int, 3>());
+  else
+    use(std::integral_constant<int, 4>());
+}
+
+/// One block for each tile of @p tokens tokens of @p heads heads.
+template <int G, class Tiles>
+Grid block_for_each_tile(cudaStream_t stream, std::int64_t heads, std::int64_t tokens,
+                         SourceLocation where = SourceLocation::current())
+{
+  return {stream, dim3(static_cast<unsigned>(heads * divided_up(tokens, TileSize<G>::tokens))), block_threads,
+          sizeof(Tiles), where};
+}
+
+}  // namespace rankwise

@@ -1,0 +1,221 @@
+#include <cmath>
+#include <limits>
+
+#include "gpt2/kernels/attention_heads.hpp"
+#include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
+#include "gpt2/kernels/cuda/reference/reference.hpp"
+#include "gpt2/kernels/dropout_mask.hpp"
+#include "gpt2/kernels/reference/reference.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The product of two rows of D: lane_count interleaved sums, then pairwise, as the reference kernels of the CPU add it.
+__device__ float dot(const float* a, const float* b, std::int64_t D)
+{
+  return stacked_sum(lane_count, [&](std::int64_t lane) {
+    float sum = 0;
+    for (std::int64_t d = lane; d < D; d += lane_count) sum += a[d] * b[d];
+    return sum;
+  });
+}
+
+/// a[d] += factor b[d] for the D channels of a head.
+__device__ void add_scaled(float* a, float factor, const float* b, std::int64_t D)
+{
+  for (std::int64_t d = 0; d < D; ++d) a[d] += factor * b[d];
+}
+
+/// a[d] = 0 for the D channels of a head.
+__device__ void set_to_zero(float* a, std::int64_t D)
+{
+  for (std::int64_t d = 0; d < D; ++d) a[d] = 0;
+}
+
+/// The largest score of a query, and the sum of exp(score - largest) over its keys.
+struct SoftmaxSum {
+  float largest, sum;
+};
+
+template <class Head>
+__device__ SoftmaxSum softmax_sum(const Head& head, std::int64_t query, std::int64_t keys, float scale)
+{
+  SoftmaxSum softmax{-std::numeric_limits<float>::infinity(), 0};
+  for (std::int64_t k = 0; k < keys; ++k) {
+    const float score = scale * dot(head.query(query), head.key(k), head.D);
+    if (softmax.largest < score) softmax.largest = score;
+  }
+  for (std::int64_t k = 0; k < keys; ++k)
+    softmax.sum += std::exp(scale * dot(head.query(query), head.key(k), head.D) - softmax.largest);
+  return softmax;
+}
+
+/// y[d] = the sum over the keys k that a query sees of factor(k) weight[k] v[k, d]; scores are computed once more instead of
+/// being kept.
+template <class Head, class Factor>
+__device__ void weighted_values(float* y, const Head& head, std::int64_t query, std::int64_t keys, float scale,
+                                const SoftmaxSum& softmax, const Factor& factor)
+{
+  set_to_zero(y, head.D);
+  for (std::int64_t k = 0; k < keys; ++k) {
+    const float score = scale * dot(head.query(query), head.key(k), head.D);
+    const float weight = std::exp(score - softmax.largest) / softmax.sum;
+    add_scaled(y, factor(k) * weight, head.value(k), head.D);
+  }
+}
+
+/// One attention layer as its kernels see it. Row i of B heads T, head by head of each sequence, is token i mod T of head
+/// i / T.
+struct Layer {
+  Layer(const AttentionShape& of, const Dropout& dropout)
+      : shape(of), mask(dropout), dropped(dropout.active()), scale(1 / std::sqrt(static_cast<float>(of.D)))
+  {
+  }
+  /// B heads T.
+  std::int64_t rows() const { return shape.B * shape.heads.count * shape.T; }
+  /// The queries, keys and values of the head that row @p i belongs to.
+  template <class T>
+  __device__ HeadView<T> head(T* qkv, std::int64_t i) const
+  {
+    const std::int64_t bh = i / shape.T;
+    return {qkv, shape, bh / shape.heads.count, bh % shape.heads.count};
+  }
+  /// Where row @p i stands in (B T, D heads).
+  __device__ std::int64_t offset(std::int64_t i) const
+  {
+    const std::int64_t bh = i / shape.T, heads = shape.heads.count;
+    return ((bh / heads * shape.T + i % shape.T) * heads + bh % heads) * shape.D;
+  }
+  /// What dropout multiplies the weight of @p key by, for a query of the same head and sequence as row @p i.
+  __device__ float factor(std::int64_t i, std::int64_t query, std::int64_t key) const
+  {
+    if (!dropped) return 1;
+    const std::int64_t bh = i / shape.T, h = shape.heads.first + bh % shape.heads.count;
+    return static_cast<float>(mask.factors(bh / shape.heads.count, query, h, key)[key % 4]);
+  }
+
+  AttentionShape shape;
+  DropoutMask mask;
+  bool dropped;
+  float scale;  // of the scores
+};
+
+/// A thread has one query of one head. 4 (4 R D heads + R heads) bytes move.
+void forward(cudaStream_t stream, float* y, float* log_sum_exp, const float* qkv, Layer layer)
+{
+  for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
+    const std::int64_t query = i % layer.shape.T, keys = layer.shape.mask.visible_keys(query, layer.shape.T);
+    const HeadView head = layer.head(qkv, i);
+    const SoftmaxSum softmax = softmax_sum(head, query, keys, layer.scale);
+    log_sum_exp[i] = softmax.largest + std::log(softmax.sum);
+    weighted_values(y + layer.offset(i), head, query, keys, layer.scale, softmax,
+                    [&](std::int64_t k) { return layer.factor(i, query, k); });
+  });
+}
+
+/// A thread has one element of the rows that are added to the cache. 16 D heads bytes a token move.
+void append_to_cache(cudaStream_t stream, float* cache, const float* qkv, std::int64_t width, Range tokens)
+{
+  for_each_element(stream, tokens.count, 2 * width, [=] __device__(std::int64_t t, std::int64_t i) {
+    cache[(tokens.first + t) * 2 * width + i] = qkv[t * 3 * width + width + i];
+  });
+}
+
+/// A thread has one new token of one head. 8 D heads bytes a token of the sequence move.
+void cached_forward(cudaStream_t stream, float* y, const float* cache, const float* qkv, AttentionShape shape,
+                    Range tokens)
+{
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
+  for_each_element(stream, tokens.count, shape.heads.count, [=] __device__(std::int64_t t, std::int64_t h) {
+    const CachedHeadView head(qkv, cache, shape, tokens, h);
+    const std::int64_t query = tokens.first + t, keys = query + 1;
+    const SoftmaxSum softmax = softmax_sum(head, query, keys, scale);
+    weighted_values(y + (t * shape.heads.count + h) * shape.D, head, query, keys, scale, softmax,
+                    [](std::int64_t) { return 1.0f; });
+  });
+}
+
+/// What the backward pass reads.
+struct BackwardView {
+  const float *dy, *y, *log_sum_exp, *qkv;
+};
+
+/// The gradients of one query and one key, where the query sees the key.
+struct PairGradient {
+  float dscore;  ///< of scale q.k
+  float weight;  ///< of the value, after dropout
+};
+
+/// weight = exp(scale q.k - log_sum_exp), y = sum over k of weight[k] factor[k] v[k]. The sum over keys that soft-max's
+/// derivative takes off every score is dy . y.
+/// @param i  any row of the sequence and head.
+__device__ PairGradient pair_backward(const Layer& layer, const BackwardView& in, std::int64_t i,
+                                      std::int64_t query, std::int64_t key)
+{
+  const std::int64_t D = layer.shape.D, row = i - i % layer.shape.T + query, at = layer.offset(row);
+  const HeadView head = layer.head(in.qkv, i);
+  const float weight = std::exp(layer.scale * dot(head.query(query), head.key(key), D) - in.log_sum_exp[row]);
+  const float factor = layer.factor(i, query, key);
+  const float dweight = factor * dot(in.dy + at, head.value(key), D);
+  return {weight * (dweight - dot(in.dy + at, in.y + at, D)), weight * factor};
+}
+
+/// A thread has the gradient of one query of one head. 4 (6 R D heads + R heads) bytes move.
+void queries_backward(cudaStream_t stream, float* dqkv, BackwardView in, Layer layer)
+{
+  for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
+    const std::int64_t query = i % layer.shape.T, keys = layer.shape.mask.visible_keys(query, layer.shape.T);
+    const HeadView head = layer.head(in.qkv, i);
+    float* const dquery = layer.head(dqkv, i).query(query);
+    set_to_zero(dquery, head.D);
+    for (std::int64_t k = 0; k < keys; ++k)
+      add_scaled(dquery, layer.scale * pair_backward(layer, in, i, query, k).dscore, head.key(k), head.D);
+  });
+}
+
+/// A thread has the gradients of one key and of its value, of one head. 4 (7 R D heads + R heads) bytes move.
+void keys_backward(cudaStream_t stream, float* dqkv, BackwardView in, Layer layer)
+{
+  for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
+    const std::int64_t T = layer.shape.T, key = i % T;
+    const HeadView head = layer.head(in.qkv, i);
+    float *const dkey = layer.head(dqkv, i).key(key), *const dvalue = layer.head(dqkv, i).value(key);
+    set_to_zero(dkey, head.D);
+    set_to_zero(dvalue, head.D);
+    for (std::int64_t query = 0; query < T; ++query) {
+      if (key >= layer.shape.mask.visible_keys(query, T)) continue;
+      const PairGradient pair = pair_backward(layer, in, i, query, key);
+      add_scaled(dkey, layer.scale * pair.dscore, head.query(query), head.D);
+      add_scaled(dvalue, pair.weight, in.dy + layer.offset(i - key + query), head.D);
+    }
+  });
+}
+
+}  // namespace
+
+void CudaReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                             const AttentionShape& shape, const Dropout& dropout) const
+{
+  forward(gpu(), y.data<float>(), log_sum_exp.data<float>(), qkv.data<float>(), Layer(shape, dropout));
+}
+
+void CudaReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                                    const AttentionShape& shape, Range tokens) const
+{
+  check(tokens.end() <= cache.extent(0), "more tokens than the cache of keys and values has rows");
+  append_to_cache(gpu(), cache.data<float>(), qkv.data<float>(), shape.heads.count * shape.D, tokens);
+  cached_forward(gpu(), y.data<float>(), cache.data<float>(), qkv.data<float>(), shape, tokens);
+}
+
+void CudaReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                                              const Tensor& log_sum_exp, const Tensor& qkv,
+                                              const AttentionShape& shape, const Dropout& dropout) const
+{
+  const BackwardView in{dy.data<float>(), y.data<float>(), log_sum_exp.data<float>(), qkv.data<float>()};
+  const Layer layer(shape, dropout);
+  queries_backward(gpu(), dqkv.data<float>(), in, layer);
+  keys_backward(gpu(), dqkv.data<float>(), in, layer);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
+#include "gpt2/kernels/cuda/reference/reference.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// What is known of the R rows of (R, V) logits, and which entries of the vocabulary the logits are about. A kernel is
+/// given what it reads.
+struct RowView {
+  const float *maximum = nullptr, *sum = nullptr, *target_logit = nullptr;  // (R)
+  const std::int32_t* targets = nullptr;                                    // (R)
+  std::int64_t R = 0, V = 0;
+  Range vocabulary{};
+};
+
+/// A thread has one row. 4 (R valid + R) bytes move.
+void find_maximum(cudaStream_t stream, float* maximum, const float* logits, std::int64_t R, std::int64_t V,
+                  std::int64_t valid)
+{
+  constexpr float lowest = -std::numeric_limits<float>::infinity();
+  for_each(stream, R, [=] __device__(std::int64_t r) {
+    float largest = lowest;
+    for (std::int64_t v = 0; v < valid; ++v)
+      if (largest < logits[r * V + v]) largest = logits[r * V + v];
+    maximum[r] = largest;
+  });
+}
+
+/// A thread has one row. 4 (R V + 4 R) bytes move.
+void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, const float* logits, RowView rows,
+                      SumOrder order)
+{
+  for_each(stream, rows.R, [=] __device__(std::int64_t r) {
+    const float* const row = logits + r * rows.V;
+    const std::int64_t target = rows.targets[r];
+    sum[r] = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
+      const Range columns = intersect(order.run(leaf, 0), {0, rows.vocabulary.count});
+      float leaf_sum = 0;
+      for (std::int64_t v = columns.first; v < columns.end(); ++v) leaf_sum += std::exp(row[v] - rows.maximum[r]);
+      return leaf_sum;
+    });
+    target_logit[r] = rows.vocabulary.contains(target) ? row[target - rows.vocabulary.first] : 0.0f;
+  });
+}
+
+/// A thread has one row; the loss of one that is not counted is zero. 4 (5 R) bytes move.
+void row_losses(cudaStream_t stream, float* losses, RowView rows)
+{
+  for_each(stream, rows.R, [=] __device__(std::int64_t r) {
+    losses[r] = rows.targets[r] >= 0 ? std::log(rows.sum[r]) + rows.maximum[r] - rows.target_logit[r] : 0.0f;
+  });
+}
+
+/// A thread has one logit. 4 (2 R V + 3 R) bytes move.
+void backward(cudaStream_t stream, float* logits, RowView rows)
+{
+  for_each_element(stream, rows.R, rows.V, [=] __device__(std::int64_t r, std::int64_t v) {
+    float& element = logits[r * rows.V + v];
+    const bool counted = rows.targets[r] >= 0 && v < rows.vocabulary.count;
+    const float probability = counted ? std::exp(element - rows.maximum[r]) / rows.sum[r] : 0.0f;
+    element = probability - (counted && rows.targets[r] == rows.vocabulary.first + v ? 1.0f : 0.0f);
+  });
+}
+
+}  // namespace
+
+void CudaReferenceKernels::row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const
+{
+  const std::int64_t R = maximum.elements();
+  find_maximum(gpu(), maximum.data<float>(), logits.data<float>(), R, logits.elements() / R, valid);
+}
+
+void CudaReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
+                                   const Tensor& maximum, const Tensor& targets, Range vocabulary,
+                                   const SumOrder& order) const
+{
+  const std::int64_t R = maximum.elements();
+  sum_exponentials(gpu(), sum.data<float>(), target_logit.data<float>(), logits.data<float>(),
+                   {.maximum = maximum.data<float>(),
+                    .targets = targets.data<std::int32_t>(),
+                    .R = R,
+                    .V = logits.elements() / R,
+                    .vocabulary = vocabulary},
+                   order);
+}
+
+void CudaReferenceKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
+                                          const Tensor& logits, const Tensor& targets, Range vocabulary,
+                                          const SumOrder& order) const
+{
+  row_maximum(maximum, logits, vocabulary.count);
+  row_sum(sum, target_logit, logits, maximum, targets, vocabulary, order);
+}
+
+ExactScalar CudaReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                                           const Tensor& targets) const
+{
+  ExactScalar loss;
+  const std::int64_t R = targets.elements(), piece = scratch_.tensor().bytes() / bytes_of(DType::f32);
+  for (std::int64_t first = 0; first < R; first += piece) {
+    const Tensor losses(scratch_.tensor().raw(), DType::f32, {std::min(piece, R - first)});
+    row_losses(gpu(), losses.data<float>(),
+               {.maximum = maximum.data<float>() + first,
+                .sum = sum.data<float>() + first,
+                .target_logit = target_logit.data<float>() + first,
+                .targets = targets.data<std::int32_t>() + first,
+                .R = losses.elements()});
+    for (const float row : to_host<float>(stream_, losses)) loss.add(static_cast<double>(row));
+  }
+  return loss;
+}
+
+void CudaReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
+                                         const Tensor& targets, Range vocabulary) const
+{
+  // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  const std::int64_t R = maximum.elements();
+  backward(gpu(), logits.data<float>(),
+           {.maximum = maximum.data<float>(),
+            .sum = sum.data<float>(),
+            .targets = targets.data<std::int32_t>(),
+            .R = R,
+            .V = logits.elements() / R,
+            .vocabulary = vocabulary});
+}
+
+}  // namespace rankwise

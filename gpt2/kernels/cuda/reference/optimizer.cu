@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "gpt2/kernels/cuda/reference/reference.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// A thread has one element. 12 n bytes move.
+void add_elements(cudaStream_t stream, float* into, const float* from, std::int64_t n)
+{
+  for_each(stream, n, [=] __device__(std::int64_t i) { into[i] += from[i]; });
+}
+
+/// A thread has one of @p count sums: of the squares of elements i, i + count, ... 4 n bytes move, and 48 a sum.
+void sum_squares(cudaStream_t stream, ExactScalar* sums, std::int64_t count, const float* x, std::int64_t n)
+{
+  for_each(stream, count, [=] __device__(std::int64_t i) {
+    ExactScalar sum;
+    for (std::int64_t j = i; j < n; j += count) sum.add(static_cast<double>(x[j]) * static_cast<double>(x[j]));
+    sums[i] = sum;
+  });
+}
+
+/// A thread has one element. 4 n bytes move.
+/// @param first  becomes the number of the first element that is not finite, if that is less than what it was.
+void find_not_finite(cudaStream_t stream, unsigned long long* first, const float* x, std::int64_t n)
+{
+  for_each(stream, n, [=] __device__(std::int64_t i) {
+    if (!std::isfinite(x[i])) atomicMin(first, static_cast<unsigned long long>(i));
+  });
+}
+
+/// What every element of an AdamW update is computed with.
+struct AdamWNumbers {
+  explicit AdamWNumbers(const AdamWStep& step)
+      : scale(static_cast<float>(step.gradient_scale)),
+        b1(static_cast<float>(step.beta1)),
+        b2(static_cast<float>(step.beta2)),
+        fresh1(static_cast<float>(1 - step.beta1)),
+        fresh2(static_cast<float>(1 - step.beta2)),
+        correction1(static_cast<float>(1 - std::pow(step.beta1, static_cast<double>(step.number)))),
+        correction2(static_cast<float>(1 - std::pow(step.beta2, static_cast<double>(step.number)))),
+        kept(static_cast<float>(1 - step.learning_rate * step.weight_decay)),
+        learning_rate(static_cast<float>(step.learning_rate)),
+        epsilon(static_cast<float>(step.epsilon))
+  {
+  }
+  float scale, b1, b2, fresh1, fresh2, correction1, correction2, kept, learning_rate, epsilon;
+};
+
+/// A thread has one weight. 28 n bytes move.
+void update(cudaStream_t stream, float* p, float* m, float* v, const float* gradient, std::int64_t n,
+            AdamWNumbers a)
+{
+  for_each(stream, n, [=] __device__(std::int64_t i) {
+    const float g = a.scale * gradient[i];
+    m[i] = a.b1 * m[i] + a.fresh1 * g;
+    v[i] = a.b2 * v[i] + a.fresh2 * g * g;
+    const float mhat = m[i] / a.correction1, vhat = v[i] / a.correction2;
+    p[i] = p[i] * a.kept - a.learning_rate * mhat / (std::sqrt(vhat) + a.epsilon);
+  });
+}
+
+}  // namespace
+
+void CudaReferenceKernels::add(const Tensor& into, const Tensor& from) const
+{
+  check(into.elements() == from.elements(), "tensors of different sizes are added");
+  add_elements(gpu(), into.data<float>(), from.data<float>(), into.elements());
+}
+
+ExactScalar CudaReferenceKernels::squared_norm(const Tensor& x) const
+{
+  constexpr std::int64_t enough = 1 << 14;  // threads
+  std::vector<ExactScalar> sums(static_cast<std::size_t>(std::min(enough, x.elements())));
+  const auto count = static_cast<std::int64_t>(sums.size());
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(ExactScalar));
+  const Tensor on_gpu = scratch_.tensor().slice({0, bytes});
+  sum_squares(gpu(), reinterpret_cast<ExactScalar*>(on_gpu.raw()), count, x.data<float>(), x.elements());
+  stream_.copy(Tensor(sums.data(), DType::u8, {bytes}), on_gpu);
+  stream_.synchronise();
+  ExactScalar total;
+  for (const ExactScalar& sum : sums) total += sum;
+  return total;
+}
+
+std::optional<std::int64_t> CudaReferenceKernels::first_not_finite(const Tensor& x) const
+{
+  const Tensor first(scratch_.tensor().raw(), DType::i64, {1});
+  check_cuda(cudaMemsetAsync(first.raw(), 0xFF, static_cast<std::size_t>(first.bytes()), gpu()), "filling memory");
+  find_not_finite(gpu(), reinterpret_cast<unsigned long long*>(first.raw()), x.data<float>(), x.elements());
+  const std::int64_t found = to_host<std::int64_t>(stream_, first).front();
+  return found < 0 ? std::nullopt : std::optional(found);  // all bits one: none
+}
+
+void CudaReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
+                                 const AdamWStep& step) const
+{
+  update(gpu(), p.data<float>(), m.data<float>(), v.data<float>(), gradient.data<float>(), p.elements(),
+         AdamWNumbers(step));
+}
+
+}  // namespace rankwise

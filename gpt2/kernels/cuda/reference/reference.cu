@@ -1,0 +1,17 @@
+#include "gpt2/kernels/cuda/reference/reference.hpp"
+
+namespace rankwise {
+
+CudaReferenceKernels::CudaReferenceKernels(const DeviceMemory& memory, Stream& stream)
+    : stream_(stream),
+      scratch_(memory, Category::workspace, DType::u8, {gpu_workspace_bytes}, "scratch of the kernels")
+{
+  cuda_stream(stream);  // refuses a stream of another device
+}
+
+std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream)
+{
+  return std::make_unique<CudaReferenceKernels>(memory, stream);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,285 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "common/cuda/devices.hpp"
+#include "common/device.hpp"
+#include "gpt2/kernels/kernels.hpp"
+
+/// @file
+/// The kernels of a GPU for tensors on the host, so that one test runs on all families.
+
+namespace rankwise::testing {
+
+/// The GPU that tests use; null where the build has no CUDA or the machine no GPU.
+inline Device* test_gpu()
+{
+  static const std::unique_ptr<Device> device = [] {
+    try {
+      check_device(DeviceKind::cuda);
+    } catch (const UserError&) {
+      return std::unique_ptr<Device>();
+    }
+    return make_device(DeviceKind::cuda);
+  }();
+  return device.get();
+}
+
+/// Whether it is an emulated one, whose exponential is the host's.
+inline bool gpu_is_emulated()
+{
+  return test_gpu() != nullptr && test_gpu()->name() == "emulated GPU";
+}
+
+/// How a tensor lies in the memory of a GPU.
+enum class Surroundings : std::uint8_t {
+  nothing,  ///< from the first to the last byte of an allocation: what is touched behind it belongs to nobody
+  nans,     ///< 4 bytes after a boundary of 64, with NaNs around it: what is touched beside it shows
+};
+
+/// The tensors of one call on their way to a GPU and back.
+class Journey {
+ public:
+  /// @param gpu           where to.
+  /// @param stream        of the GPU.
+  /// @param surroundings  how each tensor lies there.
+  Journey(const DeviceMemory& gpu, Stream& stream, Surroundings surroundings)
+      : gpu_(gpu), stream_(stream), margin_(surroundings == Surroundings::nans ? 68 : 0)
+  {
+  }
+
+  /// A copy of @p host on the GPU, one for all views of the same elements.
+  /// @throws Error  when it shares a part of another's elements: the copies would not.
+  Tensor carry(const Tensor& host)
+  {
+    if (host.elements() == 0) return host;
+    for (const Piece& piece : pieces_) {
+      if (piece.host.raw() == host.raw() && piece.host.bytes() == host.bytes())
+        return Tensor(piece.memory.tensor().raw() + margin_, host.type(), host.shape());
+      check(host.raw() + host.bytes() <= piece.host.raw() || piece.host.raw() + piece.host.bytes() <= host.raw(),
+            "two tensors of a kernel share a part of their memory");
+    }
+    std::vector<std::byte> bytes(static_cast<std::size_t>(host.bytes() + 2 * margin_), around);
+    std::copy_n(host.raw(), host.bytes(), bytes.begin() + margin_);
+    const auto size = static_cast<std::int64_t>(bytes.size());
+    pieces_.push_back({host, Buffer(gpu_, Category::workspace, DType::u8, {size}, "test data")});
+    stream_.copy(pieces_.back().memory.tensor(), Tensor(bytes.data(), DType::u8, {size}));
+    stream_.synchronise();
+    return carry(host);
+  }
+  /// The same of a matrix.
+  Matrix carry(const Matrix& host)
+  {
+    Matrix there = host;
+    there.data = carry(host.data);
+    return there;
+  }
+  /// What is no tensor goes as it is.
+  template <class T>
+  const T& carry(const T& value)
+  {
+    return value;
+  }
+
+  /// Copies every tensor back to where it came from, inputs too.
+  /// @throws Error  when something was written beside one.
+  void bring_back()
+  {
+    for (const Piece& piece : pieces_) {
+      const std::vector<std::uint8_t> bytes = to_host<std::uint8_t>(stream_, piece.memory.tensor());
+      const auto first = bytes.begin() + margin_, last = bytes.end() - margin_;
+      const auto untouched = [](std::uint8_t byte) { return std::byte{byte} == around; };
+      check(std::all_of(bytes.begin(), first, untouched) && std::all_of(last, bytes.end(), untouched),
+            "a kernel wrote beside a tensor");
+      std::transform(first, last, piece.host.raw(), [](std::uint8_t byte) { return std::byte{byte}; });
+    }
+  }
+
+ private:
+  static constexpr std::byte around{0xFF};  // of a NaN
+
+  struct Piece {
+    Tensor host;
+    Buffer memory;  // u8, with both margins
+  };
+
+  DeviceMemory gpu_;
+  Stream& stream_;
+  std::int64_t margin_;  // bytes on each side
+  std::vector<Piece> pieces_;
+};
+
+/// A family of a GPU's kernels that takes tensors on the host: each call carries them to the GPU, runs there, and carries
+/// them back.
+class CarriedKernels final : public Kernels {
+ public:
+  /// How a family is made.
+  using Make = std::unique_ptr<Kernels>(const DeviceMemory&, Stream&);
+
+  /// @param make          make_cuda_kernels or make_cuda_reference_kernels.
+  /// @param surroundings  how tensors lie on the GPU.
+  explicit CarriedKernels(Make* make, Surroundings surroundings)
+      : stream_(test_gpu()->make_stream()), kernels_(make(gpu(), *stream_)), surroundings_(surroundings)
+  {
+  }
+
+  void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
+              bool accumulate) const override
+  {
+    return run(&Kernels::matmul, out, a, b, order, bias, accumulate);
+  }
+  void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const override
+  {
+    return run(&Kernels::bias_backward, dbias, dy, order);
+  }
+  void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const override
+  {
+    return run(&Kernels::token_forward, y, wte, tokens, vocabulary);
+  }
+  void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
+                      const SumOrder& order) const override
+  {
+    return run(&Kernels::token_backward, dwte, dx, tokens, vocabulary, order);
+  }
+  void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
+                        const Dropout& dropout) const override
+  {
+    return run(&Kernels::position_forward, x, y, wpe, rows, dropout);
+  }
+  void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const override
+  {
+    return run(&Kernels::position_backward, dwpe, dx, rows);
+  }
+  void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias) const override
+  {
+    return run(&Kernels::norm_forward, y, mean, rstd, x, weight, bias);
+  }
+  void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                     const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                     const SumOrder& order) const override
+  {
+    return run(&Kernels::norm_backward, dx, dweight, dbias, dy, x, mean, rstd, weight, order);
+  }
+  void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
+                         const Dropout& dropout) const override
+  {
+    return run(&Kernels::attention_forward, y, log_sum_exp, qkv, shape, dropout);
+  }
+  void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                const AttentionShape& shape, Range tokens) const override
+  {
+    return run(&Kernels::cached_attention_forward, y, cache, qkv, shape, tokens);
+  }
+  void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                          const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override
+  {
+    return run(&Kernels::attention_backward, dqkv, dy, y, log_sum_exp, qkv, shape, dropout);
+  }
+  void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override
+  {
+    return run(&Kernels::bias_gelu_forward, y, x, bias);
+  }
+  void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override
+  {
+    return run(&Kernels::gelu_backward, dx, dy, x);
+  }
+  void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
+                        const Dropout& dropout) const override
+  {
+    return run(&Kernels::residual_forward, out, x, y, bias, dropout);
+  }
+  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override
+  {
+    return run(&Kernels::dropout_backward, dy, dx, dropout);
+  }
+  void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override
+  {
+    return run(&Kernels::row_maximum, maximum, logits, valid);
+  }
+  void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
+               const Tensor& targets, Range vocabulary, const SumOrder& order) const override
+  {
+    return run(&Kernels::row_sum, sum, target_logit, logits, maximum, targets, vocabulary, order);
+  }
+  void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
+                      const Tensor& targets, Range vocabulary, const SumOrder& order) const override
+  {
+    return run(&Kernels::row_statistics, maximum, sum, target_logit, logits, targets, vocabulary, order);
+  }
+  ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                       const Tensor& targets) const override
+  {
+    return run(&Kernels::loss_sum, sum, maximum, target_logit, targets);
+  }
+  void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
+                     Range vocabulary) const override
+  {
+    return run(&Kernels::loss_backward, logits, maximum, sum, targets, vocabulary);
+  }
+  void add(const Tensor& into, const Tensor& from) const override { return run(&Kernels::add, into, from); }
+  ExactScalar squared_norm(const Tensor& x) const override { return run(&Kernels::squared_norm, x); }
+  std::optional<std::int64_t> first_not_finite(const Tensor& x) const override
+  {
+    return run(&Kernels::first_not_finite, x);
+  }
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
+             const AdamWStep& step) const override
+  {
+    return run(&Kernels::adamw, p, m, v, gradient, step);
+  }
+
+ private:
+  /// The GPU's memory, counted by nobody who looks.
+  static DeviceMemory gpu()
+  {
+    static MemoryLedger ledger;
+    return {test_gpu(), &ledger};
+  }
+
+  /// Calls one of the family's kernels with tensors on the GPU.
+  template <class Result, class... Parameters, class... Arguments>
+  Result run(Result (Kernels::*kernel)(Parameters...) const, const Arguments&... arguments) const
+  {
+    Journey journey(gpu(), *stream_, surroundings_);
+    if constexpr (std::is_void_v<Result>) {
+      ((*kernels_).*kernel)(journey.carry(arguments)...);
+      journey.bring_back();
+    } else {
+      Result result = ((*kernels_).*kernel)(journey.carry(arguments)...);
+      journey.bring_back();
+      return result;
+    }
+  }
+
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Kernels> kernels_;
+  Surroundings surroundings_;
+};
+
+/// A family that adds in the order of every SumOrder, so that what it computes in parts has the bits of the whole.
+struct OrderedFamily {
+  std::string name;                    ///< in messages
+  std::unique_ptr<Kernels> (*make)();  ///< makes its kernels, for tensors on the host
+};
+
+/// The reference, and where there is a GPU the reference there.
+inline std::vector<OrderedFamily> ordered_families()
+{
+  std::vector<OrderedFamily> families{{"reference", make_reference_kernels}};
+  if (test_gpu() != nullptr)
+    families.push_back({"reference on a GPU", []() -> std::unique_ptr<Kernels> {
+                          return std::make_unique<CarriedKernels>(make_cuda_reference_kernels,
+                                                                  Surroundings::nothing);
+                        }});
+  return families;
+}
+
+}  // namespace rankwise::testing

@@ -1,0 +1,241 @@
+"""The lessons on GPUs: the CPU's results, one digest for all layouts, what is refused, how they fail.
+
+RANKWISE_GPU says whether GPUs are emulated (8 a machine, as many as the variables EMULATED_CUDA_... say) or on, real.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from program_case import BUILD, ProgramCase
+
+EMULATED = os.environ["RANKWISE_GPU"] == "emulated"
+SEEDS = int(os.environ.get("RANKWISE_SEEDS", "10"))
+SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
+LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp"}
+
+
+def number_of_gpus():
+    if EMULATED:
+        return 8
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    return len(listed.splitlines())
+
+
+GPUS = number_of_gpus()
+
+
+class GpuCase(ProgramCase):
+    @classmethod
+    def setUpClass(cls):
+        """A short text, since all of its validation split is validated."""
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        text = os.path.join(folder.name, "text.txt")
+        with open(text, "w", encoding="ascii") as file:
+            file.writelines(f"{i} times {i + 3} is {i * (i + 3)}\n" for i in range(100))
+        data = os.path.join(folder.name, "text.h5")
+        subprocess.run([os.path.join(BUILD, "data/prepare"), text, data], check=True, capture_output=True)
+        cls.small = [*SMALL, f"--data={data}"]
+
+    def options(self, *more):
+        """Those of a small model, but for what the others say."""
+        said = {option.split("=")[0] for option in more}
+        return [o for o in (*self.small, "--steps=2", "--global-batch=4") if o.split("=")[0] not in said] + list(more)
+
+    def report_of(self, lesson, *options, ranks=None, device="cuda"):
+        self.program = LESSONS[lesson]
+        return self.report(f"--device={device}", *options, ranks=ranks)
+
+    def environment(self, **variables):
+        """Sets variables of the environment until the test ends."""
+        for name, value in variables.items():
+            before = os.environ.get(name)
+            os.environ[name] = str(value)
+            self.addCleanup(os.environ.__setitem__ if before is not None else os.environ.pop,
+                            *((name, before) if before is not None else (name,)))
+
+    def transports(self, ranks):
+        """What may carry the messages of so many ranks."""
+        return ["mpi", "nccl"] if ranks <= GPUS else ["mpi"]
+
+
+class Results(GpuCase):
+    def test_fast_arithmetic_gives_the_losses_of_the_cpu(self):
+        for options in [[], ["--mask=full", "--dropout=0.2"], ["--mask=prefix:5", "--micro-batch=1"],
+                        ["--recompute=block", "--micro-batch=2", "--clip=0.1"]]:
+            with self.subTest(options=options):
+                gpu = self.report_of("01", *self.options(*options))
+                cpu = self.report_of("01", *self.options(*options), device="cpu")
+                for a, b in zip(gpu["loss"] + gpu["grad_norm"], cpu["loss"] + cpu["grad_norm"]):
+                    self.assertLess(abs(a - b), 2e-5 * b)
+
+    def test_the_deviation_from_exact_arithmetic_is_within_bounds(self):
+        report = self.report_of("01", *self.options("--steps=4", "--compare=4"))
+        self.assertTrue(0 < report["deviation"]["parameters"] <= 1e-5, report["deviation"])
+        report = self.report_of("01", *self.options("--compare=2", "--arithmetic=exact", "--dropout=0.1"))
+        self.assertEqual(report["deviation"], {"steps": 2, "loss": 0, "parameters": 0})
+
+    def test_text_is_generated(self):
+        self.program = LESSONS["01"]
+        done = self.run_program(*self.options("--device=cuda", "--sample=10", "--temperature=0"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("sample:", done.stdout)
+
+    def test_checkpoints_go_on_on_the_other_device(self):
+        fixed = self.options("--steps=4", "--arithmetic=exact")
+        for first, second in [("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")]:
+            with self.subTest(first=first, second=second):
+                path = os.path.join(self.folder, f"{first}-{second}.h5")
+                self.report_of("01", *fixed, f"--checkpoint={path}", "--stop-after=2", device=first)
+                resumed = self.report_of("01", *fixed, f"--checkpoint={path}", "--resume", device=second)
+                self.assertEqual(resumed["first_step"], 2)
+                if second == first:
+                    whole = self.report_of("01", *fixed, device=first)
+                    self.assertEqual(resumed["digest"], whole["digest"])
+
+    def test_placement_and_memory_are_told(self):
+        report = self.report_of("03", *self.options(), ranks=2)
+        self.assertEqual([place["gpu"] for place in report["placement"]], [0, 1 % GPUS])
+        self.assertGreaterEqual(report["gpu_memory"]["in_use"], report["gpu_memory"]["counted"])
+
+
+class Layouts(GpuCase):
+    def test_exact_arithmetic_gives_one_digest_for_all_layouts(self):
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1")
+        expected = self.report_of("01", *fixed)["digest"]
+        self.assertEqual(self.report_of("01", *fixed, "--micro-batch=1", "--recompute=block")["digest"], expected)
+        if EMULATED:  # the same operations on the same processor
+            self.assertEqual(self.report_of("01", *fixed, device="cpu")["digest"], expected)
+        for ranks, *options in [(1,), (2, "--micro-batch=1", "--bucket=5kB"), (4, "--strategy=flat"),
+                                (2, "--strategy=per-tensor"), (4, "--bucket=5kB")]:
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, options=options, transport=transport):
+                    report = self.report_of("03", *fixed, *options, f"--transport={transport}", ranks=ranks)
+                    self.assertEqual(report["digest"], expected)
+
+    def test_fast_arithmetic_on_any_number_of_ranks(self):
+        single = self.report_of("01", *self.options("--global-batch=12"))
+        for ranks, *options in [(1,), (2, "--strategy=bucketed"), (3, "--bucket=5kB"), (4, "--collectives=library"),
+                                (4, "--collectives=tree", "--check-messages"), (2, "--chaos=3", "--collectives=auto"),
+                                (4, "--collectives=hierarchical", "--ranks-per-node=2")]:
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, options=options, transport=transport):
+                    report = self.report_of("03", *self.options("--global-batch=12", *options),
+                                            f"--transport={transport}", ranks=ranks)
+                    for a, b in zip(report["loss"], single["loss"]):
+                        self.assertLess(abs(a - b), 1e-5 * b)
+
+    def test_the_virtual_clock_counts_as_on_the_cpu(self):
+        options = self.options("--link=5us,1GB/s", "--bucket=5kB")
+        gpu, cpu = (self.report_of("03", *options, ranks=2, device=device) for device in ("cuda", "cpu"))
+        self.assertEqual(gpu["virtual"], cpu["virtual"])
+
+    def test_collectives_between_gpus(self):
+        for ranks in (1, 2, 3, 4):
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, transport=transport):
+                    self.report_of("02", "--count=1003", "--repeats=1", f"--transport={transport}", ranks=ranks)
+
+
+@unittest.skipUnless(EMULATED, "real streams run in the order that they like")
+class Orders(GpuCase):
+    def test_the_order_of_streams_changes_nothing(self):
+        digests = {"fast": set(), "exact": set()}
+        for seed in range(1, SEEDS + 1):
+            self.environment(EMULATED_CUDA_SEED=seed)
+            arithmetic = "fast" if seed % 2 else "exact"
+            transport = "nccl" if seed % 4 < 2 else "mpi"
+            options = self.options(f"--arithmetic={arithmetic}", "--collectives=halving", "--bucket=5kB",
+                                   "--micro-batch=1", f"--transport={transport}")
+            report = self.report_of("03", *options, ranks=2)
+            digests[arithmetic].add(report["digest"])
+        self.assertEqual([len(found) for found in digests.values()], [1, 1])
+
+
+class Refusals(GpuCase):
+    program = LESSONS["03"]
+
+    def test_a_plan_that_is_larger_than_the_gpu(self):
+        self.assert_refused("--device=cuda", "--model=gpt2-xl", "--global-batch=4096", "--vocabulary=256",
+                            says=["this run needs", "which GPU 0", "activations", "--recompute=block"])
+
+    def test_a_limit_below_the_plan(self):
+        self.assert_refused("--device=cuda", *self.options(), "--memory-limit=1MB", says=["--memory-limit=1,000,000"])
+
+    def test_what_gpus_cannot_do(self):
+        self.assert_refused("--device=cuda", *self.options(), "--collectives=shared", ranks=2,
+                            says=["--collectives=shared cannot be done with --device=cuda", "auto"])
+        self.assert_refused("--transport=nccl", ranks=2, says=["--transport=nccl needs --device=cuda"])
+        self.assert_refused("--device=cuda", "--transport=nccl", "--link=5us,1GB/s", ranks=2,
+                            says=["cannot be done with --transport=nccl", "--transport=mpi"])
+
+    def test_more_ranks_than_gpus_over_nccl(self):
+        if EMULATED:
+            self.environment(EMULATED_CUDA_DEVICES=1)
+        elif GPUS != 1:
+            self.skipTest("there are several GPUs")
+        self.assert_refused("--device=cuda", "--transport=nccl", ranks=2,
+                            says=["2 ranks share the 1 GPU of this machine", "--transport=mpi", "at most 1"])
+        done = self.run_program("--device=cuda", *self.options(), ranks=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("messages go over MPI, through the host's memory, since ranks share a GPU", done.stdout)
+
+    @unittest.skipUnless(EMULATED, "needs another machine")
+    def test_machines_without_a_usable_gpu(self):
+        self.environment(EMULATED_CUDA_DEVICES=0)
+        self.assert_refused("--device=cuda", says=["--device=cuda, but this machine has no GPU", "--device=cpu"])
+        self.environment(EMULATED_CUDA_DRIVER=12020)
+        self.assert_refused("--device=cuda", ranks=2,
+                            says=["the GPU's driver knows CUDA 12.2", "Install a newer driver"])
+        done = self.run_program("--device=cuda", *self.options(), "--dry-run")  # plans need no GPU
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+@unittest.skipUnless(EMULATED, "real GPUs do not fail when asked to")
+class Failures(GpuCase):
+    program = LESSONS["03"]
+
+    def assert_fails(self, fault, *options, says, ranks=2):
+        self.environment(EMULATED_CUDA_FAULT=fault)
+        done = self.run_program("--device=cuda", *self.options(*options), ranks=ranks)
+        self.assertEqual(done.returncode, 1, f"{fault}: {done.stdout}{done.stderr}")
+        for text in says:
+            self.assertRegex(done.stderr, text)
+        self.assertEqual(done.stderr.count("rank 1 of 2:"), 1, done.stderr)
+
+    def test_what_fails_later_ends_all_ranks_with_file_and_line(self):
+        where = r"rank 1 of 2: [\w/]+\.(cpp|cu|hpp):\d+: "
+        for fault, says in [("cudaMalloc:9:1", "out of device memory: GPU 1 has no"),
+                            ("kernel:30:1", "cudaErrorIllegalAddress|cudaErrorLaunchFailure|illegal"),
+                            ("cublasSgemm:3:1", "multiplying matrices: .*CUBLAS_STATUS"),
+                            ("cudaMemcpyAsync:12:1", "CUDA failed at copying"),
+                            ("cudaStreamCreateWithFlags:2:1", "CUDA failed at making a stream")]:
+            with self.subTest(fault=fault):
+                self.assert_fails(fault, says=[where, says])
+        for fault, says in [("ncclSend:2:1", "NCCL failed at sending a message"),
+                            ("ncclCommInitRank:1:1", "NCCL failed at starting"),
+                            ("ncclAsync:1:1", "NCCL failed at sending or receiving messages")]:
+            with self.subTest(fault=fault):
+                self.assert_fails(fault, "--transport=nccl", says=[where, says])
+
+    def test_ranks_that_wait_in_vain_over_nccl_are_named(self):
+        hang = os.environ["HANG"]
+        for case, says in [("skip", "rank 2 left that one out, or in another order"), ("early", "it left early, or skipped"),
+                           ("receive", "rank 1 waits for a message that rank 3 does not send"),
+                           ("slow", "rank 3 has not called collective")]:
+            for transport in ("nccl", "mpi"):
+                with self.subTest(case=case, transport=transport):
+                    program = os.path.join(self.folder, f"hang-on-gpus-{case}-{transport}")
+                    shutil.copy(hang, program)
+                    done = subprocess.run(["mpirun", "-np", "4", program, f"--case={case}", "--timeout=2",
+                                           "--device=cuda", f"--transport={transport}"],
+                                          capture_output=True, text=True, timeout=60, check=False)
+                    self.assertEqual(done.returncode, 86, done.stdout + done.stderr)
+                    self.assertIn(says, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
