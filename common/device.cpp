@@ -128,7 +128,10 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuStream>();
   }
 
-  Device& host_memory() override { return *this; }
+  Device& host_memory() override
+  {
+    return *this;
+  }
 };
 
 }  // namespace

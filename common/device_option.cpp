@@ -4,7 +4,8 @@ namespace rankwise {
 
 void declare_device(OptionTable& table, DeviceKind& device)
 {
-  table.add_choice<DeviceKind>("Execution", "device", device, {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}},
+  table.add_choice<DeviceKind>("Execution", "device", device,
+                               {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}},
                                "where it runs; cuda: rank r of a machine with d GPUs has GPU r mod d");
 }
 

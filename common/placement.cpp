@@ -20,10 +20,9 @@ void check_room(const CategoryBytes& planned, DeviceKind device, const std::stri
   const std::int64_t room = gpu.free_bytes / std::max(sharing, 1);
   if (planned.total() <= room) return;
   const std::string who = sharing > 1 ? fmt::format("each of the {} ranks on it has", sharing) : "there are";
-  throw UserError(
-      fmt::format("this run needs {} bytes a rank, which GPU {} ({}) has not: {} {} bytes.",
-                  group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(room)),
-      planned.table() + "\n" + remedy);
+  throw UserError(fmt::format("this run needs {} bytes a rank, which GPU {} ({}) has not: {} {} bytes.",
+                              group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(room)),
+                  planned.table() + "\n" + remedy);
 }
 
 namespace {

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
 #include "common/cuda/devices.hpp"
+#include "common/error.hpp"
 #include "common/session.hpp"
 
 namespace rankwise {

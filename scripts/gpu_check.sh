@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build= pack= options=()
+build='' pack='' options=()
 for option in "$@"; do
   case $option in
     --build=*) build=$(realpath "${option#*=}") ;;

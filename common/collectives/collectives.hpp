@@ -36,7 +36,8 @@ void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where = S
 void all_reduce_sum(ExactScalar& sum, Group& group, SourceLocation where = SourceLocation::current());
 /// Replaces numbers of the host on each rank by their sums over the ranks.
 /// @param numbers  as many on all ranks, at most 512.
-void all_reduce_sum(std::span<std::int64_t> numbers, Group& group, SourceLocation where = SourceLocation::current());
+void all_reduce_sum(std::span<std::int64_t> numbers, Group& group,
+                    SourceLocation where = SourceLocation::current());
 /// Replaces a number on each rank by the sum over the ranks.
 void all_reduce_sum(std::int64_t& number, Group& group, SourceLocation where = SourceLocation::current());
 

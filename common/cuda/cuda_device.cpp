@@ -53,17 +53,26 @@ class PinnedMemory final : public Device {
   void* allocate(std::int64_t bytes) override
   {
     void* memory = nullptr;
-    check_cuda(cudaHostAlloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
-                             cudaHostAllocDefault),
-               fmt::format("allocating {} bytes of pinned memory", group_digits(bytes)));
+    check_cuda(
+        cudaHostAlloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)), cudaHostAllocDefault),
+        fmt::format("allocating {} bytes of pinned memory", group_digits(bytes)));
 #ifdef RANKWISE_POISON
     std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
 #endif
     return memory;
   }
-  void release(void* memory, std::int64_t) noexcept override { cudaFreeHost(memory); }
-  std::unique_ptr<Stream> make_stream() override { return make_cpu_device()->make_stream(); }
-  Device& host_memory() override { return *this; }
+  void release(void* memory, std::int64_t) noexcept override
+  {
+    cudaFreeHost(memory);
+  }
+  std::unique_ptr<Stream> make_stream() override
+  {
+    return make_cpu_device()->make_stream();
+  }
+  Device& host_memory() override
+  {
+    return *this;
+  }
 };
 
 }  // namespace
@@ -143,9 +152,10 @@ void check_device(DeviceKind kind)
                                 version(driver), version(built)),
                     "Install a newer driver, build with an older CUDA, or use --device=cpu.");
   if (code == cudaErrorNoDevice || (code == cudaSuccess && count == 0))
-    throw UserError(fmt::format("--device=cuda, but this machine has no {}.", has_driver ? "GPU" : "driver of a GPU"),
-                    "nvidia-smi shows the GPUs that CUDA sees; CUDA_VISIBLE_DEVICES hides some. Use --device=cpu "
-                    "without one.");
+    throw UserError(
+        fmt::format("--device=cuda, but this machine has no {}.", has_driver ? "GPU" : "driver of a GPU"),
+        "nvidia-smi shows the GPUs that CUDA sees; CUDA_VISIBLE_DEVICES hides some. Use --device=cpu "
+        "without one.");
   if (code != cudaSuccess)
     throw UserError(fmt::format("--device=cuda, but the GPU cannot be used: {}, {}.", cudaGetErrorName(code),
                                 cudaGetErrorString(code)),
@@ -199,14 +209,14 @@ void CudaStream::copy(const Tensor& to, const Tensor& from)
   check(to.type() == from.type() && to.elements() == from.elements(),
         "a copy between tensors of different type or size");
   if (to.bytes() == 0) return;
-  check_cuda(cudaMemcpyAsync(to.raw(), from.raw(), static_cast<std::size_t>(to.bytes()), cudaMemcpyDefault, handle()),
-             "copying");
+  check_cuda(
+      cudaMemcpyAsync(to.raw(), from.raw(), static_cast<std::size_t>(to.bytes()), cudaMemcpyDefault, handle()),
+      "copying");
 }
 
 void CudaStream::add(const Tensor& to, const Tensor& from)
 {
-  check(to.type() == from.type() && to.elements() == from.elements(),
-        "a sum of tensors of different type or size");
+  check(to.type() == from.type() && to.elements() == from.elements(), "a sum of tensors of different type or size");
   if (to.bytes() > 0) add_on_gpu(handle(), to, from);
 }
 
@@ -220,7 +230,8 @@ Event CudaStream::record()
   const cudaStream_t stream = handle();
   cudaEvent_t event = nullptr;
   check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-  Event recorded(std::shared_ptr<void>(event, [](void* made) { cudaEventDestroy(static_cast<cudaEvent_t>(made)); }));
+  Event recorded(
+      std::shared_ptr<void>(event, [](void* made) { cudaEventDestroy(static_cast<cudaEvent_t>(made)); }));
   check_cuda(cudaEventRecord(event, stream), "recording an event");
   return recorded;
 }

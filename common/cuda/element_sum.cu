@@ -1,5 +1,4 @@
 #include "common/cuda/element_sum.hpp"
-
 #include "common/cuda/launch.hpp"
 #include "common/element_sum.hpp"
 

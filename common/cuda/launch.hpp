@@ -33,10 +33,10 @@ void launch(const Grid& grid, void (*kernel)(Parameters...), Arguments... argume
   constexpr std::int64_t without_asking = 48 << 10;  // bytes of shared memory
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
   if (grid.shared_bytes > without_asking)
-    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(grid.shared_bytes)),
-               "asking for shared memory", grid.where);
+    check_cuda(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(grid.shared_bytes)),
+        "asking for shared memory", grid.where);
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = dim3(grid.threads);

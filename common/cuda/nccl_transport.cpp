@@ -76,8 +76,8 @@ class Nccl final : public NcclTransport {
       const auto bytes = static_cast<std::size_t>(transfer.data.bytes());
       if (bytes == 0) continue;
       if (transfer.direction == Transfer::Direction::send)
-        check_nccl(ncclSend(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream), "sending a message",
-                   transfer.where);
+        check_nccl(ncclSend(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream),
+                   "sending a message", transfer.where);
       else
         check_nccl(ncclRecv(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream),
                    "receiving a message", transfer.where);

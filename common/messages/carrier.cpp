@@ -41,7 +41,8 @@ Carrier choose_carrier(TransportKind transport, DeviceKind device, bool needs_mp
   const Communicator world = Communicator::world();
   if (device != DeviceKind::cuda || world.ranks() == 1) return {};
   int own = ranks_on_machine() <= gpu_facts().count ? 1 : 0;  // whether this machine's ranks have a GPU each
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_MIN, world.handle()), "choosing what carries messages");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_MIN, world.handle()),
+            "choosing what carries messages");
 
   const bool automatic = transport == TransportKind::automatic;
   const bool nccl = automatic ? own == 1 && !needs_mpi : transport == TransportKind::nccl;

@@ -96,10 +96,10 @@ class CommunicationQueue {
   int exceptions_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_;                  // not begun yet
-  std::int64_t started_ = 0;              // collectives so far
-  std::int64_t done_ = 0;                 // of them
-  bool working_ = false;                  // on a collective, now
+  std::deque<Job> jobs_;      // not begun yet
+  std::int64_t started_ = 0;  // collectives so far
+  std::int64_t done_ = 0;     // of them
+  bool working_ = false;      // on a collective, now
   /// When a collective was over.
   struct End {
     Moment moment{};  // in virtual time

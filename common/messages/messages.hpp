@@ -24,13 +24,13 @@ namespace rankwise {
 
 /// What the messages of a run are asked to do.
 struct MessageOptions {
-  std::string collectives = "default";  ///< an algorithm; or the one that suits the arithmetic
-  int ranks_per_node = 0;               ///< pretend that so many ranks make a node; 0: the machines
-  bool check_messages = false;          ///< compare what the ranks call, each time
-  double timeout_s = 300;               ///< how long ranks may wait for each other; 0: for ever
-  std::uint32_t chaos = 0;              ///< seed of the chaos that messages meet; 0: none
-  std::string link;                     ///< of the virtual clock; empty: none
-  std::string flops = "100GFLOP/s";     ///< of the virtual clock
+  std::string collectives = "default";                 ///< an algorithm; or the one that suits the arithmetic
+  int ranks_per_node = 0;                              ///< pretend that so many ranks make a node; 0: the machines
+  bool check_messages = false;                         ///< compare what the ranks call, each time
+  double timeout_s = 300;                              ///< how long ranks may wait for each other; 0: for ever
+  std::uint32_t chaos = 0;                             ///< seed of the chaos that messages meet; 0: none
+  std::string link;                                    ///< of the virtual clock; empty: none
+  std::string flops = "100GFLOP/s";                    ///< of the virtual clock
   TransportKind transport = TransportKind::automatic;  ///< what carries messages
 
   /// The algorithm that was asked for, or @p fallback.

@@ -15,8 +15,8 @@ namespace rankwise {
 
 /// The nodes of a group's ranks. A node is a machine, or the part of it that `--ranks-per-node` makes one.
 struct Topology {
-  std::vector<int> node_of;  ///< by rank; nodes are numbered in the order in which ranks meet them
-  int nodes = 1;             ///< how many
+  std::vector<int> node_of;             ///< by rank; nodes are numbered in the order in which ranks meet them
+  int nodes = 1;                        ///< how many
   DeviceKind device = DeviceKind::cpu;  ///< where their memory is
 
   /// The ranks of a node, in order.

@@ -69,12 +69,12 @@ struct State {
   BatchShape batch = options.batch(options.global_batch);                  // G, B, T
   ActivationShape shape = options.activation_shape(options.global_batch);  // of one micro-batch
 
-  TimeLedger time;                                               // where the time goes
-  MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below
-  std::unique_ptr<Device> device = make_device(options.device);  // where everything lies
-  std::unique_ptr<Stream> stream = device->make_stream();        // the order in which it works
-  DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
-  Arithmetic arithmetic{options.arithmetic};                     // the order of sums
+  TimeLedger time;                                                              // where the time goes
+  MemoryLedger ledger{options.memory_limit.value};                              // counts every buffer below
+  std::unique_ptr<Device> device = make_device(options.device);                 // where everything lies
+  std::unique_ptr<Stream> stream = device->make_stream();                       // the order in which it works
+  DeviceMemory memory{device.get(), &ledger};                                   // the device's memory, counted
+  Arithmetic arithmetic{options.arithmetic};                                    // the order of sums
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
 
   Tokens tokens = open_corpus(options.data);              // the text

@@ -132,10 +132,10 @@ std::vector<Candidate> candidates(const Options& options, const Topology& topolo
 struct State {
   explicit State(const Options& o) : options(o) {}
 
-  const Options& options;                                          // what was asked for
-  Communicator all = Communicator::world();                        // all ranks
-  Topology topology = options.topology();                          // which of them share a node
-  Bench bench{options.problem(), all, options.ways()};             // vectors, groups, ledgers
+  const Options& options;                                           // what was asked for
+  Communicator all = Communicator::world();                         // all ranks
+  Topology topology = options.topology();                           // which of them share a node
+  Bench bench{options.problem(), all, options.ways()};              // vectors, groups, ledgers
   std::vector<Candidate> compared = candidates(options, topology);  // what makes the collectives
 };
 

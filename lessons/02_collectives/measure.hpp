@@ -57,21 +57,21 @@ struct Bench {
   /// A new group of all ranks for a candidate, and no traffic so far.
   std::unique_ptr<Group> make_group(const Candidate& candidate);
 
-  Problem problem;                                           ///< as given
-  const Communicator& all;                                   ///< all ranks
-  MemoryLedger ledger;                                       ///< counts every buffer
-  TrafficLedger traffic;                                     ///< counts what the candidate's group sends
-  TimeLedger time;                                           ///< where the time goes
-  MessageLog log;                                            ///< what the candidate's group sends, while it is recorded
-  std::unique_ptr<Device> device;                            ///< where the vectors that are summed lie
-  std::unique_ptr<Stream> stream = device->make_stream();    ///< what adds
-  DeviceMemory memory{device.get(), &ledger};                ///< the device's memory, counted
+  Problem problem;                 ///< as given
+  const Communicator& all;         ///< all ranks
+  MemoryLedger ledger;             ///< counts every buffer
+  TrafficLedger traffic;           ///< counts what the candidate's group sends
+  TimeLedger time;                 ///< where the time goes
+  MessageLog log;                  ///< what the candidate's group sends, while it is recorded
+  std::unique_ptr<Device> device;  ///< where the vectors that are summed lie
+  std::unique_ptr<Stream> stream = device->make_stream();          ///< what adds
+  DeviceMemory memory{device.get(), &ledger};                      ///< the device's memory, counted
   DeviceMemory host{&device->host_memory(), &ledger, Tier::host};  ///< where the vectors are made and compared
-  Carrier carrier;                                           ///< what carries the messages
-  GroupSetup setup;                                          ///< of every candidate's group, but for the algorithm
-  Buffer own;                                                ///< (n) this rank's vector, on the host
-  Buffer by_rank;  ///< (n) the sum of all, one rank after the other, computed without messages, on the host
-  Buffer by_tree;  ///< (n) the same in the order of tree_sum()
+  Carrier carrier;                                                 ///< what carries the messages
+  GroupSetup setup;  ///< of every candidate's group, but for the algorithm
+  Buffer own;        ///< (n) this rank's vector, on the host
+  Buffer by_rank;    ///< (n) the sum of all, one rank after the other, computed without messages, on the host
+  Buffer by_tree;    ///< (n) the same in the order of tree_sum()
 };
 
 /// What was found of a candidate; the same on all ranks.

@@ -112,13 +112,13 @@ struct State {
   BatchShape batch = options.batch(share.count);                                           // G, B, T
   ActivationShape shape = options.activation_shape(share.count);                           // of one micro-batch
 
-  TimeLedger time;                                             // where the time goes
-  MemoryLedger ledger{options.memory_limit.value};             // counts every buffer below
+  TimeLedger time;                                               // where the time goes
+  MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below
   std::unique_ptr<Device> device = make_device(options.device);  // where everything lies
-  std::unique_ptr<Stream> stream = device->make_stream();      // the order in which it works
-  DeviceMemory memory{device.get(), &ledger};                  // the device's memory, counted
-  Arithmetic arithmetic{options.arithmetic};                   // the order of sums
-  Messages messages{options.messages, memory, *stream, time};  // who counts them and who watches
+  std::unique_ptr<Stream> stream = device->make_stream();        // the order in which it works
+  DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
+  Arithmetic arithmetic{options.arithmetic};                     // the order of sums
+  Messages messages{options.messages, memory, *stream, time};    // who counts them and who watches
   Group world{"world", Communicator::world(), messages.setup(arithmetic.default_collectives())};  // all N ranks
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
 

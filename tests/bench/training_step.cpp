@@ -88,7 +88,7 @@ struct Training {
   std::unique_ptr<Stream> stream = device->make_stream();
   DeviceMemory memory{device.get(), &ledger};
   Arithmetic arithmetic{Sums::fast};
-  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels();
+  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);
 
   std::mt19937 generator{1};
   Batch host_batch{.B = shape.B,

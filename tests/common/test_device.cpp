@@ -20,6 +20,7 @@ namespace {
 /// A device without memory that counts what it is asked for.
 class CountingDevice final : public Device {
  public:
+  DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "counting"; }
   void* allocate(std::int64_t bytes) override
   {
@@ -33,6 +34,7 @@ class CountingDevice final : public Device {
     std::free(memory);
   }
   std::unique_ptr<Stream> make_stream() override { return nullptr; }
+  Device& host_memory() override { return *this; }
 
   bool fails = false;
   std::int64_t allocated = 0, released = 0;

@@ -88,8 +88,8 @@ bool sums_repeatedly(bool keeps_barriers)
 {
   const TestStream stream;
   const DeviceArray<int> array(std::vector<int>(block_size, 1), stream);
-  require(launch_on(stream, 1, block_size, block_size / 32 * sizeof(int), repeated_sums, array.data(),
-                    keeps_barriers));
+  require(
+      launch_on(stream, 1, block_size, block_size / 32 * sizeof(int), repeated_sums, array.data(), keeps_barriers));
   return array.read(stream) == std::vector<int>(block_size, block_size * rounds * (rounds + 1) / 2);
 }
 
@@ -127,8 +127,8 @@ bool reads_on_host(bool copies)
 const std::map<std::string, bool (*)()> programs = {
     {"none",
      [] {
-       return block_sums(true) && sums_repeatedly(true) && warp_sums(0xffffffffu) && sets_ones(0, block_size) && copies_result(true) &&
-              reads_on_host(true);
+       return block_sums(true) && sums_repeatedly(true) && warp_sums(0xffffffffu) && sets_ones(0, block_size) &&
+              copies_result(true) && reads_on_host(true);
      }},
     {"missing_barrier", [] { return block_sums(false); }},
     {"hurried_warp", [] { return sums_repeatedly(false); }},
@@ -146,7 +146,8 @@ int main(int argc, char** argv)
   const auto program = programs.find(argc == 2 ? argv[1] : "");
   if (program == programs.end()) {
     std::cerr
-        << "planted_bugs none|missing_barrier|hurried_warp|write_before|write_behind|missing_wait|wrong_mask|host_access\n";
+        << "planted_bugs "
+           "none|missing_barrier|hurried_warp|write_before|write_behind|missing_wait|wrong_mask|host_access\n";
     return 2;
   }
   try {

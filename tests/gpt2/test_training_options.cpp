@@ -107,8 +107,8 @@ TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of
   for (const Sums sums : {Sums::fast, Sums::exact})
     for (const std::int64_t micro_batches : {1, 2, 4, 8, 16}) {
       const Arithmetic arithmetic(sums);
-      const auto kernels = arithmetic.make_kernels();
       MemoryLedger ledger;
+      const auto kernels = arithmetic.make_kernels({device.get(), &ledger}, *stream);
       const auto sum = arithmetic.make_gradient_sum(*kernels, *stream, {device.get(), &ledger}, layout);
       for (std::int64_t i = 0; i < micro_batches; ++i) {
         sum->begin({i, 1});

@@ -8,15 +8,15 @@
 #include "lessons/02_collectives/vectors.hpp"
 
 using namespace rankwise;
-using Event = MessageLog::Event;
+using LogEvent = MessageLog::Event;
 
 namespace {
 
-Event start(Ticket ticket, std::vector<MessageLog::Message> messages)
+LogEvent start(Ticket ticket, std::vector<MessageLog::Message> messages)
 {
   return {"world", ticket, true, std::move(messages)};
 }
-Event finish(Ticket ticket)
+LogEvent finish(Ticket ticket)
 {
   return {"world", ticket, false, {}};
 }
@@ -33,7 +33,7 @@ MessageLog::Message receive(int from, std::int64_t bytes = 1)
 
 TEST_CASE("play: a message waits for what its sender has to receive first")
 {
-  const std::vector<std::vector<Event>> chain{
+  const std::vector<std::vector<LogEvent>> chain{
       {start(0, {send(1, 10)}), finish(0)},
       {start(0, {receive(0, 10)}), finish(0), start(0, {send(2, 10)}), finish(0)},
       {start(0, {receive(1, 10)}), finish(0)}};
@@ -47,12 +47,12 @@ TEST_CASE("play: a message waits for what its sender has to receive first")
 
 TEST_CASE("play: an exchange takes one step, two messages into one rank take two")
 {
-  const std::vector<std::vector<Event>> exchange{{start(0, {receive(1), send(1)}), finish(0)},
-                                                 {start(0, {receive(0), send(0)}), finish(0)}};
+  const std::vector<std::vector<LogEvent>> exchange{{start(0, {receive(1), send(1)}), finish(0)},
+                                                    {start(0, {receive(0), send(0)}), finish(0)}};
   CHECK(play(exchange, {1, 0}).end_s == 1);
-  const std::vector<std::vector<Event>> gather{{start(0, {receive(1), receive(2)}), finish(0)},
-                                               {start(0, {send(0)}), finish(0)},
-                                               {start(0, {send(0)}), finish(0)}};
+  const std::vector<std::vector<LogEvent>> gather{{start(0, {receive(1), receive(2)}), finish(0)},
+                                                  {start(0, {send(0)}), finish(0)},
+                                                  {start(0, {send(0)}), finish(0)}};
   CHECK(play(gather, {1, 0}).end_s == 2);
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("describe_segments: which segments, and whose sum")
 
 TEST_CASE("step_table: a line a rank, a column a step")
 {
-  const std::vector<std::vector<Event>> logs{
+  const std::vector<std::vector<LogEvent>> logs{
       {start(0, {send(1, 1, "a")}), finish(0)},
       {start(0, {receive(0)}), finish(0), start(1, {send(2, 1, "b")}), finish(1)},
       {start(0, {receive(1)}), finish(0)}};

@@ -19,9 +19,9 @@ int main(int argc, char** argv)
   const CheckpointInfo info = check_checkpoint(argv[1], argv[1]);
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Stream> stream = device->make_stream();
-  const std::unique_ptr<Kernels> kernels = Arithmetic(Sums::fast).make_kernels();
   MemoryLedger ledger;
   const DeviceMemory memory{device.get(), &ledger};
+  const std::unique_ptr<Kernels> kernels = Arithmetic(Sums::fast).make_kernels(memory, *stream);
   const ParameterTable table(info.config);
   const Buffer parameters(memory, Category::parameters, DType::f32, {table.elements()}, "parameters");
   read_checkpoint(argv[1], *stream, {table, {0, table.elements()}, parameters.tensor(), {}, {}});

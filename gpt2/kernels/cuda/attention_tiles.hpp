@@ -53,7 +53,7 @@ __device__ inline int thread_y()
 /// j-th token; lines are an odd number of fours long, and no two of these reads meet in a bank of shared memory.
 template <int G>
 struct TokenTile {
-  using Size = TileSize<G>;
+  using Size = TileSize<G>;  ///< of the tile
 
   Four at[Size::tokens][Size::fours + 1];  ///< by line and four of channels
 
@@ -79,7 +79,7 @@ struct TokenTile {
 /// Weights or gradients of scores, in natural order: line n y + i, columns n x ... as one access.
 template <int G>
 struct ScoreTile {
-  using Size = TileSize<G>;
+  using Size = TileSize<G>;  ///< of the tile
 
   Numbers<Size::n> at[Size::tokens][square + 1];  ///< by line and by n columns
 };

@@ -44,9 +44,9 @@ TEST_CASE("Stream of a GPU: zero() and copy() reach all elements, and no others"
     std::fill(expected.begin() + 1, expected.end() - 1, 0.0f);
     CHECK(to_host<float>(*gpu.stream, a.tensor()) == expected);
   }
-  CHECK_THROWS_WITH(gpu.stream->copy(gpu.filled(numbers<float>(2, 1)).tensor(),
-                                     gpu.filled(numbers<float>(3, 1)).tensor()),
-                    Contains("different type or size"));
+  CHECK_THROWS_WITH(
+      gpu.stream->copy(gpu.filled(numbers<float>(2, 1)).tensor(), gpu.filled(numbers<float>(3, 1)).tensor()),
+      Contains("different type or size"));
 }
 
 TEMPLATE_TEST_CASE("Stream of a GPU: add() adds in every type", "", float, double, bf16, std::int32_t, std::int64_t)
