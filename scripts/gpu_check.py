@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs tests and lessons on the GPU of this machine and writes one table: gpu_check.py BUILD [--quick]
+"""Runs tests and lessons on the GPU of this machine and writes one table: gpu_check.py BUILD [--quick] [-- OPTION...]
 
 Tests of kernels and collectives; every lesson on one rank, and on 2 and 4 ranks that share the GPU over MPI; and the small
-tests once more under compute-sanitizer, where that is installed. Ends with status 1 if anything fails.
+tests once more under compute-sanitizer, where that is installed. OPTIONs go to lessons 01 and 03. Ends with status 1 if
+anything fails.
 """
 
 import argparse
@@ -24,8 +25,8 @@ FAST = ["--steps=20", "--compare=10"]
 class Checks:
     """What was run so far, and whether all of it held."""
 
-    def __init__(self, build):
-        self.build, self.rows, self.failures = build, [], []
+    def __init__(self, build, training):
+        self.build, self.training, self.rows, self.failures = build, training, [], []
 
     def run(self, command, ranks=None):
         launcher = ["mpirun", "-np", str(ranks)] if ranks else []
@@ -51,6 +52,7 @@ class Checks:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "report.json")
             program = os.path.join(self.build, "lessons", name)
+            options = [*options, *([] if name.startswith("02") else self.training)]
             done = self.run([program, "--device=cuda", f"--report={path}", *options], ranks)
             report = {}
             if os.path.exists(path):
@@ -110,9 +112,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true", help="the small model only, no compute-sanitizer")
-    options = parser.parse_args()
+    own, training = sys.argv[1:], []
+    if "--" in own:
+        own, training = own[:own.index("--")], own[own.index("--") + 1:]
+    options = parser.parse_args(own)
     build = os.path.abspath(options.build)
-    checks = Checks(build)
+    checks = Checks(build, training)
     with open(os.path.join(build, "gpu_tests.txt"), encoding="ascii") as file:
         tests = file.read().split()
     for name in tests:

@@ -197,3 +197,21 @@ TEST_CASE("CommunicationQueue: collectives of GPUs beside the computation")
     CHECK(to_host<std::int64_t>(*test.stream, b.tensor()) == std::vector<std::int64_t>(5000, expected));
   }
 }
+
+TEST_CASE("CommunicationQueue: what the stream of messages does last is waited for too")
+{
+  for (const bool nccl : carriers()) {
+    GpuGroup test(Algorithm::ring, nccl);
+    TimeLedger time;
+    const int N = test.group.ranks();
+    const Buffer sum = test.filled(std::vector<std::int64_t>(5000, 1)),
+                 one = test.filled(std::vector<std::int64_t>(5000, 1));
+    CommunicationQueue queue(test.group, time);
+    Pending scattered = queue.start(
+        "a segment", [&](Group& group) { reduce_scatter_sum(sum.tensor(), group); });  // ends with a sum
+    scattered.wait();
+    test.stream->add(sum.tensor(), one.tensor());
+    const Range own = Partition(5000, N).segment(test.group.rank());
+    CHECK(holds<std::int64_t>(test, sum, own, [&](std::int64_t) { return N + 1; }));
+  }
+}

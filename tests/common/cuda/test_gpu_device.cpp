@@ -52,7 +52,7 @@ TEST_CASE("Stream of a GPU: zero() and copy() reach all elements, and no others"
 TEMPLATE_TEST_CASE("Stream of a GPU: add() adds in every type", "", float, double, bf16, std::int32_t, std::int64_t)
 {
   Gpu gpu;
-  for (const std::int64_t n : {1, 31, 1000, 100003}) {
+  for (const std::int64_t n : {1, 31, 1000, 1'100'003}) {  // the last takes some threads of the grid two turns
     const Buffer a = gpu.filled(numbers<TestType>(n, 3)), b = gpu.filled(numbers<TestType>(n, 11));
     gpu.stream->add(a.tensor(), b.tensor());
     std::vector<TestType> expected = numbers<TestType>(n, 3);
