@@ -31,7 +31,9 @@ if [[ -z $build ]]; then
     exit 2
   fi
   build=$PWD/build-gpu
-  cmake --preset gpu >/dev/null
+  native=ON
+  [[ -z $pack ]] || native=OFF  # the other machine's processor may be another
+  cmake --preset gpu -DRANKWISE_NATIVE=$native >/dev/null
   cmake --build --preset gpu --target gpu_tests
 fi
 

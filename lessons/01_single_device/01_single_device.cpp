@@ -17,6 +17,7 @@
 //               rm -f build/nano.h5; build/lessons/01_single_device --steps=3 --checkpoint=build/nano.h5
 //               build/lessons/01_single_device --steps=5 --checkpoint=build/nano.h5 --resume
 //               build/lessons/01_single_device --model=gpt2-xl --dry-run
+//             * build/lessons/01_single_device --device=cuda --steps=20      (* needs a GPU)
 // Expect:       a first loss of about ln 256 = 5.545, then a fall towards the floor of the data; memory = formula.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 

@@ -15,6 +15,7 @@
 //               mpirun -np 4 build/lessons/02_collectives --collectives=hierarchical --ranks-per-node=2 --type=bf16
 //               mpirun -np 4 build/lessons/02_collectives --collective=broadcast --root=3 --type=u8 --check-messages
 //               mpirun -np 4 build/lessons/02_collectives --count=124439808 --dry-run
+//             * mpirun -np 4 build/lessons/02_collectives --device=cuda      (* needs a GPU; four of them for NCCL)
 // Expect:       every rank sends what the formula says and ends with the same bits; the library is beaten or matched.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 

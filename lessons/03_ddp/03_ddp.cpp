@@ -18,6 +18,7 @@
 //               rm -f build/ddp.h5; mpirun -np 4 build/lessons/03_ddp --steps=3 --checkpoint=build/ddp.h5
 //               mpirun -np 2 build/lessons/03_ddp --steps=5 --checkpoint=build/ddp.h5 --resume
 //               mpirun -np 4 build/lessons/03_ddp --model=gpt2-xl --dry-run
+//             * mpirun -np 4 build/lessons/03_ddp --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 01, whatever the number of ranks; 1/N of its activations.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 
