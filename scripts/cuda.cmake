@@ -21,12 +21,14 @@ if(RANKWISE_CUDA MATCHES "^(auto|on)$")
   find_path(RANKWISE_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(RANKWISE_NCCL nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
   set(RANKWISE_GPU on)
-  if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cublas OR NOT RANKWISE_NCCL OR NOT RANKWISE_NCCL_INCLUDE)
+  if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cublas OR CUDAToolkit_VERSION VERSION_LESS 12.4
+     OR NOT RANKWISE_NCCL OR NOT RANKWISE_NCCL_INCLUDE)
     set(RANKWISE_GPU off)
   endif()
   if(RANKWISE_CUDA STREQUAL on AND RANKWISE_GPU STREQUAL off)
-    message(FATAL_ERROR "RANKWISE_CUDA=on needs nvcc (${CMAKE_CUDA_COMPILER}), cuBLAS and NCCL (${RANKWISE_NCCL}) of "
-                        "the CUDA toolkit; scripts/setup.sh --how says how to get them.")
+    message(FATAL_ERROR "RANKWISE_CUDA=on needs the CUDA toolkit 12.4 or newer (found: ${CUDAToolkit_VERSION}) with nvcc "
+                        "(${CMAKE_CUDA_COMPILER}), cuBLAS and NCCL (${RANKWISE_NCCL}); scripts/setup.sh --how says how "
+                        "to get them.")
   endif()
 elseif(NOT RANKWISE_CUDA MATCHES "^(off|emulated)$")
   message(FATAL_ERROR "RANKWISE_CUDA=${RANKWISE_CUDA} is none of auto, on, off, emulated.")

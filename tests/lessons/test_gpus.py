@@ -102,6 +102,14 @@ class Results(GpuCase):
                     whole = self.report_of("01", *fixed, device=first)
                     self.assertEqual(resumed["digest"], whole["digest"])
 
+    @unittest.skipUnless(EMULATED, "real tools draw the ranges")
+    def test_ranges_have_the_names_of_the_trace(self):
+        self.environment(EMULATED_CUDA_NVTX=1)
+        self.program = LESSONS["01"]
+        done = self.run_program(*self.options("--device=cuda"))
+        for name in ("training step", "reading tokens", "validation"):
+            self.assertIn(name, done.stdout + done.stderr)
+
     def test_placement_and_memory_are_told(self):
         report = self.report_of("03", *self.options(), ranks=2)
         self.assertEqual([place["gpu"] for place in report["placement"]], [0, 1 % GPUS])
@@ -216,7 +224,7 @@ class Failures(GpuCase):
         where = r"rank 1 of 2: [\w/]+\.(cpp|cu|hpp):\d+: "
         for fault, says in [("cudaMalloc:9:1", "out of device memory: GPU 1 has no"),
                             ("kernel:30:1", "cudaErrorIllegalAddress|cudaErrorLaunchFailure|illegal"),
-                            ("cublasSgemm:3:1", "multiplying matrices: .*CUBLAS_STATUS"),
+                            ("cublasSgemm:3:1", "cuBLAS failed at multiplying matrices: CUBLAS_STATUS"),
                             ("cudaMemcpyAsync:12:1", "CUDA failed at copying"),
                             ("cudaStreamCreateWithFlags:2:1", "CUDA failed at making a stream")]:
             with self.subTest(fault=fault):

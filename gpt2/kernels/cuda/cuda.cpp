@@ -7,7 +7,9 @@ namespace rankwise {
 void check_cublas(cublasStatus_t code, std::string_view doing, SourceLocation where)
 {
   if (code != CUBLAS_STATUS_SUCCESS)
-    throw Error(fmt::format("{}: {} ({})", doing, cublasGetStatusString(code), cublasGetStatusName(code)), where);
+    throw Error(
+        fmt::format("cuBLAS failed at {}: {}, {}", doing, cublasGetStatusName(code), cublasGetStatusString(code)),
+        where);
 }
 
 Cublas::Cublas(cudaStream_t stream, const Tensor& workspace)
