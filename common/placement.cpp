@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,13 +13,29 @@
 
 namespace rankwise {
 
+namespace {
+
+/// How many ranks of this machine are on this rank's GPU.
+int ranks_on(const GpuFacts& gpu)
+{
+  return std::max(1, (ranks_on_machine() - gpu.number + gpu.count - 1) / gpu.count);
+}
+
+}  // namespace
+
+std::int64_t room_on(DeviceKind device)
+{
+  if (device != DeviceKind::cuda) return std::numeric_limits<std::int64_t>::max();
+  const GpuFacts gpu = gpu_facts();
+  return gpu.free_bytes / ranks_on(gpu);
+}
+
 void check_room(const CategoryBytes& planned, DeviceKind device, const std::string& remedy)
 {
-  if (device != DeviceKind::cuda) return;
-  const GpuFacts gpu = gpu_facts();
-  const int sharing = (ranks_on_machine() - gpu.number + gpu.count - 1) / gpu.count;  // ranks on this GPU
-  const std::int64_t room = gpu.free_bytes / std::max(sharing, 1);
+  const std::int64_t room = room_on(device);
   if (planned.total() <= room) return;
+  const GpuFacts gpu = gpu_facts();
+  const int sharing = ranks_on(gpu);
   const std::string who = sharing > 1 ? fmt::format("each of the {} ranks on it has", sharing) : "there are";
   throw UserError(fmt::format("this run needs {} bytes a rank, which GPU {} ({}) has not: {} {} bytes.",
                               group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(room)),

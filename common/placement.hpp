@@ -12,8 +12,7 @@
 
 namespace rankwise {
 
-/// Refuses a run whose plan is larger than what this rank has of its GPU: ranks that share one have equal parts of what is
-/// free. A CPU's memory is not asked.
+/// Refuses a run whose plan is larger than room_on() its device.
 /// @param planned      bytes of the device tier, by category.
 /// @param device       where, as check_device() has passed it.
 /// @param remedy       what the user can do about it, one sentence.

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "common/device_option.hpp"
+#include "common/text.hpp"
 
 namespace rankwise {
 
@@ -274,6 +277,36 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
   if (options.compare > 0) check_comparable(options.compare, config, batch);
+}
+
+std::string what_fits(const TrainingOptions& options, std::int64_t share, const CategoryBytes& planned,
+                      std::int64_t room)
+{
+  const ModelConfig config = options.config();
+  const GradientLayout gradients = gradient_layout(ParameterTable(config), DType::f32);
+  const auto of_passes = [&](const TrainingOptions& o) {  // what depends on the micro-batch
+    const ActivationShape shape = o.activation_shape(share);
+    return activation_bytes(config, shape) + workspace_bytes(config, shape) +
+           Arithmetic(o.arithmetic).gradient_bytes(gradients, share / shape.B).total();
+  };
+  const std::int64_t rest = planned.total() - of_passes(options);
+  TrainingOptions other = options;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  std::string smallest;
+  for (std::int64_t B = options.batch(share).micro_batch; B > 0; --B) {
+    const bool possible = options.arithmetic == Sums::fast || std::has_single_bit(static_cast<std::uint64_t>(B));
+    if (share % B != 0 || !possible) continue;
+    other.micro_batch = B;
+    for (const bool recompute : {false, true}) {
+      other.recompute_blocks = recompute;
+      const std::int64_t needed = rest + of_passes(other);
+      const std::string asked = fmt::format("--micro-batch={}{}", B, recompute ? " --recompute=block" : "");
+      if (needed <= room) return asked + " would fit.";
+      if (needed < least) smallest = asked;
+      least = std::min(least, needed);
+    }
+  }
+  return fmt::format("Even {} needs {} bytes. Use a smaller model or more memory.", smallest, group_digits(least));
 }
 
 void check_compared_steps(const TrainingOptions& options, const Tokens& tokens)

@@ -83,6 +83,15 @@ void declare(OptionTable& table, TrainingOptions& options);
 /// @throws UserError for the first of them.
 void check_options(const TrainingOptions& options, const Layout& layout);
 
+/// What would make a run fit that has no room, as a sentence: the largest micro-batch, with recomputation if need be; or
+/// what needs least, and how much.
+/// @param options  as check_options() has passed them.
+/// @param share    the sequences of the global batch that this rank computes.
+/// @param planned  bytes of this rank with these options.
+/// @param room     bytes that there are.
+std::string what_fits(const TrainingOptions& options, std::int64_t share, const CategoryBytes& planned,
+                      std::int64_t room);
+
 /// Refuses to compare more steps than the run has, which --epochs tells only with the data at hand.
 /// @param options  as check_options() has passed them.
 /// @param tokens   the data of the run, enough for a step.

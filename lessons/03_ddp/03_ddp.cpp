@@ -426,12 +426,14 @@ void check(const Options& options, const Session& session)
   check_writable(options.checkpoint, "checkpoint");
   check_writable(options.report, "report");
   check_writable(options.trace, "trace");
-  const std::string remedy = "Try --recompute=block or a smaller --micro-batch; they change the activations.";
-  check_memory_limit(memory_formula(options, session), options.memory_limit.value, remedy);
+  const CategoryBytes planned = memory_formula(options, session);
+  const std::int64_t limit = options.memory_limit.value;
+  check_memory_limit(planned, limit, what_fits(options, options.share(session.ranks()), planned, limit));
   if (options.dry_run) return;
   check_device(options.device);
   check_own_gpus(options.messages.transport, options.device);
-  check_room(memory_formula(options, session), options.device, remedy);
+  check_room(planned, options.device,
+             what_fits(options, options.share(session.ranks()), planned, room_on(options.device)));
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);

@@ -2,10 +2,12 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/text.hpp"
 #include "gpt2/training_options.hpp"
 
 using namespace rankwise;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 TEST_CASE("TrainingOptions: what is 0 follows from the model and the share of the batch")
 {
@@ -117,4 +119,41 @@ TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of
       sum->total();
       CHECK(ledger.peak(Tier::device) == arithmetic.gradient_bytes(layout, micro_batches));
     }
+}
+
+TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs least")
+{
+  TrainingOptions options;
+  const ModelConfig config = options.config();
+  const auto plan = [&](const TrainingOptions& o) {
+    CategoryBytes bytes =
+        Arithmetic(o.arithmetic)
+            .gradient_bytes(gradient_layout(ParameterTable(config), DType::f32), 16 / o.activation_shape(16).B);
+    bytes[Category::optimizer] = 1'000'000;  // does not depend on the micro-batch
+    bytes[Category::activations] = activation_bytes(config, o.activation_shape(16));
+    bytes[Category::workspace] = workspace_bytes(config, o.activation_shape(16));
+    return bytes;
+  };
+  const auto needs = [&](std::int64_t B, bool recompute) {
+    TrainingOptions o = options;
+    o.micro_batch = B;
+    o.recompute_blocks = recompute;
+    return plan(o).total();
+  };
+  const auto answer = [&](std::int64_t room) { return what_fits(options, 16, plan(options), room); };
+  for (const Sums sums : {Sums::fast, Sums::exact}) {
+    options.arithmetic = sums;
+    CHECK(answer(needs(16, true)) == "--micro-batch=16 --recompute=block would fit.");
+    CHECK(answer(needs(8, false)) == (needs(8, false) < needs(16, true)
+                                          ? "--micro-batch=8 would fit."
+                                          : "--micro-batch=16 --recompute=block would fit."));
+    CHECK(answer(needs(4, true)) == "--micro-batch=4 --recompute=block would fit.");
+    std::int64_t least = needs(16, true);
+    for (const std::int64_t B : {8, 4, 2, 1}) least = std::min(least, needs(B, true));
+    CHECK_THAT(answer(least), Contains("--recompute=block would fit."));
+    CHECK_THAT(answer(least - 1), StartsWith("Even --micro-batch=") && Contains(group_digits(least) + " bytes"));
+  }
+  options.arithmetic = Sums::fast;
+  options.global_batch = 12;
+  CHECK_THAT(what_fits(options, 12, plan(options), plan(options).total() * 2 / 3), Contains("--micro-batch="));
 }
