@@ -1,6 +1,5 @@
 #include "common/cuda/cuda_device.hpp"
 
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -123,15 +122,11 @@ std::unique_ptr<Device> make_cuda_device()
 
 GpuFacts gpu_facts()
 {
-  GpuFacts facts{.name = {}, .bus = {}, .count = gpu_count()};
+  GpuFacts facts{.name = {}, .count = gpu_count()};
   facts.number = rank_on_machine() % facts.count;
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, facts.number), "asking what a GPU is");
   facts.name = properties.name;
-  std::array<char, 32> bus{};
-  check_cuda(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), facts.number),
-             "asking where a GPU is");
-  facts.bus = bus.data();
   check_cuda(cudaSetDevice(facts.number), "choosing a GPU");
   std::size_t available = 0, all = 0;
   check_cuda(cudaMemGetInfo(&available, &all), "asking for the memory of a GPU");

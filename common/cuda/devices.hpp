@@ -19,7 +19,6 @@ std::unique_ptr<Device> make_cuda_device();
 /// What is known of this rank's GPU.
 struct GpuFacts {
   std::string name;               ///< as its maker calls it
-  std::string bus;                ///< address on the machine; two ranks with the same one share the GPU
   int number = 0;                 ///< among the GPUs of the machine
   int count = 0;                  ///< of GPUs that this rank sees
   std::int64_t memory_bytes = 0;  ///< of the whole GPU

@@ -176,6 +176,13 @@ class Refusals(GpuCase):
         self.assert_refused("--device=cuda", "--model=gpt2-xl", "--global-batch=4096", "--vocabulary=256",
                             says=["this run needs", "which GPU 0", "activations", "--recompute=block"])
 
+    @unittest.skipUnless(EMULATED, "needs a small GPU")
+    def test_ranks_that_share_a_gpu_share_its_memory(self):
+        self.environment(EMULATED_CUDA_DEVICES=1, EMULATED_CUDA_MEMORY=60_000_000)
+        self.assert_refused("--device=cuda", "--global-batch=64", ranks=2,
+                            says=["this run needs 52,752,384 bytes a rank", "each of the 2 ranks on it has 30,000,000",
+                                  "--micro-batch=32 --recompute=block would fit"])
+
     def test_a_limit_below_the_plan(self):
         self.assert_refused("--device=cuda", *self.options(), "--memory-limit=1MB", says=["--memory-limit=1,000,000"])
 
