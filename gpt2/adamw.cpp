@@ -15,16 +15,41 @@ double Schedule::at(std::int64_t step) const
   return least + 0.5 * (peak - least) * (1 + std::cos(std::numbers::pi * progress));
 }
 
-AdamW::AdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table, Range owned,
+namespace {
+
+/// The elements @p owned of a table, cut where decay begins or ends.
+std::vector<DecayRun> decay_runs(const ParameterTable& table, Range owned)
+{
+  std::vector<DecayRun> runs;
+  for (const Parameter& p : table.entries()) {
+    const Range mine = intersect(p.elements, owned);
+    if (mine.empty()) continue;
+    if (runs.empty() || runs.back().decays != p.decays || runs.back().elements.end() != mine.first)
+      runs.push_back({{mine.first, 0}, p.decays});
+    runs.back().elements.count += mine.count;
+  }
+  return runs;
+}
+
+}  // namespace
+
+AdamW::AdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table, Range owned, DType precision,
              const AdamWOptions& options)
-    : table_(table),
-      owned_(owned),
+    : owned_(owned),
+      runs_(decay_runs(table, owned)),
       options_(options),
       first_(memory, Category::optimizer, DType::f32, {owned.count}, "first moments"),
       second_(memory, Category::optimizer, DType::f32, {owned.count}, "second moments")
 {
   stream.zero(first_.tensor());
   stream.zero(second_.tensor());
+  if (precision != DType::f32)
+    master_.emplace(memory, Category::optimizer, DType::f32, Shape{owned.count}, "master weights");
+}
+
+void AdamW::round(const Kernels& kernels, const Tensor& parameters) const
+{
+  if (master_) kernels.convert(parameters, master_->tensor());
 }
 
 void AdamW::step(const Kernels& kernels, const Tensor& parameters, const Tensor& gradients, double learning_rate,
@@ -32,19 +57,19 @@ void AdamW::step(const Kernels& kernels, const Tensor& parameters, const Tensor&
 {
   check(parameters.elements() == owned_.count && gradients.elements() == owned_.count,
         "AdamW was given another range than it owns");
+  check((parameters.type() == DType::f32) == !master_, "AdamW was given parameters of another precision");
+  const Tensor& weights = master(parameters);
   AdamWStep step{.learning_rate = learning_rate,
                  .beta1 = options_.beta1,
                  .beta2 = options_.beta2,
                  .epsilon = options_.epsilon,
                  .gradient_scale = gradient_scale,
                  .number = ++updates_};
-  for (const Parameter& p : table_.entries()) {
-    const Range shared = intersect(p.elements, owned_);
-    if (shared.empty()) continue;
-    const Range mine{shared.first - owned_.first, shared.count};
-    step.weight_decay = p.decays ? options_.weight_decay : 0;
-    kernels.adamw(parameters.slice(mine), first_.tensor().slice(mine), second_.tensor().slice(mine),
-                  gradients.slice(mine), step);
+  for (const DecayRun& run : runs_) {
+    const Range mine{run.elements.first - owned_.first, run.elements.count};
+    step.weight_decay = run.decays ? options_.weight_decay : 0;
+    kernels.adamw(weights.slice(mine), first_.tensor().slice(mine), second_.tensor().slice(mine),
+                  gradients.slice(mine), step, master_ ? parameters.slice(mine) : Tensor());
   }
 }
 

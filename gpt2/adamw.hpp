@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "common/device.hpp"
 #include "common/partition.hpp"
@@ -36,23 +38,39 @@ struct AdamWOptions {
   double weight_decay = 0.1;  ///< of matrices; everything else does not decay
 };
 
+/// Neighbouring elements of a flat vector that decay, or do not: one call of the kernel updates them.
+struct DecayRun {
+  Range elements;       ///< of the flat vector
+  bool decays = false;  ///< whether weight decay applies
+};
+
 /// The two moments of a range of a parameter table's flat vector, and the update of those parameters.
+///
+/// Parameters in bf16 have 8 bits of precision: an update of less than 1/256 of a parameter would be lost. They are the
+/// rounded copy of master weights in f32, which lie here and are what is updated.
+/// @source  Micikevicius et al. 2018 (mixed precision training), section 3.1.
 class AdamW {
  public:
-  /// Moments start at zero.
-  /// @param memory   where the moments lie, 8 bytes a parameter.
-  /// @param stream   of the device that updates.
-  /// @param table    the parameters; outlives the optimizer.
-  /// @param owned    the elements of the flat vector that this rank updates.
-  /// @param options  constants.
-  /// @throws Error   when there is no room.
-  AdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table, Range owned,
+  /// Moments start at zero, master weights undefined: whoever gives the parameters their values fills master().
+  /// @param memory     where the moments and master weights lie, adamw_bytes() of it.
+  /// @param stream     of the device that updates.
+  /// @param table      the parameters.
+  /// @param owned      the elements of the flat vector that this rank updates.
+  /// @param precision  of the parameters, f32 or bf16.
+  /// @param options    constants.
+  /// @throws Error     when there is no room.
+  AdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table, Range owned, DType precision,
         const AdamWOptions& options);
+
+  /// The weights that are updated, (owned.count) f32: those in front of @p parameters, or with f32 themselves.
+  const Tensor& master(const Tensor& parameters) const { return master_ ? master_->tensor() : parameters; }
+  /// Makes @p parameters the rounded copy of the master weights; f32 parameters stay as they are.
+  void round(const Kernels& kernels, const Tensor& parameters) const;
 
   /// Updates the parameters of the owned range.
   /// @param kernels         on the stream of the device that holds the moments.
-  /// @param parameters      (owned.count) f32.
-  /// @param gradients       (owned.count) f32, sums over the global batch.
+  /// @param parameters      (owned.count) f32 or bf16.
+  /// @param gradients       (owned.count) f32 or bf16, sums over the global batch.
   /// @param learning_rate   of this step.
   /// @param gradient_scale  what gradients are multiplied by: one over the valid tokens, and clipping.
   void step(const Kernels& kernels, const Tensor& parameters, const Tensor& gradients, double learning_rate,
@@ -68,12 +86,19 @@ class AdamW {
   void resume(std::int64_t updates) { updates_ = updates; }
 
  private:
-  const ParameterTable& table_;
   Range owned_;
+  std::vector<DecayRun> runs_;
   AdamWOptions options_;
   Buffer first_, second_;
+  std::optional<Buffer> master_;  // with bf16 parameters
   std::int64_t updates_ = 0;
 };
+
+/// Bytes of an AdamW over @p elements parameters: 8 for the moments, with bf16 parameters 4 more for the master weight.
+constexpr std::int64_t adamw_bytes(std::int64_t elements, DType precision)
+{
+  return (precision == DType::f32 ? 8 : 12) * elements;
+}
 
 /// What clipping multiplies gradients by so that their norm is at most @p limit: limit / (norm + 1e-6), at most 1.
 /// @param norm   of the mean gradient.

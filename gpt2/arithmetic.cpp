@@ -11,8 +11,10 @@ namespace rankwise {
 
 std::unique_ptr<Kernels> Arithmetic::make_kernels(const DeviceMemory& memory, Stream& stream) const
 {
-  if (memory.device->kind() == DeviceKind::cuda)
-    return sums_ == Sums::exact ? make_cuda_reference_kernels(memory, stream) : make_cuda_kernels(memory, stream);
+  if (memory.device->kind() == DeviceKind::cuda) {
+    if (sums_ == Sums::exact) return make_cuda_reference_kernels(memory, stream);
+    return tf32_ ? make_cuda_tf32_kernels(memory, stream) : make_cuda_kernels(memory, stream);
+  }
   return sums_ == Sums::exact ? make_reference_kernels() : make_cpu_kernels();
 }
 

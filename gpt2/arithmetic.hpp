@@ -25,7 +25,8 @@ enum class Sums : std::uint8_t {
 class Arithmetic {
  public:
   /// @param sums  which order.
-  explicit Arithmetic(Sums sums) : sums_(sums) {}
+  /// @param tf32  whether a GPU may round the factors of f32 products to TF32.
+  explicit Arithmetic(Sums sums, bool tf32 = false) : sums_(sums), tf32_(tf32) {}
 
   /// The kernels for a device.
   /// @param memory  of the device; the kernels of a GPU take kernel_bytes() of it.
@@ -47,6 +48,7 @@ class Arithmetic {
 
  private:
   Sums sums_;
+  bool tf32_;
 };
 
 /// The degrees of a layout of ranks.

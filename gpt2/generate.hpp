@@ -27,7 +27,7 @@ class Generator {
   /// @param memory   where from; outlives the generator.
   /// @param stream   that the kernels work on.
   /// @param model    whole, its mask causal; outlives the generator.
-  /// @param weights  f32, views of its parameters, which stay as they are while text is generated.
+  /// @param weights  views of its parameters, which stay as they are while text is generated.
   /// @param T        the most tokens that the model sees at a time, at most its context.
   /// @throws Error   when there is no room.
   Generator(const DeviceMemory& memory, Stream& stream, const Model& model, const ModelTensors& weights,

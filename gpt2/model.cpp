@@ -113,13 +113,14 @@ void Branch::apply(const Tensor& output, const BranchActivations& a, const Branc
   const std::int64_t R = batch.rows.count(), C = context_.config.channels, hidden_channels = p.out_weight.extent(0);
   const Matrix inner = Matrix::of(a.inner, R), normalised = Matrix::of(a.normalised, R);
 
-  kernels.matmul(inner, normalised, Matrix::of(p.in_weight, C), SumOrder::sequential(C),
-                 attention() ? p.in_bias : Tensor());
-  if (!attention())
-    kernels.bias_gelu_forward(a.hidden, a.inner, p.in_bias);
-  else if (a.cache.empty())
-    kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
+  const Matrix in_weight = Matrix::of(p.in_weight, C);
+  if (attention())
+    kernels.matmul(inner, normalised, in_weight, SumOrder::sequential(C), p.in_bias);
   else
+    kernels.matmul_gelu_forward(a.hidden, inner, normalised, in_weight, SumOrder::sequential(C), p.in_bias);
+  if (attention() && a.cache.empty())
+    kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
+  else if (attention())
     kernels.cached_attention_forward(a.hidden, a.cache, a.inner, attention_shape(batch), batch.rows.tokens);
   kernels.matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, hidden_channels),
                  SumOrder::split(hidden_channels, leaves_of(context_.part)));
@@ -154,17 +155,17 @@ void Branch::apply_backward(const Tensor& dnormalised, const BranchTensors& d, c
   const Matrix normalised = Matrix::of(a.normalised, R), hidden = Matrix::of(a.hidden, R);
   const Matrix in_weight = Matrix::of(p.in_weight, C), out_weight = Matrix::of(p.out_weight, hidden_channels);
 
-  // output = hidden out_weight
+  // output = hidden out_weight, hidden = g(inner)
   const Matrix dy = Matrix::of(doutput, R);
   kernels.matmul(Matrix::of(d.out_weight, hidden_channels), hidden.transposed(), dy, over_batch, {}, true);
-  kernels.matmul(Matrix::of(dhidden, R), dy, out_weight.transposed(), SumOrder::sequential(C));
-
-  // hidden = g(inner)
-  if (attention())
+  if (attention()) {
+    kernels.matmul(Matrix::of(dhidden, R), dy, out_weight.transposed(), SumOrder::sequential(C));
     kernels.attention_backward(dinner, dhidden, a.hidden, a.log_sum_exp, a.inner, attention_shape(batch),
                                attention_dropout(batch));
-  else
-    kernels.gelu_backward(dinner, dhidden, a.inner);
+  } else {
+    kernels.matmul_gelu_backward(Matrix::of(dinner, R), dy, out_weight.transposed(), SumOrder::sequential(C),
+                                 a.inner);
+  }
 
   // inner = normalised in_weight + in_bias
   const Matrix dz = Matrix::of(dinner, R);

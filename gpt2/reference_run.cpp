@@ -14,7 +14,7 @@ ReferenceRun reference_run(const TrainingOptions& options, const std::shared_ptr
 {
   const ModelConfig config = options.config();
   const std::int64_t G = options.global_batch;
-  const ActivationShape shape{.type = options.precision, .B = 1, .T = options.batch(G).sequence};
+  const ActivationShape shape{.type = DType::f32, .B = 1, .T = options.batch(G).sequence};
   const Loader loader(text, options.loader_options());
   const Schedule schedule = options.schedule_over(loader);
 
@@ -28,8 +28,8 @@ ReferenceRun reference_run(const TrainingOptions& options, const std::shared_ptr
   const Buffer parameters(memory, Category::parameters, shape.type, {table.elements()}, "reference parameters");
   const ModelTensors weights = model_tensors(table, parameters.tensor());
   const std::unique_ptr<GradientSum> gradients =
-      make_tree_sum(*kernels, *stream, memory, gradient_layout(table, DType::f32));
-  AdamW adamw(memory, *stream, table, {0, table.elements()}, options.adamw);
+      make_tree_sum(*kernels, *stream, memory, gradient_layout(table, shape.type));
+  AdamW adamw(memory, *stream, table, {0, table.elements()}, shape.type, options.adamw);
   const Workspace work(memory, config, shape);
   const Activations kept(memory, config, shape, work);
   initialize_parameters(*stream, parameters.tensor(), table, config, options.seed);

@@ -119,7 +119,12 @@ void declare_execution(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Execution";
   declare_device(table, o.device);
-  table.add_choice<DType>(group, "precision", o.precision, {{"f32", DType::f32}}, "of parameters and activations");
+  table.add_choice<DType>(group, "precision", o.precision, {{"f32", DType::f32}, {"bf16", DType::bf16}},
+                          "of parameters and activations; with bf16 f32 master weights are what is updated");
+  table.add_choice<DType>(group, "gradients", o.gradients, {{"f32", DType::f32}, {"bf16", DType::bf16}},
+                          "of parameters; bf16 with --precision=bf16 and one pass a step");
+  table.add(group, "tf32", o.tf32,
+            "round the factors of f32 matrix products to TF32, on the tensor cores of a GPU");
   table.add_choice<Sums>(group, "arithmetic", o.arithmetic, {{"fast", Sums::fast}, {"exact", Sums::exact}},
                          "order of sums: whatever is fastest, or the one that gives the same bits on every layout");
   table.add_choice<bool>(group, "recompute", o.recompute_blocks, {{"none", false}, {"block", true}},
@@ -244,6 +249,38 @@ void check_checkpoints(const TrainingOptions& o)
         "The run to compare with starts from initial parameters, at step 0. Use one of the two.");
 }
 
+/// Refuses precisions that do not go together.
+void check_precision(const TrainingOptions& o, std::int64_t passes)
+{
+  const std::string use_f32 = "or --gradients=f32.";
+  if (o.gradients == DType::bf16 && o.precision != DType::bf16)
+    throw UserError("--gradients=bf16 cannot be done with --precision=f32.",
+                    "Gradients have no less precision than parameters. Use --precision=bf16, " + use_f32);
+  if (o.gradients == DType::bf16 && o.arithmetic == Sums::exact)
+    throw UserError(
+        "--gradients=bf16 cannot be done with --arithmetic=exact.",
+        "Every partial sum would be rounded to bf16, and partial sums are other ones on other layouts.\n"
+        "Use --arithmetic=fast, " +
+            use_f32);
+  if (o.gradients == DType::bf16 && passes > 1)
+    throw UserError(
+        fmt::format("--gradients=bf16 cannot add up the gradients of {} passes a step.", passes),
+        "In bf16 a sum loses terms of less than 1/256 of it. Use a --micro-batch of all sequences of the\n"
+        "rank's share, " +
+            use_f32);
+  if (!o.tf32) return;
+  const std::string leave_out = " Leave --tf32 out.";
+  if (o.device != DeviceKind::cuda)
+    throw UserError("--tf32 cannot be done with --device=cpu.",
+                    "TF32 is a format of the tensor cores of a GPU." + leave_out);
+  if (o.precision != DType::f32)
+    throw UserError("--tf32 cannot be done with --precision=bf16.",
+                    "It is about products of f32 matrices, and there are none." + leave_out);
+  if (o.arithmetic == Sums::exact)
+    throw UserError("--tf32 cannot be done with --arithmetic=exact.",
+                    "Exact arithmetic rounds no factor, it only fixes the order of sums." + leave_out);
+}
+
 void check_sampling(const TrainingOptions& o)
 {
   if (o.sample < 0 || o.sampling.top_k < 0)
@@ -273,6 +310,7 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   const std::int64_t share = options.global_batch / layout.dp;
   const BatchShape batch = options.batch(share);
   check_batch(batch, config, share);
+  check_precision(options, share / batch.micro_batch);
   check_sampling(options);
   check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
@@ -283,7 +321,7 @@ std::string what_fits(const TrainingOptions& options, std::int64_t share, const 
                       std::int64_t room)
 {
   const ModelConfig config = options.config();
-  const GradientLayout gradients = gradient_layout(ParameterTable(config), DType::f32);
+  const GradientLayout gradients = gradient_layout(ParameterTable(config), options.gradients);
   const auto of_passes = [&](const TrainingOptions& o) {  // what depends on the micro-batch
     const ActivationShape shape = o.activation_shape(share);
     return activation_bytes(config, shape) + workspace_bytes(config, shape) +

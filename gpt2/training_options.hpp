@@ -37,23 +37,25 @@ struct TrainingOptions {
   double clip = 1;                                ///< largest norm of the gradient; 0 for any
   double dropout = 0;                             ///< rate
   DeviceKind device = DeviceKind::cpu;            ///< where it runs
-  DType precision = DType::f32;                   ///< of parameters and activations
-  Sums arithmetic = Sums::fast;                   ///< order of sums
-  bool recompute_blocks = false;                  ///< `--recompute=block`
-  Bytes memory_limit{};                           ///< of the device tier; 0 for none
-  std::int64_t evaluate_every = 0;                ///< steps between evaluations; 0: only after the last step
-  std::int64_t sample = 0;                        ///< tokens to generate at the end
-  SamplingOptions sampling{};                     ///< how
-  std::int64_t compare = 0;                       ///< first steps to compare with the reference run; 0: none
-  std::string checkpoint;                         ///< file to save to and, with resume, to go on from; empty: none
-  std::int64_t checkpoint_every = 0;              ///< steps between checkpoints; 0: only after the last step
-  bool resume = false;                            ///< go on from the checkpoint
-  std::string initial;                            ///< checkpoint whose parameters to start from; empty: none
-  std::int64_t stop_after = 0;                    ///< step after which to stop, short of the last one; 0: none
-  std::string report;                             ///< JSON file
-  std::string trace;                              ///< trace file
-  bool dry_run = false;                           ///< print what the run would need, and stop
-  int threads = 1;                                ///< OpenMP threads of this rank
+  DType precision = DType::f32;                   ///< of parameters, activations and their messages: f32 or bf16
+  DType gradients = DType::f32;       ///< of the gradients of parameters: f32, or bf16 in one pass a step
+  bool tf32 = false;                  ///< whether f32 products may round their factors to TF32
+  Sums arithmetic = Sums::fast;       ///< order of sums
+  bool recompute_blocks = false;      ///< `--recompute=block`
+  Bytes memory_limit{};               ///< of the device tier; 0 for none
+  std::int64_t evaluate_every = 0;    ///< steps between evaluations; 0: only after the last step
+  std::int64_t sample = 0;            ///< tokens to generate at the end
+  SamplingOptions sampling{};         ///< how
+  std::int64_t compare = 0;           ///< first steps to compare with the reference run; 0: none
+  std::string checkpoint;             ///< file to save to and, with resume, to go on from; empty: none
+  std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: only after the last step
+  bool resume = false;                ///< go on from the checkpoint
+  std::string initial;                ///< checkpoint whose parameters to start from; empty: none
+  std::int64_t stop_after = 0;        ///< step after which to stop, short of the last one; 0: none
+  std::string report;                 ///< JSON file
+  std::string trace;                  ///< trace file
+  bool dry_run = false;               ///< print what the run would need, and stop
+  int threads = 1;                    ///< OpenMP threads of this rank
 
   /// The model that these options describe.
   /// @throws UserError for a preset that does not exist or sizes that cannot be.

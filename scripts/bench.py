@@ -27,7 +27,7 @@ import time
 
 import bench_collectives
 import plot_bandwidth
-from bench_tables import (Case, append_csv, csv_rows, machine_rates_table, memory_table, replace_block,
+from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, replace_block,
                           training_steps_table, ways_table, where_table)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -45,6 +45,10 @@ CASES = [
     Case("small-3x4x64", "the same in 3 passes of 4",
          ["--layers=4", "--heads=4", "--channels=128", "--context=64", "--vocabulary=256", "--batch=12",
           "--micro-batch=4", "--sequence=64"], rounds=12),
+]
+BF16_CASES = [  # steps in bf16, in turns with steps in f32
+    Case("gpt2-1x1024-bf16", "gpt2 B=1 T=1024",
+         ["--model=gpt2", "--batch=1", "--sequence=1024", "--precision=bf16", "--beside-f32"], rounds=5),
 ]
 WAYS = {
     "one thread": ["--threads=1"],
@@ -180,16 +184,28 @@ def commit():
     return done.stdout.strip() or "unknown"
 
 
-def processor():
-    """Name and widest vectors of the processor."""
+def processor_fields():
+    """What Linux says of the processor; nothing elsewhere."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n")
     except OSError:
-        return platform.processor() or platform.machine()
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def multiplies_bf16(fields):
+    """Whether the processor has instructions that multiply bf16."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(fields.get("flags", "").split())
+
+
+def processor():
+    """Name, widest vectors and bf16 instructions of the processor."""
+    fields = processor_fields()
     flags = fields.get("flags", "").split()
     vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), None)
-    return ", ".join(filter(None, (fields.get("model name", platform.machine()), vectors)))
+    bf16 = next((name for flag, name in (("amx_bf16", "AMX"), ("avx512_bf16", "bf16")) if flag in flags), None)
+    name = fields.get("model name", platform.processor() or platform.machine())
+    return ", ".join(filter(None, (name, vectors, bf16)))
 
 
 def machine_text(date, **more):
@@ -199,11 +215,11 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "ways of lesson 01",
+BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "bf16", "ways of lesson 01",
           "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
-def blocks_of(measured, turns, collectives, date):
+def blocks_of(measured, in_bf16, turns, collectives, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -213,6 +229,8 @@ def blocks_of(measured, turns, collectives, date):
         blocks["machine rates"] = machine_rates_table(measured)
         blocks["memory"] = memory_table(measured)
         blocks["where the time goes"] = "\n".join(where_table(*pair) for pair in measured)
+    if in_bf16:
+        blocks["bf16"] = bf16_tables(in_bf16, multiplies_bf16(processor_fields()))
     if turns:
         blocks["ways of lesson 01"] = ways_table(turns)
     if collectives:
@@ -244,7 +262,7 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES] + ["ways", "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
@@ -269,15 +287,16 @@ def bench(arguments):
     if options.write:
         check_page(PAGE)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    measured = [(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
-                for case in CASES if case.name in options.case]
+    measured, in_bf16 = ([(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
+                          for case in cases if case.name in options.case] for cases in (CASES, BF16_CASES))
     turns = watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
 
-    blocks = blocks_of(measured, turns, collectives, date)
+    blocks = blocks_of(measured, in_bf16, turns, collectives, date)
     print("\n".join(blocks.values()), end="")
-    append_csv(BUILD / "bench/bench.csv", [row for pair in measured for row in csv_rows(*pair, date, commit())])
+    rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
+    append_csv(BUILD / "bench/bench.csv", rows)
     table = BUILD / "bench/collectives.csv"
     append_csv(table, bench_collectives.csv_rows(collectives, date, commit()), bench_collectives.CSV_COLUMNS)
     if options.write:

@@ -131,10 +131,10 @@ def memory_table(measured):
     return text_table(rows)
 
 
-def group_row(group, step_s, figures):
+def group_row(group, step_s, flops_per_s, bytes_per_s):
     """One group of kernels under the two roofs."""
-    arithmetic_s = 1e-9 * group["flops"] / figures.best_gemm
-    memory_s = 1e-9 * group["bytes"] / figures.best_bandwidth
+    arithmetic_s = group["flops"] / flops_per_s
+    memory_s = group["bytes"] / bytes_per_s
     bound_s = max(arithmetic_s, memory_s)
     seconds = group["seconds"]
     return [group["name"], str(group["calls"]), f"{1e3 * seconds:.2f}", f"{100 * seconds / step_s:.1f}",
@@ -143,21 +143,69 @@ def group_row(group, step_s, figures):
             "arithmetic" if arithmetic_s > memory_s else "memory", f"{100 * bound_s / seconds:.0f}"]
 
 
-def where_table(case, document):
-    """Where the time of one step of one case goes, at one thread."""
-    figures = figures_of(document)
-    where = document["where"]
+def by_time(where):
+    """The groups that have calls, the longest first."""
+    return sorted((g for g in where["groups"] if g["calls"] > 0), key=lambda g: -g["seconds"])
+
+
+def roofline_table(where, flops_per_s, bytes_per_s):
+    """Where the time of one step goes, each group under the two roofs."""
     step_s = where["step_s"]
-    groups = sorted((g for g in where["groups"] if g["calls"] > 0), key=lambda g: -g["seconds"])
+    groups = by_time(where)
     rest_s = step_s - sum(group["seconds"] for group in groups)
     rows = [["group", "calls", "time", "share", "rate", "traffic", "intensity", "bound", "bound by", "reached"],
             ["", "", "ms", "%", "GFLOP/s", "GB/s", "FLOP/byte", "ms", "", "%"],
-            *(group_row(group, step_s, figures) for group in groups),
+            *(group_row(group, step_s, flops_per_s, bytes_per_s) for group in groups),
             ["between kernels", "", f"{1e3 * rest_s:.2f}", f"{100 * rest_s / step_s:.1f}", *[""] * 6],
             ["step", "", f"{1e3 * step_s:.2f}", "100.0", *[""] * 6]]
+    return text_table(rows)
+
+
+def where_table(case, document):
+    """Where the time of one step of one case goes, at one thread."""
+    figures = figures_of(document)
     ridge = figures.best_gemm / figures.best_bandwidth
     return (f"# {case.title}: {figures.best_gemm:.1f} GFLOP/s and {figures.best_bandwidth:.1f} GB/s meet at "
-            f"{ridge:.1f} FLOP/byte\n" + text_table(rows))
+            f"{ridge:.1f} FLOP/byte\n" +
+            roofline_table(document["where"], 1e9 * figures.best_gemm, 1e9 * figures.best_bandwidth))
+
+
+BF16_FLOOR = 1.6  # tokens/s in bf16 over tokens/s in f32, where the processor multiplies bf16
+
+
+def bf16_tables(measured, has_bf16):
+    """Steps in bf16 beside steps in f32, and where both spend their time. `measured`: (Case, document) pairs with f32 beside.
+
+    `has_bf16`: whether the processor has instructions that multiply bf16; else there is no floor.
+    """
+    rows = [["case", "threads", "f32", "bf16", "f32", "bf16", "ratio", "floor"],
+            ["", "", "ms", "ms", "tokens/s", "tokens/s", "", ""]]
+    tables = []
+    for case, document in measured:
+        tokens = document["batch"] * document["sequence"]
+        for i, threads in enumerate(document["threads"]):
+            pairs = [(turn["f32_step_s"][i], turn["step_s"][i]) for turn in document["rounds"]]
+            f32_s, bf16_s = (statistics.median(times) for times in zip(*pairs))
+            ratio = statistics.median(f32 / bf16 for f32, bf16 in pairs)
+            rows.append([case.title, str(threads), f"{1e3 * f32_s:.1f}", f"{1e3 * bf16_s:.1f}",
+                         f"{tokens / f32_s:,.0f}", f"{tokens / bf16_s:,.0f}", f"{ratio:.2f}",
+                         against(BF16_FLOOR if has_bf16 else 0, ratio)])
+        tables.append(f"\n# {case.title}, one thread\n" + bf16_where_table(document))
+    return text_table(rows) + "".join(tables)
+
+
+def bf16_where_table(document):
+    """The groups of kernels of a step in bf16 beside those of a step in f32."""
+    f32_s = {group["name"]: group["seconds"] for group in document["where_f32"]["groups"]}
+    total_s = document["where"]["step_s"]
+    rows = [["group", "f32", "bf16", "share", "ratio"], ["", "ms", "ms", "%", ""]]
+    for group in by_time(document["where"]):
+        seconds = group["seconds"]
+        rows.append([group["name"], f"{1e3 * f32_s[group['name']]:.2f}", f"{1e3 * seconds:.2f}",
+                     f"{100 * seconds / total_s:.1f}", f"{f32_s[group['name']] / seconds:.2f}"])
+    all_f32_s = document["where_f32"]["step_s"]
+    rows.append(["step", f"{1e3 * all_f32_s:.2f}", f"{1e3 * total_s:.2f}", "100.0", f"{all_f32_s / total_s:.2f}"])
+    return text_table(rows)
 
 
 def ways_table(turns):

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Runs tests and lessons on the GPU of this machine and writes one table: gpu_check.py BUILD [--quick] [-- OPTION...]
+"""Runs tests and lessons on the GPU of this machine and writes one table, and figures of its speed:
 
-Tests of kernels and collectives; every lesson on one rank, and on 2 and 4 ranks that share the GPU over MPI; and the small
-tests once more under compute-sanitizer, where that is installed. OPTIONs go to lessons 01 and 03. Ends with status 1 if
-anything fails.
+    gpu_check.py BUILD [--quick | --speed] [--write] [-- OPTION...]
+
+Tests of kernels and collectives; every lesson on one rank, and on 2 and 4 ranks that share the GPU over MPI; the small
+tests once more under compute-sanitizer, where that is installed; and build/tests/gpu_speed, with PyTorch's attention in
+turns where there is PyTorch. OPTIONs go to lessons 01 and 03; with --speed, which measures the speed alone, to
+gpu_speed. --figures=FILE takes figures that were measured before, as on another machine, and --write keeps their tables in
+docs/performance.md. "below" in a table says that a floor is not met. Ends with status 1 if anything fails.
 """
 
 import argparse
@@ -15,11 +19,16 @@ import subprocess
 import sys
 import tempfile
 
+from bench_tables import replace_block
+from gpu_speed_tables import NO_TORCH, gpu_blocks
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = ["check", "ranks", "result", "ms a step", "tokens/s", "counted bytes", "in use", "digest"]
 LIMIT_S = 600
 EXACT = ["--arithmetic=exact", "--steps=5", "--dropout=0.1"]
 FAST = ["--steps=20", "--compare=10"]
+PAGE = os.path.join(os.path.dirname(HERE), "docs/performance.md")
+TORCH_TURNS, TORCH_TURN_S = 5, 0.2
 
 
 class Checks:
@@ -28,10 +37,11 @@ class Checks:
     def __init__(self, build, training):
         self.build, self.training, self.rows, self.failures = build, training, [], []
 
-    def run(self, command, ranks=None):
+    def run(self, command, ranks=None, environment=None):
         launcher = ["mpirun", "-np", str(ranks)] if ranks else []
         try:
-            return subprocess.run(launcher + command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S)
+            return subprocess.run(launcher + command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
+                                  env=environment)
         except subprocess.TimeoutExpired as stuck:
             return subprocess.CompletedProcess(command, 124, "", f"{stuck}\n")
 
@@ -70,12 +80,16 @@ class Checks:
 
 
 def machine():
-    """What the table was measured on."""
-    lines = [f"date    {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"]
+    """What the tables were measured on and of."""
+    lines = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"}
+    if shutil.which("git"):
+        done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True,
+                              check=False)
+        lines["commit"] = done.stdout.strip() or "unknown"
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     if shutil.which("nvidia-smi"):
         gpus = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
-        lines += [f"GPU     {gpu}" for gpu in gpus]
+        lines["GPUs"] = "; ".join(gpus)
     return lines
 
 
@@ -108,17 +122,103 @@ def check_lessons(checks, quick):
     checks.add("one digest in exact arithmetic", same)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("build")
-    parser.add_argument("--quick", action="store_true", help="the small model only, no compute-sanitizer")
-    own, training = sys.argv[1:], []
+# ---- Speed ------------------------------------------------------------------------------------------------------------
+
+
+def document_of(done):
+    """The document that a program printed; {} when it failed."""
+    return json.loads(done.stdout) if done.returncode == 0 else {}
+
+
+def torch_turns(checks, attention, options):
+    """Attention here and in PyTorch, in turns; no turns where there is no PyTorch."""
+    shape = [str(attention[extent]) for extent in "BHTD"]
+    outside = {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", "")}
+    environment = outside if "OUTSIDE_LD_LIBRARY_PATH" in os.environ else None  # PyTorch has libraries of its own
+    command = [sys.executable, os.path.join(HERE, "torch_attention.py"), *shape, str(TORCH_TURN_S)]
+    sizes = [option for option in options if option.split("=")[0] not in ("--rounds", "--part")]
+    turns, name = [], ""
+    for _ in range(TORCH_TURNS):
+        done = checks.run(command, environment=environment)
+        theirs = document_of(done)
+        if not theirs:
+            if done.returncode != 0:
+                checks.add("attention of PyTorch", done)
+            break
+        name = theirs.pop("name")
+        own = checks.run([os.path.join(checks.build, "tests/gpu_speed"), "--part=attention", "--rounds=1", *sizes])
+        if own.returncode != 0:
+            checks.add("gpu_speed --part=attention", own)
+            break
+        turns.append({"own": document_of(own)["attention"]["rounds"][0], "torch": theirs})
+    print(name or NO_TORCH, flush=True)
+    return {"name": name, "turns": turns}
+
+
+def measure_speed(checks, options):
+    """The document of gpu_speed with PyTorch's turns and the machine; {} when it failed."""
+    done = checks.run([os.path.join(checks.build, "tests/gpu_speed"), *options])
+    checks.add("gpu_speed", done)
+    document = document_of(done)
+    if document:
+        if document["precision"] == "bf16":
+            document["torch"] = torch_turns(checks, document["attention"], options)
+        document["machine"] = machine()
+        with open(os.path.join(checks.build, "gpu_speed.json"), "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+    return document
+
+
+def write_page(page, blocks):
+    """Puts the tables where the page has their marks."""
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    for name, content in blocks.items():
+        text = replace_block(text, name, content)
+    with open(page, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def report_speed(checks, options, more):
+    """The tables of the speed as text; in the page too, where that was asked for."""
+    if options.figures:
+        with open(options.figures, encoding="utf-8") as file:
+            document = json.load(file)
+    else:
+        document = measure_speed(checks, more)
+    if not document:
+        return ""
+    blocks = gpu_blocks(document)
+    if options.write:
+        write_page(PAGE, blocks)
+    return "\n".join(blocks.values())
+
+
+# ---- All of it --------------------------------------------------------------------------------------------------------
+
+
+def parse(arguments):
+    """The options, and those that go on to a program."""
+    own, more = arguments, []
     if "--" in own:
-        own, training = own[:own.index("--")], own[own.index("--") + 1:]
+        own, more = own[:own.index("--")], own[own.index("--") + 1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--quick", action="store_true", help="the small model only, no compute-sanitizer, no speed")
+    parser.add_argument("--speed", action="store_true", help="the speed alone")
+    parser.add_argument("--figures", help="take the speed from this file, as BUILD/gpu_speed.json, and measure nothing")
+    parser.add_argument("--write", action="store_true", help="keep the tables of the speed in docs/performance.md")
     options = parser.parse_args(own)
-    build = os.path.abspath(options.build)
-    checks = Checks(build, training)
-    with open(os.path.join(build, "gpu_tests.txt"), encoding="ascii") as file:
+    if options.quick and (options.speed or options.figures or options.write):
+        parser.error("--quick leaves the speed out")
+    if options.write and not os.path.exists(PAGE):
+        parser.error(f"--write: there is no {PAGE}; copy gpu_speed.json to where it is, and use --figures there")
+    return options, more
+
+
+def run_tests(checks, quick):
+    """All tests, and those on one rank under compute-sanitizer."""
+    with open(os.path.join(checks.build, "gpu_tests.txt"), encoding="ascii") as file:
         tests = file.read().split()
     for name in tests:
         if name == "test_gpu_collectives":
@@ -126,21 +226,33 @@ def main():
                 checks.test(name, ranks)
         else:
             checks.test(name)
-    check_lessons(checks, options.quick)
+    check_lessons(checks, quick)
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if os.path.exists(sanitizer) and not options.quick:
+    if os.path.exists(sanitizer) and not quick:
         for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
             for name in tests:
                 if name != "test_gpu_collectives":
                     checks.test(name, wrapper=[sanitizer, f"--tool={tool}", "--error-exitcode=9"])
-    text = "\n".join([*machine(), "", *table(checks.rows)])
-    with open(os.path.join(build, "gpu_check.txt"), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    print("\n" + text)
+
+
+def main(arguments):
+    options, more = parse(arguments)
+    alone = options.speed or options.figures is not None
+    checks = Checks(os.path.abspath(options.build), [] if alone else more)
+    if not alone:
+        run_tests(checks, options.quick)
+    speed = "" if options.quick else report_speed(checks, options, more if alone else [])
+    lines = [] if alone else [*(f"{name:<7} {value}" for name, value in machine().items()), "", *table(checks.rows), ""]
+    text = "\n".join(lines) + "\n" * bool(lines) + speed
+    if not options.figures:
+        with open(os.path.join(checks.build, "gpu_speed.txt" if alone else "gpu_check.txt"), "w",
+                  encoding="utf-8") as file:
+            file.write(text)
+    print("\n" + text, end="")
     for failure in checks.failures:
         print("\nFAILED: " + failure)
     return 1 if checks.failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

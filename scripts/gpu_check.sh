@@ -6,7 +6,10 @@
 #   scripts/gpu_check.sh --pack=FOLDER    builds, and makes a FOLDER that runs on a machine with nothing but a GPU's driver,
 #                                         bash and python3: copy it there and run FOLDER/check
 #
-# Other options go to scripts/gpu_check.py. The table is also written to the build folder, as gpu_check.txt.
+# Other options go to scripts/gpu_check.py: --quick, --speed and so on. The table is also written to the build folder, as
+# gpu_check.txt, and all figures of the speed, as gpu_speed.json. Those of another machine come into docs/performance.md by
+#
+#   scripts/gpu_check.sh --build=FOLDER --figures=FOLDER/gpu_speed.json --write
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -50,7 +53,7 @@ cp "$build"/lessons/* "$pack/build/lessons/"
 cp "$build/data/prepare" "$pack/build/data/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/tests" {} +
 cp "$build/gpu_tests.txt" "$pack/build/"
-cp scripts/gpu_check.py scripts/mpi_environment.sh "$pack/scripts/"
+cp scripts/{gpu_check,gpu_speed_tables,bench_tables,torch_attention}.py scripts/mpi_environment.sh "$pack/scripts/"
 cp tests/lessons/{test_gpus,program_case}.py "$pack/tests/"
 
 libraries_of() { ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u; }
@@ -72,6 +75,7 @@ cat > "$pack/check" <<'TEXT'
 #!/usr/bin/env bash
 # Checks the programs of this folder on the GPU of this machine; options as for scripts/gpu_check.py.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export OUTSIDE_LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}  # for programs that are not of this folder
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PATH=$here/openmpi/bin:$PATH
 export OPAL_PREFIX=$here/openmpi OPAL_LIBDIR=$here/openmpi-lib OMPI_MCA_mca_base_component_path=$here/openmpi-lib/openmpi3
 [[ -d $here/pmix ]] && export PMIX_MCA_mca_base_component_path=$here/pmix

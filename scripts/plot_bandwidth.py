@@ -12,9 +12,9 @@ import math
 import os
 import pathlib
 import sys
-from xml.sax.saxutils import escape
 
 from bench_collectives import LIBRARY, LIMIT, size_text
+from svg import curve, document, line, text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
@@ -45,14 +45,6 @@ class Scale:
         return self.first + self.per_octave * math.log2(value / self.least)
 
 
-def text(x, y, content, anchor="middle", extra=""):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#222222"{extra}>{escape(content)}</text>'
-
-
-def line(x1, y1, x2, y2, colour):
-    return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{colour}"/>'
-
-
 def axes(x, y, sizes, rates, title):
     """Frame, grid and labels of a panel."""
     left, right, bottom, top = x.place(sizes[0]), x.place(sizes[-1]), y.place(rates[0]), y.place(rates[-1])
@@ -67,15 +59,6 @@ def axes(x, y, sizes, rates, title):
     yield text((left + right) / 2, bottom + 34, "bytes of the vector")
     yield text(left - 46, (bottom + top) / 2, "bus bandwidth, GB/s",
                extra=f' transform="rotate(-90 {left - 46:.1f} {(bottom + top) / 2:.1f})"')
-
-
-def curve(points, colour, dashes):
-    """One line and its points."""
-    path = "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    yield f'<path d="M{path}" stroke="{colour}" stroke-width="2"{dashed}/>'
-    if not dashes:
-        yield from (f'<circle cx="{px:.1f}" cy="{py:.1f}" r="2.6" fill="{colour}"/>' for px, py in points)
 
 
 def panel(rows, ranks, shift, rates):
@@ -108,14 +91,8 @@ def draw(rows):
     shown = [entry for entry in LINES if any((row["algorithm"], row["heap"]) == entry[0] for row in rows)]
     width = WIDTH * len(numbers)
     height = HEIGHT + 12 + LEGEND_ROW * math.ceil(len(shown) / LEGEND_COLUMNS)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-             f'height="{height}" font-family="sans-serif" font-size="12">',
-             "<title>All-reduce inside one node: bus bandwidth by size</title>",
-             f'<rect width="{width}" height="{height}" fill="#ffffff"/>', '<g fill="none">']
-    for i, ranks in enumerate(numbers):
-        parts += panel(rows, ranks, i * WIDTH, rates)
-    parts += [*legend(shown, width), "</g>", "</svg>"]
-    return "\n".join(parts) + "\n"
+    parts = [part for i, ranks in enumerate(numbers) for part in panel(rows, ranks, i * WIDTH, rates)]
+    return document(width, height, "All-reduce inside one node: bus bandwidth by size", [*parts, *legend(shown, width)])
 
 
 def read(path):

@@ -15,9 +15,10 @@
 ///
 /// Shapes: B sequences, T tokens each, R = B T rows, C channels, H heads, D = C / H, V vocabulary. A layer that is
 /// divided among n parts has H / n heads, F / n inner channels or V / n vocabulary entries, and is told the sizes that
-/// it has; nothing else changes. Parameters and activations are of one type (f32, bf16, f64); statistics and
-/// gradients of parameters are of its accumulator_of(): f32, or f64 for f64. Outputs come first. Gradients of
-/// parameters accumulate (+=). Calls are put on the stream that the kernels were made with.
+/// it has; nothing else changes. Parameters and activations are of one type (f32, bf16, f64); statistics are of its
+/// accumulator_of(): f32, or f64 for f64. Gradients of parameters are of either. Sums are made in accumulator_of() and
+/// rounded once, when they are stored. Outputs come first. Gradients of parameters accumulate (+=). Calls are put on the
+/// stream that the kernels were made with.
 
 namespace rankwise {
 
@@ -181,6 +182,27 @@ class Kernels {
   /// @param dy  (R, n).
   /// @param x   (R, n), bias included.
   virtual void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const = 0;
+  /// x = a b + bias, y = gelu(x): matmul() and bias_gelu_forward() in one call, for a library that makes one kernel of it.
+  /// @param y     (m, n).
+  /// @param x     (m, n), contiguous.
+  /// @param bias  (n).
+  virtual void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
+                                   const SumOrder& order, const Tensor& bias) const
+  {
+    matmul(x, a, b, order);
+    bias_gelu_forward(y, x.data, bias);
+  }
+  /// dx = (dy b) gelu'(x): matmul() and gelu_backward() in one call.
+  /// @param dx  (m, n), contiguous.
+  /// @param dy  (m, k).
+  /// @param b   (k, n).
+  /// @param x   (m, n), bias included.
+  virtual void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
+                                    const Tensor& x) const
+  {
+    matmul(dx, dy, b, order);
+    gelu_backward(dx.data, dx.data, x);
+  }
 
   /// out = x + dropout(y + bias): how a branch joins the residual stream.
   /// @param out   (R, C).
@@ -226,30 +248,38 @@ class Kernels {
   virtual std::optional<std::int64_t> first_not_finite(const Tensor& x) const = 0;
   /// One AdamW update: g = scale gradient; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
   /// p = p (1 - lr decay) - lr mhat / (sqrt(vhat) + epsilon).
-  /// @param p, m, v, gradient  (n) f32 of the same n.
-  /// @source  Loshchilov and Hutter 2019, algorithm 2.
+  /// @param p, m, v   (n) f32.
+  /// @param gradient  (n) f32 or bf16.
+  /// @param rounded   (n) bf16, becomes p rounded to nearest; may be empty.
+  /// @source  Loshchilov and Hutter 2019, algorithm 2; Micikevicius et al. 2018, section 3.1, for the rounded copy.
   virtual void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-                     const AdamWStep& step) const = 0;
+                     const AdamWStep& step, const Tensor& rounded = {}) const = 0;
+  /// to = from, rounded to nearest where @p to has fewer bits.
+  /// @param to    (n) f32 or bf16.
+  /// @param from  (n) f32 or bf16.
+  virtual void convert(const Tensor& to, const Tensor& from) const = 0;
 };
 
 /// The reference kernels: plain loops, the specification of every other family.
 std::unique_ptr<Kernels> make_reference_kernels();
 
-/// The fast kernels of the CPU, for f32: a library's matrix products, attention in blocks, OpenMP.
+/// The fast kernels of the CPU, for f32 and bf16: a library's matrix products, attention in blocks, OpenMP.
 std::unique_ptr<Kernels> make_cpu_kernels();
 
-/// The fast kernels of a GPU, for f32: cuBLAS, attention in tiles, sums that give the same bits each time.
+/// The fast kernels of a GPU, for f32 and bf16: cuBLAS, attention in tiles, sums that give the same bits each time.
 /// @param memory  of a GPU; the kernels take gpu_workspace_bytes of it, as workspace.
 /// @param stream  of the same GPU, behind the work of which they run; outlives them. Those that give a number wait for it.
 /// @throws Error  in a build without CUDA.
 std::unique_ptr<Kernels> make_cuda_kernels(const DeviceMemory& memory, Stream& stream);
+/// The same with f32 products of matrices in TF32: their factors are rounded to 10 bits, sums are made in f32.
+std::unique_ptr<Kernels> make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream);
 
-/// The reference kernels on a GPU, for f32: one thread an output, every sum in the order of its SumOrder, without
+/// The reference kernels on a GPU, for f32 and bf16: one thread an output, every sum in the order of its SumOrder, without
 /// contraction. As make_cuda_kernels() otherwise.
 std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream);
 
 /// What cuBLAS may use as scratch.
-constexpr std::int64_t cublas_workspace_bytes = 4 << 20;
+constexpr std::int64_t cublas_workspace_bytes = 32 << 20;
 /// What the kernels of a GPU keep in between: partial sums.
 constexpr std::int64_t gpu_scratch_bytes = 4 << 20;
 /// What each family of kernels of a GPU takes of its memory.

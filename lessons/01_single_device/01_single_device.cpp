@@ -4,16 +4,20 @@
 // New idea:     a GPT-2 is a chain of residual branches; training it is a loop over them, forwards and backwards, and
 //               then AdamW. A step may take its batch in several passes (gradient accumulation), and may forget
 //               activations and compute them again (recomputation).
-// Memory:       16 P bytes of model state (f32: parameter 4, gradient 4, two moments 8), and the activations of one
-//               micro-batch: 4 R (16 L C + 2 C + V) + 4 R (L (4 + H) + 7) bytes, R = B T
+// Memory:       16 P bytes of model state (f32: parameter 4, gradient 4, two moments 8); in bf16 2 + 4 + 12, or 2 + 2 + 12
+//               with --gradients=bf16 (parameter, gradient, master weight and two moments). And the activations of one
+//               micro-batch, of s = 4 or 2 bytes: s R (16 L C + 2 C + V) + 4 R (L (4 + H) + 7) bytes, R = B T
 // Traffic:      none: one device talks to nobody
-// Paper:        Radford et al. 2019; Loshchilov and Hutter 2019 (AdamW); Chen et al. 2016 (recomputation)
+// Paper:        Radford et al. 2019; Loshchilov and Hutter 2019 (AdamW); Chen et al. 2016 (recomputation);
+//               Micikevicius et al. 2018 (master weights)
 //
 // Sample runs:  build/lessons/01_single_device --steps=5
 //               mpirun -np 1 build/lessons/01_single_device --steps=3 --micro-batch=4 --recompute=block
 //               build/lessons/01_single_device --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
 //               build/lessons/01_single_device --steps=3 --threads=2 --sample=40 --top-k=5
 //               build/lessons/01_single_device --steps=10 --compare=10
+//               build/lessons/01_single_device --steps=10 --compare=10 --precision=bf16 --micro-batch=4
+//               build/lessons/01_single_device --steps=3 --precision=bf16 --gradients=bf16
 //               rm -f build/nano.h5; build/lessons/01_single_device --steps=3 --checkpoint=build/nano.h5
 //               build/lessons/01_single_device --steps=5 --checkpoint=build/nano.h5 --resume
 //               build/lessons/01_single_device --model=gpt2-xl --dry-run
@@ -75,7 +79,7 @@ struct State {
   std::unique_ptr<Device> device = make_device(options.device);                 // where everything lies
   std::unique_ptr<Stream> stream = device->make_stream();                       // the order in which it works
   DeviceMemory memory{device.get(), &ledger};                                   // the device's memory, counted
-  Arithmetic arithmetic{options.arithmetic};                                    // the order of sums
+  Arithmetic arithmetic{options.arithmetic, options.tf32};                      // the order of sums
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
 
   Tokens tokens = open_corpus(options.data);              // the text
@@ -88,10 +92,11 @@ struct State {
   Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());                               // views of them
   std::unique_ptr<GradientSum> gradients =                                                        // (P)
-      arithmetic.make_gradient_sum(*kernels, *stream, memory, gradient_layout(table, DType::f32));
-  AdamW adamw{memory, *stream, table, {0, table.elements()}, options.adamw};  // (P) twice
-  Workspace work{memory, config, shape};                                      // scratch of both passes
-  Activations kept{memory, config, shape, work};  // from a forward pass to its backward pass
+      arithmetic.make_gradient_sum(*kernels, *stream, memory, gradient_layout(table, options.gradients));
+  AdamW adamw{memory, *stream, table, {0, table.elements()}, shape.type, options.adamw};  // (P) two or three times
+  Tensor master = adamw.master(parameters.tensor());  // (P) f32: what is updated; in f32 the parameters themselves
+  Workspace work{memory, config, shape};              // scratch of both passes
+  Activations kept{memory, config, shape, work};      // from a forward pass to its backward pass
 };
 
 /// A state whose parameters have their initial values.
@@ -99,7 +104,8 @@ std::unique_ptr<State> make_state(const Options& options)
 {
   omp_set_num_threads(options.threads);
   auto state = std::make_unique<State>(options);
-  initialize_parameters(*state->stream, state->parameters.tensor(), state->table, state->config, options.seed);
+  initialize_parameters(*state->stream, state->master, state->table, state->config, options.seed);
+  state->adamw.round(*state->kernels, state->parameters.tensor());
   return state;
 }
 
@@ -111,9 +117,9 @@ CategoryBytes memory_formula(const Options& options)
   const ActivationShape shape = options.activation_shape(options.global_batch);
   const std::int64_t micro_batches = options.global_batch / shape.B;
   CategoryBytes bytes =
-      Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, DType::f32), micro_batches);
-  bytes[Category::parameters] = 4 * table.elements();
-  bytes[Category::optimizer] = 8 * table.elements();
+      Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, options.gradients), micro_batches);
+  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
+  bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   return bytes;
@@ -199,7 +205,7 @@ StepReport train_step(State& state, std::int64_t step)
   const auto valid_tokens = static_cast<double>(loss.valid_tokens);
   const double norm = std::sqrt(state.kernels->squared_norm(gradient).value()) / valid_tokens;
   const double learning_rate = state.schedule.at(step);
-  check_finite(step, loss.mean(), norm, *state.kernels, state.table, gradient, state.parameters.tensor());
+  check_finite(step, loss.mean(), norm, *state.kernels, state.table, gradient, state.master);
   state.adamw.step(*state.kernels, state.parameters.tensor(), gradient, learning_rate,
                    clip_factor(norm, state.options.clip) / valid_tokens);
   state.stream->synchronise();
@@ -240,7 +246,7 @@ Shard shard(State& state)
 {
   return {state.table,
           {0, state.table.elements()},
-          state.parameters.tensor(),
+          state.master,
           state.adamw.first_moments(),
           state.adamw.second_moments()};
 }
@@ -268,10 +274,12 @@ std::int64_t resume(State& state)
   if (!o.initial.empty()) {  // the parameters, and nothing else
     all.first_moments = all.second_moments = {};
     read_checkpoint(o.initial, *state.stream, all);
+    state.adamw.round(*state.kernels, state.parameters.tensor());
   }
   if (!o.resume) return 0;
   const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
   read_checkpoint(o.checkpoint, *state.stream, all);
+  state.adamw.round(*state.kernels, state.parameters.tensor());
   state.adamw.resume(saved.updates);
   return saved.step;
 }
@@ -326,7 +334,7 @@ int run(const Options& options, const Session& session)
     record.steps.push_back(train_step(*state, step));
     report_step(report, step, record.steps.back());
     report.progress(step + 1, steps);
-    if (step + 1 == options.compare) compared = to_host<float>(*state->stream, state->parameters.tensor());
+    if (step + 1 == options.compare) compared = to_host<float>(*state->stream, state->master);
     const bool last = step + 1 == steps;
     if (last || (options.evaluate_every > 0 && (step + 1) % options.evaluate_every == 0)) {
       record.validation.push_back({step + 1, evaluate(*state)});
@@ -334,7 +342,7 @@ int run(const Options& options, const Session& session)
     }
     if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
   }
-  record.digest = parameter_digest(*state->stream, state->table, state->parameters.tensor());
+  record.digest = parameter_digest(*state->stream, state->table, state->master);
 
   report_loss(report, record, state->config, state->tokens);
   if (options.compare > 0) {

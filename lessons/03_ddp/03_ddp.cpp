@@ -4,9 +4,10 @@
 // New idea:     every rank has the whole model and computes a share of the global batch; the gradients are summed over the
 //               ranks, so that all make the same update. A unit's gradients are final while the backward pass goes on: they
 //               travel in buckets meanwhile, and only what is left at the end is waited for.
-// Memory:       16 P bytes of model state on every rank, as in lesson 01, the activations of a share, and message buffers
-// Traffic:      8 P (N-1)/N bytes sent per rank and step (f32: 4 P, twice (N-1)/N of them); exact arithmetic
-//               sums the tied embedding's two gradients apart, V C more
+// Memory:       16 P bytes of model state on every rank (bf16: 18 P or 16 P), as in lesson 01, the activations of a share,
+//               and message buffers
+// Traffic:      8 P (N-1)/N bytes sent per rank and step (f32: 4 P, twice (N-1)/N of them), half of it with
+//               --gradients=bf16; exact arithmetic sums the tied embedding's two gradients apart, V C more
 // Paper:        Li et al. 2020 (PyTorch DDP); Patarasuk and Yuan 2009 (ring all-reduce)
 //
 // Sample runs:  build/lessons/03_ddp --steps=3
@@ -14,6 +15,7 @@
 //               mpirun -np 3 build/lessons/03_ddp --steps=3 --global-batch=12 --micro-batch=2 --strategy=per-tensor
 //               mpirun -np 4 build/lessons/03_ddp --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
 //               mpirun -np 4 build/lessons/03_ddp --steps=10 --bucket=100kB --compare=10
+//               mpirun -np 4 build/lessons/03_ddp --steps=3 --precision=bf16 --gradients=bf16
 //               mpirun -np 4 build/lessons/03_ddp --steps=3 --link=50us,1GB/s --flops=20GFLOP/s
 //               rm -f build/ddp.h5; mpirun -np 4 build/lessons/03_ddp --steps=3 --checkpoint=build/ddp.h5
 //               mpirun -np 2 build/lessons/03_ddp --steps=5 --checkpoint=build/ddp.h5 --resume
@@ -95,7 +97,11 @@ struct Options : TrainingOptions {
   SumPlan plan() const
   {
     const Arithmetic sums(arithmetic);
-    return {config(), strategy, bucket.value, sums.keeps_tied_apart(),
+    return {config(),
+            gradients,
+            strategy,
+            bucket.value,
+            sums.keeps_tied_apart(),
             messages.algorithm(sums.default_collectives())};
   }
 };
@@ -118,7 +124,7 @@ struct State {
   std::unique_ptr<Device> device = make_device(options.device);  // where everything lies
   std::unique_ptr<Stream> stream = device->make_stream();        // the order in which it works
   DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
-  Arithmetic arithmetic{options.arithmetic};                     // the order of sums
+  Arithmetic arithmetic{options.arithmetic, options.tf32};       // the order of sums
   Messages messages{options.messages, memory, *stream, time};    // who counts them and who watches
   Group world{"world", Communicator::world(), messages.setup(arithmetic.default_collectives())};  // all N ranks
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
@@ -133,16 +139,18 @@ struct State {
   Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());                               // views of them
   std::unique_ptr<GradientSum> gradients =                                                        // (P)
-      arithmetic.make_gradient_sum(*kernels, *stream, world.often_reduced(), gradient_layout(table, DType::f32));
-  std::vector<Bucket> buckets = make_buckets(table, DType::f32, options.bucket.value);  // in backward order
-  CommunicationQueue queue{world, time};                                                // sends them meanwhile
-  std::vector<Pending> pending;                                                         // buckets on their way
-  Traffic reduced;                                                                      // by one step's gradients
-  std::vector<VirtualStep> virtual_steps;                                               // on the virtual clock
-  std::vector<VirtualSpan> last_step;                                                   // there, of rank 0
-  AdamW adamw{memory, *stream, table, {0, table.elements()}, options.adamw};            // (P) twice
-  Workspace work{memory, config, shape};                                                // scratch of both passes
-  Activations kept{memory, config, shape, work};  // from a forward pass to its backward pass
+      arithmetic.make_gradient_sum(*kernels, *stream, world.often_reduced(),
+                                   gradient_layout(table, options.gradients));
+  std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
+  CommunicationQueue queue{world, time};                                                  // sends them meanwhile
+  std::vector<Pending> pending;                                                           // buckets on their way
+  Traffic reduced;                                                                        // by one step's gradients
+  std::vector<VirtualStep> virtual_steps;                                                 // on the virtual clock
+  std::vector<VirtualSpan> last_step;                                                     // there, of rank 0
+  AdamW adamw{memory, *stream, table, {0, table.elements()}, shape.type, options.adamw};  // (P) two or three times
+  Tensor master = adamw.master(parameters.tensor());  // (P) f32: what is updated; in f32 the parameters themselves
+  Workspace work{memory, config, shape};              // scratch of both passes
+  Activations kept{memory, config, shape, work};      // from a forward pass to its backward pass
 };
 
 /// A state whose parameters have their initial values, those of rank 0.
@@ -151,8 +159,9 @@ std::unique_ptr<State> make_state(const Options& options, const Session& session
   omp_set_num_threads(options.threads);
   auto state = std::make_unique<State>(options, session);
   if (session.rank() == 0)
-    initialize_parameters(*state->stream, state->parameters.tensor(), state->table, state->config, options.seed);
-  broadcast(state->parameters.tensor(), 0, state->world);
+    initialize_parameters(*state->stream, state->master, state->table, state->config, options.seed);
+  broadcast(state->master, 0, state->world);
+  state->adamw.round(*state->kernels, state->parameters.tensor());
   return state;
 }
 
@@ -165,9 +174,9 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   const ActivationShape shape = options.activation_shape(share);
   const std::int64_t micro_batches = share / shape.B;
   CategoryBytes bytes =
-      Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, DType::f32), micro_batches);
-  bytes[Category::parameters] = 4 * table.elements();
-  bytes[Category::optimizer] = 8 * table.elements();
+      Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, options.gradients), micro_batches);
+  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
+  bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   bytes[Category::communication] = scratch_of_run(options.plan(), options.topology(session), session.rank()) +
@@ -323,7 +332,7 @@ StepReport train_step(State& state, std::int64_t step)
   const auto valid_tokens = static_cast<double>(loss.valid_tokens);
   const double norm = std::sqrt(state.kernels->squared_norm(gradient).value()) / valid_tokens;
   const double learning_rate = state.schedule.at(step);
-  check_finite(step, loss.mean(), norm, *state.kernels, state.table, gradient, state.parameters.tensor());
+  check_finite(step, loss.mean(), norm, *state.kernels, state.table, gradient, state.master);
   state.adamw.step(*state.kernels, state.parameters.tensor(), gradient, learning_rate,
                    clip_factor(norm, state.options.clip) / valid_tokens);
   state.stream->synchronise();
@@ -371,7 +380,7 @@ Shard shard(State& state)
 {
   return {state.table,
           {0, state.table.elements()},
-          state.parameters.tensor(),
+          state.master,
           state.adamw.first_moments(),
           state.adamw.second_moments()};
 }
@@ -400,10 +409,12 @@ std::int64_t resume(State& state)
   if (!o.initial.empty()) {  // the parameters, and nothing else
     all.first_moments = all.second_moments = {};
     read_checkpoint(o.initial, *state.stream, all);
+    state.adamw.round(*state.kernels, state.parameters.tensor());
   }
   if (!o.resume) return 0;
   const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
   read_checkpoint(o.checkpoint, *state.stream, all);
+  state.adamw.round(*state.kernels, state.parameters.tensor());
   state.adamw.resume(saved.updates);
   return saved.step;
 }
@@ -479,17 +490,17 @@ int run(const Options& options, const Session& session)
     record.steps.push_back(train_step(*state, step));
     report_step(report, step, record.steps.back());
     report.progress(step + 1, steps);
-    if (step + 1 == options.compare) compared = to_host<float>(*state->stream, state->parameters.tensor());
+    if (step + 1 == options.compare) compared = to_host<float>(*state->stream, state->master);
     const bool last = step + 1 == steps;
     if (options.check_every > 0 && (step + 1) % options.check_every == 0)
-      check_replicas(*state->stream, state->parameters.tensor(), fmt::format("after step {}", step), state->world);
+      check_replicas(*state->stream, state->master, fmt::format("after step {}", step), state->world);
     if (last || (options.evaluate_every > 0 && (step + 1) % options.evaluate_every == 0)) {
       record.validation.push_back({step + 1, evaluate(*state)});
       report_validation(report, record.validation.back());
     }
     if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
   }
-  record.digest = parameter_digest(*state->stream, state->table, state->parameters.tensor());
+  record.digest = parameter_digest(*state->stream, state->table, state->master);
 
   report_loss(report, record, state->config, state->tokens);
   report.check("digest on every rank", "the same", record.digest.substr(0, 12),

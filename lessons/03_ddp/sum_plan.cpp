@@ -17,14 +17,14 @@ std::vector<CollectiveShape> gradient_sums(const SumPlan& plan)
 {
   const ParameterTable table(plan.config);
   std::vector<CollectiveShape> sums;
-  const auto add = [&](std::int64_t n) { sums.push_back({"all-reduce", plan.algorithm, DType::f32, n}); };
+  const auto add = [&](std::int64_t n) { sums.push_back({"all-reduce", plan.algorithm, plan.gradients, n}); };
   if (plan.strategy == Strategy::per_tensor)
     for (const Parameter& p : table.entries()) add(p.elements.count);
   else if (plan.strategy == Strategy::flat)
     add(table.elements());
   else
-    for (const Bucket& bucket : make_buckets(table, DType::f32, plan.bucket_bytes)) add(bucket.elements.count);
-  if (plan.tied_apart) add(gradient_layout(table, DType::f32).tied.count);
+    for (const Bucket& bucket : make_buckets(table, plan.gradients, plan.bucket_bytes)) add(bucket.elements.count);
+  if (plan.tied_apart) add(gradient_layout(table, plan.gradients).tied.count);
   return sums;
 }
 

@@ -22,6 +22,7 @@ enum class Strategy : std::uint8_t {
 /// What decides in which pieces gradients are summed.
 struct SumPlan {
   ModelConfig config;             ///< the model
+  DType gradients;                ///< type of the gradients
   Strategy strategy;              ///< when
   std::int64_t bucket_bytes = 0;  ///< of a bucket, at least
   bool tied_apart = false;        ///< whether the tied embedding's second gradient is a sum of its own

@@ -1,6 +1,7 @@
 #include "tests/bench/measured_kernels.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "common/time_ledger.hpp"
 
@@ -45,33 +46,43 @@ double touched_bytes(const Tensor& embedding, std::int64_t tokens)
 std::string_view name_of(KernelGroup group)
 {
   constexpr std::array<std::string_view, kernel_group_count> names{
-      "matmul",    "attention",       "norm",         "GELU",          "loss",
+      "matmul",    "matmul + GELU",   "attention",    "norm",          "GELU", "loss",
       "embedding", "residual + bias", "gradient sum", "gradient norm", "AdamW"};
   return names[static_cast<std::size_t>(group)];
 }
 
-void GroupTotal::add(double call_seconds, const MinimalWork& call_work, const AllocationCount& call_allocations)
+void GroupTotal::add(double call_seconds, double call_queued_s, const MinimalWork& call_work,
+                     const AllocationCount& call_allocations)
 {
   ++calls;
   seconds += call_seconds;
+  queued_s += call_queued_s;
   work.flops += call_work.flops;
   work.bytes += call_work.bytes;
   allocations += call_allocations;
 }
 
-/// Adds the call to its group when it has returned.
+/// Adds the call to its group when what it asks for is done.
 template <class Call>
-decltype(auto) MeasuredKernels::measure(KernelGroup group, const MinimalWork& work, const Call& call) const
+auto MeasuredKernels::measure(KernelGroup group, const MinimalWork& work, const Call& call) const
 {
-  struct Measurement {
-    GroupTotal& total;
-    const MinimalWork& work;
-    AllocationCount before = allocations();
-    Stopwatch clock{};
-    ~Measurement() { total.add(clock.seconds(), work, allocations() - before); }
+  if (stream_ != nullptr) stream_->synchronise();
+  const AllocationCount before = allocations();
+  const Stopwatch clock;
+  const auto finish = [&] {
+    const double queued_s = clock.seconds();
+    if (stream_ != nullptr) stream_->synchronise();
+    const double seconds = stream_ != nullptr ? clock.seconds() : queued_s;
+    totals_[static_cast<std::size_t>(group)].add(seconds, queued_s, work, allocations() - before);
   };
-  const Measurement measurement{totals_[static_cast<std::size_t>(group)], work};
-  return call();
+  if constexpr (std::is_void_v<decltype(call())>) {
+    call();
+    finish();
+  } else {
+    const auto result = call();
+    finish();
+    return result;
+  }
 }
 
 // ---- matrix products and attention -------------------------------------------------------------------------------------
@@ -137,6 +148,24 @@ void MeasuredKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const 
 void MeasuredKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
   measure(KernelGroup::gelu, {16 * elements(x), bytes(dx, dy, x)}, [&] { kernels_.gelu_backward(dx, dy, x); });
+}
+
+void MeasuredKernels::matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
+                                          const SumOrder& order, const Tensor& bias) const
+{
+  if (stream_ == nullptr) return Kernels::matmul_gelu_forward(y, x, a, b, order, bias);
+  const double n = elements(y), k = static_cast<double>(a.columns);
+  measure(KernelGroup::matmul_gelu, {2 * n * k + 10 * n, bytes(a) + bytes(b) + bytes(x) + bytes(y, bias)},
+          [&] { kernels_.matmul_gelu_forward(y, x, a, b, order, bias); });
+}
+
+void MeasuredKernels::matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b,
+                                           const SumOrder& order, const Tensor& x) const
+{
+  if (stream_ == nullptr) return Kernels::matmul_gelu_backward(dx, dy, b, order, x);
+  const double n = elements(x), k = static_cast<double>(dy.columns);
+  measure(KernelGroup::matmul_gelu, {2 * n * k + 16 * n, bytes(dx) + bytes(dy) + bytes(b) + bytes(x)},
+          [&] { kernels_.matmul_gelu_backward(dx, dy, b, order, x); });
 }
 
 void MeasuredKernels::residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
@@ -243,10 +272,15 @@ std::optional<std::int64_t> MeasuredKernels::first_not_finite(const Tensor& x) c
 }
 
 void MeasuredKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-                            const AdamWStep& step) const
+                            const AdamWStep& step, const Tensor& rounded) const
 {
-  measure(KernelGroup::optimizer, {16 * elements(p), 2 * bytes(p, m, v) + bytes(gradient)},
-          [&] { kernels_.adamw(p, m, v, gradient, step); });
+  measure(KernelGroup::optimizer, {16 * elements(p), 2 * bytes(p, m, v) + bytes(gradient, rounded)},
+          [&] { kernels_.adamw(p, m, v, gradient, step, rounded); });
+}
+
+void MeasuredKernels::convert(const Tensor& to, const Tensor& from) const
+{
+  measure(KernelGroup::optimizer, {elements(to), bytes(to, from)}, [&] { kernels_.convert(to, from); });
 }
 
 }  // namespace rankwise

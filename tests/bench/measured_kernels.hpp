@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/device.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "tests/bench/allocation_count.hpp"
 
@@ -16,6 +17,7 @@ namespace rankwise {
 /// The groups that the time of a step is divided among.
 enum class KernelGroup : std::uint8_t {
   matmul,         ///< matrix products, the head's logits included
+  matmul_gelu,    ///< products with GELU behind them, where they are one call: on a GPU
   attention,      ///< attention_forward(), attention_backward()
   norm,           ///< norm_forward(), norm_backward()
   gelu,           ///< bias_gelu_forward(), gelu_backward()
@@ -27,7 +29,7 @@ enum class KernelGroup : std::uint8_t {
   optimizer,      ///< adamw()
 };
 /// Number of groups.
-constexpr int kernel_group_count = 10;
+constexpr int kernel_group_count = 11;
 
 /// The name that is printed: "matmul", ..., "AdamW".
 std::string_view name_of(KernelGroup group);
@@ -41,12 +43,14 @@ struct MinimalWork {
 /// What the calls of one group came to.
 struct GroupTotal {
   std::int64_t calls = 0;             ///< how many
-  double seconds = 0;                 ///< wall time inside them
+  double seconds = 0;                 ///< wall time until what they ask for was done
+  double queued_s = 0;                ///< until they returned: less on a GPU, which goes on by itself
   MinimalWork work{};                 ///< of all of them
   AllocationCount allocations{0, 0};  ///< inside them
 
   /// One more call.
-  void add(double call_seconds, const MinimalWork& call_work, const AllocationCount& call_allocations);
+  void add(double call_seconds, double call_queued_s, const MinimalWork& call_work,
+           const AllocationCount& call_allocations);
 };
 
 /// A family of kernels that measures another one.
@@ -66,14 +70,16 @@ struct GroupTotal {
 class MeasuredKernels final : public Kernels {
  public:
   /// @param kernels  does the work; outlives this object.
-  explicit MeasuredKernels(const Kernels& kernels) : kernels_(kernels) {}
+  /// @param stream   of a GPU: it is waited for before and after each call, and a product with GELU stays one call, since
+  ///                 a library may make one kernel of it. Null on the CPU, where the two are measured one by one.
+  explicit MeasuredKernels(const Kernels& kernels, Stream* stream = nullptr) : kernels_(kernels), stream_(stream) {}
 
   /// What the calls of @p group came to so far.
   const GroupTotal& total(KernelGroup group) const { return totals_[static_cast<std::size_t>(group)]; }
   /// Counts a call that was made elsewhere.
   void record(KernelGroup group, double seconds, const MinimalWork& work)
   {
-    totals_[static_cast<std::size_t>(group)].add(seconds, work, {0, 0});
+    totals_[static_cast<std::size_t>(group)].add(seconds, seconds, work, {0, 0});
   }
 
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
@@ -98,6 +104,10 @@ class MeasuredKernels final : public Kernels {
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
+  void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
+                           const SumOrder& order, const Tensor& bias) const override;
+  void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
+                            const Tensor& x) const override;
   void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                         const Dropout& dropout) const override;
   void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override;
@@ -113,14 +123,16 @@ class MeasuredKernels final : public Kernels {
   void add(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
-  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-             const AdamWStep& step) const override;
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
+             const Tensor& rounded) const override;
+  void convert(const Tensor& to, const Tensor& from) const override;
 
  private:
   template <class Call>
-  decltype(auto) measure(KernelGroup group, const MinimalWork& work, const Call& call) const;
+  auto measure(KernelGroup group, const MinimalWork& work, const Call& call) const;
 
   const Kernels& kernels_;
+  Stream* stream_;
   mutable std::array<GroupTotal, kernel_group_count> totals_{};
 };
 

@@ -40,6 +40,19 @@ Outcome step_with(Laboratory& lab)
           loss.mean() + loss_by_parts};
 }
 
+/// A stream that has nothing to do, and counts how often it is waited for.
+class CountingStream final : public Stream {
+ public:
+  std::int64_t waits = 0;
+
+  void zero(const Tensor&) override {}
+  void copy(const Tensor&, const Tensor&) override {}
+  void add(const Tensor&, const Tensor&) override {}
+  void synchronise() override { ++waits; }
+  Event record() override { return {}; }
+  void wait(const Event&) override {}
+};
+
 /// n floats that nobody reads: what is counted depends on sizes only.
 Tensor floats(Laboratory& lab, std::int64_t n)
 {
@@ -50,9 +63,11 @@ Tensor floats(Laboratory& lab, std::int64_t n)
 
 TEST_CASE("MeasuredKernels: a step has the bits that the measured family gives, and every group its calls")
 {
+  const bool one_by_one = GENERATE(true, false);  // as on a CPU; as on a GPU, with a stream to wait for
   Laboratory plain;
   const std::unique_ptr<Kernels> reference = make_reference_kernels();
-  auto owned = std::make_unique<MeasuredKernels>(*reference);
+  CountingStream stream;
+  auto owned = std::make_unique<MeasuredKernels>(*reference, one_by_one ? nullptr : &stream);
   const MeasuredKernels& measured = *owned;
   Laboratory lab(std::move(owned));
 
@@ -62,13 +77,42 @@ TEST_CASE("MeasuredKernels: a step has the bits that the measured family gives, 
   CHECK(different_bits(found.parameters, expected.parameters) == 0);
   CHECK(found.norm == expected.norm);
   CHECK(found.loss == expected.loss);
+  std::int64_t calls = 0;
   for (int g = 0; g < kernel_group_count; ++g) {
     const auto group = static_cast<KernelGroup>(g);
-    CAPTURE(name_of(group));
-    CHECK(measured.total(group).calls > 0);
-    CHECK(measured.total(group).seconds > 0);
-    CHECK(measured.total(group).work.bytes > 0);
+    CAPTURE(name_of(group), one_by_one);
+    const GroupTotal& total = measured.total(group);
+    calls += total.calls;
+    if (group == (one_by_one ? KernelGroup::matmul_gelu : KernelGroup::gelu)) {
+      CHECK(total.calls == 0);
+      continue;
+    }
+    CHECK(total.calls > 0);
+    CHECK(total.queued_s > 0);
+    CHECK(total.seconds >= total.queued_s);
+    CHECK(total.work.bytes > 0);
   }
+  CHECK(stream.waits == (one_by_one ? 0 : 2 * calls));
+}
+
+TEST_CASE("MeasuredKernels: a product with GELU counts what its two kernels do, but for what lies in between")
+{
+  constexpr std::int64_t m = 3, n = 5, k = 7;
+  Laboratory lab;
+  CountingStream stream;
+  MeasuredKernels one(lab.kernels(), &stream), two(lab.kernels());
+  const Tensor bias = floats(lab, n);
+  const Matrix x = Matrix::of(floats(lab, m * n), m), y = Matrix::of(floats(lab, m * n), m),
+               a = Matrix::of(floats(lab, m * k), m), b = Matrix::of(floats(lab, k * n), k);
+  for (const MeasuredKernels* kernels : {&one, &two}) {
+    kernels->matmul_gelu_forward(y.data, x, a, b, SumOrder::sequential(k), bias);
+    kernels->matmul_gelu_backward(y, a, b, SumOrder::sequential(k), x.data);
+  }
+  const MinimalWork &together = one.total(KernelGroup::matmul_gelu).work,
+                    &product = two.total(KernelGroup::matmul).work, &gelu = two.total(KernelGroup::gelu).work;
+  CHECK(together.flops == product.flops + gelu.flops);
+  // forwards x is not written without bias and read again, backwards the gradient in front of GELU is neither
+  CHECK(together.bytes == product.bytes + gelu.bytes - 4 * (2 + 2) * m * n);
 }
 
 TEST_CASE("MeasuredKernels: matrix products count 2 m n k, a bias and accumulation m n each")
@@ -111,8 +155,12 @@ TEST_CASE("MeasuredKernels: attention counts the pairs that the mask shows, Adam
                                     {.B = 1, .T = 2, .heads = {0, H}, .D = D, .mask = {}}, {cached, 2});
   CHECK(measured.total(KernelGroup::attention).work.flops == 4 * width * (5 + 6));
   CHECK(measured.total(KernelGroup::attention).work.bytes == 4 * width * (2 + 2 * 3 + 6 * 2));
-  measured.adamw(floats(lab, n), floats(lab, n), floats(lab, n), floats(lab, n), {});
-  CHECK(measured.total(KernelGroup::optimizer).work.bytes == 28 * n);
+  const MinimalWork& work = measured.total(KernelGroup::optimizer).work;
+  const Tensor p = floats(lab, n), half = lab.zeros(DType::bf16, {n});
+  measured.adamw(p, p, p, p, {}, {});
+  CHECK(work.bytes == 28 * n);
+  measured.adamw(p, p, p, half, {}, half);
+  CHECK(work.bytes == (28 + 24 + 2 + 2) * n);
 }
 
 TEST_CASE("allocations: every operator new and every malloc is counted")

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/emulated_cuda/async_copies.hpp"
 #include "tests/emulated_cuda/fiber.hpp"
 #include "tests/emulated_cuda/machine.hpp"
 
@@ -30,6 +31,7 @@ struct Thread {
   std::uint64_t value = 0;  // what it gives, and then what it gets
   Line where;
   Fiber* fiber = nullptr;  // on which it goes on
+  AsyncCopies copies{};    // to shared memory
 };
 
 /// The block that runs: there is one at a time.
@@ -114,6 +116,16 @@ void fail(std::string why)
 {
   fail(fmt::format("{}, {} at {}", why, name_of(block.current), name_of(where)));
   for (;;) Fiber::suspend();
+}
+
+bool is_shuffle(WarpCall call)
+{
+  return call == WarpCall::shuffle || call == WarpCall::shuffle_xor || call == WarpCall::shuffle_down;
+}
+
+bool is_work(WarpCall call)
+{
+  return call == WarpCall::load_matrices || call == WarpCall::multiply_matrices;
 }
 
 /// All threads wait, and none can go on.
@@ -246,6 +258,11 @@ void block_barrier(Line where)
   wait_in(block.in_barrier == 0 ? State::waits_for_nothing : State::waits_for_block);
 }
 
+AsyncCopies& copies_of_thread()
+{
+  return block.threads[block.current].copies;
+}
+
 int lane_of_thread()
 {
   return static_cast<int>(block.current % warpSize);
@@ -258,7 +275,7 @@ std::uint64_t warp_exchange(WarpCall call, unsigned mask, std::uint64_t value, i
   const unsigned own = 1u << (block.current % warpSize);
   if ((mask & own) == 0)
     fail_here(fmt::format("wrong warp mask {:#010x}: it does not name the thread that calls", mask), where);
-  if (call != WarpCall::synchronize && call != WarpCall::ballot && (mask >> lane & 1) == 0)
+  if (is_shuffle(call) && (mask >> lane & 1) == 0)
     fail_here(
         fmt::format("wrong warp mask {:#010x}: the value of lane {} is wanted, which it does not name", mask, lane),
         where);
@@ -286,6 +303,7 @@ std::uint64_t warp_exchange(WarpCall call, unsigned mask, std::uint64_t value, i
     given[other] = thread.value;
     if (thread.value != 0) ballot |= 1u << other;
   }
+  if (is_work(call)) reinterpret_cast<const WarpWork*>(value)->work(given.data());
   for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
     const auto other = static_cast<unsigned>(std::countr_zero(rest));
     Thread& thread = block.threads[first + other];

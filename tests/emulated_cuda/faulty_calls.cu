@@ -31,15 +31,15 @@ int main()
   int* first = nullptr;
   int* second = nullptr;
   cudaStream_t stream = nullptr;
-  cublasHandle_t handle = nullptr;
+  cublasLtHandle_t handle = nullptr;
   if (has_failed("cudaGetDeviceCount", cudaGetDeviceCount(&devices))) return 1;
   if (has_failed("cudaMalloc", cudaMalloc(&first, 1024))) return 1;
   if (has_failed("second cudaMalloc", cudaMalloc(&second, 1024))) return 1;
   if (has_failed("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) return 1;
   if (has_failed("cudaLaunchKernelEx", emulated_cuda::launch_on(stream, 1, 1, 0, write_value, first, 1))) return 1;
   if (has_failed("cudaStreamSynchronize", cudaStreamSynchronize(stream))) return 1;
-  const cublasStatus_t status = cublasCreate(&handle);
-  if (has_failed("cublasCreate", cublasGetStatusName(status), status == CUBLAS_STATUS_SUCCESS)) return 1;
+  const cublasStatus_t status = cublasLtCreate(&handle);
+  if (has_failed("cublasLtCreate", cublasLtGetStatusName(status), status == CUBLAS_STATUS_SUCCESS)) return 1;
   std::cout << "all is well\n";
   return 0;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cublas_v2.h>
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <stdexcept>
 #include <string>

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include <catch2/catch.hpp>
 
@@ -241,57 +240,4 @@ TEST_CASE("device: what it says about itself")
   CHECK(properties.major == 9);
   CHECK(cudaSetDevice(8) == cudaErrorInvalidDevice);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
-}
-
-TEST_CASE("cuBLAS: products of all four kinds, in the stream's turn")
-{
-  const TestStream stream;
-  cublasHandle_t handle = nullptr;
-  REQUIRE(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS);
-  const float alpha = 2.0f;
-  const float beta = 1.0f;
-  const DeviceArray<float> c(6);
-  CHECK(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 3, 4, &alpha, c.data(), 2, c.data(), 4, &beta, c.data(),
-                    2) == CUBLAS_STATUS_INVALID_VALUE);
-  REQUIRE(cublasSetStream(handle, stream) == CUBLAS_STATUS_SUCCESS);
-  std::vector<float> a(8);
-  std::vector<float> b(12);
-  std::iota(a.begin(), a.end(), 1.0f);
-  std::iota(b.begin(), b.end(), -5.0f);
-  for (const bool a_turned : {false, true}) {
-    for (const bool b_turned : {false, true}) {
-      const DeviceArray<float> on_a(a, stream);
-      const DeviceArray<float> on_b(b, stream);
-      const DeviceArray<float> on_c(std::vector<float>(6, 1.0f), stream);
-      REQUIRE(cublasSgemm(handle, a_turned ? CUBLAS_OP_T : CUBLAS_OP_N, b_turned ? CUBLAS_OP_T : CUBLAS_OP_N, 2, 3,
-                          4, &alpha, on_a.data(), a_turned ? 4 : 2, on_b.data(), b_turned ? 3 : 4, &beta,
-                          on_c.data(), 2) == CUBLAS_STATUS_SUCCESS);
-      const std::vector<float> result = on_c.read(stream);
-      for (std::size_t i = 0; i < 2; ++i) {
-        for (std::size_t j = 0; j < 3; ++j) {
-          float sum = 0.0f;
-          for (std::size_t k = 0; k < 4; ++k)
-            sum += a[a_turned ? k + 4 * i : i + 2 * k] * b[b_turned ? j + 3 * k : k + 4 * j];
-          CHECK(result[i + 2 * j] == 1.0f + 2.0f * sum);
-        }
-      }
-    }
-  }
-  CHECK(cublasDestroy(handle) == CUBLAS_STATUS_SUCCESS);
-}
-
-TEST_CASE("cuBLAS: a matrix beyond its allocation loses the device")
-{
-  require(cudaSetDevice(7));
-  const TestStream stream;
-  cublasHandle_t handle = nullptr;
-  REQUIRE(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS);
-  REQUIRE(cublasSetStream(handle, stream) == CUBLAS_STATUS_SUCCESS);
-  const DeviceArray<float> a(std::vector<float>(16), stream);
-  const float one = 1.0f;
-  REQUIRE(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, a.data(), 4, a.data(), 4, &one, a.data(),
-                      5) == CUBLAS_STATUS_SUCCESS);
-  CHECK(cudaStreamSynchronize(stream) == cudaErrorIllegalAddress);
-  require(cudaSetDevice(0));
-  cudaGetLastError();
 }

@@ -25,7 +25,7 @@ expect "all is well" EMULATED_CUDA_FAULT=cudaMalloc:2:3 OMPI_COMM_WORLD_RANK=2
 expect "cudaLaunchKernelEx: cudaErrorLaunchOutOfResources" EMULATED_CUDA_FAULT=cudaLaunchKernelEx
 expect "cudaStreamSynchronize: cudaErrorIllegalAddress" EMULATED_CUDA_FAULT=kernel
 expect "cudaStreamSynchronize: cudaErrorUnknown" EMULATED_CUDA_FAULT=cudaStreamSynchronize
-expect "cublasCreate: CUBLAS_STATUS_ALLOC_FAILED" EMULATED_CUDA_FAULT=cublasCreate
+expect "cublasLtCreate: CUBLAS_STATUS_ALLOC_FAILED" EMULATED_CUDA_FAULT=cublasLtCreate
 expect "cudaGetDeviceCount: cudaErrorNoDevice" EMULATED_CUDA_DEVICES=0
 expect "cudaGetDeviceCount: cudaErrorInsufficientDriver" EMULATED_CUDA_DRIVER=12020
 expect "second cudaMalloc: cudaErrorMemoryAllocation" EMULATED_CUDA_MEMORY=1500

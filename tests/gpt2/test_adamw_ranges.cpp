@@ -1,6 +1,8 @@
 // gpt2/adamw.hpp: the optimizer over ranges of the flat vector, the learning rate, clipping.
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -14,8 +16,20 @@ namespace {
 
 const ModelConfig tiny{.name = "tiny", .layers = 1, .heads = 2, .channels = 8, .context = 4, .vocabulary = 11};
 
-/// Parameters after three updates when the flat vector is cut into @p N segments with an optimizer each.
-std::vector<float> updated(std::int64_t N)
+/// What three updates leave.
+struct Updated {
+  std::vector<float> master;  ///< the weights that are updated
+  std::vector<bf16> rounded;  ///< with bf16 the parameters
+
+  friend bool operator==(const Updated& a, const Updated& b)
+  {
+    const auto same_bits = [](bf16 x, bf16 y) { return x.bits == y.bits; };
+    return a.master == b.master && std::ranges::equal(a.rounded, b.rounded, same_bits);
+  }
+};
+
+/// Three updates when the flat vector is cut into @p N segments with an optimizer each. The gradients are bf16 numbers.
+Updated updated(std::int64_t N, DType precision = DType::f32, DType gradient_type = DType::f32)
 {
   const ParameterTable table(tiny);
   const auto device = make_cpu_device();
@@ -23,29 +37,87 @@ std::vector<float> updated(std::int64_t N)
   const auto kernels = make_reference_kernels();
   MemoryLedger ledger;
   const DeviceMemory memory{device.get(), &ledger};
-  std::vector<float> parameters(static_cast<std::size_t>(table.elements())), gradients(parameters.size());
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = std::sin(0.7f * static_cast<float>(i));
-  const Tensor p(parameters.data(), DType::f32, {table.elements()}), g(gradients.data(), DType::f32, p.shape());
+  const auto n = static_cast<std::size_t>(table.elements());
+  Updated all{std::vector<float>(n), std::vector<bf16>(precision == DType::bf16 ? n : 0)};
+  std::vector<float> initial(n), wide(n);
+  std::vector<bf16> narrow(n);
+  for (std::size_t i = 0; i < n; ++i) initial[i] = all.master[i] = std::sin(0.7f * static_cast<float>(i));
+  const Shape shape{table.elements()};
+  const bool own_master = precision == DType::bf16;
+  const Tensor p = own_master ? Tensor(std::span(all.rounded), shape) : Tensor(std::span(all.master), shape);
+  const Tensor g = gradient_type == DType::bf16 ? Tensor(std::span(narrow), shape) : Tensor(std::span(wide), shape);
   for (std::int64_t r = 0; r < N; ++r) {
     const Range mine = Partition(table.elements(), N).segment(r);
-    AdamW adamw(memory, *stream, table, mine, {});
-    CHECK(ledger.current(Tier::device)[Category::optimizer] == 8 * mine.count);
+    AdamW adamw(memory, *stream, table, mine, precision, {});
+    CHECK(ledger.current(Tier::device)[Category::optimizer] == adamw_bytes(mine.count, precision));
+    const Tensor master = adamw.master(p.slice(mine));
+    stream->copy(master, Tensor(std::span(initial), shape).slice(mine));
+    adamw.round(*kernels, p.slice(mine));
     for (int step = 0; step < 3; ++step) {
-      for (std::size_t i = 0; i < gradients.size(); ++i)
-        gradients[i] = std::cos(0.3f * static_cast<float>(i) + static_cast<float>(step));
+      for (std::size_t i = 0; i < n; ++i) {
+        narrow[i] = bf16(std::cos(0.3f * static_cast<float>(i) + static_cast<float>(step)));
+        wide[i] = static_cast<float>(narrow[i]);
+      }
       adamw.step(*kernels, p.slice(mine), g.slice(mine), 1e-2, 0.5);
     }
     CHECK(adamw.updates() == 3);
+    stream->copy(Tensor(std::span(all.master), shape).slice(mine), master);
+    stream->synchronise();
   }
-  return parameters;
+  return all;
 }
 
 }  // namespace
 
 TEST_CASE("AdamW: segments that cut through tensors update like the whole")
 {
-  const std::vector<float> whole = updated(1);
-  for (const std::int64_t N : {2, 3, 4, 7}) CHECK(updated(N) == whole);
+  for (const DType precision : {DType::f32, DType::bf16}) {
+    const Updated whole = updated(1, precision);
+    for (const std::int64_t N : {2, 3, 4, 7}) CHECK(updated(N, precision) == whole);
+  }
+}
+
+TEST_CASE("AdamW: with bf16 parameters the master weights take the way of f32, and parameters are them, rounded")
+{
+  const Updated wide = updated(1), narrow = updated(1, DType::bf16);
+  CHECK(narrow.master == wide.master);
+  CHECK(updated(3, DType::bf16, DType::bf16) == narrow);
+  for (std::size_t i = 0; i < narrow.master.size(); ++i)
+    if (narrow.rounded[i].bits != bf16(narrow.master[i]).bits)
+      FAIL("element " << i << " is not the rounded weight");
+}
+
+TEST_CASE("AdamW: updates too small for bf16 add up in the master weights")
+{
+  const ParameterTable table(tiny);
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  const auto kernels = make_reference_kernels();
+  MemoryLedger ledger;
+  const Range all{0, table.elements()};
+  AdamW adamw({device.get(), &ledger}, *stream, table, all, DType::bf16, {.weight_decay = 0});
+  std::vector<bf16> parameters(static_cast<std::size_t>(all.count)), gradients(parameters.size(), bf16(1.0F));
+  const Tensor p(parameters.data(), DType::bf16, {all.count}), g(gradients.data(), DType::bf16, {all.count});
+  std::ranges::fill(adamw.master(p).span<float>(), 1.0F);
+  adamw.round(*kernels, p);
+  for (int step = 0; step < 10; ++step)
+    adamw.step(*kernels, p, g, 1e-3, 1);  // each less than 1/512, bf16's half unit
+  CHECK(adamw.master(p).span<float>()[5] == Approx(0.99).epsilon(1e-4));
+  CHECK(static_cast<float>(parameters[5]) == Approx(0.99).epsilon(1.0 / 512));
+  CHECK(static_cast<float>(parameters[5]) < 1);
+}
+
+TEST_CASE("AdamW: parameters of another precision than it was made for are refused")
+{
+  const ParameterTable table(tiny);
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  MemoryLedger ledger;
+  AdamW adamw({device.get(), &ledger}, *stream, table, {0, 8}, DType::bf16, {});
+  std::vector<float> values(8);
+  const Tensor wide(values.data(), DType::f32, {8});
+  CHECK_THROWS_WITH(adamw.step(*make_reference_kernels(), wide, wide, 1e-3, 1),
+                    Catch::Matchers::Contains("another precision"));
 }
 
 TEST_CASE("AdamW: matrices decay, vectors do not")

@@ -16,15 +16,16 @@ namespace {
 
 constexpr std::int64_t first_sequence = 3;
 
-/// A model in one family and one type, whose parameters are the same f32 numbers everywhere.
+/// A model in one family and one type, whose parameters are the same numbers everywhere: of f32, or rounded to bf16.
 struct Run {
-  Run(std::unique_ptr<Kernels> kernels, DType type, const ModelConfig& config, TinyOptions options)
+  Run(std::unique_ptr<Kernels> kernels, DType type, const ModelConfig& config, TinyOptions options,
+      DType rounded = DType::f32)
       : lab(std::move(kernels)), tiny(lab, config, (options.type = type, options))
   {
     Laboratory f32;
     const Tensor parameters = f32.zeros(DType::f32, {tiny.table.elements()});
     fill_parameters(parameters, tiny.table);
-    assign(tiny.parameters, values_of(parameters));
+    assign(tiny.parameters, values_of(f32.converted(parameters, rounded)));
   }
   /// The loss and the gradients of one micro-batch.
   double loss_and_gradients()
@@ -39,9 +40,9 @@ struct Run {
 };
 
 /// Requires that @p found, gradients of @p table, are near @p truth, tensor by tensor; as near as @p reference is.
-void check_gradients(const ParameterTable& table, const Tensor& found, const Tensor& reference, const Tensor& truth)
+void check_gradients(const ParameterTable& table, const Tensor& found, const Tensor& reference, const Tensor& truth,
+                     Tolerance tolerance = {})
 {
-  constexpr Tolerance tolerance;
   for (const Parameter& p : table.entries()) {
     INFO(p.name);
     const std::int64_t row = p.stored[p.stored.rank() - 1];
@@ -53,22 +54,25 @@ void check_gradients(const ParameterTable& table, const Tensor& found, const Ten
   }
 }
 
-void check_model(const ModelConfig& config, const TinyOptions& options)
+/// Holds a model in one type against the reference.
+void check_model(const ModelConfig& config, const TinyOptions& options, DType type = DType::f32)
 {
-  INFO("heads " << config.heads << ", channels " << config.channels << ", " << config.mask.text() << ", B "
-                << options.B << ", T " << options.T << ", dropout " << options.dropout << ", recompute "
-                << options.recompute);
-  Run truth(make_reference_kernels(), DType::f64, config, options);
-  Run reference(make_reference_kernels(), DType::f32, config, options);
+  INFO(name_of(type) << ", heads " << config.heads << ", channels " << config.channels << ", " << config.mask.text()
+                     << ", B " << options.B << ", T " << options.T << ", dropout " << options.dropout
+                     << ", recompute " << options.recompute);
+  // In bf16 the floor is one rounding more than the reference makes: of a soft-max weight, for a product of matrices.
+  Tolerance tolerance;
+  if (type == DType::bf16) tolerance.floor = bf16_rounding;
+  Run truth(make_reference_kernels(), DType::f64, config, options, type);
+  Run reference(make_reference_kernels(), type, config, options);
   const double loss = truth.loss_and_gradients();
   reference.loss_and_gradients();
   for (const int count : {1, 2, 3}) {
     INFO(count << " threads");
     const Threads threads(count);
-    Run cpu(make_cpu_kernels(), DType::f32, config, options);
-    CHECK(cpu.loss_and_gradients() == Approx(loss).epsilon(1e-6));
-    check_gradients(cpu.tiny.table, cpu.tiny.gradients, reference.tiny.gradients, truth.tiny.gradients);
-    const Tolerance tolerance;
+    Run cpu(make_cpu_kernels(), type, config, options);
+    CHECK(cpu.loss_and_gradients() == Approx(loss).epsilon(type == DType::bf16 ? bf16_rounding : 1e-6));
+    check_gradients(cpu.tiny.table, cpu.tiny.gradients, reference.tiny.gradients, truth.tiny.gradients, tolerance);
     CHECK(relative_error(cpu.tiny.tied, truth.tiny.tied) <=
           tolerance.factor * relative_error(reference.tiny.tied, truth.tiny.tied) + tolerance.floor);
 
@@ -209,6 +213,18 @@ TEST_CASE("cpu forward_backward: loss and gradients are the reference's for odd 
   check_model(tiny_config(1, 7, 112, 64), {DType::f32, 3, 63, 0.1});  // one less than a block
 }
 
+TEST_CASE("cpu forward_backward: loss and gradients in bf16 are as near to the truth as the reference's")
+{
+  ModelConfig config = tiny_config(2, 3, 24, 37);
+  for (const Mask& mask : masks) {
+    config.mask = mask;
+    check_model(config, {DType::f32, 3, 13, 0.1, {}, mask.kind == Mask::Kind::full}, DType::bf16);
+  }
+  check_model(tiny_config(1, 1, 20, 9), {DType::f32, 1, 1}, DType::bf16);       // one token
+  check_model(tiny_config(2, 5, 40, 80), {DType::f32, 1, 65}, DType::bf16);     // one more than a block of 64
+  check_model(tiny_config(1, 1, 128, 140), {DType::f32, 1, 131}, DType::bf16);  // one head, D = 128
+}
+
 TEST_CASE("cpu forward_backward: parts of all layers add up to the reference's whole")
 {
   for (const int n : {2, 4})
@@ -253,7 +269,8 @@ TEST_CASE("cpu training step: allocates nothing after the first, but for what th
       const auto step = [&] {
         forward_backward(tiny.model, tiny.p, tiny.d, tiny.kept, tiny.work, run.lab.stream(), batch);
         const double norm = kernels.squared_norm(tiny.gradients).value();
-        kernels.adamw(tiny.parameters, m, v, tiny.gradients, {.learning_rate = 1e-3, .gradient_scale = 1 / norm});
+        kernels.adamw(tiny.parameters, m, v, tiny.gradients, {.learning_rate = 1e-3, .gradient_scale = 1 / norm},
+                      {});
       };
       step();
       const GroupTotal earlier = kernels.total(KernelGroup::matmul);

@@ -54,6 +54,37 @@ TEST_CASE("check_options: shares of the global batch are what a micro-batch divi
   CHECK_THROWS_WITH(check_options(options, {.dp = 8}), Contains("--micro-batch=4") && Contains("2 sequences"));
 }
 
+TEST_CASE("check_options: precisions that do not go together are refused")
+{
+  const auto says = [](const TrainingOptions& options, const std::string& first, const std::string& second) {
+    CHECK_THROWS_WITH(check_options(options, {.dp = 2}), Contains(first) && Contains(second));
+  };
+  TrainingOptions o;
+  o.gradients = DType::bf16;
+  says(o, "--gradients=bf16", "--precision=f32");
+  o.precision = DType::bf16;
+  CHECK_NOTHROW(check_options(o, {.dp = 2}));
+  o.micro_batch = 4;
+  says(o, "--gradients=bf16", "2 passes");
+  o.micro_batch = 8;
+  CHECK_NOTHROW(check_options(o, {.dp = 2}));
+  o.arithmetic = Sums::exact;
+  says(o, "--gradients=bf16", "--arithmetic=exact");
+  o.gradients = DType::f32;
+  CHECK_NOTHROW(check_options(o, {.dp = 2}));
+
+  TrainingOptions fast;
+  fast.tf32 = true;
+  says(fast, "--tf32", "--device=cpu");
+  fast.device = DeviceKind::cuda;
+  CHECK_NOTHROW(check_options(fast, {.dp = 2}));
+  fast.precision = DType::bf16;
+  says(fast, "--tf32", "--precision=bf16");
+  fast.precision = DType::f32;
+  fast.arithmetic = Sums::exact;
+  says(fast, "--tf32", "--arithmetic=exact");
+}
+
 TEST_CASE("check_options: a run is compared only where a single device could train in exact arithmetic")
 {
   TrainingOptions options;

@@ -84,6 +84,64 @@ class Deviation(Lesson):
         self.assertNotIn("deviation", alone)
 
 
+class Precision(Lesson):
+    BF16 = "--precision=bf16"
+    P = 220544
+
+    def test_exact_sums_of_bf16_have_one_digest_too(self):
+        variants = [("--micro-batch=16", "--threads=2"), ("--micro-batch=4", "--recompute=block"), ("--micro-batch=1",)]
+        found = {v: self.report(self.BF16, "--arithmetic=exact", "--layers=2", "--steps=3", "--dropout=0.1", *v)["digest"]
+                 for v in variants}
+        self.assertEqual(len(set(found.values())), 1, found)
+
+    def test_ten_steps_stay_near_the_reference_run(self):
+        for options in ([], ["--gradients=bf16", "--threads=2"], ["--micro-batch=4", "--dropout=0.1"],
+                        ["--arithmetic=exact"]):
+            with self.subTest(options=options):
+                deviation = self.report(self.BF16, "--steps=10", "--compare=10", *options)["deviation"]
+                self.assertTrue(1e-6 < deviation["loss"] <= 1e-2, deviation)
+                self.assertTrue(1e-6 < deviation["parameters"] <= 1e-2, deviation)
+
+    def test_fifty_steps_of_mini_have_the_losses_of_f32(self):
+        options = ["--model=mini", "--global-batch=4", "--steps=50", "--threads=2"]
+        wide, narrow = (self.report(*options, f"--precision={p}")["loss"] for p in ("f32", "bf16"))
+        self.assertNotEqual(wide, narrow)
+        for step, (a, b) in enumerate(zip(wide, narrow)):
+            self.assertLess(abs(a - b), 0.01 * a, step)
+
+    def test_bytes_a_parameter_by_category(self):
+        for gradients, bytes_of_gradients in (("f32", 4), ("bf16", 2)):
+            memory = self.report(self.BF16, f"--gradients={gradients}", "--steps=1")["memory"]
+            state = {name: memory[name]["current"] for name in ("parameters", "gradients", "optimizer")}
+            self.assertEqual(state, {"parameters": 2 * self.P, "gradients": bytes_of_gradients * self.P,
+                                     "optimizer": 12 * self.P})
+        wide = self.report("--steps=1")["memory"]
+        for name in ("activations", "workspace"):  # statistics and tokens keep their size
+            ratio = memory[name]["current"] / wide[name]["current"]
+            self.assertTrue(0.5 <= ratio < 0.51, (name, ratio))
+        for name, bytes_ in memory.items():
+            self.assertEqual(bytes_["current"], bytes_["formula"], name)
+
+    def test_a_run_that_stops_and_goes_on_never_stopped(self):
+        file = os.path.join(self.folder, "run.h5")
+        fixed = [SMALL, self.BF16, "--micro-batch=8", "--dropout=0.1"]
+        whole = self.report(*fixed, "--steps=6")
+        self.report(*fixed, "--steps=6", "--stop-after=3", f"--checkpoint={file}")
+        rest = self.report(*fixed, "--steps=6", f"--checkpoint={file}", "--resume")
+        self.assertEqual((rest["first_step"], rest["digest"], rest["loss"]), (3, whole["digest"], whole["loss"][3:]))
+
+    def test_f32_weights_are_where_bf16_begins(self):
+        file = os.path.join(self.folder, "run.h5")
+        trained = self.report(SMALL, "--steps=20", f"--checkpoint={file}")
+        first = self.report(SMALL, self.BF16, "--steps=1", f"--initial={file}")["loss"][0]
+        self.assertLess(first, trained["loss"][0] - 0.5)
+
+    def test_a_sample_is_drawn_from_bf16_too(self):
+        done = self.run_program(SMALL, self.BF16, "--steps=1", "--sample=20", "--top-k=3")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertGreaterEqual(len(done.stdout.partition("# sample:")[2].partition("checks")[0]), 20)
+
+
 class Reports(Lesson):
     def test_report_has_the_documented_fields(self):
         report = self.report("--steps=4", "--evaluate-every=2")
@@ -176,6 +234,10 @@ class Refusals(Lesson):
             (["--vocabulary=100"], ["100"]),
             (["--config=/nowhere/run.conf"], ["/nowhere/run.conf"]),
             (["--compare=-1"], ["--compare=-1"]),
+            (["--precision=f16"], ["f16", "bf16"]),
+            (["--gradients=bf16"], ["--gradients=bf16", "--precision=bf16"]),
+            (["--gradients=bf16", "--precision=bf16", "--micro-batch=8"], ["2 passes", "--gradients=f32"]),
+            (["--tf32"], ["--tf32", "--device=cpu"]),
             (["--steps=5", "--compare=6"], ["--compare=6", "the 5 of this run"]),
             (["--epochs=1", "--compare=300"], ["--compare=300", "the 264 of this run"]),
             (["--global-batch=12", "--compare=3"], ["--compare=3", "--global-batch=12", "power of two"]),

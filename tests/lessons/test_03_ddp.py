@@ -76,6 +76,41 @@ class Deviation(Lesson):
         self.assertTrue(0 < report["deviation"]["parameters"] <= 1e-5, report["deviation"])
 
 
+class Precision(Lesson):
+    BF16 = "--precision=bf16"
+
+    def test_exact_sums_of_bf16_have_the_bits_of_lesson_01(self):
+        fixed = [*SMALL, self.BF16, "--arithmetic=exact", "--dropout=0.1"]
+        expected = self.report_of_01(*fixed)["digest"]
+        for ranks, *options in [(2, "--micro-batch=4"), (4, "--strategy=flat"), (4, "--micro-batch=2", "--bucket=1B")]:
+            self.assertEqual(self.report(*fixed, *options, ranks=ranks)["digest"], expected, (ranks, options))
+
+    def test_gradients_in_bf16_are_half_the_bytes(self):
+        for ranks, strategy in [(2, "flat"), (3, "overlapped"), (4, "bucketed")]:
+            options = ["--steps=10", "--global-batch=24", "--bucket=100kB", f"--strategy={strategy}"]
+            wide, narrow = (self.report(*options, self.BF16, f"--gradients={g}", ranks=ranks) for g in ("f32", "bf16"))
+            sent = [report["traffic"]["world"] for report in (wide, narrow)]
+            self.assertEqual(sent[0]["bytes"], 2 * sent[1]["bytes"])
+            for report in (wide, narrow):
+                self.assertEqual(report["traffic"]["world"]["bytes"], report["traffic"]["world"]["formula"])
+                for name, bytes_ in report["memory"].items():
+                    self.assertEqual(bytes_["current"], bytes_["formula"], name)
+            single = self.report_of_01(*options[:2])["loss"]
+            for report in (wide, narrow):
+                for a, b in zip(report["loss"], single):
+                    self.assertLess(abs(a - b), 1e-2 * b)
+
+    def test_a_checkpoint_of_master_weights_goes_on_anywhere(self):
+        file = self.path("ddp.h5")
+        fixed = ["--layers=1", self.BF16, "--arithmetic=exact", "--dropout=0.1"]
+        whole = self.report(*fixed, "--steps=4", ranks=2)["digest"]
+        self.report(*fixed, "--steps=2", f"--checkpoint={file}", ranks=4)
+        self.assertEqual(self.report(*fixed, "--steps=4", f"--checkpoint={file}", "--resume", ranks=2)["digest"], whole)
+
+    def test_gradients_in_bf16_take_one_pass_a_step(self):
+        self.assert_refused(self.BF16, "--gradients=bf16", "--micro-batch=2", ranks=2, says=["4 passes", "--micro-batch"])
+
+
 class Traffic(Lesson):
     def test_a_step_sends_what_the_paper_says_to_the_byte(self):
         for ranks in (1, 2, 4):

@@ -116,6 +116,62 @@ class Results(GpuCase):
         self.assertGreaterEqual(report["gpu_memory"]["in_use"], report["gpu_memory"]["counted"])
 
 
+class Precision(GpuCase):
+    BF16 = "--precision=bf16"
+
+    def test_bf16_stays_near_the_cpu_and_near_exact_f32(self):
+        for options in [[], ["--gradients=bf16", "--dropout=0.1"], ["--mask=full", "--recompute=block", "--micro-batch=2"]]:
+            with self.subTest(options=options):
+                gpu = self.report_of("01", *self.options("--steps=4", self.BF16, "--compare=4", *options))
+                cpu = self.report_of("01", *self.options("--steps=4", self.BF16, *options), device="cpu")
+                self.assertTrue(1e-6 < gpu["deviation"]["loss"] <= 1e-2, gpu["deviation"])
+                for a, b in zip(gpu["loss"], cpu["loss"]):
+                    self.assertLess(abs(a - b), 2e-3 * b)
+
+    def test_tf32_rounds_factors_when_asked(self):
+        asked, plain = (self.report_of("01", *self.options("--steps=4", "--compare=4", *o))["deviation"]
+                        for o in (["--tf32"], []))
+        self.assertLess(plain["loss"], 1e-6)
+        self.assertTrue(1e-6 < asked["loss"] <= 2e-3, asked)
+
+    def test_bytes_a_parameter_are_those_of_the_cpu(self):
+        for gradients in ("f32", "bf16"):
+            gpu, cpu = (self.report_of("01", *self.options(self.BF16, f"--gradients={gradients}"), device=d)["memory"]
+                        for d in ("cuda", "cpu"))
+            for category in ("parameters", "gradients", "optimizer", "activations"):
+                self.assertEqual(gpu[category], cpu[category])
+            for name, bytes_ in gpu.items():
+                self.assertEqual(bytes_["current"], bytes_["formula"], name)
+
+    def test_exact_arithmetic_gives_one_digest_in_bf16_too(self):
+        fixed = self.options("--arithmetic=exact", self.BF16, "--dropout=0.1")
+        expected = self.report_of("01", *fixed)["digest"]
+        if EMULATED:
+            self.assertEqual(self.report_of("01", *fixed, device="cpu")["digest"], expected)
+        for ranks, *options in [(2, "--micro-batch=1"), (4, "--strategy=flat")]:
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, transport=transport):
+                    report = self.report_of("03", *fixed, *options, f"--transport={transport}", ranks=ranks)
+                    self.assertEqual(report["digest"], expected)
+
+    def test_gradients_travel_in_bf16(self):
+        options = self.options("--global-batch=12", self.BF16, "--gradients=bf16")
+        single = self.report_of("01", *options)
+        for ranks in (2, 3):
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, transport=transport):
+                    report = self.report_of("03", *options, f"--transport={transport}", ranks=ranks)
+                    for a, b in zip(report["loss"], single["loss"]):
+                        self.assertLess(abs(a - b), 2e-3 * b)
+
+    def test_a_sample_and_a_checkpoint_in_bf16(self):
+        path = os.path.join(self.folder, "run.h5")
+        fixed = self.options(self.BF16, "--steps=4")
+        whole = self.report_of("01", *fixed)["digest"]
+        self.report_of("01", *fixed, f"--checkpoint={path}", "--stop-after=2")
+        self.assertEqual(self.report_of("01", *fixed, f"--checkpoint={path}", "--resume", "--sample=5")["digest"], whole)
+
+
 class Layouts(GpuCase):
     def test_exact_arithmetic_gives_one_digest_for_all_layouts(self):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1")
@@ -231,7 +287,7 @@ class Failures(GpuCase):
         where = r"rank 1 of 2: [\w/]+\.(cpp|cu|hpp):\d+: "
         for fault, says in [("cudaMalloc:9:1", "out of device memory: GPU 1 has no"),
                             ("kernel:30:1", "cudaErrorIllegalAddress|cudaErrorLaunchFailure|illegal"),
-                            ("cublasSgemm:3:1", "cuBLAS failed at multiplying matrices: CUBLAS_STATUS"),
+                            ("cublasLtMatmul:3:1", "cuBLAS failed at multiplying matrices: CUBLAS_STATUS"),
                             ("cudaMemcpyAsync:12:1", "CUDA failed at copying"),
                             ("cudaStreamCreateWithFlags:2:1", "CUDA failed at making a stream")]:
             with self.subTest(fault=fault):

@@ -61,7 +61,7 @@ int main(int, char** argv)
   const Buffer parameters(memory, Category::parameters, DType::f32, {table.elements()}, "parameters");
   initialize_parameters(*stream, parameters.tensor(), table, config, seed);
   const auto sum = make_tree_sum(*kernels, *stream, memory, gradient_layout(table, DType::f32));
-  AdamW adamw(memory, *stream, table, {0, table.elements()}, {.weight_decay = 0.2});
+  AdamW adamw(memory, *stream, table, {0, table.elements()}, DType::f32, {.weight_decay = 0.2});
   const Tokens tokens = embedded_corpus();
   const LoaderOptions order{.T = config.context, .global_batch = G, .seed = seed, .uncounted_prefix = prefix - 1};
   const Loader loader(tokens.train, order), validation(tokens.validation, order);

@@ -21,8 +21,8 @@ import bench  # noqa: E402
 import bench_collectives  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
-from bench_tables import (CSV_COLUMNS, Case, append_csv, csv_rows, figures_of, machine_rates_table,  # noqa: E402
-                          memory_table, replace_block, training_steps_table, ways_table, where_table)
+from bench_tables import (CSV_COLUMNS, Case, append_csv, bf16_tables, csv_rows, figures_of,  # noqa: E402
+                          machine_rates_table, memory_table, replace_block, training_steps_table, ways_table, where_table)
 
 CASE = Case("tiny", "tiny B=2 T=8", ["--model=nano"], rounds=3, floor=0.80, speed_up_floor=1.7, pytorch=0.5)
 
@@ -39,7 +39,7 @@ def document():
               {"name": "AdamW", "calls": 2, "seconds": 0.24, "flops": 1e9, "bytes": 4e9},
               {"name": "gradient norm", "calls": 0, "seconds": 0, "flops": 0, "bytes": 0}]
     return {
-        "batch": 2, "sequence": 8, "compiler": "GNU 12", "libraries": ["A 1", "B 2"],
+        "batch": 2, "sequence": 8, "threads": [1, 2], "compiler": "GNU 12", "libraries": ["A 1", "B 2"],
         "flops": {"model": 64e9, "causal": 60e9},
         "memory": {"ledger_peak_bytes": 1000, "max_resident_bytes": 2000, "stored_attention_bytes": 3000},
         "allocations": [
@@ -50,6 +50,16 @@ def document():
                    turn({("A", 8): 101.0, ("B", 8): 92.0}, [1.6, 1.0])],
         "where": {"step_s": 0.80, "groups": groups},
     }
+
+
+def bf16_document():
+    """The same in bf16, beside an f32 that takes 2, 1.62 and 1.5 times as long at one thread."""
+    both = document()
+    for measured, f32_step_s in zip(both["rounds"], ([1.6, 0.4], [1.28, 0.5], [2.4, 1.0])):
+        measured["f32_step_s"] = f32_step_s
+    both["where_f32"] = {"step_s": 1.6, "groups": [{**group, "seconds": 3 * group["seconds"]}
+                                                   for group in both["where"]["groups"]]}
+    return both
 
 
 def row_of(table, name):
@@ -115,6 +125,28 @@ class Tables(unittest.TestCase):
         turns = [{"one": (1.0, 0.5), "two": (2.0, 0.2)}, {"one": (2.0, 0.5), "two": (6.0, 0.2)},
                  {"one": (3.0, 0.4), "two": (6.0, 0.2)}]
         self.assertEqual(row_of(ways_table(turns), "two"), ["6000.0", "200.0", "2.00"])
+
+
+class Bf16(unittest.TestCase):
+    def test_the_ratio_is_taken_within_each_round(self):
+        lines = bf16_tables([(CASE, bf16_document())], True).split("\n")
+        self.assertEqual(lines[2].removeprefix(CASE.title).split(),
+                         ["1", "1600.0", "800.0", "10", "20", "1.62", "1.60", "met"])
+        self.assertEqual(lines[3].removeprefix(CASE.title).split(),
+                         ["2", "500.0", "500.0", "32", "32", "1.00", "1.60", "below"])
+
+    def test_a_processor_without_such_instructions_has_no_floor(self):
+        self.assertEqual(bf16_tables([(CASE, bf16_document())], False).split("\n")[2].split()[-1], "-")
+        self.assertTrue(bench.multiplies_bf16({"flags": "avx2 amx_bf16"}))
+        self.assertTrue(bench.multiplies_bf16({"flags": "avx512_bf16 avx2"}))
+        self.assertFalse(bench.multiplies_bf16({"flags": "avx2 bf16"}))
+        self.assertFalse(bench.multiplies_bf16({}))
+
+    def test_groups_stand_beside_those_of_f32(self):
+        table = bf16_tables([(CASE, bf16_document())], True)
+        self.assertEqual(row_of(table, "matmul"), ["1500.00", "500.00", "62.5", "3.00"])
+        self.assertEqual(row_of(table, "step"), ["1600.00", "800.00", "100.0", "2.00"])
+        self.assertNotIn("gradient norm", table)
 
 
 class Page(unittest.TestCase):
@@ -196,7 +228,7 @@ class Script(unittest.TestCase):
     def measure_case(self, case, rounds):
         self.pass_time(10, own=1.5)
         self.measured.append((case.name, rounds))
-        return document()
+        return bf16_document() if case in bench.BF16_CASES else document()
 
     def measure_ways(self, rounds, options):
         self.pass_time(10, own=1)
@@ -218,11 +250,11 @@ class Script(unittest.TestCase):
         before = self.page.read_text(encoding="utf-8")
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
-        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES] + [("ways", 2)] +
+        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2)] +
                          [(run.name, 2) for run in bench_collectives.RUNS])
         for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI"]:
             self.assertIn(text, output)
-        self.assertEqual(len((self.folder / "bench/bench.csv").read_text(encoding="utf-8").split("\n")), 1 + 5 * 3 + 1)
+        self.assertEqual(len((self.folder / "bench/bench.csv").read_text(encoding="utf-8").split("\n")), 1 + 6 * 3 + 1)
         self.assertEqual(self.page.read_text(encoding="utf-8"), before)
         self.assertFalse((self.folder / "collectives.svg").exists())
 
@@ -313,6 +345,18 @@ class Program(unittest.TestCase):
         for step in measured["allocations"]:
             self.assertEqual((step["ledger_growth_bytes"], step["ledger_peak_growth_bytes"]), (0, 0))
         self.check_arithmetic(measured)
+
+    def test_steps_in_bf16_stand_beside_steps_in_f32(self):
+        done = self.run_program("--model=nano", f"--batch={self.B}", f"--sequence={self.T}", "--rounds=1",
+                                "--gemm-size=64", "--array-megabytes=1", "--precision=bf16", "--beside-f32")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        measured = json.loads(done.stdout)
+        self.assertIn(f"# {CASE.title}, one thread", bf16_tables([(CASE, measured)], True))
+        P = measured["model"]["parameters"]
+        for where, bytes_of_adamw in (("where", 28 * P + 2 * P), ("where_f32", 28 * P)):  # the rounded copy is written
+            groups = {group["name"]: group for group in measured[where]["groups"]}
+            self.assertEqual(groups["AdamW"]["bytes"], bytes_of_adamw)
+            self.assertEqual(groups["gradient sum"]["bytes"], 4 * P)
 
     def check_arithmetic(self, measured):
         """The arithmetic of a step and of its groups, from the sizes alone."""

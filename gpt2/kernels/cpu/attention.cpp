@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <omp.h>
+#include <type_traits>
 
 #include "gpt2/kernels/cpu/cpu.hpp"
 #include "gpt2/kernels/cpu/gemm.hpp"
@@ -11,6 +13,9 @@
 // never stored: the forward pass carries the maximum and the sum of each row's soft-max from block to block (Milakov and
 // Gimelshein 2018; Dao et al. 2022, algorithm 1), the backward pass computes each block again (there, algorithm 4).
 // Blocks that the mask hides are left out.
+//
+// In bf16 the products are of bf16 numbers: weights and gradients of scores are rounded for them, as on the tensor cores of
+// a GPU. What is summed over blocks, outputs and gradients, is kept in f32 until it is complete.
 
 namespace rankwise {
 
@@ -18,39 +23,94 @@ namespace {
 
 constexpr std::int64_t query_block = 64, key_block = 128;
 
+/// to[i] = from[i], rounded to T, for n numbers.
+template <class T>
+void round_row(T* to, const float* from, std::int64_t n)
+{
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = narrow<T>(from[i]);
+}
+
+/// A product of blocks that ends with the factor @p scale: as it is in f32.
+void multiply(float* out, std::int64_t out_stride, GemmOperand<float> a, GemmOperand<float> b, std::int64_t m,
+              std::int64_t n, std::int64_t k, float scale, bool accumulate)
+{
+  gemm(out, out_stride, a, b, m, n, k, scale, accumulate);
+}
+/// The same of bf16, where the factor is left to Block::scale(): the library's own takes longer than its product.
+void multiply(float* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,
+              std::int64_t n, std::int64_t k, float, bool accumulate)
+{
+  gemm(out, out_stride, a, b, m, n, k, accumulate);
+}
+
 /// A matrix in which one head of one sequence stands: its queries, keys, values, outputs, or gradients.
+template <class T>
 struct HeadRows {
-  float* first;                  ///< channel 0 of the first token
+  T* first;                      ///< channel 0 of the first token
   std::int64_t stride;           ///< from one token to the next
   std::int64_t first_token = 0;  ///< its number in the sequence
 
-  float* row(std::int64_t t) const { return first + (t - first_token) * stride; }
-  GemmOperand from(std::int64_t t) const { return {row(t), stride}; }
-  GemmOperand transposed_from(std::int64_t t) const { return {row(t), stride, true}; }
+  T* row(std::int64_t t) const { return first + (t - first_token) * stride; }
+  GemmOperand<T> from(std::int64_t t) const { return {row(t), stride}; }
+  GemmOperand<T> transposed_from(std::int64_t t) const { return {row(t), stride, true}; }
 };
 
+/// Some rows of a head of D channels, for bf16 copied to @p scratch, one after the other: the library's product of rows
+/// that are apart is several times slower. For f32 those that are there.
+template <class T>
+HeadRows<T> side_by_side(const HeadRows<T>& rows, Range tokens, std::int64_t D, T* scratch)
+{
+  if constexpr (std::is_same_v<T, float>) {
+    return rows;
+  } else {
+    for (std::int64_t t = tokens.first; t < tokens.end(); ++t)
+      std::copy_n(rows.row(t), D, scratch + (t - tokens.first) * D);
+    return {scratch, D, tokens.first};
+  }
+}
+
 /// One of the three sections of (R, 3 D heads): 0 queries, 1 keys, 2 values.
-HeadRows section(const Tensor& qkv, const AttentionShape& shape, std::int64_t b, std::int64_t h, int which)
+template <class T>
+HeadRows<T> section(const Tensor& qkv, const AttentionShape& shape, std::int64_t b, std::int64_t h, int which)
 {
   const std::int64_t width = shape.heads.count * shape.D;
-  return {qkv.data<float>() + b * shape.T * 3 * width + which * width + h * shape.D, 3 * width};
+  return {qkv.data<T>() + b * shape.T * 3 * width + which * width + h * shape.D, 3 * width};
 }
 
 /// The head in (R, D heads).
-HeadRows outputs(const Tensor& y, const AttentionShape& shape, std::int64_t b, std::int64_t h)
+template <class T>
+HeadRows<T> outputs(const Tensor& y, const AttentionShape& shape, std::int64_t b, std::int64_t h)
 {
   const std::int64_t width = shape.heads.count * shape.D;
-  return {y.data<float>() + b * shape.T * width + h * shape.D, width};
+  return {y.data<T>() + b * shape.T * width + h * shape.D, width};
 }
 
-/// A block of scores: some queries times some keys, row by row in key_block numbers.
+/// A block of scores: some queries times some keys, row by row; and the factor of type T that it becomes, which for f32 is
+/// the block itself.
+template <class T>
 struct Block {
   Range queries, keys;
   float* scores;
+  T* rounded;  // as many numbers as scores; for f32 the same
 
-  float* row(std::int64_t query) const { return scores + (query - queries.first) * key_block; }
-  GemmOperand whole() const { return {scores, key_block}; }
-  GemmOperand transposed() const { return {scores, key_block, true}; }
+  /// Numbers from one row to the next: for bf16 as few as vectors allow.
+  std::int64_t stride() const { return std::is_same_v<T, float> ? key_block : whole_vectors(keys.count); }
+  float* row(std::int64_t query) const { return scores + (query - queries.first) * stride(); }
+  GemmOperand<T> whole() const { return {rounded, stride()}; }
+  GemmOperand<T> transposed() const { return {rounded, stride(), true}; }
+  /// For bf16: multiplies the scores by what multiply() left out.
+  void scale(float factor) const
+  {
+    if constexpr (!std::is_same_v<T, float>)
+#pragma omp simd
+      for (std::int64_t i = 0; i < queries.count * stride(); ++i) scores[i] *= factor;
+  }
+  /// For bf16: rounds the scores to the factor.
+  void round() const
+  {
+    if constexpr (!std::is_same_v<T, float>) round_row(rounded, scores, queries.count * stride());
+  }
   /// How many of the block's keys a query sees.
   std::int64_t visible(const AttentionShape& shape, std::int64_t query) const
   {
@@ -118,37 +178,84 @@ struct RunningSoftmax {
   }
 };
 
+constexpr std::int64_t block_floats = query_block * key_block;  // of scratch for a block of scores
+
+/// The scratch of one thread in the forward pass, in floats: a block of scores; for bf16 also the rounded block, outputs
+/// and queries of a block, keys and values of @p tokens.
+template <class T>
+std::int64_t forward_floats(std::int64_t tokens, std::int64_t D)
+{
+  return std::is_same_v<T, float> ? block_floats : 2 * block_floats + 2 * query_block * D + tokens * D;
+}
+
+/// Where the factor of type T of a block of scores is: for bf16 in scratch of its own.
+template <class T>
+T* rounded_block(float* scores, float* scratch)
+{
+  if constexpr (std::is_same_v<T, float>)
+    return scores;
+  else
+    return reinterpret_cast<T*>(scratch);
+}
+
 /// What one thread attends with.
+template <class T>
 struct HeadForward {
   const AttentionShape& shape;
-  HeadRows q, k, v, y;
+  HeadRows<T> q, k, v, y;
   HeadDropout dropout;
-  float* scores;  // query_block x key_block
+  float* scratch;  // forward_floats() of it
 
-  /// The outputs of one block of queries.
+  /// Where the outputs of a block of queries are summed: in y, or for bf16 beside it.
+  HeadRows<float> sums(Range queries) const
+  {
+    if constexpr (std::is_same_v<T, float>)
+      return y;
+    else
+      return {scratch + 2 * block_floats, shape.D, queries.first};
+  }
+
+  /// The outputs of one block of queries. The keys and values that it sees are copied for bf16, unless there are so few
+  /// queries, as when one token follows the other, that this would take longer than all else.
   RunningSoftmax attend(Range queries) const
   {
+    constexpr std::int64_t few = 16;
+    const std::int64_t seen = shape.mask.visible_keys(queries.end() - 1, shape.T), D = shape.D;
+    if (queries.count < few) return attend(queries, seen, q, k, v);
+    T* const at = reinterpret_cast<T*>(scratch + 2 * block_floats + query_block * D);
+    return attend(queries, seen, side_by_side(q, queries, D, at),
+                  side_by_side(k, {0, seen}, D, at + query_block * D),
+                  side_by_side(v, {0, seen}, D, at + (query_block + seen) * D));
+  }
+
+  RunningSoftmax attend(Range queries, std::int64_t seen, const HeadRows<T>& query, const HeadRows<T>& key,
+                        const HeadRows<T>& value) const
+  {
     const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
-    const std::int64_t seen = shape.mask.visible_keys(queries.end() - 1, shape.T);
+    const HeadRows<float> out = sums(queries);
     RunningSoftmax softmax;
     for (std::int64_t first = 0; first < seen; first += key_block) {
-      const Block block{queries, block_at(first, key_block, seen), scores};
-      gemm(scores, key_block, q.from(queries.first), k.transposed_from(first), queries.count, block.keys.count,
-           shape.D, scale, false);
+      const Block<T> block{queries, block_at(first, key_block, seen), scratch,
+                           rounded_block<T>(scratch, scratch + block_floats)};
+      multiply(block.scores, block.stride(), query.from(queries.first), key.transposed_from(first), queries.count,
+               block.keys.count, shape.D, scale, false);
+      block.scale(scale);
       for (std::int64_t t = queries.first; t < queries.end(); ++t) {
         const std::int64_t n = block.visible(shape, t);
-        softmax.add(static_cast<std::size_t>(t - queries.first), block.row(t), n, y.row(t), shape.D);
+        softmax.add(static_cast<std::size_t>(t - queries.first), block.row(t), n, out.row(t), shape.D);
         dropout.apply(block.row(t), t, first, n);
         std::fill(block.row(t) + n, block.row(t) + block.keys.count, 0.0F);
       }
-      gemm(y.row(queries.first), y.stride, block.whole(), v.from(first), queries.count, shape.D, block.keys.count,
-           1, first > 0);
+      block.round();
+      multiply(out.row(queries.first), out.stride, block.whole(), value.from(first), queries.count, shape.D,
+               block.keys.count, 1, first > 0);
     }
     for (std::int64_t t = queries.first; t < queries.end(); ++t) {
-      const auto i = static_cast<std::size_t>(t - queries.first);
-      const float inverse = 1 / softmax.sum[i];
+      const float inverse = 1 / softmax.sum[static_cast<std::size_t>(t - queries.first)];
+      const float* const sum = out.row(t);
+      T* const to = y.row(t);
 #pragma omp simd
-      for (std::int64_t d = 0; d < shape.D; ++d) y.row(t)[d] *= inverse;
+      for (std::int64_t d = 0; d < shape.D; ++d) to[d] = narrow<T>(sum[d] * inverse);
     }
     return softmax;
   }
@@ -161,23 +268,25 @@ void CpuKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 {
   const std::int64_t heads = shape.heads.count, blocks = (shape.T + query_block - 1) / query_block;
   float* const lse = log_sum_exp.data<float>();
-  scratch_.reserve(query_block * key_block);
+  with_fast_type(y.type(), [&]<class T>(T) {
+    scratch_.reserve(forward_floats<T>(shape.T, shape.D));
 #pragma omp parallel for schedule(dynamic)
-  for (std::int64_t i = 0; i < shape.B * heads * blocks; ++i) {
-    const std::int64_t bh = i / blocks, b = bh / heads, h = bh % heads;
-    const std::int64_t first = (blocks - 1 - i % blocks) * query_block;  // the last queries have most keys
-    const HeadForward head{shape,
-                           section(qkv, shape, b, h, 0),
-                           section(qkv, shape, b, h, 1),
-                           section(qkv, shape, b, h, 2),
-                           outputs(y, shape, b, h),
-                           HeadDropout(dropout, b, shape.heads.first + h),
-                           scratch_.of(omp_get_thread_num())};
-    const Range queries = block_at(first, query_block, shape.T);
-    const RunningSoftmax softmax = head.attend(queries);
-    for (std::int64_t t = 0; t < queries.count; ++t)
-      lse[bh * shape.T + queries.first + t] = softmax.log_sum_exp(static_cast<std::size_t>(t));
-  }
+    for (std::int64_t i = 0; i < shape.B * heads * blocks; ++i) {
+      const std::int64_t bh = i / blocks, b = bh / heads, h = bh % heads;
+      const std::int64_t first = (blocks - 1 - i % blocks) * query_block;  // the last queries have most keys
+      const HeadForward<T> head{shape,
+                                section<T>(qkv, shape, b, h, 0),
+                                section<T>(qkv, shape, b, h, 1),
+                                section<T>(qkv, shape, b, h, 2),
+                                outputs<T>(y, shape, b, h),
+                                HeadDropout(dropout, b, shape.heads.first + h),
+                                scratch_.of(omp_get_thread_num())};
+      const Range queries = block_at(first, query_block, shape.T);
+      const RunningSoftmax softmax = head.attend(queries);
+      for (std::int64_t t = 0; t < queries.count; ++t)
+        lse[bh * shape.T + queries.first + t] = softmax.log_sum_exp(static_cast<std::size_t>(t));
+    }
+  });
 }
 
 void CpuKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
@@ -186,48 +295,90 @@ void CpuKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, 
   append_keys_and_values(cache, qkv, tokens);
   const std::int64_t heads = shape.heads.count, width = heads * shape.D;
   const std::int64_t blocks = (tokens.count + query_block - 1) / query_block;
-  scratch_.reserve(query_block * key_block);
+  with_fast_type(y.type(), [&]<class T>(T) {
+    scratch_.reserve(forward_floats<T>(tokens.end(), shape.D));
 #pragma omp parallel for schedule(dynamic)
-  for (std::int64_t i = 0; i < heads * blocks; ++i) {
-    const std::int64_t h = i / blocks, first = tokens.first + i % blocks * query_block;
-    float* const keys = cache.data<float>() + h * shape.D;
-    const HeadForward head{shape,
-                           {qkv.data<float>() + h * shape.D, 3 * width, tokens.first},
-                           {keys, 2 * width},
-                           {keys + width, 2 * width},
-                           {y.data<float>() + h * shape.D, width, tokens.first},
-                           HeadDropout({}, 0, h),
-                           scratch_.of(omp_get_thread_num())};
-    head.attend(block_at(first, query_block, tokens.end()));
-  }
+    for (std::int64_t i = 0; i < heads * blocks; ++i) {
+      const std::int64_t h = i / blocks, first = tokens.first + i % blocks * query_block;
+      T* const keys = cache.data<T>() + h * shape.D;
+      const HeadForward<T> head{shape,
+                                {qkv.data<T>() + h * shape.D, 3 * width, tokens.first},
+                                {keys, 2 * width},
+                                {keys + width, 2 * width},
+                                {y.data<T>() + h * shape.D, width, tokens.first},
+                                HeadDropout({}, 0, h),
+                                scratch_.of(omp_get_thread_num())};
+      head.attend(block_at(first, query_block, tokens.end()));
+    }
+  });
 }
 
 namespace {
 
+/// The gradients of one head's queries, keys and values while they are summed over blocks: in dqkv, or for bf16 in scratch.
+template <class T>
+struct HeadGradients {
+  /// @param scratch  for bf16: floats() of it.
+  HeadGradients(const Tensor& dqkv, const AttentionShape& shape, std::int64_t b, std::int64_t h, float* scratch)
+      : tokens(shape.T), D(shape.D)
+  {
+    for (int i = 0; i < 3; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      to[at] = section<T>(dqkv, shape, b, h, i);
+      if constexpr (std::is_same_v<T, float>)
+        sums[at] = to[at];
+      else
+        sums[at] = {scratch + i * tokens * D, D};
+    }
+  }
+  /// The scratch that one head needs.
+  static std::int64_t floats(const AttentionShape& shape)
+  {
+    return std::is_same_v<T, float> ? 0 : 3 * shape.T * shape.D;
+  }
+  /// Rounds the sums into dqkv.
+  void store() const
+  {
+    if constexpr (!std::is_same_v<T, float>)
+      for (std::size_t i = 0; i < 3; ++i)
+        for (std::int64_t t = 0; t < tokens; ++t) round_row(to[i].row(t), sums[i].row(t), D);
+  }
+  const HeadRows<float>& queries() const { return sums[0]; }
+  const HeadRows<float>& keys() const { return sums[1]; }
+  const HeadRows<float>& values() const { return sums[2]; }
+
+  std::int64_t tokens, D;
+  std::array<HeadRows<T>, 3> to{};
+  std::array<HeadRows<float>, 3> sums{};
+};
+
 /// What one thread goes back through one head with.
+template <class T>
 struct HeadBackward {
   const AttentionShape& shape;
-  HeadRows q, k, v, dq, dk, dv, y, dy;
+  HeadRows<T> q, k, v, y, dy;
+  HeadGradients<T> gradients;
   HeadDropout dropout;
   const float* log_sum_exp;  // (T) of this head
   float* weights;            // query_block x key_block: p, and p after dropout
   float* dscores;            // query_block x key_block: the gradients of the weights, then of the scores
+  float* rounded;            // for bf16: as much as for one of both
   float* inner_products;     // (T): dy y of each token
 
   /// Fills inner_products, which is the sum over keys of weight times gradient of the weight.
   void multiply_outputs() const
   {
     for (std::int64_t t = 0; t < shape.T; ++t) {
-      const float *const a = dy.row(t), *const b = y.row(t);
+      const T *const a = dy.row(t), *const b = y.row(t);
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t d = 0; d < shape.D; ++d) sum += a[d] * b[d];
+      for (std::int64_t d = 0; d < shape.D; ++d) sum += widen(a[d]) * widen(b[d]);
       inner_products[t] = sum;
     }
   }
 
   /// dscore = weight (dweight factor - dy y), row by row; weights are those after dropout at the end.
-  void score_gradients(const Block& p, const Block& ds) const
+  void score_gradients(const Block<T>& p, const Block<T>& ds) const
   {
     for (std::int64_t t = p.queries.first; t < p.queries.end(); ++t) {
       float *const weight = p.row(t), *const dscore = ds.row(t);
@@ -250,14 +401,20 @@ struct HeadBackward {
   void go_back(Range queries, Range keys, bool first_keys, bool first_queries) const
   {
     const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
-    const Block p{queries, keys, weights}, ds{queries, keys, dscores};
+    const Block<T> p{queries, keys, weights, rounded_block<T>(weights, rounded)};
+    const Block<T> ds{queries, keys, dscores, rounded_block<T>(dscores, rounded + block_floats / 2)};
+    const HeadRows<float>&dq = gradients.queries(), &dk = gradients.keys(), &dv = gradients.values();
     const std::int64_t Q = queries.count, K = keys.count, D = shape.D;
-    gemm(weights, key_block, q.from(queries.first), k.transposed_from(keys.first), Q, K, D, scale, false);
-    gemm(dscores, key_block, dy.from(queries.first), v.transposed_from(keys.first), Q, K, D, 1, false);
+    multiply(weights, p.stride(), q.from(queries.first), k.transposed_from(keys.first), Q, K, D, scale, false);
+    multiply(dscores, p.stride(), dy.from(queries.first), v.transposed_from(keys.first), Q, K, D, 1, false);
+    p.scale(scale);
     score_gradients(p, ds);
-    gemm(dv.row(keys.first), dv.stride, p.transposed(), dy.from(queries.first), K, D, Q, 1, !first_queries);
-    gemm(dk.row(keys.first), dk.stride, ds.transposed(), q.from(queries.first), K, D, Q, scale, !first_queries);
-    gemm(dq.row(queries.first), dq.stride, ds.whole(), k.from(keys.first), Q, D, K, scale, !first_keys);
+    p.round();
+    ds.scale(scale);
+    ds.round();
+    multiply(dv.row(keys.first), dv.stride, p.transposed(), dy.from(queries.first), K, D, Q, 1, !first_queries);
+    multiply(dk.row(keys.first), dk.stride, ds.transposed(), q.from(queries.first), K, D, Q, scale, !first_queries);
+    multiply(dq.row(queries.first), dq.stride, ds.whole(), k.from(keys.first), Q, D, K, scale, !first_keys);
   }
 
   /// All blocks of the head. Every query sees the first keys; keys that nobody sees get zeros.
@@ -274,6 +431,7 @@ struct HeadBackward {
         seen = true;
       }
     }
+    gradients.store();
   }
 };
 
@@ -283,29 +441,34 @@ void CpuKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const 
                                     const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                                     const Dropout& dropout) const
 {
-  const std::int64_t heads = shape.heads.count, block = query_block * key_block;
+  const std::int64_t heads = shape.heads.count;
   const float* const lse = log_sum_exp.data<float>();
-  scratch_.reserve(2 * block + shape.T);
+  with_fast_type(y.type(), [&]<class T>(T) {
+    constexpr std::int64_t blocks = (std::is_same_v<T, float> ? 2 : 3) * block_floats;
+    const std::int64_t head_size = shape.T * shape.D, copies = std::is_same_v<T, float> ? 0 : 2 * head_size;
+    scratch_.reserve(blocks + shape.T + HeadGradients<T>::floats(shape) + copies);
 #pragma omp parallel for schedule(dynamic)
-  for (std::int64_t bh = 0; bh < shape.B * heads; ++bh) {
-    const std::int64_t b = bh / heads, h = bh % heads;
-    float* const scratch = scratch_.of(omp_get_thread_num());
-    const HeadBackward head{shape,
-                            section(qkv, shape, b, h, 0),
-                            section(qkv, shape, b, h, 1),
-                            section(qkv, shape, b, h, 2),
-                            section(dqkv, shape, b, h, 0),
-                            section(dqkv, shape, b, h, 1),
-                            section(dqkv, shape, b, h, 2),
-                            outputs(y, shape, b, h),
-                            outputs(dy, shape, b, h),
-                            HeadDropout(dropout, b, shape.heads.first + h),
-                            lse + bh * shape.T,
-                            scratch,
-                            scratch + block,
-                            scratch + 2 * block};
-    head.go_back();
-  }
+    for (std::int64_t bh = 0; bh < shape.B * heads; ++bh) {
+      const std::int64_t b = bh / heads, h = bh % heads;
+      float *const scratch = scratch_.of(omp_get_thread_num()), *const gradients = scratch + blocks + shape.T;
+      T* const at = reinterpret_cast<T*>(gradients + HeadGradients<T>::floats(shape));
+      const Range all{0, shape.T};
+      const HeadBackward<T> head{shape,
+                                 side_by_side(section<T>(qkv, shape, b, h, 0), all, shape.D, at),
+                                 side_by_side(section<T>(qkv, shape, b, h, 1), all, shape.D, at + head_size),
+                                 side_by_side(section<T>(qkv, shape, b, h, 2), all, shape.D, at + 2 * head_size),
+                                 outputs<T>(y, shape, b, h),
+                                 side_by_side(outputs<T>(dy, shape, b, h), all, shape.D, at + 3 * head_size),
+                                 HeadGradients<T>(dqkv, shape, b, h, gradients),
+                                 HeadDropout(dropout, b, shape.heads.first + h),
+                                 lse + bh * shape.T,
+                                 scratch,
+                                 scratch + block_floats,
+                                 scratch + 2 * block_floats,
+                                 scratch + blocks};
+      head.go_back();
+    }
+  });
 }
 
 }  // namespace rankwise

@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/error.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 /// @file
-/// The fast kernels of the CPU, for f32: the specification of each is the reference kernel of the same name.
+/// The fast kernels of the CPU, for f32 and bf16: the specification of each is the reference kernel of the same name.
 ///
 /// What makes them fast: matrix products by a library, attention in blocks that stay in cache, an exponential that the
 /// compiler can vectorise, one pass over memory where the reference takes several, and sums in whatever order vector
@@ -14,8 +15,18 @@
 
 namespace rankwise {
 
+/// Calls @p f with a value of the C++ type that @p type stands for: f32 or bf16.
+/// @throws Error  for any other.
+template <class F>
+decltype(auto) with_fast_type(DType type, F&& f)
+{
+  if (type == DType::f32) return f(float{});
+  check(type == DType::bf16, "the fast kernels of the CPU are for f32 and bf16");
+  return f(bf16{});
+}
+
 /// Memory for the threads of one kernel at a time. It grows when a larger kernel comes, and so stays as it is from the
-/// second step on. It is the kernels' own, some 64 KiB and 4 T bytes a thread, and not in the memory ledger.
+/// second step on. It is the kernels' own, some 100 KiB, 4 T bytes and for bf16 20 T D bytes a thread, and not in the memory ledger.
 class ThreadScratch {
  public:
   /// Makes room for @p floats numbers a thread; to be called outside of parallel regions.
@@ -63,8 +74,8 @@ class CpuKernels final : public ReferenceKernels {
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                      Range vocabulary) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
-  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-             const AdamWStep& step) const override;
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
+             const Tensor& rounded) const override;
 
  private:
   mutable ThreadScratch scratch_;

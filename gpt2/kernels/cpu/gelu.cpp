@@ -21,30 +21,34 @@ inline float decay(float x)
 
 void CpuKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
 {
-  float *const to = y.data<float>(), *const inner = x.data<float>();
-  const float* const shift = bias.data<float>();
-  const std::int64_t n = bias.elements(), R = x.elements() / n;
+  with_fast_type(x.type(), [&]<class T>(T) {
+    T *const to = y.data<T>(), *const inner = x.data<T>();
+    const T* const shift = bias.data<T>();
+    const std::int64_t n = bias.elements(), R = x.elements() / n;
 #pragma omp parallel for
-  for (std::int64_t r = 0; r < R; ++r)
+    for (std::int64_t r = 0; r < R; ++r)
 #pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) {
-      const float u = inner[r * n + j] + shift[j];
-      inner[r * n + j] = u;
-      to[r * n + j] = u / (1 + decay(u));
-    }
+      for (std::int64_t j = 0; j < n; ++j) {
+        const float u = widen(narrow<T>(widen(inner[r * n + j]) + widen(shift[j])));
+        inner[r * n + j] = narrow<T>(u);
+        to[r * n + j] = narrow<T>(u / (1 + decay(u)));
+      }
+  });
 }
 
 void CpuKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
   // y = x s with s = 1 / (1 + e^-2w), so y' = s + x s', and s' = 2 w' s (1 - s) with 1 - s = e^-2w s
-  float* const to = dx.data<float>();
-  const float *const from = dy.data<float>(), *const inner = x.data<float>();
+  with_fast_type(x.type(), [&]<class T>(T) {
+    T* const to = dx.data<T>();
+    const T *const from = dy.data<T>(), *const inner = x.data<T>();
 #pragma omp parallel for simd
-  for (std::int64_t i = 0; i < x.elements(); ++i) {
-    const float u = inner[i], e = decay(u), s = 1 / (1 + e);
-    const float slope = twice_sqrt_2_over_pi * (1 + 3 * cubic * u * u);  // 2 w'
-    to[i] = from[i] * (s + u * slope * s * (e * s));
-  }
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const float u = widen(inner[i]), e = decay(u), s = 1 / (1 + e);
+      const float slope = twice_sqrt_2_over_pi * (1 + 3 * cubic * u * u);  // 2 w'
+      to[i] = narrow<T>(widen(from[i]) * (s + u * slope * s * (e * s)));
+    }
+  });
 }
 
 }  // namespace rankwise

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "gpt2/kernels/cpu/cpu.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
@@ -9,21 +10,24 @@ namespace rankwise {
 namespace {
 
 /// The largest of @p n logits.
-float row_largest(const float* logits, std::int64_t n)
+template <class T>
+float row_largest(const T* logits, std::int64_t n)
 {
   return largest(logits, n, -std::numeric_limits<float>::infinity());
 }
 
 /// The sum of exp(logit - maximum) over @p n logits.
-float sum_of_exponentials(const float* logits, std::int64_t n, float maximum)
+template <class T>
+float sum_of_exponentials(const T* logits, std::int64_t n, float maximum)
 {
-  return lane_sum(n, [&](std::int64_t v) { return exponential(logits[v] - maximum); });
+  return lane_sum(n, [&](std::int64_t v) { return exponential(widen(logits[v]) - maximum); });
 }
 
 /// The logits of the rows that a soft-max is over, and what is known of each row.
+template <class T>
 struct LogitRows {
   LogitRows(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets, Range entries)
-      : first(logits.data<float>()),
+      : first(logits.data<T>()),
         maxima(maximum.data<float>()),
         sums(sum.data<float>()),
         target(targets.data<std::int32_t>()),
@@ -35,10 +39,11 @@ struct LogitRows {
   /// The target's logit; zero when it is not in this part.
   float target_logit(std::int64_t r) const
   {
-    return vocabulary.contains(target[r]) ? first[r * V + target[r] - vocabulary.first] : 0;
+    return vocabulary.contains(target[r]) ? widen(first[r * V + target[r] - vocabulary.first]) : 0;
   }
 
-  float *first, *maxima, *sums;
+  T* first;
+  float *maxima, *sums;
   const std::int32_t* target;
   Range vocabulary;
   std::int64_t R, V;
@@ -49,54 +54,69 @@ struct LogitRows {
 void CpuKernels::row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const
 {
   float* const to = maximum.data<float>();
-  const float* const from = logits.data<float>();
   const std::int64_t R = maximum.elements(), V = logits.elements() / R;
+  with_fast_type(logits.type(), [&]<class T>(T) {
+    const T* const from = logits.data<T>();
 #pragma omp parallel for
-  for (std::int64_t r = 0; r < R; ++r) to[r] = row_largest(from + r * V, valid);
+    for (std::int64_t r = 0; r < R; ++r) to[r] = row_largest(from + r * V, valid);
+  });
 }
 
 void CpuKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
                          const Tensor& targets, Range vocabulary, const SumOrder&) const
 {
-  const LogitRows rows(logits, maximum, sum, targets, vocabulary);
   float* const wanted = target_logit.data<float>();
+  with_fast_type(logits.type(), [&]<class T>(T) {
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
-  for (std::int64_t r = 0; r < rows.R; ++r) {
-    rows.sums[r] = sum_of_exponentials(rows.first + r * rows.V, vocabulary.count, rows.maxima[r]);
-    wanted[r] = rows.target_logit(r);
-  }
+    for (std::int64_t r = 0; r < rows.R; ++r) {
+      rows.sums[r] = sum_of_exponentials(rows.first + r * rows.V, vocabulary.count, rows.maxima[r]);
+      wanted[r] = rows.target_logit(r);
+    }
+  });
 }
 
 void CpuKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
                                 const Tensor& logits, const Tensor& targets, Range vocabulary,
                                 const SumOrder&) const
 {
-  const LogitRows rows(logits, maximum, sum, targets, vocabulary);
   float* const wanted = target_logit.data<float>();
+  with_fast_type(logits.type(), [&]<class T>(T) {
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
-  for (std::int64_t r = 0; r < rows.R; ++r) {
-    const float* const row = rows.first + r * rows.V;  // read from memory once: a row stays in cache for its sum
-    rows.maxima[r] = row_largest(row, vocabulary.count);
-    rows.sums[r] = sum_of_exponentials(row, vocabulary.count, rows.maxima[r]);
-    wanted[r] = rows.target_logit(r);
-  }
+    for (std::int64_t r = 0; r < rows.R; ++r) {
+      const T* const row = rows.first + r * rows.V;  // read from memory once: a row stays in cache for its sum
+      rows.maxima[r] = row_largest(row, vocabulary.count);
+      rows.sums[r] = sum_of_exponentials(row, vocabulary.count, rows.maxima[r]);
+      wanted[r] = rows.target_logit(r);
+    }
+  });
 }
 
 void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
                                const Tensor& targets, Range vocabulary) const
 {
   // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
-  const LogitRows rows(logits, maximum, sum, targets, vocabulary);
+  with_fast_type(logits.type(), [&]<class T>(T) {
+    const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
-  for (std::int64_t r = 0; r < rows.R; ++r) {
-    float* const row = rows.first + r * rows.V;
-    const std::int64_t counted = rows.target[r] >= 0 ? vocabulary.count : 0;
-    const float row_maximum = rows.maxima[r], scale = 1 / rows.sums[r];
+    for (std::int64_t r = 0; r < rows.R; ++r) {
+      T* const row = rows.first + r * rows.V;
+      const std::int64_t counted = rows.target[r] >= 0 ? vocabulary.count : 0;
+      const float row_maximum = rows.maxima[r], scale = 1 / rows.sums[r];
+      const float target_logit = rows.target_logit(r);
 #pragma omp simd
-    for (std::int64_t v = 0; v < counted; ++v) row[v] = exponential(row[v] - row_maximum) * scale;
-    std::fill(row + counted, row + rows.V, 0.0F);
-    if (vocabulary.contains(rows.target[r])) row[rows.target[r] - vocabulary.first] -= 1;
-  }
+      for (std::int64_t v = 0; v < counted; ++v)
+        row[v] = narrow<T>(exponential(widen(row[v]) - row_maximum) * scale);
+      std::fill(row + counted, row + rows.V, T(0.0F));
+      if (!vocabulary.contains(rows.target[r])) continue;
+      T& wanted = row[rows.target[r] - vocabulary.first];
+      if constexpr (std::is_same_v<T, float>)
+        wanted -= 1;
+      else  // not from the rounded probability, most of whose bits may go when 1 is subtracted
+        wanted = narrow<T>(exponential(target_logit - row_maximum) * scale - 1);
+    }
+  });
 }
 
 }  // namespace rankwise

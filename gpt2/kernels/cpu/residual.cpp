@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "gpt2/kernels/cpu/cpu.hpp"
+#include "gpt2/kernels/cpu/vector_math.hpp"
 
 namespace rankwise {
 
@@ -23,33 +24,40 @@ void for_each_factor(const DropoutMask& mask, std::int64_t sequence, std::int64_
 void CpuKernels::residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                                   const Dropout& dropout) const
 {
-  float* const to = out.data<float>();
-  const float *const stream = x.data<float>(), *const branch = y.data<float>(), *const shift = bias.data<float>();
-  const std::int64_t C = bias.elements(), R = x.elements() / C, T = dropout.rows.tokens.count;
+  const std::int64_t C = bias.elements(), R = x.elements() / C, tokens = dropout.rows.tokens.count;
   const DropoutMask mask(dropout);
+  with_fast_type(x.type(), [&]<class T>(T) {
+    T* const to = out.data<T>();
+    const T *const stream = x.data<T>(), *const branch = y.data<T>(), *const shift = bias.data<T>();
+    const auto sum = [&](std::int64_t r, std::int64_t c, float factor) {
+      return narrow<T>(widen(stream[r * C + c]) + (widen(branch[r * C + c]) + widen(shift[c])) * factor);
+    };
 #pragma omp parallel for
-  for (std::int64_t r = 0; r < R; ++r) {
-    if (dropout.active())
-      for_each_factor(mask, r / T, r % T, C, [&](std::int64_t c, float factor) {
-        to[r * C + c] = stream[r * C + c] + (branch[r * C + c] + shift[c]) * factor;
-      });
-    else
+    for (std::int64_t r = 0; r < R; ++r) {
+      if (dropout.active())
+        for_each_factor(mask, r / tokens, r % tokens, C,
+                        [&](std::int64_t c, float factor) { to[r * C + c] = sum(r, c, factor); });
+      else
 #pragma omp simd
-      for (std::int64_t c = 0; c < C; ++c) to[r * C + c] = stream[r * C + c] + (branch[r * C + c] + shift[c]);
-  }
+        for (std::int64_t c = 0; c < C; ++c) to[r * C + c] = sum(r, c, 1);
+    }
+  });
 }
 
 void CpuKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
 {
   // x[r, c] = y[r, c] factor(r, c)
-  float* const to = dy.data<float>();
-  const float* const from = dx.data<float>();
-  const std::int64_t R = dropout.rows.count(), C = dx.elements() / R, T = dropout.rows.tokens.count;
+  const std::int64_t R = dropout.rows.count(), C = dx.elements() / R, tokens = dropout.rows.tokens.count;
   const DropoutMask mask(dropout);
+  with_fast_type(dx.type(), [&]<class T>(T) {
+    T* const to = dy.data<T>();
+    const T* const from = dx.data<T>();
 #pragma omp parallel for
-  for (std::int64_t r = 0; r < R; ++r)
-    for_each_factor(mask, r / T, r % T, C,
-                    [&](std::int64_t c, float factor) { to[r * C + c] = from[r * C + c] * factor; });
+    for (std::int64_t r = 0; r < R; ++r)
+      for_each_factor(mask, r / tokens, r % tokens, C, [&](std::int64_t c, float factor) {
+        to[r * C + c] = narrow<T>(widen(from[r * C + c]) * factor);
+      });
+  });
 }
 
 }  // namespace rankwise

@@ -4,6 +4,9 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
+
+#include "common/tensor.hpp"
 
 /// @file
 /// What a soft-max is made of, written so that the compiler makes vector code of it.
@@ -17,6 +20,22 @@ constexpr std::int64_t vector_width = 16;
 constexpr std::int64_t whole_vectors(std::int64_t n)
 {
   return (n + vector_width - 1) / vector_width * vector_width;
+}
+
+/// @p value rounded to T, f32 or bf16, with the bits of T(value); the conversion of bf16 in a form that the compiler
+/// makes vector code of.
+template <class T>
+T narrow(float value)
+{
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t nearest = (word + 0x7FFFU + ((word >> 16) & 1U)) >> 16, quiet_nan = (word >> 16) | 0x40U;
+    T rounded;
+    rounded.bits = static_cast<std::uint16_t>((word & 0x7FFFFFFFU) > 0x7F800000U ? quiet_nan : nearest);
+    return rounded;
+  }
 }
 
 /// e^x within 2e-7 of it, without a branch; x is first limited to [-87, 88], where the result is a normal number.
@@ -70,7 +89,8 @@ float lane_sum(std::int64_t n, Term&& term)
 }
 
 /// The largest of @p n numbers and @p at_least; NaNs are passed over.
-inline float largest(const float* x, std::int64_t n, float at_least)
+template <class T>
+float largest(const T* x, std::int64_t n, float at_least)
 {
   const auto larger = [](float kept, float next) { return kept < next ? next : kept; };
   std::array<float, vector_width> lanes;
@@ -79,9 +99,10 @@ inline float largest(const float* x, std::int64_t n, float at_least)
   for (std::int64_t i = 0; i < whole; i += vector_width)
 #pragma omp simd
     for (std::int64_t w = 0; w < vector_width; ++w)
-      lanes[static_cast<std::size_t>(w)] = larger(lanes[static_cast<std::size_t>(w)], x[i + w]);
+      lanes[static_cast<std::size_t>(w)] = larger(lanes[static_cast<std::size_t>(w)], static_cast<float>(x[i + w]));
   for (std::int64_t i = whole; i < n; ++i)
-    lanes[static_cast<std::size_t>(i - whole)] = larger(lanes[static_cast<std::size_t>(i - whole)], x[i]);
+    lanes[static_cast<std::size_t>(i - whole)] =
+        larger(lanes[static_cast<std::size_t>(i - whole)], static_cast<float>(x[i]));
   return combine_lanes(lanes, larger);
 }
 

@@ -3,13 +3,14 @@
 #include <limits>
 
 #include "gpt2/kernels/cuda/attention_layer.hpp"
+#include "gpt2/kernels/cuda/attention_tensor_cores.hpp"
 #include "gpt2/kernels/cuda/cuda.hpp"
 
 // The scores of a head are a T x T matrix. It is computed in tiles of queries times keys that stay in registers and
 // shared memory, and never stored: the forward pass carries the maximum and the sum of each row's soft-max from tile to
 // tile (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1), the backward pass computes each tile again, once for
 // the gradients of queries and once for those of keys and values, so that no two blocks add to the same gradient. Tiles
-// that the mask hides are left out.
+// that the mask hides are left out. Here for f32; for bf16 in attention_tensor_cores.cu.
 
 namespace rankwise {
 
@@ -42,12 +43,6 @@ struct RunningSoftmax {
   }
 };
 
-/// What attend() reads and writes.
-struct ForwardTensors {
-  AttentionHeads y, q, k, v;
-  float* log_sum_exp;  ///< (B, heads, queries), or null
-};
-
 /// The tiles of attend().
 template <int G>
 struct ForwardTiles {
@@ -62,7 +57,7 @@ struct ForwardTiles {
 /// queries' outputs. Reads q once and, from cache, k and v for each tile of queries; writes y: 16 R C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
-    attend(const ForwardTensors tensors, const AttentionLayer layer)
+    attend(const ForwardTensors<float> tensors, const AttentionLayer layer)
 {
   constexpr int n = TileSize<G>::n;
   constexpr std::int64_t tokens = TileSize<G>::tokens;
@@ -71,7 +66,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   const AttentionPlace place(layer, count);
   const std::int64_t first = (count - 1 - place.tile) * tokens, queries = layer.queries - first;
   const std::int64_t my_query = first + n * thread_y(), last_query = layer.queries - 1;
-  const float scale = layer.scale();
+  const float scale = layer.scale;
   RunningSoftmax<n> softmax;
   Outputs<G> outputs{};
   tiles.q.load(place.in(tensors.q, layer, first), tensors.q.stride, queries, D);
@@ -105,8 +100,8 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   }
 }
 
-/// attend() for all heads.
-void attend_all(cudaStream_t stream, const ForwardTensors& tensors, const AttentionLayer& layer)
+/// The forward pass of all heads.
+void attend_all(cudaStream_t stream, const ForwardTensors<float>& tensors, const AttentionLayer& layer)
 {
   with_channels(layer.shape.D, [&](auto constant) {
     constexpr int G = decltype(constant)::value;
@@ -120,20 +115,24 @@ void attend_all(cudaStream_t stream, const ForwardTensors& tensors, const Attent
 void CudaKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                     const AttentionShape& shape, const Dropout& dropout) const
 {
-  attend_all(on_,
-             {outputs(y, shape), section(qkv, shape, 0), section(qkv, shape, 1), section(qkv, shape, 2),
-              log_sum_exp.data<float>()},
-             {shape, 0, shape.T, DropoutMask(dropout), dropout.active()});
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    attend_all(on_,
+               {outputs<T>(y, shape), section<T>(qkv, shape, 0), section<T>(qkv, shape, 1),
+                section<T>(qkv, shape, 2), log_sum_exp.data<float>()},
+               AttentionLayer(shape, {0, shape.T}, dropout));
+  });
 }
 
 namespace {
 
-/// Puts the keys and values of @p qkv into the rows @p tokens of @p cache. Thread: four numbers. Moves 16 R C bytes.
-void append(cudaStream_t stream, float* cache, const float* qkv, std::int64_t width, Range tokens)
+/// Puts the keys and values of @p qkv into the rows @p tokens of @p cache. Thread: 16 bytes. Moves 4 R C elements.
+template <class T>
+void append(cudaStream_t stream, T* cache, const T* qkv, std::int64_t width, Range tokens)
 {
-  for_each_four(stream, tokens.count, 2 * width, [=] __device__(const FourPlace& at) {
-    store_four(cache + tokens.first * 2 * width + at.index,
-               load_four(qkv + at.row * 3 * width + width + at.channel, at.count), at.count);
+  constexpr int n = pack_size<T>;
+  for_each_pack<n>(stream, tokens.count, 2 * width, [=] __device__(const PackPlace& at) {
+    store_pack(cache + tokens.first * 2 * width + at.index,
+               load_pack<n>(qkv + at.row * 3 * width + width + at.channel, at.count), at.count);
   });
 }
 
@@ -144,41 +143,20 @@ void CudaKernels::cached_attention_forward(const Tensor& y, const Tensor& cache,
 {
   check(tokens.end() <= cache.extent(0), "more tokens than the cache of keys and values has rows");
   const std::int64_t width = shape.heads.count * shape.D;
-  append(on_, cache.data<float>(), qkv.data<float>(), width, tokens);
-  const AttentionHeads keys{cache.data<float>(), 2 * width, 0}, values{keys.first + width, 2 * width, 0};
-  attend_all(on_, {outputs(y, shape), section(qkv, shape, 0), keys, values, nullptr},
-             {{1, tokens.end(), shape.heads, shape.D, {}}, tokens.first, tokens.count, DropoutMask({}), false});
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    T* const keys = cache.data<T>();
+    append(on_, keys, qkv.data<T>(), width, tokens);
+    attend_all(on_,
+               {outputs<T>(y, shape),
+                section<T>(qkv, shape, 0),
+                {keys, 2 * width, 0},
+                {keys + width, 2 * width, 0},
+                nullptr},
+               AttentionLayer({1, tokens.end(), shape.heads, shape.D, {}}, tokens, {}));
+  });
 }
 
 namespace {
-
-/// What the backward pass reads and writes.
-struct BackwardTensors {
-  AttentionHeads dq, dk, dv, dy, y, q, k, v;
-  const float* log_sum_exp;  ///< (B, heads, T)
-  float* inner_products;     ///< (heads of the launch, T): dy y, the sum over keys of weight times its gradient
-
-  /// Where the inner products of the block's head stand.
-  __device__ float* inner(const AttentionPlace& place, const AttentionLayer& layer) const
-  {
-    return inner_products + (place.number - layer.first_head) * layer.queries;
-  }
-};
-
-/// Warp: one token of one head. Reads dy and y: 8 R C bytes.
-__global__ void __launch_bounds__(block_threads)
-    multiply_outputs(const BackwardTensors tensors, const AttentionLayer layer)
-{
-  constexpr unsigned tokens = block_threads / warp_threads;
-  const AttentionPlace place(layer, divided_up(layer.queries, tokens));
-  const std::int64_t t = place.tile * tokens + threadIdx.x / warp_threads;
-  if (t >= layer.queries) return;
-  const float *const dy = place.in(tensors.dy, layer, t), *const y = place.in(tensors.y, layer, t);
-  float sum = 0;
-  for (std::int64_t d = threadIdx.x % warp_threads; d < layer.shape.D; d += warp_threads) sum += dy[d] * y[d];
-  sum = warp_reduce(sum, Plus());
-  if (threadIdx.x % warp_threads == 0) tensors.inner(place, layer)[t] = sum;
-}
 
 /// The tiles of the backward pass.
 template <int G>
@@ -193,7 +171,7 @@ struct BackwardTiles {
 /// dq: 20 R C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
-    go_back_to_queries(const BackwardTensors tensors, const AttentionLayer layer)
+    go_back_to_queries(const BackwardTensors<float> tensors, const AttentionLayer layer)
 {
   constexpr int n = TileSize<G>::n;
   constexpr std::int64_t tokens = TileSize<G>::tokens;
@@ -201,7 +179,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   const std::int64_t D = layer.shape.D, T = layer.shape.T, count = divided_up(T, tokens);
   const AttentionPlace place(layer, count);
   const std::int64_t first = (count - 1 - place.tile) * tokens, my_query = first + n * thread_y();
-  const float scale = layer.scale();
+  const float scale = layer.scale;
   const float *const log_sum_exp = tensors.log_sum_exp + place.number * T, *const inner =
                                                                                tensors.inner(place, layer);
   Outputs<G> dq{};
@@ -238,13 +216,14 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
 /// Turns a tile of scores, a thread's keys by its queries, into weights after dropout, and the gradients of those weights
 /// into gradients of scores.
 template <int G>
-__device__ void go_back_through_softmax(Scores<G>& weights, Scores<G>& gradients, const BackwardTensors& tensors,
-                                        const AttentionLayer& layer, const AttentionPlace& place,
-                                        std::int64_t first_key, std::int64_t first_query)
+__device__ void go_back_through_softmax(Scores<G>& weights, Scores<G>& gradients,
+                                        const BackwardTensors<float>& tensors, const AttentionLayer& layer,
+                                        const AttentionPlace& place, std::int64_t first_key,
+                                        std::int64_t first_query)
 {
   constexpr int n = TileSize<G>::n;
   const std::int64_t T = layer.shape.T;
-  const float scale = layer.scale();
+  const float scale = layer.scale;
   for (int j = 0; j < n; ++j) {
     const std::int64_t query = std::min(first_query + j, T - 1);
     const std::int64_t visible = first_query + j < T ? layer.visible(query) - first_key : 0;
@@ -266,7 +245,7 @@ __device__ void go_back_through_softmax(Scores<G>& weights, Scores<G>& gradients
 /// cache, q and dy for each tile of keys; writes dk and dv: 24 R C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
-    go_back_to_keys(const BackwardTensors tensors, const AttentionLayer layer)
+    go_back_to_keys(const BackwardTensors<float> tensors, const AttentionLayer layer)
 {
   constexpr int n = TileSize<G>::n;
   constexpr std::int64_t tokens = TileSize<G>::tokens;
@@ -296,24 +275,45 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   }
   for (int i = 0; i < n; ++i) {
     if (my_key + i >= T) continue;
-    dk.scale(i, layer.scale());
+    dk.scale(i, layer.scale);
     dk.store(place.in(tensors.dk, layer, my_key + i), i, D);
     dv.store(place.in(tensors.dv, layer, my_key + i), i, D);
   }
 }
 
 /// The backward pass of @p heads heads from layer.first_head on.
-void go_back(cudaStream_t stream, const BackwardTensors& tensors, const AttentionLayer& layer, std::int64_t heads)
+void go_back(cudaStream_t stream, const BackwardTensors<float>& tensors, const AttentionLayer& layer,
+             std::int64_t heads)
 {
-  constexpr std::int64_t tokens = block_threads / warp_threads;
-  launch({stream, dim3(static_cast<unsigned>(heads * divided_up(layer.queries, tokens)))}, multiply_outputs,
-         tensors, layer);
   with_channels(layer.shape.D, [&](auto constant) {
     constexpr int G = decltype(constant)::value;
     const Grid grid = block_for_each_tile<G, BackwardTiles<G>>(stream, heads, layer.queries);
     launch(grid, go_back_to_queries<G>, tensors, layer);
     launch(grid, go_back_to_keys<G>, tensors, layer);
   });
+}
+
+/// Threads that have one token of multiply_outputs().
+constexpr unsigned token_threads = 8;
+
+/// Eight threads: one token of one head, 16 bytes at a time. Reads dy and y: 2 R C elements.
+template <class T>
+__global__ void __launch_bounds__(block_threads)
+    multiply_outputs(const BackwardTensors<T> tensors, const AttentionLayer layer)
+{
+  constexpr unsigned tokens = block_threads / token_threads;
+  constexpr int n = pack_size<T>;
+  const AttentionPlace place(layer, divided_up(layer.queries, tokens));
+  const std::int64_t t = place.tile * tokens + threadIdx.x / token_threads,
+                     D = t < layer.queries ? layer.shape.D : 0;
+  const T *const dy = place.in(tensors.dy, layer, t), *const y = place.in(tensors.y, layer, t);
+  float sum = 0;
+  for (std::int64_t d = threadIdx.x % token_threads * n; d < D; d += token_threads * n) {
+    const Pack<n> left = load_pack<n>(dy + d, D - d), right = load_pack<n>(y + d, D - d);
+    for (int i = 0; i < n; ++i) sum += left.at[i] * right.at[i];
+  }
+  sum = warp_reduce(sum, Plus(), token_threads);
+  if (D > 0 && threadIdx.x % token_threads == 0) tensors.inner(place, layer)[t] = sum;
 }
 
 }  // namespace
@@ -324,13 +324,20 @@ void CudaKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const
 {
   const std::int64_t heads = shape.B * shape.heads.count, room = scratch_.tensor().elements() / shape.T;
   check(room > 0, "more tokens than the scratch of kernels has room for");
-  const BackwardTensors tensors{
-      section(dqkv, shape, 0),   section(dqkv, shape, 1),        section(dqkv, shape, 2), outputs(dy, shape),
-      outputs(y, shape),         section(qkv, shape, 0),         section(qkv, shape, 1),  section(qkv, shape, 2),
-      log_sum_exp.data<float>(), scratch_.tensor().data<float>()};
-  AttentionLayer layer{shape, 0, shape.T, DropoutMask(dropout), dropout.active()};
-  for (; layer.first_head < heads; layer.first_head += room)  // as many heads at a time as there is room for
-    go_back(on_, tensors, layer, std::min(room, heads - layer.first_head));
+  AttentionLayer layer(shape, {0, shape.T}, dropout);
+  with_gpu_type(dqkv.type(), [&]<class T>(T) {
+    const BackwardTensors<T> tensors{section<T>(dqkv, shape, 0), section<T>(dqkv, shape, 1),
+                                     section<T>(dqkv, shape, 2), outputs<T>(dy, shape),
+                                     outputs<T>(y, shape),       section<T>(qkv, shape, 0),
+                                     section<T>(qkv, shape, 1),  section<T>(qkv, shape, 2),
+                                     log_sum_exp.data<float>(),  scratch_.tensor().data<float>()};
+    for (; layer.first_head < heads; layer.first_head += room) {  // as many heads at a time as there is room for
+      const std::int64_t some = std::min(room, heads - layer.first_head);
+      const std::int64_t blocks = some * divided_up(layer.queries, block_threads / token_threads);
+      launch({on_, dim3(static_cast<unsigned>(blocks))}, multiply_outputs<T>, tensors, layer);
+      go_back(on_, tensors, layer, some);
+    }
+  });
 }
 
 }  // namespace rankwise

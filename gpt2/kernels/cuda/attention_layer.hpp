@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <type_traits>
 
 #include "gpt2/kernels/cuda/attention_tiles.hpp"
@@ -12,34 +13,55 @@
 
 namespace rankwise {
 
-/// A tensor in which the heads of all sequences stand: queries, keys, values, outputs, or gradients.
+/// A tensor in which the heads of all sequences stand: queries, keys, values, outputs, or gradients; f32 or bf16.
+template <class T>
 struct AttentionHeads {
-  float* first;           ///< channel 0 of head 0 of the first token
-  std::int64_t stride;    ///< floats from one token to the next
-  std::int64_t sequence;  ///< floats from one sequence to the next
+  T* first;               ///< channel 0 of head 0 of the first token
+  std::int64_t stride;    ///< elements from one token to the next
+  std::int64_t sequence;  ///< elements from one sequence to the next
 };
 
 /// One of the three sections of (R, 3 D heads): 0 queries, 1 keys, 2 values.
-inline AttentionHeads section(const Tensor& qkv, const AttentionShape& shape, int which)
+template <class T>
+AttentionHeads<T> section(const Tensor& qkv, const AttentionShape& shape, int which)
 {
   const std::int64_t width = shape.heads.count * shape.D;
-  return {qkv.data<float>() + which * width, 3 * width, shape.T * 3 * width};
+  return {qkv.data<T>() + which * width, 3 * width, shape.T * 3 * width};
 }
 
 /// The heads in (R, D heads).
-inline AttentionHeads outputs(const Tensor& y, const AttentionShape& shape)
+template <class T>
+AttentionHeads<T> outputs(const Tensor& y, const AttentionShape& shape)
 {
   const std::int64_t width = shape.heads.count * shape.D;
-  return {y.data<float>(), width, shape.T * width};
+  return {y.data<T>(), width, shape.T * width};
 }
 
 /// What the kernels of attention have in common.
 struct AttentionLayer {
+  /// @param shape_of_keys  T is the number of keys of a sequence.
+  /// @param query_tokens   which of the tokens have a query.
+  /// @param dropout        of the weights.
+  AttentionLayer(const AttentionShape& shape_of_keys, Range query_tokens, const Dropout& dropout)
+      : shape(shape_of_keys),
+        first_query(query_tokens.first),
+        queries(query_tokens.count),
+        mask(dropout),
+        dropping(dropout.active()),
+        kept(static_cast<float>(1 / (1 - dropout.rate))),
+        scale(1 / std::sqrt(static_cast<float>(shape_of_keys.D))),
+        log2_scale(scale * std::numbers::log2e_v<float>)
+  {
+  }
+
   AttentionShape shape;         ///< T is the number of keys of a sequence
   std::int64_t first_query;     ///< the token of the first query, 0 but behind cached tokens
   std::int64_t queries;         ///< tokens of a sequence that have a query
   DropoutMask mask;             ///< of the weights
   bool dropping;                ///< whether any weight is dropped
+  float kept;                   ///< the factor of dropout of a weight that is not dropped
+  float scale;                  ///< what scores are multiplied by
+  float log2_scale;             ///< the same where powers of two stand for exponentials
   std::int64_t first_head = 0;  ///< of all B heads of this part, the one of the first blocks
 
   /// How many keys query @p i sees.
@@ -47,8 +69,6 @@ struct AttentionLayer {
   {
     return shape.mask.visible_keys(first_query + i, shape.T);
   }
-  /// What scores are multiplied by.
-  __device__ float scale() const { return 1 / std::sqrt(static_cast<float>(shape.D)); }
   /// Fours of channels of a head.
   __device__ int fours() const { return static_cast<int>(divided_up(shape.D, 4)); }
 };
@@ -69,9 +89,41 @@ struct AttentionPlace {
   {
   }
   /// Channel 0 of token @p t of the head.
-  __device__ float* in(const AttentionHeads& heads, const AttentionLayer& layer, std::int64_t t) const
+  template <class T>
+  __device__ T* in(const AttentionHeads<T>& heads, const AttentionLayer& layer, std::int64_t t) const
   {
     return heads.first + b * heads.sequence + h * layer.shape.D + t * heads.stride;
+  }
+};
+
+/// What the forward pass reads and writes.
+template <class T>
+struct ForwardTensors {
+  AttentionHeads<T> y;  ///< outputs
+  AttentionHeads<T> q;  ///< queries
+  AttentionHeads<T> k;  ///< keys
+  AttentionHeads<T> v;  ///< values
+  float* log_sum_exp;   ///< (B, heads, queries), or null
+};
+
+/// What the backward pass reads and writes.
+template <class T>
+struct BackwardTensors {
+  AttentionHeads<T> dq;      ///< gradients of queries
+  AttentionHeads<T> dk;      ///< of keys
+  AttentionHeads<T> dv;      ///< of values
+  AttentionHeads<T> dy;      ///< of outputs
+  AttentionHeads<T> y;       ///< outputs
+  AttentionHeads<T> q;       ///< queries
+  AttentionHeads<T> k;       ///< keys
+  AttentionHeads<T> v;       ///< values
+  const float* log_sum_exp;  ///< (B, heads, T)
+  float* inner_products;     ///< (heads of the launch, T): dy y, the sum over keys of weight times its gradient
+
+  /// Where the inner products of the block's head stand.
+  __device__ float* inner(const AttentionPlace& place, const AttentionLayer& layer) const
+  {
+    return inner_products + (place.number - layer.first_head) * layer.queries;
   }
 };
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gpt2/kernels/cuda/fours.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
 
 /// @file
@@ -55,7 +55,7 @@ template <int G>
 struct TokenTile {
   using Size = TileSize<G>;  ///< of the tile
 
-  Four at[Size::tokens][Size::fours + 1];  ///< by line and four of channels
+  Pack<4> at[Size::tokens][Size::fours + 1];  ///< by line and four of channels
 
   /// The line of token @p j of the thread that stands at @p place.
   static constexpr int line(int place, int j) { return square * j + place; }
@@ -71,7 +71,7 @@ struct TokenTile {
       const int token = i / Size::fours, four = i % Size::fours;
       const bool here = token < count && 4 * four < D;
       at[line(token / Size::n, token % Size::n)][four] =
-          here ? load_four(first + token * stride + 4 * four, D - 4 * four) : Four{};
+          here ? load_pack<4>(first + token * stride + 4 * four, D - 4 * four) : Pack<4>{};
     }
   }
 };
@@ -96,7 +96,7 @@ struct Scores {
     const int y = thread_y(), x = thread_x();
     Scores sums{};
     for (int f = 0; f < fours; ++f) {
-      Four left[n], right[n];
+      Pack<4> left[n], right[n];
       for (int i = 0; i < n; ++i) left[i] = a.at[a.line(y, i)][f];
       for (int j = 0; j < n; ++j) right[j] = b.at[b.line(x, j)][f];
       for (int i = 0; i < n; ++i)
@@ -118,7 +118,7 @@ struct Scores {
 /// What a thread has of an output of tokens times channels: its n lines, and fours x, x + 16, ... of their channels.
 template <int G>
 struct Outputs {
-  Four at[TileSize<G>::n][G];  ///< by line and four of channels
+  Pack<4> at[TileSize<G>::n][G];  ///< by line and four of channels
 
   /// += the thread's lines of @p weights, times the tokens of @p values.
   __device__ void add(const ScoreTile<G>& weights, const TokenTile<G>& values)
@@ -130,7 +130,7 @@ struct Outputs {
       for (int i = 0; i < n; ++i) weight[i] = weights.at[n * y + i][k];
       for (int j = 0; j < n; ++j)
         for (int g = 0; g < G; ++g) {
-          const Four value = values.at[values.line(k, j)][x + square * g];
+          const Pack<4> value = values.at[values.line(k, j)][x + square * g];
           for (int i = 0; i < n; ++i)
             for (int c = 0; c < 4; ++c) at[i][g].at[c] += weight[i].at[j] * value.at[c];
         }
@@ -140,7 +140,7 @@ struct Outputs {
   /// Multiplies line @p i by @p factor.
   __device__ void scale(int i, float factor)
   {
-    for (Four& four : at[i])
+    for (Pack<4>& four : at[i])
       for (float& value : four.at) value *= factor;
   }
 
@@ -149,7 +149,7 @@ struct Outputs {
   {
     for (int g = 0; g < G; ++g) {
       const int channel = 4 * (thread_x() + square * g);
-      if (channel < D) store_four(to + channel, at[i][g], D - channel);
+      if (channel < D) store_pack(to + channel, at[i][g], D - channel);
     }
   }
 };

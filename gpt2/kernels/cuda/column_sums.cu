@@ -1,67 +1,86 @@
-#include "common/cuda/launch.hpp"
 #include "gpt2/kernels/cuda/column_sums.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 
 namespace rankwise {
 
 namespace {
 
-constexpr int columns_of_block = warp_threads, rows_of_block = 8;
-
-/// What the threads of a block have summed.
+/// What the threads of a block have summed: 32 N columns, by each of its Y rows of threads.
+template <int N, int Y>
 struct ColumnTile {
-  float sum[rows_of_block][columns_of_block];
+  static constexpr int columns = warp_threads * N;  // of the block
+
+  float sum[Y][N][warp_threads];
 };
 
-/// to[slice, j] = or += the sum of the rows of one slice: those whose number, divided by rows_of_block, leaves `slice`
-/// modulo the number of slices.
+/// to[slice, j] = or += the sum of the rows of one slice: those whose number, divided by Y, leaves `slice` modulo the number
+/// of slices.
 ///
-/// Block (i, slice): 32 columns. Thread (y, x): column 32 i + x, every (8 slices)-th row, so that a warp reads 128
-/// neighbouring bytes. Reads 4 rows columns bytes.
-__global__ void __launch_bounds__(columns_of_block* rows_of_block)
-    sum_rows(float* to, const float* from, std::int64_t rows, std::int64_t columns, bool accumulate)
+/// Block (i, slice): 32 N columns. Thread (y, x): N neighbouring columns, every (Y slices)-th row, so that a warp reads what
+/// lies side by side. Reads the matrix once.
+template <int N, int Y, class To, class From>
+__global__ void __launch_bounds__(warp_threads* Y)
+    sum_rows(To* to, const From* from, std::int64_t rows, std::int64_t columns, bool accumulate)
 {
-  auto& tile = shared_memory<ColumnTile>();
-  const unsigned x = threadIdx.x % columns_of_block, y = threadIdx.x / columns_of_block, slices = gridDim.y;
-  const std::int64_t j = static_cast<std::int64_t>(blockIdx.x) * columns_of_block + x;
-  float sum = 0;
-  if (j < columns)
-    for (std::int64_t r = blockIdx.y * rows_of_block + y; r < rows; r += slices * rows_of_block)
-      sum += from[r * columns + j];
-  tile.sum[y][x] = sum;
+  using Tile = ColumnTile<N, Y>;
+  auto& tile = shared_memory<Tile>();
+  const unsigned x = threadIdx.x % warp_threads, y = threadIdx.x / warp_threads;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * Tile::columns, mine = first + x * N;
+  Pack<N> sum{};
+  if (mine < columns) {
+    for (std::int64_t r = blockIdx.y * Y + y; r < rows; r += gridDim.y * Y)
+      sum += load_pack<N>(from + r * columns + mine, columns - mine);
+  }
+  for (int i = 0; i < N; ++i) tile.sum[y][i][x] = sum.at[i];
   __syncthreads();
-  if (y > 0 || j >= columns) return;
-  for (int i = 1; i < rows_of_block; ++i) sum += tile.sum[i][x];
-  float& total = to[blockIdx.y * columns + j];
-  total = accumulate ? total + sum : sum;
+  for (unsigned c = threadIdx.x; c < Tile::columns && first + c < columns; c += blockDim.x) {
+    float all = tile.sum[0][c % N][c / N];
+    for (int row = 1; row < Y; ++row) all += tile.sum[row][c % N][c / N];
+    To& total = to[blockIdx.y * columns + first + c];
+    total = rounded_to<To>(accumulate ? static_cast<float>(total) + all : all);
+  }
 }
 
-/// One block for each 32 columns of each slice.
-Grid grid_of(cudaStream_t stream, std::int64_t columns, std::int64_t slices)
+/// Launches it for @p slices slices.
+template <int N, int Y, class To, class From>
+void launch_sums(cudaStream_t stream, To* to, const From* from, std::int64_t rows, std::int64_t columns,
+                 std::int64_t slices, bool accumulate)
 {
-  return {stream, dim3(static_cast<unsigned>(divided_up(columns, columns_of_block)), static_cast<unsigned>(slices)),
-          columns_of_block * rows_of_block, sizeof(ColumnTile)};
+  using Tile = ColumnTile<N, Y>;
+  const dim3 blocks(static_cast<unsigned>(divided_up(columns, Tile::columns)), static_cast<unsigned>(slices));
+  launch({stream, blocks, warp_threads * Y, sizeof(Tile)}, sum_rows<N, Y, To, From>, to, from, rows, columns,
+         accumulate);
 }
 
 }  // namespace
 
-void add_rows(cudaStream_t stream, float* to, const float* from, std::int64_t rows, std::int64_t columns)
+void add_partial_sums(cudaStream_t stream, const Tensor& to, const Tensor& from)
 {
-  launch(grid_of(stream, columns, 1), sum_rows, to, from, rows, columns, true);
+  const std::int64_t columns = to.elements();
+  with_gpu_type(to.type(), [&]<class To>(To) {
+    launch_sums<1, 32>(stream, to.data<To>(), from.data<float>(), from.elements() / columns, columns, 1, true);
+  });
 }
 
-void add_many_rows(cudaStream_t stream, float* to, const float* from, std::int64_t rows, std::int64_t columns,
-                   float* scratch, std::int64_t room)
+void add_rows(cudaStream_t stream, const Tensor& to, const Tensor& from, const Tensor& scratch)
 {
   constexpr std::int64_t enough = 1024;    // blocks
   constexpr std::int64_t worthwhile = 64;  // rows of a slice
-  const std::int64_t slices = std::min(
-      {divided_up(enough, divided_up(columns, columns_of_block)), divided_up(rows, worthwhile), room / columns});
-  if (slices <= 1) {
-    add_rows(stream, to, from, rows, columns);
-    return;
-  }
-  launch(grid_of(stream, columns, slices), sum_rows, scratch, from, rows, columns, false);
-  add_rows(stream, to, scratch, slices, columns);
+  const std::int64_t columns = to.elements(), rows = from.elements() / columns;
+  with_gpu_type(from.type(), [&]<class From>(From) {
+    constexpr int N = pack_size<From>, Y = 8;
+    const std::int64_t slices = std::min({divided_up(enough, divided_up(columns, ColumnTile<N, Y>::columns)),
+                                          divided_up(rows, worthwhile), scratch.elements() / columns});
+    if (slices > 1) {
+      const Tensor sums = scratch.slice({0, slices * columns});
+      launch_sums<N, Y>(stream, sums.data<float>(), from.data<From>(), rows, columns, slices, false);
+      add_partial_sums(stream, to, sums);
+      return;
+    }
+    with_gpu_type(to.type(), [&]<class To>(To) {
+      launch_sums<N, Y>(stream, to.data<To>(), from.data<From>(), rows, columns, 1, true);
+    });
+  });
 }
 
 }  // namespace rankwise

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 #include "common/cuda/cuda.hpp"
 
 /// @file
@@ -9,15 +7,14 @@
 
 namespace rankwise {
 
-/// to[j] += the sum over rows r of from[r, j].
-/// @param to    (columns).
-/// @param from  (rows, columns), row-major.
-void add_rows(cudaStream_t stream, float* to, const float* from, std::int64_t rows, std::int64_t columns);
+/// to[j] += the sum over rows r of from[r, j], in f32; a bf16 is rounded once.
+/// @param to    (columns) f32 or bf16.
+/// @param from  (rows, columns) f32: partial sums, some hundreds of rows.
+void add_partial_sums(cudaStream_t stream, const Tensor& to, const Tensor& from);
 
-/// The same in two stages, where there are many rows: first the sums of some rows each, then their sum.
-/// @param scratch  for the first stage.
-/// @param room     floats in it; with less than @p columns it is one stage after all.
-void add_many_rows(cudaStream_t stream, float* to, const float* from, std::int64_t rows, std::int64_t columns,
-                   float* scratch, std::int64_t room);
+/// The same of a matrix with many rows: first the sums of some rows each, then their sum.
+/// @param from     (rows, columns) f32 or bf16.
+/// @param scratch  f32, for the first stage; with room for fewer than @p columns it is one stage after all.
+void add_rows(cudaStream_t stream, const Tensor& to, const Tensor& from, const Tensor& scratch);
 
 }  // namespace rankwise

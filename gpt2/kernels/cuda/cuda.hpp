@@ -1,48 +1,26 @@
 #pragma once
 
-#include <cstdint>
-#include <cublas_v2.h>
-#include <string_view>
-
 #include "common/cuda/cuda.hpp"
-#include "common/source_location.hpp"
+#include "gpt2/kernels/cuda/cublas.hpp"
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// The fast kernels of a GPU, for f32: the specification of each is the reference kernel of the same name.
+/// The fast kernels of a GPU, for f32 and bf16: the specification of each is the reference kernel of the same name.
 ///
-/// What makes them fast: matrix products by cuBLAS, attention in tiles of shared memory, neighbouring threads at
-/// neighbouring addresses, one pass over memory where the reference takes several, and sums in whatever order threads
-/// make of them; SumOrder is not theirs. No sum depends on which thread comes first: two runs give the same bits.
+/// What makes them fast: matrix products by cuBLAS, on tensor cores and with gelu in the same kernel; attention in tiles of
+/// shared memory; neighbouring threads at neighbouring addresses, 16 bytes each; one pass over memory where the reference
+/// takes several; and sums in whatever order threads make of them; SumOrder is not theirs. No sum depends on which thread
+/// comes first: two runs give the same bits.
 
 namespace rankwise {
-
-/// Throws Error with cuBLAS's own name and text unless @p code is CUBLAS_STATUS_SUCCESS.
-void check_cublas(cublasStatus_t code, std::string_view doing, SourceLocation where = SourceLocation::current());
-
-/// cuBLAS on one stream, with memory of ours, in f32 throughout: products are not rounded to TF32.
-class Cublas {
- public:
-  /// @param stream     behind the work of which it runs; outlives it.
-  /// @param workspace  what it may use as scratch; outlives it.
-  Cublas(cudaStream_t stream, const Tensor& workspace);
-  ~Cublas();
-  Cublas(const Cublas&) = delete;
-  Cublas& operator=(const Cublas&) = delete;
-
-  /// For calls.
-  cublasHandle_t handle() const { return handle_; }
-
- private:
-  cublasHandle_t handle_ = nullptr;
-};
 
 /// The fast family; each kernel stands in the file of its layer.
 class CudaKernels final : public Kernels {
  public:
-  /// @param memory  of a GPU; gpu_workspace_bytes of it are taken.
-  /// @param stream  of the same GPU; outlives the kernels.
-  CudaKernels(const DeviceMemory& memory, Stream& stream);
+  /// @param memory    of a GPU; gpu_workspace_bytes of it are taken.
+  /// @param stream    of the same GPU; outlives the kernels.
+  /// @param products  of f32.
+  CudaKernels(const DeviceMemory& memory, Stream& stream, Products products);
 
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
               bool accumulate) const override;
@@ -66,6 +44,10 @@ class CudaKernels final : public Kernels {
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
+  void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
+                           const SumOrder& order, const Tensor& bias) const override;
+  void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
+                            const Tensor& x) const override;
   void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                         const Dropout& dropout) const override;
   void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override;
@@ -81,15 +63,20 @@ class CudaKernels final : public Kernels {
   void add(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
-  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-             const AdamWStep& step) const override;
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
+             const Tensor& rounded) const override;
+  void convert(const Tensor& to, const Tensor& from) const override;
 
  private:
+  /// Whether cuBLAS is asked to do a gelu in the kernel of the product before it.
+  bool fuses_gelu(const Product& product) const;
+
   Stream& stream_;
   cudaStream_t on_;  // the same stream as CUDA knows it
   Buffer workspace_;
   Buffer scratch_;  // (gpu_scratch_bytes / 4) f32; each kernel has all of it, since they run one after the other
-  Cublas cublas_;
+  CublasLt cublas_;
+  bool epilogues_pay_;  // whether a product with gelu takes less time than the two one after the other
 };
 
 }  // namespace rankwise

@@ -1,21 +1,23 @@
 #include <bit>
 
 #include "gpt2/kernels/cuda/cuda.hpp"
-#include "gpt2/kernels/cuda/fours.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// Thread: four channels of a row. Reads 4 R C bytes of wte and writes as many.
-void look_up(cudaStream_t stream, float* y, const float* wte, const std::int32_t* tokens, Range vocabulary,
-             std::int64_t R, std::int64_t C)
+/// Thread: 16 bytes of a row. Reads rows of wte, writes y: two tensors of (R, C).
+template <class T>
+void look_up(cudaStream_t stream, T* y, const T* wte, const std::int32_t* tokens, Range vocabulary, std::int64_t R,
+             std::int64_t C)
 {
-  for_each_four(stream, R, C, [=] __device__(const FourPlace& at) {
+  constexpr int N = pack_size<T>;
+  for_each_pack<N>(stream, R, C, [=] __device__(const PackPlace& at) {
     const std::int64_t v = tokens[at.row] - vocabulary.first;
     const bool here = 0 <= v && v < vocabulary.count;
-    store_four(y + at.index, here ? load_four(wte + v * C + at.channel, at.count) : Four{}, at.count);
+    store_pack(y + at.index, here ? load_pack<N>(wte + v * C + at.channel, at.count) : Pack<N>{}, at.count);
   });
 }
 
@@ -24,14 +26,16 @@ void look_up(cudaStream_t stream, float* y, const float* wte, const std::int32_t
 void CudaKernels::token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const
 {
   const std::int64_t R = tokens.elements();
-  look_up(on_, y.data<float>(), wte.data<float>(), tokens.data<std::int32_t>(), vocabulary, R, y.elements() / R);
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    look_up(on_, y.data<T>(), wte.data<T>(), tokens.data<std::int32_t>(), vocabulary, R, y.elements() / R);
+  });
 }
 
 namespace {
 
 /// What a block of add_token_rows() keeps.
 struct TokenList {
-  static constexpr int capacity = 1024;  // rows in the list
+  static constexpr int capacity = 512;  // rows in the list
 
   float room[most_warps];
   unsigned hits[most_warps];  // of each warp, one bit for each thread that has found a row
@@ -67,37 +71,47 @@ __device__ int append_rows(TokenList& list, int count, std::int32_t token, const
   return place;
 }
 
-/// to[c] += the sum of the rows in the list. Thread: every (threads of the block)-th channel.
-__device__ void add_listed_rows(float* to, const float* dx, const TokenList& list, int count, std::int64_t C)
+/// sums[c] += the sum of the rows in the list. Thread: every (threads of the block)-th pack of channels.
+template <class T>
+__device__ void add_listed_rows(float* sums, const T* dx, const TokenList& list, int count, std::int64_t C)
 {
-  for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x) {
-    float sum = 0;
-    for (int i = 0; i < count; ++i) sum += dx[list.rows[i] * C + c];
-    to[c] += sum;
+  constexpr int N = pack_size<T>;
+  for (std::int64_t c = N * threadIdx.x; c < C; c += N * blockDim.x) {
+    Pack<N> sum{};
+    for (int i = 0; i < count; ++i) sum += load_pack<N>(dx + list.rows[i] * C + c, C - c);
+    for (int i = 0; i < N; ++i)
+      if (c + i < C) sums[c + i] += sum.at[i];
   }
 }
 
 /// dwte[token] += the rows of the token, in their order.
 ///
 /// Block r: row r, if no row before it has the same token; it then adds all rows of that token, no other block does. It
-/// looks for them 256 at a time, a thread at each token. Reads 4 R C bytes of dx, and the tokens R times, from cache.
+/// looks for them 256 at a time, a thread at each token; the sums, C f32, are in shared memory until all are added. Reads
+/// dx, (R, C), and the tokens R times, from cache.
+template <class To, class From>
 __global__ void __launch_bounds__(block_threads)
-    add_token_rows(float* dwte, const float* dx, const std::int32_t* tokens, Range vocabulary, std::int64_t R,
+    add_token_rows(To* dwte, const From* dx, const std::int32_t* tokens, Range vocabulary, std::int64_t R,
                    std::int64_t C)
 {
   auto& list = shared_memory<TokenList>();
+  float* const sums = reinterpret_cast<float*>(&list + 1);
   const std::int64_t r = blockIdx.x;
   const std::int32_t token = tokens[r];
   if (!vocabulary.contains(token) || is_repeated(tokens, r, list.room)) return;
-  float* const to = dwte + (token - vocabulary.first) * C;
+  for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x) sums[c] = 0;
   int count = 0;
   for (std::int64_t first = r; first < R; first += blockDim.x) {
     count = append_rows(list, count, token, tokens, first, R);
     const bool last = first + blockDim.x >= R, full = count + static_cast<int>(blockDim.x) > TokenList::capacity;
     if (!last && !full) continue;
-    add_listed_rows(to, dx, list, count, C);
+    add_listed_rows(sums, dx, list, count, C);
+    __syncthreads();
     count = 0;
   }
+  To* const to = dwte + (token - vocabulary.first) * C;
+  for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x)
+    to[c] = rounded_to<To>(static_cast<float>(to[c]) + sums[c]);
 }
 
 }  // namespace
@@ -107,40 +121,45 @@ void CudaKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Ten
 {
   // y[r] = wte[token[r]]
   const std::int64_t R = tokens.elements(), C = dx.elements() / R;
-  launch({on_, dim3(static_cast<unsigned>(R)), block_threads, sizeof(TokenList)}, add_token_rows,
-         dwte.data<float>(), dx.data<float>(), tokens.data<std::int32_t>(), vocabulary, R, C);
+  const std::int64_t shared_bytes = static_cast<std::int64_t>(sizeof(TokenList)) + C * bytes_of(DType::f32);
+  with_gpu_type(dwte.type(), [&]<class To>(To) {
+    with_gpu_type(dx.type(), [&]<class From>(From) {
+      launch({on_, dim3(static_cast<unsigned>(R)), block_threads, shared_bytes}, add_token_rows<To, From>,
+             dwte.data<To>(), dx.data<From>(), tokens.data<std::int32_t>(), vocabulary, R, C);
+    });
+  });
 }
 
 namespace {
 
-/// Thread: four channels of a row. Reads y and wpe, writes x: 8 R C bytes beside wpe, which stays in cache.
-void add_positions(cudaStream_t stream, float* x, const float* y, const float* wpe, const Rows& rows,
-                   std::int64_t C, const RowDropout& dropout)
+/// Thread: 16 bytes of a row. Reads y and wpe, writes x: two tensors of (R, C) beside wpe, which stays in cache.
+template <class T>
+void add_positions(cudaStream_t stream, T* x, const T* y, const T* wpe, const Rows& rows, std::int64_t C,
+                   const RowDropout& dropout)
 {
+  constexpr int N = pack_size<T>;
   const Range tokens = rows.tokens;
-  for_each_four(stream, rows.count(), C, [=] __device__(const FourPlace& at) {
-    Four four = load_four(y + at.index, at.count);
-    const Four position = load_four(wpe + (tokens.first + at.row % tokens.count) * C + at.channel, at.count);
-    for (int i = 0; i < 4; ++i) four.at[i] += position.at[i];
-    dropout.apply(four, at);
-    store_four(x + at.index, four, at.count);
+  for_each_pack<N>(stream, rows.count(), C, [=] __device__(const PackPlace& at) {
+    Pack<N> sum = load_pack<N>(y + at.index, at.count);
+    sum += load_pack<N>(wpe + (tokens.first + at.row % tokens.count) * C + at.channel, at.count);
+    dropout.apply(sum, at);
+    store_pack(x + at.index, sum, at.count);
   });
 }
 
-/// Thread: four channels of a position, all sequences. Reads 4 R C bytes.
-void add_sequences(cudaStream_t stream, float* dwpe, const float* dx, const Rows& rows, std::int64_t C)
+/// Thread: 16 bytes of a position, all sequences. Reads dx, (R, C).
+template <class To, class From>
+void add_sequences(cudaStream_t stream, To* dwpe, const From* dx, const Rows& rows, std::int64_t C)
 {
+  constexpr int N = pack_size<From>;
   const std::int64_t T = rows.tokens.count, B = rows.sequences.count, first = rows.tokens.first * C;
-  for_each_four(stream, T, C, [=] __device__(const FourPlace& at) {
-    Four sum{};
-    for (std::int64_t b = 0; b < B; ++b) {
-      const Four term = load_four(dx + b * T * C + at.index, at.count);
-      for (int i = 0; i < 4; ++i) sum.at[i] += term.at[i];
-    }
-    float* const to = dwpe + first + at.index;
-    Four total = load_four(to, at.count);
-    for (int i = 0; i < 4; ++i) total.at[i] += sum.at[i];
-    store_four(to, total, at.count);
+  for_each_pack<N>(stream, T, C, [=] __device__(const PackPlace& at) {
+    Pack<N> sum{};
+    for (std::int64_t b = 0; b < B; ++b) sum += load_pack<N>(dx + b * T * C + at.index, at.count);
+    To* const to = dwpe + first + at.index;
+    Pack<N> total = load_pack<N>(to, at.count);
+    total += sum;
+    store_pack(to, total, at.count);
   });
 }
 
@@ -149,14 +168,20 @@ void add_sequences(cudaStream_t stream, float* dwpe, const float* dx, const Rows
 void CudaKernels::position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
                                    const Dropout& dropout) const
 {
-  add_positions(on_, x.data<float>(), y.data<float>(), wpe.data<float>(), rows, x.elements() / rows.count(),
-                RowDropout(dropout));
+  with_gpu_type(x.type(), [&]<class T>(T) {
+    add_positions(on_, x.data<T>(), y.data<T>(), wpe.data<T>(), rows, x.elements() / rows.count(),
+                  RowDropout(dropout));
+  });
 }
 
 void CudaKernels::position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const
 {
   // x[b, t] = y[b, t] + wpe[t]
-  add_sequences(on_, dwpe.data<float>(), dx.data<float>(), rows, dx.elements() / rows.count());
+  with_gpu_type(dwpe.type(), [&]<class To>(To) {
+    with_gpu_type(dx.type(), [&]<class From>(From) {
+      add_sequences(on_, dwpe.data<To>(), dx.data<From>(), rows, dx.elements() / rows.count());
+    });
+  });
 }
 
 }  // namespace rankwise

@@ -1,34 +1,35 @@
 #include "gpt2/kernels/cuda/cuda.hpp"
-#include "gpt2/kernels/cuda/fours.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/gelu_formula.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// Thread: four channels of a row. Reads and writes x, writes y: 12 R n bytes.
-void add_bias_and_bend(cudaStream_t stream, float* y, float* x, const float* bias, std::int64_t R, std::int64_t n)
+/// Thread: 16 bytes of a row. Reads and writes x, writes y: three tensors of (R, n).
+template <class T>
+void add_bias_and_bend(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std::int64_t n)
 {
-  for_each_four(stream, R, n, [=] __device__(const FourPlace& at) {
-    Four inner = load_four(x + at.index, at.count), outer{};
-    const Four shift = load_four(bias + at.channel, at.count);
-    for (int i = 0; i < 4; ++i) {
-      inner.at[i] += shift.at[i];
-      outer.at[i] = gelu(inner.at[i]);
-    }
-    store_four(x + at.index, inner, at.count);
-    store_four(y + at.index, outer, at.count);
+  constexpr int N = pack_size<T>;
+  for_each_pack<N>(stream, R, n, [=] __device__(const PackPlace& at) {
+    Pack<N> inner = load_pack<N>(x + at.index, at.count), outer{};
+    inner += load_pack<N>(bias + at.channel, at.count);
+    for (int i = 0; i < N; ++i) outer.at[i] = gelu(inner.at[i]);
+    store_pack(x + at.index, inner, at.count);
+    store_pack(y + at.index, outer, at.count);
   });
 }
 
-/// Thread: four elements. Reads dy and x, writes dx: 12 n bytes.
-void multiply_by_slope(cudaStream_t stream, float* dx, const float* dy, const float* x, std::int64_t n)
+/// Thread: 16 bytes. Reads dy and x, writes dx: three tensors of n.
+template <class T>
+void multiply_by_slope(cudaStream_t stream, T* dx, const T* dy, const T* x, std::int64_t n)
 {
-  for_each_four(stream, 1, n, [=] __device__(const FourPlace& at) {
-    Four gradient = load_four(dy + at.index, at.count);
-    const Four inner = load_four(x + at.index, at.count);
-    for (int i = 0; i < 4; ++i) gradient.at[i] *= gelu_slope(inner.at[i]);
-    store_four(dx + at.index, gradient, at.count);
+  constexpr int N = pack_size<T>;
+  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
+    Pack<N> gradient = load_pack<N>(dy + at.index, at.count);
+    const Pack<N> inner = load_pack<N>(x + at.index, at.count);
+    for (int i = 0; i < N; ++i) gradient.at[i] *= gelu_slope(inner.at[i]);
+    store_pack(dx + at.index, gradient, at.count);
   });
 }
 
@@ -37,13 +38,16 @@ void multiply_by_slope(cudaStream_t stream, float* dx, const float* dy, const fl
 void CudaKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
 {
   const std::int64_t n = bias.elements();
-  add_bias_and_bend(on_, y.data<float>(), x.data<float>(), bias.data<float>(), x.elements() / n, n);
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    add_bias_and_bend(on_, y.data<T>(), x.data<T>(), bias.data<T>(), x.elements() / n, n);
+  });
 }
 
 void CudaKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
   // y = x/2 (1 + t) with t = tanh(sqrt(2/pi) (x + 0.044715 x^3))
-  multiply_by_slope(on_, dx.data<float>(), dy.data<float>(), x.data<float>(), x.elements());
+  with_gpu_type(dx.type(),
+                [&]<class T>(T) { multiply_by_slope(on_, dx.data<T>(), dy.data<T>(), x.data<T>(), x.elements()); });
 }
 
 }  // namespace rankwise

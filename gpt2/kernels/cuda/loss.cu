@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "gpt2/kernels/cuda/cuda.hpp"
-#include "gpt2/kernels/cuda/fours.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
 
-// A row of logits is long, and its logits are 4 R V bytes, the largest tensor of a model: a block takes a row, and reads it
-// as few times as can be.
+// A row of logits is long, and the logits, (R, V), are the largest tensor of a model: a block takes a row, and reads it as
+// few times as can be.
 
 namespace rankwise {
 
@@ -16,9 +17,10 @@ namespace {
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
 /// The logits of the rows that a soft-max is over, and what is known of each row.
+template <class T>
 struct LogitRows {
   LogitRows(const Tensor& logits, const Tensor& maximum, const Tensor& targets, Range entries)
-      : first(logits.data<float>()),
+      : first(logits.data<T>()),
         maxima(maximum.data<float>()),
         target(targets.data<std::int32_t>()),
         vocabulary(entries),
@@ -29,10 +31,11 @@ struct LogitRows {
   /// The target's logit; zero when it is not in this part.
   __device__ float target_logit(std::int64_t r) const
   {
-    return vocabulary.contains(target[r]) ? first[r * V + target[r] - vocabulary.first] : 0;
+    return vocabulary.contains(target[r]) ? static_cast<float>(first[r * V + target[r] - vocabulary.first]) : 0;
   }
 
-  float *first, *maxima;
+  T* first;
+  float* maxima;
   const std::int32_t* target;
   Range vocabulary;  // its count is of those that are no padding
   std::int64_t R, V;
@@ -45,37 +48,66 @@ Grid block_for_each_row(cudaStream_t stream, std::int64_t R, SourceLocation wher
   return {stream, dim3(static_cast<unsigned>(R)), block_threads, most_warps * sizeof(T), where};
 }
 
-/// Calls use(logit) for the logits of a row that are this thread's: every (threads of the block)-th four.
-template <class Use>
-__device__ void for_each_logit(const float* row, std::int64_t count, Use&& use)
+/// exp(x), by the instruction for powers of two.
+__device__ inline float exponential(float x)
 {
-  for (std::int64_t v = 4 * threadIdx.x; v < count; v += 4 * blockDim.x) {
-    const Four four = load_four(row + v, count - v);
-    for (int i = 0; i < 4; ++i)
-      if (i < count - v) use(four.at[i]);
-  }
+  return std::exp2(x * std::numbers::log2e_v<float>);
 }
 
-/// Block: one row. Reads 4 R V bytes.
-__global__ void __launch_bounds__(block_threads)
-    find_maximum(float* maximum, const float* logits, std::int64_t valid, std::int64_t V)
+/// Calls use(pack, how many of its elements are there) for the packs of a row that are this thread's: every (threads of the
+/// block)-th.
+template <class T, class Use>
+__device__ void for_each_pack_of_row(const T* row, std::int64_t count, Use&& use)
 {
+  constexpr int N = pack_size<T>;
+  for (std::int64_t v = N * threadIdx.x; v < count; v += N * blockDim.x)
+    use(load_pack<N>(row + v, count - v), static_cast<int>(std::min<std::int64_t>(N, count - v)));
+}
+
+/// The largest of @p largest and the first @p count elements of a pack.
+template <int N>
+__device__ float maximum_with(float largest, const Pack<N>& pack, int count)
+{
+  for (int i = 0; i < N; ++i)
+    if (i < count) largest = std::fmax(largest, pack.at[i]);
+  return largest;
+}
+
+/// The sum of exp(logit - maximum) over the first @p count elements of a pack.
+template <int N>
+__device__ float sum_of_exponentials(const Pack<N>& pack, int count, float maximum)
+{
+  float sum = 0;
+  for (int i = 0; i < N; ++i)
+    if (i < count) sum += exponential(pack.at[i] - maximum);
+  return sum;
+}
+
+/// Block: one row. Reads the logits once.
+template <class T>
+__global__ void __launch_bounds__(block_threads)
+    find_maximum(float* maximum, const T* logits, std::int64_t valid, std::int64_t V)
+{
+  constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x;
   float largest = minus_infinity;
-  for_each_logit(logits + r * V, valid, [&](float logit) { largest = std::fmax(largest, logit); });
+  for_each_pack_of_row(logits + r * V, valid,
+                       [&](const Pack<N>& pack, int count) { largest = maximum_with(largest, pack, count); });
   largest = block_reduce(largest, Larger(), &shared_memory<float>());
   if (threadIdx.x == 0) maximum[r] = largest;
 }
 
-/// Block: one row. Reads 4 R V bytes.
+/// Block: one row. Reads the logits once.
+template <class T>
 __global__ void __launch_bounds__(block_threads)
-    sum_exponentials(float* sum, float* target_logit, const LogitRows rows)
+    sum_exponentials(float* sum, float* target_logit, const LogitRows<T> rows)
 {
+  constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x;
   const float maximum = rows.maxima[r];
   float mine = 0;
-  for_each_logit(rows.first + r * rows.V, rows.vocabulary.count,
-                 [&](float logit) { mine += std::exp(logit - maximum); });
+  for_each_pack_of_row(rows.first + r * rows.V, rows.vocabulary.count,
+                       [&](const Pack<N>& pack, int count) { mine += sum_of_exponentials(pack, count, maximum); });
   mine = block_reduce(mine, Plus(), &shared_memory<float>());
   if (threadIdx.x != 0) return;
   sum[r] = mine;
@@ -88,16 +120,20 @@ void CudaKernels::row_maximum(const Tensor& maximum, const Tensor& logits, std::
 {
   const std::int64_t R = maximum.elements();
   if (R == 0) return;
-  launch(block_for_each_row<float>(on_, R), find_maximum, maximum.data<float>(), logits.data<float>(), valid,
-         logits.elements() / R);
+  with_gpu_type(logits.type(), [&]<class T>(T) {
+    launch(block_for_each_row<float>(on_, R), find_maximum<T>, maximum.data<float>(), logits.data<T>(), valid,
+           logits.elements() / R);
+  });
 }
 
 void CudaKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
                           const Tensor& maximum, const Tensor& targets, Range vocabulary, const SumOrder&) const
 {
-  const LogitRows rows(logits, maximum, targets, vocabulary);
-  launch(block_for_each_row<float>(on_, rows.R), sum_exponentials, sum.data<float>(), target_logit.data<float>(),
-         rows);
+  with_gpu_type(logits.type(), [&]<class T>(T) {
+    const LogitRows<T> rows(logits, maximum, targets, vocabulary);
+    launch(block_for_each_row<float>(on_, rows.R), sum_exponentials<T>, sum.data<float>(),
+           target_logit.data<float>(), rows);
+  });
 }
 
 namespace {
@@ -105,7 +141,7 @@ namespace {
 /// exp(from - to), 1 where both are infinite.
 __device__ inline float rescaled(float from, float to)
 {
-  return from == to ? 1 : std::exp(from - to);
+  return from == to ? 1 : exponential(from - to);
 }
 
 /// Two parts of a row as one: x is the largest logit of a part, y its sum of exp(logit - x).
@@ -118,16 +154,18 @@ struct JoinParts {
   }
 };
 
-/// Block: one row. Reads 4 R V bytes, once.
+/// Block: one row. Reads the logits once. A thread rescales its sum where a pack has a larger logit than those before.
+template <class T>
 __global__ void __launch_bounds__(block_threads)
-    find_maximum_and_sum(float* sum, float* target_logit, const LogitRows rows)
+    find_maximum_and_sum(float* sum, float* target_logit, const LogitRows<T> rows)
 {
+  constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x;
   float2 part = make_float2(minus_infinity, 0);
-  for_each_logit(rows.first + r * rows.V, rows.vocabulary.count, [&](float logit) {
-    const bool larger = logit > part.x;  // one exponential serves both cases
-    const float decay = larger ? rescaled(part.x, logit) : rescaled(logit, part.x);
-    part = larger ? make_float2(logit, part.y * decay + 1) : make_float2(part.x, part.y + decay);
+  for_each_pack_of_row(rows.first + r * rows.V, rows.vocabulary.count, [&](const Pack<N>& pack, int count) {
+    const float largest = maximum_with(part.x, pack, count);
+    if (largest > part.x) part = make_float2(largest, part.y * rescaled(part.x, largest));
+    part.y += sum_of_exponentials(pack, count, part.x == minus_infinity ? 0 : part.x);
   });
   part = block_reduce(part, JoinParts(), &shared_memory<float2>());
   if (threadIdx.x != 0) return;
@@ -142,9 +180,11 @@ void CudaKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const
                                  const Tensor& logits, const Tensor& targets, Range vocabulary,
                                  const SumOrder&) const
 {
-  const LogitRows rows(logits, maximum, targets, vocabulary);
-  launch(block_for_each_row<float2>(on_, rows.R), find_maximum_and_sum, sum.data<float>(),
-         target_logit.data<float>(), rows);
+  with_gpu_type(logits.type(), [&]<class T>(T) {
+    const LogitRows<T> rows(logits, maximum, targets, vocabulary);
+    launch(block_for_each_row<float2>(on_, rows.R), find_maximum_and_sum<T>, sum.data<float>(),
+           target_logit.data<float>(), rows);
+  });
 }
 
 namespace {
@@ -176,22 +216,23 @@ ExactScalar CudaKernels::loss_sum(const Tensor& sum, const Tensor& maximum, cons
 
 namespace {
 
-/// logits become their gradient. Block: one row; thread: every (threads of the block)-th four. Reads and writes: 8 R V
-/// bytes.
-__global__ void __launch_bounds__(block_threads) subtract_targets(const LogitRows rows, const float* sum)
+/// logits become their gradient. Block: one row; thread: every (threads of the block)-th pack. Reads and writes the logits.
+template <class T>
+__global__ void __launch_bounds__(block_threads) subtract_targets(const LogitRows<T> rows, const float* sum)
 {
+  constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x, target = rows.target[r] - rows.vocabulary.first;
   const bool counted = rows.target[r] >= 0;
   const float maximum = rows.maxima[r], inverse = 1 / sum[r];
-  float* const row = rows.first + r * rows.V;
-  for (std::int64_t v = 4 * threadIdx.x; v < rows.V; v += 4 * blockDim.x) {
-    Four four = load_four(row + v, rows.V - v);
-    for (int i = 0; i < 4; ++i) {
+  T* const row = rows.first + r * rows.V;
+  for (std::int64_t v = N * threadIdx.x; v < rows.V; v += N * blockDim.x) {
+    Pack<N> pack = load_pack<N>(row + v, rows.V - v);
+    for (int i = 0; i < N; ++i) {
       const bool shown = counted && v + i < rows.vocabulary.count;
-      const float probability = shown ? std::exp(four.at[i] - maximum) * inverse : 0;
-      four.at[i] = shown && v + i == target ? probability - 1 : probability;
+      const float probability = shown ? exponential(pack.at[i] - maximum) * inverse : 0;
+      pack.at[i] = shown && v + i == target ? probability - 1 : probability;
     }
-    store_four(row + v, four, rows.V - v);
+    store_pack(row + v, pack, rows.V - v);
   }
 }
 
@@ -201,8 +242,10 @@ void CudaKernels::loss_backward(const Tensor& logits, const Tensor& maximum, con
                                 const Tensor& targets, Range vocabulary) const
 {
   // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
-  const LogitRows rows(logits, maximum, targets, vocabulary);
-  launch(block_for_each_row<float>(on_, rows.R), subtract_targets, rows, sum.data<float>());
+  with_gpu_type(logits.type(), [&]<class T>(T) {
+    const LogitRows<T> rows(logits, maximum, targets, vocabulary);
+    launch(block_for_each_row<float>(on_, rows.R), subtract_targets<T>, rows, sum.data<float>());
+  });
 }
 
 }  // namespace rankwise

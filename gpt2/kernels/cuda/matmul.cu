@@ -1,50 +1,58 @@
 #include <algorithm>
-#include <limits>
 
 #include "gpt2/kernels/cuda/column_sums.hpp"
 #include "gpt2/kernels/cuda/cuda.hpp"
-#include "gpt2/kernels/cuda/fours.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// A number of elements as cuBLAS takes it.
-int to_int(std::int64_t n)
-{
-  check(n <= std::numeric_limits<int>::max(), "a matrix is larger than cuBLAS can count");
-  return static_cast<int>(n);
-}
-
-/// A factor as cuBLAS wants it, for whom matrices lie in memory column by column: ours, by rows, are transposed to it.
-struct Factor {
-  const float* first;
-  int stride;  // from one stored row of ours, one column of cuBLAS's, to the next
-  cublasOperation_t operation;
-};
-
-/// The transposed of @p matrix.
-Factor transposed_factor(const Matrix& matrix)
+/// A factor or a result as cuBLAS takes it.
+Operand operand(const Matrix& matrix)
 {
   const bool by_rows = matrix.column_stride == 1;
   check(by_rows || matrix.row_stride == 1,
         "a factor of a matrix product lies in memory neither by rows nor by columns");
   const std::int64_t stride =
       by_rows ? std::max(matrix.row_stride, matrix.columns) : std::max(matrix.column_stride, matrix.rows);
-  return {matrix.data.data<float>(), to_int(std::max<std::int64_t>(stride, 1)),
-          by_rows ? CUBLAS_OP_N : CUBLAS_OP_T};
+  return {matrix.data.raw(), matrix.data.type(), std::max<std::int64_t>(stride, 1), by_rows};
 }
 
-/// Thread: four columns of a row. Reads and writes out: 8 m n bytes.
-void add_bias(cudaStream_t stream, float* out, std::int64_t row_stride, const float* bias, std::int64_t m,
-              std::int64_t n)
+/// A product without what follows it; matrices that do not fit each other are refused.
+Product product_of(const Matrix& out, const Matrix& a, const Matrix& b)
 {
-  for_each_four(stream, m, n, [=] __device__(const FourPlace& at) {
-    float* const to = out + at.row * row_stride + at.channel;
-    Four sum = load_four(to, at.count);
-    const Four shift = load_four(bias + at.channel, at.count);
-    for (int i = 0; i < 4; ++i) sum.at[i] += shift.at[i];
-    store_four(to, sum, at.count);
+  check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
+        "the shapes of three matrices do not fit each other");
+  check(out.column_stride == 1, "the rows of a matrix product are not contiguous");
+  check(a.data.type() == b.data.type() && (out.data.type() == a.data.type() || out.data.type() == DType::f32),
+        "the types of three matrices do not fit each other");
+  return {.m = out.rows, .n = out.columns, .k = a.columns, .out = operand(out), .a = operand(a), .b = operand(b)};
+}
+
+/// out += bias in each row, or out = bias. Thread: 16 bytes of a row. Reads and writes out, (m, n).
+/// @param bias  null: zeros.
+template <class To, class From>
+void add_bias(cudaStream_t stream, To* out, std::int64_t row_stride, const From* bias, std::int64_t m,
+              std::int64_t n, bool add)
+{
+  constexpr int N = pack_size<To>;
+  for_each_pack<N>(stream, m, n, [=] __device__(const PackPlace& at) {
+    To* const to = out + at.row * row_stride + at.channel;
+    Pack<N> sum = add ? load_pack<N>(to, at.count) : Pack<N>{};
+    if (bias != nullptr) sum += load_pack<N>(bias + at.channel, at.count);
+    store_pack(to, sum, at.count);
+  });
+}
+
+/// The same of tensors; @p bias may be empty.
+void add_bias(cudaStream_t stream, const Matrix& out, const Tensor& bias, bool add)
+{
+  with_gpu_type(out.data.type(), [&]<class To>(To) {
+    with_gpu_type(bias.type(), [&]<class From>(From) {
+      add_bias(stream, out.data.data<To>(), std::max(out.row_stride, out.columns),
+               bias.empty() ? nullptr : bias.data<From>(), out.rows, out.columns, add);
+    });
   });
 }
 
@@ -53,28 +61,60 @@ void add_bias(cudaStream_t stream, float* out, std::int64_t row_stride, const fl
 void CudaKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder&, const Tensor& bias,
                          bool accumulate) const
 {
-  check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
-        "the shapes of three matrices do not fit each other");
-  check(out.column_stride == 1, "the rows of a matrix product are not contiguous");
+  Product product = product_of(out, a, b);
   if (out.rows == 0 || out.columns == 0) return;
-  // out' = b' a'
-  const Factor left = transposed_factor(b), right = transposed_factor(a);
-  const float one = 1, kept = accumulate ? 1 : 0;
-  float* const to = out.data.data<float>();
-  check_cublas(cublasSgemm(cublas_.handle(), left.operation, right.operation, to_int(out.columns), to_int(out.rows),
-                           to_int(a.columns), &one, left.first, left.stride, right.first, right.stride, &kept, to,
-                           to_int(std::max(out.row_stride, out.columns))),
-               "multiplying matrices");
-  if (!bias.empty()) add_bias(on_, to, out.row_stride, bias.data<float>(), out.rows, out.columns);
+  product.accumulate = accumulate;
+  if (product.k == 0) {
+    if (!accumulate || !bias.empty()) add_bias(on_, out, bias, accumulate);
+    return;
+  }
+  if (!bias.empty() && bias.type() == out.data.type()) {
+    Product with_bias = product;
+    with_bias.epilogue = Epilogue::bias;
+    with_bias.bias = bias.raw();
+    if (cublas_.multiply(with_bias)) return;
+  }
+  check(cublas_.multiply(product), "cuBLAS has no algorithm for a matrix product");
+  if (!bias.empty()) add_bias(on_, out, bias, true);
+}
+
+void CudaKernels::matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
+                                      const SumOrder& order, const Tensor& bias) const
+{
+  Product product = product_of(x, a, b);
+  product.epilogue = Epilogue::bias_gelu;
+  product.bias = bias.raw();
+  product.inner = x.data.raw();
+  product.out.first = y.raw();
+  if (fuses_gelu(product) && y.type() == x.data.type() && bias.type() == x.data.type() && cublas_.multiply(product))
+    return;
+  Kernels::matmul_gelu_forward(y, x, a, b, order, bias);
+}
+
+void CudaKernels::matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
+                                       const Tensor& x) const
+{
+  Product product = product_of(dx, dy, b);
+  product.epilogue = Epilogue::gelu_backward;
+  product.inner = x.raw();
+  if (fuses_gelu(product) && x.type() == dx.data.type() && cublas_.multiply(product)) return;
+  Kernels::matmul_gelu_backward(dx, dy, b, order, x);
+}
+
+bool CudaKernels::fuses_gelu(const Product& product) const
+{
+  // In bf16 only: cuBLAS's own tangent is not exact to f32. What it reads or writes beside the result stands on a multiple
+  // of 16 bytes, as each of its rows does.
+  constexpr std::int64_t elements = 8;
+  const auto address = reinterpret_cast<std::uintptr_t>(product.inner);
+  return epilogues_pay_ && product.out.type == DType::bf16 && product.m > 0 && product.n > 0 && product.k > 0 &&
+         product.out.stride % elements == 0 && address % 16 == 0;
 }
 
 void CudaKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder&) const
 {
   // y[i, j] = x[i, j] + bias[j]
-  const std::int64_t n = dbias.elements();
-  const Tensor& scratch = scratch_.tensor();
-  add_many_rows(on_, dbias.data<float>(), dy.data<float>(), dy.elements() / n, n, scratch.data<float>(),
-                scratch.elements());
+  add_rows(on_, dbias, dy, scratch_.tensor());
 }
 
 }  // namespace rankwise

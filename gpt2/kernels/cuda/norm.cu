@@ -3,30 +3,78 @@
 
 #include "gpt2/kernels/cuda/column_sums.hpp"
 #include "gpt2/kernels/cuda/cuda.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// Warp: one row; its lane i has channels i, i + 32, ... Reads x, writes y: 8 R C bytes. A row is read three times, twice
-/// of them from cache.
+/// What a lane has of a row of C channels that a warp works on: packs lane, lane + 32, ... The first K of them, 1024
+/// channels of the warp, are read from memory once and stay in registers; later ones are read again, from cache.
+template <class T>
+class LaneOfRow {
+ public:
+  static constexpr int N = pack_size<T>;          ///< elements of a pack
+  static constexpr int width = warp_threads * N;  ///< channels of a pack of each lane
+  static constexpr int K = 1024 / width;          ///< packs in registers
+
+  /// @param row  its first channel.
+  __device__ LaneOfRow(const T* row, std::int64_t C) : row_(row), C_(C)
+  {
+    for (int k = 0; k < K; ++k)
+      if (channel(k) < C) kept_[k] = load(channel(k));
+  }
+  /// Calls f(k, channel, pack of row, pack of each other row) for all packs of the lane; k is the number of the pack.
+  template <class F, class... Others>
+  __device__ void for_each(F&& f, const Others&... others) const
+  {
+    for (int k = 0; k < K; ++k)
+      if (channel(k) < C_) f(k, channel(k), kept_[k], others.kept_[k]...);
+    for (int k = K; channel(k) < C_; ++k) f(k, channel(k), load(channel(k)), others.load(channel(k))...);
+  }
+
+ private:
+  __device__ static std::int64_t channel(int k) { return k * width + threadIdx.x % warp_threads * N; }
+  __device__ Pack<N> load(std::int64_t channel) const { return load_pack<N>(row_ + channel, C_ - channel); }
+
+  const T* row_;
+  std::int64_t C_;
+  Pack<N> kept_[K];
+};
+
+/// What norm_forward() reads.
+template <class T>
+struct ForwardInputs {
+  const T *x, *weight, *bias;
+  std::int64_t R, C;
+};
+
+/// Warp: one row. Reads x, writes y: two tensors of (R, C).
+template <class T>
 __global__ void __launch_bounds__(block_threads)
-    normalise(float* y, float* mean, float* rstd, const float* x, const float* weight, const float* bias,
-              std::int64_t R, std::int64_t C)
+    normalise(T* y, float* mean, float* rstd, const ForwardInputs<T> in)
 {
-  const std::int64_t r = thread_number() / warp_threads;
-  const unsigned lane = threadIdx.x % warp_threads;
-  if (r >= R) return;
-  const float* const row = x + r * C;
+  constexpr int N = LaneOfRow<T>::N;
+  const std::int64_t r = thread_number() / warp_threads, C = in.C;
+  if (r >= in.R) return;
+  const LaneOfRow<T> row(in.x + r * C, C);
   float sum = 0, squares = 0;
-  for (std::int64_t c = lane; c < C; c += warp_threads) sum += row[c];
+  row.for_each([&](int, std::int64_t, const Pack<N>& x) {
+    for (int i = 0; i < N; ++i) sum += x.at[i];
+  });
   const float m = warp_reduce(sum, Plus()) / static_cast<float>(C);
-  for (std::int64_t c = lane; c < C; c += warp_threads) squares += (row[c] - m) * (row[c] - m);
+  row.for_each([&](int, std::int64_t c, const Pack<N>& x) {
+    for (int i = 0; i < N; ++i) squares += c + i < C ? (x.at[i] - m) * (x.at[i] - m) : 0;
+  });
   const float variance = warp_reduce(squares, Plus()) / static_cast<float>(C);
   const float s = 1 / std::sqrt(variance + static_cast<float>(norm_epsilon));
-  for (std::int64_t c = lane; c < C; c += warp_threads) y[r * C + c] = (row[c] - m) * s * weight[c] + bias[c];
-  if (lane == 0) {
+  row.for_each([&](int, std::int64_t c, Pack<N> x) {
+    const Pack<N> weight = load_pack<N>(in.weight + c, C - c), bias = load_pack<N>(in.bias + c, C - c);
+    for (int i = 0; i < N; ++i) x.at[i] = (x.at[i] - m) * s * weight.at[i] + bias.at[i];
+    store_pack(y + r * C + c, x, C - c);
+  });
+  if (threadIdx.x % warp_threads == 0) {
     mean[r] = m;
     rstd[r] = s;
   }
@@ -39,55 +87,86 @@ void CudaKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor
 {
   constexpr std::int64_t rows_of_block = block_threads / warp_threads;
   const std::int64_t C = weight.elements(), R = x.elements() / C;
-  launch({on_, dim3(static_cast<unsigned>(divided_up(R, rows_of_block)))}, normalise, y.data<float>(),
-         mean.data<float>(), rstd.data<float>(), x.data<float>(), weight.data<float>(), bias.data<float>(), R, C);
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    launch({on_, dim3(static_cast<unsigned>(divided_up(R, rows_of_block)))}, normalise<T>, y.data<T>(),
+           mean.data<float>(), rstd.data<float>(),
+           ForwardInputs<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), R, C});
+  });
 }
 
 namespace {
 
 /// What norm_backward() reads.
-struct NormInputs {
-  const float *dy, *x, *mean, *rstd, *weight;
+template <class T>
+struct BackwardInputs {
+  const T *dy, *x, *weight;
+  const float *mean, *rstd;
   std::int64_t R, C;
 };
 
-/// What a block of go_back() keeps; C numbers each of sums of dy xhat and of dy follow it.
-struct NormTile {
-  float2 room[most_warps];
-
-  __device__ float* sums() { return reinterpret_cast<float*>(this + 1); }
+/// The sums of a warp over its rows, in shared memory: element i of pack k of a lane stands at (k, i, lane), where no two
+/// lanes meet in a bank. No lane looks at another's until all rows are done.
+template <int N>
+struct SumsOfWarp {
+  /// Floats that C channels take.
+  static constexpr std::int64_t room(std::int64_t C) { return divided_up(C, N * warp_threads) * N * warp_threads; }
+  /// Where the sum of a channel stands.
+  static constexpr std::int64_t place_of(std::int64_t c)
+  {
+    return (c / (N * warp_threads) * N + c % N) * warp_threads + c / N % warp_threads;
+  }
 };
 
 /// dx += ..., and the sums of the block's rows into dweight[block, c] and dbias[block, c].
 ///
-/// Block i: rows i, i + blocks, ..., one after the other. Thread: every (threads of the block)-th channel, the same in each
-/// row, so that nobody else touches its sums. Reads dy, x and dx, writes dx: 16 R C bytes; the second time from cache.
+/// Warp i of all warps: rows i, i + warps, ..., one after the other. Reads dy, x and dx, writes dx: four tensors of (R, C).
+template <class T>
 __global__ void __launch_bounds__(block_threads)
-    go_back(float* dx, float* dweight, float* dbias, const NormInputs in)
+    go_back(T* dx, float* dweight, float* dbias, const BackwardInputs<T> in)
 {
-  auto& tile = shared_memory<NormTile>();
-  float *const dweight_sum = tile.sums(), *const dbias_sum = dweight_sum + in.C;
-  for (std::int64_t c = threadIdx.x; c < in.C; c += blockDim.x) dweight_sum[c] = dbias_sum[c] = 0;
-  for (std::int64_t r = blockIdx.x; r < in.R; r += gridDim.x) {
-    const float *const dy = in.dy + r * in.C, *const x = in.x + r * in.C;
+  using Row = LaneOfRow<T>;
+  constexpr int N = Row::N;
+  const unsigned lane = threadIdx.x % warp_threads, warps = blockDim.x / warp_threads;
+  const std::int64_t C = in.C, room = SumsOfWarp<N>::room(C);
+  float* const sums = &shared_memory<float>();  // (warps, 2, room)
+  float *const dweight_sum = sums + threadIdx.x / warp_threads * 2 * room, *const dbias_sum = dweight_sum + room;
+  for (std::int64_t i = lane; i < 2 * room; i += warp_threads) dweight_sum[i] = 0;
+  for (std::int64_t r = thread_number() / warp_threads; r < in.R; r += thread_count() / warp_threads) {
+    const Row dy_row(in.dy + r * C, C), x_row(in.x + r * C, C);
     const float mean = in.mean[r], rstd = in.rstd[r];
-    float2 sums = make_float2(0, 0);  // of g = dy weight, and of g xhat
-    for (std::int64_t c = threadIdx.x; c < in.C; c += blockDim.x) {
-      const float g = dy[c] * in.weight[c], xhat = (x[c] - mean) * rstd;
-      sums = Plus()(sums, make_float2(g, g * xhat));
-      dweight_sum[c] += dy[c] * xhat;
-      dbias_sum[c] += dy[c];
-    }
-    sums = block_reduce(sums, Plus(), tile.room);
-    const float mean_g = sums.x / static_cast<float>(in.C), mean_g_xhat = sums.y / static_cast<float>(in.C);
-    for (std::int64_t c = threadIdx.x; c < in.C; c += blockDim.x) {
-      const float xhat = (x[c] - mean) * rstd;
-      dx[r * in.C + c] += (dy[c] * in.weight[c] - mean_g - xhat * mean_g_xhat) * rstd;
-    }
+    float2 both = make_float2(0, 0);  // sums of g = dy weight, and of g xhat
+    dy_row.for_each(
+        [&](int k, std::int64_t c, const Pack<N>& dy, const Pack<N>& x) {
+          const Pack<N> weight = load_pack<N>(in.weight + c, C - c);
+          for (int i = 0; i < N; ++i) {
+            const float g = dy.at[i] * weight.at[i], xhat = (x.at[i] - mean) * rstd;
+            both = Plus()(both, make_float2(g, g * xhat));
+            dweight_sum[(k * N + i) * warp_threads + lane] += dy.at[i] * xhat;
+            dbias_sum[(k * N + i) * warp_threads + lane] += dy.at[i];
+          }
+        },
+        x_row);
+    both = warp_reduce(both, Plus());
+    const float mean_g = both.x / static_cast<float>(C), mean_g_xhat = both.y / static_cast<float>(C);
+    dy_row.for_each(
+        [&](int, std::int64_t c, const Pack<N>& dy, const Pack<N>& x) {
+          const Pack<N> weight = load_pack<N>(in.weight + c, C - c);
+          Pack<N> sum = load_pack<N>(dx + r * C + c, C - c);
+          for (int i = 0; i < N; ++i)
+            sum.at[i] += (dy.at[i] * weight.at[i] - mean_g - (x.at[i] - mean) * rstd * mean_g_xhat) * rstd;
+          store_pack(dx + r * C + c, sum, C - c);
+        },
+        x_row);
   }
-  for (std::int64_t c = threadIdx.x; c < in.C; c += blockDim.x) {
-    dweight[blockIdx.x * in.C + c] = dweight_sum[c];
-    dbias[blockIdx.x * in.C + c] = dbias_sum[c];
+  __syncthreads();
+  for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x) {
+    float2 all = make_float2(0, 0);
+    for (unsigned w = 0; w < warps; ++w) {
+      const float* const from = sums + w * 2 * room + SumsOfWarp<N>::place_of(c);
+      all = Plus()(all, make_float2(from[0], from[room]));
+    }
+    dweight[blockIdx.x * C + c] = all.x;
+    dbias[blockIdx.x * C + c] = all.y;
   }
 }
 
@@ -98,19 +177,25 @@ void CudaKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const T
                                 const SumOrder&) const
 {
   // y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
-  constexpr std::int64_t enough = 512;  // blocks
+  constexpr std::int64_t enough = 512;              // blocks
+  constexpr std::int64_t shared_bytes = 160 << 10;  // of a block, on every GPU from sm_80
   const std::int64_t C = weight.elements(), R = x.elements() / C;
   if (R == 0) return;
-  const std::int64_t blocks = std::min({R, enough, scratch_.tensor().elements() / (2 * C)});
-  check(blocks > 0, "more channels than the scratch of kernels has room for");
-  float *const dweights = scratch_.tensor().data<float>(), *const dbiases = dweights + blocks * C;
-  const NormInputs inputs{
-      dy.data<float>(), x.data<float>(), mean.data<float>(), rstd.data<float>(), weight.data<float>(), R, C};
-  launch({on_, dim3(static_cast<unsigned>(blocks)), block_threads,
-          static_cast<std::int64_t>(sizeof(NormTile)) + 2 * C * bytes_of(DType::f32)},
-         go_back, dx.data<float>(), dweights, dbiases, inputs);
-  add_rows(on_, dweight.data<float>(), dweights, blocks, C);
-  add_rows(on_, dbias.data<float>(), dbiases, blocks, C);
+  with_gpu_type(dx.type(), [&]<class T>(T) {
+    const std::int64_t bytes_of_warp = 2 * SumsOfWarp<pack_size<T>>::room(C) * bytes_of(DType::f32);
+    const std::int64_t warps = std::clamp<std::int64_t>(shared_bytes / bytes_of_warp, 1, 4);
+    const std::int64_t blocks = std::min({divided_up(R, warps), enough, scratch_.tensor().elements() / (2 * C)});
+    check(blocks > 0, "more channels than the scratch of kernels has room for");
+    const Tensor dweights = scratch_.tensor().slice({0, blocks * C});
+    const Tensor dbiases = scratch_.tensor().slice({blocks * C, blocks * C});
+    launch({on_, dim3(static_cast<unsigned>(blocks)), static_cast<unsigned>(warps * warp_threads),
+            warps * bytes_of_warp},
+           go_back<T>, dx.data<T>(), dweights.data<float>(), dbiases.data<float>(),
+           BackwardInputs<T>{dy.data<T>(), x.data<T>(), weight.data<T>(), mean.data<float>(), rstd.data<float>(), R,
+                             C});
+    add_partial_sums(on_, dweight, dweights);
+    add_partial_sums(on_, dbias, dbiases);
+  });
 }
 
 }  // namespace rankwise

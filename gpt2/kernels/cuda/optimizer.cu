@@ -2,21 +2,22 @@
 #include <cmath>
 
 #include "gpt2/kernels/cuda/cuda.hpp"
-#include "gpt2/kernels/cuda/fours.hpp"
+#include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// Thread: four elements. Reads both, writes one: 12 n bytes.
-void add_terms(cudaStream_t stream, float* into, const float* from, std::int64_t n)
+/// Thread: 16 bytes. Reads both, writes one: three tensors of n.
+template <class T>
+void add_terms(cudaStream_t stream, T* into, const T* from, std::int64_t n)
 {
-  for_each_four(stream, 1, n, [=] __device__(const FourPlace& at) {
-    Four sum = load_four(into + at.index, at.count);
-    const Four term = load_four(from + at.index, at.count);
-    for (int i = 0; i < 4; ++i) sum.at[i] += term.at[i];
-    store_four(into + at.index, sum, at.count);
+  constexpr int N = pack_size<T>;
+  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
+    Pack<N> sum = load_pack<N>(into + at.index, at.count);
+    sum += load_pack<N>(from + at.index, at.count);
+    store_pack(into + at.index, sum, at.count);
   });
 }
 
@@ -25,20 +26,22 @@ void add_terms(cudaStream_t stream, float* into, const float* from, std::int64_t
 void CudaKernels::add(const Tensor& into, const Tensor& from) const
 {
   check(into.elements() == from.elements(), "tensors of different sizes are added");
-  add_terms(on_, into.data<float>(), from.data<float>(), into.elements());
+  with_gpu_type(into.type(), [&]<class T>(T) { add_terms(on_, into.data<T>(), from.data<T>(), into.elements()); });
 }
 
 namespace {
 
 /// sums[block] = the sum of the squares of the block's elements, in f64.
 ///
-/// Thread i: fours i, i + threads of the grid, ... Reads 4 n bytes.
-__global__ void __launch_bounds__(block_threads) sum_squares(double* sums, const float* x, std::int64_t n)
+/// Thread i: packs i, i + threads of the grid, ... Reads x once.
+template <class T>
+__global__ void __launch_bounds__(block_threads) sum_squares(double* sums, const T* x, std::int64_t n)
 {
+  constexpr int N = pack_size<T>;
   double sum = 0;
-  for (std::int64_t i = 4 * thread_number(); i < n; i += 4 * thread_count()) {
-    const Four four = load_four(x + i, n - i);
-    for (const float value : four.at) sum += static_cast<double>(value) * static_cast<double>(value);
+  for (std::int64_t i = N * thread_number(); i < n; i += N * thread_count()) {
+    const Pack<N> pack = load_pack<N>(x + i, n - i);
+    for (const float value : pack.at) sum += static_cast<double>(value) * static_cast<double>(value);
   }
   sum = block_reduce(sum, Plus(), &shared_memory<double>());
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
@@ -48,29 +51,36 @@ __global__ void __launch_bounds__(block_threads) sum_squares(double* sums, const
 
 ExactScalar CudaKernels::squared_norm(const Tensor& x) const
 {
-  const std::int64_t n = x.elements();
-  Grid grid = grid_over(on_, divided_up(n, 4));
-  grid.shared_bytes = most_warps * bytes_of(DType::f64);
-  const Tensor sums(scratch_.tensor().raw(), DType::f64, {grid.blocks.x});
-  launch(grid, sum_squares, sums.data<double>(), x.data<float>(), n);
-  ExactScalar total;
-  for (const double sum : to_host<double>(stream_, sums)) total.add(sum);
-  return total;
+  return with_gpu_type(x.type(), [&]<class T>(T) {
+    const std::int64_t n = x.elements();
+    Grid grid = grid_over(on_, divided_up(n, pack_size<T>));
+    grid.shared_bytes = most_warps * bytes_of(DType::f64);
+    const Tensor sums(scratch_.tensor().raw(), DType::f64, {grid.blocks.x});
+    launch(grid, sum_squares<T>, sums.data<double>(), x.data<T>(), n);
+    ExactScalar total;
+    for (const double sum : to_host<double>(stream_, sums)) total.add(sum);
+    return total;
+  });
 }
 
 namespace {
 
 /// first becomes the number of the first element that is NaN or infinite, if one is before the number that it holds.
 ///
-/// Thread i: elements i, i + threads of the grid, ... until it finds one. Reads 4 n bytes.
+/// Thread i: packs i, i + threads of the grid, ... until it finds one. Reads x once.
+template <class T>
 __global__ void __launch_bounds__(block_threads)
-    find_not_finite(unsigned long long* first, const float* x, std::int64_t n)
+    find_not_finite(unsigned long long* first, const T* x, std::int64_t n)
 {
-  for (std::int64_t i = thread_number(); i < n; i += thread_count())
-    if (!std::isfinite(x[i])) {
-      atomicMin(first, static_cast<unsigned long long>(i));
-      return;
-    }
+  constexpr int N = pack_size<T>;
+  for (std::int64_t i = N * thread_number(); i < n; i += N * thread_count()) {
+    const Pack<N> pack = load_pack<N>(x + i, n - i);
+    for (int j = 0; j < N; ++j)
+      if (!std::isfinite(pack.at[j])) {
+        atomicMin(first, static_cast<unsigned long long>(i + j));
+        return;
+      }
+  }
 }
 
 }  // namespace
@@ -80,9 +90,11 @@ std::optional<std::int64_t> CudaKernels::first_not_finite(const Tensor& x) const
   const Tensor first(scratch_.tensor().raw(), DType::i64, {1});
   check_cuda(cudaMemsetAsync(first.raw(), 0xFF, static_cast<std::size_t>(first.bytes()), on_),
              "setting a number to none");
-  const std::int64_t n = x.elements();
-  launch(grid_over(on_, n), find_not_finite, reinterpret_cast<unsigned long long*>(first.raw()), x.data<float>(),
-         n);
+  with_gpu_type(x.type(), [&]<class T>(T) {
+    const std::int64_t n = x.elements();
+    launch(grid_over(on_, divided_up(n, pack_size<T>)), find_not_finite<T>,
+           reinterpret_cast<unsigned long long*>(first.raw()), x.data<T>(), n);
+  });
   const std::int64_t found = to_host<std::int64_t>(stream_, first)[0];
   return found < 0 ? std::nullopt : std::optional(found);
 }
@@ -106,33 +118,66 @@ struct AdamWFactors {
   float scale, b1, b2, fresh1, fresh2, rate, root2, kept, epsilon;
 };
 
-/// Thread: four elements. Reads four tensors, writes three: 28 n bytes.
-void update(cudaStream_t stream, float* p, float* m, float* v, const float* gradient, std::int64_t n,
-            const AdamWFactors& f)
+/// What an update changes.
+struct AdamWState {
+  float *p, *m, *v;
+  bf16* rounded;  // null where no rounded copy is wanted
+};
+
+/// Thread: four elements. Reads p, m, v and the gradient, writes p, m, v and the rounded copy: 28 n bytes in f32.
+template <class T>
+void update(cudaStream_t stream, const AdamWState& to, const T* gradient, std::int64_t n, const AdamWFactors& f)
 {
-  for_each_four(stream, 1, n, [=] __device__(const FourPlace& at) {
-    Four weight = load_four(p + at.index, at.count), first = load_four(m + at.index, at.count);
-    Four second = load_four(v + at.index, at.count);
-    const Four sum = load_four(gradient + at.index, at.count);
-    for (int i = 0; i < 4; ++i) {
+  constexpr int N = 4;
+  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
+    Pack<N> weight = load_pack<N>(to.p + at.index, at.count), first = load_pack<N>(to.m + at.index, at.count);
+    Pack<N> second = load_pack<N>(to.v + at.index, at.count);
+    const Pack<N> sum = load_pack<N>(gradient + at.index, at.count);
+    for (int i = 0; i < N; ++i) {
       const float g = f.scale * sum.at[i];
       first.at[i] = f.b1 * first.at[i] + f.fresh1 * g;
       second.at[i] = f.b2 * second.at[i] + f.fresh2 * (g * g);
       weight.at[i] = weight.at[i] * f.kept - f.rate * first.at[i] / (std::sqrt(second.at[i] * f.root2) + f.epsilon);
     }
-    store_four(p + at.index, weight, at.count);
-    store_four(m + at.index, first, at.count);
-    store_four(v + at.index, second, at.count);
+    store_pack(to.p + at.index, weight, at.count);
+    store_pack(to.m + at.index, first, at.count);
+    store_pack(to.v + at.index, second, at.count);
+    if (to.rounded != nullptr) store_pack(to.rounded + at.index, weight, at.count);
   });
 }
 
 }  // namespace
 
 void CudaKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-                        const AdamWStep& step) const
+                        const AdamWStep& step, const Tensor& rounded) const
 {
-  update(on_, p.data<float>(), m.data<float>(), v.data<float>(), gradient.data<float>(), p.elements(),
-         AdamWFactors(step));
+  const AdamWState to{p.data<float>(), m.data<float>(), v.data<float>(),
+                      rounded.empty() ? nullptr : rounded.data<bf16>()};
+  with_gpu_type(gradient.type(),
+                [&]<class T>(T) { update(on_, to, gradient.data<T>(), p.elements(), AdamWFactors(step)); });
+}
+
+namespace {
+
+/// Thread: 16 bytes of the narrower tensor. Reads one, writes the other.
+template <class To, class From>
+void copy_rounded(cudaStream_t stream, To* to, const From* from, std::int64_t n)
+{
+  constexpr int N = std::max(pack_size<To>, pack_size<From>);
+  for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
+    store_pack(to + at.index, load_pack<N>(from + at.index, at.count), at.count);
+  });
+}
+
+}  // namespace
+
+void CudaKernels::convert(const Tensor& to, const Tensor& from) const
+{
+  check(to.elements() == from.elements(), "a tensor is converted into one of another size");
+  with_gpu_type(to.type(), [&]<class To>(To) {
+    with_gpu_type(from.type(),
+                  [&]<class From>(From) { copy_rounded(on_, to.data<To>(), from.data<From>(), to.elements()); });
+  });
 }
 
 }  // namespace rankwise

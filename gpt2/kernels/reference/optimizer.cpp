@@ -40,32 +40,49 @@ std::optional<std::int64_t> ReferenceKernels::first_not_finite(const Tensor& x) 
 }
 
 void ReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-                             const AdamWStep& step) const
+                             const AdamWStep& step, const Tensor& rounded) const
 {
   float *const weight = p.data<float>(), *const first = m.data<float>(), *const second = v.data<float>();
-  const float* const sum = gradient.data<float>();
   const auto scale = static_cast<float>(step.gradient_scale);
   const auto b1 = static_cast<float>(step.beta1), b2 = static_cast<float>(step.beta2);
   const auto fresh1 = static_cast<float>(1 - step.beta1), fresh2 = static_cast<float>(1 - step.beta2);
   const auto learning_rate = static_cast<float>(step.learning_rate), epsilon = static_cast<float>(step.epsilon);
 
-  // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and second[i] "
-  //     "become the decayed averages of g and g^2; their starting bias is divided out (1 - b^number); the weight "
-  //     "shrinks by learning_rate weight_decay of itself, and moves by learning_rate mhat / (sqrt(vhat) + "
-  //     "epsilon)."
-  const auto number = static_cast<double>(step.number);
-  const auto correction1 = static_cast<float>(1 - std::pow(step.beta1, number));
-  const auto correction2 = static_cast<float>(1 - std::pow(step.beta2, number));
-  const auto kept = static_cast<float>(1 - step.learning_rate * step.weight_decay);
+  with_real_type(gradient.type(), [&]<class T>(T) {
+    const T* const sum = gradient.data<T>();
+    // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and second[i] "
+    //     "become the decayed averages of g and g^2; their starting bias is divided out (1 - b^number); the weight "
+    //     "shrinks by learning_rate weight_decay of itself, and moves by learning_rate mhat / (sqrt(vhat) + epsilon). "
+    //     "sum[i] may be f32 or bf16: widen() makes a float of it."
+    const auto number = static_cast<double>(step.number);
+    const auto correction1 = static_cast<float>(1 - std::pow(step.beta1, number));
+    const auto correction2 = static_cast<float>(1 - std::pow(step.beta2, number));
+    const auto kept = static_cast<float>(1 - step.learning_rate * step.weight_decay);
 #pragma omp parallel for
-  for (std::int64_t i = 0; i < p.elements(); ++i) {
-    const float g = scale * sum[i];
-    first[i] = b1 * first[i] + fresh1 * g;
-    second[i] = b2 * second[i] + fresh2 * g * g;
-    const float mhat = first[i] / correction1, vhat = second[i] / correction2;
-    weight[i] = weight[i] * kept - learning_rate * mhat / (std::sqrt(vhat) + epsilon);
-  }
-  // END EXERCISE
+    for (std::int64_t i = 0; i < p.elements(); ++i) {
+      const float g = scale * static_cast<float>(widen(sum[i]));
+      first[i] = b1 * first[i] + fresh1 * g;
+      second[i] = b2 * second[i] + fresh2 * g * g;
+      const float mhat = first[i] / correction1, vhat = second[i] / correction2;
+      weight[i] = weight[i] * kept - learning_rate * mhat / (std::sqrt(vhat) + epsilon);
+    }
+    // END EXERCISE
+  });
+  if (!rounded.empty()) convert(rounded, p);
+}
+
+void ReferenceKernels::convert(const Tensor& to, const Tensor& from) const
+{
+  check(to.elements() == from.elements(), "a tensor is converted into one of another size");
+  with_real_type(to.type(), [&]<class To>(To) {
+    with_real_type(from.type(), [&]<class From>(From) {
+      To* const copy = to.data<To>();
+      const From* const original = from.data<From>();
+#pragma omp parallel for
+      for (std::int64_t i = 0; i < to.elements(); ++i)
+        copy[i] = To(static_cast<Accumulator<To>>(widen(original[i])));
+    });
+  });
 }
 
 }  // namespace rankwise

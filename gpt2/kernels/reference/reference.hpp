@@ -45,6 +45,40 @@ Accumulator<T> widen(T value)
   return static_cast<Accumulator<T>>(value);
 }
 
+/// The gradient of a parameter that sums in A are added to. Its elements are of type A, or bf16, which are widened, added
+/// to and rounded once.
+template <class A>
+class GradientSum {
+ public:
+  /// @param gradient  of type A or bf16; outlives this.
+  explicit GradientSum(const Tensor& gradient)
+      : wide_(gradient.type() == DType::bf16 ? nullptr : gradient.data<A>()),
+        rounded_(wide_ != nullptr ? nullptr : gradient.data<bf16>())
+  {
+  }
+
+  /// One element.
+  struct Element {
+    const GradientSum& gradient;  ///< whose
+    std::int64_t i;               ///< which
+
+    /// Adds @p sum.
+    void operator+=(A sum) const
+    {
+      if (gradient.wide_ != nullptr)
+        gradient.wide_[i] += sum;
+      else
+        gradient.rounded_[i] = bf16(static_cast<float>(static_cast<A>(widen(gradient.rounded_[i])) + sum));
+    }
+  };
+  /// Element @p i.
+  Element operator[](std::int64_t i) const { return {*this, i}; }
+
+ private:
+  A* wide_;
+  bf16* rounded_;
+};
+
 /// The sum over rows, in @p order, of term(row, column) for the columns of @p block.
 template <class A, class Term>
 Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& term)
@@ -103,8 +137,9 @@ class ReferenceKernels : public Kernels {
   void add(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
-  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-             const AdamWStep& step) const override;
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
+             const Tensor& rounded) const override;
+  void convert(const Tensor& to, const Tensor& from) const override;
 };
 
 }  // namespace rankwise

@@ -112,7 +112,21 @@ constexpr int warpSize = 32;
 namespace emulated_cuda {
 
 /// The calls that the threads of a warp make together.
-enum class WarpCall : std::uint8_t { synchronize, shuffle, shuffle_xor, shuffle_down, ballot };
+enum class WarpCall : std::uint8_t {
+  synchronize,
+  shuffle,
+  shuffle_xor,
+  shuffle_down,
+  ballot,
+  load_matrices,
+  multiply_matrices
+};
+
+/// What a thread brings to a call in which the threads of its warp compute something together.
+struct WarpWork {
+  /// Does the work of all of them, when the last one has come. @p lanes are the addresses of what each has brought.
+  void (*work)(const std::uint64_t* lanes);
+};
 
 /// The line of a kernel, for messages.
 struct Line {
@@ -124,6 +138,7 @@ struct Line {
 void block_barrier(Line where);
 
 /// Waits for the threads of the warp that @p mask names, and exchanges @p value with them.
+/// @param value  what the thread gives: to a call that loads or multiplies matrices the address of a WarpWork.
 /// @param lane   whose value is wanted, by a shuffle.
 /// @return  that lane's value; for a ballot the lanes whose value is not zero.
 std::uint64_t warp_exchange(WarpCall call, unsigned mask, std::uint64_t value, int lane, Line where);
@@ -271,6 +286,7 @@ enum cudaError {
   cudaErrorNotReady = 600,               ///< the work that was asked about has not ended
   cudaErrorIllegalAddress = 700,         ///< a kernel used memory that is not the device's
   cudaErrorLaunchOutOfResources = 701,   ///< the launch needs more than the device has left
+  cudaErrorMisalignedAddress = 716,      ///< a kernel used memory that is not aligned as it should be
   cudaErrorLaunchFailure = 719,          ///< a kernel failed
   cudaErrorNotSupported = 801,           ///< not on this system
   cudaErrorUnknown = 999,                ///< no other fits

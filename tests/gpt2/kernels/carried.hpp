@@ -41,7 +41,7 @@ inline bool gpu_is_emulated()
 /// How a tensor lies in the memory of a GPU.
 enum class Surroundings : std::uint8_t {
   nothing,  ///< from the first to the last byte of an allocation: what is touched behind it belongs to nobody
-  nans,     ///< 4 bytes after a boundary of 64, with NaNs around it: what is touched beside it shows
+  nans,     ///< one element after a boundary of 64 bytes, with NaNs around it: what is touched beside it shows
 };
 
 /// The tensors of one call on their way to a GPU and back.
@@ -51,7 +51,7 @@ class Journey {
   /// @param stream        of the GPU.
   /// @param surroundings  how each tensor lies there.
   Journey(const DeviceMemory& gpu, Stream& stream, Surroundings surroundings)
-      : gpu_(gpu), stream_(stream), margin_(surroundings == Surroundings::nans ? 68 : 0)
+      : gpu_(gpu), stream_(stream), nans_(surroundings == Surroundings::nans)
   {
   }
 
@@ -62,12 +62,12 @@ class Journey {
     if (host.elements() == 0) return host;
     for (const Piece& piece : pieces_) {
       if (piece.host.raw() == host.raw() && piece.host.bytes() == host.bytes())
-        return Tensor(piece.memory.tensor().raw() + margin_, host.type(), host.shape());
+        return Tensor(piece.memory.tensor().raw() + margin(host), host.type(), host.shape());
       check(host.raw() + host.bytes() <= piece.host.raw() || piece.host.raw() + piece.host.bytes() <= host.raw(),
             "two tensors of a kernel share a part of their memory");
     }
-    std::vector<std::byte> bytes(static_cast<std::size_t>(host.bytes() + 2 * margin_), around);
-    std::copy_n(host.raw(), host.bytes(), bytes.begin() + margin_);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(host.bytes() + 2 * margin(host)), around);
+    std::copy_n(host.raw(), host.bytes(), bytes.begin() + margin(host));
     const auto size = static_cast<std::int64_t>(bytes.size());
     pieces_.push_back({host, Buffer(gpu_, Category::workspace, DType::u8, {size}, "test data")});
     stream_.copy(pieces_.back().memory.tensor(), Tensor(bytes.data(), DType::u8, {size}));
@@ -94,7 +94,7 @@ class Journey {
   {
     for (const Piece& piece : pieces_) {
       const std::vector<std::uint8_t> bytes = to_host<std::uint8_t>(stream_, piece.memory.tensor());
-      const auto first = bytes.begin() + margin_, last = bytes.end() - margin_;
+      const auto first = bytes.begin() + margin(piece.host), last = bytes.end() - margin(piece.host);
       const auto untouched = [](std::uint8_t byte) { return std::byte{byte} == around; };
       check(std::all_of(bytes.begin(), first, untouched) && std::all_of(last, bytes.end(), untouched),
             "a kernel wrote beside a tensor");
@@ -105,6 +105,9 @@ class Journey {
  private:
   static constexpr std::byte around{0xFF};  // of a NaN
 
+  /// Bytes on each side of a tensor.
+  std::int64_t margin(const Tensor& host) const { return nans_ ? 64 + bytes_of(host.type()) : 0; }
+
   struct Piece {
     Tensor host;
     Buffer memory;  // u8, with both margins
@@ -112,7 +115,7 @@ class Journey {
 
   DeviceMemory gpu_;
   Stream& stream_;
-  std::int64_t margin_;  // bytes on each side
+  bool nans_;  // around each
   std::vector<Piece> pieces_;
 };
 
@@ -191,6 +194,16 @@ class CarriedKernels final : public Kernels {
   {
     return run(&Kernels::gelu_backward, dx, dy, x);
   }
+  void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
+                           const SumOrder& order, const Tensor& bias) const override
+  {
+    return run(&Kernels::matmul_gelu_forward, y, x, a, b, order, bias);
+  }
+  void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
+                            const Tensor& x) const override
+  {
+    return run(&Kernels::matmul_gelu_backward, dx, dy, b, order, x);
+  }
   void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                         const Dropout& dropout) const override
   {
@@ -230,11 +243,12 @@ class CarriedKernels final : public Kernels {
   {
     return run(&Kernels::first_not_finite, x);
   }
-  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-             const AdamWStep& step) const override
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
+             const Tensor& rounded) const override
   {
-    return run(&Kernels::adamw, p, m, v, gradient, step);
+    return run(&Kernels::adamw, p, m, v, gradient, step, rounded);
   }
+  void convert(const Tensor& to, const Tensor& from) const override { return run(&Kernels::convert, to, from); }
 
  private:
   /// The GPU's memory, counted by nobody who looks.

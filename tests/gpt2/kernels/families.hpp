@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +22,7 @@
 ///
 /// A Computation is written once and run on the same numbers by the reference in f64, which is the truth; by the reference
 /// in f32, whose error says how hard the numbers are; and by every other family, whose error may be a few times as large.
-/// The reference of a GPU must have the bits of that of the CPU.
+/// The reference of a GPU must have the bits of that of the CPU. Then all of it with bf16 numbers and kernels.
 
 namespace rankwise::testing {
 
@@ -38,21 +40,62 @@ inline Values elements_of(std::vector<double> values)
   return [values = std::move(values)](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
 }
 
-/// The tensors of one computation, in f32 or f64. Their values are f32 numbers in both. Each begins 4 bytes after a
-/// boundary of vector registers and has NaNs around it, so that what is read or written beside it shows.
+/// What a tensor is to a kernel; its type follows from that.
+enum class Role : std::uint8_t {
+  activation,  ///< an activation or a parameter
+  sum,         ///< what stays in the type that sums are made in: a statistic, a master weight, a moment
+  gradient,    ///< the gradient of a parameter
+};
+
+/// The types of the real numbers of a computation.
+struct Types {
+  DType activation = DType::f32;        ///< f32 or bf16
+  DType gradient = DType::f32;          ///< f32 or bf16
+  std::optional<DType> stored_as = {};  ///< f64: the values of these types, kept and computed with in f64
+
+  /// Of the numbers in a role.
+  DType rounded(Role role) const
+  {
+    return role == Role::activation ? activation : role == Role::gradient ? gradient : accumulator_of(activation);
+  }
+  /// Of a tensor in a role.
+  DType stored(Role role) const { return stored_as.value_or(rounded(role)); }
+  /// The truth about the same numbers.
+  Types exact() const { return {activation, gradient, DType::f64}; }
+  /// In messages.
+  std::string text() const
+  {
+    return std::string(name_of(activation)) + " with gradients in " + std::string(name_of(gradient));
+  }
+};
+/// As in training without mixed precision.
+constexpr Types all_f32{};
+/// Activations in bf16, gradients in f32.
+constexpr Types mixed{DType::bf16, DType::f32, {}};
+/// Both in bf16.
+constexpr Types all_bf16{DType::bf16, DType::bf16, {}};
+
+/// The tensors of one computation. Their values are numbers of the Types that are asked for, also where f64 holds them.
+/// Each begins one element after a boundary of vector registers and has NaNs around it, so that what is read or written
+/// beside it shows.
 class Data {
  public:
   /// What inputs are made of.
   enum class Content : std::uint8_t { values, nan };
 
-  /// @param type     of all real numbers.
+  /// @param types    of all real numbers.
   /// @param content  whether NaNs take the place of all values, which then are in whatever scratch a kernel keeps.
-  explicit Data(DType type, Content content = Content::values) : type_(type), content_(content) {}
+  explicit Data(const Types& types = {}, Content content = Content::values) : types_(types), content_(content) {}
+
+  /// Of the real numbers.
+  const Types& types() const { return types_; }
+  /// Whether there was any gradient of a parameter.
+  bool has_gradients() const { return has_gradients_; }
 
   /// What a kernel may only read.
-  Tensor input(const Shape& shape, const Values& values)
+  Tensor input(const Shape& shape, const Values& values, Role role = Role::activation)
   {
-    const Tensor x = updated(shape, values);
+    const Tensor x = updated(shape, values, role);
     tensors_.back().keep();
     return x;
   }
@@ -65,22 +108,29 @@ class Data {
     return x;
   }
   /// What a kernel reads and changes.
-  Tensor updated(const Shape& shape, const Values& values)
+  Tensor updated(const Shape& shape, const Values& values, Role role = Role::activation)
   {
-    const Tensor x = make(type_, shape);
+    const Tensor x = output(shape, role);
+    const bool in_bf16 = types_.rounded(role) == DType::bf16;
     if (content_ == Content::values)
-      with_real_type(type_, [&]<class T>(T) {
-        for (std::int64_t i = 0; i < x.elements(); ++i)
-          x.data<T>()[i] = T(static_cast<Accumulator<T>>(static_cast<float>(values(i))));
+      with_real_type(x.type(), [&]<class T>(T) {
+        for (std::int64_t i = 0; i < x.elements(); ++i) {
+          const auto value = static_cast<float>(values(i));
+          x.data<T>()[i] = T(static_cast<Accumulator<T>>(in_bf16 ? static_cast<float>(bf16(value)) : value));
+        }
       });
     return x;
   }
   /// What a kernel overwrites: NaN.
-  Tensor output(const Shape& shape) { return make(type_, shape); }
+  Tensor output(const Shape& shape, Role role = Role::activation)
+  {
+    has_gradients_ = has_gradients_ || role == Role::gradient;
+    return make(types_.stored(role), shape);
+  }
   /// A tensor of one element that holds a result.
   Tensor scalar(double value)
   {
-    const Tensor x = make(type_, {1});
+    const Tensor x = output({1}, Role::sum);
     assign(x, std::vector<double>{value});
     return x;
   }
@@ -119,8 +169,9 @@ class Data {
     return all.slice({margin, shape.elements()}).reshaped(shape);
   }
 
-  DType type_;
+  Types types_;
   Content content_;
+  bool has_gradients_ = false;
   Laboratory lab_;
   std::vector<Guarded> tensors_;
 };
@@ -134,6 +185,30 @@ struct Output {
 
 /// Makes its data, runs kernels, and gives what they left.
 using Computation = std::function<std::vector<Output>(Data&, const Kernels&)>;
+
+/// What a computation gives in f64, for others that begin with it; computed once for numbers of each type.
+class Truth {
+ public:
+  /// @param compute  the computation.
+  explicit Truth(Computation compute) : compute_(std::move(compute)) {}
+
+  /// Its result number @p output, from numbers like those of @p data.
+  Values operator()(const Data& data, std::size_t output)
+  {
+    std::vector<Values>& known = known_[data.types().activation];
+    if (known.empty()) {
+      Laboratory lab;
+      Data exact(data.types().exact());
+      for (const Output& result : compute_(exact, lab.kernels()))
+        known.push_back(elements_of(values_of(result.values)));
+    }
+    return known.at(output);
+  }
+
+ private:
+  Computation compute_;
+  std::map<DType, std::vector<Values>> known_;
+};
 
 /// How far from the truth a family is, norm-wise.
 struct Errors {
@@ -161,14 +236,22 @@ struct Errors {
   }
 };
 
-/// What a family's error may be: factor times that of the reference in f32, plus floor.
+/// What a family's error may be: factor times that of the reference in the same types, plus floor.
 ///
 /// All families make roundings of 6e-8, of which a sum in several registers makes fewer and an exponential by a polynomial a
 /// few more. The factor is for luck on either side, the floor for where the reference happens to round nothing. What is
 /// wrong rather than rounded is off by 1e-3 and more of a row.
+///
+/// What is stored in bf16 is rounded by 2^-8 at most, by the reference too. A family may round in between where the
+/// reference does not, soft-max weights for a product of matrices: the floor is one such rounding. It is not for
+/// results in f32, whose sums are those of the reference.
 struct Tolerance {
-  double factor = 5;    ///< of the reference's own error
-  double floor = 2e-6;  ///< beside it
+  double factor = 5;                  ///< of the reference's own error
+  double floor = 2e-6;                ///< beside it
+  double bf16_floor = bf16_rounding;  ///< beside it, for results in bf16
+
+  /// Beside the reference's error, for a result of type @p type.
+  double floor_of(DType type) const { return type == DType::bf16 ? std::max(floor, bf16_floor) : floor; }
 };
 
 /// Which functions a computation needs beside sums, products, quotients and roots, which all devices round alike.
@@ -208,22 +291,29 @@ inline const std::vector<Family>& families()
   return all;
 }
 
-/// Calls @p use with the kernels of every family, with as many threads as it wants.
+/// Calls @p use with the kernels of every family that knows @p types, with as many threads as it wants.
 template <class Use>
-void for_each_family(const Use& use)
+void for_each_family(const Types& types, const Use& use)
 {
+  INFO(types.text());
   for (const Family& family : families()) {
     INFO(family.name);
     const Threads threads(family.threads);
     use(*family.kernels);
   }
 }
+/// The same for f32.
+template <class Use>
+void for_each_family(const Use& use)
+{
+  for_each_family(all_f32, use);
+}
 
 /// Runs @p compute on fresh data, requires that nothing is touched that should not be, and calls @p use with the results.
 template <class Use>
-void run_and_use(const Computation& compute, const Kernels& kernels, const Use& use)
+void run_and_use(const Computation& compute, const Kernels& kernels, const Types& types, const Use& use)
 {
-  Data data(DType::f32);
+  Data data(types);
   use(compute(data, kernels));
   CHECK(data.damaged() == 0);
 }
@@ -236,28 +326,30 @@ inline void check_outputs(const std::vector<Output>& found, const std::vector<Ou
     INFO(truth[i].name);
     if (exact) CHECK(different_bits(found[i].values, reference[i].values) == 0);
     const Errors allowed = Errors::of(reference[i], truth[i]), errors = Errors::of(found[i], truth[i]);
-    CHECK(errors.whole <= tolerance.factor * allowed.whole + tolerance.floor);
-    CHECK(errors.worst_row <= tolerance.factor * allowed.worst_row + tolerance.floor);
+    const double floor = tolerance.floor_of(found[i].values.type());
+    CHECK(errors.whole <= tolerance.factor * allowed.whole + floor);
+    CHECK(errors.worst_row <= tolerance.factor * allowed.worst_row + floor);
   }
 }
 
-/// Holds all families against the reference. Two runs have the same bits, though between them whatever scratch the kernels
-/// keep is filled with NaN; a run that must have the bits of the reference needs no second one.
-inline void check_against_reference(const Computation& compute, Tolerance tolerance = {},
-                                    Functions functions = Functions::none)
+/// Holds all families that know @p types against the reference. Two runs have the same bits, though between them whatever
+/// scratch the kernels keep is filled with NaN; a run that must have the bits of the reference needs no second one.
+/// @return whether the computation has gradients of parameters.
+inline bool check_in(const Types& types, const Computation& compute, Tolerance tolerance, Functions functions)
 {
+  INFO(types.text());
   Laboratory lab;
-  Data in_f64(DType::f64), in_f32(DType::f32);
-  const std::vector<Output> truth = compute(in_f64, lab.kernels()), reference = compute(in_f32, lab.kernels());
+  Data exactly(types.exact()), rounded(types);
+  const std::vector<Output> truth = compute(exactly, lab.kernels()), reference = compute(rounded, lab.kernels());
   for (const Family& family : families()) {
     INFO(family.name);
     const Threads threads(family.threads);
-    run_and_use(compute, *family.kernels, [&](const std::vector<Output>& first) {
+    run_and_use(compute, *family.kernels, types, [&](const std::vector<Output>& first) {
       check_outputs(first, reference, truth, family.exact(functions), tolerance);
       if (family.exact(functions)) return;
-      Data nan(DType::f32, Data::Content::nan);
+      Data nan(types, Data::Content::nan);
       compute(nan, *family.kernels);
-      run_and_use(compute, *family.kernels, [&](const std::vector<Output>& second) {
+      run_and_use(compute, *family.kernels, types, [&](const std::vector<Output>& second) {
         for (std::size_t i = 0; i < first.size(); ++i) {
           INFO(first[i].name);
           CHECK(different_bits(first[i].values, second[i].values) == 0);
@@ -265,6 +357,22 @@ inline void check_against_reference(const Computation& compute, Tolerance tolera
       });
     });
   }
+  return rounded.has_gradients();
+}
+
+/// Holds all families against the reference in bf16, with gradients of parameters in f32 and in bf16.
+inline void check_in_bf16(const Computation& compute, Tolerance tolerance = {},
+                          Functions functions = Functions::none)
+{
+  if (check_in(mixed, compute, tolerance, functions)) check_in(all_bf16, compute, tolerance, functions);
+}
+
+/// Holds all families against the reference, in f32 and in bf16.
+inline void check_against_reference(const Computation& compute, Tolerance tolerance = {},
+                                    Functions functions = Functions::none)
+{
+  check_in(all_f32, compute, tolerance, functions);
+  check_in_bf16(compute, tolerance, functions);
 }
 
 }  // namespace rankwise::testing

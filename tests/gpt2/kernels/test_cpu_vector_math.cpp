@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -41,7 +42,7 @@ TEST_CASE("largest: finds the largest number wherever it stands, and no less tha
       CHECK(largest(x.data(), n, -std::numeric_limits<float>::infinity()) == -2);
       CHECK(largest(x.data(), n, -1) == -1);
     }
-  CHECK(largest(nullptr, 0, -1) == -1);
+  CHECK(largest<float>(nullptr, 0, -1) == -1);
 }
 
 TEST_CASE("largest: passes over NaNs")
@@ -52,4 +53,14 @@ TEST_CASE("largest: passes over NaNs")
     x[at] = std::numeric_limits<float>::quiet_NaN();
     CHECK(largest(x.data(), 20, -std::numeric_limits<float>::infinity()) == -2);
   }
+}
+
+TEST_CASE("narrow: has the bits of the conversion for every upper half, and around the middle between two numbers")
+{
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const std::uint32_t lower : {0x0U, 0x1U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU}) {
+      const auto value = std::bit_cast<float>(upper << 16 | lower);
+      if (narrow<bf16>(value).bits != bf16(value).bits) FAIL("at " << std::hex << (upper << 16 | lower));
+    }
+  CHECK(narrow<float>(0.1F) == 0.1F);
 }

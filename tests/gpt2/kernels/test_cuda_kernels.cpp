@@ -1,4 +1,7 @@
+#include <cmath>
+#include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -72,5 +75,90 @@ TEST_CASE("cuda kernels: run behind the work of their stream, and before what co
     stream->copy(here.tensor(), there.tensor());
     stream->synchronise();
     CHECK(values_of(here.tensor()) == std::vector<double>(n, 24));
+  }
+}
+
+TEST_CASE("make_cuda_tf32_kernels: factors of f32 are rounded to 10 bits, those of bf16 as they are; sums are f32")
+{
+  if (test_gpu() == nullptr) return;
+  constexpr std::int64_t n = 64;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Laboratory exact(std::make_unique<CarriedKernels>(make_cuda_kernels, Surroundings::nothing));
+    Laboratory rounding(std::make_unique<CarriedKernels>(make_cuda_tf32_kernels, Surroundings::nothing));
+    const Tensor a = exact.filled(type, {n, n}, 1), b = exact.filled(type, {n, n}, 2);
+    const Tensor wanted = exact.zeros(DType::f32, {n, n}), found = exact.zeros(DType::f32, {n, n});
+    const auto multiply = [&](const Kernels& kernels, const Tensor& out) {
+      kernels.matmul(Matrix::of(out, n), Matrix::of(a, n), Matrix::of(b, n), SumOrder::sequential(n));
+    };
+    multiply(exact.kernels(), wanted);
+    multiply(rounding.kernels(), found);
+    const double largest = n * 2 * 0x1p-11;  // of n products of numbers up to 1, each of two factors rounded
+    for (std::int64_t i = 0; i < n * n; ++i)
+      CHECK(std::abs(wanted.data<float>()[i] - found.data<float>()[i]) <= static_cast<float>(largest));
+    CHECK((different_bits(wanted, found) != 0) == (type == DType::f32));
+  }
+}
+
+TEST_CASE("cuda kernels: two products that differ in nothing but their addresses")
+{
+  if (test_gpu() == nullptr) return;
+  constexpr std::int64_t n = 8, far = 64;  // elements: the second bias is aligned as the first is
+  const std::unique_ptr<Stream> stream = test_gpu()->make_stream();
+  MemoryLedger ledger;
+  const DeviceMemory gpu{test_gpu(), &ledger};
+  const std::unique_ptr<Kernels> kernels = make_cuda_kernels(gpu, *stream);
+  std::vector<float> biases(2 * far), ones(n * n, 1);
+  for (std::size_t i = 0; i < biases.size(); ++i) biases[i] = static_cast<float>(i);
+  const Buffer bias(gpu, Category::workspace, DType::f32, {2 * far}, "test data");
+  const Buffer factor(gpu, Category::workspace, DType::f32, {n, n}, "test data");
+  const Buffer out(gpu, Category::workspace, DType::f32, {n, n}, "test data");
+  stream->copy(bias.tensor(), Tensor(std::span(biases), {2 * far}));
+  stream->copy(factor.tensor(), Tensor(std::span(ones), {n, n}));
+  const Matrix ones_there = Matrix::of(factor.tensor(), n);
+  for (const std::int64_t first : {std::int64_t{0}, far}) {
+    kernels->matmul(Matrix::of(out.tensor(), n), ones_there, ones_there, SumOrder::sequential(n),
+                    bias.tensor().slice({first, n}));
+    const std::vector<float> found = to_host<float>(*stream, out.tensor());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      CHECK(found[i] == n + biases[static_cast<std::size_t>(first) + i % n]);
+  }
+}
+
+TEST_CASE("cuda kernels: logits of -infinity add nothing to a sum, though a thread sees no others")
+{
+  if (test_gpu() == nullptr) return;
+  constexpr std::int64_t V = 4096, largest = 5;
+  const CarriedKernels kernels(make_cuda_kernels, Surroundings::nothing);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Laboratory lab;
+    std::vector<double> values(V, -std::numeric_limits<double>::infinity());
+    values[largest] = 2;
+    const Tensor logits = lab.zeros(type, {1, V}), targets = lab.zeros(DType::i32, {1});
+    assign(logits, values);
+    const Tensor maximum = lab.zeros(DType::f32, {1}), sum = lab.zeros(DType::f32, {1});
+    kernels.row_statistics(maximum, sum, lab.zeros(DType::f32, {1}), logits, targets, {0, V},
+                           SumOrder::split(V, 8));
+    CHECK(values_of(maximum) == std::vector<double>{2});
+    CHECK(values_of(sum) == std::vector<double>{1});
+  }
+}
+
+TEST_CASE("cuda kernels: a product of no terms is zero and the bias, or what was there")
+{
+  if (test_gpu() == nullptr) return;
+  const CarriedKernels kernels(make_cuda_kernels, Surroundings::nothing);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Laboratory lab;
+    const Tensor out = lab.filled(type, {3, 9}, 1), before = lab.copied(out), bias = lab.filled(type, {9}, 2);
+    const Tensor a(out.raw(), type, {3, 0}), b(out.raw(), type, {0, 9});
+    const auto multiply = [&](const Tensor& shift, bool accumulate) {
+      kernels.matmul(Matrix::of(out, 3), {a, 3, 0, 1}, {b, 0, 9, 9}, SumOrder::sequential(0), shift, accumulate);
+    };
+    multiply({}, true);
+    CHECK(different_bits(out, before) == 0);
+    multiply(bias, false);
+    for (std::int64_t i = 0; i < 3; ++i) CHECK(different_bits(out.slice({9 * i, 9}), bias) == 0);
+    multiply({}, false);
+    CHECK(values_of(out) == std::vector<double>(27));
   }
 }

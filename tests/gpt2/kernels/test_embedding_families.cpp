@@ -38,14 +38,14 @@ Computation token_backward(const Size& s, Range vocabulary, const std::function<
 {
   return [=](Data& data, const Kernels& kernels) {
     const std::int64_t R = s.B * s.T;
-    const Tensor dwte = data.updated({vocabulary.count, s.C}, numbers(2));
+    const Tensor dwte = data.updated({vocabulary.count, s.C}, numbers(2), Role::gradient);
     kernels.token_backward(dwte, data.input({R, s.C}, numbers(3)), data.integers(R, token), vocabulary,
                            SumOrder::batch(s.B, s.T));
     return std::vector<Output>{{"dwte", dwte, s.C}};
   };
 }
 
-constexpr Tolerance copy{0, 0};  // the same numbers
+constexpr Tolerance copy{0, 0, 0};  // the same numbers
 
 }  // namespace
 
@@ -72,6 +72,11 @@ TEST_CASE("every token_forward, token_backward: are the reference's with 50257 e
   }
 }
 
+TEST_CASE("every token_backward: adds more rows of a token than a block of a GPU lists at once")
+{
+  check_against_reference(token_backward({1, 600, 9}, {0, 2}, [](std::int64_t r) { return r % 5 == 0 ? 1 : 0; }));
+}
+
 TEST_CASE("every position_forward: is the reference's, with the same mask, also in place")
 {
   for (const Size& s : sizes)
@@ -95,7 +100,7 @@ TEST_CASE("every position_backward: adds the reference's sum over sequences, to 
   for (const Size& s : sizes) {
     INFO("B " << s.B << ", T " << s.T << ", C " << s.C);
     check_against_reference([&](Data& data, const Kernels& kernels) {
-      const Tensor dwpe = data.updated({s.T + 9, s.C}, numbers(1));
+      const Tensor dwpe = data.updated({s.T + 9, s.C}, numbers(1), Role::gradient);
       kernels.position_backward(dwpe, data.input({s.B * s.T, s.C}, numbers(2)), {{2, s.B}, {4, s.T}});
       return std::vector<Output>{{"dwpe", dwpe, s.C}};
     });

@@ -76,7 +76,7 @@ TEST_CASE("every gelu: x of 100 and more gives x and 0, and slopes 1 and 0")
     return (i % 2 == 0 ? 1 : -1) * std::pow(10.0, 2 + static_cast<double>(i % 5));
   };
   for_each_family([&](const Kernels& kernels) {
-    Data data(DType::f32);
+    Data data;
     const Tensor y = data.output({1, n}), x = data.updated({1, n}, large), dx = data.output({1, n});
     kernels.bias_gelu_forward(y, x, data.input({n}, numbers(2, 0)));
     kernels.gelu_backward(dx, data.input({1, n}, numbers(3, 0, 1)), x);
@@ -86,4 +86,34 @@ TEST_CASE("every gelu: x of 100 and more gives x and 0, and slopes 1 and 0")
       CHECK(dx.data<float>()[i] == Approx(above).epsilon(1e-6).margin(1e-20));
     }
   });
+}
+
+TEST_CASE("every gelu: behind a product, in one call or in two")
+{
+  // A GPU makes one kernel of it where rows are multiples of 16 bytes and the tensors stand on one.
+  constexpr struct {
+    std::int64_t m, k, n;
+  } products[] = {{1, 1, 1}, {3, 40, 24}, {5, 7, 9}, {17, 64, 80}};
+  for (const auto& s : products) {
+    INFO("(" << s.m << ", " << s.k << ", " << s.n << ")");
+    const SumOrder order = SumOrder::sequential(s.k);
+    check_against_reference(
+        [=](Data& data, const Kernels& kernels) {
+          const Tensor y = data.output({s.m, s.n}), x = data.output({s.m, s.n});
+          const Tensor a = data.input({s.m, s.k}, numbers(1)), b = data.input({s.k, s.n}, numbers(2));
+          kernels.matmul_gelu_forward(y, Matrix::of(x, s.m), Matrix::of(a, s.m), Matrix::of(b, s.k), order,
+                                      data.input({s.n}, numbers(3, 2)));
+          return std::vector<Output>{{"y", y, s.n}, {"x", x, s.n}};
+        },
+        {}, Functions::library);
+    check_against_reference(
+        [=](Data& data, const Kernels& kernels) {
+          const Tensor dx = data.output({s.m, s.n}), dy = data.input({s.m, s.k}, numbers(4));
+          const Tensor b = data.input({s.n, s.k}, numbers(2));
+          kernels.matmul_gelu_backward(Matrix::of(dx, s.m), Matrix::of(dy, s.m), Matrix::of(b, s.n).transposed(),
+                                       order, data.input({s.m, s.n}, numbers(5, 3)));
+          return std::vector<Output>{{"dx", dx, s.n}};
+        },
+        {}, Functions::library);
+  }
 }

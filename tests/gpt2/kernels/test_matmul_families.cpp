@@ -37,10 +37,11 @@ Matrix factor(Data& data, std::int64_t rows, std::int64_t columns, Place place, 
   return transposed ? stored.transposed() : stored;
 }
 
-Computation product(const Size& s, Place a, Place b, Use use)
+/// The product as the gradient of a parameter, in f32 or as the factors, or as an activation.
+Computation product(const Size& s, Place a, Place b, Use use, Role role = Role::gradient)
 {
   return [=](Data& data, const Kernels& kernels) {
-    const Tensor out = use.accumulate ? data.updated({s.m, s.n}, numbers(4)) : data.output({s.m, s.n});
+    const Tensor out = use.accumulate ? data.updated({s.m, s.n}, numbers(4), role) : data.output({s.m, s.n}, role);
     const Tensor bias = use.bias ? data.input({s.n}, numbers(3)) : Tensor();
     kernels.matmul(Matrix::of(out, s.m), factor(data, s.m, s.k, a, 1), factor(data, s.k, s.n, b, 2),
                    SumOrder::split(s.k, 8), bias, use.accumulate);
@@ -71,15 +72,17 @@ TEST_CASE("every matmul: is the reference's wherever the factors lie, with bias 
 TEST_CASE("every matmul: is the reference's in the sizes of a head: 50257 entries padded to 50264")
 {
   constexpr std::int64_t R = 3, C = 5, V = 50264;
-  check_against_reference(product({R, C, V}, Place::whole, Place::transposed, {false, false}));  // logits
-  check_against_reference(product({V, R, C}, Place::transposed, Place::whole, {false, true}));   // d.token
-  check_against_reference(product({R, V, C}, Place::whole, Place::whole, {false, false}));       // dnormalised
+  check_against_reference(
+      product({R, C, V}, Place::whole, Place::transposed, {false, false}, Role::activation));   // logits
+  check_against_reference(product({V, R, C}, Place::transposed, Place::whole, {false, true}));  // d.token
+  check_against_reference(
+      product({R, V, C}, Place::whole, Place::whole, {false, false}, Role::activation));  // dnormalised
 }
 
 TEST_CASE("every matmul: what does not fit is refused")
 {
   for_each_family([](const Kernels& kernels) {
-    Data data(DType::f32);
+    Data data;
     const Tensor a = data.input({4, 6}, numbers(1)), b = data.input({6, 5}, numbers(2)), out = data.output({4, 5});
     const auto multiply = [&](std::int64_t rows, std::int64_t inner) {
       kernels.matmul(Matrix::of(out, rows), Matrix::of(a, 4), Matrix::of(b, inner), SumOrder::sequential(6));
@@ -98,7 +101,7 @@ TEST_CASE("every bias_backward: adds the reference's sum over rows")
   for (const auto& s : sizes) {
     INFO(s.R << " rows of " << s.n);
     check_against_reference([&](Data& data, const Kernels& kernels) {
-      const Tensor dbias = data.updated({s.n}, numbers(1));
+      const Tensor dbias = data.updated({s.n}, numbers(1), Role::gradient);
       kernels.bias_backward(dbias, data.input({s.R, s.n}, numbers(2)), SumOrder::batch(1, s.R));
       return std::vector<Output>{{"dbias", dbias, 1}};
     });

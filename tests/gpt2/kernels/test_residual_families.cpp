@@ -70,11 +70,13 @@ TEST_CASE("every dropout: the masks are the reference's, bit for bit")
         for (const Purpose purpose : {Purpose::residual_dropout, Purpose::embedding_dropout}) {
           Dropout dropout = dropout_of(rate, s);
           dropout.purpose = purpose;
-          Data reference(DType::f32);
-          const Tensor mask = mask_of(reference, lab.kernels(), dropout, s, in_place);
-          for_each_family([&](const Kernels& kernels) {
-            Data data(DType::f32);
-            CHECK(different_bits(mask_of(data, kernels, dropout, s, in_place), mask) == 0);
-          });
+          for (const Types& types : {all_f32, mixed}) {
+            Data reference(types);
+            const Tensor mask = mask_of(reference, lab.kernels(), dropout, s, in_place);
+            for_each_family(types, [&](const Kernels& kernels) {
+              Data data(types);
+              CHECK(different_bits(mask_of(data, kernels, dropout, s, in_place), mask) == 0);
+            });
+          }
         }
 }

@@ -12,25 +12,43 @@ namespace rankwise {
 namespace {
 
 /// The product of two rows of D: lane_count interleaved sums, then pairwise, as the reference kernels of the CPU add it.
-__device__ float dot(const float* a, const float* b, std::int64_t D)
+template <class T>
+__device__ float dot(const T* a, const T* b, std::int64_t D)
 {
   return stacked_sum(lane_count, [&](std::int64_t lane) {
     float sum = 0;
-    for (std::int64_t d = lane; d < D; d += lane_count) sum += a[d] * b[d];
+    for (std::int64_t d = lane; d < D; d += lane_count) sum += widened(a[d]) * widened(b[d]);
     return sum;
   });
 }
 
-/// a[d] += factor b[d] for the D channels of a head.
-__device__ void add_scaled(float* a, float factor, const float* b, std::int64_t D)
-{
-  for (std::int64_t d = 0; d < D; ++d) a[d] += factor * b[d];
-}
+/// Sums over neighbouring channels of a head that a thread keeps until they are whole. A head with more channels is gone
+/// through more than once.
+struct ChannelSums {
+  static constexpr std::int64_t most = 64;  // channels
 
-/// a[d] = 0 for the D channels of a head.
-__device__ void set_to_zero(float* a, std::int64_t D)
+  /// Adds factor b[d] to each of @p count sums.
+  template <class T>
+  __device__ void add(float factor, const T* b, std::int64_t count)
+  {
+    for (std::int64_t d = 0; d < count; ++d) at[d] += factor * widened(b[d]);
+  }
+  /// Writes @p count of them, rounded.
+  template <class T>
+  __device__ void store(T* to, std::int64_t count) const
+  {
+    for (std::int64_t d = 0; d < count; ++d) to[d] = T(at[d]);
+  }
+
+  float at[most];
+};
+
+/// Calls f(first, count) for the channels of a head, as many at a time as ChannelSums holds.
+template <class F>
+__device__ void for_each_channels(std::int64_t D, F&& f)
 {
-  for (std::int64_t d = 0; d < D; ++d) a[d] = 0;
+  for (std::int64_t first = 0; first < D; first += ChannelSums::most)
+    f(first, D - first < ChannelSums::most ? D - first : ChannelSums::most);
 }
 
 /// The largest score of a query, and the sum of exp(score - largest) over its keys.
@@ -53,16 +71,19 @@ __device__ SoftmaxSum softmax_sum(const Head& head, std::int64_t query, std::int
 
 /// y[d] = the sum over the keys k that a query sees of factor(k) weight[k] v[k, d]; scores are computed once more instead of
 /// being kept.
-template <class Head, class Factor>
-__device__ void weighted_values(float* y, const Head& head, std::int64_t query, std::int64_t keys, float scale,
+template <class T, class Head, class Factor>
+__device__ void weighted_values(T* y, const Head& head, std::int64_t query, std::int64_t keys, float scale,
                                 const SoftmaxSum& softmax, const Factor& factor)
 {
-  set_to_zero(y, head.D);
-  for (std::int64_t k = 0; k < keys; ++k) {
-    const float score = scale * dot(head.query(query), head.key(k), head.D);
-    const float weight = std::exp(score - softmax.largest) / softmax.sum;
-    add_scaled(y, factor(k) * weight, head.value(k), head.D);
-  }
+  for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
+    ChannelSums sums{};
+    for (std::int64_t k = 0; k < keys; ++k) {
+      const float score = scale * dot(head.query(query), head.key(k), head.D);
+      const float weight = std::exp(score - softmax.largest) / softmax.sum;
+      sums.add(factor(k) * weight, head.value(k) + first, count);
+    }
+    sums.store(y + first, count);
+  });
 }
 
 /// One attention layer as its kernels see it. Row i of B heads T, head by head of each sequence, is token i mod T of head
@@ -102,7 +123,8 @@ struct Layer {
 };
 
 /// A thread has one query of one head. 4 (4 R D heads + R heads) bytes move.
-void forward(cudaStream_t stream, float* y, float* log_sum_exp, const float* qkv, Layer layer)
+template <class T>
+void forward(cudaStream_t stream, T* y, float* log_sum_exp, const T* qkv, Layer layer)
 {
   for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
     const std::int64_t query = i % layer.shape.T, keys = layer.shape.mask.visible_keys(query, layer.shape.T);
@@ -115,7 +137,8 @@ void forward(cudaStream_t stream, float* y, float* log_sum_exp, const float* qkv
 }
 
 /// A thread has one element of the rows that are added to the cache. 16 D heads bytes a token move.
-void append_to_cache(cudaStream_t stream, float* cache, const float* qkv, std::int64_t width, Range tokens)
+template <class T>
+void append_to_cache(cudaStream_t stream, T* cache, const T* qkv, std::int64_t width, Range tokens)
 {
   for_each_element(stream, tokens.count, 2 * width, [=] __device__(std::int64_t t, std::int64_t i) {
     cache[(tokens.first + t) * 2 * width + i] = qkv[t * 3 * width + width + i];
@@ -123,8 +146,8 @@ void append_to_cache(cudaStream_t stream, float* cache, const float* qkv, std::i
 }
 
 /// A thread has one new token of one head. 8 D heads bytes a token of the sequence move.
-void cached_forward(cudaStream_t stream, float* y, const float* cache, const float* qkv, AttentionShape shape,
-                    Range tokens)
+template <class T>
+void cached_forward(cudaStream_t stream, T* y, const T* cache, const T* qkv, AttentionShape shape, Range tokens)
 {
   const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
   for_each_element(stream, tokens.count, shape.heads.count, [=] __device__(std::int64_t t, std::int64_t h) {
@@ -137,8 +160,10 @@ void cached_forward(cudaStream_t stream, float* y, const float* cache, const flo
 }
 
 /// What the backward pass reads.
+template <class T>
 struct BackwardView {
-  const float *dy, *y, *log_sum_exp, *qkv;
+  const T *dy, *y, *qkv;
+  const float* log_sum_exp;
 };
 
 /// The gradients of one query and one key, where the query sees the key.
@@ -150,7 +175,8 @@ struct PairGradient {
 /// weight = exp(scale q.k - log_sum_exp), y = sum over k of weight[k] factor[k] v[k]. The sum over keys that soft-max's
 /// derivative takes off every score is dy . y.
 /// @param i  any row of the sequence and head.
-__device__ PairGradient pair_backward(const Layer& layer, const BackwardView& in, std::int64_t i,
+template <class T>
+__device__ PairGradient pair_backward(const Layer& layer, const BackwardView<T>& in, std::int64_t i,
                                       std::int64_t query, std::int64_t key)
 {
   const std::int64_t D = layer.shape.D, row = i - i % layer.shape.T + query, at = layer.offset(row);
@@ -162,33 +188,39 @@ __device__ PairGradient pair_backward(const Layer& layer, const BackwardView& in
 }
 
 /// A thread has the gradient of one query of one head. 4 (6 R D heads + R heads) bytes move.
-void queries_backward(cudaStream_t stream, float* dqkv, BackwardView in, Layer layer)
+template <class T>
+void queries_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer)
 {
   for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
     const std::int64_t query = i % layer.shape.T, keys = layer.shape.mask.visible_keys(query, layer.shape.T);
     const HeadView head = layer.head(in.qkv, i);
-    float* const dquery = layer.head(dqkv, i).query(query);
-    set_to_zero(dquery, head.D);
-    for (std::int64_t k = 0; k < keys; ++k)
-      add_scaled(dquery, layer.scale * pair_backward(layer, in, i, query, k).dscore, head.key(k), head.D);
+    for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
+      ChannelSums dquery{};
+      for (std::int64_t k = 0; k < keys; ++k)
+        dquery.add(layer.scale * pair_backward(layer, in, i, query, k).dscore, head.key(k) + first, count);
+      dquery.store(layer.head(dqkv, i).query(query) + first, count);
+    });
   });
 }
 
 /// A thread has the gradients of one key and of its value, of one head. 4 (7 R D heads + R heads) bytes move.
-void keys_backward(cudaStream_t stream, float* dqkv, BackwardView in, Layer layer)
+template <class T>
+void keys_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer)
 {
   for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
-    const std::int64_t T = layer.shape.T, key = i % T;
+    const std::int64_t tokens = layer.shape.T, key = i % tokens;
     const HeadView head = layer.head(in.qkv, i);
-    float *const dkey = layer.head(dqkv, i).key(key), *const dvalue = layer.head(dqkv, i).value(key);
-    set_to_zero(dkey, head.D);
-    set_to_zero(dvalue, head.D);
-    for (std::int64_t query = 0; query < T; ++query) {
-      if (key >= layer.shape.mask.visible_keys(query, T)) continue;
-      const PairGradient pair = pair_backward(layer, in, i, query, key);
-      add_scaled(dkey, layer.scale * pair.dscore, head.query(query), head.D);
-      add_scaled(dvalue, pair.weight, in.dy + layer.offset(i - key + query), head.D);
-    }
+    for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
+      ChannelSums dkey{}, dvalue{};
+      for (std::int64_t query = 0; query < tokens; ++query) {
+        if (key >= layer.shape.mask.visible_keys(query, tokens)) continue;
+        const PairGradient pair = pair_backward(layer, in, i, query, key);
+        dkey.add(layer.scale * pair.dscore, head.query(query) + first, count);
+        dvalue.add(pair.weight, in.dy + layer.offset(i - key + query) + first, count);
+      }
+      dkey.store(layer.head(dqkv, i).key(key) + first, count);
+      dvalue.store(layer.head(dqkv, i).value(key) + first, count);
+    });
   });
 }
 
@@ -197,25 +229,31 @@ void keys_backward(cudaStream_t stream, float* dqkv, BackwardView in, Layer laye
 void CudaReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                              const AttentionShape& shape, const Dropout& dropout) const
 {
-  forward(gpu(), y.data<float>(), log_sum_exp.data<float>(), qkv.data<float>(), Layer(shape, dropout));
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    forward(gpu(), y.data<T>(), log_sum_exp.data<float>(), qkv.data<T>(), Layer(shape, dropout));
+  });
 }
 
 void CudaReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                                     const AttentionShape& shape, Range tokens) const
 {
   check(tokens.end() <= cache.extent(0), "more tokens than the cache of keys and values has rows");
-  append_to_cache(gpu(), cache.data<float>(), qkv.data<float>(), shape.heads.count * shape.D, tokens);
-  cached_forward(gpu(), y.data<float>(), cache.data<float>(), qkv.data<float>(), shape, tokens);
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    append_to_cache(gpu(), cache.data<T>(), qkv.data<T>(), shape.heads.count * shape.D, tokens);
+    cached_forward(gpu(), y.data<T>(), cache.data<T>(), qkv.data<T>(), shape, tokens);
+  });
 }
 
 void CudaReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                                               const Tensor& log_sum_exp, const Tensor& qkv,
                                               const AttentionShape& shape, const Dropout& dropout) const
 {
-  const BackwardView in{dy.data<float>(), y.data<float>(), log_sum_exp.data<float>(), qkv.data<float>()};
   const Layer layer(shape, dropout);
-  queries_backward(gpu(), dqkv.data<float>(), in, layer);
-  keys_backward(gpu(), dqkv.data<float>(), in, layer);
+  with_gpu_type(dqkv.type(), [&]<class T>(T) {
+    const BackwardView<T> in{dy.data<T>(), y.data<T>(), qkv.data<T>(), log_sum_exp.data<float>()};
+    queries_backward(gpu(), dqkv.data<T>(), in, layer);
+    keys_backward(gpu(), dqkv.data<T>(), in, layer);
+  });
 }
 
 }  // namespace rankwise

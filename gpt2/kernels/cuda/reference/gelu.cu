@@ -6,19 +6,22 @@ namespace rankwise {
 namespace {
 
 /// A thread has one element of x and y. 12 R n + 4 n bytes move.
-void forward(cudaStream_t stream, float* y, float* x, const float* bias, std::int64_t R, std::int64_t n)
+template <class T>
+void forward(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std::int64_t n)
 {
   for_each_element(stream, R, n, [=] __device__(std::int64_t r, std::int64_t j) {
-    float& element = x[r * n + j];
-    element += bias[j];
-    y[r * n + j] = gelu(element);
+    T& element = x[r * n + j];
+    element = T(widened(element) + widened(bias[j]));
+    y[r * n + j] = T(gelu(widened(element)));
   });
 }
 
 /// A thread has one element of dx. 12 elements bytes move.
-void backward(cudaStream_t stream, float* dx, const float* dy, const float* x, std::int64_t elements)
+template <class T>
+void backward(cudaStream_t stream, T* dx, const T* dy, const T* x, std::int64_t elements)
 {
-  for_each(stream, elements, [=] __device__(std::int64_t i) { dx[i] = dy[i] * gelu_slope(x[i]); });
+  for_each(stream, elements,
+           [=] __device__(std::int64_t i) { dx[i] = T(widened(dy[i]) * gelu_slope(widened(x[i]))); });
 }
 
 }  // namespace
@@ -26,13 +29,15 @@ void backward(cudaStream_t stream, float* dx, const float* dy, const float* x, s
 void CudaReferenceKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
 {
   const std::int64_t n = bias.elements();
-  forward(gpu(), y.data<float>(), x.data<float>(), bias.data<float>(), x.elements() / n, n);
+  with_gpu_type(y.type(),
+                [&]<class T>(T) { forward(gpu(), y.data<T>(), x.data<T>(), bias.data<T>(), x.elements() / n, n); });
 }
 
 void CudaReferenceKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
   // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-  backward(gpu(), dx.data<float>(), dy.data<float>(), x.data<float>(), x.elements());
+  with_gpu_type(dx.type(),
+                [&]<class T>(T) { backward(gpu(), dx.data<T>(), dy.data<T>(), x.data<T>(), x.elements()); });
 }
 
 }  // namespace rankwise

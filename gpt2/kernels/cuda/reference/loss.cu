@@ -20,32 +20,35 @@ struct RowView {
 };
 
 /// A thread has one row. 4 (R valid + R) bytes move.
-void find_maximum(cudaStream_t stream, float* maximum, const float* logits, std::int64_t R, std::int64_t V,
+template <class T>
+void find_maximum(cudaStream_t stream, float* maximum, const T* logits, std::int64_t R, std::int64_t V,
                   std::int64_t valid)
 {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   for_each(stream, R, [=] __device__(std::int64_t r) {
     float largest = lowest;
     for (std::int64_t v = 0; v < valid; ++v)
-      if (largest < logits[r * V + v]) largest = logits[r * V + v];
+      if (largest < widened(logits[r * V + v])) largest = widened(logits[r * V + v]);
     maximum[r] = largest;
   });
 }
 
 /// A thread has one row. 4 (R V + 4 R) bytes move.
-void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, const float* logits, RowView rows,
+template <class T>
+void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, const T* logits, RowView rows,
                       SumOrder order)
 {
   for_each(stream, rows.R, [=] __device__(std::int64_t r) {
-    const float* const row = logits + r * rows.V;
+    const T* const row = logits + r * rows.V;
     const std::int64_t target = rows.targets[r];
     sum[r] = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
       const Range columns = intersect(order.run(leaf, 0), {0, rows.vocabulary.count});
       float leaf_sum = 0;
-      for (std::int64_t v = columns.first; v < columns.end(); ++v) leaf_sum += std::exp(row[v] - rows.maximum[r]);
+      for (std::int64_t v = columns.first; v < columns.end(); ++v)
+        leaf_sum += std::exp(widened(row[v]) - rows.maximum[r]);
       return leaf_sum;
     });
-    target_logit[r] = rows.vocabulary.contains(target) ? row[target - rows.vocabulary.first] : 0.0f;
+    target_logit[r] = rows.vocabulary.contains(target) ? widened(row[target - rows.vocabulary.first]) : 0.0f;
   });
 }
 
@@ -58,13 +61,14 @@ void row_losses(cudaStream_t stream, float* losses, RowView rows)
 }
 
 /// A thread has one logit. 4 (2 R V + 3 R) bytes move.
-void backward(cudaStream_t stream, float* logits, RowView rows)
+template <class T>
+void backward(cudaStream_t stream, T* logits, RowView rows)
 {
   for_each_element(stream, rows.R, rows.V, [=] __device__(std::int64_t r, std::int64_t v) {
-    float& element = logits[r * rows.V + v];
+    T& element = logits[r * rows.V + v];
     const bool counted = rows.targets[r] >= 0 && v < rows.vocabulary.count;
-    const float probability = counted ? std::exp(element - rows.maximum[r]) / rows.sum[r] : 0.0f;
-    element = probability - (counted && rows.targets[r] == rows.vocabulary.first + v ? 1.0f : 0.0f);
+    const float probability = counted ? std::exp(widened(element) - rows.maximum[r]) / rows.sum[r] : 0.0f;
+    element = T(probability - (counted && rows.targets[r] == rows.vocabulary.first + v ? 1.0f : 0.0f));
   });
 }
 
@@ -73,7 +77,9 @@ void backward(cudaStream_t stream, float* logits, RowView rows)
 void CudaReferenceKernels::row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const
 {
   const std::int64_t R = maximum.elements();
-  find_maximum(gpu(), maximum.data<float>(), logits.data<float>(), R, logits.elements() / R, valid);
+  with_gpu_type(logits.type(), [&]<class T>(T) {
+    find_maximum(gpu(), maximum.data<float>(), logits.data<T>(), R, logits.elements() / R, valid);
+  });
 }
 
 void CudaReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
@@ -81,13 +87,14 @@ void CudaReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit
                                    const SumOrder& order) const
 {
   const std::int64_t R = maximum.elements();
-  sum_exponentials(gpu(), sum.data<float>(), target_logit.data<float>(), logits.data<float>(),
-                   {.maximum = maximum.data<float>(),
-                    .targets = targets.data<std::int32_t>(),
-                    .R = R,
-                    .V = logits.elements() / R,
-                    .vocabulary = vocabulary},
-                   order);
+  const RowView rows{.maximum = maximum.data<float>(),
+                     .targets = targets.data<std::int32_t>(),
+                     .R = R,
+                     .V = logits.elements() / R,
+                     .vocabulary = vocabulary};
+  with_gpu_type(logits.type(), [&]<class T>(T) {
+    sum_exponentials(gpu(), sum.data<float>(), target_logit.data<float>(), logits.data<T>(), rows, order);
+  });
 }
 
 void CudaReferenceKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
@@ -121,13 +128,13 @@ void CudaReferenceKernels::loss_backward(const Tensor& logits, const Tensor& max
 {
   // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
   const std::int64_t R = maximum.elements();
-  backward(gpu(), logits.data<float>(),
-           {.maximum = maximum.data<float>(),
-            .sum = sum.data<float>(),
-            .targets = targets.data<std::int32_t>(),
-            .R = R,
-            .V = logits.elements() / R,
-            .vocabulary = vocabulary});
+  const RowView rows{.maximum = maximum.data<float>(),
+                     .sum = sum.data<float>(),
+                     .targets = targets.data<std::int32_t>(),
+                     .R = R,
+                     .V = logits.elements() / R,
+                     .vocabulary = vocabulary};
+  with_gpu_type(logits.type(), [&]<class T>(T) { backward(gpu(), logits.data<T>(), rows); });
 }
 
 }  // namespace rankwise

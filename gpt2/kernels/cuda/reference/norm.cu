@@ -8,36 +8,44 @@ namespace rankwise {
 namespace {
 
 /// What one norm layer reads, and the normalised element that its backward pass needs.
+template <class T>
 struct NormView {
-  const float *x, *mean, *rstd, *weight;  // (R, C), (R), (R), (C)
+  const T *x, *weight;       // (R, C), (C)
+  const float *mean, *rstd;  // (R)
   std::int64_t R, C;
 
-  __device__ float normalised(std::int64_t r, std::int64_t c) const { return (x[r * C + c] - mean[r]) * rstd[r]; }
+  __device__ float normalised(std::int64_t r, std::int64_t c) const
+  {
+    return (widened(x[r * C + c]) - mean[r]) * rstd[r];
+  }
 };
 
 /// A thread has one row. 4 (2 R C + 2 R + 2 C) bytes move.
-void forward(cudaStream_t stream, float* y, float* mean, float* rstd, const float* x, const float* weight,
-             const float* bias, std::int64_t R, std::int64_t C)
+template <class T>
+void forward(cudaStream_t stream, T* y, float* mean, float* rstd, const T* x, const T* weight, const T* bias,
+             std::int64_t R, std::int64_t C)
 {
   for_each(stream, R, [=] __device__(std::int64_t r) {
-    const float* const row = x + r * C;
+    const T* const row = x + r * C;
     float sum = 0, squares = 0;
-    for (std::int64_t c = 0; c < C; ++c) sum += row[c];
+    for (std::int64_t c = 0; c < C; ++c) sum += widened(row[c]);
     const float m = sum / static_cast<float>(C);
-    for (std::int64_t c = 0; c < C; ++c) squares += (row[c] - m) * (row[c] - m);
+    for (std::int64_t c = 0; c < C; ++c) squares += (widened(row[c]) - m) * (widened(row[c]) - m);
     const float s = 1 / std::sqrt(squares / static_cast<float>(C) + static_cast<float>(norm_epsilon));
-    for (std::int64_t c = 0; c < C; ++c) y[r * C + c] = (row[c] - m) * s * weight[c] + bias[c];
+    for (std::int64_t c = 0; c < C; ++c)
+      y[r * C + c] = T((widened(row[c]) - m) * s * widened(weight[c]) + widened(bias[c]));
     mean[r] = m;
     rstd[r] = s;
   });
 }
 
 /// A thread has one row of dx. 4 (4 R C + 2 R + C) bytes move.
-void input_backward(cudaStream_t stream, float* dx, const float* dy, NormView norm)
+template <class T>
+void input_backward(cudaStream_t stream, T* dx, const T* dy, NormView<T> norm)
 {
   for_each(stream, norm.R, [=] __device__(std::int64_t r) {
     const auto C = static_cast<float>(norm.C);
-    const auto g = [&](std::int64_t c) { return dy[r * norm.C + c] * norm.weight[c]; };
+    const auto g = [&](std::int64_t c) { return widened(dy[r * norm.C + c]) * widened(norm.weight[c]); };
     float sum = 0, product = 0;
     for (std::int64_t c = 0; c < norm.C; ++c) {
       sum += g(c);
@@ -45,18 +53,19 @@ void input_backward(cudaStream_t stream, float* dx, const float* dy, NormView no
     }
     const float mean_g = sum / C, mean_g_xhat = product / C;
     for (std::int64_t c = 0; c < norm.C; ++c)
-      dx[r * norm.C + c] += (g(c) - mean_g - norm.normalised(r, c) * mean_g_xhat) * norm.rstd[r];
+      add_to(dx[r * norm.C + c], (g(c) - mean_g - norm.normalised(r, c) * mean_g_xhat) * norm.rstd[r]);
   });
 }
 
 /// A thread has one channel of dweight and dbias. 4 (2 R C + 2 R + 4 C) bytes move.
-void parameters_backward(cudaStream_t stream, float* dweight, float* dbias, const float* dy, NormView norm,
-                         SumOrder order)
+template <class To, class T>
+void parameters_backward(cudaStream_t stream, To* dweight, To* dbias, const T* dy, NormView<T> norm, SumOrder order)
 {
   for_each(stream, norm.C, [=] __device__(std::int64_t c) {
     const std::int64_t C = norm.C;
-    dweight[c] += ordered_sum(order, [&](std::int64_t r) { return dy[r * C + c] * norm.normalised(r, c); });
-    dbias[c] += ordered_sum(order, [&](std::int64_t r) { return dy[r * C + c]; });
+    add_to(dweight[c],
+           ordered_sum(order, [&](std::int64_t r) { return widened(dy[r * C + c]) * norm.normalised(r, c); }));
+    add_to(dbias[c], ordered_sum(order, [&](std::int64_t r) { return widened(dy[r * C + c]); }));
   });
 }
 
@@ -66,8 +75,10 @@ void CudaReferenceKernels::norm_forward(const Tensor& y, const Tensor& mean, con
                                         const Tensor& weight, const Tensor& bias) const
 {
   const std::int64_t C = weight.elements();
-  forward(gpu(), y.data<float>(), mean.data<float>(), rstd.data<float>(), x.data<float>(), weight.data<float>(),
-          bias.data<float>(), x.elements() / C, C);
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    forward(gpu(), y.data<T>(), mean.data<float>(), rstd.data<float>(), x.data<T>(), weight.data<T>(),
+            bias.data<T>(), x.elements() / C, C);
+  });
 }
 
 void CudaReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
@@ -76,10 +87,14 @@ void CudaReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight
 {
   // y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
   const std::int64_t C = weight.elements();
-  const NormView norm{x.data<float>(),      mean.data<float>(), rstd.data<float>(),
-                      weight.data<float>(), x.elements() / C,   C};
-  input_backward(gpu(), dx.data<float>(), dy.data<float>(), norm);
-  parameters_backward(gpu(), dweight.data<float>(), dbias.data<float>(), dy.data<float>(), norm, order);
+  with_gpu_type(dx.type(), [&]<class T>(T) {
+    const NormView<T> norm{x.data<T>(),        weight.data<T>(), mean.data<float>(),
+                           rstd.data<float>(), x.elements() / C, C};
+    input_backward(gpu(), dx.data<T>(), dy.data<T>(), norm);
+    with_gpu_type(dweight.type(), [&]<class To>(To) {
+      parameters_backward(gpu(), dweight.data<To>(), dbias.data<To>(), dy.data<T>(), norm, order);
+    });
+  });
 }
 
 }  // namespace rankwise

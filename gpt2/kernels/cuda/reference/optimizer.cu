@@ -9,27 +9,33 @@ namespace rankwise {
 namespace {
 
 /// A thread has one element. 12 n bytes move.
-void add_elements(cudaStream_t stream, float* into, const float* from, std::int64_t n)
+template <class T>
+void add_elements(cudaStream_t stream, T* into, const T* from, std::int64_t n)
 {
-  for_each(stream, n, [=] __device__(std::int64_t i) { into[i] += from[i]; });
+  for_each(stream, n, [=] __device__(std::int64_t i) { add_to(into[i], widened(from[i])); });
 }
 
 /// A thread has one of @p count sums: of the squares of elements i, i + count, ... 4 n bytes move, and 48 a sum.
-void sum_squares(cudaStream_t stream, ExactScalar* sums, std::int64_t count, const float* x, std::int64_t n)
+template <class T>
+void sum_squares(cudaStream_t stream, ExactScalar* sums, std::int64_t count, const T* x, std::int64_t n)
 {
   for_each(stream, count, [=] __device__(std::int64_t i) {
     ExactScalar sum;
-    for (std::int64_t j = i; j < n; j += count) sum.add(static_cast<double>(x[j]) * static_cast<double>(x[j]));
+    for (std::int64_t j = i; j < n; j += count) {
+      const auto value = static_cast<double>(widened(x[j]));
+      sum.add(value * value);
+    }
     sums[i] = sum;
   });
 }
 
 /// A thread has one element. 4 n bytes move.
 /// @param first  becomes the number of the first element that is not finite, if that is less than what it was.
-void find_not_finite(cudaStream_t stream, unsigned long long* first, const float* x, std::int64_t n)
+template <class T>
+void find_not_finite(cudaStream_t stream, unsigned long long* first, const T* x, std::int64_t n)
 {
   for_each(stream, n, [=] __device__(std::int64_t i) {
-    if (!std::isfinite(x[i])) atomicMin(first, static_cast<unsigned long long>(i));
+    if (!std::isfinite(widened(x[i]))) atomicMin(first, static_cast<unsigned long long>(i));
   });
 }
 
@@ -52,11 +58,11 @@ struct AdamWNumbers {
 };
 
 /// A thread has one weight. 28 n bytes move.
-void update(cudaStream_t stream, float* p, float* m, float* v, const float* gradient, std::int64_t n,
-            AdamWNumbers a)
+template <class T>
+void update(cudaStream_t stream, float* p, float* m, float* v, const T* gradient, std::int64_t n, AdamWNumbers a)
 {
   for_each(stream, n, [=] __device__(std::int64_t i) {
-    const float g = a.scale * gradient[i];
+    const float g = a.scale * widened(gradient[i]);
     m[i] = a.b1 * m[i] + a.fresh1 * g;
     v[i] = a.b2 * v[i] + a.fresh2 * g * g;
     const float mhat = m[i] / a.correction1, vhat = v[i] / a.correction2;
@@ -69,7 +75,8 @@ void update(cudaStream_t stream, float* p, float* m, float* v, const float* grad
 void CudaReferenceKernels::add(const Tensor& into, const Tensor& from) const
 {
   check(into.elements() == from.elements(), "tensors of different sizes are added");
-  add_elements(gpu(), into.data<float>(), from.data<float>(), into.elements());
+  with_gpu_type(into.type(),
+                [&]<class T>(T) { add_elements(gpu(), into.data<T>(), from.data<T>(), into.elements()); });
 }
 
 ExactScalar CudaReferenceKernels::squared_norm(const Tensor& x) const
@@ -79,7 +86,9 @@ ExactScalar CudaReferenceKernels::squared_norm(const Tensor& x) const
   const auto count = static_cast<std::int64_t>(sums.size());
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(ExactScalar));
   const Tensor on_gpu = scratch_.tensor().slice({0, bytes});
-  sum_squares(gpu(), reinterpret_cast<ExactScalar*>(on_gpu.raw()), count, x.data<float>(), x.elements());
+  with_gpu_type(x.type(), [&]<class T>(T) {
+    sum_squares(gpu(), reinterpret_cast<ExactScalar*>(on_gpu.raw()), count, x.data<T>(), x.elements());
+  });
   stream_.copy(Tensor(sums.data(), DType::u8, {bytes}), on_gpu);
   stream_.synchronise();
   ExactScalar total;
@@ -91,16 +100,41 @@ std::optional<std::int64_t> CudaReferenceKernels::first_not_finite(const Tensor&
 {
   const Tensor first(scratch_.tensor().raw(), DType::i64, {1});
   check_cuda(cudaMemsetAsync(first.raw(), 0xFF, static_cast<std::size_t>(first.bytes()), gpu()), "filling memory");
-  find_not_finite(gpu(), reinterpret_cast<unsigned long long*>(first.raw()), x.data<float>(), x.elements());
+  with_gpu_type(x.type(), [&]<class T>(T) {
+    find_not_finite(gpu(), reinterpret_cast<unsigned long long*>(first.raw()), x.data<T>(), x.elements());
+  });
   const std::int64_t found = to_host<std::int64_t>(stream_, first).front();
   return found < 0 ? std::nullopt : std::optional(found);  // all bits one: none
 }
 
 void CudaReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-                                 const AdamWStep& step) const
+                                 const AdamWStep& step, const Tensor& rounded) const
 {
-  update(gpu(), p.data<float>(), m.data<float>(), v.data<float>(), gradient.data<float>(), p.elements(),
-         AdamWNumbers(step));
+  with_gpu_type(gradient.type(), [&]<class T>(T) {
+    update(gpu(), p.data<float>(), m.data<float>(), v.data<float>(), gradient.data<T>(), p.elements(),
+           AdamWNumbers(step));
+  });
+  if (!rounded.empty()) convert(rounded, p);
+}
+
+namespace {
+
+/// A thread has one element. 8 n bytes move.
+template <class To, class From>
+void copy_rounded(cudaStream_t stream, To* to, const From* from, std::int64_t n)
+{
+  for_each(stream, n, [=] __device__(std::int64_t i) { to[i] = To(widened(from[i])); });
+}
+
+}  // namespace
+
+void CudaReferenceKernels::convert(const Tensor& to, const Tensor& from) const
+{
+  check(to.elements() == from.elements(), "a tensor is converted into one of another size");
+  with_gpu_type(to.type(), [&]<class To>(To) {
+    with_gpu_type(from.type(),
+                  [&]<class From>(From) { copy_rounded(gpu(), to.data<To>(), from.data<From>(), to.elements()); });
+  });
 }
 
 }  // namespace rankwise

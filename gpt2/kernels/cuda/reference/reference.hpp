@@ -3,15 +3,17 @@
 #include <cstdint>
 
 #include "common/cuda/launch.hpp"
+#include "gpt2/kernels/cuda/gpu_types.hpp"
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// The reference kernels of a GPU, for f32. For source files of CUDA (.cu) only.
+/// The reference kernels of a GPU, for f32 and bf16. For source files of CUDA (.cu) only.
 ///
 /// Plain code without shared memory: a thread computes one output, or one row where a sum over it is needed, and adds in
 /// the same order as the reference kernels of the CPU. They are compiled without contraction, so where no exponential,
 /// logarithm or tangent is involved, which every maker's library rounds in its own way, they have the same bits. Each says
-/// which outputs a thread has, and the least number of bytes that it must move.
+/// which outputs a thread has, and the least number of bytes that it must move in f32. Sums are made in f32 and rounded
+/// once, when they are stored.
 
 namespace rankwise {
 
@@ -59,8 +61,9 @@ class CudaReferenceKernels final : public Kernels {
   void add(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
-  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
-             const AdamWStep& step) const override;
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
+             const Tensor& rounded) const override;
+  void convert(const Tensor& to, const Tensor& from) const override;
 
  private:
   /// The stream, as CUDA knows it; the calling thread then works with its GPU.
@@ -69,6 +72,20 @@ class CudaReferenceKernels final : public Kernels {
   Stream& stream_;
   Buffer scratch_;  // u8: partial sums on their way to the host
 };
+
+/// The value of an element as the type that sums are made in.
+template <class T>
+__device__ float widened(T value)
+{
+  return static_cast<float>(value);
+}
+
+/// to += sum, rounded once: how a gradient accumulates.
+template <class T>
+__device__ void add_to(T& to, float sum)
+{
+  to = T(widened(to) + sum);
+}
 
 /// Calls f(row, column) for one element of a matrix whose rows are laid end to end.
 template <class F>

@@ -6,20 +6,22 @@ namespace rankwise {
 namespace {
 
 /// A thread has one element of out. 12 R C + 4 C bytes move.
-void add_branch(cudaStream_t stream, float* out, const float* x, const float* y, const float* bias, std::int64_t R,
-                std::int64_t C, DropoutMask mask)
+template <class T>
+void add_branch(cudaStream_t stream, T* out, const T* x, const T* y, const T* bias, std::int64_t R, std::int64_t C,
+                DropoutMask mask)
 {
   for_each_element(stream, R, C, [=] __device__(std::int64_t r, std::int64_t c) {
     const std::int64_t i = r * C + c;
-    out[i] = x[i] + (y[i] + bias[c]) * static_cast<float>(mask.factor(r, c));
+    out[i] = T(widened(x[i]) + (widened(y[i]) + widened(bias[c])) * static_cast<float>(mask.factor(r, c)));
   });
 }
 
 /// A thread has one element of dy. 8 R C bytes move.
-void drop(cudaStream_t stream, float* dy, const float* dx, std::int64_t R, std::int64_t C, DropoutMask mask)
+template <class T>
+void drop(cudaStream_t stream, T* dy, const T* dx, std::int64_t R, std::int64_t C, DropoutMask mask)
 {
   for_each_element(stream, R, C, [=] __device__(std::int64_t r, std::int64_t c) {
-    dy[r * C + c] = dx[r * C + c] * static_cast<float>(mask.factor(r, c));
+    dy[r * C + c] = T(widened(dx[r * C + c]) * static_cast<float>(mask.factor(r, c)));
   });
 }
 
@@ -29,15 +31,19 @@ void CudaReferenceKernels::residual_forward(const Tensor& out, const Tensor& x, 
                                             const Dropout& dropout) const
 {
   const std::int64_t C = bias.elements();
-  add_branch(gpu(), out.data<float>(), x.data<float>(), y.data<float>(), bias.data<float>(), x.elements() / C, C,
-             DropoutMask(dropout));
+  with_gpu_type(out.type(), [&]<class T>(T) {
+    add_branch(gpu(), out.data<T>(), x.data<T>(), y.data<T>(), bias.data<T>(), x.elements() / C, C,
+               DropoutMask(dropout));
+  });
 }
 
 void CudaReferenceKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
 {
   // x[r, c] = y[r, c] factor(r, c)
   const std::int64_t R = dropout.rows.count();
-  drop(gpu(), dy.data<float>(), dx.data<float>(), R, dx.elements() / R, DropoutMask(dropout));
+  with_gpu_type(dy.type(), [&]<class T>(T) {
+    drop(gpu(), dy.data<T>(), dx.data<T>(), R, dx.elements() / R, DropoutMask(dropout));
+  });
 }
 
 }  // namespace rankwise

@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <omp.h>
+#include <unordered_map>
+#include <vector>
+
+#ifdef RANKWISE_ONEDNN
+#include <dnnl.hpp>
+#endif
+
+#include "common/error.hpp"
+#include "gpt2/kernels/cpu/gemm.hpp"
+#include "gpt2/kernels/cpu/vector_math.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// A product of matrices, as far as it does not depend on where they stand.
+struct Product {
+  std::int64_t m, n, k;
+  std::int64_t a_stride, b_stride, out_stride;
+  bool a_transposed, b_transposed, accumulate, bias;
+  DType out;
+  int threads;
+
+  friend auto operator<=>(const Product&, const Product&) = default;
+};
+
+#ifdef RANKWISE_ONEDNN
+
+/// Whether the library multiplies bf16 by instructions of this processor.
+bool library_multiplies_bf16()
+{
+  static const bool does = [] {
+    const int isa = dnnl_get_effective_cpu_isa(), bf16_isa = dnnl_cpu_isa_avx512_core_bf16;
+    return (isa & bf16_isa) == bf16_isa;  // a set of bits, those of smaller instruction sets included
+  }();
+  return does;
+}
+
+/// A product as oneDNN prepares it, which takes longer than to multiply small matrices.
+class PreparedProduct {
+ public:
+  PreparedProduct(const Product& p, const dnnl::engine& engine)
+  {
+    using dnnl::memory;
+    constexpr auto bf16_data = memory::data_type::bf16;
+    const auto strides = [](std::int64_t stride, bool transposed) {
+      return transposed ? memory::dims{1, stride} : memory::dims{stride, 1};
+    };
+    const memory::desc a({p.m, p.k}, bf16_data, strides(p.a_stride, p.a_transposed));
+    const memory::desc b({p.k, p.n}, bf16_data, strides(p.b_stride, p.b_transposed));
+    const memory::desc out({p.m, p.n}, p.out == DType::bf16 ? bf16_data : memory::data_type::f32,
+                           strides(p.out_stride, false));
+    const memory::desc bias({1, p.n}, bf16_data, strides(p.n, false));
+    dnnl::primitive_attr attributes;
+    if (p.accumulate) {
+      dnnl::post_ops then;
+      then.append_sum(1);
+      attributes.set_post_ops(then);
+    }
+    const auto wanted = p.bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out);
+    multiply_ = dnnl::matmul({wanted, attributes, engine});
+    arguments_ = {{DNNL_ARG_SRC, memory(a, engine, nullptr)},
+                  {DNNL_ARG_WEIGHTS, memory(b, engine, nullptr)},
+                  {DNNL_ARG_DST, memory(out, engine, nullptr)}};
+    if (p.bias) arguments_.emplace(DNNL_ARG_BIAS, memory(bias, engine, nullptr));
+  }
+
+  /// Multiplies what stands at these places.
+  void operator()(dnnl::stream& stream, const bf16* a, const bf16* b, const bf16* bias, void* out)
+  {
+    const auto place = [&](int argument, const void* at) {
+      arguments_.at(argument).set_data_handle(const_cast<void*>(at));  // oneDNN writes to the destination only
+    };
+    place(DNNL_ARG_SRC, a);
+    place(DNNL_ARG_WEIGHTS, b);
+    if (bias != nullptr) place(DNNL_ARG_BIAS, bias);
+    place(DNNL_ARG_DST, out);
+    multiply_.execute(stream, arguments_);
+  }
+
+ private:
+  dnnl::matmul multiply_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
+/// The products that one thread has prepared.
+class Library {
+ public:
+  /// Multiplies.
+  void operator()(const Product& product, const bf16* a, const bf16* b, const bf16* bias, void* out)
+  {
+    constexpr std::size_t most = 1000;  // when shapes change all the time, those of before are forgotten
+    auto found = prepared_.find(product);
+    if (found == prepared_.end()) {
+      if (prepared_.size() >= most) prepared_.clear();
+      found = prepared_.emplace(product, PreparedProduct(product, engine_)).first;
+    }
+    found->second(stream_, a, b, bias, out);
+  }
+
+ private:
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::map<Product, PreparedProduct> prepared_;
+};
+
+void multiply_by_library(const Product& product, const bf16* a, const bf16* b, const bf16* bias, void* out)
+{
+  thread_local Library library;
+  try {
+    library(product, a, b, bias, out);
+  } catch (const dnnl::error& error) {
+    throw Error(std::string("oneDNN refused a matrix product of bf16: ") + error.what());
+  }
+}
+
+#else
+
+/// OpenBLAS does not in all its versions.
+bool library_multiplies_bf16()
+{
+  return false;
+}
+
+void multiply_by_library(const Product&, const bf16*, const bf16*, const bf16*, void*)
+{
+  throw Error("the library has no matrix product of bf16");
+}
+
+#endif
+
+// Of the factors, a thread widens blocks of that many rows and columns at a time: 0.9 MiB together with the sums.
+constexpr std::int64_t row_block = 128, column_block_width = 256, term_block = 512;
+
+/// Rows (first_row ...) and columns (first_column ...) of a factor as it is stored, widened and next to each other.
+GemmOperand<float> widened(float* to, const GemmOperand<bf16>& factor, Range rows, Range columns)
+{
+  const Range stored_rows = factor.transposed ? columns : rows, stored_columns = factor.transposed ? rows : columns;
+  for (std::int64_t r = 0; r < stored_rows.count; ++r) {
+    const bf16* const from = factor.first + (stored_rows.first + r) * factor.stride + stored_columns.first;
+#pragma omp simd
+    for (std::int64_t c = 0; c < stored_columns.count; ++c)
+      to[r * stored_columns.count + c] = static_cast<float>(from[c]);
+  }
+  return {to, stored_columns.count, factor.transposed};
+}
+
+/// One block of out, by one thread.
+template <class Out>
+void multiply_block(const Product& p, Out* out, const GemmOperand<bf16>& a, const GemmOperand<bf16>& b,
+                    const bf16* bias, Range rows, Range columns)
+{
+  thread_local std::vector<float> scratch(row_block * column_block_width +
+                                          (row_block + column_block_width) * term_block);
+  float *const sums = scratch.data(), *const wide_a = sums + row_block * column_block_width,
+               *const wide_b = wide_a + row_block * term_block;
+  for (std::int64_t first = 0; first < p.k; first += term_block) {
+    const Range terms{first, std::min(term_block, p.k - first)};
+    gemm(sums, columns.count, widened(wide_a, a, rows, terms), widened(wide_b, b, terms, columns), rows.count,
+         columns.count, terms.count, 1, first > 0);
+  }
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    Out* const to = out + (rows.first + r) * p.out_stride + columns.first;
+    const float* const sum = sums + r * columns.count;
+    for (std::int64_t c = 0; c < columns.count; ++c) {
+      const float shift = bias != nullptr ? static_cast<float>(bias[columns.first + c]) : 0;
+      to[c] = narrow<Out>((p.accumulate ? static_cast<float>(to[c]) : 0) + (sum[c] + shift));
+    }
+  }
+}
+
+/// The product by that of f32; threads share the blocks of out.
+template <class Out>
+void multiply_widened(const Product& p, Out* out, const GemmOperand<bf16>& a, const GemmOperand<bf16>& b,
+                      const bf16* bias)
+{
+  const std::int64_t across = (p.n + column_block_width - 1) / column_block_width;
+  const std::int64_t blocks = (p.m + row_block - 1) / row_block * across;
+#pragma omp parallel for if (blocks > 1)
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t row = i / across * row_block, column = i % across * column_block_width;
+    multiply_block(p, out, a, b, bias, {row, std::min(row_block, p.m - row)},
+                   {column, std::min(column_block_width, p.n - column)});
+  }
+}
+
+}  // namespace
+
+template <class Out>
+void gemm(Out* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,
+          std::int64_t n, std::int64_t k, bool accumulate, const bf16* bias)
+{
+  const Product product{.m = m,
+                        .n = n,
+                        .k = k,
+                        .a_stride = a.stride,
+                        .b_stride = b.stride,
+                        .out_stride = out_stride,
+                        .a_transposed = a.transposed,
+                        .b_transposed = b.transposed,
+                        .accumulate = accumulate,
+                        .bias = bias != nullptr,
+                        .out = dtype_of<Out>(),
+                        .threads = omp_in_parallel() ? 1 : omp_get_max_threads()};
+  if (library_multiplies_bf16())
+    multiply_by_library(product, a.first, b.first, bias, out);
+  else
+    multiply_widened(product, out, a, b, bias);
+}
+
+template void gemm(float*, std::int64_t, GemmOperand<bf16>, GemmOperand<bf16>, std::int64_t, std::int64_t,
+                   std::int64_t, bool, const bf16*);
+template void gemm(bf16*, std::int64_t, GemmOperand<bf16>, GemmOperand<bf16>, std::int64_t, std::int64_t,
+                   std::int64_t, bool, const bf16*);
+
+}  // namespace rankwise
