@@ -215,7 +215,8 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "bf16", "ways of lesson 01",
+ALONE = [[case.name] for case in BF16_CASES] + [["collectives"]]  # have tables for themselves
+BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
           "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
@@ -230,6 +231,8 @@ def blocks_of(measured, in_bf16, turns, collectives, date):
         blocks["memory"] = memory_table(measured)
         blocks["where the time goes"] = "\n".join(where_table(*pair) for pair in measured)
     if in_bf16:
+        first = in_bf16[0][1]
+        blocks["machine of bf16"] = machine_text(date, compiler=first["compiler"], libraries=", ".join(first["libraries"]))
         blocks["bf16"] = bf16_tables(in_bf16, multiplies_bf16(processor_fields()))
     if turns:
         blocks["ways of lesson 01"] = ways_table(turns)
@@ -274,9 +277,10 @@ def parse(arguments):
                       "       Options of lesson 01 go with --case=ways; the other cases are what they are.")
     if options.rounds is not None and options.rounds < 1:
         raise Refused(f"--rounds={options.rounds} is too small.\n       Use --rounds=1 or more.")
-    if options.write and options.case not in (None, ["collectives"]):
+    if options.write and options.case not in (None, *ALONE):
         raise Refused("--write keeps all tables of one run, and --case leaves some out.\n"
-                      "       Use one of them; only --case=collectives has tables for itself.")
+                      f"       Use one of them; only {' and '.join(f'--case={alone}' for [alone] in ALONE)} have tables for "
+                      "themselves.")
     options.case = options.case or names
     return options, for_lesson
 
