@@ -131,8 +131,8 @@ class Precision(GpuCase):
     def test_tf32_rounds_factors_when_asked(self):
         asked, plain = (self.report_of("01", *self.options("--steps=4", "--compare=4", *o))["deviation"]
                         for o in (["--tf32"], []))
-        self.assertLess(plain["loss"], 1e-6)
-        self.assertTrue(1e-6 < asked["loss"] <= 2e-3, asked)
+        for name in ("loss", "parameters"):
+            self.assertTrue(3 * plain[name] < asked[name] <= 2e-3, (name, plain, asked))
 
     def test_bytes_a_parameter_are_those_of_the_cpu(self):
         for gradients in ("f32", "bf16"):
@@ -234,9 +234,9 @@ class Refusals(GpuCase):
 
     @unittest.skipUnless(EMULATED, "needs a small GPU")
     def test_ranks_that_share_a_gpu_share_its_memory(self):
-        self.environment(EMULATED_CUDA_DEVICES=1, EMULATED_CUDA_MEMORY=60_000_000)
+        self.environment(EMULATED_CUDA_DEVICES=1, EMULATED_CUDA_MEMORY=120_000_000)
         self.assert_refused("--device=cuda", "--global-batch=64", ranks=2,
-                            says=["this run needs 52,752,384 bytes a rank", "each of the 2 ranks on it has 30,000,000",
+                            says=["this run needs 82,112,512 bytes a rank", "each of the 2 ranks on it has 60,000,000",
                                   "--micro-batch=32 --recompute=block would fit"])
 
     def test_a_limit_below_the_plan(self):
