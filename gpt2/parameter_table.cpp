@@ -190,35 +190,43 @@ ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, cons
 
 namespace {
 
-/// The initial values of one stored tensor, row by row.
+/// The initial values of the elements @p wanted of one stored tensor, row by row.
 template <class T>
-std::vector<T> initial_values(const ParameterTable& table, const Parameter& p, std::int64_t layers,
+std::vector<T> initial_values(const ParameterTable& table, const Parameter& p, Range wanted, std::int64_t layers,
                               std::uint32_t seed)
 {
-  std::vector<T> values(static_cast<std::size_t>(p.elements.count), T(0.0f));
+  std::vector<T> values(static_cast<std::size_t>(wanted.count), T(0.0f));
   if (p.initial == Initial::zero) return values;
   const double deviation = initial_deviation(p.initial, layers);
   const std::int64_t columns = columns_of(p.shape), stored_columns = columns_of(p.stored);
   for (const Slab& slab : table.slabs(p))
-    for (std::int64_t r = 0; r < slab.rows.count; ++r)
-      for (std::int64_t c = 0; c < slab.columns.count; ++c) {
-        const std::int64_t element = (slab.rows.first + r) * columns + slab.columns.first + c;
-        const std::int64_t at = (slab.stored_row + r) * stored_columns + slab.stored_column + c;
+    for (std::int64_t r = 0; r < slab.rows.count; ++r) {
+      const std::int64_t stored = (slab.stored_row + r) * stored_columns + slab.stored_column;
+      const std::int64_t whole = (slab.rows.first + r) * columns + slab.columns.first;
+      const Range run = intersect({stored, slab.columns.count}, wanted);
+      for (std::int64_t at = run.first; at < run.end(); ++at) {
+        const std::int64_t element = whole + at - stored;
         const double value = p.initial == Initial::one ? 1 : deviation * initial_normal(seed, p.number, element);
-        values[static_cast<std::size_t>(at)] = T(static_cast<Accumulator<T>>(value));
+        values[static_cast<std::size_t>(at - wanted.first)] = T(static_cast<Accumulator<T>>(value));
       }
+    }
   return values;
 }
 
 }  // namespace
 
 void initialize_parameters(Stream& stream, const Tensor& flat, const ParameterTable& table,
-                           const ModelConfig& config, std::uint32_t seed)
+                           const ModelConfig& config, std::uint32_t seed, std::int64_t first)
 {
+  const Range owned{first, flat.elements()};
+  check(first >= 0 && owned.end() <= table.elements(), "elements that the table does not have are initialized");
   with_real_type(flat.type(), [&]<class T>(T) {
     for (const Parameter& p : table.entries()) {
-      std::vector<T> values = initial_values<T>(table, p, config.layers, seed);
-      stream.copy(flat.slice(p.elements), Tensor(values.data(), dtype_of<T>(), {p.elements.count}));
+      const Range mine = intersect(p.elements, owned);
+      if (mine.empty()) continue;
+      const Range wanted{mine.first - p.elements.first, mine.count};
+      std::vector<T> values = initial_values<T>(table, p, wanted, config.layers, seed);
+      stream.copy(flat.slice({mine.first - first, mine.count}), Tensor(values.data(), dtype_of<T>(), {mine.count}));
       stream.synchronise();
     }
   });

@@ -143,16 +143,17 @@ HeadTensors head_tensors(const ParameterTable& table, int unit, const Tensor& fl
 /// @param tied   (V C) where the head's part of the token embedding's gradient is kept apart; empty: in @p flat.
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied = {});
 
-/// Fills @p flat with initial parameters. An element's value depends on the seed, its tensor's number and its place in
-/// the whole tensor, so every layout starts from the same model. Padding is zero.
+/// Fills @p flat with initial parameters: all of a table, or a run of them. An element's value depends on the seed, its
+/// tensor's number and its place in the whole tensor, so every layout starts from the same model. Padding is zero.
 /// @param      stream copies each tensor to its place, so that @p flat may lie on any device.
-/// @param[out] flat   (table.elements()) f32, bf16 or f64.
+/// @param[out] flat   (n) f32, bf16 or f64: elements [first, first + n) of the flat vector.
 /// @param      table  which parameters these are.
 /// @param      config the model.
 /// @param      seed   chooses the values.
+/// @param      first  of the elements.
 /// @source     Radford et al. 2019, section 2.3.
 void initialize_parameters(Stream& stream, const Tensor& flat, const ParameterTable& table,
-                           const ModelConfig& config, std::uint32_t seed);
+                           const ModelConfig& config, std::uint32_t seed, std::int64_t first = 0);
 
 /// SHA-256 over all parameters in table order, as f32 little-endian, padding left out.
 /// @param stream copies each tensor to the host.

@@ -175,19 +175,31 @@ void report_plan(Report& report, const CategoryBytes& planned, const TrainingOpt
   report.block("plan", lines);
 }
 
+void end_not_finite(std::int64_t step, double loss, double gradient_norm, const ParameterTable& table,
+                    std::optional<std::int64_t> first)
+{
+  if (!first)
+    throw Error(fmt::format("step {}: the loss is {} and the gradient norm {}, though every tensor is finite", step,
+                            loss, gradient_norm));
+  const bool gradient = *first >= table.elements();
+  const std::int64_t element = *first - (gradient ? table.elements() : 0);
+  const auto p = std::find_if(table.entries().begin(), table.entries().end(),
+                              [&](const Parameter& entry) { return entry.elements.contains(element); });
+  throw Error(
+      fmt::format("step {}: the {} {} is not finite, first at element {} of {} (loss {}, gradient norm {}); "
+                  "a smaller --learning-rate or --clip may help",
+                  step, gradient ? "gradient of" : "parameter", p->name, element - p->elements.first,
+                  p->stored.text(), loss, gradient_norm));
+}
+
 void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
                   const ParameterTable& table, const Tensor& gradients, const Tensor& parameters)
 {
   if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
-  for (const auto& [what, values] : {std::pair("parameter", &parameters), std::pair("gradient of", &gradients)})
-    for (const Parameter& p : table.entries())
-      if (const auto at = kernels.first_not_finite(values->slice(p.elements)))
-        throw Error(
-            fmt::format("step {}: the {} {} is not finite, first at element {} of {} (loss {}, gradient norm {}); "
-                        "a smaller --learning-rate or --clip may help",
-                        step, what, p.name, *at, p.stored.text(), loss, gradient_norm));
-  throw Error(fmt::format("step {}: the loss is {} and the gradient norm {}, though every tensor is finite", step,
-                          loss, gradient_norm));
+  std::optional<std::int64_t> first = kernels.first_not_finite(parameters);
+  if (!first)
+    if (const auto at = kernels.first_not_finite(gradients)) first = table.elements() + *at;
+  end_not_finite(step, loss, gradient_norm, table, first);
 }
 
 }  // namespace rankwise

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,13 @@ void report_time(Report& report, const RunRecord& record, const TimeLedger& time
 
 /// Block "memory" of a dry run: what the run would need by category, and its operations, with nothing allocated.
 void report_plan(Report& report, const CategoryBytes& planned, const TrainingOptions& options);
+
+/// Ends a run whose loss or gradient is not finite.
+/// @param first   the first element that is not, counted through all parameters of @p table and then through all their
+///                gradients; nothing where all are finite.
+/// @throws Error  naming the step, the tensor and the element.
+[[noreturn]] void end_not_finite(std::int64_t step, double loss, double gradient_norm, const ParameterTable& table,
+                                 std::optional<std::int64_t> first);
 
 /// Ends the run unless loss and gradient are finite.
 /// @throws Error  naming the step and the first tensor of @p table whose gradient or else parameter is not finite.

@@ -44,10 +44,21 @@ void check_alike(const OptionTable& options, const Tokens& tokens)
   check_agreement(Communicator::world(), facts);
 }
 
+namespace {
+
+/// A fast hash of elements of any type.
+std::uint64_t hash_of(Stream& stream, const Tensor& elements)
+{
+  const Tensor bytes(elements.raw(), DType::u8, {elements.bytes()});
+  const std::vector<std::uint8_t> host = to_host<std::uint8_t>(stream, bytes);
+  return fast_hash(std::as_bytes(std::span(host)));
+}
+
+}  // namespace
+
 void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when, Group& group)
 {
-  const std::vector<float> host = to_host<float>(stream, parameters);
-  const auto hash = std::bit_cast<std::int64_t>(fast_hash(std::as_bytes(std::span(host))));
+  const auto hash = std::bit_cast<std::int64_t>(hash_of(stream, parameters));
   const std::vector<std::int64_t> hashes = all_gather(hash, group);
 
   std::vector<int> different;
@@ -57,6 +68,11 @@ void check_replicas(Stream& stream, const Tensor& parameters, const std::string&
         fmt::format("{} the parameters of rank {} differ from those of rank 0: the replicas have "
                     "not made the same updates",
                     when, fmt::join(different, ", ")));
+}
+
+std::string replica_hash(Stream& stream, const Tensor& parameters)
+{
+  return fmt::format("{:016x}", hash_of(stream, parameters));
 }
 
 bool same_on_all_ranks(const std::string& text, Group& group)

@@ -36,6 +36,10 @@ void check_alike(const OptionTable& options, const Tokens& tokens);
 /// @cost     an all-gather of 8 bytes a rank.
 void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when, Group& group);
 
+/// A fast hash of the parameters of this rank, as 16 hexadecimal digits.
+/// @param stream  of their device: made them.
+std::string replica_hash(Stream& stream, const Tensor& parameters);
+
 /// Whether all ranks have the same text, as long on all of them. They make this call together.
 bool same_on_all_ranks(const std::string& text, Group& group);
 

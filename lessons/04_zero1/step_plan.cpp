@@ -1,0 +1,60 @@
+#include "lessons/04_zero1/step_plan.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/collectives/cost.hpp"
+#include "gpt2/gradient_sum.hpp"
+#include "lessons/03_ddp/buckets.hpp"
+#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/04_zero1/segments.hpp"
+
+namespace rankwise {
+
+namespace {
+
+std::vector<Bucket> buckets_of(const StepPlan& plan)
+{
+  return make_buckets(ParameterTable(plan.config), plan.gradients, plan.bucket_bytes);
+}
+
+/// The collectives of one step that carry gradients and parameters.
+std::vector<CollectiveShape> calls_of(const StepPlan& plan)
+{
+  std::vector<CollectiveShape> calls;
+  for (const Bucket& bucket : buckets_of(plan)) {
+    calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
+    calls.push_back({"all-gather", plan.algorithm, plan.parameters, bucket.elements.count});
+  }
+  if (plan.tied_apart)
+    calls.push_back({"all-reduce", plan.algorithm, plan.gradients,
+                     gradient_layout(ParameterTable(plan.config), plan.gradients).tied.count});
+  return calls;
+}
+
+}  // namespace
+
+std::int64_t owned_elements(const StepPlan& plan, int ranks, int rank)
+{
+  return elements_of(segments_of(rank, make_segments(buckets_of(plan), ranks)));
+}
+
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
+{
+  Traffic sum;
+  for (const CollectiveShape& call : calls_of(plan)) sum += expected_traffic(call, topology, rank);
+  return sum;
+}
+
+std::int64_t scratch_of_run(const StepPlan& plan, const Topology& topology, int rank)
+{
+  const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
+  std::vector<CollectiveShape> calls = calls_of(plan);
+  calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
+  calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
+  std::int64_t most = 0;
+  for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, rank));
+  return most;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/messages/algorithm.hpp"
+#include "common/messages/topology.hpp"
+#include "common/messages/traffic_ledger.hpp"
+#include "common/tensor.hpp"
+#include "gpt2/config.hpp"
+
+/// @file
+/// What the messages of a step cost where each rank owns a part of the model, from the sizes alone.
+
+namespace rankwise {
+
+/// What decides which messages a step sends.
+struct StepPlan {
+  ModelConfig config;             ///< the model
+  DType gradients;                ///< type of the gradients, which are reduce-scattered
+  DType parameters;               ///< type of the parameters, which are gathered
+  std::int64_t bucket_bytes = 0;  ///< of a bucket of gradients, at least
+  bool tied_apart = false;        ///< whether the tied embedding's second gradient is a sum of its own
+  Algorithm algorithm;            ///< by which all of that is sent
+};
+
+/// The elements of which rank @p rank of @p ranks keeps the optimizer's states.
+std::int64_t owned_elements(const StepPlan& plan, int ranks, int rank);
+
+/// What one rank sends in one step: the reduce-scatter of the gradients and the all-gather of the parameters.
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
+
+/// Bytes of scratch that one rank keeps for all collectives of a run: those of a step, sums of losses, the comparison of
+/// replicas.
+std::int64_t scratch_of_run(const StepPlan& plan, const Topology& topology, int rank);
+
+}  // namespace rankwise
