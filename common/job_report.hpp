@@ -29,7 +29,7 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
 /// enters `traffic` in the document. All ranks make this call.
 /// @param report    where to.
 /// @param group     name of the group.
-/// @param what      was sent, as "gradients a step".
+/// @param what      was sent, as "a step".
 /// @param measured  by this rank.
 /// @param expected  of this rank.
 /// @param formula   in letters, for people.

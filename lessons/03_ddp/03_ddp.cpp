@@ -144,7 +144,7 @@ struct State {
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
   CommunicationQueue queue{world, time};                                                  // sends them meanwhile
   std::vector<Pending> pending;                                                           // buckets on their way
-  Traffic reduced;                                                                        // by one step's gradients
+  Traffic sent;                                                                           // by one step's gradients
   std::vector<VirtualStep> virtual_steps;                                                 // on the virtual clock
   std::vector<VirtualSpan> last_step;                                                     // there, of rank 0
   AdamW adamw{memory, *stream, table, {0, table.elements()}, shape.type, options.adamw};  // (P) two or three times
@@ -325,7 +325,7 @@ StepReport train_step(State& state, std::int64_t step)
   }
 
   sum_gradients(state);
-  state.reduced = state.messages.traffic().total() - before;
+  state.sent = state.messages.traffic().total() - before;
   all_reduce_sum(loss, state.world);
 
   const Tensor gradient = state.gradients->total();
@@ -461,8 +461,8 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     report_plan(report, memory_formula(options, session), options);
-    const Traffic planned = gradient_traffic(options.plan(), options.topology(session), session.rank());
-    report.block("traffic", {{"gradients a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
+    const Traffic planned = step_traffic(options.plan(), options.topology(session), session.rank());
+    report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     return report.finish();
   }
   check_alike(options.table, open_corpus(options.data));
@@ -479,11 +479,11 @@ int run(const Options& options, const Session& session)
     state->queue.record();
   }
 
-  if (VirtualClock* clock = state->messages.clock()) clock->step();  // what came before the first step
   RunRecord record;
   record.first_step = resume(*state);
   record.from_scratch = !options.resume && options.initial.empty();
-  std::vector<float> compared;  // the parameters after --compare steps
+  if (VirtualClock* clock = state->messages.clock()) clock->step();  // what came before the first step
+  std::vector<float> compared;                                       // the parameters after --compare steps
   const std::int64_t steps = options.last_step(state->loader);
   for (std::int64_t step = record.first_step; step < steps; ++step) {
     if (VirtualClock* clock = state->messages.clock(); clock && step + 1 == steps) clock->record();
@@ -511,8 +511,8 @@ int run(const Options& options, const Session& session)
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));
   report_gpu_memory(report, state->ledger, options.device);
-  report_traffic(report, "world", "gradients a step", state->reduced,
-                 gradient_traffic(options.plan(), state->world.topology(), session.rank()),
+  report_traffic(report, "world", "a step", state->sent,
+                 step_traffic(options.plan(), state->world.topology(), session.rank()),
                  "2 (N-1)/N of the gradients");
   report_time(report, record, state->time, options);
   if (state->messages.clock()) report_virtual_clock(report, state->virtual_steps, state->last_step);

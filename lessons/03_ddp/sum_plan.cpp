@@ -30,7 +30,7 @@ std::vector<CollectiveShape> gradient_sums(const SumPlan& plan)
 
 }  // namespace
 
-Traffic gradient_traffic(const SumPlan& plan, const Topology& topology, int rank)
+Traffic step_traffic(const SumPlan& plan, const Topology& topology, int rank)
 {
   Traffic sum;
   for (const CollectiveShape& call : gradient_sums(plan)) sum += expected_traffic(call, topology, rank);

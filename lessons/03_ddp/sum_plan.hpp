@@ -30,7 +30,7 @@ struct SumPlan {
 };
 
 /// What one rank sends to sum one step's gradients.
-Traffic gradient_traffic(const SumPlan& plan, const Topology& topology, int rank);
+Traffic step_traffic(const SumPlan& plan, const Topology& topology, int rank);
 
 /// Bytes of scratch that one rank keeps for all collectives of a run: sums of gradients and losses, the broadcast of the
 /// initial model, the comparison of replicas.

@@ -34,7 +34,6 @@
 #include "common/collectives/collectives.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/device.hpp"
-#include "common/in_turn.hpp"
 #include "common/job_report.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/communication_queue.hpp"
@@ -137,10 +136,11 @@ struct State {
       arithmetic.make_gradient_sum(*kernels, *stream, world.often_reduced(),
                                    gradient_layout(table, options.gradients));
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
-  std::vector<Segment> segments = make_segments(buckets, world.ranks());  // who owns what of them
-  std::vector<Range> own = segments_of(world.rank(), segments);           // this rank: a segment of each bucket
-  ShardedAdamW adamw{memory,       *stream, table, own, slices(parameters.tensor(), own),
-                     options.adamw};              // (P/N) 2-3 times
+
+  std::vector<Segment> segments = make_segments(buckets, world.ranks());  // of these: who owns what
+  std::vector<Range> own = segments_of(world.rank(), segments);           // this rank: one of each bucket
+  ShardedAdamW adamw{memory, *stream, table, own, slices(parameters.tensor(), own), options.adamw};  // (P/N) states
+
   CommunicationQueue queue{world, time};          // sends them meanwhile
   std::vector<Pending> pending;                   // buckets on their way
   Traffic sent;                                   // by one step's gradients and parameters
@@ -158,7 +158,7 @@ void gather_parameters(State& state)
     all_gather(state.parameters.tensor().slice(bucket.elements), state.world);
 }
 
-/// A state whose parameters have their initial values, each from the rank that owns it.
+/// A state in which what this rank owns has its initial values.
 std::unique_ptr<State> make_state(const Options& options, const Session& session)
 {
   omp_set_num_threads(options.threads);
@@ -166,8 +166,6 @@ std::unique_ptr<State> make_state(const Options& options, const Session& session
   for (const Shard& mine : state->adamw.shards())
     initialize_parameters(*state->stream, mine.parameters, state->table, state->config, options.seed,
                           mine.owned.first);
-  state->adamw.round(*state->kernels);
-  gather_parameters(*state);
   return state;
 }
 
@@ -182,8 +180,7 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   CategoryBytes bytes =
       Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, options.gradients), micro_batches);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
-  bytes[Category::optimizer] =
-      adamw_bytes(owned_elements(options.plan(), session.ranks(), session.rank()), options.precision);
+  bytes[Category::optimizer] = adamw_bytes(owned_elements(options.plan(), session), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   bytes[Category::communication] = scratch_of_run(options.plan(), options.topology(session), session.rank()) +
@@ -303,16 +300,6 @@ void backward(State& state, const ModelTensors& d, const MicroBatch& batch)
 
 // ---- Training --------------------------------------------------------------------------------------------------------
 
-/// Makes the update: each rank that of its own segments, and all have the new parameters afterwards.
-void update(State& state, const std::vector<Tensor>& gradients, double learning_rate, double gradient_scale)
-{
-  // BEGIN EXERCISE 04.3 points=10 "The update between the halves of an all-reduce: update the parameters of this rank's "
-  //     "segments, each by the AdamW that has its moments and with its gradients; and give all ranks all parameters."
-  state.adamw.step(*state.kernels, gradients, learning_rate, gradient_scale);
-  gather_parameters(state);
-  // END EXERCISE
-}
-
 /// One optimizer step over the global batch; this rank's share of it in passes of B.
 StepReport train_step(State& state, std::int64_t step)
 {
@@ -343,7 +330,11 @@ StepReport train_step(State& state, std::int64_t step)
   const double learning_rate = state.schedule.at(step);
   check_finite(step, loss.mean(), norm, *state.kernels, state.adamw.shards(), gradients, state.world);
   const Traffic updating = state.messages.traffic().total();
-  update(state, gradients, learning_rate, clip_factor(norm, state.options.clip) / valid_tokens);
+  // BEGIN EXERCISE 04.3 points=10 "The update between the halves of an all-reduce: each rank updates what it owns, from "
+  //     "the gradients of its segments, with the learning rate and clipping as before; then all ranks have all parameters."
+  state.adamw.step(*state.kernels, gradients, learning_rate, clip_factor(norm, state.options.clip) / valid_tokens);
+  gather_parameters(state);
+  // END EXERCISE
   state.sent += state.messages.traffic().total() - updating;
   state.stream->synchronise();
   if (VirtualClock* virtual_clock = state.messages.clock()) {
@@ -396,29 +387,22 @@ void save(State& state, std::int64_t step)
                              .step = step,
                              .updates = state.adamw.updates(),
                              .options = run_options(state.options, state.tokens)});
-  in_turn(state.session, [&] {
-    for (const Shard& mine : state.adamw.shards()) write_checkpoint(path, *state.stream, mine);
-  });
+  write_in_turn(state.session, path, *state.stream, state.adamw.shards());
   if (state.session.rank() == 0) commit_checkpoint(path);
 }
 
-/// Goes on from what --resume or --initial names, if one of them is given; each rank reads what it owns.
+/// Goes on from what --resume or --initial names, if one of them is given; this rank reads what it owns.
 /// @return  the steps that were made before.
 std::int64_t resume(State& state)
 {
   const Options& o = state.options;
   const auto span = state.time.span(Work::io, "reading a checkpoint");
-  if (!o.initial.empty()) {  // the parameters, and nothing else
+  if (!o.initial.empty())  // the parameters, and nothing else
     for (const Shard& mine : state.adamw.shards())
       read_checkpoint(o.initial, *state.stream, {state.table, mine.owned, mine.parameters, {}, {}});
-    state.adamw.round(*state.kernels);
-    gather_parameters(state);
-  }
   if (!o.resume) return 0;
   const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
   for (const Shard& mine : state.adamw.shards()) read_checkpoint(o.checkpoint, *state.stream, mine);
-  state.adamw.round(*state.kernels);
-  gather_parameters(state);
   state.adamw.resume(saved.updates);
   return saved.step;
 }
@@ -483,20 +467,20 @@ int run(const Options& options, const Session& session)
     state->queue.record();
   }
 
-  if (VirtualClock* clock = state->messages.clock()) clock->step();  // what came before the first step
   RunRecord record;
   record.first_step = resume(*state);
   record.from_scratch = !options.resume && options.initial.empty();
-  std::vector<std::vector<float>> compared;  // this rank's parameters after --compare steps
+  state->adamw.round(*state->kernels);
+  gather_parameters(*state);
+  if (VirtualClock* clock = state->messages.clock()) clock->step();  // what came before the first step
+  std::vector<float> compared;                                       // this rank's parameters after --compare steps
   const std::int64_t steps = options.last_step(state->loader);
   for (std::int64_t step = record.first_step; step < steps; ++step) {
     if (VirtualClock* clock = state->messages.clock(); clock && step + 1 == steps) clock->record();
     record.steps.push_back(train_step(*state, step));
     report_step(report, step, record.steps.back());
     report.progress(step + 1, steps);
-    if (step + 1 == options.compare)
-      for (const Shard& mine : state->adamw.shards())
-        compared.push_back(to_host<float>(*state->stream, mine.parameters));
+    if (step + 1 == options.compare) compared = to_host(*state->stream, state->adamw.shards());
     const bool last = step + 1 == steps;
     if (options.check_every > 0 && (step + 1) % options.check_every == 0)
       check_replicas(*state->stream, state->parameters.tensor(), fmt::format("after step {}", step), state->world);
@@ -506,19 +490,15 @@ int run(const Options& options, const Session& session)
     }
     if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
   }
-  record.digest =
-      parameter_digest(state->memory, *state->stream, state->segments, state->adamw.shards(), state->world);
+  record.digest = parameter_digest(state->segments, state->adamw.shards(), state->world);
 
   report_loss(report, record, state->config, state->tokens);
   const std::string copy = replica_hash(*state->stream, state->parameters.tensor());
   report.check("parameters on every rank", "the same", copy, same_on_all_ranks(copy, state->world));
   if (options.compare > 0) {
-    ReferenceRun reference;
-    in_turn(session, [&] {
-      if (session.rank() == 0) reference = reference_run(options, state->tokens.train);
-    });
-    const ParameterDeviation deviation = parameter_deviation(state->memory, *state->stream, state->segments,
-                                                             compared, reference.parameters, state->world);
+    const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
+    const ParameterDeviation deviation =
+        parameter_deviation(state->segments, compared, reference.parameters, state->world);
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));

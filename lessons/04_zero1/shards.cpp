@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/digest.hpp"
+#include "common/in_turn.hpp"
 #include "gpt2/run_report.hpp"
 
 namespace rankwise {
@@ -14,14 +15,14 @@ namespace {
 
 constexpr std::int64_t block_elements = 1 << 18;
 
-/// Calls @p work for the elements of each segment, block by block, with room on the device for those of one block.
-void for_each_block(const DeviceMemory& memory, const std::vector<Segment>& segments,
+/// Calls @p work for the elements of each segment, block by block, with room for them where the group's messages lie.
+void for_each_block(const std::vector<Segment>& segments, const Group& group,
                     const std::function<void(const Segment& block, const Tensor& room)>& work)
 {
   std::int64_t most = 0;
   for (const Segment& segment : segments) most = std::max(most, segment.elements.count);
-  const Buffer buffer(memory, Category::communication, DType::f32, {std::min(most, block_elements)},
-                      "a block of what another rank owns");
+  const Buffer buffer(group.memory(), Category::communication, DType::f32, {std::min(most, block_elements)},
+                      "a block of what one rank owns");
   for (const Segment& segment : segments)
     for (std::int64_t first = segment.elements.first; first < segment.elements.end(); first += block_elements) {
       const Range elements = intersect({first, block_elements}, segment.elements);
@@ -29,59 +30,85 @@ void for_each_block(const DeviceMemory& memory, const std::vector<Segment>& segm
     }
 }
 
+/// Some of the values that lie on the host.
+std::span<const float> part_of(std::span<const float> values, Range part)
+{
+  return values.subspan(static_cast<std::size_t>(part.first), static_cast<std::size_t>(part.count));
+}
+
 }  // namespace
 
-std::string parameter_digest(const DeviceMemory& memory, Stream& stream, const std::vector<Segment>& segments,
-                             const std::vector<Shard>& shards, Group& group)
+std::string parameter_digest(const std::vector<Segment>& segments, const std::vector<Shard>& shards, Group& group)
 {
   std::vector<Segment> in_order = segments;
   std::sort(in_order.begin(), in_order.end(),
             [](const Segment& a, const Segment& b) { return a.elements.first < b.elements.first; });
   Sha256 digest;
-  for_each_block(memory, in_order, [&](const Segment& block, const Tensor& room) {
-    if (block.owner == group.rank()) {
-      const auto mine = std::find_if(shards.begin(), shards.end(), [&](const Shard& shard) {
-        return shard.owned.contains(block.elements.first);
-      });
-      stream.copy(room, mine->parameters.slice({block.elements.first - mine->owned.first, block.elements.count}));
-    }
+  for_each_block(in_order, group, [&](const Segment& block, const Tensor& room) {
+    for (const Shard& mine : shards)
+      if (mine.owned.contains(block.elements.first))
+        group.compute().copy(
+            room, mine.parameters.slice({block.elements.first - mine.owned.first, block.elements.count}));
     broadcast(room, block.owner, group);
-    const std::vector<float> values = to_host<float>(stream, room);
+    const std::vector<float> values = to_host<float>(group.compute(), room);
     for (const Parameter& p : shards.front().table.entries()) {
       const Range natural = intersect({p.elements.first, p.shape.elements()}, block.elements);  // without padding
-      digest.update(std::as_bytes(std::span(values).subspan(
-          static_cast<std::size_t>(natural.empty() ? 0 : natural.first - block.elements.first),
-          static_cast<std::size_t>(natural.count))));
+      if (natural.empty()) continue;
+      digest.update(std::as_bytes(part_of(values, {natural.first - block.elements.first, natural.count})));
     }
   });
   return digest.hex();
 }
 
-ParameterDeviation parameter_deviation(const DeviceMemory& memory, Stream& stream,
-                                       const std::vector<Segment>& segments,
-                                       const std::vector<std::vector<float>>& parameters,
+std::vector<float> to_host(Stream& stream, const std::vector<Shard>& shards)
+{
+  std::vector<float> all;
+  for (const Shard& shard : shards) {
+    const std::vector<float> values = to_host<float>(stream, shard.parameters);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+ReferenceRun reference_run_on_rank_0(const Session& session, const TrainingOptions& options,
+                                     const std::shared_ptr<const TokenSource>& text)
+{
+  ReferenceRun run;
+  in_turn(session, [&] {
+    if (session.rank() == 0) run = reference_run(options, text);
+  });
+  return run;
+}
+
+ParameterDeviation parameter_deviation(const std::vector<Segment>& segments, std::span<const float> parameters,
                                        std::span<const float> reference, Group& group)
 {
-  const std::vector<Range> own = segments_of(group.rank(), segments);
   ParameterDeviation sums;
-  for_each_block(memory, segments, [&](const Segment& block, const Tensor& room) {
-    const auto first = static_cast<std::size_t>(block.elements.first);
-    if (group.rank() == 0)
-      stream.copy(room, Tensor(const_cast<float*>(reference.data() + first), DType::f32, {block.elements.count}));
+  std::int64_t compared = 0;  // of this rank's parameters
+  for_each_block(segments, group, [&](const Segment& block, const Tensor& room) {
+    if (group.rank() == 0) {
+      const std::span<const float> expected = part_of(reference, block.elements);
+      group.compute().copy(room, Tensor(const_cast<float*>(expected.data()), DType::f32, {block.elements.count}));
+    }
     broadcast(room, 0, group);
     if (block.owner != group.rank()) return;
-    const auto mine = std::find_if(own.begin(), own.end(),
-                                   [&](const Range& segment) { return segment.contains(block.elements.first); });
-    const std::span<const float> values = parameters[static_cast<std::size_t>(mine - own.begin())];
-    const std::vector<float> expected = to_host<float>(stream, room);
-    const ParameterDeviation of_block = parameter_deviation(
-        values.subspan(first - static_cast<std::size_t>(mine->first), expected.size()), expected);
+    const ParameterDeviation of_block = parameter_deviation(part_of(parameters, {compared, block.elements.count}),
+                                                            to_host<float>(group.compute(), room));
     sums.squared_difference += of_block.squared_difference;
     sums.squared_norm += of_block.squared_norm;
+    compared += block.elements.count;
   });
   all_reduce_sum(sums.squared_difference, group);
   all_reduce_sum(sums.squared_norm, group);
   return sums;
+}
+
+void write_in_turn(const Session& session, const std::string& path, Stream& stream,
+                   const std::vector<Shard>& shards)
+{
+  in_turn(session, [&] {
+    for (const Shard& shard : shards) write_checkpoint(path, stream, shard);
+  });
 }
 
 void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,

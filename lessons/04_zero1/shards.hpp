@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/collectives/collectives.hpp"
+#include "common/session.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "gpt2/reference_run.hpp"
@@ -18,25 +20,33 @@
 namespace rankwise {
 
 /// SHA-256 over all parameters in table order, as parameter_digest() of whole parameters; the same on all ranks.
-/// @param memory    where messages lie: a block of communication while the call lasts.
-/// @param stream    of that device.
 /// @param segments  all of the model, each element once.
-/// @param shards    this rank's of them, in their order.
-/// @cost            a broadcast of each block.
-std::string parameter_digest(const DeviceMemory& memory, Stream& stream, const std::vector<Segment>& segments,
-                             const std::vector<Shard>& shards, Group& group);
+/// @param shards    this rank's.
+/// @cost            a broadcast of each block, which is counted as communication while the call lasts.
+std::string parameter_digest(const std::vector<Segment>& segments, const std::vector<Shard>& shards, Group& group);
 
-/// How far the parameters of all ranks are from those of a reference run, which only rank 0 has made.
-/// @param memory      where messages lie: a block of communication while the call lasts.
-/// @param stream      of that device.
+/// The parameters of all shards of this rank on the host, one shard behind the other.
+/// @param stream  of the device that they lie on.
+std::vector<float> to_host(Stream& stream, const std::vector<Shard>& shards);
+
+/// The run to compare with, made by rank 0; nothing on the other ranks, which wait.
+ReferenceRun reference_run_on_rank_0(const Session& session, const TrainingOptions& options,
+                                     const std::shared_ptr<const TokenSource>& text);
+
+/// How far the parameters of all ranks are from a reference that rank 0 has; the same on all ranks.
 /// @param segments    all of the model, each element once.
-/// @param parameters  of this rank's segments, in their order.
-/// @param reference   of all elements; empty on the other ranks.
-/// @cost              a broadcast of each block.
-ParameterDeviation parameter_deviation(const DeviceMemory& memory, Stream& stream,
-                                       const std::vector<Segment>& segments,
-                                       const std::vector<std::vector<float>>& parameters,
+/// @param parameters  of this rank's segments, one behind the other.
+/// @param reference   of all elements; not looked at on the other ranks.
+/// @cost              a broadcast of each block, which is counted as communication while the call lasts.
+ParameterDeviation parameter_deviation(const std::vector<Segment>& segments, std::span<const float> parameters,
                                        std::span<const float> reference, Group& group);
+
+/// Writes the shards of all ranks into the checkpoint that rank 0 has created, one rank after the other.
+/// @param path    as for create_checkpoint().
+/// @param stream  of the device that they lie on.
+/// @failure       Error; the others wait until abort_job() ends them.
+void write_in_turn(const Session& session, const std::string& path, Stream& stream,
+                   const std::vector<Shard>& shards);
 
 /// Ends the run on all ranks unless loss and gradient are finite.
 /// @param loss, gradient_norm  the same on all ranks.

@@ -34,9 +34,9 @@ std::vector<CollectiveShape> calls_of(const StepPlan& plan)
 
 }  // namespace
 
-std::int64_t owned_elements(const StepPlan& plan, int ranks, int rank)
+std::int64_t owned_elements(const StepPlan& plan, const Session& session)
 {
-  return elements_of(segments_of(rank, make_segments(buckets_of(plan), ranks)));
+  return elements_of(segments_of(session.rank(), make_segments(buckets_of(plan), session.ranks())));
 }
 
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)

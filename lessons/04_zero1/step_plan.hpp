@@ -5,6 +5,7 @@
 #include "common/messages/algorithm.hpp"
 #include "common/messages/topology.hpp"
 #include "common/messages/traffic_ledger.hpp"
+#include "common/session.hpp"
 #include "common/tensor.hpp"
 #include "gpt2/config.hpp"
 
@@ -23,8 +24,8 @@ struct StepPlan {
   Algorithm algorithm;            ///< by which all of that is sent
 };
 
-/// The elements of which rank @p rank of @p ranks keeps the optimizer's states.
-std::int64_t owned_elements(const StepPlan& plan, int ranks, int rank);
+/// The elements that a rank owns.
+std::int64_t owned_elements(const StepPlan& plan, const Session& session);
 
 /// What one rank sends in one step: the reduce-scatter of the gradients and the all-gather of the parameters.
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);

@@ -181,7 +181,7 @@ class Output(Lesson):
         report = self.report(*SMALL, "--check-every=1", ranks=3, *["--global-batch=12"])
         self.assertEqual(len(report["memory_ranks"]), 3)
         names = {check["name"] for check in report["checks"]}
-        self.assertTrue({"digest on every rank", "traffic of gradients a step", "bytes of communication"} <= names, names)
+        self.assertTrue({"digest on every rank", "traffic of a step", "bytes of communication"} <= names, names)
 
     def test_the_trace_shows_hidden_communication(self):
         trace = self.path("trace.json")
