@@ -139,6 +139,7 @@ struct State {
 
   std::vector<Segment> segments = make_segments(buckets, world.ranks());  // of these: who owns what
   std::vector<Range> own = segments_of(world.rank(), segments);           // this rank: one of each bucket
+  Buffer room{memory, Category::communication, DType::f32, {block_elements(segments)}, "a block"};  // of what one owns
   ShardedAdamW adamw{memory, *stream, table, own, slices(parameters.tensor(), own), options.adamw};  // (P/N) states
 
   CommunicationQueue queue{world, time};          // sends them meanwhile
@@ -183,7 +184,7 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::optimizer] = adamw_bytes(owned_elements(options.plan(), session), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = scratch_of_run(options.plan(), options.topology(session), session.rank()) +
+  bytes[Category::communication] = message_bytes(options.plan(), options.topology(session), session.rank()) +
                                    host_values_bytes(options.device, session.ranks());
   return bytes;
 }
@@ -213,18 +214,6 @@ std::vector<Tensor> sum_gradients(State& state)
   for (Pending& bucket : state.pending) bucket.wait();
   state.pending.clear();
   return slices(state.gradients->total(), state.own);
-}
-
-/// The sum of the squares of all gradients, the same on all ranks.
-ExactScalar squared_norm(State& state, const std::vector<Tensor>& own)
-{
-  // BEGIN EXERCISE 04.2 points=10 "The sharded norm: this rank has the gradients of its own segments; others have "
-  //     "the rest. Return the sum of the squares of all of them, on every rank."
-  ExactScalar sum;
-  for (const Tensor& gradient : own) sum += state.kernels->squared_norm(gradient);
-  all_reduce_sum(sum, state.world);
-  return sum;
-  // END EXERCISE
 }
 
 // ---- Forward and backward pass ---------------------------------------------------------------------------------------
@@ -326,7 +315,7 @@ StepReport train_step(State& state, std::int64_t step)
   all_reduce_sum(loss, state.world);
 
   const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-  const double norm = std::sqrt(squared_norm(state, gradients).value()) / valid_tokens;
+  const double norm = std::sqrt(squared_norm(*state.kernels, gradients, state.world).value()) / valid_tokens;
   const double learning_rate = state.schedule.at(step);
   check_finite(step, loss.mean(), norm, *state.kernels, state.adamw.shards(), gradients, state.world);
   const Traffic updating = state.messages.traffic().total();
@@ -490,7 +479,7 @@ int run(const Options& options, const Session& session)
     }
     if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
   }
-  record.digest = parameter_digest(state->segments, state->adamw.shards(), state->world);
+  record.digest = parameter_digest(state->segments, state->adamw.shards(), state->room.tensor(), state->world);
 
   report_loss(report, record, state->config, state->tokens);
   const std::string copy = replica_hash(*state->stream, state->parameters.tensor());
@@ -498,7 +487,7 @@ int run(const Options& options, const Session& session)
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
     const ParameterDeviation deviation =
-        parameter_deviation(state->segments, compared, reference.parameters, state->world);
+        parameter_deviation(state->segments, compared, reference.parameters, state->room.tensor(), state->world);
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));

@@ -1,5 +1,7 @@
 #include "lessons/04_zero1/segments.hpp"
 
+#include <algorithm>
+
 namespace rankwise {
 
 std::vector<Segment> make_segments(const std::vector<Bucket>& buckets, int ranks)
@@ -25,6 +27,14 @@ std::vector<Range> segments_of(int rank, const std::vector<Segment>& segments)
   for (const Segment& segment : segments)
     if (segment.owner == rank) own.push_back(segment.elements);
   return own;
+}
+
+std::int64_t block_elements(const std::vector<Segment>& segments)
+{
+  constexpr std::int64_t most = 1 << 18;
+  std::int64_t largest = 0;
+  for (const Segment& segment : segments) largest = std::max(largest, segment.elements.count);
+  return std::min(most, largest);
 }
 
 std::int64_t elements_of(const std::vector<Range>& ranges)

@@ -19,11 +19,20 @@
 
 namespace rankwise {
 
+/// The sum of the squares of all elements of which each rank has some; the same bits on all ranks, however they are shared
+/// out, since an ExactScalar does not depend on the order of its terms.
+/// @param own    of this rank; no element is another rank's too.
+/// @param group  the ranks that have them all together.
+/// @cost         an all-reduce of 32 bytes.
+ExactScalar squared_norm(const Kernels& kernels, const std::vector<Tensor>& own, Group& group);
+
 /// SHA-256 over all parameters in table order, as parameter_digest() of whole parameters; the same on all ranks.
 /// @param segments  all of the model, each element once.
 /// @param shards    this rank's.
-/// @cost            a broadcast of each block, which is counted as communication while the call lasts.
-std::string parameter_digest(const std::vector<Segment>& segments, const std::vector<Shard>& shards, Group& group);
+/// @param room      for a block: f32, where the group's messages lie, block_elements() of the segments.
+/// @cost            a broadcast of each block.
+std::string parameter_digest(const std::vector<Segment>& segments, const std::vector<Shard>& shards,
+                             const Tensor& room, Group& group);
 
 /// The parameters of all shards of this rank on the host, one shard behind the other.
 /// @param stream  of the device that they lie on.
@@ -37,9 +46,10 @@ ReferenceRun reference_run_on_rank_0(const Session& session, const TrainingOptio
 /// @param segments    all of the model, each element once.
 /// @param parameters  of this rank's segments, one behind the other.
 /// @param reference   of all elements; not looked at on the other ranks.
-/// @cost              a broadcast of each block, which is counted as communication while the call lasts.
+/// @param room        as for parameter_digest().
+/// @cost              a broadcast of each block.
 ParameterDeviation parameter_deviation(const std::vector<Segment>& segments, std::span<const float> parameters,
-                                       std::span<const float> reference, Group& group);
+                                       std::span<const float> reference, const Tensor& room, Group& group);
 
 /// Writes the shards of all ranks into the checkpoint that rank 0 has created, one rank after the other.
 /// @param path    as for create_checkpoint().

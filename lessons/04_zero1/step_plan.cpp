@@ -46,15 +46,15 @@ Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
   return sum;
 }
 
-std::int64_t scratch_of_run(const StepPlan& plan, const Topology& topology, int rank)
+std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int rank)
 {
-  const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
+  const auto ranks = static_cast<int>(topology.node_of.size());
   std::vector<CollectiveShape> calls = calls_of(plan);
   calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
   calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
   std::int64_t most = 0;
   for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, rank));
-  return most;
+  return most + bytes_of(DType::f32) * block_elements(make_segments(buckets_of(plan), ranks));
 }
 
 }  // namespace rankwise

@@ -30,8 +30,8 @@ std::int64_t owned_elements(const StepPlan& plan, const Session& session);
 /// What one rank sends in one step: the reduce-scatter of the gradients and the all-gather of the parameters.
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
-/// Bytes of scratch that one rank keeps for all collectives of a run: those of a step, sums of losses, the comparison of
-/// replicas.
-std::int64_t scratch_of_run(const StepPlan& plan, const Topology& topology, int rank);
+/// Bytes that one rank keeps for all messages of a run: scratch for the collectives of a step, sums of losses and the
+/// comparison of replicas; and room for a block, block_elements().
+std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int rank);
 
 }  // namespace rankwise

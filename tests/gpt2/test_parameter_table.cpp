@@ -225,6 +225,24 @@ TEST_CASE("initialize_parameters: no value depends on part or units, or on the t
   }
 }
 
+TEST_CASE("initialize_parameters: a run of elements has the values that it has in the whole vector")
+{
+  Laboratory lab;
+  for (const Part part : {Part{0, 1}, Part{1, 2}}) {
+    const ParameterTable table(config, part);
+    const Tensor flat = lab.zeros(DType::f32, {table.elements()});
+    initialize_parameters(host_stream(), flat, table, config, 17);
+    for (const int runs : {1, 2, 3, 7, 100})
+      for (int r = 0; r < runs; ++r) {
+        const Range run = Partition(table.elements(), runs).segment(r);
+        const Tensor mine = lab.filled(DType::f32, {run.count}, 1);
+        initialize_parameters(host_stream(), mine, table, config, 17, run.first);
+        CHECK(different_bits(mine, flat.slice(run)) == 0);
+      }
+    CHECK_THROWS(initialize_parameters(host_stream(), flat, table, config, 17, 1));
+  }
+}
+
 TEST_CASE("model_tensors: views the tensors where the table says; the tied gradient may lie apart")
 {
   Laboratory lab;
