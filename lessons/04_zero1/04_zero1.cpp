@@ -139,7 +139,7 @@ struct State {
 
   std::vector<Segment> segments = make_segments(buckets, world.ranks());  // of these: who owns what
   std::vector<Range> own = segments_of(world.rank(), segments);           // this rank: one of each bucket
-  Buffer room{memory, Category::communication, DType::f32, {block_elements(segments)}, "a block"};  // of what one owns
+  Buffer room{memory, Category::communication, DType::f32, {block_elements(segments)}, "a block"};   // of any owner
   ShardedAdamW adamw{memory, *stream, table, own, slices(parameters.tensor(), own), options.adamw};  // (P/N) states
 
   CommunicationQueue queue{world, time};          // sends them meanwhile
