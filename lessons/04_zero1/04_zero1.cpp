@@ -181,7 +181,7 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   CategoryBytes bytes =
       Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, options.gradients), micro_batches);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
-  bytes[Category::optimizer] = adamw_bytes(owned_elements(options.plan(), session), options.precision);
+  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(options.plan(), session)), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   bytes[Category::communication] = message_bytes(options.plan(), options.topology(session), session.rank()) +

@@ -18,38 +18,48 @@ std::vector<Bucket> buckets_of(const StepPlan& plan)
   return make_buckets(ParameterTable(plan.config), plan.gradients, plan.bucket_bytes);
 }
 
-/// The collectives of one step that carry gradients and parameters.
-std::vector<CollectiveShape> calls_of(const StepPlan& plan)
+/// The collectives that carry all gradients once.
+std::vector<CollectiveShape> gradient_calls(const StepPlan& plan)
 {
   std::vector<CollectiveShape> calls;
-  for (const Bucket& bucket : buckets_of(plan)) {
+  for (const Bucket& bucket : buckets_of(plan))
     calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
-    calls.push_back({"all-gather", plan.algorithm, plan.parameters, bucket.elements.count});
-  }
   if (plan.tied_apart)
     calls.push_back({"all-reduce", plan.algorithm, plan.gradients,
                      gradient_layout(ParameterTable(plan.config), plan.gradients).tied.count});
   return calls;
 }
 
-}  // namespace
-
-std::int64_t owned_elements(const StepPlan& plan, const Session& session)
+/// The collectives that carry all parameters once.
+std::vector<CollectiveShape> parameter_calls(const StepPlan& plan)
 {
-  return elements_of(segments_of(session.rank(), make_segments(buckets_of(plan), session.ranks())));
+  std::vector<CollectiveShape> calls;
+  for (const Bucket& bucket : buckets_of(plan))
+    calls.push_back({"all-gather", plan.algorithm, plan.parameters, bucket.elements.count});
+  return calls;
 }
 
-Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
+}  // namespace
+
+std::vector<Range> owned_segments(const StepPlan& plan, const Session& session)
+{
+  return segments_of(session.rank(), make_segments(buckets_of(plan), session.ranks()));
+}
+
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank, std::int64_t passes)
 {
   Traffic sum;
-  for (const CollectiveShape& call : calls_of(plan)) sum += expected_traffic(call, topology, rank);
+  for (std::int64_t pass = 0; pass < passes; ++pass)
+    for (const CollectiveShape& call : gradient_calls(plan)) sum += expected_traffic(call, topology, rank);
+  for (const CollectiveShape& call : parameter_calls(plan)) sum += expected_traffic(call, topology, rank);
   return sum;
 }
 
 std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int rank)
 {
   const auto ranks = static_cast<int>(topology.node_of.size());
-  std::vector<CollectiveShape> calls = calls_of(plan);
+  std::vector<CollectiveShape> calls = gradient_calls(plan);
+  for (const CollectiveShape& call : parameter_calls(plan)) calls.push_back(call);
   calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
   calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
   std::int64_t most = 0;

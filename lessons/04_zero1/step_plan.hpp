@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/messages/algorithm.hpp"
 #include "common/messages/topology.hpp"
 #include "common/messages/traffic_ledger.hpp"
+#include "common/partition.hpp"
 #include "common/session.hpp"
 #include "common/tensor.hpp"
 #include "gpt2/config.hpp"
@@ -24,11 +26,12 @@ struct StepPlan {
   Algorithm algorithm;            ///< by which all of that is sent
 };
 
-/// The elements that a rank owns.
-std::int64_t owned_elements(const StepPlan& plan, const Session& session);
+/// The segments that a rank owns.
+std::vector<Range> owned_segments(const StepPlan& plan, const Session& session);
 
-/// What one rank sends in one step: the reduce-scatter of the gradients and the all-gather of the parameters.
-Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
+/// What one rank sends in one step: in the reduce-scatter of the gradients and in the all-gather of the parameters.
+/// @param passes  how often gradients are sent.
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank, std::int64_t passes = 1);
 
 /// Bytes that one rank keeps for all messages of a run: scratch for the collectives of a step, sums of losses and the
 /// comparison of replicas; and room for a block, block_elements().

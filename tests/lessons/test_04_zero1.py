@@ -232,7 +232,7 @@ class WrongInput(Lesson):
         self.report(*options, ranks=4)
 
     def test_a_memory_limit_below_what_is_needed_says_what_would_fit(self):
-        self.assert_refused("--memory-limit=3.9MB", ranks=4, says=["optimizer", "--micro-batch=1 would fit"])
+        self.assert_refused("--memory-limit=3900kB", ranks=4, says=["optimizer", "--micro-batch=1 would fit"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,576 @@
+// Lesson 05: sharded gradients (ZeRO-2)
+//
+// Builds on:    lesson 04 (ZeRO-1)
+// New idea:     a rank needs the sums of its own segments' gradients, and of the others nothing: the gradients of a bucket
+//               are allocated when the backward pass comes to them, sent to their owners as soon as they are complete, and
+//               freed. What stays are the sums of 1/N of all elements.
+// Memory:       4 P + 12 P / N bytes of model state on each rank (f32: parameter 4, gradient 4, two moments 8); bf16: 2 P +
+//               16 P / N, with --gradients=bf16 2 P + 14 P / N; and the buckets that are on their way
+// Traffic:      (M + 1) 4 P (N-1)/N bytes sent per rank and step of M passes: gradients travel after each of them
+// Paper:        Rajbhandari et al. 2020 (ZeRO), sections 5.2 and 7.2
+//
+// Sample runs:  build/lessons/05_zero2 --steps=3
+//               mpirun -np 2 build/lessons/05_zero2 --steps=5
+//               mpirun -np 3 build/lessons/05_zero2 --steps=3 --global-batch=12 --micro-batch=2
+//               mpirun -np 4 build/lessons/05_zero2 --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
+//               mpirun -np 4 build/lessons/05_zero2 --steps=10 --bucket=100kB --compare=10
+//               mpirun -np 4 build/lessons/05_zero2 --steps=3 --precision=bf16 --gradients=bf16
+//               rm -f build/zero2.h5; mpirun -np 4 build/lessons/05_zero2 --steps=3 --checkpoint=build/zero2.h5
+//               mpirun -np 2 build/lessons/05_zero2 --steps=5 --checkpoint=build/zero2.h5 --resume
+//               mpirun -np 4 build/lessons/05_zero2 --model=gpt2-xl --dry-run
+//             * mpirun -np 4 build/lessons/05_zero2 --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
+// Expect:       the loss column of lesson 04, whatever the number of ranks; 1/N of its gradients.
+// (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <omp.h>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/collectives/collectives.hpp"
+#include "common/cuda/devices.hpp"
+#include "common/device.hpp"
+#include "common/job_report.hpp"
+#include "common/messages/agreement.hpp"
+#include "common/messages/communication_queue.hpp"
+#include "common/messages/messages.hpp"
+#include "common/options.hpp"
+#include "common/placement.hpp"
+#include "common/program.hpp"
+#include "common/report.hpp"
+#include "common/text.hpp"
+#include "common/time_ledger.hpp"
+#include "common/trace.hpp"
+#include "data/corpus.hpp"
+#include "gpt2/adamw.hpp"
+#include "gpt2/checkpoint.hpp"
+#include "gpt2/generate.hpp"
+#include "gpt2/model.hpp"
+#include "gpt2/reference_run.hpp"
+#include "gpt2/run_report.hpp"
+#include "gpt2/training_options.hpp"
+#include "lessons/03_ddp/buckets.hpp"
+#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/sharded_adamw.hpp"
+#include "lessons/04_zero1/shards.hpp"
+#include "lessons/04_zero1/step_plan.hpp"
+#include "lessons/05_zero2/bucket_gradients.hpp"
+#include "lessons/05_zero2/shard_sums.hpp"
+
+namespace rankwise {
+namespace {
+
+// ---- Options ---------------------------------------------------------------------------------------------------------
+
+struct Options : TrainingOptions {
+  OptionTable table{"05_zero2", "Sharded gradients (ZeRO-2)"};
+  MessageOptions messages;
+  Bytes bucket{200'000};
+  std::int64_t check_every = 10;
+
+  Options()
+  {
+    declare(table, *this);
+    declare(table, messages);
+    table.add("Data parallelism", "bucket", bucket, "gradients that are sent together, at least; as 25MB");
+    table.add("Data parallelism", "check-every", check_every,
+              "steps between comparisons of the ranks' parameters; 0: only at the end");
+  }
+
+  /// The sequences of the global batch that one rank computes.
+  std::int64_t share(int ranks) const { return global_batch / ranks; }
+  /// The passes that one rank makes in a step.
+  std::int64_t passes(const Session& session) const
+  {
+    return share(session.ranks()) / batch(share(session.ranks())).micro_batch;
+  }
+  /// The ranks as formulas see them.
+  Topology topology(const Session& session) const
+  {
+    return one_machine(session.ranks(), messages.ranks_per_node, device);
+  }
+  /// What formulas count.
+  StepPlan plan() const
+  {
+    const Arithmetic sums(arithmetic);
+    return {config(),
+            gradients,
+            precision,
+            bucket.value,
+            sums.keeps_tied_apart(),
+            messages.algorithm(sums.default_collectives())};
+  }
+};
+
+// ---- State -----------------------------------------------------------------------------------------------------------
+
+/// What this rank holds.
+struct State {
+  State(const Options& o, const Session& s) : options(o), session(s) {}
+
+  const Options& options;                                   // what was asked for
+  const Session& session;                                   // rank r of N
+  ModelConfig config = options.config();                    // L, H, C, V
+  std::int64_t share = options.share(session.ranks());      // sequences of a step
+  BatchShape batch = options.batch(share);                  // G, B, T
+  ActivationShape shape = options.activation_shape(share);  // of one micro-batch
+
+  TimeLedger time;                                               // where the time goes
+  MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below
+  std::unique_ptr<Device> device = make_device(options.device);  // where everything lies
+  std::unique_ptr<Stream> stream = device->make_stream();        // the order in which it works
+  DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
+  Arithmetic arithmetic{options.arithmetic, options.tf32};       // the order of sums
+  Messages messages{options.messages, memory, *stream, time};    // who counts them and who watches
+  Group world{"world", Communicator::world(), messages.setup(arithmetic.default_collectives())};  // all N ranks
+  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
+
+  Tokens tokens = open_corpus(options.data);              // the text
+  Loader loader{tokens.train, options.loader_options()};  // deals out its windows
+  Batch host_batch;                                       // windows on their way to the device
+  Schedule schedule = options.schedule_over(loader);      // the learning rate of each step
+
+  ParameterTable table{config};                                             // what stands where in the flat vectors
+  Model model{{config, kernels.get(), {}, options.dropout, options.seed}};  // the chain
+  Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  // (P)
+  ModelTensors weights = model_tensors(table, parameters.tensor());                               // views of them
+  std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
+
+  std::vector<Segment> segments = make_segments(buckets, world.ranks());  // of these: who owns what
+  std::vector<Range> own = segments_of(world.rank(), segments);           // this rank: one of each bucket
+  Buffer room{memory, Category::communication, DType::f32, {block_elements(segments)}, "a block"};   // of any owner
+  ShardedAdamW adamw{memory, *stream, table, own, slices(parameters.tensor(), own), options.adamw};  // (P/N) states
+
+  GradientLayout layout = gradient_layout(table, options.gradients);
+  std::vector<std::unique_ptr<GradientSum>> sums =  // (P/N) gradients of this rank's segments
+      make_sums(arithmetic, *kernels, *stream, memory, layouts_of(layout, own));
+  BucketGradients gradients{memory,  *stream, table,
+                            buckets, layout,  arithmetic.keeps_tied_apart()};  // until they are sent
+
+  CommunicationQueue queue{world, time};          // sends them meanwhile
+  Pending pending;                                // the bucket on its way
+  std::optional<std::size_t> on_its_way;          // which one that is
+  Traffic sent;                                   // by one step's gradients and parameters
+  std::vector<VirtualStep> virtual_steps;         // on the virtual clock
+  std::vector<VirtualSpan> last_step;             // there, of rank 0
+  Workspace work{memory, config, shape};          // scratch of both passes
+  Activations kept{memory, config, shape, work};  // from a forward pass to its backward pass
+};
+
+/// Copies every parameter from the rank that owns it to all others.
+void gather_parameters(State& state)
+{
+  const auto span = state.time.span(Work::exposed, "gathering parameters");
+  for (const Bucket& bucket : state.buckets)
+    all_gather(state.parameters.tensor().slice(bucket.elements), state.world);
+}
+
+/// A state in which what this rank owns has its initial values.
+std::unique_ptr<State> make_state(const Options& options, const Session& session)
+{
+  omp_set_num_threads(options.threads);
+  auto state = std::make_unique<State>(options, session);
+  for (const Shard& mine : state->adamw.shards())
+    initialize_parameters(*state->stream, mine.parameters, state->table, state->config, options.seed,
+                          mine.owned.first);
+  return state;
+}
+
+/// The same bytes by category, from the sizes alone.
+CategoryBytes memory_formula(const Options& options, const Session& session)
+{
+  const ModelConfig config = options.config();
+  const ParameterTable table(config);
+  const std::int64_t share = options.share(session.ranks());
+  const ActivationShape shape = options.activation_shape(share);
+  const std::vector<Range> own = owned_segments(options.plan(), session);
+  CategoryBytes bytes =
+      sum_bytes(Arithmetic(options.arithmetic), layouts_of(gradient_layout(table, options.gradients), own),
+                options.passes(session));
+  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
+  bytes[Category::optimizer] = adamw_bytes(elements_of(own), options.precision);
+  bytes[Category::activations] = activation_bytes(config, shape);
+  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
+  bytes[Category::communication] = message_bytes(options.plan(), options.topology(session), session.rank()) +
+                                   host_values_bytes(options.device, session.ranks());
+  return bytes;
+}
+
+/// What a run needs at most: the same, and the buckets that are alive at once.
+CategoryBytes memory_plan(const Options& options, const Session& session)
+{
+  const ParameterTable table(options.config());
+  CategoryBytes bytes = memory_formula(options, session);
+  bytes[Category::gradients] += alive_bytes(make_buckets(table, options.gradients, options.bucket.value),
+                                            gradient_layout(table, options.gradients), options.plan().tied_apart);
+  return bytes;
+}
+
+// ---- Sums of gradients ----------------------------------------------------------------------------------------------
+
+/// Waits for the bucket that is on its way, if there is one; keeps the sums of this rank's segment and frees the rest.
+void collect(State& state, const MicroBatch& batch)
+{
+  if (!state.on_its_way) return;
+  const auto span = state.time.span(Work::exposed, "summing gradients");
+  const Range mine = batch.rows.sequences;
+  const Range all{mine.first - state.session.rank() * mine.count,
+                  state.session.ranks() * mine.count};  // of this pass
+  // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: wait for the bucket on its way. What has arrived of this rank's "
+  //     "segment, one tensor or two, is what the sequences `all` add to the GradientSum of that segment: begin, add, end. "
+  //     "Then the bucket is freed, and none is on its way."
+  const std::size_t bucket = *state.on_its_way;
+  state.pending.wait();
+  const std::vector<Tensor> arrived = state.gradients.of(bucket, state.own[bucket]);
+  const GradientTensors sum = state.sums[bucket]->begin(all);
+  state.kernels->add(sum.flat, arrived[0]);
+  if (arrived.size() > 1) state.kernels->add(sum.tied, arrived[1]);
+  state.sums[bucket]->end(all);
+  state.gradients.free(bucket);
+  state.on_its_way.reset();
+  // END EXERCISE
+}
+
+/// Starts the sum over the ranks of the bucket that is complete with @p unit, if there is one: each rank gets its segment.
+void send_if_full(State& state, std::int64_t unit, const MicroBatch& batch)
+{
+  for (std::size_t bucket = 0; bucket < state.buckets.size(); ++bucket) {
+    if (state.buckets[bucket].units.first != unit) continue;
+    collect(state, batch);  // the one before: no more than two neighbours are alive
+    const std::vector<Tensor> gradients = state.gradients.of(bucket);
+    state.pending = state.queue.start(fmt::format("bucket of unit {}", unit), [gradients](Group& world) {
+      reduce_scatter_sum(gradients[0], world);
+      for (std::size_t i = 1; i < gradients.size(); ++i) all_reduce_sum(gradients[i], world);  // what is kept apart
+    });
+    state.on_its_way = bucket;
+  }
+}
+
+/// The gradients of this rank's segments, summed over the ranks and passes.
+std::vector<Tensor> sum_gradients(State& state)
+{
+  std::vector<Tensor> own;
+  for (const std::unique_ptr<GradientSum>& sum : state.sums) own.push_back(sum->total());
+  return own;
+}
+
+// ---- Forward and backward pass ---------------------------------------------------------------------------------------
+
+/// Counts the arithmetic of a unit on the virtual clock, if there is one.
+/// @param passes  1 for a forward pass, 2 for a backward pass.
+void charge(State& state, std::int64_t unit, int passes)
+{
+  VirtualClock* clock = state.messages.clock();
+  if (clock == nullptr) return;
+  const double flops = unit_flops(state.config, unit, state.shape.rows(), state.batch.sequence);
+  clock->charge_compute(passes * std::llround(flops), passes == 1 ? "forward" : "backward");
+}
+
+/// Forward pass of branches [first, last).
+void forward_branches(State& state, std::size_t first, std::size_t last, const MicroBatch& batch)
+{
+  const Activations& kept = state.kept;
+  const Tensor& output = state.work.output;
+  for (std::size_t i = first; i < last; ++i) {
+    const Branch& branch = state.model.branches[i];
+    const BranchTensors& p = state.weights.branches[i];
+    branch.normalise(kept.branches[i], p);
+    branch.apply(output, kept.branches[i], p, batch);
+    branch.add(kept.stream(i + 1), kept.branches[i], output, p, batch);
+    charge(state, branch.unit(), 1);
+  }
+}
+
+/// The sum of losses of a micro-batch; what its backward pass needs is kept.
+LossSum forward(State& state, const MicroBatch& batch)
+{
+  const Model& model = state.model;
+  const ModelTensors& p = state.weights;
+  const Activations& kept = state.kept;
+  const Tensor& output = state.work.output;
+
+  model.embedding.lookup(output, p.embedding, batch);
+  model.embedding.add(kept.stream(0), output, p.embedding, batch);
+  forward_branches(state, 0, model.branches.size(), batch);
+  charge(state, 1 + static_cast<std::int64_t>(model.branches.size()), 1);
+  return model.head.forward(kept.head, p.head, batch);
+}
+
+/// Adds the gradient of that sum to the sums of gradients; each unit's is made, sent and freed on the way.
+void backward(State& state, const MicroBatch& batch)
+{
+  const Model& model = state.model;
+  const ModelTensors& d = state.gradients.tensors();
+  const ModelTensors& p = state.weights;
+  const Activations& kept = state.kept;
+  const Tensor &dx = state.work.dstream, &output = state.work.output, &wide = state.work.wide;
+
+  state.gradients.make_room(1 + static_cast<std::int64_t>(model.branches.size()));
+  model.head.apply_backward(output, d.head, kept.head, p.head, batch);
+  state.stream->zero(dx);
+  model.head.normalise_backward(dx, d.head, output, kept.head, p.head, batch);
+  charge(state, 1 + static_cast<std::int64_t>(model.branches.size()), 2);
+  send_if_full(state, 1 + static_cast<std::int64_t>(model.branches.size()), batch);
+
+  for (std::size_t i = model.branches.size(); i-- > 0;) {
+    const bool last_of_block = i % 2 == 1;
+    if (state.shape.recompute && last_of_block) forward_branches(state, i - 1, i + 1, batch);
+
+    const Branch& branch = model.branches[i];
+    state.gradients.make_room(branch.unit());
+    const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
+    branch.apply_backward(output, d.branches[i], doutput, wide, kept.branches[i], p.branches[i], batch);
+    branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p.branches[i], batch);
+    charge(state, branch.unit(), 2);
+    send_if_full(state, branch.unit(), batch);
+  }
+  model.embedding.backward(d.embedding, dx, batch);
+  send_if_full(state, 0, batch);
+  collect(state, batch);
+}
+
+// ---- Training --------------------------------------------------------------------------------------------------------
+
+/// Begins a step: forgets the sums of the one before, and says which sequences this rank's passes take.
+std::vector<Range> begin_step(State& state)
+{
+  // BEGIN EXERCISE 05.2 points=10 "What is added first: clear the sums of this rank's segments. Pass m of all ranks "
+  //     "together takes the m-th run of N B sequences of the global batch, and rank r the r-th B of these, since they are "
+  //     "summed over the ranks before the next pass. Return this rank's runs, pass by pass."
+  for (const std::unique_ptr<GradientSum>& sum : state.sums) sum->clear();
+  std::vector<Range> passes;
+  const std::int64_t B = state.batch.micro_batch;
+  for (std::int64_t first = state.session.rank() * B; first < state.batch.global_batch;
+       first += state.session.ranks() * B)
+    passes.push_back({first, B});
+  return passes;
+  // END EXERCISE
+}
+
+/// One optimizer step over the global batch; this rank's share of it in passes of B.
+StepReport train_step(State& state, std::int64_t step)
+{
+  const Stopwatch clock;
+  const auto span = state.time.span(Work::compute, "training step");
+  LossSum loss;
+  const Traffic before = state.messages.traffic().total();
+  for (const Range& sequences : begin_step(state)) {
+    {
+      const auto reading = state.time.span(Work::io, "reading tokens");
+      state.loader.load(step, sequences, state.host_batch);
+    }
+    const MicroBatch batch = place(state.kept, *state.stream, state.host_batch, sequences, step);
+    loss += forward(state, batch);
+    backward(state, batch);
+  }
+
+  const std::vector<Tensor> gradients = sum_gradients(state);
+  state.sent = state.messages.traffic().total() - before;
+  all_reduce_sum(loss, state.world);
+
+  const auto valid_tokens = static_cast<double>(loss.valid_tokens);
+  const double norm = std::sqrt(squared_norm(*state.kernels, gradients, state.world).value()) / valid_tokens;
+  const double learning_rate = state.schedule.at(step);
+  check_finite(step, loss.mean(), norm, *state.kernels, state.adamw.shards(), gradients, state.world);
+  const Traffic updating = state.messages.traffic().total();
+  state.adamw.step(*state.kernels, gradients, learning_rate, clip_factor(norm, state.options.clip) / valid_tokens);
+  gather_parameters(state);
+  state.sent += state.messages.traffic().total() - updating;
+  state.stream->synchronise();
+  if (VirtualClock* virtual_clock = state.messages.clock()) {
+    state.virtual_steps.push_back(virtual_clock->step());
+    state.last_step = virtual_clock->spans();
+  }
+  return {loss.mean(), norm, learning_rate, clock.seconds()};
+}
+
+/// The mean loss over the whole validation split; each rank takes every N-th pass.
+double evaluate(State& state)
+{
+  const auto span = state.time.span(Work::compute, "validation");
+  const Loader validation(state.tokens.validation, state.options.loader_options());
+  LossSum loss;
+  const std::int64_t B = state.batch.micro_batch;
+  for (std::int64_t first = state.session.rank() * B; first < validation.windows();
+       first += state.session.ranks() * B) {
+    const Range windows = intersect({first, B}, {0, validation.windows()});
+    validation.load_in_order(windows, state.host_batch);
+    pad(state.host_batch, B);
+    MicroBatch batch = place(state.kept, *state.stream, state.host_batch, {0, B}, 0);
+    batch.training = false;
+    loss += forward(state, batch);
+  }
+  all_reduce_sum(loss, state.world);
+  return loss.mean();
+}
+
+/// Generates text, one token after the other, from the last T of those before it; the same on all ranks.
+std::string sample(State& state)
+{
+  const auto span = state.time.span(Work::compute, "sampling");
+  const std::shared_ptr<const Tokenizer> tokenizer = state.tokens.tokenizer;
+  Generator generator(state.memory, *state.stream, state.model, state.weights, state.batch.sequence);
+  const std::vector<Token> prompt = tokenizer->encode("\n");
+  return tokenizer->decode(generator.generate(prompt, state.options.sample, state.options.sampling));
+}
+
+// ---- Checkpoints -----------------------------------------------------------------------------------------------------
+
+/// Saves the state after @p step steps; each rank what it owns, one after the other. The checkpoint before it stays until
+/// this one is complete.
+void save(State& state, std::int64_t step)
+{
+  const auto span = state.time.span(Work::io, "saving a checkpoint");
+  const std::string& path = state.options.checkpoint;
+  if (state.session.rank() == 0)
+    create_checkpoint(path, {.config = state.config,
+                             .step = step,
+                             .updates = state.adamw.updates(),
+                             .options = run_options(state.options, state.tokens)});
+  write_in_turn(state.session, path, *state.stream, state.adamw.shards());
+  if (state.session.rank() == 0) commit_checkpoint(path);
+}
+
+/// Goes on from what --resume or --initial names, if one of them is given; this rank reads what it owns.
+/// @return  the steps that were made before.
+std::int64_t resume(State& state)
+{
+  const Options& o = state.options;
+  const auto span = state.time.span(Work::io, "reading a checkpoint");
+  if (!o.initial.empty())  // the parameters, and nothing else
+    for (const Shard& mine : state.adamw.shards())
+      read_checkpoint(o.initial, *state.stream, {state.table, mine.owned, mine.parameters, {}, {}});
+  if (!o.resume) return 0;
+  const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
+  for (const Shard& mine : state.adamw.shards()) read_checkpoint(o.checkpoint, *state.stream, mine);
+  state.adamw.resume(saved.updates);
+  return saved.step;
+}
+
+// ---- Run -------------------------------------------------------------------------------------------------------------
+
+/// Refuses what cannot be done, before anything is done.
+void check(const Options& options, const Session& session)
+{
+  check_share(options.global_batch, session.ranks());
+  check_bucket(options.bucket.value);
+  if (options.check_every < 0)
+    throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
+                    "Use a number of steps, or 0.");
+  check_options(options, {.dp = session.ranks()});
+  const Arithmetic arithmetic(options.arithmetic);
+  const Algorithm fallback = arithmetic.default_collectives();
+  check_options(options.messages, fallback, options.device);
+  arithmetic.check_collectives(options.messages.algorithm(fallback));
+  check_writable(options.checkpoint, "checkpoint");
+  check_writable(options.report, "report");
+  check_writable(options.trace, "trace");
+  const CategoryBytes planned = memory_plan(options, session);
+  const std::int64_t limit = options.memory_limit.value;
+  check_memory_limit(planned, limit, what_fits(options, options.share(session.ranks()), planned, limit));
+  if (options.dry_run) return;
+  check_device(options.device);
+  check_own_gpus(options.messages.transport, options.device);
+  check_room(planned, options.device,
+             what_fits(options, options.share(session.ranks()), planned, room_on(options.device)));
+  const Tokens tokens = open_corpus(options.data);
+  check_vocabulary(tokens, options.config().vocabulary);
+  check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);
+  check_compared_steps(options, tokens);
+  check_checkpoints(options, tokens);
+}
+
+/// Trains, validates, and tells.
+int run(const Options& options, const Session& session)
+{
+  Report report(session.rank() == 0, options.report);
+  begin_job(report, "05_zero2", session);
+  const Layout layout{.dp = session.ranks()};
+  if (options.dry_run) {
+    begin_report(report, layout, options.table, options, {});
+    report_plan(report, memory_plan(options, session), options);
+    const Traffic planned =
+        step_traffic(options.plan(), options.topology(session), session.rank(), options.passes(session));
+    report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
+    return report.finish();
+  }
+  check_alike(options.table, open_corpus(options.data));
+  const std::unique_ptr<State> state = make_state(options, session);
+  const std::unique_ptr<Watchdog> watchdog = state->messages.make_watchdog();
+  begin_report(report, layout, options.table, options, state->tokens);
+  report_placement(report, session, options.device);
+  if (!state->messages.carrier().empty()) report.comment(state->messages.carrier());
+  report.comment(
+      fmt::format("collectives by {}; {} buckets", describe_algorithm(state->world), state->buckets.size()));
+  begin_steps(report);
+  if (!options.trace.empty()) {
+    state->time.record();
+    state->queue.record();
+  }
+
+  RunRecord record;
+  record.first_step = resume(*state);
+  record.from_scratch = !options.resume && options.initial.empty();
+  state->adamw.round(*state->kernels);
+  gather_parameters(*state);
+  if (VirtualClock* clock = state->messages.clock()) clock->step();  // what came before the first step
+  std::vector<float> compared;                                       // this rank's parameters after --compare steps
+  const std::int64_t steps = options.last_step(state->loader);
+  for (std::int64_t step = record.first_step; step < steps; ++step) {
+    if (VirtualClock* clock = state->messages.clock(); clock && step + 1 == steps) clock->record();
+    record.steps.push_back(train_step(*state, step));
+    report_step(report, step, record.steps.back());
+    report.progress(step + 1, steps);
+    if (step + 1 == options.compare) compared = to_host(*state->stream, state->adamw.shards());
+    const bool last = step + 1 == steps;
+    if (options.check_every > 0 && (step + 1) % options.check_every == 0)
+      check_replicas(*state->stream, state->parameters.tensor(), fmt::format("after step {}", step), state->world);
+    if (last || (options.evaluate_every > 0 && (step + 1) % options.evaluate_every == 0)) {
+      record.validation.push_back({step + 1, evaluate(*state)});
+      report_validation(report, record.validation.back());
+    }
+    if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
+  }
+  record.digest = parameter_digest(state->segments, state->adamw.shards(), state->room.tensor(), state->world);
+
+  report_loss(report, record, state->config, state->tokens);
+  const std::string copy = replica_hash(*state->stream, state->parameters.tensor());
+  report.check("parameters on every rank", "the same", copy, same_on_all_ranks(copy, state->world));
+  if (options.compare > 0) {
+    const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
+    const ParameterDeviation deviation =
+        parameter_deviation(state->segments, compared, reference.parameters, state->room.tensor(), state->world);
+    if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
+  }
+  report_memory(report, session, state->ledger, memory_formula(options, session));
+  const std::int64_t most = state->ledger.peak(Tier::device)[Category::gradients],
+                     expected = memory_plan(options, session)[Category::gradients];
+  report.check("most bytes of gradients", expected, most, on_all_ranks(most == expected));
+  report_gpu_memory(report, state->ledger, options.device);
+  report_traffic(report, "world", "a step", state->sent,
+                 step_traffic(options.plan(), state->world.topology(), session.rank(), options.passes(session)),
+                 "(N-1)/N of M times the gradients and of the parameters");
+  report_time(report, record, state->time, options);
+  if (state->messages.clock()) report_virtual_clock(report, state->virtual_steps, state->last_step);
+  if (!options.trace.empty()) write_trace(session, options.trace, all_events(state->time, state->queue.time()));
+  if (options.sample > 0) report.comment("sample:\n" + sample(*state));
+  return report.finish();
+}
+
+}  // namespace
+}  // namespace rankwise
+
+int main(int argc, char** argv)
+{
+  using namespace rankwise;
+  Options options;
+  return run_program(
+      argc, argv, options.table, [&](const Session& session) { check(options, session); },
+      [&](Session& session) { return run(options, session); });
+}
