@@ -110,8 +110,8 @@ struct State {
   const Session& session;                                                                  // rank r of N
   ModelConfig config = options.config();                                                   // L, H, C, V
   Range share = Partition(options.global_batch, session.ranks()).segment(session.rank());  // of the global batch
-  BatchShape batch = options.batch(share.count);                                           // G, B, T
-  ActivationShape shape = options.activation_shape(share.count);                           // of one micro-batch
+  BatchShape batch = options.batch(options.share(session.ranks()));                        // G, B, T
+  ActivationShape shape = options.activation_shape(options.share(session.ranks()));        // of one micro-batch
 
   TimeLedger time;                                               // where the time goes
   MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/segments.hpp"
@@ -24,9 +23,8 @@ std::vector<CollectiveShape> gradient_calls(const StepPlan& plan)
   std::vector<CollectiveShape> calls;
   for (const Bucket& bucket : buckets_of(plan))
     calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
-  if (plan.tied_apart)
-    calls.push_back({"all-reduce", plan.algorithm, plan.gradients,
-                     gradient_layout(ParameterTable(plan.config), plan.gradients).tied.count});
+  if (const GradientLayout sums = sums_of(plan); !sums.tied.empty())
+    calls.push_back({"all-reduce", plan.algorithm, sums.type, sums.tied.count});
   return calls;
 }
 
@@ -41,15 +39,28 @@ std::vector<CollectiveShape> parameter_calls(const StepPlan& plan)
 
 }  // namespace
 
+std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
+{
+  return plan.micro_batch == 0 ? 1 : plan.global_batch / (ranks * plan.micro_batch);
+}
+
+GradientLayout sums_of(const StepPlan& plan)
+{
+  GradientLayout sums = gradient_layout(ParameterTable(plan.config), plan.gradients);
+  if (!plan.tied_apart) sums.tied = {};
+  return sums;
+}
+
 std::vector<Range> owned_segments(const StepPlan& plan, const Session& session)
 {
   return segments_of(session.rank(), make_segments(buckets_of(plan), session.ranks()));
 }
 
-Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank, std::int64_t passes)
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
 {
   Traffic sum;
-  for (std::int64_t pass = 0; pass < passes; ++pass)
+  const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
+  for (std::int64_t pass = 0; pass < sums_of_step(plan, ranks); ++pass)
     for (const CollectiveShape& call : gradient_calls(plan)) sum += expected_traffic(call, topology, rank);
   for (const CollectiveShape& call : parameter_calls(plan)) sum += expected_traffic(call, topology, rank);
   return sum;

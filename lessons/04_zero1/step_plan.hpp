@@ -10,6 +10,7 @@
 #include "common/session.hpp"
 #include "common/tensor.hpp"
 #include "gpt2/config.hpp"
+#include "gpt2/gradient_sum.hpp"
 
 /// @file
 /// What the messages of a step cost where each rank owns a part of the model, from the sizes alone.
@@ -24,14 +25,23 @@ struct StepPlan {
   std::int64_t bucket_bytes = 0;  ///< of a bucket of gradients, at least
   bool tied_apart = false;        ///< whether the tied embedding's second gradient is a sum of its own
   Algorithm algorithm;            ///< by which all of that is sent
+  // Where gradients are summed over the ranks after each pass, and not once a step:
+  std::int64_t global_batch = 0;  ///< sequences of a step
+  std::int64_t micro_batch = 0;   ///< sequences of a pass; 0: all of a rank's share
 };
+
+/// How often gradients are summed over @p ranks ranks in a step.
+std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
+
+/// What is summed of the gradients of the whole model: their type and, where the tied embedding's second gradient is a sum
+/// of its own, where it belongs.
+GradientLayout sums_of(const StepPlan& plan);
 
 /// The segments that a rank owns.
 std::vector<Range> owned_segments(const StepPlan& plan, const Session& session);
 
-/// What one rank sends in one step: in the reduce-scatter of the gradients and in the all-gather of the parameters.
-/// @param passes  how often gradients are sent.
-Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank, std::int64_t passes = 1);
+/// What one rank sends in one step: in reduce-scatters of the gradients and in the all-gather of the parameters.
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
 /// Bytes that one rank keeps for all messages of a run: scratch for the collectives of a step, sums of losses and the
 /// comparison of replicas; and room for a block, block_elements().

@@ -85,11 +85,6 @@ struct Options : TrainingOptions {
 
   /// The sequences of the global batch that one rank computes.
   std::int64_t share(int ranks) const { return global_batch / ranks; }
-  /// The passes that one rank makes in a step.
-  std::int64_t passes(const Session& session) const
-  {
-    return share(session.ranks()) / batch(share(session.ranks())).micro_batch;
-  }
   /// The ranks as formulas see them.
   Topology topology(const Session& session) const
   {
@@ -104,7 +99,9 @@ struct Options : TrainingOptions {
             precision,
             bucket.value,
             sums.keeps_tied_apart(),
-            messages.algorithm(sums.default_collectives())};
+            messages.algorithm(sums.default_collectives()),
+            global_batch,
+            micro_batch};
   }
 };
 
@@ -114,12 +111,11 @@ struct Options : TrainingOptions {
 struct State {
   State(const Options& o, const Session& s) : options(o), session(s) {}
 
-  const Options& options;                                   // what was asked for
-  const Session& session;                                   // rank r of N
-  ModelConfig config = options.config();                    // L, H, C, V
-  std::int64_t share = options.share(session.ranks());      // sequences of a step
-  BatchShape batch = options.batch(share);                  // G, B, T
-  ActivationShape shape = options.activation_shape(share);  // of one micro-batch
+  const Options& options;                                                            // what was asked for
+  const Session& session;                                                            // rank r of N
+  ModelConfig config = options.config();                                             // L, H, C, V
+  BatchShape batch = options.batch(options.share(session.ranks()));                  // G, B, T
+  ActivationShape shape = options.activation_shape(options.share(session.ranks()));  // of one micro-batch
 
   TimeLedger time;                                               // where the time goes
   MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below
@@ -147,11 +143,9 @@ struct State {
   Buffer room{memory, Category::communication, DType::f32, {block_elements(segments)}, "a block"};   // of any owner
   ShardedAdamW adamw{memory, *stream, table, own, slices(parameters.tensor(), own), options.adamw};  // (P/N) states
 
-  GradientLayout layout = gradient_layout(table, options.gradients);
-  std::vector<std::unique_ptr<GradientSum>> sums =  // (P/N) gradients of this rank's segments
-      make_sums(arithmetic, *kernels, *stream, memory, layouts_of(layout, own));
-  BucketGradients gradients{memory,  *stream, table,
-                            buckets, layout,  arithmetic.keeps_tied_apart()};  // until they are sent
+  GradientLayout layout = sums_of(options.plan());                     // what is summed
+  ShardSums sums{arithmetic, *kernels, *stream, memory, layout, own};  // (P/N) gradients
+  BucketGradients gradients{memory, *stream, table, buckets, layout};  // of what the backward pass is at
 
   CommunicationQueue queue{world, time};          // sends them meanwhile
   Pending pending;                                // the bucket on its way
@@ -189,12 +183,9 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   const ParameterTable table(config);
   const std::int64_t share = options.share(session.ranks());
   const ActivationShape shape = options.activation_shape(share);
-  const std::vector<Range> own = owned_segments(options.plan(), session);
-  CategoryBytes bytes =
-      sum_bytes(Arithmetic(options.arithmetic), layouts_of(gradient_layout(table, options.gradients), own),
-                options.passes(session));
+  CategoryBytes bytes = ShardSums::bytes(Arithmetic(options.arithmetic), options.plan(), session);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
-  bytes[Category::optimizer] = adamw_bytes(elements_of(own), options.precision);
+  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(options.plan(), session)), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   bytes[Category::communication] = message_bytes(options.plan(), options.topology(session), session.rank()) +
@@ -205,10 +196,8 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
 /// What a run needs at most: the same, and the buckets that are alive at once.
 CategoryBytes memory_plan(const Options& options, const Session& session)
 {
-  const ParameterTable table(options.config());
   CategoryBytes bytes = memory_formula(options, session);
-  bytes[Category::gradients] += alive_bytes(make_buckets(table, options.gradients, options.bucket.value),
-                                            gradient_layout(table, options.gradients), options.plan().tied_apart);
+  bytes[Category::gradients] += alive_bytes(options.plan());
   return bytes;
 }
 
@@ -219,19 +208,13 @@ void collect(State& state, const MicroBatch& batch)
 {
   if (!state.on_its_way) return;
   const auto span = state.time.span(Work::exposed, "summing gradients");
-  const Range mine = batch.rows.sequences;
-  const Range all{mine.first - state.session.rank() * mine.count,
-                  state.session.ranks() * mine.count};  // of this pass
   // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: wait for the bucket on its way. What has arrived of this rank's "
-  //     "segment, one tensor or two, is what the sequences `all` add to the GradientSum of that segment: begin, add, end. "
-  //     "Then the bucket is freed, and none is on its way."
+  //     "segment is added to the sums, as what the sequences of this pass give. Then the bucket is freed, and none is on "
+  //     "its way."
   const std::size_t bucket = *state.on_its_way;
   state.pending.wait();
-  const std::vector<Tensor> arrived = state.gradients.of(bucket, state.own[bucket]);
-  const GradientTensors sum = state.sums[bucket]->begin(all);
-  state.kernels->add(sum.flat, arrived[0]);
-  if (arrived.size() > 1) state.kernels->add(sum.tied, arrived[1]);
-  state.sums[bucket]->end(all);
+  state.sums.add(bucket, of_all_ranks(batch.rows.sequences, state.world),
+                 state.gradients.of(bucket, state.own[bucket]));
   state.gradients.free(bucket);
   state.on_its_way.reset();
   // END EXERCISE
@@ -250,14 +233,6 @@ void send_if_full(State& state, std::int64_t unit, const MicroBatch& batch)
     });
     state.on_its_way = bucket;
   }
-}
-
-/// The gradients of this rank's segments, summed over the ranks and passes.
-std::vector<Tensor> sum_gradients(State& state)
-{
-  std::vector<Tensor> own;
-  for (const std::unique_ptr<GradientSum>& sum : state.sums) own.push_back(sum->total());
-  return own;
 }
 
 // ---- Forward and backward pass ---------------------------------------------------------------------------------------
@@ -337,22 +312,6 @@ void backward(State& state, const MicroBatch& batch)
 
 // ---- Training --------------------------------------------------------------------------------------------------------
 
-/// Begins a step: forgets the sums of the one before, and says which sequences this rank's passes take.
-std::vector<Range> begin_step(State& state)
-{
-  // BEGIN EXERCISE 05.2 points=10 "What is added first: clear the sums of this rank's segments. Pass m of all ranks "
-  //     "together takes the m-th run of N B sequences of the global batch, and rank r the r-th B of these, since they are "
-  //     "summed over the ranks before the next pass. Return this rank's runs, pass by pass."
-  for (const std::unique_ptr<GradientSum>& sum : state.sums) sum->clear();
-  std::vector<Range> passes;
-  const std::int64_t B = state.batch.micro_batch;
-  for (std::int64_t first = state.session.rank() * B; first < state.batch.global_batch;
-       first += state.session.ranks() * B)
-    passes.push_back({first, B});
-  return passes;
-  // END EXERCISE
-}
-
 /// One optimizer step over the global batch; this rank's share of it in passes of B.
 StepReport train_step(State& state, std::int64_t step)
 {
@@ -360,7 +319,7 @@ StepReport train_step(State& state, std::int64_t step)
   const auto span = state.time.span(Work::compute, "training step");
   LossSum loss;
   const Traffic before = state.messages.traffic().total();
-  for (const Range& sequences : begin_step(state)) {
+  for (const Range& sequences : passes_of_step(state.batch, state.world)) {
     {
       const auto reading = state.time.span(Work::io, "reading tokens");
       state.loader.load(step, sequences, state.host_batch);
@@ -370,7 +329,7 @@ StepReport train_step(State& state, std::int64_t step)
     backward(state, batch);
   }
 
-  const std::vector<Tensor> gradients = sum_gradients(state);
+  const std::vector<Tensor> gradients = state.sums.totals();
   state.sent = state.messages.traffic().total() - before;
   all_reduce_sum(loss, state.world);
 
@@ -495,8 +454,7 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     report_plan(report, memory_plan(options, session), options);
-    const Traffic planned =
-        step_traffic(options.plan(), options.topology(session), session.rank(), options.passes(session));
+    const Traffic planned = step_traffic(options.plan(), options.topology(session), session.rank());
     report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     return report.finish();
   }
@@ -554,7 +512,7 @@ int run(const Options& options, const Session& session)
   report.check("most bytes of gradients", expected, most, on_all_ranks(most == expected));
   report_gpu_memory(report, state->ledger, options.device);
   report_traffic(report, "world", "a step", state->sent,
-                 step_traffic(options.plan(), state->world.topology(), session.rank(), options.passes(session)),
+                 step_traffic(options.plan(), state->world.topology(), session.rank()),
                  "(N-1)/N of M times the gradients and of the parameters");
   report_time(report, record, state->time, options);
   if (state->messages.clock()) report_virtual_clock(report, state->virtual_steps, state->last_step);

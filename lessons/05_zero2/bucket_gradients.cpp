@@ -6,13 +6,12 @@
 namespace rankwise {
 
 BucketGradients::BucketGradients(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
-                                 std::vector<Bucket> buckets, const GradientLayout& layout, bool tied_apart)
+                                 std::vector<Bucket> buckets, const GradientLayout& layout)
     : memory_(memory),
       stream_(stream),
       table_(table),
       buckets_(std::move(buckets)),
       layout_(layout),
-      tied_apart_(tied_apart),
       flat_(buckets_.size())
 {
   tensors_.branches.resize(static_cast<std::size_t>(table.units().count - 2));
@@ -47,7 +46,7 @@ void BucketGradients::make_room(std::int64_t unit)
   if (unit < head) return;
   make_room(0);
   Tensor token = tensors_.embedding.token;
-  if (tied_apart_) {
+  if (!layout_.tied.empty()) {
     tied_ = Buffer(memory_, Category::gradients, layout_.type, {layout_.tied.count}, "tied gradients");
     stream_.zero(tied_.tensor());
     token = tied_.tensor().reshaped(token.shape());
@@ -65,25 +64,25 @@ std::vector<Tensor> BucketGradients::of(std::size_t bucket, Range part) const
   std::vector<Tensor> gradients{
       flat_[bucket].tensor().slice({part.first - buckets_[bucket].elements.first, part.count})};
   const Range tied = intersect(part, layout_.tied);
-  if (tied_apart_ && !tied.empty())
-    gradients.push_back(tied_.tensor().slice({tied.first - layout_.tied.first, tied.count}));
+  if (!tied.empty()) gradients.push_back(tied_.tensor().slice({tied.first - layout_.tied.first, tied.count}));
   return gradients;
 }
 
 void BucketGradients::free(std::size_t bucket)
 {
   flat_[bucket] = Buffer();
-  if (buckets_[bucket].elements.contains(layout_.tied.first)) tied_ = Buffer();
+  if (bucket == bucket_of(0)) tied_ = Buffer();
 }
 
-std::int64_t alive_bytes(const std::vector<Bucket>& buckets, const GradientLayout& layout, bool tied_apart)
+std::int64_t alive_bytes(const StepPlan& plan)
 {
+  const std::vector<Bucket> buckets = make_buckets(ParameterTable(plan.config), plan.gradients, plan.bucket_bytes);
   const auto elements = [&](std::size_t b) { return buckets[b].elements.count; };
   const std::size_t last = buckets.size() - 1;
   std::int64_t most = elements(last);
   for (std::size_t b = 0; b < last; ++b)
     most = std::max(most, elements(b) + elements(b + 1) + (b + 1 < last ? elements(last) : 0));
-  return bytes_of(layout.type) * (most + (tied_apart ? layout.tied.count : 0));
+  return bytes_of(plan.gradients) * (most + sums_of(plan).tied.count);
 }
 
 }  // namespace rankwise

@@ -8,6 +8,7 @@
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/03_ddp/buckets.hpp"
+#include "lessons/04_zero1/step_plan.hpp"
 
 /// @file
 /// Gradients that live from the backward pass that makes them to the message that sums them.
@@ -19,14 +20,14 @@ namespace rankwise {
 /// there from the first unit on. Where the tied embedding's two gradients are kept apart, the head's has room of its own.
 class BucketGradients {
  public:
-  /// @param memory      where they lie, counted as gradients.
-  /// @param stream      of that device, which computes them.
-  /// @param table       of all units; outlives this.
-  /// @param buckets     of make_buckets().
-  /// @param layout      of all gradients: their type, and where the token embedding's lies.
-  /// @param tied_apart  whether the head's part of that is kept apart.
+  /// @param memory   where they lie, counted as gradients.
+  /// @param stream   of that device, which computes them.
+  /// @param table    of all units; outlives this.
+  /// @param buckets  of make_buckets().
+  /// @param layout   of all gradients: their type, and where the token embedding's lies if the head's part of it is kept
+  ///                 apart.
   BucketGradients(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
-                  std::vector<Bucket> buckets, const GradientLayout& layout, bool tied_apart);
+                  std::vector<Bucket> buckets, const GradientLayout& layout);
 
   /// Makes room for the gradients of a unit, all zero, where there is none yet.
   void make_room(std::int64_t unit);
@@ -50,7 +51,6 @@ class BucketGradients {
   const ParameterTable& table_;
   std::vector<Bucket> buckets_;
   GradientLayout layout_;
-  bool tied_apart_;
   std::vector<Buffer> flat_;  // by bucket
   Buffer tied_;
   ModelTensors tensors_;
@@ -58,6 +58,6 @@ class BucketGradients {
 
 /// The most bytes of them that are alive at once, when a bucket is freed before the one behind the next is begun: those of
 /// two neighbours and of the embedding's bucket, and the head's part of the token embedding's gradient.
-std::int64_t alive_bytes(const std::vector<Bucket>& buckets, const GradientLayout& layout, bool tied_apart);
+std::int64_t alive_bytes(const StepPlan& plan);
 
 }  // namespace rankwise

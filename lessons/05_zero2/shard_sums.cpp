@@ -2,37 +2,75 @@
 
 namespace rankwise {
 
-std::vector<GradientLayout> layouts_of(const GradientLayout& all, const std::vector<Range>& own)
+namespace {
+
+/// What is added up of a segment's gradients.
+GradientLayout layout_of(const GradientLayout& all, Range segment)
 {
-  std::vector<GradientLayout> layouts;
-  for (const Range& segment : own) {
-    const Range tied = intersect(segment, all.tied);
-    layouts.push_back({.elements = segment.count,
-                       .type = all.type,
-                       .tied = {tied.empty() ? 0 : tied.first - segment.first, tied.count}});
-  }
-  return layouts;
+  const Range tied = intersect(segment, all.tied);
+  return {.elements = segment.count,
+          .type = all.type,
+          .tied = {tied.empty() ? 0 : tied.first - segment.first, tied.count}};
 }
 
-std::vector<std::unique_ptr<GradientSum>> make_sums(const Arithmetic& arithmetic, const Kernels& kernels,
-                                                    Stream& stream, const DeviceMemory& memory,
-                                                    const std::vector<GradientLayout>& layouts)
+}  // namespace
+
+Range of_all_ranks(Range own, const Group& group)
 {
-  std::vector<std::unique_ptr<GradientSum>> sums;
-  for (const GradientLayout& layout : layouts)
-    sums.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout));
-  return sums;
+  return {own.first - group.rank() * own.count, group.ranks() * own.count};
 }
 
-CategoryBytes sum_bytes(const Arithmetic& arithmetic, const std::vector<GradientLayout>& layouts,
-                        std::int64_t passes)
+std::vector<Range> passes_of_step(const BatchShape& batch, const Group& group)
 {
-  CategoryBytes bytes;
-  for (const GradientLayout& layout : layouts) {
-    const CategoryBytes of_one = arithmetic.gradient_bytes(layout, passes);
-    for (int c = 0; c < category_count; ++c) bytes[static_cast<Category>(c)] += of_one[static_cast<Category>(c)];
+  // BEGIN EXERCISE 05.2 points=10 "What is added first: the ranks' gradients of a pass are summed before the next pass. So "
+  //     "the first pass of all ranks together takes the first N B sequences of the global batch, by rank, the next pass the "
+  //     "N B behind them. Return this rank's run of B sequences in each pass."
+  std::vector<Range> passes;
+  const std::int64_t B = batch.micro_batch;
+  for (std::int64_t first = group.rank() * B; first < batch.global_batch; first += group.ranks() * B)
+    passes.push_back({first, B});
+  return passes;
+  // END EXERCISE
+}
+
+ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream,
+                     const DeviceMemory& memory, const GradientLayout& all, const std::vector<Range>& own)
+    : kernels_(kernels)
+{
+  for (const Range& segment : own)
+    sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(all, segment)));
+}
+
+void ShardSums::add(std::size_t segment, Range sequences, const std::vector<Tensor>& gradients)
+{
+  // BEGIN EXERCISE 05.3 points=10 "Accumulation in a shard: add one or two tensors to the GradientSum of this segment, as "
+  //     "what these sequences give, between its begin() and its end(). With the first pass of a step what is left of the "
+  //     "step before is cleared."
+  GradientSum& sum = *sums_[segment];
+  if (sequences.first == 0) sum.clear();
+  const GradientTensors so_far = sum.begin(sequences);
+  kernels_.add(so_far.flat, gradients[0]);
+  if (gradients.size() > 1) kernels_.add(so_far.tied, gradients[1]);
+  sum.end(sequences);
+  // END EXERCISE
+}
+
+std::vector<Tensor> ShardSums::totals()
+{
+  std::vector<Tensor> totals;
+  for (const std::unique_ptr<GradientSum>& sum : sums_) totals.push_back(sum->total());
+  return totals;
+}
+
+CategoryBytes ShardSums::bytes(const Arithmetic& arithmetic, const StepPlan& plan, const Session& session)
+{
+  CategoryBytes sum;
+  for (const Range& segment : owned_segments(plan, session)) {
+    const CategoryBytes of_one =
+        arithmetic.gradient_bytes(layout_of(sums_of(plan), segment), sums_of_step(plan, session.ranks()));
+    for (std::size_t c = 0; c < sum.bytes.size(); ++c) sum.bytes[c] += of_one.bytes[c];
   }
-  return bytes;
+  return sum;
 }
 
 }  // namespace rankwise

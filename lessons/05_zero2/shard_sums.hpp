@@ -1,29 +1,55 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "common/messages/group.hpp"
 #include "gpt2/arithmetic.hpp"
+#include "lessons/04_zero1/step_plan.hpp"
 
 /// @file
 /// Sums of the gradients of what one rank owns.
 
 namespace rankwise {
 
-/// What is added up of the gradients of a rank's segments; of each one its elements, and where the token embedding lies
-/// among them.
-/// @param all  of all gradients of the model.
-/// @param own  the segments, of the same flat vector.
-std::vector<GradientLayout> layouts_of(const GradientLayout& all, const std::vector<Range>& own);
+/// The sequences that all ranks take together in a pass in which this rank takes @p own: the ranks' are neighbours, by
+/// rank.
+Range of_all_ranks(Range own, const Group& group);
 
-/// A sum for each layout; @p kernels, @p stream and @p memory outlive them.
-std::vector<std::unique_ptr<GradientSum>> make_sums(const Arithmetic& arithmetic, const Kernels& kernels,
-                                                    Stream& stream, const DeviceMemory& memory,
-                                                    const std::vector<GradientLayout>& layouts);
+/// The sequences of the global batch that this rank takes, pass by pass. What is added first has to lie side by side, and the
+/// ranks' gradients are added before those of the next pass: so the ranks of a pass are neighbours. Pass m takes m N B up to
+/// (m+1) N B, and rank r of it the r-th B. (Where each rank adds up its own passes first, its passes are neighbours.)
+std::vector<Range> passes_of_step(const BatchShape& batch, const Group& group);
 
-/// The bytes that make_sums() takes by category, when @p passes come in order.
-CategoryBytes sum_bytes(const Arithmetic& arithmetic, const std::vector<GradientLayout>& layouts,
-                        std::int64_t passes);
+/// The sums of the gradients of a rank's segments over the passes of a step. What is added has been summed over the ranks
+/// before: a pass of all ranks together is a run of neighbouring sequences.
+class ShardSums {
+ public:
+  /// @param arithmetic  how sums are made.
+  /// @param kernels     add on @p stream; with it and @p memory outlive this.
+  /// @param memory      where the sums lie.
+  /// @param all         of all gradients of the model: their type, and where the token embedding's lies if the head's part
+  ///                    of it is kept apart.
+  /// @param own         the segments, of the same flat vector.
+  ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
+            const GradientLayout& all, const std::vector<Range>& own);
+
+  /// Adds what a pass gave to a segment. With the first pass of a step, that of sequence 0, a new sum begins.
+  /// @param segment    which one.
+  /// @param sequences  of all ranks, in this pass.
+  /// @param gradients  of the segment's elements; and, if kept apart, the head's part of the token embedding's among them.
+  void add(std::size_t segment, Range sequences, const std::vector<Tensor>& gradients);
+  /// The whole sums, segment by segment. To be called once a step.
+  std::vector<Tensor> totals();
+
+  /// The bytes that those of a rank take by category.
+  static CategoryBytes bytes(const Arithmetic& arithmetic, const StepPlan& plan, const Session& session);
+
+ private:
+  const Kernels& kernels_;
+  std::vector<std::unique_ptr<GradientSum>> sums_;
+};
 
 }  // namespace rankwise
