@@ -19,8 +19,9 @@
 
 namespace rankwise {
 
-/// The sum of the squares of all elements of which each rank has some; the same bits on all ranks, however they are shared
-/// out, since an ExactScalar does not depend on the order of its terms.
+/// The sum of the squares of all elements of which each rank has some; the same bits on all ranks, since an ExactScalar
+/// does not depend on the order of its terms. With kernels that make every square a term of its own they do not depend on
+/// how the elements are shared out either.
 /// @param own    of this rank; no element is another rank's too.
 /// @param group  the ranks that have them all together.
 /// @cost         an all-reduce of 32 bytes.

@@ -1,0 +1,136 @@
+// The gradients of lesson 05 that are alive: from the unit that makes them to the message that has sent them.
+
+#include <optional>
+
+#include <catch2/catch.hpp>
+
+#include "lessons/05_zero2/bucket_gradients.hpp"
+#include "tests/gpt2/tiny_model.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+// Units: embedding 704 elements, then (4,288 of attention, 8,416 of an MLP) twice, head 64.
+const ModelConfig config = tiny_config(2, 4, 32, 6);
+const ParameterTable table(config);
+constexpr std::int64_t embedding = 704, token = 16 * 32, attention = 4'288, mlp = 8'416, head = 64;
+
+StepPlan plan_of(std::int64_t bucket_bytes, bool tied_apart)
+{
+  return {config, DType::f32, DType::f32, bucket_bytes, tied_apart, Algorithm::ring};
+}
+
+/// Gradients of buckets, and what counts them.
+struct Alive {
+  Alive(std::int64_t bucket_bytes, bool tied_apart)
+      : plan(plan_of(bucket_bytes, tied_apart)),
+        buckets(make_buckets(table, DType::f32, bucket_bytes)),
+        gradients(lab.memory(), lab.stream(), table, buckets, sums_of(plan))
+  {
+  }
+  /// Elements that are alive.
+  std::int64_t now() { return lab.ledger().current(Tier::device)[Category::gradients] / 4; }
+  /// Most bytes that were.
+  std::int64_t most() { return lab.ledger().peak(Tier::device)[Category::gradients]; }
+
+  Laboratory lab;
+  StepPlan plan;
+  std::vector<Bucket> buckets;
+  BucketGradients gradients;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "BucketGradients: a bucket has room from its first unit on until it is freed; the embedding's from the head on")
+{
+  Alive alive(1, false);  // a unit each
+  CHECK(alive.now() == 0);
+  alive.gradients.make_room(5);
+  CHECK(alive.now() == head + embedding);
+  alive.gradients.make_room(4);
+  CHECK(alive.now() == head + embedding + mlp);
+  alive.gradients.make_room(4);
+  CHECK(alive.now() == head + embedding + mlp);
+  alive.gradients.free(0);
+  CHECK(alive.now() == embedding + mlp);
+  alive.gradients.free(1);
+  alive.gradients.make_room(0);
+  CHECK(alive.now() == embedding);
+  alive.gradients.free(5);
+  CHECK(alive.now() == 0);
+}
+
+TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where the bucket has it")
+{
+  for (const std::int64_t bytes : {1, 20'000, 1'000'000'000}) {
+    Alive alive(bytes, false);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::int64_t unit = 5; unit >= 0; --unit) alive.gradients.make_room(unit);
+      const ModelTensors& d = alive.gradients.tensors();
+      CHECK(d.head.token.raw() == d.embedding.token.raw());
+      d.branches[2].out_bias.span<float>()[5] = 7;
+      d.embedding.position.span<float>()[1] = 8;
+      d.head.norm_bias.span<float>()[0] = 9;
+      double sum = 0;
+      for (std::size_t b = 0; b < alive.buckets.size(); ++b) {
+        const Tensor flat = alive.gradients.of(b)[0];
+        REQUIRE(flat.elements() == alive.buckets[b].elements.count);
+        for (std::int64_t i = 0; i < flat.elements(); ++i) {
+          const std::int64_t element = alive.buckets[b].elements.first + i;
+          const float value = flat.span<float>()[static_cast<std::size_t>(i)];
+          sum += value;
+          if (element == table.unit_elements(3).end() - 32 + 5) CHECK(value == 7);
+          if (element == token + 1) CHECK(value == 8);
+          if (element == table.elements() - 32) CHECK(value == 9);
+        }
+      }
+      CHECK(sum == 24);  // all else is zero, in the second pass too
+      for (std::size_t b = 0; b < alive.buckets.size(); ++b) alive.gradients.free(b);
+    }
+  }
+}
+
+TEST_CASE("BucketGradients: the head's part of the token embedding's gradient may lie apart")
+{
+  Alive alive(1, true);
+  alive.gradients.make_room(5);
+  CHECK(alive.now() == head + embedding + token);
+  const ModelTensors& d = alive.gradients.tensors();
+  d.head.token.span<float>()[40] = 3;
+  CHECK(d.embedding.token.span<float>()[40] == 0);
+  CHECK(alive.gradients.of(0).size() == 1);
+  REQUIRE(alive.gradients.of(5).size() == 2);
+  CHECK(alive.gradients.of(5)[1].elements() == token);
+  REQUIRE(alive.gradients.of(5, {40, 600}).size() == 2);
+  CHECK(alive.gradients.of(5, {40, 600})[0].elements() == 600);
+  CHECK(alive.gradients.of(5, {40, 600})[1].elements() == token - 40);  // what of it lies among these elements
+  CHECK(alive.gradients.of(5, {40, 600})[1].span<float>()[0] == 3);
+  CHECK(alive.gradients.of(5, {token, 100}).size() == 1);
+  alive.gradients.free(0);
+  CHECK(alive.now() == embedding + token);
+  alive.gradients.free(5);
+  CHECK(alive.now() == 0);
+}
+
+TEST_CASE("alive_bytes: the most that are alive when one bucket at a time is on its way")
+{
+  for (const std::int64_t bytes : {1, 256, 20'000, 33'920, 60'000, 1'000'000'000})
+    for (const bool tied_apart : {false, true}) {
+      INFO("bytes = " << bytes << ", tied_apart = " << tied_apart);
+      Alive alive(bytes, tied_apart);
+      std::optional<std::size_t> on_its_way;
+      for (std::int64_t unit = 5; unit >= 0; --unit) {
+        alive.gradients.make_room(unit);
+        for (std::size_t b = 0; b < alive.buckets.size(); ++b) {
+          if (alive.buckets[b].units.first != unit) continue;
+          if (on_its_way) alive.gradients.free(*on_its_way);
+          on_its_way = b;
+        }
+      }
+      CHECK(alive.most() == alive_bytes(alive.plan));
+    }
+  CHECK(alive_bytes(plan_of(1, false)) == 4 * (mlp + attention + embedding));
+}

@@ -1,0 +1,25 @@
+// Which sequences a rank of lesson 05 takes: those of a pass are neighbours.
+
+#include <catch2/catch.hpp>
+
+#include "lessons/05_zero2/shard_sums.hpp"
+#include "tests/common/collectives/testing.hpp"
+
+using namespace rankwise;
+
+TEST_CASE("passes_of_step: pass by pass, B sequences each, beside those of the ranks before and after")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = world().ranks(), r = world().rank();
+  for (const std::int64_t B : {1, 2, 4})
+    for (const std::int64_t M : {1, 2, 3, 4}) {
+      INFO("B = " << B << ", M = " << M);
+      const std::vector<Range> passes = passes_of_step({.global_batch = M * N * B, .micro_batch = B}, test.group);
+      REQUIRE(passes.size() == static_cast<std::size_t>(M));
+      for (std::int64_t m = 0; m < M; ++m) {
+        const Range pass = passes[static_cast<std::size_t>(m)];
+        CHECK(pass == Range{(m * N + r) * B, B});
+        CHECK(of_all_ranks(pass, test.group) == Range{m * N * B, N * B});
+      }
+    }
+}

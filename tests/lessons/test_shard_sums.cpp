@@ -1,0 +1,87 @@
+// The sums of lesson 05: what a GradientSum over all elements would have, of the segments that this rank owns.
+
+#include <catch2/catch.hpp>
+
+#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/sharded_adamw.hpp"
+#include "lessons/05_zero2/shard_sums.hpp"
+#include "tests/gpt2/tiny_model.hpp"
+#include "tests/world.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+const ModelConfig config = tiny_config(2, 4, 32, 6);
+const ParameterTable table(config);
+
+/// Which elements of the token embedding's gradient lie in a segment, counted from its first.
+Range tied_in(Range segment, Range tied)
+{
+  const Range common = intersect(segment, tied);
+  return {common.first - tied.first, common.count};
+}
+
+}  // namespace
+
+TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vector, segment by segment")
+{
+  for (const Sums kind : {Sums::fast, Sums::exact})
+    for (const int N : {1, 3, 4})
+      for (const std::int64_t M : {1, 2, 4}) {
+        INFO("kind = " << static_cast<int>(kind) << ", N = " << N << ", M = " << M);
+        Laboratory lab;
+        const Arithmetic arithmetic(kind);
+        GradientLayout layout = gradient_layout(table, DType::f32);
+        if (!arithmetic.keeps_tied_apart()) layout.tied = {};
+        const auto expected = arithmetic.make_gradient_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
+        const std::vector<Range> own =
+            segments_of(N - 1, make_segments(make_buckets(table, DType::f32, 20'000), N));
+        ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), layout, own);
+        for (int step = 0; step < 2; ++step) {  // what is left of the first is forgotten in the second
+          expected->clear();
+          for (std::int64_t m = 0; m < M; ++m) {
+            const auto series = static_cast<std::uint32_t>(10 * step + m);
+            const Tensor flat = lab.filled(DType::f32, {layout.elements}, 1 + series);
+            const Tensor tied =
+                layout.tied.empty() ? Tensor() : lab.filled(DType::f32, {layout.tied.count}, 50 + series);
+            const Range sequences{8 * m, 8};
+            const GradientTensors d = expected->begin(sequences);
+            lab.kernels().add(d.flat, flat);
+            if (!layout.tied.empty()) lab.kernels().add(d.tied, tied);
+            expected->end(sequences);
+            for (std::size_t s = 0; s < own.size(); ++s) {
+              std::vector<Tensor> of_segment{flat.slice(own[s])};
+              const Range part = tied_in(own[s], layout.tied);
+              if (!part.empty()) of_segment.push_back(tied.slice(part));
+              sums.add(s, sequences, of_segment);
+            }
+          }
+          const std::vector<Tensor> totals = sums.totals();
+          const Tensor whole = expected->total();
+          REQUIRE(totals.size() == own.size());
+          for (std::size_t s = 0; s < own.size(); ++s) CHECK(different_bits(totals[s], whole.slice(own[s])) == 0);
+        }
+      }
+}
+
+TEST_CASE("ShardSums: the bytes by formula are those that are there")
+{
+  for (const Sums kind : {Sums::fast, Sums::exact})
+    for (const std::int64_t M : {1, 2, 4, 8}) {
+      INFO("kind = " << static_cast<int>(kind) << ", M = " << M);
+      Laboratory lab;
+      const Arithmetic arithmetic(kind);
+      const StepPlan plan{config,          DType::f32, DType::f32, 20'000, arithmetic.keeps_tied_apart(),
+                          Algorithm::ring, M,          1};
+      const std::vector<Range> own = owned_segments(plan, world());
+      ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), sums_of(plan), own);
+      for (std::int64_t m = 0; m < M; ++m)
+        for (std::size_t s = 0; s < own.size(); ++s) {
+          const Tensor flat = lab.filled(DType::f32, {own[s].count}, 1);
+          sums.add(s, {m, 1}, {flat});
+        }
+      CHECK(lab.ledger().current(Tier::device) == ShardSums::bytes(arithmetic, plan, world()));
+    }
+}

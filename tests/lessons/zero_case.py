@@ -1,0 +1,243 @@
+"""What the tests of the lessons on ZeRO share: runs of them beside lessons 01 and 03, on a short text.
+
+A lesson's test derives its cases from these and says which `program` it tests. With RANKWISE_ALL every combination is tried;
+else a set that covers them.
+"""
+
+import itertools
+import os
+import random
+import re
+import subprocess
+import tempfile
+
+from program_case import BUILD, ProgramCase
+
+ALL = "RANKWISE_ALL" in os.environ
+L01, L03 = "lessons/01_single_device", "lessons/03_ddp"
+P = 220544  # parameters of nano
+P_OF_A_LAYER = 256 * 64 + 64 * 64 + 49984 + 128  # those of nano with --layers=1
+
+
+class Lesson(ProgramCase):
+    @classmethod
+    def setUpClass(cls):
+        """A short text, since all of its validation split is validated."""
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        text, data = (os.path.join(folder.name, name) for name in ("text.txt", "text.h5"))
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("".join(random.Random(3).choices("abcdefgh \n", k=3000)))
+        subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", text, data], check=True,
+                       capture_output=True)
+        cls.data = f"--data={data}"
+        cls.small = [cls.data, "--layers=2", "--steps=3"]
+
+    def report_of(self, program, *options, ranks=None):
+        """The report of another lesson with the same options."""
+        self.program, own = program, self.program
+        try:
+            return self.report(*options, ranks=None if program == L01 else ranks)
+        finally:
+            self.program = own
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+
+class Exactness(Lesson):
+    def same_digest(self, fixed, variants):
+        expected = self.report_of(L01, *fixed)["digest"]
+        for ranks, *options in variants:
+            with self.subTest(ranks=ranks, options=options):
+                self.assertEqual(self.report(*fixed, *options, ranks=ranks)["digest"], expected)
+
+    def test_every_number_of_ranks_gives_the_bits_of_lesson_01(self):
+        variants = [
+            (1, "--micro-batch=4"),
+            (2, "--micro-batch=2", "--bucket=1B"),
+            (2, "--collectives=shared"),
+            (4, "--bucket=100kB", "--micro-batch=1", "--recompute=block"),
+            (4, "--bucket=1GB", "--micro-batch=2", "--collectives=shared"),
+            (8, "--micro-batch=1", "--threads=2"),
+        ]
+        if ALL:
+            variants = [(ranks, f"--micro-batch={B}", f"--bucket={bucket}", f"--recompute={recompute}")
+                        for ranks, B, bucket, recompute in itertools.product(
+                            (1, 2, 4, 8), (1, 2, 4, 8, 16), ("1B", "100kB", "1GB"), ("none", "block"))
+                        if B * ranks <= 16]
+        self.same_digest([*self.small, "--arithmetic=exact", "--dropout=0.1", "--clip=0.5"], variants)
+
+    def test_in_bf16_too(self):
+        fixed = [*self.small, "--arithmetic=exact", "--dropout=0.1", "--precision=bf16"]
+        self.same_digest(fixed, [(2, "--micro-batch=4"), (4, "--micro-batch=2", "--bucket=1B")])
+
+    def test_chaos_changes_nothing(self):
+        fixed = [self.data, "--layers=1", "--steps=2", "--arithmetic=exact", "--micro-batch=2"]
+        self.same_digest(fixed, [(2 + 2 * (seed % 2), f"--chaos={seed}", "--bucket=50kB", "--check-every=1")
+                                 for seed in range(1, 21 if ALL else 4)])
+
+    def test_watching_and_comparing_messages_change_nothing(self):
+        fixed = [self.data, "--layers=1", "--steps=2", "--arithmetic=exact"]
+        self.same_digest(fixed, [(2, "--check-messages", "--timeout=60", "--check-every=1"),
+                                 (2, "--timeout=0", "--link=5us,1GB/s")])
+
+    def test_the_program_finds_no_deviation_itself(self):
+        report = self.report(self.data, "--steps=4", "--layers=1", "--arithmetic=exact", "--compare=3", ranks=2)
+        self.assertEqual(report["deviation"], {"steps": 3, "loss": 0, "parameters": 0})
+
+
+class FastSums(Lesson):
+    def test_one_pass_and_no_clipping_give_the_bits_of_lesson_03(self):
+        for ranks, *options in [(1,), (2,), (3, "--global-batch=12"), (4, "--bucket=100kB"),
+                                (4, "--precision=bf16", "--gradients=bf16"), (5, "--global-batch=10", "--bucket=1B")]:
+            with self.subTest(ranks=ranks, options=options):
+                fixed = [*self.small, "--clip=0", *options]
+                self.assertEqual(self.report(*fixed, ranks=ranks)["digest"],
+                                 self.report_of(L03, *fixed, ranks=ranks)["digest"])
+
+    def test_losses_stay_within_their_bound_on_any_number_of_ranks(self):
+        for ranks, *options in [(2, "--micro-batch=2"), (3, "--global-batch=24"), (5, "--global-batch=40"),
+                                (4, "--collectives=tree"), (4, "--collectives=library"),
+                                (4, "--collectives=hierarchical", "--ranks-per-node=2")]:
+            with self.subTest(ranks=ranks, options=options):
+                fixed = [self.data, "--steps=10"]
+                batch = [o for o in options if o.startswith("--global-batch")]
+                report, single = self.report(*fixed, *options, ranks=ranks), self.report_of(L01, *fixed, *batch)
+                for a, b in zip(report["loss"], single["loss"]):
+                    self.assertLess(abs(a - b), 1e-6 * b)
+
+    def test_the_program_prints_its_own_deviation(self):
+        report = self.report("--steps=10", "--compare=10", "--micro-batch=4", ranks=4)
+        self.assertTrue(0 < report["deviation"]["loss"] <= 1e-6, report["deviation"])
+        self.assertTrue(0 < report["deviation"]["parameters"] <= 1e-5, report["deviation"])
+
+
+class Memory(Lesson):
+    """A lesson's `state_of(N)` is the paper's model state in bytes, where N divides every bucket."""
+
+    def test_model_state_is_the_paper_s_on_every_rank(self):
+        for ranks in (1, 2, 4):
+            report = self.report(self.data, "--steps=2", ranks=ranks)
+            for rank in report["memory_ranks"]:
+                state = sum(rank["device"][c]["current"] for c in ("parameters", "gradients", "optimizer"))
+                self.assertEqual(state, self.state_of(ranks), ranks)
+
+    def test_each_rank_keeps_the_states_of_its_own_elements(self):
+        for ranks, options, bytes_an_element in [(3, [], 8), (5, ["--bucket=1B"], 8), (3, ["--precision=bf16"], 12)]:
+            with self.subTest(ranks=ranks, options=options):
+                report = self.report(self.data, "--steps=2", "--global-batch=15", *options, ranks=ranks)
+                own = [rank["device"]["optimizer"]["current"] for rank in report["memory_ranks"]]
+                self.assertEqual(sum(own), bytes_an_element * P)
+                self.assertLessEqual(max(own) - min(own), bytes_an_element * 10)  # an element a bucket at most
+                for name, bytes_ in report["memory"].items():
+                    self.assertEqual(bytes_["current"], bytes_["formula"], name)
+
+
+class Traffic(Lesson):
+    def sent(self, *options, ranks=2):
+        """Bytes that rank 0 sends in a step, which are those of the formula."""
+        traffic = self.report(self.data, "--steps=2", *options, ranks=ranks)["traffic"]["world"]
+        self.assertEqual(traffic["bytes"], traffic["formula"], options)
+        return traffic["bytes"]
+
+    def test_where_segments_differ_by_an_element_the_formula_knows(self):
+        for collectives in ("ring", "halving", "tree", "shared"):
+            self.sent("--layers=2", "--global-batch=12", "--micro-batch=2", f"--collectives={collectives}", ranks=3)
+
+    def test_each_half_has_its_own_type(self):
+        sent = {(p, g): self.sent("--layers=1", f"--precision={p}", f"--gradients={g}")
+                for p, g in [("f32", "f32"), ("bf16", "f32"), ("bf16", "bf16")]}
+        half = P_OF_A_LAYER // 2
+        self.assertEqual(sent, {("f32", "f32"): 8 * half, ("bf16", "f32"): 6 * half, ("bf16", "bf16"): 4 * half})
+
+
+class Checkpoints(Lesson):
+    def setUp(self):
+        super().setUp()
+        self.fixed = [self.data, "--layers=1", "--arithmetic=exact", "--global-batch=16", "--dropout=0.1"]
+        self.file = self.path("run.h5")
+        self.checkpoint = f"--checkpoint={self.file}"
+
+    def test_what_one_lesson_writes_any_other_goes_on_from(self):
+        others = [(L01, 1), (L03, 4), ("lessons/04_zero1", 4)]
+        own = [(self.program, ranks) for ranks in (1, 2, 4)]
+        pairs = [*zip(others, own), *zip(own, [others[1], others[2], others[0]]), (own[2], own[1])]
+        if ALL:
+            pairs = itertools.product({*others, *own}, repeat=2)
+        whole = self.report_of(L01, *self.fixed, "--steps=4")["digest"]
+        for writer, reader in pairs:
+            with self.subTest(writer=writer, reader=reader):
+                self.report_of(writer[0], *self.fixed, "--steps=2", self.checkpoint, ranks=writer[1])
+                report = self.report_of(reader[0], *self.fixed, "--steps=4", self.checkpoint, "--resume", ranks=reader[1])
+                self.assertEqual((report["first_step"], report["digest"]), (2, whole))
+                os.remove(self.file)
+
+    def test_three_ranks_write_what_three_and_one_go_on_from(self):
+        fixed = [self.data, "--layers=1", "--global-batch=12"]
+        whole = self.report(*fixed, "--steps=3", ranks=3)["digest"]
+        self.report(*fixed, "--steps=2", self.checkpoint, ranks=3)
+        three = self.report(*fixed, "--steps=3", self.checkpoint, "--resume", ranks=3)
+        one = self.report_of(L01, *fixed, "--steps=4", self.checkpoint, "--resume")
+        self.assertEqual((three["first_step"], one["first_step"]), (2, 3))
+        self.assertEqual(three["digest"], whole)
+
+    def test_master_weights_in_bf16(self):
+        fixed = [*self.fixed, "--precision=bf16"]
+        whole = self.report_of(L01, *fixed, "--steps=4")["digest"]
+        self.report(*fixed, "--steps=2", self.checkpoint, ranks=4)
+        self.assertEqual(self.report(*fixed, "--steps=4", self.checkpoint, "--resume", ranks=2)["digest"], whole)
+
+    def test_parameters_to_start_from(self):
+        self.report(*self.fixed, "--steps=2", self.checkpoint, ranks=4)
+        options = [*self.fixed, "--steps=2", "--seed=2", f"--initial={self.file}"]
+        self.assertEqual(self.report(*options, ranks=2)["digest"], self.report_of(L01, *options)["digest"])
+
+
+class Output(Lesson):
+    def test_validation_and_sample_are_those_of_lesson_01(self):
+        options = [*self.small, "--arithmetic=exact", "--sample=20", "--evaluate-every=2"]
+        self.assertEqual(self.report(*options, ranks=4)["validation"], self.report_of(L01, *options)["validation"])
+        text = [re.search(r"# sample:\n(# .*\n)+", self.run_program(*options, ranks=r, program=p).stdout).group()
+                for r, p in [(2, None), (None, L01)]]
+        self.assertEqual(text[0], text[1])
+
+    def test_what_is_checked(self):
+        report = self.report(*self.small, "--check-every=1", "--global-batch=12", ranks=3)
+        names = {check["name"] for check in report["checks"]}
+        self.assertTrue({"parameters on every rank", "traffic of a step", "bytes of optimizer"} <= names, names)
+
+    def test_a_gradient_that_is_not_finite_is_named_whoever_owns_it(self):
+        done = self.run_program(self.data, "--steps=5", "--layers=1", "--learning-rate=1e38", "--warmup=0", "--clip=0",
+                                ranks=4)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"step [1-4]: .*wte\.weight is not finite")
+
+
+class WrongInput(Lesson):
+    def test_what_cannot_be_is_refused_before_anything_is_sent(self):
+        for options, says in [
+            (["--global-batch=15"], ["--global-batch=15 cannot be shared out among 2 ranks"]),
+            (["--bucket=0"], ["--bucket=0"]),
+            (["--check-every=-1"], ["--check-every=-1"]),
+            (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"]),
+            (["--arithmetic=exact", "--global-batch=12"], ["power of two", "8 or 16"]),
+            (["--gradients=bf16"], ["--precision=bf16"]),
+            (["--strategy=flat"], ["--strategy"]),
+        ]:
+            with self.subTest(options=options):
+                self.assert_refused(*options, ranks=2, says=says)
+
+    def assert_fits_to_the_byte(self, before, *more):
+        """With what a dry run plans for one sequence a pass this lesson runs, with a byte less not; the one before it is
+        refused."""
+        plan = self.run_program("--dry-run", "--micro-batch=1", *more, ranks=4).stdout
+        total = int(plan.split("  total")[1].split()[0].replace(",", ""))
+        options = ["--micro-batch=1", f"--memory-limit={total}B", "--steps=2", self.data, *more]
+        self.assert_refused(f"--memory-limit={total - 1}B", *options[:1], *more, ranks=4, says=["--memory-limit"])
+        own = self.program
+        self.program = before
+        self.assert_refused(*options, ranks=4, says=["--memory-limit", "optimizer"])
+        self.program = own
+        self.assert_refused(*options[1:], ranks=4, says=["optimizer", "would fit"])
+        self.report(*options, ranks=4)
