@@ -334,7 +334,7 @@ StepReport train_step(State& state, std::int64_t step)
   all_reduce_sum(loss, state.world);
 
   const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-  const double norm = std::sqrt(squared_norm(*state.kernels, gradients, state.world).value()) / valid_tokens;
+  const double norm = std::sqrt(squared_norm(*state.kernels, gradients, state.world)) / valid_tokens;
   const double learning_rate = state.schedule.at(step);
   check_finite(step, loss.mean(), norm, *state.kernels, state.adamw.shards(), gradients, state.world);
   const Traffic updating = state.messages.traffic().total();

@@ -17,7 +17,8 @@ EMULATED = os.environ["RANKWISE_GPU"] == "emulated"
 ALL = "RANKWISE_ALL" in os.environ
 SEEDS = int(os.environ.get("RANKWISE_SEEDS", "10"))
 SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
-LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp"}
+LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
+           "04": "lessons/04_zero1", "05": "lessons/05_zero2"}
 
 
 def number_of_gpus():
@@ -184,6 +185,17 @@ class Layouts(GpuCase):
             for transport in self.transports(ranks):
                 with self.subTest(ranks=ranks, options=options, transport=transport):
                     report = self.report_of("03", *fixed, *options, f"--transport={transport}", ranks=ranks)
+                    self.assertEqual(report["digest"], expected)
+
+    def test_shards_of_a_model_have_its_digest(self):
+        for lesson, ranks, *options in [("04", 2, "--micro-batch=1", "--bucket=5kB"), ("04", 4, "--precision=bf16"),
+                                        ("05", 2, "--micro-batch=1", "--bucket=1B"), ("05", 4, "--bucket=5kB")]:
+            fixed = self.options("--arithmetic=exact", "--dropout=0.1", *(o for o in options if "precision" in o))
+            expected = self.report_of("01", *fixed)["digest"]
+            for transport in self.transports(ranks):
+                with self.subTest(lesson=lesson, ranks=ranks, options=options, transport=transport):
+                    report = self.report_of(lesson, *fixed, *(o for o in options if "precision" not in o),
+                                            f"--transport={transport}", ranks=ranks)
                     self.assertEqual(report["digest"], expected)
 
     def test_fast_arithmetic_on_any_number_of_ranks(self):

@@ -26,6 +26,19 @@ TEST_CASE("check_replicas: one bit that differs on one rank is noticed on all, w
                       Contains("after step 3") && Contains("rank " + std::to_string(last) + " differ"));
 }
 
+TEST_CASE("check_replicas, replica_hash: of bf16 parameters too, to the last bit")
+{
+  GroupForTest test(Algorithm::ring);
+  std::vector<bf16> parameters(1001, bf16(0.5f));
+  const Tensor tensor(std::span<bf16>(parameters), {1001});
+  const std::string before = replica_hash(*test.stream, tensor);
+  CHECK(before.size() == 16);
+  REQUIRE_NOTHROW(check_replicas(*test.stream, tensor, "after step 3", test.group));
+  if (world().rank() == world().ranks() - 1) parameters[1000].bits ^= 1;
+  CHECK((replica_hash(*test.stream, tensor) == before) == (world().rank() < world().ranks() - 1));
+  if (world().ranks() > 1) REQUIRE_THROWS(check_replicas(*test.stream, tensor, "after step 3", test.group));
+}
+
 TEST_CASE("same_on_all_ranks: a digit that differs on one rank is noticed on all")
 {
   GroupForTest test(Algorithm::ring);
