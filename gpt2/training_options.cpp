@@ -332,7 +332,9 @@ std::string what_fits(const TrainingOptions& options, std::int64_t share, const 
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   std::string smallest;
   for (std::int64_t B = options.batch(share).micro_batch; B > 0; --B) {
-    const bool possible = options.arithmetic == Sums::fast || std::has_single_bit(static_cast<std::uint64_t>(B));
+    const bool possible =
+        (options.arithmetic == Sums::fast || std::has_single_bit(static_cast<std::uint64_t>(B))) &&
+        (options.gradients == DType::f32 || B == share);
     if (share % B != 0 || !possible) continue;
     other.micro_batch = B;
     for (const bool recompute : {false, true}) {

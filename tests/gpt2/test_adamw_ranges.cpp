@@ -120,6 +120,25 @@ TEST_CASE("AdamW: parameters of another precision than it was made for are refus
                     Catch::Matchers::Contains("another precision"));
 }
 
+TEST_CASE("AdamW: without a gradient matrices shrink and vectors stay, also where segments cut through them")
+{
+  const ParameterTable table(tiny);
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  MemoryLedger ledger;
+  std::vector<float> weights(static_cast<std::size_t>(table.elements()), 1.0F), none(weights.size());
+  const Tensor p(weights.data(), DType::f32, {table.elements()}), g(none.data(), DType::f32, p.shape());
+  for (std::int64_t r = 0; r < 3; ++r) {
+    const Range mine = Partition(table.elements(), 3).segment(r);
+    AdamW adamw({device.get(), &ledger}, *stream, table, mine, DType::f32, {.weight_decay = 0.5});
+    adamw.step(*make_reference_kernels(), p.slice(mine), g.slice(mine), 0.1, 1);
+  }
+  for (const Parameter& parameter : table.entries())
+    for (std::int64_t i = parameter.elements.first; i < parameter.elements.end(); ++i)
+      if (weights[static_cast<std::size_t>(i)] != Approx(parameter.decays ? 0.95 : 1.0))
+        FAIL("element " << i << ", of " << parameter.name << ", became " << weights[static_cast<std::size_t>(i)]);
+}
+
 TEST_CASE("AdamW: matrices decay, vectors do not")
 {
   const ParameterTable table(tiny);

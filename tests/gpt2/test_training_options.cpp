@@ -187,4 +187,9 @@ TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs
   options.arithmetic = Sums::fast;
   options.global_batch = 12;
   CHECK_THAT(what_fits(options, 12, plan(options), plan(options).total() * 2 / 3), Contains("--micro-batch="));
+
+  options = {};
+  options.precision = options.gradients =
+      DType::bf16;  // of one pass a step: no smaller micro-batch may be proposed
+  CHECK_THAT(answer(needs(8, true)), StartsWith("Even --micro-batch=16 --recompute=block needs"));
 }

@@ -26,7 +26,8 @@ decltype(auto) with_fast_type(DType type, F&& f)
 }
 
 /// Memory for the threads of one kernel at a time. It grows when a larger kernel comes, and so stays as it is from the
-/// second step on. It is the kernels' own, some 100 KiB, 4 T bytes and for bf16 20 T D bytes a thread, and not in the memory ledger.
+/// second step on. It is the kernels' own, some 100 KiB, 4 T bytes and for bf16 20 T D bytes a thread, and not in the
+/// memory ledger.
 class ThreadScratch {
  public:
   /// Makes room for @p floats numbers a thread; to be called outside of parallel regions.
