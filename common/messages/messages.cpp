@@ -89,9 +89,22 @@ std::unique_ptr<Watchdog> Messages::make_watchdog()
   return std::make_unique<Watchdog>(recorder_, options_.timeout_s);
 }
 
-void report_virtual_clock(Report& report, const std::vector<VirtualStep>& steps, std::span<const VirtualSpan> spans)
+void Messages::begin_steps()
 {
-  const VirtualStep& last = steps.back();
+  if (clock_) clock_->step();
+}
+
+void Messages::end_step()
+{
+  if (!clock_) return;
+  last_step_ = clock_->spans();
+  virtual_steps_.push_back(clock_->step());
+}
+
+void Messages::report_virtual_clock(Report& report) const
+{
+  if (!clock_) return;
+  const VirtualStep& last = virtual_steps_.back();
   const double communication = seconds(last.communication), hidden = communication - seconds(last.exposed);
   const auto line = [](const char* name, double time_s, const std::string& note) {
     return Line{name, fmt::format("{:.4f}", 1e3 * time_s), "", note};
@@ -104,9 +117,9 @@ void report_virtual_clock(Report& report, const std::vector<VirtualStep>& steps,
                 {"hidden", fmt::format("{:.1f}", communication > 0 ? 100 * hidden / communication : 0), "",
                  "% of the communication"}});
   constexpr int columns = 100;
-  report.comment(timeline(spans, columns));
+  report.comment(timeline(last_step_, columns));
   nlohmann::json& json = report.json()["virtual"];
-  for (const VirtualStep& step : steps)
+  for (const VirtualStep& step : virtual_steps_)
     json.push_back({{"step_ps", step.step},
                     {"compute_ps", step.compute},
                     {"exposed_ps", step.exposed},

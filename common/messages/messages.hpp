@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -72,6 +71,13 @@ class Messages {
   TrafficLedger& traffic() { return traffic_; }
   /// Counts virtual time; null without `--link`.
   VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
+  /// The first step begins: what came before it does not count in virtual time.
+  void begin_steps();
+  /// A step is over.
+  void end_step();
+  /// Block "virtual clock": what the last step took on the virtual links; enters `virtual` in the document. Nothing
+  /// without `--link`.
+  void report_virtual_clock(Report& report) const;
 
  private:
   const MessageOptions& options_;
@@ -81,14 +87,10 @@ class Messages {
   Carrier carrier_;
   TrafficLedger traffic_;
   std::optional<VirtualClock> clock_;
+  std::vector<VirtualStep> virtual_steps_;  // all of them
+  std::vector<VirtualSpan> last_step_;      // the last one, to be drawn
   std::optional<Chaos> chaos_;
   FlightRecorder recorder_;
 };
-
-/// Block "virtual clock": what the last step took on the virtual links; enters `virtual` in the document.
-/// @param steps  the times of all steps.
-/// @param spans  of the last step, to be drawn.
-void report_virtual_clock(Report& report, const std::vector<VirtualStep>& steps,
-                          std::span<const VirtualSpan> spans);
 
 }  // namespace rankwise

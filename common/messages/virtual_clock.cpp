@@ -41,7 +41,7 @@ void VirtualClock::charge_compute(std::int64_t flops, std::string_view name)
   State& compute = state(Lane::compute);
   const Moment begin = std::exchange(compute.now, later(compute.now, time));
   step_.compute += time;
-  if (recording_) compute.spans.push_back({std::string(name), Lane::compute, begin, compute.now});
+  compute.spans.push_back({std::string(name), Lane::compute, begin, compute.now});
 }
 
 Moment VirtualClock::handed_over()
@@ -126,13 +126,8 @@ VirtualStep VirtualClock::step()
   const Moment now = state(Lane::compute).now;
   step_.step = now.since_start - step_began_.since_start;
   step_began_ = now;
+  for (State& lane : lanes_) lane.spans.clear();
   return std::exchange(step_, {});
-}
-
-void VirtualClock::record()
-{
-  const std::lock_guard lock(mutex_);
-  recording_ = true;
 }
 
 std::vector<VirtualSpan> VirtualClock::spans() const
@@ -159,7 +154,7 @@ void VirtualClock::wait_until(Moment moment)
 void VirtualClock::close(const Open& open, Moment end)
 {
   step_.communication += end.since_start - open.begin.since_start;
-  if (recording_) state(Lane::communication).spans.push_back({open.name, Lane::communication, open.begin, end});
+  state(Lane::communication).spans.push_back({open.name, Lane::communication, open.begin, end});
 }
 
 std::string timeline(std::span<const VirtualSpan> spans, int columns)

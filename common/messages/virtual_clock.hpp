@@ -115,12 +115,10 @@ class VirtualClock {
 
   // ---- What came out ----
 
-  /// The times since the last call. Error while something that was handed over has not been waited for: how far
-  /// the queue is would depend on real time.
+  /// The times since the last call; a new step begins. Error while something that was handed over has not been waited
+  /// for: how far the queue is would depend on real time.
   VirtualStep step();
-  /// From now on spans are kept.
-  void record();
-  /// The spans that were kept, of each lane in order.
+  /// What was done in the step under way, of each lane in order.
   std::vector<VirtualSpan> spans() const;
 
  private:
@@ -153,7 +151,6 @@ class VirtualClock {
   std::int64_t not_waited_for_ = 0;
   Moment step_began_;
   VirtualStep step_;
-  bool recording_ = false;
 };
 
 /// Both lanes drawn from the earliest begin to the latest end, one line each: every column shows the first letter

@@ -145,8 +145,6 @@ struct State {
   CommunicationQueue queue{world, time};                                                  // sends them meanwhile
   std::vector<Pending> pending;                                                           // buckets on their way
   Traffic sent;                                                                           // by one step's gradients
-  std::vector<VirtualStep> virtual_steps;                                                 // on the virtual clock
-  std::vector<VirtualSpan> last_step;                                                     // there, of rank 0
   AdamW adamw{memory, *stream, table, {0, table.elements()}, shape.type, options.adamw};  // (P) two or three times
   Tensor master = adamw.master(parameters.tensor());  // (P) f32: what is updated; in f32 the parameters themselves
   Workspace work{memory, config, shape};              // scratch of both passes
@@ -336,10 +334,7 @@ StepReport train_step(State& state, std::int64_t step)
   state.adamw.step(*state.kernels, state.parameters.tensor(), gradient, learning_rate,
                    clip_factor(norm, state.options.clip) / valid_tokens);
   state.stream->synchronise();
-  if (VirtualClock* virtual_clock = state.messages.clock()) {
-    state.virtual_steps.push_back(virtual_clock->step());
-    state.last_step = virtual_clock->spans();
-  }
+  state.messages.end_step();
   return {loss.mean(), norm, learning_rate, clock.seconds()};
 }
 
@@ -482,11 +477,10 @@ int run(const Options& options, const Session& session)
   RunRecord record;
   record.first_step = resume(*state);
   record.from_scratch = !options.resume && options.initial.empty();
-  if (VirtualClock* clock = state->messages.clock()) clock->step();  // what came before the first step
-  std::vector<float> compared;                                       // the parameters after --compare steps
+  state->messages.begin_steps();
+  std::vector<float> compared;  // the parameters after --compare steps
   const std::int64_t steps = options.last_step(state->loader);
   for (std::int64_t step = record.first_step; step < steps; ++step) {
-    if (VirtualClock* clock = state->messages.clock(); clock && step + 1 == steps) clock->record();
     record.steps.push_back(train_step(*state, step));
     report_step(report, step, record.steps.back());
     report.progress(step + 1, steps);
@@ -515,7 +509,7 @@ int run(const Options& options, const Session& session)
                  step_traffic(options.plan(), state->world.topology(), session.rank()),
                  "2 (N-1)/N of the gradients");
   report_time(report, record, state->time, options);
-  if (state->messages.clock()) report_virtual_clock(report, state->virtual_steps, state->last_step);
+  state->messages.report_virtual_clock(report);
   if (!options.trace.empty()) write_trace(session, options.trace, all_events(state->time, state->queue.time()));
   if (options.sample > 0) report.comment("sample:\n" + sample(*state));
   return report.finish();

@@ -151,8 +151,6 @@ struct State {
   Pending pending;                                // the bucket on its way
   std::optional<std::size_t> on_its_way;          // which one that is
   Traffic sent;                                   // by one step's gradients and parameters
-  std::vector<VirtualStep> virtual_steps;         // on the virtual clock
-  std::vector<VirtualSpan> last_step;             // there, of rank 0
   Workspace work{memory, config, shape};          // scratch of both passes
   Activations kept{memory, config, shape, work};  // from a forward pass to its backward pass
 };
@@ -342,10 +340,7 @@ StepReport train_step(State& state, std::int64_t step)
   gather_parameters(state);
   state.sent += state.messages.traffic().total() - updating;
   state.stream->synchronise();
-  if (VirtualClock* virtual_clock = state.messages.clock()) {
-    state.virtual_steps.push_back(virtual_clock->step());
-    state.last_step = virtual_clock->spans();
-  }
+  state.messages.end_step();
   return {loss.mean(), norm, learning_rate, clock.seconds()};
 }
 
@@ -477,11 +472,10 @@ int run(const Options& options, const Session& session)
   record.from_scratch = !options.resume && options.initial.empty();
   state->adamw.round(*state->kernels);
   gather_parameters(*state);
-  if (VirtualClock* clock = state->messages.clock()) clock->step();  // what came before the first step
-  std::vector<float> compared;                                       // this rank's parameters after --compare steps
+  state->messages.begin_steps();
+  std::vector<float> compared;  // this rank's parameters after --compare steps
   const std::int64_t steps = options.last_step(state->loader);
   for (std::int64_t step = record.first_step; step < steps; ++step) {
-    if (VirtualClock* clock = state->messages.clock(); clock && step + 1 == steps) clock->record();
     record.steps.push_back(train_step(*state, step));
     report_step(report, step, record.steps.back());
     report.progress(step + 1, steps);
@@ -515,7 +509,7 @@ int run(const Options& options, const Session& session)
                  step_traffic(options.plan(), state->world.topology(), session.rank()),
                  "(N-1)/N of M times the gradients and of the parameters");
   report_time(report, record, state->time, options);
-  if (state->messages.clock()) report_virtual_clock(report, state->virtual_steps, state->last_step);
+  state->messages.report_virtual_clock(report);
   if (!options.trace.empty()) write_trace(session, options.trace, all_events(state->time, state->queue.time()));
   if (options.sample > 0) report.comment("sample:\n" + sample(*state));
   return report.finish();

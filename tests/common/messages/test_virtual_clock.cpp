@@ -132,9 +132,8 @@ TEST_CASE("VirtualClock: what cannot be is an Error")
 TEST_CASE("VirtualClock: spans are what was done when, and a picture shows them")
 {
   ClockForTest clock;
-  clock.charge_compute(1, "not recorded");
+  clock.charge_compute(1, "of another step");
   clock.step();
-  clock.record();
   clock.charge_compute(4, "forward");
   const Moment handed = clock.handed_over();
   clock.charge_compute(2, "backward");
@@ -157,4 +156,6 @@ TEST_CASE("VirtualClock: spans are what was done when, and a picture shows them"
           "compute       |ffb.u|\n"
           "communication |..11.|\n");
   REQUIRE(timeline({}, 20).empty());
+  clock.step();
+  REQUIRE(clock.spans().empty());
 }
