@@ -13,7 +13,9 @@
 
 namespace rankwise {
 
-/// Continues a text with a whole model whose mask is causal.
+/// Forward passes of a whole model, whose mask is causal, over texts that grow: piece by piece, as a lesson calls them.
+///
+///     pass.begin(text);  pass.embedding(p);  pass.branch(0, p); ... pass.branch(2 L - 1, p);  logits = pass.head(p);
 ///
 /// Keys and values of a token depend on the tokens up to it and on nothing else, so those of every layer are kept: a new
 /// token costs one row of the forward pass instead of one for each token before it. Positions are counted from the
@@ -22,34 +24,36 @@ namespace rankwise {
 ///
 /// Memory, with s bytes an element and V padded: 2 s L T C for keys and values (activations), and
 /// s (12 T C + V) + 8 T + 4 T (workspace: one layer's activations, statistics, tokens).
-class Generator {
+class GeneratingPass {
  public:
-  /// @param memory   where from; outlives the generator.
+  /// @param memory   where from; outlives the pass.
   /// @param stream   that the kernels work on.
-  /// @param model    whole, its mask causal; outlives the generator.
-  /// @param weights  views of its parameters, which stay as they are while text is generated.
+  /// @param model    whole, its mask causal; outlives the pass.
+  /// @param type     of its parameters.
   /// @param T        the most tokens that the model sees at a time, at most its context.
   /// @throws Error   when there is no room.
-  Generator(const DeviceMemory& memory, Stream& stream, const Model& model, const ModelTensors& weights,
-            std::int64_t T);
+  GeneratingPass(const DeviceMemory& memory, Stream& stream, const Model& model, DType type, std::int64_t T);
 
-  /// The logits (V, padding left out) of the token that follows @p text, from its last T tokens. What the window and
-  /// that of the call before have in common at the beginning is not computed again.
+  /// Begins a pass over the last T tokens of @p text. What they and those of the pass before have in common at the
+  /// beginning is not computed again.
   /// @param text  at least one token; any text, not only one that continues the text before.
-  std::vector<float> next_logits(std::span<const Token> text);
-
-  /// @p count tokens that follow @p prompt, each drawn by pick_token() with its number from 0.
-  std::vector<Token> generate(std::span<const Token> prompt, std::int64_t count, const SamplingOptions& sampling);
+  void begin(std::span<const Token> text);
+  /// The embedding of the new tokens.
+  void embedding(const EmbeddingTensors& p);
+  /// Branch @p i over the new tokens.
+  void branch(std::size_t i, const BranchTensors& p);
+  /// The logits (V, padding left out) of the token that follows.
+  std::vector<float> head(const HeadTensors& p);
 
  private:
-  BranchActivations activations(std::size_t branch, std::int64_t rows) const;
-  void forward(std::span<const Token> window, Range tokens) const;
+  BranchActivations activations(std::size_t branch) const;
+  Tensor stream_tensor(std::size_t i) const;
 
   Stream& stream_;
   const Model& model_;
-  ModelTensors weights_;
   std::int64_t T_;
-  std::vector<Token> seen_;  // the window whose keys and values are cached
+  std::vector<Token> seen_, window_;  // the window whose keys and values are cached; that of the pass under way
+  MicroBatch batch_;                  // its new tokens
 
   BufferPool pool_;
   std::vector<Tensor> caches_;     // L of (T, 2 C): keys and values
@@ -58,6 +62,27 @@ class Generator {
   Tensor inner_, hidden_;          // (T, 4 C)
   Tensor mean_, rstd_;             // (T)
   Tensor inputs_, logits_;         // (T) i32, (V)
+};
+
+/// Continues a text with a whole model, all of whose parameters are at hand.
+class Generator {
+ public:
+  /// @param memory, stream, model, T  as for GeneratingPass.
+  /// @param weights  views of its parameters, which stay as they are while text is generated.
+  /// @throws Error   when there is no room.
+  Generator(const DeviceMemory& memory, Stream& stream, const Model& model, const ModelTensors& weights,
+            std::int64_t T);
+
+  /// The logits (V, padding left out) of the token that follows @p text, from its last T tokens.
+  /// @param text  at least one token; any text, not only one that continues the text before.
+  std::vector<float> next_logits(std::span<const Token> text);
+
+  /// @p count tokens that follow @p prompt, each drawn by pick_token() with its number from 0.
+  std::vector<Token> generate(std::span<const Token> prompt, std::int64_t count, const SamplingOptions& sampling);
+
+ private:
+  ModelTensors weights_;
+  GeneratingPass pass_;
 };
 
 }  // namespace rankwise

@@ -49,7 +49,7 @@ void Loader::load(std::int64_t step, Range sequences, Batch& out) const
 
 void Loader::load_in_order(Range windows, Batch& out) const
 {
-  check(0 <= windows.first && 0 <= windows.count && windows.end() <= windows_, "windows outside the data");
+  check(windows.empty() || (0 <= windows.first && windows.end() <= windows_), "windows outside the data");
   resize(windows.count, out);
   for (std::int64_t b = 0; b < windows.count; ++b) load_window(windows.first + b, b, out);
 }

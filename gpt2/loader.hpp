@@ -96,7 +96,7 @@ class Loader {
   void load(std::int64_t step, Range sequences, Batch& out) const;
 
   /// Fills @p out with windows @p windows in the order of the text, as an evaluation reads them.
-  /// @param[in]  windows  inside [0, W); B = windows.count.
+  /// @param[in]  windows  inside [0, W), or none; B = windows.count.
   /// @param[out] out      resized to (B, T).
   void load_in_order(Range windows, Batch& out) const;
 

@@ -32,7 +32,7 @@ double initial_deviation(Initial initial, std::int64_t layers)
 
 }  // namespace
 
-ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units)
+ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t apart)
     : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units)
 {
   check(config.padded_vocabulary() % part.count == 0 && config.heads % part.count == 0,
@@ -40,6 +40,7 @@ ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units
   add_embedding(config);
   for (int branch = 0; branch < 2 * config.layers; ++branch) add_branch(config, branch);
   add_head(config);
+  lay_out(apart);
 }
 
 void ParameterTable::add_embedding(const ModelConfig& config)
@@ -106,16 +107,27 @@ void ParameterTable::add(Parameter parameter)
   parameter.number = next_number_++;
   if (!units_.contains(parameter.unit)) return;
   parameter.decays = parameter.shape.rank() == 2;
-  parameter.elements = {elements_, parameter.stored.elements()};
-  elements_ += parameter.stored.elements();
   entries_.push_back(std::move(parameter));
+}
+
+void ParameterTable::lay_out(std::int64_t apart)
+{
+  for (const bool small : {false, true}) {
+    apart_.first = elements_;
+    for (Parameter& p : entries_) {
+      if ((p.stored.elements() <= apart) != small) continue;
+      p.elements = {elements_, p.stored.elements()};
+      elements_ += p.elements.count;
+    }
+  }
+  apart_.count = elements_ - apart_.first;
 }
 
 Range ParameterTable::unit_elements(int unit) const
 {
   Range elements{0, 0};
   for (const Parameter& p : entries_) {
-    if (p.unit != unit) continue;
+    if (p.unit != unit || apart_.contains(p.elements.first)) continue;
     if (elements.empty()) elements.first = p.elements.first;
     elements.count += p.elements.count;
   }
@@ -139,40 +151,35 @@ std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const
   return slabs;
 }
 
-namespace {
-
-/// The tensors of @p unit as views of @p flat, which starts with the unit's first element.
-std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Tensor& flat)
+std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Tensor& flat, const Tensor& apart)
 {
   std::vector<Tensor> tensors;
   const std::int64_t first = table.unit_elements(unit).first;
-  for (const Parameter& p : table.entries())
-    if (p.unit == unit)
-      tensors.push_back(flat.slice({p.elements.first - first, p.elements.count}).reshaped(p.stored));
+  for (const Parameter& p : table.entries()) {
+    if (p.unit != unit) continue;
+    const bool lies_apart = table.apart().contains(p.elements.first);
+    const Range elements{p.elements.first - (lies_apart ? table.apart().first : first), p.elements.count};
+    tensors.push_back((lies_apart ? apart : flat).slice(elements).reshaped(p.stored));
+  }
   return tensors;
 }
 
-}  // namespace
-
-EmbeddingTensors embedding_tensors(const ParameterTable& table, const Tensor& flat)
+EmbeddingTensors embedding_tensors(const std::vector<Tensor>& tensors)
 {
-  const std::vector<Tensor> t = unit_tensors(table, 0, flat);
-  check(t.size() == 2, "the table does not have the embedding");
-  return {t[0], t[1]};
+  check(tensors.size() == 2, "these are not the tensors of the embedding");
+  return {tensors[0], tensors[1]};
 }
 
-BranchTensors branch_tensors(const ParameterTable& table, int unit, const Tensor& flat)
+BranchTensors branch_tensors(const std::vector<Tensor>& tensors)
 {
-  const std::vector<Tensor> t = unit_tensors(table, unit, flat);
-  check(t.size() == 6, "the table does not have the branch");
-  return {t[0], t[1], t[2], t[3], t[4], t[5]};
+  check(tensors.size() == 6, "these are not the tensors of a branch");
+  return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5]};
 }
 
-HeadTensors head_tensors(const ParameterTable& table, int unit, const Tensor& flat, const Tensor& token)
+HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token)
 {
-  const std::vector<Tensor> t = unit_tensors(table, unit, flat);
-  check(t.size() == 2, "the table does not have the head");
-  return {t[0], t[1], token};
+  check(tensors.size() == 2, "these are not the tensors of the head");
+  return {tensors[0], tensors[1], token};
 }
 
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied)
@@ -180,11 +187,11 @@ ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, cons
   check(flat.elements() == table.elements(), "the flat vector has another size than its table");
   ModelTensors model;
   const int head = static_cast<int>(table.units().count) - 1;
-  const auto unit = [&](int u) { return flat.slice(table.unit_elements(u)); };
-  model.embedding = embedding_tensors(table, unit(0));
-  for (int u = 1; u < head; ++u) model.branches.push_back(branch_tensors(table, u, unit(u)));
+  const auto unit = [&](int u) { return unit_tensors(table, u, flat.slice(table.unit_elements(u))); };
+  model.embedding = embedding_tensors(unit(0));
+  for (int u = 1; u < head; ++u) model.branches.push_back(branch_tensors(unit(u)));
   const Tensor& token = model.embedding.token;
-  model.head = head_tensors(table, head, unit(head), tied.empty() ? token : tied.reshaped(token.shape()));
+  model.head = head_tensors(unit(head), tied.empty() ? token : tied.reshaped(token.shape()));
   return model;
 }
 

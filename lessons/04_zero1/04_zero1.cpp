@@ -91,10 +91,11 @@ struct Options : TrainingOptions {
   StepPlan plan() const
   {
     const Arithmetic sums(arithmetic);
-    return {config(),
+    const ParameterTable parameters(config());
+    return {parameters,
+            make_buckets(parameters, gradients, bucket.value),
             gradients,
             precision,
-            bucket.value,
             sums.keeps_tied_apart(),
             messages.algorithm(sums.default_collectives())};
   }
@@ -480,8 +481,8 @@ int run(const Options& options, const Session& session)
   report.check("parameters on every rank", "the same", copy, same_on_all_ranks(copy, state->world));
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
-    const ParameterDeviation deviation =
-        parameter_deviation(state->segments, compared, reference.parameters, state->room.tensor(), state->world);
+    const ParameterDeviation deviation = parameter_deviation(
+        state->table, state->segments, compared, reference.parameters, state->room.tensor(), state->world);
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));

@@ -13,15 +13,41 @@ namespace rankwise {
 
 namespace {
 
-/// Calls @p work for the elements of each segment, block by block, with room for those of the block.
-void for_each_block(const std::vector<Segment>& segments, const Tensor& room,
-                    const std::function<void(const Segment& block, const Tensor& values)>& work)
+/// Elements of one tensor and of one owner, as many as are sent at once.
+struct Block {
+  Range elements;       // of the table's flat vector
+  std::int64_t before;  // elements in front of them, where tensor stands behind tensor in the table's order
+  int owner;
+};
+
+/// Calls @p work for all elements of a table, block by block in its order, with room for those of the block.
+void for_each_block(const ParameterTable& table, std::vector<Segment> segments, const Tensor& room,
+                    const std::function<void(const Block& block, const Tensor& values)>& work)
 {
-  for (const Segment& segment : segments)
-    for (std::int64_t first = segment.elements.first; first < segment.elements.end(); first += room.elements()) {
-      const Range elements = intersect({first, room.elements()}, segment.elements);
-      work({elements, segment.owner}, room.slice({0, elements.count}));
+  std::sort(segments.begin(), segments.end(),
+            [](const Segment& a, const Segment& b) { return a.elements.first < b.elements.first; });
+  std::int64_t before = 0;
+  for (const Parameter& p : table.entries()) {
+    for (const Segment& segment : segments) {
+      const Range shared = intersect(p.elements, segment.elements);
+      for (std::int64_t first = shared.first; first < shared.end(); first += room.elements()) {
+        const Range elements = intersect({first, room.elements()}, shared);
+        work({elements, before + first - p.elements.first, segment.owner}, room.slice({0, elements.count}));
+      }
     }
+    before += p.elements.count;
+  }
+}
+
+/// The number of elements in front of @p element, where range stands behind range.
+std::int64_t place_in(const std::vector<Range>& ranges, std::int64_t element)
+{
+  std::int64_t before = 0;
+  for (const Range& range : ranges) {
+    if (range.contains(element)) return before + element - range.first;
+    before += range.count;
+  }
+  throw Error("an element is in none of the ranges");
 }
 
 /// Some of the values that lie on the host.
@@ -46,18 +72,16 @@ double squared_norm(const Kernels& kernels, const std::vector<Tensor>& own, Grou
 std::string parameter_digest(const std::vector<Segment>& segments, const std::vector<Shard>& shards,
                              const Tensor& room, Group& group)
 {
-  std::vector<Segment> in_order = segments;
-  std::sort(in_order.begin(), in_order.end(),
-            [](const Segment& a, const Segment& b) { return a.elements.first < b.elements.first; });
   Sha256 digest;
-  for_each_block(in_order, room, [&](const Segment& block, const Tensor& values) {
+  const ParameterTable& table = shards.front().table;
+  for_each_block(table, segments, room, [&](const Block& block, const Tensor& values) {
     for (const Shard& mine : shards)
       if (mine.owned.contains(block.elements.first))
         group.compute().copy(
             values, mine.parameters.slice({block.elements.first - mine.owned.first, block.elements.count}));
     broadcast(values, block.owner, group);
     const std::vector<float> host = to_host<float>(group.compute(), values);
-    for (const Parameter& p : shards.front().table.entries()) {
+    for (const Parameter& p : table.entries()) {
       const Range natural = intersect({p.elements.first, p.shape.elements()}, block.elements);  // without padding
       if (natural.empty()) continue;
       digest.update(std::as_bytes(part_of(host, {natural.first - block.elements.first, natural.count})));
@@ -86,23 +110,23 @@ ReferenceRun reference_run_on_rank_0(const Session& session, const TrainingOptio
   return run;
 }
 
-ParameterDeviation parameter_deviation(const std::vector<Segment>& segments, std::span<const float> parameters,
-                                       std::span<const float> reference, const Tensor& room, Group& group)
+ParameterDeviation parameter_deviation(const ParameterTable& table, const std::vector<Segment>& segments,
+                                       std::span<const float> parameters, std::span<const float> reference,
+                                       const Tensor& room, Group& group)
 {
   ParameterDeviation sums;
-  std::int64_t compared = 0;  // of this rank's parameters
-  for_each_block(segments, room, [&](const Segment& block, const Tensor& values) {
+  for_each_block(table, segments, room, [&](const Block& block, const Tensor& values) {
     if (group.rank() == 0) {
-      const std::span<const float> expected = part_of(reference, block.elements);
+      const std::span<const float> expected = part_of(reference, {block.before, block.elements.count});
       group.compute().copy(values, Tensor(const_cast<float*>(expected.data()), DType::f32, {block.elements.count}));
     }
     broadcast(values, 0, group);
     if (block.owner != group.rank()) return;
-    const ParameterDeviation of_block = parameter_deviation(part_of(parameters, {compared, block.elements.count}),
+    const std::int64_t first = place_in(segments_of(group.rank(), segments), block.elements.first);
+    const ParameterDeviation of_block = parameter_deviation(part_of(parameters, {first, block.elements.count}),
                                                             to_host<float>(group.compute(), values));
     sums.squared_difference += of_block.squared_difference;
     sums.squared_norm += of_block.squared_norm;
-    compared += block.elements.count;
   });
   all_reduce_sum(sums.squared_difference, group);
   all_reduce_sum(sums.squared_norm, group);

@@ -44,13 +44,15 @@ ReferenceRun reference_run_on_rank_0(const Session& session, const TrainingOptio
                                      const std::shared_ptr<const TokenSource>& text);
 
 /// How far the parameters of all ranks are from a reference that rank 0 has; the same on all ranks.
+/// @param table       all parameters.
 /// @param segments    all of the model, each element once.
 /// @param parameters  of this rank's segments, one behind the other.
-/// @param reference   of all elements; not looked at on the other ranks.
+/// @param reference   of all elements, tensor by tensor in the order of the table; not looked at on the other ranks.
 /// @param room        as for parameter_digest().
 /// @cost              a broadcast of each block.
-ParameterDeviation parameter_deviation(const std::vector<Segment>& segments, std::span<const float> parameters,
-                                       std::span<const float> reference, const Tensor& room, Group& group);
+ParameterDeviation parameter_deviation(const ParameterTable& table, const std::vector<Segment>& segments,
+                                       std::span<const float> parameters, std::span<const float> reference,
+                                       const Tensor& room, Group& group);
 
 /// Writes the shards of all ranks into the checkpoint that rank 0 has created, one rank after the other.
 /// @param path    as for create_checkpoint().

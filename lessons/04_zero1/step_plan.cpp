@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/segments.hpp"
 
@@ -12,29 +11,21 @@ namespace rankwise {
 
 namespace {
 
-std::vector<Bucket> buckets_of(const StepPlan& plan)
-{
-  return make_buckets(ParameterTable(plan.config), plan.gradients, plan.bucket_bytes);
-}
-
 /// The collectives that carry all gradients once.
 std::vector<CollectiveShape> gradient_calls(const StepPlan& plan)
 {
   std::vector<CollectiveShape> calls;
-  for (const Bucket& bucket : buckets_of(plan))
+  for (const Bucket& bucket : plan.buckets)
     calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
   if (const GradientLayout sums = sums_of(plan); !sums.tied.empty())
     calls.push_back({"all-reduce", plan.algorithm, sums.type, sums.tied.count});
   return calls;
 }
 
-/// The collectives that carry all parameters once.
-std::vector<CollectiveShape> parameter_calls(const StepPlan& plan)
+/// The collective that carries the parameters of a bucket once.
+CollectiveShape gather_call(const StepPlan& plan, const Bucket& bucket)
 {
-  std::vector<CollectiveShape> calls;
-  for (const Bucket& bucket : buckets_of(plan))
-    calls.push_back({"all-gather", plan.algorithm, plan.parameters, bucket.elements.count});
-  return calls;
+  return {"all-gather", plan.algorithm, plan.parameters, bucket.elements.count};
 }
 
 }  // namespace
@@ -46,23 +37,34 @@ std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
 
 GradientLayout sums_of(const StepPlan& plan)
 {
-  GradientLayout sums = gradient_layout(ParameterTable(plan.config), plan.gradients);
+  GradientLayout sums = gradient_layout(plan.table, plan.gradients);
   if (!plan.tied_apart) sums.tied = {};
   return sums;
 }
 
 std::vector<Range> owned_segments(const StepPlan& plan, const Session& session)
 {
-  return segments_of(session.rank(), make_segments(buckets_of(plan), session.ranks()));
+  return segments_of(session.rank(), make_segments(plan.buckets, session.ranks()));
 }
 
-Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
+Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank)
 {
   Traffic sum;
   const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
   for (std::int64_t pass = 0; pass < sums_of_step(plan, ranks); ++pass)
     for (const CollectiveShape& call : gradient_calls(plan)) sum += expected_traffic(call, topology, rank);
-  for (const CollectiveShape& call : parameter_calls(plan)) sum += expected_traffic(call, topology, rank);
+  return sum;
+}
+
+Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topology& topology, int rank)
+{
+  return expected_traffic(gather_call(plan, bucket), topology, rank);
+}
+
+Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
+{
+  Traffic sum = gradient_traffic(plan, topology, rank);
+  for (const Bucket& bucket : plan.buckets) sum += gather_traffic(plan, bucket, topology, rank);
   return sum;
 }
 
@@ -70,12 +72,12 @@ std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int r
 {
   const auto ranks = static_cast<int>(topology.node_of.size());
   std::vector<CollectiveShape> calls = gradient_calls(plan);
-  for (const CollectiveShape& call : parameter_calls(plan)) calls.push_back(call);
+  for (const Bucket& bucket : plan.buckets) calls.push_back(gather_call(plan, bucket));
   calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
   calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
   std::int64_t most = 0;
   for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, rank));
-  return most + bytes_of(DType::f32) * block_elements(make_segments(buckets_of(plan), ranks));
+  return most + bytes_of(DType::f32) * block_elements(make_segments(plan.buckets, ranks));
 }
 
 }  // namespace rankwise

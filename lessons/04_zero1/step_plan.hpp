@@ -9,8 +9,9 @@
 #include "common/partition.hpp"
 #include "common/session.hpp"
 #include "common/tensor.hpp"
-#include "gpt2/config.hpp"
 #include "gpt2/gradient_sum.hpp"
+#include "gpt2/parameter_table.hpp"
+#include "lessons/03_ddp/buckets.hpp"
 
 /// @file
 /// What the messages of a step cost where each rank owns a part of the model, from the sizes alone.
@@ -19,12 +20,12 @@ namespace rankwise {
 
 /// What decides which messages a step sends.
 struct StepPlan {
-  ModelConfig config;             ///< the model
-  DType gradients;                ///< type of the gradients, which are reduce-scattered
-  DType parameters;               ///< type of the parameters, which are gathered
-  std::int64_t bucket_bytes = 0;  ///< of a bucket of gradients, at least
-  bool tied_apart = false;        ///< whether the tied embedding's second gradient is a sum of its own
-  Algorithm algorithm;            ///< by which all of that is sent
+  ParameterTable table;         ///< the parameters
+  std::vector<Bucket> buckets;  ///< of its elements: what is sent together
+  DType gradients;              ///< type of the gradients, which are reduce-scattered
+  DType parameters;             ///< type of the parameters, which are gathered
+  bool tied_apart = false;      ///< whether the tied embedding's second gradient is a sum of its own
+  Algorithm algorithm;          ///< by which all of that is sent
   // Where gradients are summed over the ranks after each pass, and not once a step:
   std::int64_t global_batch = 0;  ///< sequences of a step
   std::int64_t micro_batch = 0;   ///< sequences of a pass; 0: all of a rank's share
@@ -40,7 +41,13 @@ GradientLayout sums_of(const StepPlan& plan);
 /// The segments that a rank owns.
 std::vector<Range> owned_segments(const StepPlan& plan, const Session& session);
 
-/// What one rank sends in one step: in reduce-scatters of the gradients and in the all-gather of the parameters.
+/// What one rank sends of gradients in one step: in reduce-scatters of all buckets.
+Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank);
+
+/// What one rank sends in one all-gather of the parameters of a bucket.
+Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topology& topology, int rank);
+
+/// What one rank sends in one step: in reduce-scatters of the gradients and in one all-gather of each bucket's parameters.
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
 /// Bytes that one rank keeps for all messages of a run: scratch for the collectives of a step, sums of losses and the

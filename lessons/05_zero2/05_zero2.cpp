@@ -94,10 +94,11 @@ struct Options : TrainingOptions {
   StepPlan plan() const
   {
     const Arithmetic sums(arithmetic);
-    return {config(),
+    const ParameterTable parameters(config());
+    return {parameters,
+            make_buckets(parameters, gradients, bucket.value),
             gradients,
             precision,
-            bucket.value,
             sums.keeps_tied_apart(),
             messages.algorithm(sums.default_collectives()),
             global_batch,
@@ -279,31 +280,33 @@ LossSum forward(State& state, const MicroBatch& batch)
 void backward(State& state, const MicroBatch& batch)
 {
   const Model& model = state.model;
-  const ModelTensors& d = state.gradients.tensors();
   const ModelTensors& p = state.weights;
   const Activations& kept = state.kept;
   const Tensor &dx = state.work.dstream, &output = state.work.output, &wide = state.work.wide;
 
-  state.gradients.make_room(1 + static_cast<std::int64_t>(model.branches.size()));
-  model.head.apply_backward(output, d.head, kept.head, p.head, batch);
+  const std::int64_t last = unit_count(state.config) - 1;
+  const EmbeddingTensors d_embedding = embedding_tensors(state.gradients.make_room(0));
+  const HeadTensors d_head =
+      head_tensors(state.gradients.make_room(last), state.gradients.second_of(d_embedding.token));
+  model.head.apply_backward(output, d_head, kept.head, p.head, batch);
   state.stream->zero(dx);
-  model.head.normalise_backward(dx, d.head, output, kept.head, p.head, batch);
-  charge(state, 1 + static_cast<std::int64_t>(model.branches.size()), 2);
-  send_if_full(state, 1 + static_cast<std::int64_t>(model.branches.size()), batch);
+  model.head.normalise_backward(dx, d_head, output, kept.head, p.head, batch);
+  charge(state, last, 2);
+  send_if_full(state, last, batch);
 
   for (std::size_t i = model.branches.size(); i-- > 0;) {
     const bool last_of_block = i % 2 == 1;
     if (state.shape.recompute && last_of_block) forward_branches(state, i - 1, i + 1, batch);
 
     const Branch& branch = model.branches[i];
-    state.gradients.make_room(branch.unit());
-    const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
-    branch.apply_backward(output, d.branches[i], doutput, wide, kept.branches[i], p.branches[i], batch);
-    branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p.branches[i], batch);
+    const BranchTensors d = branch_tensors(state.gradients.make_room(branch.unit()));
+    const Tensor doutput = branch.add_backward(d, dx, output, batch);
+    branch.apply_backward(output, d, doutput, wide, kept.branches[i], p.branches[i], batch);
+    branch.normalise_backward(dx, d, output, kept.branches[i], p.branches[i], batch);
     charge(state, branch.unit(), 2);
     send_if_full(state, branch.unit(), batch);
   }
-  model.embedding.backward(d.embedding, dx, batch);
+  model.embedding.backward(d_embedding, dx, batch);
   send_if_full(state, 0, batch);
   collect(state, batch);
 }
@@ -496,8 +499,8 @@ int run(const Options& options, const Session& session)
   report.check("parameters on every rank", "the same", copy, same_on_all_ranks(copy, state->world));
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
-    const ParameterDeviation deviation =
-        parameter_deviation(state->segments, compared, reference.parameters, state->room.tensor(), state->world);
+    const ParameterDeviation deviation = parameter_deviation(
+        state->table, state->segments, compared, reference.parameters, state->room.tensor(), state->world);
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));

@@ -14,44 +14,37 @@ BucketGradients::BucketGradients(const DeviceMemory& memory, Stream& stream, con
       layout_(layout),
       flat_(buckets_.size())
 {
-  tensors_.branches.resize(static_cast<std::size_t>(table.units().count - 2));
 }
 
-std::size_t BucketGradients::bucket_of(std::int64_t unit) const
+/// The room of some elements of one bucket, all of it zero if it is new.
+Tensor BucketGradients::room_of(Range elements)
 {
-  const auto found = std::find_if(buckets_.begin(), buckets_.end(),
-                                  [&](const Bucket& bucket) { return bucket.units.contains(unit); });
-  check(found != buckets_.end(), "a unit is in no bucket");
-  return static_cast<std::size_t>(found - buckets_.begin());
-}
-
-Tensor BucketGradients::room_of(std::int64_t unit)
-{
-  const std::size_t b = bucket_of(unit);
-  const Range all = buckets_[b].elements, own = table_.unit_elements(static_cast<int>(unit));
-  if (flat_[b].tensor().empty()) {
-    flat_[b] = Buffer(memory_, Category::gradients, layout_.type, {all.count}, "gradients of a bucket");
-    stream_.zero(flat_[b].tensor());
+  if (elements.empty()) return {};
+  const auto bucket = std::find_if(buckets_.begin(), buckets_.end(), [&](const Bucket& candidate) {
+    return candidate.elements.contains(elements.first);
+  });
+  check(bucket != buckets_.end(), "elements are in no bucket");
+  const Range all = bucket->elements;
+  Buffer& flat = flat_[static_cast<std::size_t>(bucket - buckets_.begin())];
+  if (flat.tensor().empty()) {
+    flat = Buffer(memory_, Category::gradients, layout_.type, {all.count}, "gradients of a bucket");
+    stream_.zero(flat.tensor());
   }
-  return flat_[b].tensor().slice({own.first - all.first, own.count});
+  return flat.tensor().slice({elements.first - all.first, elements.count});
 }
 
-void BucketGradients::make_room(std::int64_t unit)
+std::vector<Tensor> BucketGradients::make_room(std::int64_t unit)
 {
-  const std::int64_t head = table_.units().end() - 1;
-  if (unit == 0) tensors_.embedding = embedding_tensors(table_, room_of(0));
-  if (unit > 0 && unit < head)
-    tensors_.branches[static_cast<std::size_t>(unit - 1)] =
-        branch_tensors(table_, static_cast<int>(unit), room_of(unit));
-  if (unit < head) return;
-  make_room(0);
-  Tensor token = tensors_.embedding.token;
-  if (!layout_.tied.empty()) {
-    tied_ = Buffer(memory_, Category::gradients, layout_.type, {layout_.tied.count}, "tied gradients");
-    stream_.zero(tied_.tensor());
-    token = tied_.tensor().reshaped(token.shape());
-  }
-  tensors_.head = head_tensors(table_, static_cast<int>(unit), room_of(unit), token);
+  const auto number = static_cast<int>(unit);
+  return unit_tensors(table_, number, room_of(table_.unit_elements(number)), room_of(table_.apart()));
+}
+
+Tensor BucketGradients::second_of(const Tensor& tied)
+{
+  if (layout_.tied.empty()) return tied;
+  tied_ = Buffer(memory_, Category::gradients, layout_.type, tied.shape(), "second gradients of a tied tensor");
+  stream_.zero(tied_.tensor());
+  return tied_.tensor();
 }
 
 std::vector<Tensor> BucketGradients::of(std::size_t bucket) const
@@ -71,18 +64,21 @@ std::vector<Tensor> BucketGradients::of(std::size_t bucket, Range part) const
 void BucketGradients::free(std::size_t bucket)
 {
   flat_[bucket] = Buffer();
-  if (bucket == bucket_of(0)) tied_ = Buffer();
+  if (!intersect(buckets_[bucket].elements, layout_.tied).empty()) tied_ = Buffer();
 }
 
 std::int64_t alive_bytes(const StepPlan& plan)
 {
-  const std::vector<Bucket> buckets = make_buckets(ParameterTable(plan.config), plan.gradients, plan.bucket_bytes);
-  const auto elements = [&](std::size_t b) { return buckets[b].elements.count; };
-  const std::size_t last = buckets.size() - 1;
-  std::int64_t most = elements(last);
-  for (std::size_t b = 0; b < last; ++b)
-    most = std::max(most, elements(b) + elements(b + 1) + (b + 1 < last ? elements(last) : 0));
-  return bytes_of(plan.gradients) * (most + sums_of(plan).tied.count);
+  const auto stays = [&](const Bucket& bucket) { return bucket.units.contains(0) || bucket.units.empty(); };
+  std::int64_t stay = 0, most = 0, neighbour = 0;
+  for (const Bucket& bucket : plan.buckets)
+    if (stays(bucket)) stay += bucket.elements.count;
+  for (const Bucket& bucket : plan.buckets) {
+    if (stays(bucket)) continue;
+    most = std::max(most, neighbour + bucket.elements.count);
+    neighbour = bucket.elements.count;
+  }
+  return bytes_of(plan.gradients) * (stay + most + sums_of(plan).tied.count);
 }
 
 }  // namespace rankwise

@@ -16,25 +16,27 @@
 namespace rankwise {
 
 /// The gradients of those buckets that a backward pass is at. There is room for a bucket from the first unit of it that the
-/// pass comes to until somebody frees it; the head adds to the token embedding's gradient, so the embedding's bucket is
-/// there from the first unit on. Where the tied embedding's two gradients are kept apart, the head's has room of its own.
+/// pass comes to until somebody frees it. A bucket without units of its own, for tensors that lie apart, has room from the
+/// first unit with such a tensor on. Where a tied tensor's two gradients are kept apart, the second has room of its own.
 class BucketGradients {
  public:
   /// @param memory   where they lie, counted as gradients.
   /// @param stream   of that device, which computes them.
   /// @param table    of all units; outlives this.
-  /// @param buckets  of make_buckets().
-  /// @param layout   of all gradients: their type, and where the token embedding's lies if the head's part of it is kept
-  ///                 apart.
+  /// @param buckets  of its elements, each once.
+  /// @param layout   of all gradients: their type, and where the tied tensor's lies if its two are kept apart.
   BucketGradients(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
                   std::vector<Bucket> buckets, const GradientLayout& layout);
 
   /// Makes room for the gradients of a unit, all zero, where there is none yet.
-  void make_room(std::int64_t unit);
-  /// Where the backward pass adds the gradients of the units that there is room for.
-  const ModelTensors& tensors() const { return tensors_; }
-  /// The gradients of a bucket, (its elements); and with the last bucket the head's part of the token embedding's,
-  /// (V C), where that is kept apart.
+  /// @return  where the backward pass adds them: the tensors of the unit, in the table's order.
+  std::vector<Tensor> make_room(std::int64_t unit);
+  /// Where another unit adds to the gradient of a tied tensor, which has room.
+  /// @param tied  its gradient.
+  /// @return      @p tied itself; or room of its own, all zero, where the two are kept apart.
+  Tensor second_of(const Tensor& tied);
+  /// The gradients of a bucket, (its elements); and with the bucket of a tied tensor the second of its gradients, where the
+  /// two are kept apart.
   std::vector<Tensor> of(std::size_t bucket) const;
   /// Those of the elements @p part of the flat vector alone.
   /// @param part  within the bucket.
@@ -43,8 +45,7 @@ class BucketGradients {
   void free(std::size_t bucket);
 
  private:
-  std::size_t bucket_of(std::int64_t unit) const;
-  Tensor room_of(std::int64_t unit);
+  Tensor room_of(Range elements);
 
   DeviceMemory memory_;
   Stream& stream_;
@@ -53,11 +54,11 @@ class BucketGradients {
   GradientLayout layout_;
   std::vector<Buffer> flat_;  // by bucket
   Buffer tied_;
-  ModelTensors tensors_;
 };
 
 /// The most bytes of them that are alive at once, when a bucket is freed before the one behind the next is begun: those of
-/// two neighbours and of the embedding's bucket, and the head's part of the token embedding's gradient.
+/// two neighbours, of the embedding's bucket, to which the head adds too, and of tensors that lie apart; and the second of
+/// the token embedding's gradients.
 std::int64_t alive_bytes(const StepPlan& plan);
 
 }  // namespace rankwise

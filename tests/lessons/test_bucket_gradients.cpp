@@ -19,14 +19,15 @@ constexpr std::int64_t embedding = 704, token = 16 * 32, attention = 4'288, mlp 
 
 StepPlan plan_of(std::int64_t bucket_bytes, bool tied_apart)
 {
-  return {config, DType::f32, DType::f32, bucket_bytes, tied_apart, Algorithm::ring};
+  return {table,          make_buckets(table, DType::f32, bucket_bytes), DType::f32, DType::f32, tied_apart,
+          Algorithm::ring};
 }
 
 /// Gradients of buckets, and what counts them.
 struct Alive {
   Alive(std::int64_t bucket_bytes, bool tied_apart)
       : plan(plan_of(bucket_bytes, tied_apart)),
-        buckets(make_buckets(table, DType::f32, bucket_bytes)),
+        buckets(plan.buckets),
         gradients(lab.memory(), lab.stream(), table, buckets, sums_of(plan))
   {
   }
@@ -43,12 +44,13 @@ struct Alive {
 
 }  // namespace
 
-TEST_CASE(
-    "BucketGradients: a bucket has room from its first unit on until it is freed; the embedding's from the head on")
+TEST_CASE("BucketGradients: a bucket has room from its first unit on until it is freed")
 {
   Alive alive(1, false);  // a unit each
   CHECK(alive.now() == 0);
   alive.gradients.make_room(5);
+  CHECK(alive.now() == head);
+  alive.gradients.make_room(0);
   CHECK(alive.now() == head + embedding);
   alive.gradients.make_room(4);
   CHECK(alive.now() == head + embedding + mlp);
@@ -68,12 +70,12 @@ TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where 
   for (const std::int64_t bytes : {1, 20'000, 1'000'000'000}) {
     Alive alive(bytes, false);
     for (int pass = 0; pass < 2; ++pass) {
-      for (std::int64_t unit = 5; unit >= 0; --unit) alive.gradients.make_room(unit);
-      const ModelTensors& d = alive.gradients.tensors();
-      CHECK(d.head.token.raw() == d.embedding.token.raw());
-      d.branches[2].out_bias.span<float>()[5] = 7;
-      d.embedding.position.span<float>()[1] = 8;
-      d.head.norm_bias.span<float>()[0] = 9;
+      const EmbeddingTensors first = embedding_tensors(alive.gradients.make_room(0));
+      CHECK(alive.gradients.second_of(first.token).raw() == first.token.raw());
+      head_tensors(alive.gradients.make_room(5), first.token).norm_bias.span<float>()[0] = 9;
+      for (const std::int64_t unit : {4, 2, 1}) alive.gradients.make_room(unit);
+      branch_tensors(alive.gradients.make_room(3)).out_bias.span<float>()[5] = 7;
+      first.position.span<float>()[1] = 8;
       double sum = 0;
       for (std::size_t b = 0; b < alive.buckets.size(); ++b) {
         const Tensor flat = alive.gradients.of(b)[0];
@@ -97,10 +99,10 @@ TEST_CASE("BucketGradients: the head's part of the token embedding's gradient ma
 {
   Alive alive(1, true);
   alive.gradients.make_room(5);
+  const Tensor first = alive.gradients.make_room(0)[0], second = alive.gradients.second_of(first);
   CHECK(alive.now() == head + embedding + token);
-  const ModelTensors& d = alive.gradients.tensors();
-  d.head.token.span<float>()[40] = 3;
-  CHECK(d.embedding.token.span<float>()[40] == 0);
+  second.span<float>()[40] = 3;
+  CHECK(first.span<float>()[40] == 0);
   CHECK(alive.gradients.of(0).size() == 1);
   REQUIRE(alive.gradients.of(5).size() == 2);
   CHECK(alive.gradients.of(5)[1].elements() == token);
@@ -122,6 +124,7 @@ TEST_CASE("alive_bytes: the most that are alive when one bucket at a time is on 
       INFO("bytes = " << bytes << ", tied_apart = " << tied_apart);
       Alive alive(bytes, tied_apart);
       std::optional<std::size_t> on_its_way;
+      alive.gradients.second_of(alive.gradients.make_room(0)[0]);  // the head's
       for (std::int64_t unit = 5; unit >= 0; --unit) {
         alive.gradients.make_room(unit);
         for (std::size_t b = 0; b < alive.buckets.size(); ++b) {

@@ -73,8 +73,14 @@ TEST_CASE("ShardSums: the bytes by formula are those that are there")
       INFO("kind = " << static_cast<int>(kind) << ", M = " << M);
       Laboratory lab;
       const Arithmetic arithmetic(kind);
-      const StepPlan plan{config,          DType::f32, DType::f32, 20'000, arithmetic.keeps_tied_apart(),
-                          Algorithm::ring, M,          1};
+      const StepPlan plan{table,
+                          make_buckets(table, DType::f32, 20'000),
+                          DType::f32,
+                          DType::f32,
+                          arithmetic.keeps_tied_apart(),
+                          Algorithm::ring,
+                          M,
+                          1};
       const std::vector<Range> own = owned_segments(plan, world());
       ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), sums_of(plan), own);
       for (std::int64_t m = 0; m < M; ++m)

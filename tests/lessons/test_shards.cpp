@@ -72,8 +72,9 @@ TEST_CASE("parameter_deviation: the sums over what each rank owns are those over
     const std::vector<float> reference = to_host<float>(model.lab.stream(), other);
     const ParameterDeviation expected = parameter_deviation(all, reference);
     const std::vector<float> own = to_host(model.lab.stream(), model.adamw.shards());
-    const ParameterDeviation sums = parameter_deviation(
-        model.segments, own, world().rank() == 0 ? reference : std::vector<float>(), model.room, model.test.group);
+    const ParameterDeviation sums =
+        parameter_deviation(model.table, model.segments, own,
+                            world().rank() == 0 ? reference : std::vector<float>(), model.room, model.test.group);
     CHECK(sums.squared_difference.value() == expected.squared_difference.value());
     CHECK(sums.squared_norm.value() == expected.squared_norm.value());
   }

@@ -1,0 +1,97 @@
+#include "lessons/06_zero3/sharded_parameters.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/collectives/collectives.hpp"
+#include "lessons/04_zero1/segments.hpp"
+
+namespace rankwise {
+
+ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
+                                     const ParameterTable& table, std::vector<Bucket> units, std::vector<Range> own,
+                                     DType type, const GatherOptions& options)
+    : memory_(memory),
+      stream_(stream),
+      queue_(queue),
+      table_(table),
+      units_(std::move(units)),
+      own_(std::move(own)),
+      type_(type),
+      options_(options),
+      gathered_(units_.size()),
+      on_its_way_(units_.size())
+{
+  const Range apart = table.apart();
+  std::int64_t first = elements_of(own_) - (apart.empty() ? 0 : own_.back().count);
+  shards_ = Buffer(memory, Category::parameters, type, {first}, "shards of parameters");
+  if (!apart.empty()) apart_ = Buffer(memory, Category::parameters, type, {apart.count}, "parameters that stay");
+  first = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const Range mine = own_[unit];
+    if (units_[unit].units.empty())
+      own_tensors_.push_back(apart_.tensor().slice({mine.first - apart.first, mine.count}));
+    else
+      own_tensors_.push_back(shards_.tensor().slice({first, mine.count}));
+    first += mine.count;
+  }
+}
+
+void ShardedParameters::begin(const std::vector<Use>& uses)
+{
+  check(next_ == uses_.size(), "a pass begins before the one before it has ended");
+  uses_ = uses;
+  places_ = places_of(units_, uses);
+  plan_ = plan_gathers(units_, uses, options_);
+  next_ = 0;
+}
+
+void ShardedParameters::gather(std::size_t unit)
+{
+  // BEGIN EXERCISE 06.2 points=10 "Gather a unit: make room for all of its elements in gathered_, copy this rank's own "
+  //     "segment to its place in there, and start the all-gather on the queue. What is pending goes to on_its_way_."
+  const Range all = units_[unit].elements;
+  gathered_[unit] = Buffer(memory_, Category::parameters, type_, {all.count}, "a gathered unit");
+  const Tensor whole = gathered_[unit].tensor();
+  stream_.copy(whole.slice({own_[unit].first - all.first, own_[unit].count}), own_tensors_[unit]);
+  on_its_way_[unit] = queue_.start(fmt::format("gathering unit {}", units_[unit].units.first),
+                                   [whole](Group& world) { all_gather(whole, world); });
+  // END EXERCISE
+}
+
+std::vector<Tensor> ShardedParameters::use(std::int64_t unit)
+{
+  check(next_ < uses_.size() && uses_[next_].front() == unit,
+        fmt::format("unit {} is used out of its turn in a pass", unit));
+  const std::size_t place = places_[next_];
+  if (next_ == 0 || places_[next_ - 1] != place) {
+    for (const std::size_t old : plan_[place].frees) free(old);
+    for (const std::size_t coming : plan_[place].gathers) gather(coming);
+    for (const std::size_t needed : plan_[place].needs) on_its_way_[needed].wait();
+  }
+  ++next_;
+  return of(unit);
+}
+
+std::vector<Tensor> ShardedParameters::of(std::int64_t unit) const
+{
+  const auto number = static_cast<int>(unit);
+  const Range elements = table_.unit_elements(number);
+  if (elements.empty()) return unit_tensors(table_, number, {}, apart());  // all of them stay
+  const auto with =
+      std::find_if(units_.begin(), units_.end(), [&](const Bucket& bucket) { return bucket.units.contains(unit); });
+  const Tensor& whole = gathered_[static_cast<std::size_t>(with - units_.begin())].tensor();
+  check(!whole.empty(), fmt::format("unit {} is not there", unit));
+  return unit_tensors(table_, number, whole.slice({elements.first - with->elements.first, elements.count}),
+                      apart());
+}
+
+void ShardedParameters::end()
+{
+  check(next_ == uses_.size(), "a pass ends before its last use");
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) free(unit);
+}
+
+}  // namespace rankwise

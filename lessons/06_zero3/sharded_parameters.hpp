@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/device.hpp"
+#include "common/messages/communication_queue.hpp"
+#include "gpt2/parameter_table.hpp"
+#include "lessons/06_zero3/units.hpp"
+
+/// @file
+/// Parameters that each rank has 1/N of: what a pass computes with is gathered for it, and freed.
+
+namespace rankwise {
+
+/// The parameters of all units, of which this rank keeps its own segments; and those of all ranks of the units that a pass
+/// is at. What lies apart is whole on every rank.
+///
+///     parameters.begin(uses);                             // of the pass, in order
+///     for (each use) { ... = parameters.use(unit); }      // in the same order
+///     parameters.end();
+///
+/// A unit is gathered on the queue while the pass computes with the units in front of it. All ranks make the same passes.
+class ShardedParameters {
+ public:
+  /// @param memory   where they lie, counted as parameters: (own elements), (what lies apart), and what is gathered.
+  /// @param stream   of that device, which computes with them.
+  /// @param queue    gathers them; outlives this.
+  /// @param table    of all units; outlives this.
+  /// @param units    of make_units().
+  /// @param own      this rank's segment of each unit.
+  /// @param type     of the parameters.
+  /// @param options  when they are gathered and freed.
+  /// @throws Error   when there is no room.
+  ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
+                    const ParameterTable& table, std::vector<Bucket> units, std::vector<Range> own, DType type,
+                    const GatherOptions& options);
+
+  /// What this rank keeps of each unit: what it updates.
+  const std::vector<Tensor>& own() const { return own_tensors_; }
+  /// What lies apart, whole: for whoever makes it the same on all ranks after an update. Empty where nothing does.
+  const Tensor& apart() const { return apart_.tensor(); }
+
+  /// Begins a pass.
+  /// @param uses  what it computes with, place by place.
+  void begin(const std::vector<Use>& uses);
+  /// Goes on to the next use of the pass: frees what is not needed any more, begins to gather what is needed next, and
+  /// waits for what is needed now.
+  /// @param unit  the first of that use, or Error.
+  /// @return      its tensors, in the order of the table; valid until the next use.
+  std::vector<Tensor> use(std::int64_t unit);
+  /// The tensors of another unit of the use that the pass is at.
+  std::vector<Tensor> of(std::int64_t unit) const;
+  /// Ends a pass that has come to its last use, and frees what is left.
+  void end();
+
+ private:
+  void gather(std::size_t unit);
+  void free(std::size_t unit) { gathered_[unit] = Buffer(); }
+
+  DeviceMemory memory_;
+  Stream& stream_;
+  CommunicationQueue& queue_;
+  const ParameterTable& table_;
+  std::vector<Bucket> units_;
+  std::vector<Range> own_;
+  DType type_;
+  GatherOptions options_;
+
+  Buffer shards_, apart_;
+  std::vector<Tensor> own_tensors_;  // by unit; of the last one within apart_, if tensors lie apart
+  std::vector<Buffer> gathered_;     // by unit
+  std::vector<Pending> on_its_way_;  // by unit
+
+  std::vector<Use> uses_;            // of the pass
+  std::vector<std::size_t> places_;  // of each use in the plan
+  std::vector<GatherStep> plan_;
+  std::size_t next_ = 0;  // use
+};
+
+}  // namespace rankwise

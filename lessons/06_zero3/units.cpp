@@ -1,0 +1,184 @@
+#include "lessons/06_zero3/units.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/text.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The elements of a run of units, which lie side by side.
+Range elements_of_run(const ParameterTable& table, Range run)
+{
+  Range all{};
+  for (std::int64_t unit = run.first; unit < run.end(); ++unit) {
+    const Range elements = table.unit_elements(static_cast<int>(unit));
+    if (all.empty()) all.first = elements.first;
+    all.count += elements.count;
+  }
+  return all;
+}
+
+/// The unit that the tensors of a unit of the table are gathered with; nothing where they all lie apart.
+std::optional<std::size_t> gathered_with(const std::vector<Bucket>& units, std::int64_t unit)
+{
+  const auto found =
+      std::find_if(units.begin(), units.end(), [&](const Bucket& bucket) { return bucket.units.contains(unit); });
+  if (found == units.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - units.begin());
+}
+
+bool has(const std::vector<std::size_t>& units, std::size_t unit)
+{
+  return std::find(units.begin(), units.end(), unit) != units.end();
+}
+
+/// What the places from @p first to @p last, this one too, need; in the order in which they need it.
+std::vector<std::size_t> needs_of(const std::vector<GatherStep>& plan, std::size_t first, std::size_t last)
+{
+  std::vector<std::size_t> needs;
+  for (std::size_t s = first; s < std::min(last + 1, plan.size()); ++s)
+    for (const std::size_t unit : plan[s].needs)
+      if (!has(needs, unit)) needs.push_back(unit);
+  return needs;
+}
+
+/// What each use needs.
+std::vector<std::vector<std::size_t>> needs_of_uses(const std::vector<Bucket>& units, const std::vector<Use>& uses)
+{
+  std::vector<std::vector<std::size_t>> needs;
+  for (const Use& use : uses) {
+    std::vector<std::size_t>& of_use = needs.emplace_back();
+    for (const std::int64_t unit : use)
+      if (const auto with = gathered_with(units, unit); with && !has(of_use, *with)) of_use.push_back(*with);
+  }
+  return needs;
+}
+
+}  // namespace
+
+std::vector<Bucket> make_units(const ParameterTable& table, const std::vector<Range>& runs)
+{
+  std::vector<Bucket> units;
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run)
+    if (const Range elements = elements_of_run(table, *run); !elements.empty()) units.push_back({*run, elements});
+  if (!table.apart().empty()) units.push_back({{0, 0}, table.apart()});
+  return units;
+}
+
+std::vector<std::size_t> places_of(const std::vector<Bucket>& units, const std::vector<Use>& uses)
+{
+  const std::vector<std::vector<std::size_t>> needs = needs_of_uses(units, uses);
+  std::vector<std::size_t> places;
+  for (std::size_t u = 0; u < uses.size(); ++u)
+    places.push_back(u == 0 ? 0 : places.back() + (needs[u] == needs[u - 1] ? 0 : 1));
+  return places;
+}
+
+std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std::vector<Use>& uses,
+                                     const GatherOptions& options)
+{
+  std::vector<GatherStep> plan;
+  for (const std::vector<std::size_t>& needs : needs_of_uses(units, uses))
+    if (plan.empty() || plan.back().needs != needs) plan.push_back({needs, {}, {}});
+
+  // BEGIN EXERCISE 06.1 points=10 "Gather, compute, free: fill in what each place frees and gathers. At place s there is "
+  //     "what the places s .. s + prefetch need; with Reshard::after_backward also what is there already and some later "
+  //     "place of the pass needs. needs_of() tells what places need."
+  std::vector<std::size_t> there;
+  const auto K = static_cast<std::size_t>(options.prefetch);
+  for (std::size_t s = 0; s < plan.size(); ++s) {
+    const std::vector<std::size_t> wanted = needs_of(plan, s, s + K);
+    const std::vector<std::size_t> kept =
+        options.reshard == Reshard::after_forward ? wanted : needs_of(plan, s, plan.size());
+    for (const std::size_t unit : there)
+      if (!has(kept, unit)) plan[s].frees.push_back(unit);
+    std::erase_if(there, [&](std::size_t unit) { return !has(kept, unit); });
+    for (const std::size_t unit : wanted) {
+      if (has(there, unit)) continue;
+      plan[s].gathers.push_back(unit);
+      there.push_back(unit);
+    }
+  }
+  // END EXERCISE
+  return plan;
+}
+
+std::int64_t most_gathered(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan)
+{
+  std::int64_t now = 0, most = 0;
+  for (const GatherStep& step : plan) {
+    for (const std::size_t unit : step.frees) now -= units[unit].elements.count;
+    for (const std::size_t unit : step.gathers) now += units[unit].elements.count;
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,
+                     int rank)
+{
+  Traffic pass;
+  for (const GatherStep& step : gathers)
+    for (const std::size_t unit : step.gathers) pass += gather_traffic(plan, plan.buckets[unit], topology, rank);
+  Traffic sum = gradient_traffic(plan, topology, rank);
+  const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
+  for (std::int64_t m = 0; m < sums_of_step(plan, ranks); ++m) sum += pass;
+  for (const Bucket& unit : plan.buckets)
+    if (unit.units.empty()) sum += gather_traffic(plan, unit, topology, rank);
+  return sum;
+}
+
+std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& gathers)
+{
+  const Range apart = plan.table.apart();
+  const auto stay = std::count_if(plan.table.entries().begin(), plan.table.entries().end(),
+                                  [&](const Parameter& p) { return apart.contains(p.elements.first); });
+  std::int64_t elements = 0;
+  for (const GatherStep& step : gathers)
+    for (const std::size_t unit : step.gathers) elements += plan.buckets[unit].elements.count;
+  return fmt::format(
+      "{} tensors, {} elements, stay on every rank\n{} elements are gathered in a pass, {} of {} at most at "
+      "a time: g begins, U used, G both, - there\n{}",
+      stay, group_digits(apart.count), group_digits(elements), group_digits(most_gathered(plan.buckets, gathers)),
+      group_digits(plan.table.elements()), picture(plan.buckets, gathers));
+}
+
+void check_gathers(const GatherOptions& options, std::int64_t persist, const std::vector<Use>& uses)
+{
+  const auto places = static_cast<std::int64_t>(uses.size());
+  if (options.prefetch < 0 || options.prefetch >= places)
+    throw UserError(fmt::format("--prefetch={} cannot be: a pass of this model has {} places that use parameters.",
+                                options.prefetch, places),
+                    "Use 0 to gather what is needed when it is needed, or 1 to gather the next unit meanwhile.");
+  if (persist < 0)
+    throw UserError(fmt::format("--persist={} is out of range.", persist),
+                    "Use a number of elements: smaller tensors stay on every rank. 0 shards all of them.");
+}
+
+std::string picture(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan)
+{
+  std::string lines;
+  for (std::size_t unit = units.size(); unit-- > 0;) {
+    const Bucket& bucket = units[unit];
+    if (bucket.units.empty()) continue;
+    lines += fmt::format("{:>13} |", bucket.units.count == 1
+                                         ? fmt::format("unit {}", bucket.units.first)
+                                         : fmt::format("units {}-{}", bucket.units.first, bucket.units.end() - 1));
+    bool there = false;
+    for (const GatherStep& step : plan) {
+      const bool gathers = has(step.gathers, unit), used = has(step.needs, unit);
+      there = (there && !has(step.frees, unit)) || gathers;
+      lines += gathers ? (used ? 'G' : 'g') : used ? 'U' : there ? '-' : ' ';
+    }
+    lines += "|\n";
+  }
+  return lines;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/partition.hpp"
+#include "gpt2/parameter_table.hpp"
+#include "lessons/03_ddp/buckets.hpp"
+#include "lessons/04_zero1/step_plan.hpp"
+
+/// @file
+/// Units: parameters that are gathered and freed together.
+
+namespace rankwise {
+
+/// Cuts a table into units that are gathered together, each a run of the table's own units, in the order in which a
+/// backward pass is done with them. Tensors that lie apart stay on every rank: they are the last unit, without units of the
+/// table. A run all of whose tensors lie apart is no unit.
+///
+///     nano, blocks                    [head] [block 3] [block 2] [block 1] [block 0] [embedding]
+///     blocks, with tensors apart      [block 3] [block 2] [block 1] [block 0] [embedding] [what lies apart]
+///
+/// @param table  the parameters.
+/// @param runs   of the table's units, from the first to the last, all of them.
+std::vector<Bucket> make_units(const ParameterTable& table, const std::vector<Range>& runs);
+
+/// What a pass computes with at one place: units of the table, one or, for tied tensors, more.
+using Use = std::vector<std::int64_t>;
+
+/// What one place of a pass needs, and what is done before it is used. Units are given by their number in make_units().
+struct GatherStep {
+  std::vector<std::size_t> needs;    ///< what the place computes with
+  std::vector<std::size_t> frees;    ///< what is given back first
+  std::vector<std::size_t> gathers;  ///< what is then begun to be gathered, in the order in which it is needed
+};
+
+/// `--reshard`: when parameters that were gathered for the forward pass are freed.
+enum class Reshard : std::uint8_t {
+  after_forward,   ///< after each use; the backward pass gathers them again
+  after_backward,  ///< when the pass does not come back to them
+};
+
+/// `--prefetch` and `--reshard`.
+struct GatherOptions {
+  std::int64_t prefetch = 1;                 ///< K: how many places ahead units are gathered
+  Reshard reshard = Reshard::after_forward;  ///< when they are freed
+};
+
+/// When each unit is gathered and freed in a pass. At place s there is what the places s .. s + K need, and nothing else;
+/// with Reshard::after_backward also what was gathered before and is needed later. Places that follow each other and need
+/// the same are one.
+///
+///     K = 1     use       0  1  2  3
+///               gathers  0 1 2  3  .
+///               frees     .  0  1  2       at the end: 3
+///
+/// @param units    of make_units(); what lies apart is always there, and nobody gathers it.
+/// @param uses     of a pass, in order.
+/// @param options  how far ahead, and when they are freed.
+/// @source  Zhao et al. 2023 (PyTorch FSDP), sections 3.2 and 3.3.
+std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std::vector<Use>& uses,
+                                     const GatherOptions& options);
+
+/// The place of each use in plan_gathers(): those that need the same as the one before them have its place.
+std::vector<std::size_t> places_of(const std::vector<Bucket>& units, const std::vector<Use>& uses);
+
+/// The most elements that are gathered at a time.
+std::int64_t most_gathered(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan);
+
+/// What one rank sends in one step: of gradients after each pass, of parameters in each pass as they are gathered, and after
+/// the update of those that lie apart.
+/// @param plan     of the units.
+/// @param gathers  of one pass.
+Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,
+                     int rank);
+
+/// What stays, how much is gathered in a pass, and the picture of it: a paragraph for people.
+std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& gathers);
+
+/// Refuses what cannot be gathered.
+/// @param options  as parsed.
+/// @param persist  `--persist`.
+/// @param uses     of a pass.
+/// @throws UserError.
+void check_gathers(const GatherOptions& options, std::int64_t persist, const std::vector<Use>& uses);
+
+/// A plan as a picture: a line a unit, the first one on top, a column a place. `g` begins to be gathered, `U` is used, `G`
+/// is gathered and used at once, `-` is there.
+std::string picture(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan);
+
+}  // namespace rankwise
