@@ -253,7 +253,7 @@ LossSum forward(State& state, const MicroBatch& batch)
   model.embedding.lookup(output, p.embedding, batch);
   model.embedding.add(kept.stream(0), output, p.embedding, batch);
   forward_branches(state, 0, model.branches.size(), batch);
-  charge(state, 1 + static_cast<std::int64_t>(model.branches.size()), 1);
+  charge(state, unit_count(state.config) - 1, 1);
   return model.head.forward(kept.head, p.head, batch);
 }
 
@@ -261,24 +261,26 @@ LossSum forward(State& state, const MicroBatch& batch)
 void backward(State& state, const ModelTensors& d, const MicroBatch& batch)
 {
   const Model& model = state.model;
-  const ModelTensors& p = state.weights;
+  const HeadTensors& p_head = state.weights.head;
   const Activations& kept = state.kept;
   const Tensor &dx = state.work.dstream, &output = state.work.output, &wide = state.work.wide;
 
-  model.head.apply_backward(output, d.head, kept.head, p.head, batch);
+  const std::int64_t last = unit_count(state.config) - 1;
+  model.head.apply_backward(output, d.head, kept.head, p_head, batch);
   state.stream->zero(dx);
-  model.head.normalise_backward(dx, d.head, output, kept.head, p.head, batch);
-  charge(state, 1 + static_cast<std::int64_t>(model.branches.size()), 2);
-  send_if_full(state, 1 + static_cast<std::int64_t>(model.branches.size()), batch);
+  model.head.normalise_backward(dx, d.head, output, kept.head, p_head, batch);
+  charge(state, last, 2);
+  send_if_full(state, last, batch);
 
   for (std::size_t i = model.branches.size(); i-- > 0;) {
     const bool last_of_block = i % 2 == 1;
     if (state.shape.recompute && last_of_block) forward_branches(state, i - 1, i + 1, batch);
 
     const Branch& branch = model.branches[i];
+    const BranchTensors& p = state.weights.branches[i];
     const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
-    branch.apply_backward(output, d.branches[i], doutput, wide, kept.branches[i], p.branches[i], batch);
-    branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p.branches[i], batch);
+    branch.apply_backward(output, d.branches[i], doutput, wide, kept.branches[i], p, batch);
+    branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p, batch);
     charge(state, branch.unit(), 2);
     send_if_full(state, branch.unit(), batch);
   }

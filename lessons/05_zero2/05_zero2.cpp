@@ -272,7 +272,7 @@ LossSum forward(State& state, const MicroBatch& batch)
   model.embedding.lookup(output, p.embedding, batch);
   model.embedding.add(kept.stream(0), output, p.embedding, batch);
   forward_branches(state, 0, model.branches.size(), batch);
-  charge(state, 1 + static_cast<std::int64_t>(model.branches.size()), 1);
+  charge(state, unit_count(state.config) - 1, 1);
   return model.head.forward(kept.head, p.head, batch);
 }
 
@@ -280,7 +280,7 @@ LossSum forward(State& state, const MicroBatch& batch)
 void backward(State& state, const MicroBatch& batch)
 {
   const Model& model = state.model;
-  const ModelTensors& p = state.weights;
+  const HeadTensors& p_head = state.weights.head;
   const Activations& kept = state.kept;
   const Tensor &dx = state.work.dstream, &output = state.work.output, &wide = state.work.wide;
 
@@ -288,9 +288,9 @@ void backward(State& state, const MicroBatch& batch)
   const EmbeddingTensors d_embedding = embedding_tensors(state.gradients.make_room(0));
   const HeadTensors d_head =
       head_tensors(state.gradients.make_room(last), state.gradients.second_of(d_embedding.token));
-  model.head.apply_backward(output, d_head, kept.head, p.head, batch);
+  model.head.apply_backward(output, d_head, kept.head, p_head, batch);
   state.stream->zero(dx);
-  model.head.normalise_backward(dx, d_head, output, kept.head, p.head, batch);
+  model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
   charge(state, last, 2);
   send_if_full(state, last, batch);
 
@@ -299,10 +299,11 @@ void backward(State& state, const MicroBatch& batch)
     if (state.shape.recompute && last_of_block) forward_branches(state, i - 1, i + 1, batch);
 
     const Branch& branch = model.branches[i];
+    const BranchTensors& p = state.weights.branches[i];
     const BranchTensors d = branch_tensors(state.gradients.make_room(branch.unit()));
     const Tensor doutput = branch.add_backward(d, dx, output, batch);
-    branch.apply_backward(output, d, doutput, wide, kept.branches[i], p.branches[i], batch);
-    branch.normalise_backward(dx, d, output, kept.branches[i], p.branches[i], batch);
+    branch.apply_backward(output, d, doutput, wide, kept.branches[i], p, batch);
+    branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
     charge(state, branch.unit(), 2);
     send_if_full(state, branch.unit(), batch);
   }

@@ -71,28 +71,16 @@ namespace {
 
 // ---- Options ---------------------------------------------------------------------------------------------------------
 
-/// `--unit`: what is gathered together, besides embedding and head.
-enum class Unit : std::uint8_t { block, branch, model };
-
 struct Options : TrainingOptions {
   OptionTable table{"06_zero3", "Sharded parameters (ZeRO-3, FSDP)"};
   MessageOptions messages;
-  Unit unit = Unit::block;
   GatherOptions gathering;
-  std::int64_t persist = 0;
 
   Options()
   {
     declare(table, *this);
     declare(table, messages);
-    table.add_choice("Data parallelism", "unit", unit,
-                     {{"block", Unit::block}, {"branch", Unit::branch}, {"model", Unit::model}},
-                     "what is gathered and freed together");
-    table.add("Data parallelism", "prefetch", gathering.prefetch, "units that are gathered ahead of their use");
-    table.add_choice("Data parallelism", "reshard", gathering.reshard,
-                     {{"after-forward", Reshard::after_forward}, {"after-backward", Reshard::after_backward}},
-                     "when gathered parameters are freed");
-    table.add("Data parallelism", "persist", persist, "tensors of at most so many elements stay on every rank");
+    declare(table, gathering);
   }
 
   /// The sequences of the global batch that one rank computes.
@@ -101,16 +89,6 @@ struct Options : TrainingOptions {
   Topology topology(const Session& session) const
   {
     return one_machine(session.ranks(), messages.ranks_per_node, device);
-  }
-  /// The runs of the table's units that are gathered together.
-  std::vector<Range> runs() const
-  {
-    const std::int64_t all = unit_count(config()), of_a_run = unit == Unit::block ? 2 : 1;
-    if (unit == Unit::model) return {{0, all}};
-    std::vector<Range> runs{{0, 1}};
-    for (std::int64_t first = 1; first < all - 1; first += of_a_run) runs.push_back({first, of_a_run});
-    runs.push_back({all - 1, 1});
-    return runs;
   }
   /// The units that a pass computes with, in order: what is gathered, and when, follows from it.
   std::vector<Use> uses(bool training) const
@@ -131,9 +109,9 @@ struct Options : TrainingOptions {
   StepPlan plan() const
   {
     const Arithmetic sums(arithmetic);
-    const ParameterTable parameters(config(), {}, {0, -1}, persist);
+    const ParameterTable parameters(config(), {}, {0, -1}, gathering.persist);
     return {parameters,
-            make_units(parameters, runs()),
+            make_units(parameters, gathering.unit),
             gradients,
             precision,
             sums.keeps_tied_apart(),
@@ -216,13 +194,11 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
 {
   const ModelConfig config = options.config();
   const StepPlan plan = options.plan();
-  const std::int64_t own = elements_of(owned_segments(plan, session));
   const std::int64_t share = options.share(session.ranks());
   const ActivationShape shape = options.activation_shape(share);
   CategoryBytes bytes = ShardSums::bytes(Arithmetic(options.arithmetic), plan, session);
-  const std::int64_t twice = plan.table.apart().empty() ? 0 : owned_segments(plan, session).back().count;
-  bytes[Category::parameters] = bytes_of(options.precision) * (own - twice + plan.table.apart().count);
-  bytes[Category::optimizer] = adamw_bytes(own, options.precision);
+  bytes[Category::parameters] = kept_bytes(plan, session);
+  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, session)), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   bytes[Category::communication] = message_bytes(plan, options.topology(session), session.rank()) +
@@ -235,8 +211,7 @@ CategoryBytes memory_plan(const Options& options, const Session& session)
 {
   CategoryBytes bytes = memory_formula(options, session);
   bytes[Category::gradients] += alive_bytes(options.plan());
-  bytes[Category::parameters] +=
-      bytes_of(options.precision) * most_gathered(options.plan().buckets, options.gathers());
+  bytes[Category::parameters] += gathered_bytes(options.plan(), options.gathers());
   return bytes;
 }
 
@@ -321,7 +296,7 @@ LossSum forward(State& state, const MicroBatch& batch)
   model.embedding.add(kept.stream(0), output, first, batch);
   forward_branches(state, 0, model.branches.size(), batch);
   state.parameters.use(unit_count(state.config) - 1);
-  charge(state, 1 + static_cast<std::int64_t>(model.branches.size()), 1);
+  charge(state, unit_count(state.config) - 1, 1);
   return model.head.forward(kept.head, head_parameters(state), batch);
 }
 
@@ -480,7 +455,7 @@ void check(const Options& options, const Session& session)
 {
   check_share(options.global_batch, session.ranks());
   check_options(options, {.dp = session.ranks()});
-  check_gathers(options.gathering, options.persist, options.uses(true));
+  check_gathers(options.gathering, options.uses(true));
   const Arithmetic arithmetic(options.arithmetic);
   const Algorithm fallback = arithmetic.default_collectives();
   check_options(options.messages, fallback, options.device);
@@ -555,8 +530,10 @@ int run(const Options& options, const Session& session)
   record.digest = parameter_digest(state->segments, state->adamw.shards(), state->room.tensor(), state->world);
 
   report_loss(report, record, state->config, state->tokens);
-  const std::string copy = replica_hash(*state->stream, state->parameters.apart());
-  report.check("parameters that stay", "the same", copy, same_on_all_ranks(copy, state->world));
+  if (options.gathering.persist > 0) {
+    const std::string copy = replica_hash(*state->stream, state->parameters.apart());
+    report.check("parameters that stay", "the same", copy, same_on_all_ranks(copy, state->world));
+  }
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
     const ParameterDeviation deviation = parameter_deviation(

@@ -7,10 +7,24 @@
 
 #include "common/error.hpp"
 #include "common/text.hpp"
+#include "lessons/04_zero1/segments.hpp"
 
 namespace rankwise {
 
 namespace {
+
+/// The runs of the table's units that are gathered together, the last one first.
+std::vector<Range> runs_of(const ParameterTable& table, Unit unit)
+{
+  const Range all = table.units();
+  if (unit == Unit::model) return {all};
+  const std::int64_t of_a_run = unit == Unit::block ? 2 : 1;
+  std::vector<Range> runs{{all.end() - 1, 1}};
+  for (std::int64_t end = all.end() - 1; end > all.first + 1; end -= of_a_run)
+    runs.push_back({end - of_a_run, of_a_run});
+  runs.push_back({all.first, 1});
+  return runs;
+}
 
 /// The elements of a run of units, which lie side by side.
 Range elements_of_run(const ParameterTable& table, Range run)
@@ -62,11 +76,24 @@ std::vector<std::vector<std::size_t>> needs_of_uses(const std::vector<Bucket>& u
 
 }  // namespace
 
-std::vector<Bucket> make_units(const ParameterTable& table, const std::vector<Range>& runs)
+void declare(OptionTable& table, GatherOptions& o)
+{
+  const std::string group = "Sharded parameters";
+  table.add_choice(group, "unit", o.unit,
+                   {{"block", Unit::block}, {"branch", Unit::branch}, {"model", Unit::model}},
+                   "what is gathered and freed together, besides embedding and head");
+  table.add(group, "prefetch", o.prefetch, "how many units ahead of their use they are gathered");
+  table.add_choice(group, "reshard", o.reshard,
+                   {{"after-forward", Reshard::after_forward}, {"after-backward", Reshard::after_backward}},
+                   "when units that were gathered for the forward pass are freed");
+  table.add(group, "persist", o.persist, "tensors of at most so many elements stay on every rank");
+}
+
+std::vector<Bucket> make_units(const ParameterTable& table, Unit unit)
 {
   std::vector<Bucket> units;
-  for (auto run = runs.rbegin(); run != runs.rend(); ++run)
-    if (const Range elements = elements_of_run(table, *run); !elements.empty()) units.push_back({*run, elements});
+  for (const Range& run : runs_of(table, unit))
+    if (const Range elements = elements_of_run(table, run); !elements.empty()) units.push_back({run, elements});
   if (!table.apart().empty()) units.push_back({{0, 0}, table.apart()});
   return units;
 }
@@ -109,15 +136,22 @@ std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std
   return plan;
 }
 
-std::int64_t most_gathered(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan)
+std::int64_t kept_bytes(const StepPlan& plan, const Session& session)
+{
+  const std::vector<Range> own = owned_segments(plan, session);
+  const std::int64_t of_apart = plan.table.apart().empty() ? 0 : own.back().count;  // within what lies apart
+  return bytes_of(plan.parameters) * (elements_of(own) - of_apart + plan.table.apart().count);
+}
+
+std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers)
 {
   std::int64_t now = 0, most = 0;
-  for (const GatherStep& step : plan) {
-    for (const std::size_t unit : step.frees) now -= units[unit].elements.count;
-    for (const std::size_t unit : step.gathers) now += units[unit].elements.count;
+  for (const GatherStep& step : gathers) {
+    for (const std::size_t unit : step.frees) now -= plan.buckets[unit].elements.count;
+    for (const std::size_t unit : step.gathers) now += plan.buckets[unit].elements.count;
     most = std::max(most, now);
   }
-  return most;
+  return bytes_of(plan.parameters) * most;
 }
 
 Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,
@@ -143,21 +177,22 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
   for (const GatherStep& step : gathers)
     for (const std::size_t unit : step.gathers) elements += plan.buckets[unit].elements.count;
   return fmt::format(
-      "{} tensors, {} elements, stay on every rank\n{} elements are gathered in a pass, {} of {} at most at "
-      "a time: g begins, U used, G both, - there\n{}",
-      stay, group_digits(apart.count), group_digits(elements), group_digits(most_gathered(plan.buckets, gathers)),
-      group_digits(plan.table.elements()), picture(plan.buckets, gathers));
+      "{} tensors, {} elements, stay on every rank\n{} elements are gathered in a pass, {} bytes at most at a "
+      "time: "
+      "g begins, U used, G both, - there\n{}",
+      stay, group_digits(apart.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
+      picture(plan.buckets, gathers));
 }
 
-void check_gathers(const GatherOptions& options, std::int64_t persist, const std::vector<Use>& uses)
+void check_gathers(const GatherOptions& options, const std::vector<Use>& uses)
 {
   const auto places = static_cast<std::int64_t>(uses.size());
   if (options.prefetch < 0 || options.prefetch >= places)
     throw UserError(fmt::format("--prefetch={} cannot be: a pass of this model has {} places that use parameters.",
                                 options.prefetch, places),
                     "Use 0 to gather what is needed when it is needed, or 1 to gather the next unit meanwhile.");
-  if (persist < 0)
-    throw UserError(fmt::format("--persist={} is out of range.", persist),
+  if (options.persist < 0)
+    throw UserError(fmt::format("--persist={} is out of range.", options.persist),
                     "Use a number of elements: smaller tensors stay on every rank. 0 shards all of them.");
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/options.hpp"
 #include "common/partition.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/03_ddp/buckets.hpp"
@@ -14,16 +15,40 @@
 
 namespace rankwise {
 
-/// Cuts a table into units that are gathered together, each a run of the table's own units, in the order in which a
-/// backward pass is done with them. Tensors that lie apart stay on every rank: they are the last unit, without units of the
-/// table. A run all of whose tensors lie apart is no unit.
+/// `--unit`: what is gathered together.
+enum class Unit : std::uint8_t {
+  block,   ///< two neighbours of the table's units; the first and the last one by themselves
+  branch,  ///< each of the table's units by itself
+  model,   ///< all of them
+};
+
+/// `--reshard`: when parameters that were gathered for the forward pass are freed.
+enum class Reshard : std::uint8_t {
+  after_forward,   ///< after each use; the backward pass gathers them again
+  after_backward,  ///< when the pass does not come back to them
+};
+
+/// What is gathered, and when.
+struct GatherOptions {
+  Unit unit = Unit::block;                   ///< together
+  std::int64_t prefetch = 1;                 ///< K: how many places ahead units are gathered
+  Reshard reshard = Reshard::after_forward;  ///< when they are freed
+  std::int64_t persist = 0;                  ///< tensors of at most so many elements stay on every rank
+};
+
+/// Declares all of them.
+void declare(OptionTable& table, GatherOptions& options);
+
+/// Cuts a table into units that are gathered together, in the order in which a backward pass is done with them. Tensors
+/// that lie apart stay on every rank: they are the last unit, without units of the table. Where all tensors of a unit lie
+/// apart there is no unit.
 ///
 ///     nano, blocks                    [head] [block 3] [block 2] [block 1] [block 0] [embedding]
 ///     blocks, with tensors apart      [block 3] [block 2] [block 1] [block 0] [embedding] [what lies apart]
 ///
 /// @param table  the parameters.
-/// @param runs   of the table's units, from the first to the last, all of them.
-std::vector<Bucket> make_units(const ParameterTable& table, const std::vector<Range>& runs);
+/// @param unit   what is gathered together.
+std::vector<Bucket> make_units(const ParameterTable& table, Unit unit);
 
 /// What a pass computes with at one place: units of the table, one or, for tied tensors, more.
 using Use = std::vector<std::int64_t>;
@@ -33,18 +58,6 @@ struct GatherStep {
   std::vector<std::size_t> needs;    ///< what the place computes with
   std::vector<std::size_t> frees;    ///< what is given back first
   std::vector<std::size_t> gathers;  ///< what is then begun to be gathered, in the order in which it is needed
-};
-
-/// `--reshard`: when parameters that were gathered for the forward pass are freed.
-enum class Reshard : std::uint8_t {
-  after_forward,   ///< after each use; the backward pass gathers them again
-  after_backward,  ///< when the pass does not come back to them
-};
-
-/// `--prefetch` and `--reshard`.
-struct GatherOptions {
-  std::int64_t prefetch = 1;                 ///< K: how many places ahead units are gathered
-  Reshard reshard = Reshard::after_forward;  ///< when they are freed
 };
 
 /// When each unit is gathered and freed in a pass. At place s there is what the places s .. s + K need, and nothing else;
@@ -65,8 +78,13 @@ std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std
 /// The place of each use in plan_gathers(): those that need the same as the one before them have its place.
 std::vector<std::size_t> places_of(const std::vector<Bucket>& units, const std::vector<Use>& uses);
 
-/// The most elements that are gathered at a time.
-std::int64_t most_gathered(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan);
+/// The bytes of parameters that a rank keeps from step to step: its segments, and whole what lies apart.
+std::int64_t kept_bytes(const StepPlan& plan, const Session& session);
+
+/// The most bytes that are gathered at a time.
+/// @param plan     of the units.
+/// @param gathers  of a pass.
+std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers);
 
 /// What one rank sends in one step: of gradients after each pass, of parameters in each pass as they are gathered, and after
 /// the update of those that lie apart.
@@ -80,10 +98,9 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
 
 /// Refuses what cannot be gathered.
 /// @param options  as parsed.
-/// @param persist  `--persist`.
 /// @param uses     of a pass.
 /// @throws UserError.
-void check_gathers(const GatherOptions& options, std::int64_t persist, const std::vector<Use>& uses);
+void check_gathers(const GatherOptions& options, const std::vector<Use>& uses);
 
 /// A plan as a picture: a line a unit, the first one on top, a column a place. `g` begins to be gathered, `U` is used, `G`
 /// is gathered and used at once, `-` is there.
