@@ -20,15 +20,15 @@ namespace {
 
 /// The device memory of one rank, as it travels.
 struct RankMemory {
-  CategoryBytes current, peak, formula;
+  CategoryBytes current, peak, formula, most;
   std::int64_t peak_total;
 };
 
 /// That of all ranks, on all of them.
 std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger& measured,
-                                      const CategoryBytes& formula)
+                                      const CategoryBytes& formula, const CategoryBytes& most)
 {
-  const RankMemory own{measured.current(Tier::device), measured.peak(Tier::device), formula,
+  const RankMemory own{measured.current(Tier::device), measured.peak(Tier::device), formula, most,
                        measured.peak_total(Tier::device)};
   std::vector<RankMemory> all(static_cast<std::size_t>(session.ranks()));
   check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
@@ -41,7 +41,13 @@ std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger
 void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
                    const CategoryBytes& formula)
 {
-  const std::vector<RankMemory> ranks = memory_of_all(session, measured, formula);
+  report_memory(report, session, measured, formula, formula);
+}
+
+void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
+                   const CategoryBytes& formula, const CategoryBytes& most_by_formula)
+{
+  const std::vector<RankMemory> ranks = memory_of_all(session, measured, formula, most_by_formula);
   const RankMemory& largest = *std::max_element(
       ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.peak_total < b.peak_total; });
   std::vector<Line> lines;
@@ -56,15 +62,18 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
     const std::int64_t now = largest.current[category], most = largest.peak[category],
                        expected = largest.formula[category];
     json["memory"][name] = {{"current", now}, {"peak", most}, {"formula", expected}};
-    bool as_formula = true;
+    bool as_formula = true, most_as_formula = true;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       json["memory_ranks"][r]["device"][name] = {{"current", ranks[r].current[category]},
                                                  {"peak", ranks[r].peak[category]}};
       as_formula = as_formula && ranks[r].current[category] == ranks[r].formula[category];
+      most_as_formula = most_as_formula && ranks[r].peak[category] == ranks[r].most[category];
     }
     if (as_formula && most == 0 && expected == 0) continue;
     line(name, now, most, expected);
     report.check("bytes of " + name, expected, now, as_formula);
+    if (largest.most[category] != expected)
+      report.check("most bytes of " + name, largest.most[category], most, most_as_formula);
   }
   line("total", largest.current.total(), largest.peak_total, largest.formula.total());
   report.block(session.ranks() > 1 ? "memory of the largest rank" : "memory", lines);

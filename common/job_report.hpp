@@ -24,6 +24,10 @@ void begin_job(Report& report, const std::string& lesson, const Session& session
 /// @param formula   what the paper says, of this rank.
 void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
                    const CategoryBytes& formula);
+/// The same where more is needed within a step than is there at its end; a check of each category of which that is so.
+/// @param most  by formula, of this rank.
+void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
+                   const CategoryBytes& formula, const CategoryBytes& most);
 
 /// Block "traffic": what rank 0 sent through a group, beside the formula; a check that every rank sent what its own says;
 /// enters `traffic` in the document. All ranks make this call.

@@ -317,15 +317,14 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   if (options.compare > 0) check_comparable(options.compare, config, batch);
 }
 
-std::string what_fits(const TrainingOptions& options, std::int64_t share, const CategoryBytes& planned,
-                      std::int64_t room)
+std::string what_fits(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
+                      const CategoryBytes& planned, std::int64_t room)
 {
   const ModelConfig config = options.config();
-  const GradientLayout gradients = gradient_layout(ParameterTable(config), options.gradients);
   const auto of_passes = [&](const TrainingOptions& o) {  // what depends on the micro-batch
     const ActivationShape shape = o.activation_shape(share);
     return activation_bytes(config, shape) + workspace_bytes(config, shape) +
-           Arithmetic(o.arithmetic).gradient_bytes(gradients, share / shape.B).total();
+           Arithmetic(o.arithmetic).gradient_bytes(sums, share / shape.B).total();
   };
   const std::int64_t rest = planned.total() - of_passes(options);
   TrainingOptions other = options;

@@ -89,10 +89,11 @@ void check_options(const TrainingOptions& options, const Layout& layout);
 /// what needs least, and how much.
 /// @param options  as check_options() has passed them.
 /// @param share    the sequences of the global batch that this rank computes.
+/// @param sums     the gradients that it adds up over its passes.
 /// @param planned  bytes of this rank with these options.
 /// @param room     bytes that there are.
-std::string what_fits(const TrainingOptions& options, std::int64_t share, const CategoryBytes& planned,
-                      std::int64_t room);
+std::string what_fits(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
+                      const CategoryBytes& planned, std::int64_t room);
 
 /// Refuses to compare more steps than the run has, which --epochs tells only with the data at hand.
 /// @param options  as check_options() has passed them.

@@ -298,10 +298,12 @@ void check(const Options& options, const Session& session)
   check_writable(options.trace, "trace");
   const CategoryBytes planned = memory_formula(options);
   const std::int64_t limit = options.memory_limit.value;
-  check_memory_limit(planned, limit, what_fits(options, options.global_batch, planned, limit));
+  const GradientLayout sums = gradient_layout(ParameterTable(options.config()), options.gradients);
+  check_memory_limit(planned, limit, what_fits(options, options.global_batch, sums, planned, limit));
   if (options.dry_run) return;
   check_device(options.device);
-  check_room(planned, options.device, what_fits(options, options.global_batch, planned, room_on(options.device)));
+  check_room(planned, options.device,
+             what_fits(options, options.global_batch, sums, planned, room_on(options.device)));
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.global_batch).sequence, options.global_batch);

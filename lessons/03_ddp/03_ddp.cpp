@@ -57,6 +57,7 @@
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/replicas.hpp"
+#include "lessons/03_ddp/stages.hpp"
 #include "lessons/03_ddp/sum_plan.hpp"
 
 namespace rankwise {
@@ -436,12 +437,14 @@ void check(const Options& options, const Session& session)
   check_writable(options.trace, "trace");
   const CategoryBytes planned = memory_formula(options, session);
   const std::int64_t limit = options.memory_limit.value;
-  check_memory_limit(planned, limit, what_fits(options, options.share(session.ranks()), planned, limit));
+  const auto remedy = [&](std::int64_t room) {
+    return what_fits(Stage::ddp, options, options.messages, options.bucket.value, session, planned, room);
+  };
+  check_memory_limit(planned, limit, remedy(limit));
   if (options.dry_run) return;
   check_device(options.device);
   check_own_gpus(options.messages.transport, options.device);
-  check_room(planned, options.device,
-             what_fits(options, options.share(session.ranks()), planned, room_on(options.device)));
+  check_room(planned, options.device, remedy(room_on(options.device)));
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);

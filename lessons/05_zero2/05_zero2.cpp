@@ -56,6 +56,7 @@
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/replicas.hpp"
+#include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/shards.hpp"
@@ -431,12 +432,14 @@ void check(const Options& options, const Session& session)
   check_writable(options.trace, "trace");
   const CategoryBytes planned = memory_plan(options, session);
   const std::int64_t limit = options.memory_limit.value;
-  check_memory_limit(planned, limit, what_fits(options, options.share(session.ranks()), planned, limit));
+  const auto remedy = [&](std::int64_t room) {
+    return what_fits(Stage::zero2, options, options.messages, options.bucket.value, session, planned, room);
+  };
+  check_memory_limit(planned, limit, remedy(limit));
   if (options.dry_run) return;
   check_device(options.device);
   check_own_gpus(options.messages.transport, options.device);
-  check_room(planned, options.device,
-             what_fits(options, options.share(session.ranks()), planned, room_on(options.device)));
+  check_room(planned, options.device, remedy(room_on(options.device)));
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);
@@ -504,10 +507,7 @@ int run(const Options& options, const Session& session)
         state->table, state->segments, compared, reference.parameters, state->room.tensor(), state->world);
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
-  report_memory(report, session, state->ledger, memory_formula(options, session));
-  const std::int64_t most = state->ledger.peak(Tier::device)[Category::gradients],
-                     expected = memory_plan(options, session)[Category::gradients];
-  report.check("most bytes of gradients", expected, most, on_all_ranks(most == expected));
+  report_memory(report, session, state->ledger, memory_formula(options, session), memory_plan(options, session));
   report_gpu_memory(report, state->ledger, options.device);
   report_traffic(report, "world", "a step", state->sent,
                  step_traffic(options.plan(), state->world.topology(), session.rank()),

@@ -156,10 +156,9 @@ TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs
 {
   TrainingOptions options;
   const ModelConfig config = options.config();
+  const GradientLayout layout = gradient_layout(ParameterTable(config), DType::f32);
   const auto plan = [&](const TrainingOptions& o) {
-    CategoryBytes bytes =
-        Arithmetic(o.arithmetic)
-            .gradient_bytes(gradient_layout(ParameterTable(config), DType::f32), 16 / o.activation_shape(16).B);
+    CategoryBytes bytes = Arithmetic(o.arithmetic).gradient_bytes(layout, 16 / o.activation_shape(16).B);
     bytes[Category::optimizer] = 1'000'000;  // does not depend on the micro-batch
     bytes[Category::activations] = activation_bytes(config, o.activation_shape(16));
     bytes[Category::workspace] = workspace_bytes(config, o.activation_shape(16));
@@ -171,7 +170,7 @@ TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs
     o.recompute_blocks = recompute;
     return plan(o).total();
   };
-  const auto answer = [&](std::int64_t room) { return what_fits(options, 16, plan(options), room); };
+  const auto answer = [&](std::int64_t room) { return what_fits(options, 16, layout, plan(options), room); };
   for (const Sums sums : {Sums::fast, Sums::exact}) {
     options.arithmetic = sums;
     CHECK(answer(needs(16, true)) == "--micro-batch=16 --recompute=block would fit.");
@@ -186,7 +185,8 @@ TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs
   }
   options.arithmetic = Sums::fast;
   options.global_batch = 12;
-  CHECK_THAT(what_fits(options, 12, plan(options), plan(options).total() * 2 / 3), Contains("--micro-batch="));
+  CHECK_THAT(what_fits(options, 12, layout, plan(options), plan(options).total() * 2 / 3),
+             Contains("--micro-batch="));
 
   options = {};
   options.precision = options.gradients =

@@ -235,6 +235,33 @@ class WrongInput(Lesson):
             files.append(file)
         self.assertIn("the data", self.different(*([f"--data={file}"] for file in files)))
 
+    def test_the_first_stage_of_the_memory_ladder_that_fits_is_named(self):
+        lessons = {"lesson 04": "lessons/04_zero1", "lesson 05": "lessons/05_zero2", "lesson 06": "lessons/06_zero3"}
+        named = set()
+        for options, limits in [
+            (["--micro-batch=1"], ["3300kB", "4MB"]),
+            (["--micro-batch=1", "--bucket=1B"], ["3300kB"]),
+            (["--micro-batch=1", "--precision=bf16"], ["2700kB"]),
+            (["--micro-batch=2", "--arithmetic=exact"], ["4900kB", "5500kB"]),
+        ]:
+            for limit in limits:
+                with self.subTest(options=options, limit=limit):
+                    done = self.assert_refused(*options, f"--memory-limit={limit}", ranks=4, says=["--memory-limit", "Or use"])
+                    lesson, needed = re.search(r"Or use .*\((lesson 0\d)\), which needs ([\d,]+) bytes", done.stderr).groups()
+                    named.add(lesson)
+                    options_there = [o for o in options if "bucket" not in o or lesson != "lesson 06"]
+                    there = self.run_program("--dry-run", *options_there, f"--memory-limit={limit}", ranks=4,
+                                             program=lessons[lesson])
+                    self.assertEqual(there.returncode, 0, there.stderr)
+                    planned = int(re.search(r"  total +([\d,]+)", there.stdout).group(1).replace(",", ""))
+                    self.assertLessEqual(planned, int(needed.replace(",", "")))
+                    self.assertLess(int(needed.replace(",", "")) - planned, 5000)
+        self.assertEqual(named, set(lessons))
+
+    def test_where_no_stage_fits_none_is_named(self):
+        done = self.assert_refused("--micro-batch=1", "--memory-limit=1MB", ranks=4, says=["--memory-limit"])
+        self.assertNotIn("Or use", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

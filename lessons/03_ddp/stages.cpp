@@ -1,0 +1,136 @@
+#include "lessons/03_ddp/stages.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/collectives/cost.hpp"
+#include "common/text.hpp"
+#include "gpt2/gradient_sum.hpp"
+#include "lessons/03_ddp/buckets.hpp"
+#include "lessons/03_ddp/replicas.hpp"
+
+namespace rankwise {
+
+namespace {
+
+constexpr std::array<const char*, 4> names{"DDP (lesson 03)", "ZeRO-1 (lesson 04)", "ZeRO-2 (lesson 05)",
+                                           "ZeRO-3 (lesson 06)"};
+
+/// What is sent together in a stage, the last unit first: buckets; or head, blocks and embedding.
+std::vector<std::int64_t> runs_of(Stage stage, const ParameterTable& table, DType type, std::int64_t bucket)
+{
+  std::vector<std::int64_t> elements;
+  const auto of_unit = [&](std::int64_t unit) { return table.unit_elements(static_cast<int>(unit)).count; };
+  const std::int64_t head = table.units().end() - 1;
+  if (stage == Stage::zero3) {
+    elements.push_back(of_unit(head));
+    for (std::int64_t unit = head - 1; unit > 0; unit -= 2) elements.push_back(of_unit(unit) + of_unit(unit - 1));
+    elements.push_back(of_unit(0));
+  } else {
+    for (const Bucket& b : make_buckets(table, type, bucket)) elements.push_back(b.elements.count);
+  }
+  return elements;
+}
+
+/// The elements of a run that a rank owns at most.
+std::int64_t share_of(std::int64_t elements, const Session& session)
+{
+  return Partition(elements, session.ranks()).segment(0).count;
+}
+
+/// What a rank that owns its shares of all runs adds up at most.
+GradientLayout shares_of(const GradientLayout& all, const std::vector<std::int64_t>& runs, const Session& session)
+{
+  GradientLayout own{
+      .elements = 0, .type = all.type, .tied = {0, std::min(all.tied.count, share_of(runs.back(), session))}};
+  for (const std::int64_t n : runs) own.elements += share_of(n, session);
+  return own;
+}
+
+/// The most elements of gradients that are on their way: two neighbours, and the embedding's.
+std::int64_t alive(const std::vector<std::int64_t>& runs)
+{
+  std::int64_t two = 0;
+  for (std::size_t i = 0; i + 1 < runs.size(); ++i)
+    two = std::max(two, runs[i] + (i + 2 < runs.size() ? runs[i + 1] : 0));
+  return two + runs.back();
+}
+
+/// The most elements of parameters that are gathered, where one is gathered ahead: two blocks; or the last one, the head and
+/// the embedding, which is tied to it.
+std::int64_t gathered(const std::vector<std::int64_t>& runs)
+{
+  return std::max(2 * runs[1], runs[0] + runs[1] + runs.back());
+}
+
+/// The scratch of all messages of a step.
+std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, const TrainingOptions& options,
+                     const MessageOptions& messages, const Session& session)
+{
+  const Algorithm algorithm = messages.algorithm(Arithmetic(options.arithmetic).default_collectives());
+  const Topology topology = one_machine(session.ranks(), messages.ranks_per_node, options.device);
+  std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers},
+                                     {"all-gather", algorithm, DType::i64, session.ranks()}};
+  if (tied > 0) calls.push_back({"all-reduce", algorithm, options.gradients, tied});
+  for (const std::int64_t n : runs) {
+    calls.push_back({"reduce-scatter", algorithm, options.gradients, n});
+    calls.push_back({"all-gather", algorithm, options.precision, n});
+  }
+  std::int64_t most = 0;
+  for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, session.rank()));
+  return most;
+}
+
+}  // namespace
+
+std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
+                         std::int64_t bucket, const Session& session, const CategoryBytes& planned)
+{
+  const ParameterTable table(options.config());
+  const Arithmetic arithmetic(options.arithmetic);
+  const std::int64_t P = table.elements(), N = session.ranks();
+  const std::vector<std::int64_t> runs = runs_of(stage, table, options.gradients, bucket);
+  std::int64_t own = 0, block = 0;
+  for (const std::int64_t n : runs) {
+    own += share_of(n, session);
+    block = std::max(block, share_of(n, session));
+  }
+  const std::int64_t tied =
+      arithmetic.keeps_tied_apart() ? gradient_layout(table, options.gradients).tied.count : 0;
+
+  CategoryBytes bytes = planned;
+  if (stage >= Stage::zero2) {
+    const GradientLayout sums = shares_of(gradient_layout(table, options.gradients), runs, session);
+    const std::int64_t share = options.global_batch / N, passes = share / options.batch(share).micro_batch;
+    bytes[Category::exact_sums] = arithmetic.gradient_bytes(sums, passes)[Category::exact_sums];
+  }
+  bytes[Category::parameters] = bytes_of(options.precision) * (stage == Stage::zero3 ? own + gathered(runs) : P);
+  bytes[Category::gradients] = bytes_of(options.gradients) * (stage >= Stage::zero2 ? own + alive(runs) + tied : P);
+  bytes[Category::optimizer] = adamw_bytes(stage >= Stage::zero1 ? own : P, options.precision);
+  constexpr std::int64_t most = 1 << 18;  // elements of a block of parameters of any rank
+  bytes[Category::communication] = scratch(runs, tied, options, messages, session) +
+                                   bytes_of(DType::f32) * std::min(most, block) +
+                                   host_values_bytes(options.device, static_cast<int>(N));
+  return bytes.total();
+}
+
+std::string what_fits(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
+                      std::int64_t bucket, const Session& session, const CategoryBytes& planned, std::int64_t room)
+{
+  const ParameterTable table(options.config());
+  GradientLayout sums = gradient_layout(table, options.gradients);
+  if (stage >= Stage::zero2) sums = shares_of(sums, runs_of(stage, table, options.gradients, bucket), session);
+  std::string text = what_fits(options, options.global_batch / session.ranks(), sums, planned, room);
+  for (int later = static_cast<int>(stage) + 1; later < static_cast<int>(names.size()); ++later) {
+    const std::int64_t bytes = stage_bytes(static_cast<Stage>(later), options, messages, bucket, session, planned);
+    if (bytes > room) continue;
+    return text + fmt::format(" Or use {}, which needs {} bytes at most with these options.",
+                              names[static_cast<std::size_t>(later)], group_digits(bytes));
+  }
+  return text;
+}
+
+}  // namespace rankwise

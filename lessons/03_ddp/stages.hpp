@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/messages/messages.hpp"
+#include "common/session.hpp"
+#include "gpt2/training_options.hpp"
+
+/// @file
+/// The stages of the memory ladder: which one a run fits in.
+
+namespace rankwise {
+
+/// How much of the model state is sharded: each stage is a lesson.
+enum class Stage : std::uint8_t {
+  ddp,    ///< nothing: lesson 03
+  zero1,  ///< moments and master weights: lesson 04
+  zero2,  ///< gradients too: lesson 05
+  zero3,  ///< parameters too: lesson 06
+};
+
+/// The bytes that a rank needs in a stage, with the options of a run in another; on the safe side by a few elements a unit,
+/// which the ranks share out, and by the buffers of exact sums.
+/// @param stage    of which it is asked; with ZeRO-3 blocks are gathered, one ahead.
+/// @param options  as check_options() has passed them.
+/// @param messages as check_options() has passed them.
+/// @param bucket   bytes of gradients that are sent together, at least.
+/// @param session  of the ranks.
+/// @param planned  bytes of this rank in the stage that the options are of.
+/// @source  Rajbhandari et al. 2020 (ZeRO), figure 1.
+std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
+                         std::int64_t bucket, const Session& session, const CategoryBytes& planned);
+
+/// What would make a run fit that has no room, as a paragraph: another micro-batch (what_fits() of all lessons), and the
+/// first stage behind this one.
+/// @param stage  of the run; the others as for stage_bytes().
+/// @param room   bytes that there are.
+std::string what_fits(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
+                      std::int64_t bucket, const Session& session, const CategoryBytes& planned, std::int64_t room);
+
+}  // namespace rankwise
