@@ -9,8 +9,10 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
+#include "common/block_pool.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/element_sum.hpp"
 #include "common/text.hpp"
@@ -98,6 +100,24 @@ class CpuStream final : public Stream {
   void wait(const Event&) override {}
 };
 
+/// New memory; a multiple of the alignment.
+void* new_block(std::int64_t bytes, std::int64_t aligned_to)
+{
+  void* const memory = std::aligned_alloc(static_cast<std::size_t>(aligned_to), static_cast<std::size_t>(bytes));
+  if (memory == nullptr) throw Error(fmt::format("the host has no {} bytes of memory left", group_digits(bytes)));
+  return memory;
+}
+
+/// New memory in large pages, where these are to be asked for: the processor then looks up 512 times fewer addresses.
+void* new_large_block(std::int64_t bytes)
+{
+  void* const memory = new_block(bytes, large_page);
+#ifdef MADV_HUGEPAGE
+  madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
 class CpuDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
@@ -105,14 +125,10 @@ class CpuDevice final : public Device {
 
   void* allocate(std::int64_t bytes) override
   {
-    const std::int64_t unit = bytes >= large_page ? large_page : alignment;
-    const auto rounded = static_cast<std::size_t>(rounded_up(std::max(bytes, alignment), unit));
-    void* memory = std::aligned_alloc(static_cast<std::size_t>(unit), rounded);
-    if (memory == nullptr) throw Error(fmt::format("the host has no {} bytes of memory left", group_digits(bytes)));
-#ifdef MADV_HUGEPAGE
-    // Where large pages are to be asked for: the processor then looks up 512 times fewer addresses.
-    if (unit == large_page) madvise(memory, rounded, MADV_HUGEPAGE);
-#endif
+    void* const memory = bytes < large_page
+                             ? new_block(rounded_up(std::max(bytes, alignment), alignment), alignment)
+                             : large_.take(rounded_up(bytes, large_page));
+    ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
     poison(memory, bytes);
     return memory;
   }
@@ -120,18 +136,17 @@ class CpuDevice final : public Device {
   void release(void* memory, std::int64_t bytes) noexcept override
   {
     poison(memory, bytes);
-    std::free(memory);
+    if (bytes < large_page) return std::free(memory);
+    ASAN_POISON_MEMORY_REGION(memory, bytes);  // AddressSanitizer: whoever uses it now is wrong
+    large_.give_back(memory, rounded_up(bytes, large_page));
   }
 
-  std::unique_ptr<Stream> make_stream() override
-  {
-    return std::make_unique<CpuStream>();
-  }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
 
-  Device& host_memory() override
-  {
-    return *this;
-  }
+  Device& host_memory() override { return *this; }
+
+ private:
+  BlockPool large_{new_large_block, std::free};  // those of a large page or more; malloc keeps smaller ones itself
 };
 
 }  // namespace

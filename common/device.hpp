@@ -77,6 +77,7 @@ class Device {
   /// @throws Error when there is none.
   virtual void* allocate(std::int64_t bytes) = 0;
   /// Gives memory back that allocate() returned.
+  /// @param bytes  as many as were asked for.
   virtual void release(void* memory, std::int64_t bytes) noexcept = 0;
   /// A new stream of this device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
@@ -112,7 +113,9 @@ class Arena final : public Device {
   std::byte* first_;
 };
 
-/// The host's processor as a device.
+/// The host's processor as a device. Large pieces of memory that are given back it keeps for who asks for as many bytes again,
+/// never more than what was in use at once (see BlockPool): a ledger counts what is in use, the process stays as large as it
+/// has been. All of it goes with the device.
 std::unique_ptr<Device> make_cpu_device();
 
 /// The device of that kind that belongs to this rank: rank r of a machine with d GPUs has GPU r mod d.

@@ -149,6 +149,36 @@ TEST_CASE("cpu device: memory is aligned to 64 bytes, also memory of no bytes")
   }
 }
 
+TEST_CASE(
+    "cpu device: a large buffer gets the memory of one of as many bytes that is gone; the ledger counts what is in "
+    "use")
+{
+  const auto device = make_cpu_device();
+  MemoryLedger ledger;
+  const DeviceMemory memory{device.get(), &ledger};
+  constexpr std::int64_t large = 3 << 20, elements = large / 4;
+  const auto make = [&] {
+    return Buffer(memory, Category::gradients, DType::f32, {elements}, "gradients of a bucket");
+  };
+  const Buffer stays = make();
+  const std::byte* gone = nullptr;
+  {
+    const Buffer comes_and_goes = make();
+    gone = comes_and_goes.tensor().raw();
+    CHECK(gone != stays.tensor().raw());
+    CHECK(ledger.current(Tier::device).total() == 2 * large);
+  }
+  CHECK(ledger.current(Tier::device).total() == large);
+  const Buffer comes_again = make();
+  CHECK(comes_again.tensor().raw() == gone);
+  CHECK(ledger.current(Tier::device).total() == 2 * large);
+#ifdef RANKWISE_POISON
+  for (const std::byte byte : std::span(gone, 4000)) REQUIRE(byte == std::byte{0xFF});
+#endif
+  const Buffer one_more = make();
+  CHECK(one_more.tensor().raw() != gone);
+}
+
 // AddressSanitizer ends a program that asks for so much.
 #if defined(__SANITIZE_ADDRESS__)
 #define RANKWISE_UNDER_ADDRESS_SANITIZER
