@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/text.hpp"
+#include "common/time_ledger.hpp"
 
 namespace rankwise {
 
@@ -49,6 +50,7 @@ void check_memory_limit(const CategoryBytes& planned, std::int64_t limit_bytes, 
 void MemoryLedger::enter(Category category, Tier tier, std::int64_t bytes, std::string_view what)
 {
   const auto t = static_cast<std::size_t>(tier);
+  const std::scoped_lock lock(mutex_);
   const std::int64_t total = current_[t].total() + bytes;
   if (tier == Tier::device && limit_bytes_ > 0 && total > limit_bytes_)
     throw Error(fmt::format("out of device memory: {} needs {} bytes, {} of {} are taken:\n{}", what,
@@ -57,11 +59,51 @@ void MemoryLedger::enter(Category category, Tier tier, std::int64_t bytes, std::
   current_[t][category] += bytes;
   peak_[t][category] = std::max(peak_[t][category], current_[t][category]);
   peak_total_[t] = std::max(peak_total_[t], total);
+  keep_event(tier);
 }
 
 void MemoryLedger::leave(Category category, Tier tier, std::int64_t bytes) noexcept
 {
+  const std::scoped_lock lock(mutex_);
   current_[static_cast<std::size_t>(tier)][category] -= bytes;
+  keep_event(tier);
+}
+
+CategoryBytes MemoryLedger::current(Tier tier) const
+{
+  const std::scoped_lock lock(mutex_);
+  return current_[static_cast<std::size_t>(tier)];
+}
+
+CategoryBytes MemoryLedger::peak(Tier tier) const
+{
+  const std::scoped_lock lock(mutex_);
+  return peak_[static_cast<std::size_t>(tier)];
+}
+
+std::int64_t MemoryLedger::peak_total(Tier tier) const
+{
+  const std::scoped_lock lock(mutex_);
+  return peak_total_[static_cast<std::size_t>(tier)];
+}
+
+void MemoryLedger::record()
+{
+  const std::scoped_lock lock(mutex_);
+  recording_ = true;
+  keep_event(Tier::device);
+}
+
+std::vector<MemoryEvent> MemoryLedger::events() const
+{
+  const std::scoped_lock lock(mutex_);
+  return events_;
+}
+
+void MemoryLedger::keep_event(Tier tier)
+{
+  if (recording_ && tier == Tier::device)
+    events_.push_back({event_clock_ns(), current_[static_cast<std::size_t>(tier)]});
 }
 
 }  // namespace rankwise

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/error.hpp"
 
@@ -59,7 +61,14 @@ struct CategoryBytes {
 /// @throws UserError   with the table of categories.
 void check_memory_limit(const CategoryBytes& planned, std::int64_t limit_bytes, const std::string& remedy);
 
-/// Current and peak bytes of this rank by category and tier. Buffers enter and leave by themselves.
+/// What the device tier held from one moment on, as a trace shows it.
+struct MemoryEvent {
+  std::int64_t time_ns;  ///< of event_clock_ns() (time_ledger.hpp)
+  CategoryBytes bytes;   ///< from then on, until the next event
+};
+
+/// Current and peak bytes of this rank by category and tier. Buffers enter and leave by themselves, on any thread: that of
+/// a CommunicationQueue makes message buffers while another computes.
 class MemoryLedger {
  public:
   /// @param limit_bytes  what the device tier holds; 0 for no limit.
@@ -72,19 +81,29 @@ class MemoryLedger {
   void leave(Category category, Tier tier, std::int64_t bytes) noexcept;
 
   /// Bytes alive now.
-  const CategoryBytes& current(Tier tier) const { return current_[static_cast<std::size_t>(tier)]; }
+  CategoryBytes current(Tier tier) const;
   /// The most bytes that were alive at a time, each category by itself.
-  const CategoryBytes& peak(Tier tier) const { return peak_[static_cast<std::size_t>(tier)]; }
+  CategoryBytes peak(Tier tier) const;
   /// The most bytes that were alive at a time, all categories together.
-  std::int64_t peak_total(Tier tier) const { return peak_total_[static_cast<std::size_t>(tier)]; }
+  std::int64_t peak_total(Tier tier) const;
   /// The size of the device tier; 0 for no limit.
   std::int64_t limit_bytes() const { return limit_bytes_; }
 
+  /// From now on the device tier is kept as events, for a trace. The first one is what it holds now.
+  void record();
+  /// The events kept so far, one for each buffer of the device tier that entered or left, in the order of time.
+  std::vector<MemoryEvent> events() const;
+
  private:
+  void keep_event(Tier tier);  // if that is recorded; under the lock
+
+  mutable std::mutex mutex_;
   std::array<CategoryBytes, tier_count> current_{};
   std::array<CategoryBytes, tier_count> peak_{};
   std::array<std::int64_t, tier_count> peak_total_{};
-  std::int64_t limit_bytes_;
+  const std::int64_t limit_bytes_;
+  bool recording_ = false;
+  std::vector<MemoryEvent> events_;
 };
 
 }  // namespace rankwise

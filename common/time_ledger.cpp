@@ -26,6 +26,12 @@ std::int64_t now_ns()
 
 }  // namespace
 
+std::int64_t event_clock_ns()
+{
+  static const std::int64_t epoch_ns = now_ns<std::chrono::system_clock>() - now_ns<std::chrono::steady_clock>();
+  return epoch_ns + now_ns<std::chrono::steady_clock>();
+}
+
 std::string_view name_of(Work work)
 {
   constexpr std::array<std::string_view, work_kinds> names = {"compute", "exposed", "waiting", "io", "hidden"};
@@ -46,12 +52,12 @@ TimeLedger::Span::Span(TimeLedger& ledger, Work work, std::string_view name, Sou
   begin_gpu_range(name_.data());
   const std::scoped_lock lock(ledger_.mutex_);
   ledger_.open_.push_back(this);
-  start_ns_ = now_ns<std::chrono::steady_clock>();
+  start_ns_ = event_clock_ns();
 }
 
 TimeLedger::Span::~Span()
 {
-  const std::int64_t duration_ns = now_ns<std::chrono::steady_clock>() - start_ns_;
+  const std::int64_t duration_ns = event_clock_ns() - start_ns_;
   end_gpu_range();
   innermost = outer_;
   // The time inside this span is not that of the next outer span of the same ledger.
@@ -68,7 +74,7 @@ TimeLedger::Span::~Span()
   std::erase(ledger_.open_, this);
   ledger_.spent_ns_[static_cast<std::size_t>(work_)] += duration_ns - inside_ns_;
   if (ledger_.recording_) {
-    ledger_.events_.push_back({std::string(name), work_, ledger_.epoch_ns_ + start_ns_, duration_ns});
+    ledger_.events_.push_back({std::string(name), work_, start_ns_, duration_ns});
   }
 }
 
@@ -76,11 +82,6 @@ std::string TimeLedger::Span::text() const
 {
   return fmt::format("{} ({}:{})", std::string_view(name_.data(), name_length_),
                      short_file_name(where_.file_name()), where_.line());
-}
-
-TimeLedger::TimeLedger() : epoch_ns_(now_ns<std::chrono::system_clock>() - now_ns<std::chrono::steady_clock>())
-{
-  open_.reserve(16);
 }
 
 double TimeLedger::seconds(Work work) const

@@ -29,6 +29,10 @@ inline constexpr int work_kinds = 5;  ///< how many kinds of Work there are
 /// "compute", "exposed", "waiting", "io" or "hidden".
 std::string_view name_of(Work work);
 
+/// Nanoseconds since the Unix epoch, for the events of a trace. One clock for a whole process, which is set when somebody
+/// first asks and never goes back.
+std::int64_t event_clock_ns();
+
 /// Seconds since it was made.
 class Stopwatch {
  public:
@@ -44,7 +48,7 @@ class Stopwatch {
 struct TraceEvent {
   std::string name;          ///< what was done
   Work work;                 ///< what kind of work
-  std::int64_t start_ns;     ///< since the Unix epoch, so that ranks on different machines can be shown together
+  std::int64_t start_ns;     ///< of event_clock_ns(), so that ranks on different machines can be shown together
   std::int64_t duration_ns;  ///< with the spans inside it
 };
 
@@ -57,7 +61,7 @@ struct TraceEvent {
 class TimeLedger {
  public:
   /// Nothing spent so far, nothing recorded.
-  TimeLedger();
+  TimeLedger() { open_.reserve(16); }
 
   /// A piece of work, from the call of TimeLedger::span() to the end of its scope.
   class Span {
@@ -111,7 +115,6 @@ class TimeLedger {
 
  private:
   mutable std::mutex mutex_;
-  const std::int64_t epoch_ns_;  // what to add to the steady clock to get nanoseconds since the Unix epoch
   std::array<std::int64_t, work_kinds> spent_ns_{};
   std::vector<const Span*> open_;  // in the order in which they began; long enough from the start
   bool recording_ = false;

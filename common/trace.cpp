@@ -14,8 +14,38 @@ namespace rankwise {
 
 namespace {
 
+/// Microseconds of the trace.
+double since_us(std::int64_t origin_ns, std::int64_t time_ns)
+{
+  return 1e-3 * static_cast<double>(time_ns - origin_ns);
+}
+
+/// One counter of a rank for each event, with the same series in each: the categories that have bytes in any of them.
+std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memory, std::int64_t origin_ns)
+{
+  std::vector<Category> used;
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (std::any_of(memory.begin(), memory.end(),
+                    [&](const MemoryEvent& event) { return event.bytes[category] > 0; }))
+      used.push_back(category);
+  }
+  std::vector<nlohmann::json> all;
+  for (const MemoryEvent& event : memory) {
+    nlohmann::json series = nlohmann::json::object();
+    for (const Category category : used) series[std::string(name_of(category))] = event.bytes[category];
+    all.push_back({{"name", "memory"},
+                   {"ph", "C"},
+                   {"pid", rank},
+                   {"ts", since_us(origin_ns, event.time_ns)},
+                   {"args", series}});
+  }
+  return all;
+}
+
 /// The events of one rank as lines of JSON, each with a comma at its end; the names of its lanes first.
-std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::int64_t origin_ns)
+std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::span<const MemoryEvent> memory,
+                          std::int64_t origin_ns)
 {
   using nlohmann::json;
   std::string text;
@@ -32,9 +62,10 @@ std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::int
           {"ph", "X"},
           {"pid", rank},
           {"tid", static_cast<int>(event.work)},
-          {"ts", 1e-3 * static_cast<double>(event.start_ns - origin_ns)},
-          {"dur", 1e-3 * static_cast<double>(event.duration_ns)}});
+          {"ts", since_us(origin_ns, event.start_ns)},
+          {"dur", since_us(0, event.duration_ns)}});
   }
+  for (const json& counter : counters(rank, memory, origin_ns)) line(counter);
   return text;
 }
 
@@ -53,14 +84,17 @@ std::string receive_text(int rank)
 
 }  // namespace
 
-void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events)
+void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
+                 const MemoryLedger& memory)
 {
+  const std::vector<MemoryEvent> memory_events = memory.events();
   std::int64_t origin_ns = std::numeric_limits<std::int64_t>::max();
   for (const TraceEvent& event : events) origin_ns = std::min(origin_ns, event.start_ns);
+  for (const MemoryEvent& event : memory_events) origin_ns = std::min(origin_ns, event.time_ns);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD),
             "finding the earliest event");
 
-  std::string text = trace_of_rank(session.rank(), events, origin_ns);
+  std::string text = trace_of_rank(session.rank(), events, memory_events, origin_ns);
   if (session.rank() != 0) {
     check(text.size() <= std::numeric_limits<int>::max(), "a trace of more than 2 GB cannot be sent");
     check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD),

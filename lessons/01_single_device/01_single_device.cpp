@@ -325,7 +325,10 @@ int run(const Options& options, const Session& session)
   begin_report(report, {}, options.table, options, state->tokens);
   report_placement(report, session, options.device);
   begin_steps(report);
-  if (!options.trace.empty()) state->time.record();
+  if (!options.trace.empty()) {
+    state->time.record();
+    state->ledger.record();
+  }
 
   RunRecord record;
   record.first_step = resume(*state);
@@ -355,7 +358,7 @@ int run(const Options& options, const Session& session)
   report_gpu_memory(report, state->ledger, options.device);
   report.block("traffic", {{"sent", "0", "one device talks to nobody", "bytes"}});
   report_time(report, record, state->time, options);
-  if (!options.trace.empty()) write_trace(session, options.trace, state->time.events());
+  if (!options.trace.empty()) write_trace(session, options.trace, state->time.events(), state->ledger);
   if (options.sample > 0) report.comment("sample:\n" + sample(*state));
   return report.finish();
 }

@@ -249,7 +249,10 @@ int run(const Options& options, const Session& session)
   report_placement(report, session, options.device);
   if (!state.bench.carrier.text.empty()) report.comment(state.bench.carrier.text);
   report.comment(describe_algorithm(*state.bench.make_group({"all-reduce", "auto"})));
-  if (!options.trace.empty()) state.bench.time.record();
+  if (!options.trace.empty()) {
+    state.bench.time.record();
+    state.bench.ledger.record();
+  }
 
   const Results results = measure_all(state);
   for (const Findings& findings : results.all) show_steps(report, findings, results.N);
@@ -258,7 +261,7 @@ int run(const Options& options, const Session& session)
   show_time(report, results);
   show_sums(report, results);
   enter_findings(report, results);
-  if (!options.trace.empty()) write_trace(session, options.trace, state.bench.time.events());
+  if (!options.trace.empty()) write_trace(session, options.trace, state.bench.time.events(), state.bench.ledger);
   return report.finish();
 }
 

@@ -1,9 +1,12 @@
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "common/memory_ledger.hpp"
+#include "common/time_ledger.hpp"
 
 using namespace rankwise;
 
@@ -116,6 +119,67 @@ TEST_CASE("MemoryLedger: host and disk have no limit")
   CHECK_NOTHROW(ledger.enter(Category::optimizer, Tier::host, 1'000'000, "moments"));
   CHECK_NOTHROW(ledger.enter(Category::optimizer, Tier::disk, 1'000'000, "moments"));
   CHECK_NOTHROW(ledger.enter(Category::parameters, Tier::device, 10, "parameters"));
+}
+
+TEST_CASE("MemoryLedger: from record() on, what the device holds after each buffer that enters or leaves")
+{
+  MemoryLedger ledger;
+  ledger.enter(Category::parameters, Tier::device, 100, "a");
+  CHECK(ledger.events().empty());
+  const std::int64_t before_ns = event_clock_ns();
+  ledger.record();
+  ledger.enter(Category::gradients, Tier::device, 30, "b");
+  ledger.enter(Category::gradients, Tier::host, 7, "c");
+  ledger.leave(Category::gradients, Tier::host, 7);
+  ledger.leave(Category::parameters, Tier::device, 60);
+  const std::vector<MemoryEvent> events = ledger.events();
+  REQUIRE(events.size() == 3);  // the first one is what there was; the host's are left out
+  const auto held = [&](std::size_t event, Category category) { return events[event].bytes[category]; };
+  CHECK(held(0, Category::parameters) == 100);
+  CHECK(events[0].bytes.total() == 100);
+  CHECK(held(1, Category::gradients) == 30);
+  CHECK(events[1].bytes.total() == 130);
+  CHECK(held(2, Category::parameters) == 40);
+  CHECK(events[2].bytes.total() == 70);
+  CHECK(events[2].bytes == ledger.current(Tier::device));
+  CHECK(before_ns <= events[0].time_ns);
+  CHECK(events[0].time_ns <= events[1].time_ns);
+  CHECK(events[1].time_ns <= events[2].time_ns);
+  CHECK(events[2].time_ns <= event_clock_ns());
+}
+
+TEST_CASE("MemoryLedger: a buffer that is refused is no event")
+{
+  MemoryLedger ledger(10);
+  ledger.record();
+  CHECK_THROWS_AS(ledger.enter(Category::gradients, Tier::device, 11, "too much"), Error);
+  CHECK(ledger.events().size() == 1);
+}
+
+TEST_CASE("MemoryLedger: two threads count together")
+{
+  MemoryLedger ledger;
+  ledger.record();
+  constexpr int buffers = 20'000;
+  const auto make_buffers = [&ledger](Category category) {
+    for (int i = 0; i < buffers; ++i) {
+      ledger.enter(category, Tier::device, 3, "one that stays");
+      ledger.enter(category, Tier::device, 1, "one that goes");
+      ledger.leave(category, Tier::device, 1);
+    }
+  };
+  std::thread other(make_buffers, Category::communication);
+  make_buffers(Category::gradients);
+  make_buffers(Category::communication);
+  other.join();
+  CHECK(ledger.current(Tier::device)[Category::gradients] == 3 * buffers);
+  CHECK(ledger.current(Tier::device)[Category::communication] == 6 * buffers);
+  CHECK(ledger.peak_total(Tier::device) >= 9 * buffers);
+  const std::vector<MemoryEvent> events = ledger.events();
+  REQUIRE(events.size() == 1 + 9 * buffers);
+  CHECK(events.back().bytes == ledger.current(Tier::device));
+  for (std::size_t i = 1; i < events.size(); ++i)
+    if (events[i].time_ns < events[i - 1].time_ns) FAIL("event " << i << " is earlier than the one before");
 }
 
 TEST_CASE("check_memory_limit: refuses a plan that does not fit, with its categories and the way out")

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.hpp"
+#include "common/memory_ledger.hpp"
 #include "common/time_ledger.hpp"
 #include "common/trace.hpp"
 #include "tests/world.hpp"
@@ -159,7 +160,7 @@ TEST_CASE("write_trace: the events of all ranks, a lane a kind of work")
     for (int i = 0; i < world().rank(); ++i) const auto span = time.span(Work::exposed, "a \"quoted\" name");
     work_for(2);
   }
-  write_trace(world(), path, time.events());
+  write_trace(world(), path, time.events(), MemoryLedger());
   if (world().rank() == 0) {
     std::ifstream file(path);
     const nlohmann::json trace = nlohmann::json::parse(file);
@@ -168,6 +169,7 @@ TEST_CASE("write_trace: the events of all ranks, a lane a kind of work")
     for (const auto& event : trace["traceEvents"]) {
       const int rank = event["pid"];
       if (event["name"] == "thread_name") ++lanes_of_rank[rank];
+      CHECK(event["ph"] != "C");  // the ledger did not record
       if (event["ph"] != "X") continue;
       ++events_of_rank[rank];
       earliest_us = std::min(earliest_us, event["ts"].get<double>());
@@ -182,6 +184,57 @@ TEST_CASE("write_trace: the events of all ranks, a lane a kind of work")
     for (int rank = 0; rank < world().ranks(); ++rank) {
       CHECK(events_of_rank[rank] == 1 + rank);
       CHECK(lanes_of_rank[rank] == work_kinds);
+    }
+    std::filesystem::remove(path);
+  }
+}
+
+TEST_CASE("write_trace: the memory of each rank as a counter, on the clock of the spans")
+{
+  const std::string path =
+      std::filesystem::temp_directory_path() / fmt::format("rankwise_{}_test_memory_trace.json", getpid());
+  const int rank = world().rank();
+  TimeLedger time;
+  MemoryLedger memory;
+  memory.enter(Category::parameters, Tier::device, 1000 + rank, "parameters");
+  time.record();
+  memory.record();
+  work_for(2);
+  {
+    const auto span = time.span(Work::compute, "step");
+    memory.enter(Category::gradients, Tier::device, 10, "gradients");
+    work_for(1);
+    memory.enter(Category::staging, Tier::host, 5, "elsewhere");
+    if (rank == 0) memory.leave(Category::gradients, Tier::device, 10);
+  }
+  write_trace(world(), path, time.events(), memory);
+  if (rank == 0) {
+    std::ifstream file(path);
+    const nlohmann::json trace = nlohmann::json::parse(file);
+    std::map<int, std::vector<nlohmann::json>> counters;
+    std::map<int, nlohmann::json> steps;
+    double earliest_us = 1e9;
+    for (const auto& event : trace["traceEvents"]) {
+      if (event["ph"] == "M") continue;
+      earliest_us = std::min(earliest_us, event["ts"].get<double>());
+      if (event["ph"] == "C") counters[event["pid"]].push_back(event);
+      if (event["ph"] == "X") steps[event["pid"]] = event;
+    }
+    CHECK(earliest_us == 0);  // what a ledger begins with may be the earliest event
+    for (int r = 0; r < world().ranks(); ++r) {
+      REQUIRE(counters[r].size() == (r == 0 ? 3 : 2));
+      for (const nlohmann::json& counter : counters[r]) {
+        CHECK(counter["name"] == "memory");
+        CHECK(counter["args"].size() == 2);  // what this rank never has is left out; what is zero now is not
+        CHECK(counter["args"]["parameters"] == 1000 + r);
+      }
+      CHECK(counters[r][0]["args"]["gradients"] == 0);
+      CHECK(counters[r][1]["args"]["gradients"] == 10);
+      if (r == 0) CHECK(counters[r][2]["args"]["gradients"] == 0);
+      const double begin_us = steps[r]["ts"].get<double>(), end_us = begin_us + steps[r]["dur"].get<double>();
+      CHECK(counters[r][0]["ts"].get<double>() <= begin_us - 2000);
+      CHECK(counters[r][1]["ts"].get<double>() >= begin_us);
+      CHECK(counters[r].back()["ts"].get<double>() <= end_us);
     }
     std::filesystem::remove(path);
   }
