@@ -8,9 +8,22 @@ def text(x, y, content, anchor="middle", extra=""):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#222222"{extra}>{escape(content)}</text>'
 
 
-def line(x1, y1, x2, y2, colour):
+def line(x1, y1, x2, y2, colour, width=1):
     """A straight line."""
-    return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{colour}"/>'
+    thick = f' stroke-width="{width}"' if width != 1 else ""
+    return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{colour}"{thick}/>'
+
+
+def rectangle(x, y, width, height, colour, title=""):
+    """A filled rectangle; viewers show the title when pointed at."""
+    words = f"><title>{escape(title)}</title></rect>" if title else "/>"
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}"{words}'
+
+
+def polygon(points, colour, title):
+    """A filled area; viewers show the title when pointed at."""
+    path = "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
+    return f'<path d="M{path}Z" fill="{colour}"><title>{escape(title)}</title></path>'
 
 
 def curve(points, colour, dashes="", dots=True):

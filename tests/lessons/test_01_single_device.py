@@ -189,13 +189,16 @@ class Reports(Lesson):
 
     def test_trace_is_one_that_viewers_read(self):
         path = os.path.join(self.folder, "run.trace.json")
-        self.report(SMALL, "--steps=2", f"--trace={path}")
+        report = self.report(SMALL, "--steps=2", f"--trace={path}")
         with open(path, encoding="utf-8") as file:
             trace = json.load(file)
         events = trace["traceEvents"] if isinstance(trace, dict) else trace
         spans = [e for e in events if e["ph"] == "X"]
         self.assertIn("training step", {e["name"] for e in spans})
         self.assertTrue(all(e["dur"] >= 0 and e["pid"] == 0 for e in spans))
+        held = [e["args"] for e in events if e["ph"] == "C"]
+        memory = {category: of["current"] for category, of in report["memory"].items() if of["current"] > 0}
+        self.assertEqual(held[-1], memory)
 
     def test_a_sample_repeats_itself(self):
         options = (SMALL, "--steps=1", "--sample=20", "--top-k=3")

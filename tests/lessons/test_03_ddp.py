@@ -189,6 +189,7 @@ class Output(Lesson):
         with open(trace, encoding="utf-8") as file:
             events = json.load(file)["traceEvents"]
         self.assertTrue(any(e.get("cat") == "hidden" and "bucket" in e["name"] for e in events))
+        self.assertEqual({e["pid"] for e in events if e["ph"] == "C"}, {0, 1})  # the memory of both ranks
 
 
 class WrongInput(Lesson):

@@ -5,6 +5,7 @@ else a set that covers them.
 """
 
 import itertools
+import json
 import os
 import random
 import re
@@ -122,6 +123,18 @@ class Memory(Lesson):
             for rank in report["memory_ranks"]:
                 state = sum(rank["device"][c]["current"] for c in ("parameters", "gradients", "optimizer"))
                 self.assertEqual(state, self.state_of(ranks), ranks)
+
+    def test_a_trace_shows_it_over_time_on_every_rank(self):
+        trace = self.path("run.trace.json")
+        report = self.report(self.data, "--layers=1", "--steps=2", "--global-batch=12", f"--trace={trace}", ranks=3)
+        with open(trace, encoding="utf-8") as file:
+            events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "C"]
+        for rank, tiers in enumerate(report["memory_ranks"]):
+            held = [event["args"] for event in events if event["pid"] == rank]
+            measured = {category: of["current"] for category, of in tiers["device"].items()}
+            self.assertEqual(held[-1], {category: measured[category] for category in held[-1]})
+            self.assertEqual(sum(held[-1].values()), sum(measured.values()))
+            self.assertEqual(max(h["gradients"] for h in held), tiers["device"]["gradients"]["peak"])
 
     def test_each_rank_keeps_the_states_of_its_own_elements(self):
         for ranks, options, bytes_an_element in [(3, [], 8), (5, ["--bucket=1B"], 8), (3, ["--precision=bf16"], 12)]:
