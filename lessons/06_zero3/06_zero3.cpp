@@ -508,6 +508,7 @@ int run(const Options& options, const Session& session)
   if (!options.trace.empty()) {
     state->time.record();
     state->queue.record();
+    state->ledger.record();
   }
 
   RunRecord record;
@@ -550,7 +551,8 @@ int run(const Options& options, const Session& session)
                  "(N-1)/N of all that is gathered and of M times the gradients");
   report_time(report, record, state->time, options);
   state->messages.report_virtual_clock(report);
-  if (!options.trace.empty()) write_trace(session, options.trace, all_events(state->time, state->queue.time()));
+  if (!options.trace.empty())
+    write_trace(session, options.trace, all_events(state->time, state->queue.time()), state->ledger);
   if (options.sample > 0) report.comment("sample:\n" + sample(*state));
   return report.finish();
 }
