@@ -16,8 +16,8 @@
 namespace rankwise {
 
 /// The gradients of those buckets that a backward pass is at. There is room for a bucket from the first unit of it that the
-/// pass comes to until somebody frees it. A bucket without units of its own, for tensors that lie apart, has room from the
-/// first unit with such a tensor on. Where a tied tensor's two gradients are kept apart, the second has room of its own.
+/// pass comes to until somebody frees it. A bucket without units of its own, for tensors that lie apart, has room from any
+/// first unit on. Where a tied tensor's two gradients are kept apart, the second has room of its own.
 class BucketGradients {
  public:
   /// @param memory   where they lie, counted as gradients.

@@ -84,6 +84,53 @@ TEST_CASE("Generator: the reference's logits have the bits of a pass over the wh
   }
 }
 
+TEST_CASE("GeneratingPass: piece by piece it says what a Generator says, though parameters lie elsewhere each time")
+{
+  Subject subject(make_reference_kernels());
+  Laboratory& lab = subject.lab;
+  const TinyModel& tiny = subject.tiny;
+  Generator generator = subject.generator();
+  GeneratingPass pass(lab.memory(), lab.stream(), tiny.model, DType::f32, T);
+  const auto gathered = [&](std::int64_t unit) {  // a copy, which is spoilt when the pass goes on
+    const auto number = static_cast<int>(unit);
+    const Tensor flat = lab.copied(tiny.parameters.slice(tiny.table.unit_elements(number)));
+    return std::pair(flat, unit_tensors(tiny.table, number, flat));
+  };
+  const std::vector<Token> text = some_text(2 * T);
+  for (const std::size_t length : {1, 2, 5, 12, 13, 20, 4, 24}) {
+    CAPTURE(length);
+    const auto seen = std::span(text).first(length);
+    pass.begin(seen);
+    const auto [embedding, tensors] = gathered(0);
+    pass.embedding(embedding_tensors(tensors));
+    for (std::size_t i = 0; i < tiny.model.branches.size(); ++i) {
+      const auto [branch, of_branch] = gathered(tiny.model.branches[i].unit());
+      pass.branch(i, branch_tensors(of_branch));
+      lab.stream().zero(branch);
+    }
+    const auto [head, of_head] = gathered(unit_count(small_config()) - 1);
+    CHECK(pass.head(head_tensors(of_head, tensors[0])) == generator.next_logits(seen));
+    lab.stream().zero(head);
+    lab.stream().zero(embedding);
+  }
+}
+
+TEST_CASE("GeneratingPass: what a pass that was given up has computed is not taken for the next")
+{
+  Subject subject(make_reference_kernels());
+  GeneratingPass pass(subject.lab.memory(), subject.lab.stream(), subject.tiny.model, DType::f32, T);
+  const ModelTensors& p = subject.tiny.p;
+  const std::vector<Token> text = some_text(6);
+  pass.begin(text);
+  pass.embedding(p.embedding);
+  pass.branch(0, p.branches[0]);
+  pass.begin(text);
+  pass.embedding(p.embedding);
+  for (std::size_t i = 0; i < p.branches.size(); ++i) pass.branch(i, p.branches[i]);
+  CHECK(pass.head(p.head) == subject.logits_without_cache(text));
+  CHECK_THROWS(pass.begin({}));
+}
+
 TEST_CASE("Generator: the cpu family's logits are those of the whole window but for rounding")
 {
   const ModelConfig config = tiny_config(2, 2, 40, 150);  // longer than a block of queries, and than one of keys

@@ -137,6 +137,24 @@ TEST_CASE("Loader: load_in_order reads the windows as the text has them")
   CHECK_THROWS_AS(loader.load_in_order({8, 3}, batch), Error);
 }
 
+TEST_CASE("Loader: no windows are an empty batch, wherever they would begin, and padded they count nothing")
+{
+  const Loader loader(counting(101), {.T = 10});
+  Batch batch;
+  loader.load_in_order({3, 2}, batch);
+  for (const std::int64_t first : {0, 9, 10, 25}) {
+    loader.load_in_order({first, 0}, batch);
+    CHECK(batch.B == 0);
+    CHECK(batch.valid_tokens == 0);
+    CHECK(batch.inputs.empty());
+    pad(batch, 2);
+    CHECK(batch.B == 2);
+    CHECK(batch.valid_tokens == 0);
+    CHECK(batch.inputs == std::vector<Token>(20, 0));
+    CHECK(batch.targets == std::vector<Token>(20, -1));
+  }
+}
+
 TEST_CASE("Loader: uses every window that has a last target, and no other")
 {
   CHECK(Loader(counting(41), {.T = 10}).windows() == 4);

@@ -137,3 +137,49 @@ TEST_CASE("alive_bytes: the most that are alive when one bucket at a time is on 
     }
   CHECK(alive_bytes(plan_of(1, false)) == 4 * (mlp + attention + embedding));
 }
+
+namespace {
+
+/// A unit of each branch, and one more for tensors of at most 128 elements; the head has no others.
+std::vector<Bucket> branches_of(const ParameterTable& small_apart)
+{
+  std::vector<Bucket> buckets;
+  for (int unit = 4; unit >= 0; --unit) buckets.push_back({{unit, 1}, small_apart.unit_elements(unit)});
+  buckets.push_back({{0, 0}, small_apart.apart()});
+  return buckets;
+}
+
+}  // namespace
+
+TEST_CASE("BucketGradients: tensors that lie apart have a bucket without units, with room from any first unit on")
+{
+  const ParameterTable small_apart(config, {}, {0, -1}, 128);
+  const std::int64_t apart = small_apart.apart().count, of_an_mlp = 2 * 32 * 128;
+  REQUIRE(apart == 2 * (6 * 32 + 96 + 128) + head);
+  const StepPlan plan{small_apart, branches_of(small_apart), DType::f32, DType::f32, false, Algorithm::ring};
+  Laboratory lab;
+  BucketGradients gradients(lab.memory(), lab.stream(), small_apart, plan.buckets, sums_of(plan));
+  const auto alive = [&] { return lab.ledger().current(Tier::device)[Category::gradients] / 4; };
+
+  const EmbeddingTensors first = embedding_tensors(gradients.make_room(0));
+  CHECK(alive() == embedding + apart);
+  head_tensors(gradients.make_room(5), first.token).norm_bias.span<float>()[1] = 3;
+  CHECK(alive() == embedding + apart);
+  const BranchTensors of_mlp = branch_tensors(gradients.make_room(4));
+  CHECK(alive() == embedding + apart + of_an_mlp);
+  of_mlp.out_bias.span<float>()[2] = 4;
+  of_mlp.out_weight.span<float>()[5] = 5;
+  const Tensor flat = gradients.of(5)[0];
+  REQUIRE(flat.elements() == apart);
+  CHECK(lab.kernels().squared_norm(flat).value() == 9 + 16);
+  for (const Parameter& p : small_apart.entries()) {
+    if (!small_apart.apart().contains(p.elements.first)) continue;
+    const Tensor tensor = flat.slice({p.elements.first - small_apart.apart().first, p.elements.count});
+    if (p.name == "ln_f.bias") CHECK(tensor.span<float>()[1] == 3);
+    if (p.name == "h.1.mlp.c_proj.bias") CHECK(tensor.span<float>()[2] == 4);
+  }
+  gradients.make_room(3);
+  CHECK(lab.ledger().peak(Tier::device)[Category::gradients] == alive_bytes(plan));
+  for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) gradients.free(bucket);
+  CHECK(alive() == 0);
+}

@@ -21,12 +21,18 @@ namespace {
 
 /// A model whose parameters each rank has, and the segments of which it owns some.
 struct Sharded {
-  explicit Sharded(const ModelConfig& sizes, std::int64_t bucket_bytes = 20'000)
+  explicit Sharded(const ModelConfig& sizes, std::int64_t bucket_bytes = 20'000, std::int64_t apart = 0)
       : config(sizes),
-        table(sizes),
-        segments(make_segments(make_buckets(table, DType::f32, bucket_bytes), world().ranks()))
+        table(sizes, {}, {0, -1}, apart),
+        segments(make_segments(buckets(table, bucket_bytes), world().ranks()))
   {
     initialize_parameters(lab.stream(), parameters, table, config, 3);
+  }
+  /// Those of the table; what lies apart is one more.
+  static std::vector<Bucket> buckets(const ParameterTable& table, std::int64_t bytes)
+  {
+    if (table.apart().empty()) return make_buckets(table, DType::f32, bytes);
+    return {{{0, table.units().count}, {0, table.apart().first}}, {{0, 0}, table.apart()}};
   }
 
   Laboratory lab;
@@ -77,6 +83,31 @@ TEST_CASE("parameter_deviation: the sums over what each rank owns are those over
                             world().rank() == 0 ? reference : std::vector<float>(), model.room, model.test.group);
     CHECK(sums.squared_difference.value() == expected.squared_difference.value());
     CHECK(sums.squared_norm.value() == expected.squared_norm.value());
+  }
+}
+
+TEST_CASE("parameter_digest, parameter_deviation: in the order of the table, wherever a tensor lies")
+{
+  for (const std::int64_t apart : {32, 128, 512}) {
+    CAPTURE(apart);
+    Sharded plain(tiny), model(tiny, 0, apart);  // of the same values
+    const std::string expected = parameter_digest(plain.lab.stream(), plain.table, plain.parameters);
+    CHECK(parameter_digest(model.segments, model.adamw.shards(), model.room, model.test.group) == expected);
+
+    std::vector<float> reference = to_host<float>(plain.lab.stream(), plain.parameters);
+    const auto deviation = [&] {
+      return parameter_deviation(model.table, model.segments, to_host(model.lab.stream(), model.adamw.shards()),
+                                 world().rank() == 0 ? reference : std::vector<float>(), model.room,
+                                 model.test.group);
+    };
+    CHECK(deviation().squared_difference.value() == 0);
+    CHECK(deviation().squared_norm.value() == parameter_deviation(reference, reference).squared_norm.value());
+    for (const std::size_t entry : {0, 2, 4, 27}) {
+      float& value = reference[static_cast<std::size_t>(plain.table.entries()[entry].elements.first + 1)];
+      value += 2;
+      CHECK(deviation().squared_difference.value() == Approx(4));
+      value -= 2;
+    }
   }
 }
 
