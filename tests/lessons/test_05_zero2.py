@@ -66,7 +66,7 @@ class WrongInput(zero_case.WrongInput):
     program = PROGRAM
 
     def test_a_memory_limit_that_lesson_04_needs_and_this_one_does_not(self):
-        self.assert_fits_to_the_byte("lessons/04_zero1", "--bucket=1B")
+        self.assert_fits_to_the_byte("lessons/04_zero1")
 
 
 if __name__ == "__main__":

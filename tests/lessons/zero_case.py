@@ -1,7 +1,7 @@
 """What the tests of the lessons on ZeRO share: runs of them beside lessons 01 and 03, on a short text.
 
-A lesson's test derives its cases from these and says which `program` it tests. With RANKWISE_ALL every combination is tried;
-else a set that covers them.
+A lesson's test derives its cases from these and says which `program` it tests, and how it is cut() and watched. With
+RANKWISE_ALL every combination is tried; else a set that covers them.
 """
 
 import itertools
@@ -9,18 +9,26 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import tempfile
 
 from program_case import BUILD, ProgramCase
 
 ALL = "RANKWISE_ALL" in os.environ
-L01, L03 = "lessons/01_single_device", "lessons/03_ddp"
+LADDER = ["lessons/01_single_device", "lessons/03_ddp", "lessons/04_zero1", "lessons/05_zero2", "lessons/06_zero3"]
+L01, L03 = LADDER[:2]
 P = 220544  # parameters of nano
 P_OF_A_LAYER = 256 * 64 + 64 * 64 + 49984 + 128  # those of nano with --layers=1
 
 
 class Lesson(ProgramCase):
+    watched = ["--check-every=1"]  # replicas are compared after each step
+
+    def cut(self, size):
+        """The option that cuts a model into pieces of at least this size: 1B for a unit each, 1GB for all in one."""
+        return f"--bucket={size}"
+
     @classmethod
     def setUpClass(cls):
         """A short text, since all of its validation split is validated."""
@@ -54,7 +62,16 @@ class Exactness(Lesson):
                 self.assertEqual(self.report(*fixed, *options, ranks=ranks)["digest"], expected)
 
     def test_every_number_of_ranks_gives_the_bits_of_lesson_01(self):
-        variants = [
+        self.same_digest([*self.small, "--arithmetic=exact", "--dropout=0.1", "--clip=0.5"], self.variants())
+
+    def variants(self):
+        """What changes no bit: ranks and options."""
+        if ALL:
+            return [(ranks, f"--micro-batch={B}", f"--bucket={bucket}", f"--recompute={recompute}")
+                    for ranks, B, bucket, recompute in itertools.product(
+                        (1, 2, 4, 8), (1, 2, 4, 8, 16), ("1B", "100kB", "1GB"), ("none", "block"))
+                    if B * ranks <= 16]
+        return [
             (1, "--micro-batch=4"),
             (2, "--micro-batch=2", "--bucket=1B"),
             (2, "--collectives=shared"),
@@ -62,25 +79,19 @@ class Exactness(Lesson):
             (4, "--bucket=1GB", "--micro-batch=2", "--collectives=shared"),
             (8, "--micro-batch=1", "--threads=2"),
         ]
-        if ALL:
-            variants = [(ranks, f"--micro-batch={B}", f"--bucket={bucket}", f"--recompute={recompute}")
-                        for ranks, B, bucket, recompute in itertools.product(
-                            (1, 2, 4, 8), (1, 2, 4, 8, 16), ("1B", "100kB", "1GB"), ("none", "block"))
-                        if B * ranks <= 16]
-        self.same_digest([*self.small, "--arithmetic=exact", "--dropout=0.1", "--clip=0.5"], variants)
 
     def test_in_bf16_too(self):
         fixed = [*self.small, "--arithmetic=exact", "--dropout=0.1", "--precision=bf16"]
-        self.same_digest(fixed, [(2, "--micro-batch=4"), (4, "--micro-batch=2", "--bucket=1B")])
+        self.same_digest(fixed, [(2, "--micro-batch=4"), (4, "--micro-batch=2", self.cut("1B"))])
 
     def test_chaos_changes_nothing(self):
         fixed = [self.data, "--layers=1", "--steps=2", "--arithmetic=exact", "--micro-batch=2"]
-        self.same_digest(fixed, [(2 + 2 * (seed % 2), f"--chaos={seed}", "--bucket=50kB", "--check-every=1")
+        self.same_digest(fixed, [(2 + 2 * (seed % 2), f"--chaos={seed}", self.cut("50kB"), *self.watched)
                                  for seed in range(1, 21 if ALL else 4)])
 
     def test_watching_and_comparing_messages_change_nothing(self):
         fixed = [self.data, "--layers=1", "--steps=2", "--arithmetic=exact"]
-        self.same_digest(fixed, [(2, "--check-messages", "--timeout=60", "--check-every=1"),
+        self.same_digest(fixed, [(2, "--check-messages", "--timeout=60", *self.watched),
                                  (2, "--timeout=0", "--link=5us,1GB/s")])
 
     def test_the_program_finds_no_deviation_itself(self):
@@ -89,13 +100,15 @@ class Exactness(Lesson):
 
 
 class FastSums(Lesson):
+    same_as_lesson_03 = [(1, "200kB"), (2, "200kB"), (3, "200kB", "--global-batch=12"), (4, "100kB"),
+                         (4, "200kB", "--precision=bf16", "--gradients=bf16"), (5, "1B", "--global-batch=10")]
+
     def test_one_pass_and_no_clipping_give_the_bits_of_lesson_03(self):
-        for ranks, *options in [(1,), (2,), (3, "--global-batch=12"), (4, "--bucket=100kB"),
-                                (4, "--precision=bf16", "--gradients=bf16"), (5, "--global-batch=10", "--bucket=1B")]:
-            with self.subTest(ranks=ranks, options=options):
+        for ranks, bucket, *options in self.same_as_lesson_03:
+            with self.subTest(ranks=ranks, bucket=bucket, options=options):
                 fixed = [*self.small, "--clip=0", *options]
-                self.assertEqual(self.report(*fixed, ranks=ranks)["digest"],
-                                 self.report_of(L03, *fixed, ranks=ranks)["digest"])
+                self.assertEqual(self.report(*fixed, self.cut(bucket), ranks=ranks)["digest"],
+                                 self.report_of(L03, *fixed, f"--bucket={bucket}", ranks=ranks)["digest"])
 
     def test_losses_stay_within_their_bound_on_any_number_of_ranks(self):
         for ranks, *options in [(2, "--micro-batch=2"), (3, "--global-batch=24"), (5, "--global-batch=40"),
@@ -137,7 +150,7 @@ class Memory(Lesson):
             self.assertEqual(max(h["gradients"] for h in held), tiers["device"]["gradients"]["peak"])
 
     def test_each_rank_keeps_the_states_of_its_own_elements(self):
-        for ranks, options, bytes_an_element in [(3, [], 8), (5, ["--bucket=1B"], 8), (3, ["--precision=bf16"], 12)]:
+        for ranks, options, bytes_an_element in [(3, [], 8), (5, [self.cut("1B")], 8), (3, ["--precision=bf16"], 12)]:
             with self.subTest(ranks=ranks, options=options):
                 report = self.report(self.data, "--steps=2", "--global-batch=15", *options, ranks=ranks)
                 own = [rank["device"]["optimizer"]["current"] for rank in report["memory_ranks"]]
@@ -173,16 +186,35 @@ class Checkpoints(Lesson):
         self.checkpoint = f"--checkpoint={self.file}"
 
     def test_what_one_lesson_writes_any_other_goes_on_from(self):
-        others = [(L01, 1), (L03, 4), ("lessons/04_zero1", 4)]
-        own = [(self.program, ranks) for ranks in (1, 2, 4)]
-        pairs = [*zip(others, own), *zip(own, [others[1], others[2], others[0]]), (own[2], own[1])]
+        """Of this lesson and those below it on the ladder: a later one's test has the pairs with that."""
+        below = LADDER[:LADDER.index(self.program)]
+        others, own = [(L01, 1), *((lesson, 4) for lesson in below[1:])], [(self.program, ranks) for ranks in (1, 2, 4)]
+        pairs = [*zip(others, itertools.cycle(own)), *zip(itertools.cycle(own), reversed(others)), (own[2], own[1])]
         if ALL:
-            pairs = itertools.product({*others, *own}, repeat=2)
+            everyone = [(L01, 1), *itertools.product([*below[1:], self.program], (1, 2, 4))]
+            pairs = itertools.product(everyone, repeat=2)
         whole = self.report_of(L01, *self.fixed, "--steps=4")["digest"]
+        written = {}
         for writer, reader in pairs:
             with self.subTest(writer=writer, reader=reader):
-                self.report_of(writer[0], *self.fixed, "--steps=2", self.checkpoint, ranks=writer[1])
+                if writer not in written:
+                    self.report_of(writer[0], *self.fixed, "--steps=2", self.checkpoint, ranks=writer[1])
+                    written[writer] = shutil.move(self.file, self.path(f"{len(written)}.h5"))
+                shutil.copy(written[writer], self.file)
                 report = self.report_of(reader[0], *self.fixed, "--steps=4", self.checkpoint, "--resume", ranks=reader[1])
+                self.assertEqual((report["first_step"], report["digest"]), (2, whole))
+
+    def test_three_ranks_of_any_lesson_go_on_from_three_of_any_other(self):
+        """In fast arithmetic, where sums are the same: one pass, no clipping, a unit at a time."""
+        fixed = [self.data, "--layers=1", "--global-batch=12", "--clip=0"]
+        below = LADDER[1:LADDER.index(self.program)]
+        pieces = {lesson: "--bucket=1B" for lesson in below} | {self.program: self.cut("1B")}
+        whole = self.report_of(L03, *fixed, "--bucket=1B", "--steps=3", ranks=3)["digest"]
+        pairs = itertools.permutations(pieces, 2) if ALL else [(below[-1], self.program), (self.program, below[0])]
+        for writer, reader in pairs:
+            with self.subTest(writer=writer, reader=reader):
+                self.report_of(writer, *fixed, pieces[writer], "--steps=2", self.checkpoint, ranks=3)
+                report = self.report_of(reader, *fixed, pieces[reader], "--steps=3", self.checkpoint, "--resume", ranks=3)
                 self.assertEqual((report["first_step"], report["digest"]), (2, whole))
                 os.remove(self.file)
 
@@ -208,6 +240,8 @@ class Checkpoints(Lesson):
 
 
 class Output(Lesson):
+    replicas = "parameters on every rank"  # the check of what all ranks have
+
     def test_validation_and_sample_are_those_of_lesson_01(self):
         options = [*self.small, "--arithmetic=exact", "--sample=20", "--evaluate-every=2"]
         self.assertEqual(self.report(*options, ranks=4)["validation"], self.report_of(L01, *options)["validation"])
@@ -216,9 +250,9 @@ class Output(Lesson):
         self.assertEqual(text[0], text[1])
 
     def test_what_is_checked(self):
-        report = self.report(*self.small, "--check-every=1", "--global-batch=12", ranks=3)
+        report = self.report(*self.small, *self.watched, "--global-batch=12", ranks=3)
         names = {check["name"] for check in report["checks"]}
-        self.assertTrue({"parameters on every rank", "traffic of a step", "bytes of optimizer"} <= names, names)
+        self.assertTrue({self.replicas, "traffic of a step", "bytes of optimizer"} <= names, names)
 
     def test_a_gradient_that_is_not_finite_is_named_whoever_owns_it(self):
         done = self.run_program(self.data, "--steps=5", "--layers=1", "--learning-rate=1e38", "--warmup=0", "--clip=0",
@@ -228,29 +262,31 @@ class Output(Lesson):
 
 
 class WrongInput(Lesson):
+    refused = [(["--bucket=0"], ["--bucket=0"]), (["--check-every=-1"], ["--check-every=-1"])]
+
     def test_what_cannot_be_is_refused_before_anything_is_sent(self):
         for options, says in [
             (["--global-batch=15"], ["--global-batch=15 cannot be shared out among 2 ranks"]),
-            (["--bucket=0"], ["--bucket=0"]),
-            (["--check-every=-1"], ["--check-every=-1"]),
             (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"]),
             (["--arithmetic=exact", "--global-batch=12"], ["power of two", "8 or 16"]),
             (["--gradients=bf16"], ["--precision=bf16"]),
             (["--strategy=flat"], ["--strategy"]),
+            *self.refused,
         ]:
             with self.subTest(options=options):
                 self.assert_refused(*options, ranks=2, says=says)
 
-    def assert_fits_to_the_byte(self, before, *more):
-        """With what a dry run plans for one sequence a pass this lesson runs, with a byte less not; the one before it is
-        refused."""
-        plan = self.run_program("--dry-run", "--micro-batch=1", *more, ranks=4).stdout
+    def assert_fits_to_the_byte(self, before):
+        """With what a dry run plans for one sequence a pass and a unit at a time this lesson runs, with a byte less not;
+        the one before it is refused."""
+        small = ["--micro-batch=1", self.cut("1B")]
+        plan = self.run_program("--dry-run", *small, ranks=4).stdout
         total = int(plan.split("  total")[1].split()[0].replace(",", ""))
-        options = ["--micro-batch=1", f"--memory-limit={total}B", "--steps=2", self.data, *more]
-        self.assert_refused(f"--memory-limit={total - 1}B", *options[:1], *more, ranks=4, says=["--memory-limit"])
+        options = [f"--memory-limit={total}B", "--steps=2", self.data]
+        self.assert_refused(f"--memory-limit={total - 1}B", *small, ranks=4, says=["--memory-limit"])
         own = self.program
         self.program = before
-        self.assert_refused(*options, ranks=4, says=["--memory-limit", "optimizer"])
+        self.assert_refused(*options, "--micro-batch=1", "--bucket=1B", ranks=4, says=["--memory-limit", "optimizer"])
         self.program = own
-        self.assert_refused(*options[1:], ranks=4, says=["optimizer", "would fit"])
-        self.report(*options, ranks=4)
+        self.assert_refused(*options, small[1], ranks=4, says=["optimizer", "would fit"])
+        self.report(*options, *small, ranks=4)
