@@ -175,8 +175,12 @@ struct State {
 /// Copies the parameters that stay on every rank from the ranks that own them to all others.
 void gather_apart(State& state)
 {
+  if (state.parameters.apart().empty()) return;
   const auto span = state.time.span(Work::exposed, "gathering parameters");
-  if (!state.parameters.apart().empty()) all_gather(state.parameters.apart(), state.world);
+  // BEGIN EXERCISE 06.4 points=5 "What stays: those tensors are whole on every rank, one behind the other, but each rank has "
+  //     "new values of its own segment of them only. Give all ranks all of them."
+  all_gather(state.parameters.apart(), state.world);
+  // END EXERCISE
 }
 
 /// A state in which what this rank owns has its initial values.
@@ -223,16 +227,12 @@ void collect(State& state, const MicroBatch& batch)
 {
   if (!state.on_its_way) return;
   const auto span = state.time.span(Work::exposed, "summing gradients");
-  // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: wait for the bucket on its way. What has arrived of this rank's "
-  //     "segment is added to the sums, as what the sequences of this pass give. Then the bucket is freed, and none is on "
-  //     "its way."
   const std::size_t bucket = *state.on_its_way;
   state.pending.wait();
   state.sums.add(bucket, of_all_ranks(batch.rows.sequences, state.world),
                  state.gradients.of(bucket, state.own[bucket]));
   state.gradients.free(bucket);
   state.on_its_way.reset();
-  // END EXERCISE
 }
 
 /// Starts the sum over the ranks of the bucket that is complete with @p unit, if there is one: each rank gets its segment.
@@ -444,8 +444,11 @@ std::int64_t resume(State& state)
       read_checkpoint(o.initial, *state.stream, {state.table, mine.owned, mine.parameters, {}, {}});
   if (!o.resume) return 0;
   const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
+  // BEGIN EXERCISE 06.3 points=10 "Save on 4, load on 2: a checkpoint has whole tensors and does not say who wrote which part "
+  //     "of them. Read what this rank owns now, the moments too, and let AdamW go on from the updates that were made."
   for (const Shard& mine : state.adamw.shards()) read_checkpoint(o.checkpoint, *state.stream, mine);
   state.adamw.resume(saved.updates);
+  // END EXERCISE
   return saved.step;
 }
 

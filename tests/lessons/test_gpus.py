@@ -18,7 +18,7 @@ ALL = "RANKWISE_ALL" in os.environ
 SEEDS = int(os.environ.get("RANKWISE_SEEDS", "10"))
 SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
-           "04": "lessons/04_zero1", "05": "lessons/05_zero2"}
+           "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3"}
 
 
 def number_of_gpus():
@@ -191,7 +191,10 @@ class Layouts(GpuCase):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1")
         expected = self.report_of("01", *fixed)["digest"]
         for lesson, ranks, *options in [("04", 2, "--micro-batch=1", "--bucket=5kB"), ("04", 4),
-                                        ("05", 2, "--micro-batch=1", "--bucket=1B"), ("05", 4, "--bucket=5kB")]:
+                                        ("05", 2, "--micro-batch=1", "--bucket=1B"), ("05", 4, "--bucket=5kB"),
+                                        ("06", 2, "--micro-batch=1", "--persist=16"),
+                                        ("06", 4, "--unit=branch", "--recompute=block", "--prefetch=2"),
+                                        ("06", 2, "--reshard=after-backward", "--prefetch=0")]:
             for transport in self.transports(ranks):
                 with self.subTest(lesson=lesson, ranks=ranks, options=options, transport=transport):
                     report = self.report_of(lesson, *fixed, *options, f"--transport={transport}", ranks=ranks)

@@ -137,7 +137,10 @@ TEST_CASE("plan_gathers: at each place there is what it and the K behind it need
       CAPTURE(s);
       CHECK(std::set(steps[s].needs.begin(), steps[s].needs.end()) == needs[s]);
       for (const std::size_t unit : steps[s].frees) CHECK(there.erase(unit) == 1);
-      for (const std::size_t unit : steps[s].gathers) CHECK(there.insert(unit).second);
+      for (const std::size_t unit : steps[s].gathers) {
+        CHECK(there.insert(unit).second);
+        CHECK(std::ranges::count(steps[s].frees, unit) == 0);
+      }
       CHECK(there == there_at(needs, s, options));
     }
   });

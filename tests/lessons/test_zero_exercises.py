@@ -1,7 +1,10 @@
-"""Exercises 04.3 and 05.1: the programs with an update, or a way to free buckets, that somebody wrote, beside lesson 01.
+"""Exercises 04.3, 05.1, 06.3 and 06.4: the programs with what somebody wrote (an update, a way to free buckets, to go on
+from a checkpoint, to keep tensors the same on all ranks), beside lesson 01.
 
-    test_zero_exercises.py 04.3|05.1 PREPARE LESSON_01 LESSON_04|LESSON_05
+    test_zero_exercises.py 04.3|05.1|06.3|06.4 PREPARE LESSON_01 LESSON
 """
+
+import os
 
 import exercise_case
 
@@ -37,5 +40,42 @@ class Freeing(exercise_case.ExerciseCase):
         self.assertLess(gradients["peak"] - gradients["current"], 2 * gradients["current"])
 
 
+class Resuming(exercise_case.ExerciseCase):
+    def go_on(self, writers, readers, *options):
+        """The first of two steps on some ranks, the second on others; and then all parameters, which lesson 01 has too."""
+        file = os.path.join(self.folder, f"{writers}-{readers}.h5")
+        fixed = ["--arithmetic=exact", f"--checkpoint={file}", *options]
+        first = self.report(writers, *fixed, "--stop-after=1")
+        second = self.report(readers, *fixed, "--resume")
+        self.assertEqual(second["first_step"], 1)
+        self.assertEqual(first["loss"] + second["loss"], self.expected["loss"])
+        self.assertEqual(second["digest"], self.expected["digest"])
+
+    def test_resume_reads_what_this_rank_owned(self):
+        self.go_on(2, 2)
+
+    def test_resume_reads_on_2_ranks_what_4_have_written(self):
+        self.go_on(4, 2)
+
+    def test_resume_reads_on_4_ranks_what_2_have_written(self):
+        self.go_on(2, 4, "--unit=branch", "--micro-batch=1")
+
+    def test_resume_reads_what_one_device_has_written(self):
+        self.go_on(1, 4)
+
+
+class WhatStays(exercise_case.ExerciseCase):
+    def test_gather_apart_after_it_all_ranks_have_all_that_stays(self):
+        for ranks, persist in ((2, 32), (4, 128), (2, 4096)):
+            self.assert_steps_of_lesson_01(ranks, f"--persist={persist}")
+
+    def test_gather_apart_with_accumulation(self):
+        report = self.assert_steps_of_lesson_01(4, "--persist=96", "--micro-batch=1", "--unit=branch")
+        self.assertEqual(report["traffic"]["world"]["bytes"], report["traffic"]["world"]["formula"])
+
+    def test_gather_apart_where_everything_stays(self):
+        self.assert_steps_of_lesson_01(2, "--persist=1000000")
+
+
 if __name__ == "__main__":
-    exercise_case.main({"04.3": Update, "05.1": Freeing})
+    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Resuming, "06.4": WhatStays})

@@ -194,14 +194,13 @@ class Checkpoints(Lesson):
             everyone = [(L01, 1), *itertools.product([*below[1:], self.program], (1, 2, 4))]
             pairs = itertools.product(everyone, repeat=2)
         whole = self.report_of(L01, *self.fixed, "--steps=4")["digest"]
-        written = {}
-        for writer, reader in pairs:
-            with self.subTest(writer=writer, reader=reader):
-                if writer not in written:
-                    self.report_of(writer[0], *self.fixed, "--steps=2", self.checkpoint, ranks=writer[1])
-                    written[writer] = shutil.move(self.file, self.path(f"{len(written)}.h5"))
-                shutil.copy(written[writer], self.file)
-                report = self.report_of(reader[0], *self.fixed, "--steps=4", self.checkpoint, "--resume", ranks=reader[1])
+        for (writer, writers), (reader, readers) in pairs:
+            with self.subTest(writer=writer, writers=writers, reader=reader, readers=readers):
+                file = self.path(f"{os.path.basename(writer)}-{writers}.h5")
+                if not os.path.exists(file):
+                    self.report_of(writer, *self.fixed, "--steps=2", f"--checkpoint={file}", ranks=writers)
+                shutil.copy(file, self.file)
+                report = self.report_of(reader, *self.fixed, "--steps=4", self.checkpoint, "--resume", ranks=readers)
                 self.assertEqual((report["first_step"], report["digest"]), (2, whole))
 
     def test_three_ranks_of_any_lesson_go_on_from_three_of_any_other(self):
