@@ -81,12 +81,12 @@ void declare(OptionTable& table, GatherOptions& o)
   const std::string group = "Sharded parameters";
   table.add_choice(group, "unit", o.unit,
                    {{"block", Unit::block}, {"branch", Unit::branch}, {"model", Unit::model}},
-                   "what is gathered and freed together, besides embedding and head");
-  table.add(group, "prefetch", o.prefetch, "how many units ahead of their use they are gathered");
+                   "what is gathered and freed together; but for model, embedding and head each by itself");
+  table.add(group, "prefetch", o.prefetch, "how many places of a pass ahead of its use a unit is gathered; 0: when it is used");
   table.add_choice(group, "reshard", o.reshard,
                    {{"after-forward", Reshard::after_forward}, {"after-backward", Reshard::after_backward}},
                    "when units that were gathered for the forward pass are freed");
-  table.add(group, "persist", o.persist, "tensors of at most so many elements stay on every rank");
+  table.add(group, "persist", o.persist, "tensors of at most so many elements stay whole on every rank");
 }
 
 std::vector<Bucket> make_units(const ParameterTable& table, Unit unit)
@@ -177,9 +177,10 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
   for (const GatherStep& step : gathers)
     for (const std::size_t unit : step.gathers) elements += plan.buckets[unit].elements.count;
   return fmt::format(
-      "{} tensors, {} elements, stay on every rank\n{} elements are gathered in a pass, {} bytes at most at a "
-      "time: "
-      "g begins, U used, G both, - there\n{}",
+      "{} tensors, {} elements, stay on every rank\n"
+      "{} elements are gathered in a pass, at most {} bytes of them are there at a time\n"
+      "the places of a pass from left to right; g: begins to be gathered, U: is used, G: both at once, -: is there\n"
+      "{}",
       stay, group_digits(apart.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
       picture(plan.buckets, gathers));
 }
@@ -190,7 +191,7 @@ void check_gathers(const GatherOptions& options, const std::vector<Use>& uses)
   if (options.prefetch < 0 || options.prefetch >= places)
     throw UserError(fmt::format("--prefetch={} cannot be: a pass of this model has {} places that use parameters.",
                                 options.prefetch, places),
-                    "Use 0 to gather what is needed when it is needed, or 1 to gather the next unit meanwhile.");
+                    "Use 0 to gather a unit when it is needed, or 1 to gather it while the one before it is used.");
   if (options.persist < 0)
     throw UserError(fmt::format("--persist={} is out of range.", options.persist),
                     "Use a number of elements: smaller tensors stay on every rank. 0 shards all of them.");
