@@ -82,7 +82,8 @@ void declare(OptionTable& table, GatherOptions& o)
   table.add_choice(group, "unit", o.unit,
                    {{"block", Unit::block}, {"branch", Unit::branch}, {"model", Unit::model}},
                    "what is gathered and freed together; but for model, embedding and head each by itself");
-  table.add(group, "prefetch", o.prefetch, "how many places of a pass ahead of its use a unit is gathered; 0: when it is used");
+  table.add(group, "prefetch", o.prefetch,
+            "how many places of a pass ahead of its use a unit is gathered; 0: when it is used");
   table.add_choice(group, "reshard", o.reshard,
                    {{"after-forward", Reshard::after_forward}, {"after-backward", Reshard::after_backward}},
                    "when units that were gathered for the forward pass are freed");
@@ -179,7 +180,8 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
   return fmt::format(
       "{} tensors, {} elements, stay on every rank\n"
       "{} elements are gathered in a pass, at most {} bytes of them are there at a time\n"
-      "the places of a pass from left to right; g: begins to be gathered, U: is used, G: both at once, -: is there\n"
+      "the places of a pass from left to right; g: begins to be gathered, U: is used, G: both at once, -: is "
+      "there\n"
       "{}",
       stay, group_digits(apart.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
       picture(plan.buckets, gathers));
