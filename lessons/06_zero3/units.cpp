@@ -180,8 +180,7 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
   return fmt::format(
       "{} tensors, {} elements, stay on every rank\n"
       "{} elements are gathered in a pass, at most {} bytes of them are there at a time\n"
-      "the places of a pass from left to right; g: begins to be gathered, U: is used, G: both at once, -: is "
-      "there\n"
+      "places from left to right; g: begins to be gathered, U: is used, G: both at once, -: is there\n"
       "{}",
       stay, group_digits(apart.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
       picture(plan.buckets, gathers));
