@@ -190,8 +190,11 @@ void check_gathers(const GatherOptions& options, const std::vector<Use>& uses)
 {
   const auto places = static_cast<std::int64_t>(uses.size());
   if (options.prefetch < 0 || options.prefetch >= places)
-    throw UserError(fmt::format("--prefetch={} cannot be: a pass of this model has {} places that use parameters.",
-                                options.prefetch, places),
+    throw UserError(options.prefetch < 0
+                        ? fmt::format("--prefetch={} is out of range.", options.prefetch)
+                        : fmt::format("--prefetch={} is more than there is to gather: a pass of this model uses "
+                                      "parameters at {} places.",
+                                      options.prefetch, places),
                     "Use 0 to gather a unit when it is needed, or 1 to gather it while the one before it is used.");
   if (options.persist < 0)
     throw UserError(fmt::format("--persist={} is out of range.", options.persist),
