@@ -93,24 +93,21 @@ std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const Mess
   const Arithmetic arithmetic(options.arithmetic);
   const std::int64_t P = table.elements(), N = session.ranks();
   const std::vector<std::int64_t> runs = runs_of(stage, table, options.gradients, bucket);
-  std::int64_t own = 0, block = 0;
-  for (const std::int64_t n : runs) {
-    own += share_of(n, session);
-    block = std::max(block, share_of(n, session));
-  }
-  const std::int64_t tied =
-      arithmetic.keeps_tied_apart() ? gradient_layout(table, options.gradients).tied.count : 0;
+  const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, session);
+  const std::int64_t tied = arithmetic.keeps_tied_apart() ? all.tied.count : 0;
+  const std::int64_t share = options.global_batch / N, passes = share / options.batch(share).micro_batch;
+  const CategoryBytes sums = arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, passes);
 
   CategoryBytes bytes = planned;
-  if (stage >= Stage::zero2) {
-    const GradientLayout sums = shares_of(gradient_layout(table, options.gradients), runs, session);
-    const std::int64_t share = options.global_batch / N, passes = share / options.batch(share).micro_batch;
-    bytes[Category::exact_sums] = arithmetic.gradient_bytes(sums, passes)[Category::exact_sums];
-  }
-  bytes[Category::parameters] = bytes_of(options.precision) * (stage == Stage::zero3 ? own + gathered(runs) : P);
-  bytes[Category::gradients] = bytes_of(options.gradients) * (stage >= Stage::zero2 ? own + alive(runs) + tied : P);
-  bytes[Category::optimizer] = adamw_bytes(stage >= Stage::zero1 ? own : P, options.precision);
+  for (std::size_t c = 0; c < bytes.bytes.size(); ++c)
+    if (sums.bytes[c] > 0) bytes.bytes[c] = sums.bytes[c];
+  if (stage >= Stage::zero2) bytes[Category::gradients] += bytes_of(options.gradients) * (alive(runs) + tied);
+  bytes[Category::parameters] =
+      bytes_of(options.precision) * (stage == Stage::zero3 ? own.elements + gathered(runs) : P);
+  bytes[Category::optimizer] = adamw_bytes(stage >= Stage::zero1 ? own.elements : P, options.precision);
   constexpr std::int64_t most = 1 << 18;  // elements of a block of parameters of any rank
+  std::int64_t block = 0;
+  for (const std::int64_t n : runs) block = std::max(block, share_of(n, session));
   bytes[Category::communication] = scratch(runs, tied, options, messages, session) +
                                    bytes_of(DType::f32) * std::min(most, block) +
                                    host_values_bytes(options.device, static_cast<int>(N));
