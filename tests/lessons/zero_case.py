@@ -242,8 +242,11 @@ class Output(Lesson):
     replicas = "parameters on every rank"  # the check of what all ranks have
 
     def test_validation_and_sample_are_those_of_lesson_01(self):
-        options = [*self.small, "--arithmetic=exact", "--sample=20", "--evaluate-every=2"]
-        self.assertEqual(self.report(*options, ranks=4)["validation"], self.report_of(L01, *options)["validation"])
+        options = [*self.small, "--arithmetic=exact", "--evaluate-every=2"]
+        expected = self.report_of(L01, *options)["validation"]
+        for ranks, B in [(4, 4), (4, 2), (2, 1)]:  # of the four windows one rank has all, two have two, two take turns
+            self.assertEqual(self.report(*options, f"--micro-batch={B}", ranks=ranks)["validation"], expected, (ranks, B))
+        options = [*self.small[:2], "--steps=1", "--arithmetic=exact", "--sample=20"]
         text = [re.search(r"# sample:\n(# .*\n)+", self.run_program(*options, ranks=r, program=p).stdout).group()
                 for r, p in [(2, None), (None, L01)]]
         self.assertEqual(text[0], text[1])
