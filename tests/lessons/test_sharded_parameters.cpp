@@ -51,15 +51,17 @@ struct Sharded {
     return same;
   }
 
-  /// A whole pass; every use sees the parameters as they are now.
-  void pass(const std::vector<Use>& uses)
+  /// A whole pass. @return whether every use sees the parameters as they are now.
+  bool pass(const std::vector<Use>& uses)
   {
+    bool same = true;
     parameters.begin(uses);
     for (const Use& use : uses) {
-      CHECK(now(parameters.use(use.front()), use.front()));
-      for (const std::int64_t unit : use) CHECK(now(parameters.of(unit), unit));
+      same = now(parameters.use(use.front()), use.front()) && same;
+      for (const std::int64_t unit : use) same = now(parameters.of(unit), unit) && same;
     }
     parameters.end();
+    return same;
   }
 
   std::int64_t bytes() { return lab.ledger().current(Tier::device)[Category::parameters]; }
@@ -99,26 +101,26 @@ TEST_CASE("ShardedParameters: every use sees the values of all ranks, as they ar
 {
   for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
     for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
-      for (const std::int64_t K : {0, 1, 2, 5})
+      for (const std::int64_t K : {0, 1, 5})
         for (const std::int64_t persist : {0, 128, 512, 1'000'000}) {
           INFO("unit = " << static_cast<int>(unit) << ", reshard = " << static_cast<int>(reshard) << ", K = " << K
                          << ", persist = " << persist);
           Sharded sharded({unit, K, reshard, persist});
-          sharded.pass(training);
+          bool same = sharded.pass(training);
           sharded.update();
-          sharded.pass(evaluation);
-          sharded.pass(training);
+          for (const auto& uses : {evaluation, training}) same = sharded.pass(uses) && same;
           sharded.update();
-          sharded.pass(training);
+          same = sharded.pass(training) && same;
+          CHECK(same);  // of all ranks at the same time, or they would wait for each other
         }
 }
 
 TEST_CASE("ShardedParameters: in bf16 too")
 {
   Sharded sharded({.unit = Unit::branch, .persist = 64}, DType::bf16);
-  sharded.pass(training);
+  CHECK(sharded.pass(training));
   sharded.update();
-  sharded.pass(training);
+  CHECK(sharded.pass(training));
   CHECK(sharded.bytes() == sharded.kept());
 }
 
@@ -147,10 +149,10 @@ TEST_CASE("ShardedParameters: memory is given back, and there is never more than
                          << ", persist = " << persist);
           Sharded sharded({unit, K, reshard, persist});
           CHECK(sharded.bytes() == sharded.kept());
-          sharded.pass(evaluation);
+          CHECK(sharded.pass(evaluation));
           CHECK(sharded.bytes() == sharded.kept());
           CHECK(sharded.most() == sharded.kept() + sharded.gathered(evaluation));
-          sharded.pass(training);
+          CHECK(sharded.pass(training));
           CHECK(sharded.bytes() == sharded.kept());
           CHECK(sharded.most() == sharded.kept() + sharded.gathered(training));
         }
@@ -184,5 +186,5 @@ TEST_CASE("ShardedParameters: what is out of turn is an error, on every rank")
   CHECK(sharded.now(parameters.of(0), 0));
   CHECK_THROWS_AS(parameters.use(0), Error);
   parameters.end();
-  sharded.pass(training);
+  CHECK(sharded.pass(training));
 }
