@@ -12,22 +12,38 @@ namespace {
 
 class RunningSum final : public GradientSum {
  public:
-  RunningSum(Stream& stream, const DeviceMemory& memory, const GradientLayout& layout)
-      : stream_(stream), sum_(memory, Category::gradients, layout.type, {layout.elements}, "gradients")
+  RunningSum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, const GradientLayout& layout)
+      : kernels_(kernels),
+        stream_(stream),
+        sum_(memory, Category::gradients, layout.type, {layout.elements}, "gradients")
   {
-    clear();
   }
 
-  GradientTensors begin(Range) override { return {sum_.tensor(), {}}; }
-  std::vector<Tensor> finish(Range elements) override { return {sum_.tensor().slice(elements)}; }
+  GradientTensors begin(Range) override { return {sum_so_far(), {}}; }
+  std::vector<Tensor> finish(Range elements) override { return {sum_so_far().slice(elements)}; }
   void end(Range) override {}
-  std::vector<Tensor> sums() override { return {sum_.tensor()}; }
-  Tensor total() override { return sum_.tensor(); }
-  void clear() override { stream_.zero(sum_.tensor()); }
+  void add(Range, const std::vector<Tensor>& gradients) override
+  {
+    if (std::exchange(is_empty_, false))
+      stream_.copy(sum_.tensor(), gradients[0]);
+    else
+      kernels_.add(sum_.tensor(), gradients[0]);
+  }
+  std::vector<Tensor> sums() override { return {sum_so_far()}; }
+  Tensor total() override { return sum_so_far(); }
+  void clear() override { is_empty_ = true; }
 
  private:
+  Tensor sum_so_far()
+  {
+    if (std::exchange(is_empty_, false)) stream_.zero(sum_.tensor());
+    return sum_.tensor();
+  }
+
+  const Kernels& kernels_;
   Stream& stream_;
   Buffer sum_;
+  bool is_empty_ = true;  // nothing has been added; what the buffer holds means nothing
 };
 
 /// The gradients of an aligned run of sequences: one subtree of the sum.
@@ -102,6 +118,14 @@ class TreeSum final : public GradientSum {
     waiting_.push_back(std::move(node));
   }
 
+  void add(Range sequences, const std::vector<Tensor>& gradients) override
+  {
+    const GradientTensors so_far = begin(sequences);
+    kernels_.add(so_far.flat, gradients[0]);
+    if (gradients.size() > 1) kernels_.add(so_far.tied, gradients[1]);
+    end(sequences);
+  }
+
   std::vector<Tensor> sums() override
   {
     check(waiting_.size() == 1,
@@ -159,10 +183,10 @@ GradientLayout gradient_layout(const ParameterTable& table, DType type)
   return {.elements = table.elements(), .type = type, .tied = table.entries().front().elements};
 }
 
-std::unique_ptr<GradientSum> make_running_sum(const Kernels&, Stream& stream, const DeviceMemory& memory,
+std::unique_ptr<GradientSum> make_running_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                               const GradientLayout& layout)
 {
-  return std::make_unique<RunningSum>(stream, memory, layout);
+  return std::make_unique<RunningSum>(kernels, stream, memory, layout);
 }
 
 std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,

@@ -29,6 +29,8 @@ struct GradientTensors {
 ///     ... backward pass, += into g ...
 ///     sum.end(sequences);
 ///
+/// Whoever has the gradients of a micro-batch already, as where they are added up over ranks first, gives them to add().
+///
 /// Everything stays a sum; the division by the number of valid tokens comes after it has been added up over ranks too.
 class GradientSum {
  public:
@@ -43,6 +45,10 @@ class GradientSum {
   virtual std::vector<Tensor> finish(Range elements) = 0;
   /// The micro-batch @p sequences has been added.
   virtual void end(Range sequences) = 0;
+  /// begin(), += @p gradients, and end(); the first ones after clear() are copied where that gives the same sum.
+  /// @param sequences  one micro-batch, or several that have been added up.
+  /// @param gradients  (n); and what the head adds to the token embedding's, if that is kept apart. Of the sum's type.
+  virtual void add(Range sequences, const std::vector<Tensor>& gradients) = 0;
   /// The sums so far, one tensor or two; what is to be added up over ranks. Error while a neighbour is missing.
   virtual std::vector<Tensor> sums() = 0;
   /// The whole sum, (n): sums(), with the tied embedding's two contributions added. To be called once a step.

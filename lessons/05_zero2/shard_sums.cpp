@@ -35,7 +35,6 @@ std::vector<Range> passes_of_step(const BatchShape& batch, const Group& group)
 
 ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream,
                      const DeviceMemory& memory, const GradientLayout& all, const std::vector<Range>& own)
-    : kernels_(kernels)
 {
   for (const Range& segment : own)
     sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(all, segment)));
@@ -43,15 +42,12 @@ ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Strea
 
 void ShardSums::add(std::size_t segment, Range sequences, const std::vector<Tensor>& gradients)
 {
-  // BEGIN EXERCISE 05.3 points=10 "Accumulation in a shard: add one or two tensors to the GradientSum of this segment, as "
-  //     "what these sequences give, between its begin() and its end(). With the first pass of a step what is left of the "
-  //     "step before is cleared."
+  // BEGIN EXERCISE 05.3 points=10 "Accumulation in a shard: add the gradients, one tensor or two, to the GradientSum of "
+  //     "this segment, as what these sequences give. With the first pass of a step what is left of the step before is "
+  //     "cleared."
   GradientSum& sum = *sums_[segment];
   if (sequences.first == 0) sum.clear();
-  const GradientTensors so_far = sum.begin(sequences);
-  kernels_.add(so_far.flat, gradients[0]);
-  if (gradients.size() > 1) kernels_.add(so_far.tied, gradients[1]);
-  sum.end(sequences);
+  sum.add(sequences, gradients);
   // END EXERCISE
 }
 

@@ -48,7 +48,6 @@ class ShardSums {
   static CategoryBytes bytes(const Arithmetic& arithmetic, const StepPlan& plan, const Session& session);
 
  private:
-  const Kernels& kernels_;
   std::vector<std::unique_ptr<GradientSum>> sums_;
 };
 

@@ -233,6 +233,49 @@ TEST_CASE("make_running_sum: has the tree's sum but for rounding, in one buffer"
   }
 }
 
+TEST_CASE(
+    "GradientSum: add() does what begin(), += and end() do, also in the second step and between passes of its own")
+{
+  Laboratory lab;
+  for (const bool tree : {true, false}) {
+    INFO("tree = " << tree);
+    const auto make = [&] {
+      return tree ? make_sum(lab) : make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
+    };
+    const std::unique_ptr<GradientSum> expected = make(), sum = make(), mixed = make();
+    for (int step = 0; step < 2; ++step) {
+      for (GradientSum* each : {expected.get(), sum.get(), mixed.get()}) each->clear();
+      for (const Range range : micro_batches({0, G}, 4, static_cast<std::uint32_t>(step))) {
+        std::vector<Tensor> gradients{lab.zeros(DType::f32, {layout.elements})};
+        if (tree) gradients.push_back(lab.zeros(DType::f32, {layout.tied.count}));
+        backward({gradients[0], tree ? gradients[1] : Tensor()}, range);
+        add_all(*expected, {range});
+        sum->add(range, gradients);
+        if (range.first % 8 == 0)
+          mixed->add(range, gradients);
+        else
+          add_all(*mixed, {range});
+      }
+      CHECK(lab.kernels().squared_norm(expected->sums()[0]).value() > 0);
+      for (std::size_t i = 0; i < expected->sums().size(); ++i) {
+        CHECK(different_bits(sum->sums()[i], expected->sums()[i]) == 0);
+        CHECK(different_bits(mixed->sums()[i], expected->sums()[i]) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("make_running_sum: is zero before anything is added")
+{
+  Laboratory lab;
+  const std::unique_ptr<GradientSum> sum = make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
+  CHECK(lab.kernels().squared_norm(sum->total()).value() == 0);
+  sum->clear();
+  CHECK(lab.kernels().squared_norm(sum->finish({0, 50})[0]).value() == 0);
+  sum->clear();
+  CHECK(lab.kernels().squared_norm(sum->begin({0, 1}).flat).value() == 0);
+}
+
 TEST_CASE("make_tree_sum: what would be another tree is refused")
 {
   Laboratory lab;
