@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times whole training steps beside the best matrix products of this machine's libraries, lesson 01 in several ways, and
-all-reduce by several algorithms beside the MPI library's own.
+"""Times whole training steps beside the best matrix products of this machine's libraries, lesson 01 in several ways, the
+lessons that shard a model beside the one that does not, and all-reduce by several algorithms beside the MPI library's own.
 
     scripts/bench.py [--case=NAME]... [--rounds=N] [--write]
     scripts/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
@@ -26,6 +26,7 @@ import tempfile
 import time
 
 import bench_collectives
+import bench_sharding
 import plot_bandwidth
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, replace_block,
                           training_steps_table, ways_table, where_table)
@@ -159,11 +160,16 @@ def measure_run(run, rounds):
     return kept(run.name, run_program(run.command(BUILD, rounds), run.environment))
 
 
+def report_of(command, folder):
+    """The report of one run of a lesson."""
+    report = pathlib.Path(folder) / "report.json"
+    run_program([*command, f"--report={report}"])
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
 def measure_way(options, folder):
     """Step time in seconds and TFLOP/s of one run of lesson 01."""
-    report = pathlib.Path(folder) / "report.json"
-    run_program([BUILD / "lessons/01_single_device", "--steps=6", *options, f"--report={report}"])
-    measured = json.loads(report.read_text(encoding="utf-8"))["time"]
+    measured = report_of([BUILD / "lessons/01_single_device", "--steps=6", *options], folder)["time"]
     return measured["step_s"], measured["tflops"]
 
 
@@ -172,6 +178,17 @@ def measure_ways(rounds, options):
     with tempfile.TemporaryDirectory() as folder:
         return [{way: measure_way([*ways, *options], folder) for way, ways in WAYS.items()}
                 for _ in range(rounds or WAYS_ROUNDS)]
+
+
+def measure_sharding(rounds):
+    """The reports of all stages, once a round."""
+    with tempfile.TemporaryDirectory() as folder:
+        text, tokens = (pathlib.Path(folder) / name for name in ("text.txt", "text.h5"))
+        text.write_text(bench_sharding.TEXT, encoding="utf-8")
+        run_program([BUILD / "data/prepare", "--tokenizer=byte", text, tokens])
+        turns = [{stage.title: report_of(stage.command(BUILD, tokens), folder) for stage in bench_sharding.STAGES}
+                 for _ in range(rounds or bench_sharding.ROUNDS)]
+    return kept("sharding", json.dumps(turns))
 
 
 # ---- What is kept ------------------------------------------------------------------------------------------------------
@@ -215,12 +232,12 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["collectives"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["collectives"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
-          "machine of all-reduce", "all-reduce", "more ranks than cores"]
+          "machine of sharding", "sharding", "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
-def blocks_of(measured, in_bf16, turns, collectives, date):
+def blocks_of(measured, in_bf16, turns, sharding, collectives, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -236,6 +253,9 @@ def blocks_of(measured, in_bf16, turns, collectives, date):
         blocks["bf16"] = bf16_tables(in_bf16, multiplies_bf16(processor_fields()))
     if turns:
         blocks["ways of lesson 01"] = ways_table(turns)
+    if sharding:
+        blocks["machine of sharding"] = machine_text(date)
+        blocks["sharding"] = bench_sharding.sharding_table(sharding)
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
@@ -265,7 +285,7 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
@@ -294,10 +314,11 @@ def bench(arguments):
     measured, in_bf16 = ([(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
                           for case in cases if case.name in options.case] for cases in (CASES, BF16_CASES))
     turns = watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None
+    sharding = watched("sharding", lambda: measure_sharding(options.rounds)) if "sharding" in options.case else None
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
 
-    blocks = blocks_of(measured, in_bf16, turns, collectives, date)
+    blocks = blocks_of(measured, in_bf16, turns, sharding, collectives, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)

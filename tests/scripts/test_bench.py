@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 
 import bench  # noqa: E402
 import bench_collectives  # noqa: E402
+import bench_sharding  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
 from bench_tables import (CSV_COLUMNS, Case, append_csv, bf16_tables, csv_rows, figures_of,  # noqa: E402
@@ -149,6 +150,53 @@ class Bf16(unittest.TestCase):
         self.assertNotIn("gradient norm", table)
 
 
+def sharding_turn(*step_s):
+    """One round in which a step of the stages took so long."""
+    return {stage.title: {"time": {"step_s": seconds, "tokens_per_s": 512 / seconds},
+                          "memory": {name: {"current": 1000 * (i + 1), "peak": 9000, "formula": 0} for name in
+                                     ("parameters", "gradients", "optimizer", "activations")}}
+            for i, (stage, seconds) in enumerate(zip(bench_sharding.STAGES, step_s))}
+
+
+class Sharding(unittest.TestCase):
+    def test_the_ratio_is_taken_within_each_round(self):
+        table = bench_sharding.sharding_table([sharding_turn(1, 1, 1.25, 1), sharding_turn(2, 1.6, 2.2, 2.5),
+                                               sharding_turn(4, 4, 4, 6)])
+        self.assertEqual(row_of(table, "DDP"), ["2000.0", "256", "1.000", "-", "3,000"])
+        self.assertEqual(row_of(table, "ZeRO-1"), ["1600.0", "320", "1.000", "1.00", "met", "6,000"])
+        self.assertEqual(row_of(table, "ZeRO-2"), ["2200.0", "233", "0.909", "1.00", "below", "9,000"])
+        self.assertEqual(row_of(table, "ZeRO-3"), ["2500.0", "205", "0.800", "0.85", "below", "12,000"])
+
+    def test_each_stage_is_run_on_two_ranks_with_the_same_batch_and_text(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(bench, "BUILD", pathlib.Path(folder)), \
+                mock.patch.object(bench, "run_program", self.run_program):
+            self.commands = []
+            turns = bench.measure_sharding(2)
+            self.assertEqual(json.loads((pathlib.Path(folder) / "bench/sharding.json").read_text()), turns)
+        self.assertEqual(turns, [{stage.title: {"of": stage.lesson} for stage in bench_sharding.STAGES}] * 2)
+        prepare, *runs = self.commands
+        self.assertEqual(prepare[0].name, "prepare")
+        self.assertEqual([command[3].name for command in runs], [stage.lesson for stage in bench_sharding.STAGES] * 2)
+        for command in runs:
+            self.assertEqual(command[:3], ["mpirun", "-np", 2])
+            self.assertIn(f"--data={prepare[-1]}", command)
+            self.assertIn("--global-batch=8", command)
+
+    def run_program(self, command):
+        self.commands.append(command)
+        if command[0] == "mpirun":
+            report = next(part for part in command[4:] if part.startswith("--report=")).removeprefix("--report=")
+            pathlib.Path(report).write_text(json.dumps({"of": command[3].name}), encoding="utf-8")
+
+    def test_every_lesson_takes_the_options(self):
+        for stage in bench_sharding.STAGES:
+            _, _, _, program, *options = stage.command(bench.BUILD, "x.h5")
+            options = [option for option in options if not option.startswith("--data=")]
+            done = subprocess.run([program, *options, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+
+
 class Page(unittest.TestCase):
     text = "a\n<!-- bench: one -->\n```\nold\n```\nb\n<!-- bench: one more -->\n```\nkept\n```\n"
 
@@ -214,7 +262,7 @@ class Script(unittest.TestCase):
         for name, value in (("BUILD", self.folder), ("PAGE", self.page), ("time", clock),
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
-                            ("measure_run", self.measure_run)):
+                            ("measure_sharding", self.measure_sharding), ("measure_run", self.measure_run)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -235,6 +283,11 @@ class Script(unittest.TestCase):
         self.measured.append(("ways", rounds, *options))
         return [{way: (1.0, 0.1) for way in bench.WAYS}]
 
+    def measure_sharding(self, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append(("sharding", rounds))
+        return [sharding_turn(1, 1, 1, 1)]
+
     def measure_run(self, run, rounds):
         self.pass_time(10, own=2)
         self.measured.append((run.name, rounds))
@@ -250,9 +303,10 @@ class Script(unittest.TestCase):
         before = self.page.read_text(encoding="utf-8")
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
-        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2)] +
+        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2), ("sharding", 2)] +
                          [(run.name, 2) for run in bench_collectives.RUNS])
-        for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI"]:
+        for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI",
+                                                                                    "ZeRO-2"]:
             self.assertIn(text, output)
         self.assertEqual(len((self.folder / "bench/bench.csv").read_text(encoding="utf-8").split("\n")), 1 + 6 * 3 + 1)
         self.assertEqual(self.page.read_text(encoding="utf-8"), before)
@@ -278,6 +332,13 @@ class Script(unittest.TestCase):
         self.assertEqual(lines[0], ",".join(bench_collectives.CSV_COLUMNS))
         self.assertEqual(len(lines), 1 + 2 * 4 * 9 * 7 + 1)  # two times two numbers of ranks, two heaps, 9 sizes, 7 names
         self.assertIn("4 ranks", (self.folder / "collectives.svg").read_text(encoding="utf-8"))
+
+    def test_sharding_has_tables_for_itself(self):
+        before = self.page.read_text(encoding="utf-8")
+        self.assertEqual(self.run_script("--case=sharding", "--write")[0], 0)
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of sharding", "sharding"])
 
     def test_a_busy_machine_is_refused(self):
         self.processors = 1.5
