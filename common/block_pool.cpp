@@ -5,6 +5,12 @@
 
 namespace rankwise {
 
+namespace {
+
+constexpr std::int64_t spare_part = 8;  // one such part of the most in use may be held beyond it
+
+}  // namespace
+
 BlockPool::BlockPool(std::function<void*(std::int64_t)> make, std::function<void(void*)> free)
     : make_(std::move(make)), free_(std::move(free))
 {
@@ -29,7 +35,7 @@ void* BlockPool::take(std::int64_t bytes)
   }
 
   const std::int64_t most = std::max(most_bytes_, used_bytes_ + bytes);
-  while (used_bytes_ + bytes + kept_bytes_ > most) {
+  while (used_bytes_ + bytes + kept_bytes_ > most + most / spare_part) {
     free_(kept_.front().block);
     kept_bytes_ -= kept_.front().bytes;
     kept_.erase(kept_.begin());

@@ -14,16 +14,17 @@ namespace rankwise {
 /// bytes. The system clears memory that a process has not had before, page by page as it is touched: where buffers come and
 /// go in every step, as gradients and gathered parameters do, that can take as long as the work on them.
 ///
-/// Never more is held than was in use at once: before a new block is made those that were given back first are freed, until
-/// what is in use and what is kept fit into the most bytes that have been in use. So the process does not grow larger than
-/// if nothing were kept, but it stays that large.
+/// At most an eighth more is held than was in use at once: before a new block is made those that were given back first are
+/// freed, until what is in use and what is kept are no more than that. So the process grows hardly larger than if nothing
+/// were kept, but it stays that large. The eighth is for sizes that take turns, small blocks when large ones are given back
+/// and the other way round: without it each would be freed for the other in every step.
 ///
 ///     in use    kept    most
 ///     40 + 20             60
 ///     40          20      60    20 are given back
 ///     40 + 20             60    who asks for 20 gets them
 ///     40          20      60
-///     40 + 30             70    who asks for 30 gets a new block; 40 + 30 + 20 would be more than the most: the 20 are freed
+///     40 + 30             70    who asks for 30 gets a new block; 40 + 30 + 20 are more than 70 + 70 / 8: the 20 are freed
 ///
 /// Several threads may use it at once.
 class BlockPool {

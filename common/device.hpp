@@ -114,8 +114,8 @@ class Arena final : public Device {
 };
 
 /// The host's processor as a device. Large pieces of memory that are given back it keeps for who asks for as many bytes again,
-/// never more than what was in use at once (see BlockPool): a ledger counts what is in use, the process stays as large as it
-/// has been. All of it goes with the device.
+/// and holds at most an eighth more than was in use at once (see BlockPool): a ledger counts what is in use, the process stays
+/// as large as it has been. All of it goes with the device.
 std::unique_ptr<Device> make_cpu_device();
 
 /// The device of that kind that belongs to this rank: rank r of a machine with d GPUs has GPU r mod d.
