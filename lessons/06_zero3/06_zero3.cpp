@@ -6,7 +6,8 @@
 //               Nothing is gathered after the update: the next pass gathers what is updated.
 // Memory:       16 P / N bytes of model state on each rank (f32: parameter 4, gradient 4, two moments 8); bf16: 18 P / N,
 //               with --gradients=bf16 16 P / N; and the units that a pass is at
-// Traffic:      3 M 4 P (N-1)/N bytes sent per rank and step of M passes: parameters twice, gradients once
+// Traffic:      about 3 M 4 P (N-1)/N bytes sent per rank and step of M passes: parameters twice, gradients once; --dry-run
+//               tells what is gathered how often
 // Paper:        Rajbhandari et al. 2020 (ZeRO), sections 5.3 and 7.2; Zhao et al. 2023 (PyTorch FSDP)
 //
 // Sample runs:  build/lessons/06_zero3 --steps=3
