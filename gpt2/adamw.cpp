@@ -15,14 +15,11 @@ double Schedule::at(std::int64_t step) const
   return least + 0.5 * (peak - least) * (1 + std::cos(std::numbers::pi * progress));
 }
 
-namespace {
-
-/// The elements @p owned of a table, cut where decay begins or ends.
-std::vector<DecayRun> decay_runs(const ParameterTable& table, Range owned)
+std::vector<DecayRun> decay_runs(const ParameterTable& table, Range elements)
 {
   std::vector<DecayRun> runs;
   for (const Parameter& p : table.entries()) {
-    const Range mine = intersect(p.elements, owned);
+    const Range mine = intersect(p.elements, elements);
     if (mine.empty()) continue;
     if (runs.empty() || runs.back().decays != p.decays || runs.back().elements.end() != mine.first)
       runs.push_back({{mine.first, 0}, p.decays});
@@ -31,7 +28,18 @@ std::vector<DecayRun> decay_runs(const ParameterTable& table, Range owned)
   return runs;
 }
 
-}  // namespace
+void update_adamw(const Kernels& kernels, const std::vector<DecayRun>& runs, Range elements,
+                  const AdamWTensors& tensors, AdamWStep step, double decay)
+{
+  const auto part = [](const Tensor& whole, Range range) { return whole.empty() ? whole : whole.slice(range); };
+  for (const DecayRun& run : runs) {
+    const Range mine{run.elements.first - elements.first, run.elements.count};
+    step.weight_decay = run.decays ? decay : 0;
+    kernels.adamw(tensors.weights.slice(mine), tensors.first_moments.slice(mine),
+                  tensors.second_moments.slice(mine), tensors.gradients.slice(mine), step,
+                  part(tensors.rounded, mine));
+  }
+}
 
 AdamW::AdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table, Range owned, DType precision,
              const AdamWOptions& options)
@@ -59,18 +67,15 @@ void AdamW::step(const Kernels& kernels, const Tensor& parameters, const Tensor&
         "AdamW was given another range than it owns");
   check((parameters.type() == DType::f32) == !master_, "AdamW was given parameters of another precision");
   const Tensor& weights = master(parameters);
-  AdamWStep step{.learning_rate = learning_rate,
-                 .beta1 = options_.beta1,
-                 .beta2 = options_.beta2,
-                 .epsilon = options_.epsilon,
-                 .gradient_scale = gradient_scale,
-                 .number = ++updates_};
-  for (const DecayRun& run : runs_) {
-    const Range mine{run.elements.first - owned_.first, run.elements.count};
-    step.weight_decay = run.decays ? options_.weight_decay : 0;
-    kernels.adamw(weights.slice(mine), first_.tensor().slice(mine), second_.tensor().slice(mine),
-                  gradients.slice(mine), step, master_ ? parameters.slice(mine) : Tensor());
-  }
+  const AdamWStep step{.learning_rate = learning_rate,
+                       .beta1 = options_.beta1,
+                       .beta2 = options_.beta2,
+                       .epsilon = options_.epsilon,
+                       .gradient_scale = gradient_scale,
+                       .number = ++updates_};
+  update_adamw(kernels, runs_, owned_,
+               {weights, first_.tensor(), second_.tensor(), gradients, master_ ? parameters : Tensor()}, step,
+               options_.weight_decay);
 }
 
 double clip_factor(double norm, double limit)

@@ -44,6 +44,30 @@ struct DecayRun {
   bool decays = false;  ///< whether weight decay applies
 };
 
+/// The runs of some elements of a table.
+/// @param elements  of its flat vector.
+std::vector<DecayRun> decay_runs(const ParameterTable& table, Range elements);
+
+/// What AdamW reads and writes of some elements.
+struct AdamWTensors {
+  Tensor weights;         ///< (n) f32, updated
+  Tensor first_moments;   ///< (n) f32, updated
+  Tensor second_moments;  ///< (n) f32, updated
+  Tensor gradients;       ///< (n) f32 or bf16, sums over the global batch
+  Tensor rounded;         ///< (n) of the weights' rounded copy; empty without one
+};
+
+/// Updates some elements of a table.
+/// @param kernels   on the stream of the device that holds them.
+/// @param runs      decay_runs() of these elements.
+/// @param elements  of the flat vector, n of them.
+/// @param tensors   of these elements.
+/// @param step      the numbers of this update; its weight decay is replaced.
+/// @param decay     weight decay, of what decays.
+/// @source          Loshchilov and Hutter 2019, algorithm 2.
+void update_adamw(const Kernels& kernels, const std::vector<DecayRun>& runs, Range elements,
+                  const AdamWTensors& tensors, AdamWStep step, double decay);
+
 /// The two moments of a range of a parameter table's flat vector, and the update of those parameters.
 ///
 /// Parameters in bf16 have 8 bits of precision: an update of less than 1/256 of a parameter would be lost. They are the

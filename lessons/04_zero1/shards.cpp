@@ -72,13 +72,20 @@ double squared_norm(const Kernels& kernels, const std::vector<Tensor>& own, Grou
 std::string parameter_digest(const std::vector<Segment>& segments, const std::vector<Shard>& shards,
                              const Tensor& room, Group& group)
 {
-  Sha256 digest;
-  const ParameterTable& table = shards.front().table;
-  for_each_block(table, segments, room, [&](const Block& block, const Tensor& values) {
+  const auto copy_own = [&](Range elements, const Tensor& to) {
     for (const Shard& mine : shards)
-      if (mine.owned.contains(block.elements.first))
-        group.compute().copy(
-            values, mine.parameters.slice({block.elements.first - mine.owned.first, block.elements.count}));
+      if (mine.owned.contains(elements.first))
+        group.compute().copy(to, mine.parameters.slice({elements.first - mine.owned.first, elements.count}));
+  };
+  return parameter_digest(shards.front().table, segments, copy_own, room, group);
+}
+
+std::string parameter_digest(const ParameterTable& table, const std::vector<Segment>& segments,
+                             const CopyOwn& copy_own, const Tensor& room, Group& group)
+{
+  Sha256 digest;
+  for_each_block(table, segments, room, [&](const Block& block, const Tensor& values) {
+    if (block.owner == group.rank()) copy_own(block.elements, values);
     broadcast(values, block.owner, group);
     const std::vector<float> host = to_host<float>(group.compute(), values);
     for (const Parameter& p : table.entries()) {
@@ -146,16 +153,28 @@ void check_finite(std::int64_t step, double loss, double gradient_norm, const Ke
 {
   if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
   const ParameterTable& table = shards.front().table;
+  const auto first_of_own = [&] {
+    std::optional<std::int64_t> first;
+    const auto look_at = [&](const Tensor& values, std::int64_t begin) {
+      if (const auto at = kernels.first_not_finite(values))
+        first = std::min(first.value_or(begin + *at), begin + *at);
+    };
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      look_at(shards[i].parameters, shards[i].owned.first);
+      look_at(gradients[i], table.elements() + shards[i].owned.first);
+    }
+    return first;
+  };
+  check_finite(step, loss, gradient_norm, table, first_of_own, group);
+}
+
+void check_finite(std::int64_t step, double loss, double gradient_norm, const ParameterTable& table,
+                  const std::function<std::optional<std::int64_t>()>& first_of_own, Group& group)
+{
+  if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
   const std::int64_t none = 2 * table.elements();
-  std::int64_t first = none;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::int64_t begin = shards[i].owned.first;
-    if (const auto at = kernels.first_not_finite(shards[i].parameters)) first = std::min(first, begin + *at);
-    if (const auto at = kernels.first_not_finite(gradients[i]))
-      first = std::min(first, table.elements() + begin + *at);
-  }
-  const std::vector<std::int64_t> of_all = all_gather(first, group);
-  first = *std::min_element(of_all.begin(), of_all.end());
+  const std::vector<std::int64_t> of_all = all_gather(first_of_own().value_or(none), group);
+  const std::int64_t first = *std::min_element(of_all.begin(), of_all.end());
   end_not_finite(step, loss, gradient_norm, table, first == none ? std::nullopt : std::optional(first));
 }
 

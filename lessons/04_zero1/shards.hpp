@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +29,9 @@ namespace rankwise {
 /// @cost         an all-reduce of 32 bytes.
 double squared_norm(const Kernels& kernels, const std::vector<Tensor>& own, Group& group);
 
+/// Copies elements of the flat vector that this rank owns, neighbours within a segment, to a tensor of the group's memory.
+using CopyOwn = std::function<void(Range elements, const Tensor& to)>;
+
 /// SHA-256 over all parameters in table order, as parameter_digest() of whole parameters; the same on all ranks.
 /// @param segments  all of the model, each element once.
 /// @param shards    this rank's.
@@ -34,6 +39,11 @@ double squared_norm(const Kernels& kernels, const std::vector<Tensor>& own, Grou
 /// @cost            a broadcast of each block.
 std::string parameter_digest(const std::vector<Segment>& segments, const std::vector<Shard>& shards,
                              const Tensor& room, Group& group);
+/// The same where this rank's parameters are not all there at a time.
+/// @param table     all parameters.
+/// @param copy_own  gives those of this rank, f32.
+std::string parameter_digest(const ParameterTable& table, const std::vector<Segment>& segments,
+                             const CopyOwn& copy_own, const Tensor& room, Group& group);
 
 /// The parameters of all shards of this rank on the host, one shard behind the other.
 /// @param stream  of the device that they lie on.
@@ -68,5 +78,11 @@ void write_in_turn(const Session& session, const std::string& path, Stream& stre
 /// @throws Error  the same on all ranks: the step and the first tensor whose gradient or else parameter is not finite.
 void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
                   const std::vector<Shard>& shards, const std::vector<Tensor>& gradients, Group& group);
+/// The same where they are not all there at a time.
+/// @param table            all parameters.
+/// @param first_of_own     the first element of this rank's that is not finite, counted through all parameters and then
+///                         through all their gradients; nothing where all are. Called if loss or gradient are not.
+void check_finite(std::int64_t step, double loss, double gradient_norm, const ParameterTable& table,
+                  const std::function<std::optional<std::int64_t>()>& first_of_own, Group& group);
 
 }  // namespace rankwise

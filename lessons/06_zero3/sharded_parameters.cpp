@@ -12,21 +12,21 @@ namespace rankwise {
 
 ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
                                      const ParameterTable& table, std::vector<Bucket> units, std::vector<Range> own,
-                                     DType type, const GatherOptions& options)
+                                     DType type, const GatherOptions& options, bool kept)
     : memory_(memory),
-      stream_(stream),
       queue_(queue),
-      table_(table),
       units_(std::move(units)),
       own_(std::move(own)),
       type_(type),
-      options_(options),
       gathered_(units_.size()),
-      on_its_way_(units_.size())
+      on_its_way_(units_.size()),
+      stream_(stream),
+      table_(table),
+      options_(options)
 {
   const Range apart = table.apart();
   std::int64_t first = elements_of(own_) - (apart.empty() ? 0 : own_.back().count);
-  shards_ = Buffer(memory, Category::parameters, type, {first}, "shards of parameters");
+  if (kept) shards_ = Buffer(memory, Category::parameters, type, {first}, "shards of parameters");
   if (!apart.empty()) apart_ = Buffer(memory, Category::parameters, type, {apart.count}, "parameters that stay");
   first = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -34,7 +34,7 @@ ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream,
     if (units_[unit].units.empty())
       own_tensors_.push_back(apart_.tensor().slice({mine.first - apart.first, mine.count}));
     else
-      own_tensors_.push_back(shards_.tensor().slice({first, mine.count}));
+      own_tensors_.push_back(kept ? shards_.tensor().slice({first, mine.count}) : Tensor());
     first += mine.count;
   }
 }

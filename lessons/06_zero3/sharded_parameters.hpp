@@ -31,12 +31,15 @@ class ShardedParameters {
   /// @param own      this rank's segment of each unit.
   /// @param type     of the parameters.
   /// @param options  when they are gathered and freed.
+  /// @param kept     whether this rank's segments lie here; else a class that is derived from this one brings them.
   /// @throws Error   when there is no room.
   ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
                     const ParameterTable& table, std::vector<Bucket> units, std::vector<Range> own, DType type,
-                    const GatherOptions& options);
+                    const GatherOptions& options, bool kept = true);
+  virtual ~ShardedParameters() = default;
 
-  /// What this rank keeps of each unit: what it updates.
+  /// What this rank keeps of each unit: what it updates. Where that lies elsewhere there is only its part of what lies
+  /// apart.
   const std::vector<Tensor>& own() const { return own_tensors_; }
   /// What lies apart, whole: for whoever makes it the same on all ranks after an update. Empty where nothing does.
   const Tensor& apart() const { return apart_.tensor(); }
@@ -54,23 +57,27 @@ class ShardedParameters {
   /// Ends a pass that has come to its last use, and frees what is left.
   void end();
 
- private:
-  void gather(std::size_t unit);
-  void free(std::size_t unit) { gathered_[unit] = Buffer(); }
+ protected:
+  /// Makes room for a unit and begins to gather it.
+  virtual void gather(std::size_t unit);
 
   DeviceMemory memory_;
-  Stream& stream_;
   CommunicationQueue& queue_;
-  const ParameterTable& table_;
   std::vector<Bucket> units_;
   std::vector<Range> own_;
   DType type_;
+  std::vector<Buffer> gathered_;     // by unit
+  std::vector<Pending> on_its_way_;  // by unit
+
+ private:
+  void free(std::size_t unit) { gathered_[unit] = Buffer(); }
+
+  Stream& stream_;
+  const ParameterTable& table_;
   GatherOptions options_;
 
   Buffer shards_, apart_;
   std::vector<Tensor> own_tensors_;  // by unit; of the last one within apart_, if tensors lie apart
-  std::vector<Buffer> gathered_;     // by unit
-  std::vector<Pending> on_its_way_;  // by unit
 
   std::vector<Use> uses_;            // of the pass
   std::vector<std::size_t> places_;  // of each use in the plan

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "common/device.hpp"
+#include "lessons/07_offload/block_file.hpp"
+
+/// @file
+/// Memory that blocks are read into and written from.
+
+namespace rankwise {
+
+/// The bytes of one block, aligned to disk_alignment. The ledger counts them as staging, with the disk_alignment bytes more
+/// that the memory around them takes.
+class BlockBuffer {
+ public:
+  /// No memory.
+  BlockBuffer() = default;
+  /// @param memory  of the host, where the disk can reach it.
+  /// @param bytes   of a block.
+  /// @param what    its name in messages.
+  /// @throws Error  when there is no room.
+  BlockBuffer(const DeviceMemory& memory, std::int64_t bytes, std::string_view what)
+      : memory_(memory, Category::staging, DType::u8, {bytes + disk_alignment}, what), bytes_(bytes)
+  {
+  }
+
+  /// (bytes); the same memory also after the buffer has changed hands.
+  std::span<std::byte> bytes() const
+  {
+    std::byte* const first = memory_.tensor().raw();
+    const auto behind = reinterpret_cast<std::uintptr_t>(first) % disk_alignment;
+    return {first + (behind == 0 ? 0 : disk_alignment - behind), static_cast<std::size_t>(bytes_)};
+  }
+
+ private:
+  Buffer memory_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace rankwise

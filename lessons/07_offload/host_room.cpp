@@ -1,0 +1,35 @@
+#include "lessons/07_offload/host_room.hpp"
+
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "common/text.hpp"
+
+namespace rankwise {
+
+std::int64_t available_bytes()
+{
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  for (std::int64_t kibibytes = 0; file >> name >> kibibytes; std::getline(file, unit))
+    if (name == "MemAvailable:") return 1024 * kibibytes;
+  return std::numeric_limits<std::int64_t>::max();
+}
+
+void check_host_room(const CategoryBytes& planned, std::int64_t device, int ranks, const std::string& remedy)
+{
+  const std::int64_t needs = planned.total() + device, has = available_bytes();
+  if (needs <= has / ranks) return;
+  const std::string with =
+      device > 0 ? fmt::format(" and {} of the device, which is the same memory", group_digits(device)) : "";
+  throw UserError(
+      fmt::format("this run needs {} bytes of the host's memory a rank{}; for {} rank{} this machine has {}.",
+                  group_digits(planned.total()), with, ranks, ranks == 1 ? "" : "s", group_digits(has)),
+      planned.table() + "\n" + remedy);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,282 @@
+#include "lessons/07_offload/offload.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+#include "lessons/04_zero1/segments.hpp"
+#include "lessons/07_offload/block_file.hpp"
+
+namespace rankwise {
+
+// ---- Options --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view on_disk = "disk:";
+
+}  // namespace
+
+std::string OffloadOptions::directory() const
+{
+  return tier.starts_with(on_disk) ? tier.substr(on_disk.size()) : "";
+}
+
+Tier OffloadOptions::tier_of(Category category) const
+{
+  const bool leaves = what == Offload::all || (what == Offload::optimizer && category == Category::optimizer) ||
+                      (what == Offload::gradients && category == Category::gradients) ||
+                      (what == Offload::parameters && category == Category::parameters);
+  if (!leaves) return Tier::device;
+  return directory().empty() ? Tier::host : Tier::disk;
+}
+
+void declare(OptionTable& table, OffloadOptions& o)
+{
+  const std::string group = "Offload";
+  table.add_choice(group, "offload", o.what,
+                   {{"optimizer", Offload::optimizer},
+                    {"gradients", Offload::gradients},
+                    {"parameters", Offload::parameters},
+                    {"all", Offload::all}},
+                   "which part of the model state leaves the device");
+  table.add(group, "tier", o.tier, "where to: memory of the host, or a file of each rank in a folder",
+            "host|disk:DIR");
+  table.add(group, "keep", o.keep, "the files in DIR stay at the end");
+}
+
+void check_tier(const OffloadOptions& options)
+{
+  const bool disk = !options.directory().empty();
+  if (options.tier != "host" && !disk)
+    throw UserError(fmt::format("--tier={} is no tier.", options.tier),
+                    "Use host for the host's memory, or disk:DIR for files in the folder DIR, as disk:/tmp.");
+  if (options.keep && !disk)
+    throw UserError("--keep needs files, and --tier=host has none.", "Leave it out, or use --tier=disk:DIR.");
+}
+
+std::string_view name_of(TierLink link)
+{
+  constexpr std::array<std::string_view, link_count> names{"host to device", "device to host", "disk to host",
+                                                           "host to disk"};
+  return names[static_cast<std::size_t>(link)];
+}
+
+// ---- Plan -----------------------------------------------------------------------------------------------------------
+
+OffloadPlan::OffloadPlan(const OffloadOptions& what, const StepPlan& of_step, std::vector<GatherStep> of_pass,
+                         const Session& session)
+    : options(what),
+      step(of_step),
+      gathers(std::move(of_pass)),
+      ranks(session.ranks()),
+      own(owned_segments(of_step, session)),
+      blocks(own, sums_of(of_step).tied)
+{
+}
+
+bool OffloadPlan::has_master() const
+{
+  return step.parameters != DType::f32 ||
+         (updated_in() == Tier::host && tier_of(Category::parameters) == Tier::device);
+}
+
+std::int64_t OffloadPlan::levels() const
+{
+  return step.tied_apart ? static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(passes()))) : 1;
+}
+
+std::int64_t OffloadPlan::disk_block_bytes() const
+{
+  const std::int64_t largest = bytes_of(DType::f32) * blocks.largest();
+  return std::max<std::int64_t>((largest + disk_alignment - 1) / disk_alignment, 1) * disk_alignment;
+}
+
+std::int64_t OffloadPlan::landing_bytes() const
+{
+  if (tier_of(Category::gradients) == Tier::device) return 0;
+  const Range tied = sums_of(step).tied;
+  std::int64_t most = 0, most_tied = 0;
+  for (const Range& segment : own) {
+    most = std::max(most, segment.count);
+    most_tied = std::max(most_tied, intersect(segment, tied).count);
+  }
+  return landings() * bytes_of(step.gradients) * (most + most_tied);
+}
+
+// ---- Vectors --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::int64_t window = 3;  // blocks: one comes, one is used, one goes
+
+/// A vector that AdamW walks over.
+VectorPlan walked(std::string what, Category category, DType type, Tier lies, Tier used, bool read, bool written)
+{
+  VectorPlan v{.what = std::move(what), .category = category, .type = type, .lies = lies, .used = used};
+  if (lies == used) return v;
+  v.room = window;
+  v.fetched = read ? 1 : 0;
+  v.stored = written ? 1 : 0;
+  return v;
+}
+
+void add_states(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
+{
+  const Tier lies = plan.tier_of(Category::optimizer), used = plan.updated_in();
+  const auto add = [&](const char* what) {
+    vectors.push_back(walked(what, Category::optimizer, DType::f32, lies, used, true, true));
+    vectors.back().copies = lies == Tier::device ? 0 : 1;
+  };
+  add("first moments");
+  add("second moments");
+  if (plan.has_master()) add("master weights");
+}
+
+void add_parameters(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
+{
+  const Tier lies = plan.tier_of(Category::parameters);
+  vectors.push_back(walked("parameters", Category::parameters, plan.step.parameters, lies, plan.updated_in(),
+                           !plan.has_master(), true));
+  vectors.back().copies = lies == Tier::device ? 0 : 1;
+}
+
+/// Sums on the way: each pass brings what it adds to, and leaves the sum.
+VectorPlan summed(const OffloadPlan& plan, bool tied, std::int64_t passes_that_store)
+{
+  VectorPlan v{.what = tied ? "tied gradients" : "sums of gradients",
+               .category = tied ? Category::exact_sums : Category::gradients,
+               .type = plan.step.gradients,
+               .tied = tied,
+               .lies = plan.tier_of(Category::gradients),
+               .used = Tier::host};
+  v.copies = plan.levels() - (tied ? 1 : 0);  // with the last pass the tied sum is added to the other
+  if (v.lies == v.used) return v;
+  v.room = plan.passes() > 1 && !tied ? 2 : 0;  // the tied ones come in turn with the others
+  v.fetched = plan.passes() - 1;
+  v.stored = passes_that_store;
+  return v;
+}
+
+void add_gradients(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
+{
+  const Tier lies = plan.tier_of(Category::gradients);
+  if (lies != Tier::device) {
+    vectors.push_back(summed(plan, false, plan.passes()));
+    if (plan.blocks.tied_elements() > 0) vectors.push_back(summed(plan, true, plan.passes() - 1));
+  }
+  vectors.push_back(
+      walked("gradients", Category::gradients, plan.step.gradients, lies, plan.updated_in(), true, false));
+}
+
+}  // namespace
+
+std::vector<VectorPlan> vectors_of(const OffloadPlan& plan)
+{
+  std::vector<VectorPlan> vectors;
+  add_parameters(vectors, plan);
+  add_states(vectors, plan);
+  add_gradients(vectors, plan);
+  return vectors;
+}
+
+// ---- Bytes ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Elements and blocks of a vector.
+std::pair<std::int64_t, std::int64_t> size_of(const OffloadPlan& plan, bool tied)
+{
+  std::int64_t elements = 0, blocks = 0;
+  for (std::size_t b = 0; b < plan.blocks.count(); ++b) {
+    if (tied && !plan.blocks.is_tied(b)) continue;
+    elements += plan.blocks[b].count;
+    ++blocks;
+  }
+  return {elements, blocks};
+}
+
+/// Counts a move of a vector or of some of its blocks, from where it lies to where it is used (@p in) or back.
+void count_move(LinkBytes& bytes, const OffloadPlan& plan, const VectorPlan& v, bool in, std::int64_t elements,
+                std::int64_t blocks)
+{
+  const auto add = [&](TierLink link, std::int64_t n) { bytes[static_cast<std::size_t>(link)] += n; };
+  if (v.lies == Tier::disk) add(in ? TierLink::from_disk : TierLink::to_disk, blocks * plan.disk_block_bytes());
+  if ((v.lies == Tier::device) != (v.used == Tier::device))
+    add(in == (v.used == Tier::device) ? TierLink::to_device : TierLink::from_device, elements * bytes_of(v.type));
+}
+
+/// The times that a pass gathers each unit.
+std::vector<std::int64_t> gathers_of(const OffloadPlan& plan)
+{
+  std::vector<std::int64_t> times(plan.step.buckets.size());
+  for (const GatherStep& place : plan.gathers)
+    for (const std::size_t unit : place.gathers) ++times[unit];
+  return times;
+}
+
+/// What comes for the units of a step's passes, and once a step for what lies apart.
+void count_gathers(LinkBytes& bytes, const OffloadPlan& plan)
+{
+  const VectorPlan parameters{.what = "parameters of a unit",
+                              .category = Category::parameters,
+                              .type = plan.step.parameters,
+                              .lies = plan.tier_of(Category::parameters),
+                              .used = Tier::device};
+  if (parameters.lies == Tier::device) return;
+  const std::vector<std::int64_t> of_a_pass = gathers_of(plan);
+  for (std::size_t unit = 0; unit < plan.step.buckets.size(); ++unit) {
+    const bool apart = plan.step.buckets[unit].units.empty();
+    const std::int64_t times = apart ? 1 : plan.passes() * of_a_pass[unit];
+    count_move(bytes, plan, parameters, true, times * plan.own[unit].count,
+               times * plan.blocks.of_segment(unit).count);
+  }
+}
+
+}  // namespace
+
+std::int64_t disk_blocks(const OffloadPlan& plan)
+{
+  std::int64_t blocks = 0;
+  for (const VectorPlan& v : vectors_of(plan))
+    if (v.lies == Tier::disk) blocks += v.copies * size_of(plan, v.tied).second;
+  return blocks;
+}
+
+TierBytes tier_bytes(const OffloadPlan& plan)
+{
+  TierBytes bytes{};
+  const auto in = [&](Tier tier) -> CategoryBytes& { return bytes[static_cast<std::size_t>(tier)]; };
+  for (const VectorPlan& v : vectors_of(plan)) {
+    const auto [elements, blocks] = size_of(plan, v.tied);
+    const std::int64_t of_one =
+        v.lies == Tier::disk ? blocks * plan.disk_block_bytes() : elements * bytes_of(v.type);
+    const std::int64_t first = v.category == Category::gradients ? std::min<std::int64_t>(v.copies, 1) : v.copies;
+    in(v.lies)[v.category] += first * of_one;
+    in(v.lies)[Category::exact_sums] += (v.copies - first) * of_one;
+    in(v.used)[Category::staging] += v.room * plan.blocks.largest() * bytes_of(v.type);
+  }
+  in(Tier::host)[Category::staging] += plan.landing_bytes();
+  if (disk_blocks(plan) > 0) in(Tier::host)[Category::staging] += 2 * (plan.disk_block_bytes() + disk_alignment);
+  return bytes;
+}
+
+LinkBytes link_traffic(const OffloadPlan& plan)
+{
+  LinkBytes bytes{};
+  for (const VectorPlan& v : vectors_of(plan)) {
+    const auto [elements, blocks] = size_of(plan, v.tied);
+    count_move(bytes, plan, v, true, v.fetched * elements, v.fetched * blocks);
+    count_move(bytes, plan, v, false, v.stored * elements, v.stored * blocks);
+  }
+  count_gathers(bytes, plan);
+  if (plan.tier_of(Category::gradients) != Tier::device)
+    bytes[static_cast<std::size_t>(TierLink::from_device)] +=
+        plan.passes() * bytes_of(plan.step.gradients) * (plan.blocks.elements() + plan.blocks.tied_elements());
+  return bytes;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,127 @@
+#include "lessons/07_offload/offload_directory.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <random>
+#include <system_error>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include "common/error.hpp"
+#include "common/text.hpp"
+#include "common/time_ledger.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Refuses the directory.
+[[noreturn]] void refuse(const std::string& path, const std::string& why, const std::string& remedy)
+{
+  throw UserError(fmt::format("--tier=disk:{} cannot be used: {}.", path, why), remedy);
+}
+
+std::string system_error()
+{
+  return std::generic_category().message(errno);
+}
+
+void lock(int directory, const std::string& path)
+{
+  int code = 0;
+  do code = flock(directory, LOCK_EX | LOCK_NB);
+  while (code != 0 && errno == EINTR);
+  if (code == 0) return;
+  if (errno == EWOULDBLOCK)
+    refuse(path, "another job uses it",
+           "A directory serves one job at a time, so that its disk has room for all that was counted on.\n"
+           "Choose another directory, or wait for that job to end.");
+  refuse(path, fmt::format("it cannot be locked ({})", system_error()),
+         "The lock keeps two jobs apart. Choose a directory on a disk of this machine.");
+}
+
+void check_room(int directory, const std::string& path, const OffloadBytes& needs)
+{
+  struct statvfs files {};
+  if (fstatvfs(directory, &files) != 0)
+    refuse(path, system_error(), "Choose a directory on a disk of this machine.");
+  const auto has = static_cast<std::int64_t>(files.f_bavail) * static_cast<std::int64_t>(files.f_frsize);
+  if (needs.machine > has)
+    refuse(path,
+           fmt::format("it needs {} bytes for the ranks of this machine, and has {}", group_digits(needs.machine),
+                       group_digits(has)),
+           "All space is reserved before the first step. Choose a directory on a larger disk, more machines, a "
+           "smaller\n"
+           "model, or offload less.");
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      static_cast<rlim_t>(needs.file) > limit.rlim_cur)
+    refuse(path,
+           fmt::format("a rank's file needs {} bytes, and the shell allows files of {}", group_digits(needs.file),
+                       group_digits(static_cast<std::int64_t>(limit.rlim_cur))),
+           "Raise the limit with ulimit -f, use more ranks, or offload less.");
+}
+
+/// Does what the run is going to do.
+void check_writable(const std::string& path, int rank)
+{
+  try {
+    const BlockFile file(path, rank, 1, disk_alignment);
+  } catch (const Error& error) {
+    refuse(path, error.what(), "Each rank keeps a file there. Choose a directory that you may write to.");
+  }
+}
+
+}  // namespace
+
+OffloadDirectory::OffloadDirectory(const std::string& path, const OffloadBytes& needs, int rank, bool lowest)
+    : path_(path), id_(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+{
+  try {
+    if (id_ < 0)
+      refuse(path, errno == ENOTDIR ? "it is no directory" : system_error(),
+             "Each rank keeps a file there. Choose a directory that exists, or make this one (mkdir).");
+    if (lowest) lock(id_, path);
+    check_room(id_, path, needs);
+    check_writable(path, rank);
+  } catch (...) {
+    if (id_ >= 0) close(id_);
+    throw;
+  }
+}
+
+OffloadDirectory::~OffloadDirectory()
+{
+  close(id_);
+}
+
+double DiskBandwidth::seconds(std::int64_t read_bytes, std::int64_t written_bytes) const
+{
+  return static_cast<double>(read_bytes) / read_GBps * 1e-9 +
+         static_cast<double>(written_bytes) / write_GBps * 1e-9;
+}
+
+DiskBandwidth measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> buffer)
+{
+  check(blocks >= 1 && blocks <= file.blocks(), "a disk is measured with some of the blocks of a file");
+  std::minstd_rand noise;
+  for (std::byte& b : buffer) b = static_cast<std::byte>(noise() >> 8);
+  const auto bandwidth_GBps = [&](auto move) {
+    const Stopwatch clock;
+    for (std::int64_t block = 0; block < blocks; ++block) move(block);
+    return static_cast<double>(blocks * file.block_bytes()) / clock.seconds() * 1e-9;
+  };
+  const auto write = [&](std::int64_t block) { file.write(block, buffer); };
+  bandwidth_GBps(write);
+  const double write_GBps = bandwidth_GBps(write);
+  const double read_GBps = bandwidth_GBps([&](std::int64_t block) { file.read(block, buffer); });
+  file.forget();
+  return {.read_GBps = read_GBps, .write_GBps = write_GBps};
+}
+
+}  // namespace rankwise

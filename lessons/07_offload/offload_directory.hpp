@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "lessons/07_offload/block_file.hpp"
+
+/// @file
+/// The directory of `--tier=disk:DIR`: whether it will do, whose it is, and how fast its disk is.
+
+namespace rankwise {
+
+/// Bytes that are going to lie in the directory.
+struct OffloadBytes {
+  std::int64_t file = 0;     ///< of this rank
+  std::int64_t machine = 0;  ///< of all ranks of this machine together
+};
+
+/// A directory that this job offloads to, and no other one while this lives. Each rank makes one before the first message;
+/// the lowest rank of each machine holds the lock, which goes with its process. Nothing is left in the directory.
+///
+/// The directory lies on a disk of each machine, not on one that machines share.
+class OffloadDirectory {
+ public:
+  /// Checks that the directory exists, is no other job's, has room, and lets this rank make a file.
+  /// @param path      as the user gave it, behind "disk:".
+  /// @param needs     bytes.
+  /// @param rank      of the job.
+  /// @param lowest    whether it is the lowest rank of its machine (rank_on_machine() == 0).
+  /// @throws UserError  what was asked, why it cannot be, and what to do.
+  OffloadDirectory(const std::string& path, const OffloadBytes& needs, int rank, bool lowest);
+  /// The directory is free again.
+  ~OffloadDirectory();
+  OffloadDirectory(const OffloadDirectory&) = delete;
+  OffloadDirectory& operator=(const OffloadDirectory&) = delete;
+
+  /// As the user gave it.
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int id_ = -1;  // of the directory
+};
+
+/// What a disk does by itself, with nothing to compute.
+struct DiskBandwidth {
+  double read_GBps = 0;   ///< 10^9 bytes a second
+  double write_GBps = 0;  ///< 10^9 bytes a second
+  /// How long it takes to read and to write so many bytes, one after the other.
+  double seconds(std::int64_t read_bytes, std::int64_t written_bytes) const;
+};
+
+/// Measures the disk with the file that the run is going to use, before it is used: writes blocks, writes them again and
+/// reads them, the last two on the clock (the first write of a block that was only reserved takes longer). No block counts
+/// as written afterwards.
+/// Ranks that share a disk share its bandwidth: all of them measure at the same time, between two barriers.
+/// @param file    a new one.
+/// @param blocks  how many, 1 .. B.
+/// @param buffer  (S), aligned to disk_alignment; overwritten with what no disk can compress.
+/// @throws Error  as the file does.
+DiskBandwidth measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> buffer);
+
+}  // namespace rankwise

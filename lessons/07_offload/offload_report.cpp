@@ -1,0 +1,78 @@
+#include "lessons/07_offload/offload_report.hpp"
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/job_report.hpp"
+#include "common/text.hpp"
+
+namespace rankwise {
+
+void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes& formula)
+{
+  std::vector<Line> lines;
+  for (const Tier tier : {Tier::host, Tier::disk}) {
+    const CategoryBytes now = measured.current(tier), peak = measured.peak(tier),
+                        expected = formula[static_cast<std::size_t>(tier)];
+    for (int c = 0; c < category_count; ++c) {
+      const auto category = static_cast<Category>(c);
+      const std::string name = fmt::format("{}, {}", name_of(tier), name_of(category));
+      const bool as_formula =
+          on_all_ranks(now[category] == expected[category] && peak[category] == expected[category]);
+      if (as_formula && expected[category] == 0) continue;
+      lines.push_back({name, format_bytes(now[category]), format_bytes(expected[category]), "bytes of rank 0"});
+      report.check("bytes of " + name, expected[category], now[category], as_formula);
+    }
+    const std::string name(name_of(tier));
+    report.json()["tiers"][name] = {
+        {"bytes", now.total()}, {"peak", measured.peak_total(tier)}, {"formula", expected.total()}};
+  }
+  report.block("tiers", lines);
+}
+
+namespace {
+
+std::string GBps(double bytes, double seconds)
+{
+  return seconds > 0 ? fmt::format("{:.3g}", 1e-9 * bytes / seconds) : "any";
+}
+
+}  // namespace
+
+void report_links(Report& report, const LinkUse& use, const LinkBytes& formula,
+                  const std::optional<DiskBandwidth>& alone, const RunRecord& record)
+{
+  const auto steps = static_cast<std::int64_t>(record.steps.size());
+  double step_s = 0;
+  for (const StepReport& step : record.steps) step_s += step.seconds / static_cast<double>(steps);
+  const double exposed_s = use.waited_s / static_cast<double>(steps), hiding_s = step_s - exposed_s;
+
+  std::vector<Line> lines;
+  nlohmann::json& json = report.json()["links"];
+  json = {{"exposed_s", exposed_s}, {"step_s", step_s}};
+  for (std::size_t l = 0; l < link_count; ++l) {
+    const std::string name(name_of(static_cast<TierLink>(l)));
+    const bool as_formula = on_all_ranks(use.bytes[l] == steps * formula[l]);
+    if (as_formula && formula[l] == 0) continue;
+    const std::int64_t of_a_step = use.bytes[l] / steps;
+    const auto bytes = static_cast<double>(of_a_step);
+    const std::string reached = GBps(static_cast<double>(use.bytes[l]), use.busy_s[l]),
+                      enough = GBps(bytes, hiding_s);
+    lines.push_back({name, format_bytes(of_a_step), format_bytes(formula[l]),
+                     fmt::format("bytes a step, at {} GB/s; {} GB/s would hide them", reached, enough)});
+    report.check("bytes from " + name, formula[l], of_a_step, as_formula);
+    json[name] = {
+        {"bytes", of_a_step}, {"formula", formula[l]}, {"busy_s", use.busy_s[l] / static_cast<double>(steps)}};
+  }
+  if (alone) {
+    lines.push_back({"disk by itself", fmt::format("{:.3g} and {:.3g}", alone->read_GBps, alone->write_GBps), "",
+                     "GB/s, reading and writing, before the first step"});
+    json["disk"] = {{"read_GBps", alone->read_GBps}, {"write_GBps", alone->write_GBps}};
+  }
+  lines.push_back({"exposed", fmt::format("{:.4g}", exposed_s), "", "s a step, spent on waiting for blocks"});
+  report.block("links", lines);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+
+#include "common/report.hpp"
+#include "gpt2/run_report.hpp"
+#include "lessons/07_offload/offload.hpp"
+#include "lessons/07_offload/tiers.hpp"
+
+/// @file
+/// What a run prints and writes of its tiers and links.
+
+namespace rankwise {
+
+/// Block "tiers": bytes of host and disk by category beside the formula, of rank 0; a check of each on all ranks; enters
+/// `tiers` in the document. All ranks make this call.
+/// @param measured  this rank's ledger.
+/// @param formula   of this rank.
+void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes& formula);
+
+/// Block "links": what went over each link in a step beside the formula, the bandwidth that was reached and the one that
+/// would hide it behind the rest of the step; the seconds of a step that were exposed; a check of each link on all ranks;
+/// enters `links` in the document. All ranks make this call.
+/// @param use      in all steps, by this rank.
+/// @param formula  of this rank and one step.
+/// @param alone    what the disk does by itself, if there is one.
+/// @param record   the steps.
+void report_links(Report& report, const LinkUse& use, const LinkBytes& formula,
+                  const std::optional<DiskBandwidth>& alone, const RunRecord& record);
+
+}  // namespace rankwise

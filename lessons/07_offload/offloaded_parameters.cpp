@@ -1,0 +1,59 @@
+#include "lessons/07_offload/offloaded_parameters.hpp"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/collectives/collectives.hpp"
+
+namespace rankwise {
+
+OffloadedParameters::OffloadedParameters(const OffloadPlan& plan, Tiers& tiers, Stream& stream,
+                                         CommunicationQueue& queue, const ParameterTable& table,
+                                         const GatherOptions& options)
+    : ShardedParameters(tiers.memory(Tier::device), stream, queue, table, plan.step.buckets, plan.own,
+                        plan.step.parameters, options, plan.tier_of(Category::parameters) == Tier::device),
+      tiers_(tiers),
+      here_(plan.tier_of(Category::parameters) == Tier::device)
+{
+  store_ = here_ ? tiers.lend(Tier::device, own())
+                 : tiers.make_store(plan.tier_of(Category::parameters), Category::parameters, plan.step.parameters,
+                                    "shards of parameters");
+}
+
+/// Begins to bring this rank's segment of a unit.
+/// @return  waits until it is there.
+std::function<void()> OffloadedParameters::bring(std::size_t unit, const Tensor& to)
+{
+  const auto blocks = std::make_shared<std::vector<BlockTransfer>>();  // shared, since a function has to be copied
+  const Range numbers = tiers_.blocks().of_segment(unit);
+  for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
+    const Range elements = tiers_.blocks()[static_cast<std::size_t>(b)];
+    blocks->push_back(store_->fetch(static_cast<std::size_t>(b),
+                                    to.slice({elements.first - own_[unit].first, elements.count}), Tier::device));
+  }
+  return [blocks] {
+    for (BlockTransfer& block : *blocks) block.wait();
+  };
+}
+
+void OffloadedParameters::gather(std::size_t unit)
+{
+  if (here_) return ShardedParameters::gather(unit);
+  const Range all = units_[unit].elements;
+  gathered_[unit] = Buffer(memory_, Category::parameters, type_, {all.count}, "a gathered unit");
+  const Tensor whole = gathered_[unit].tensor();
+  const auto wait = bring(unit, whole.slice({own_[unit].first - all.first, own_[unit].count}));
+  on_its_way_[unit] =
+      queue_.start(fmt::format("gathering unit {}", units_[unit].units.first), [whole, wait](Group& world) {
+        wait();
+        all_gather(whole, world);
+      });
+}
+
+void OffloadedParameters::bring_apart()
+{
+  if (!here_) bring(units_.size() - 1, own().back())();
+}
+
+}  // namespace rankwise

@@ -1,0 +1,106 @@
+#include "lessons/07_offload/tiered_adamw.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace rankwise {
+
+TieredAdamW::Owned TieredAdamW::make(const OffloadPlan& plan, Tiers& tiers, const char* what)
+{
+  std::unique_ptr<BlockStore> store =
+      tiers.make_store(plan.tier_of(Category::optimizer), Category::optimizer, DType::f32, what);
+  BlockStore* const lies = store.get();
+  return {std::move(store), TieredVector(tiers, lies, plan.updated_in(), DType::f32, what)};
+}
+
+TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
+                         const Place& where, const AdamWOptions& options)
+    : tiers_(tiers),
+      table_(table),
+      kernels_(where.kernels),
+      options_(options),
+      parameters_(tiers, &parameters, plan.updated_in(), plan.step.parameters, "parameters"),
+      first_(make(plan, tiers, "first moments")),
+      second_(make(plan, tiers, "second moments")),
+      gradients_(tiers, plan.tier_of(Category::gradients), plan.updated_in(), plan.step.gradients, "gradients")
+{
+  if (plan.has_master()) master_.emplace(make(plan, tiers, "master weights"));
+  for (std::size_t b = 0; b < tiers.blocks().count(); ++b) runs_.push_back(decay_runs(table, tiers.blocks()[b]));
+}
+
+void TieredAdamW::for_each(Access access, const std::function<void(const Shard&)>& work)
+{
+  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->begin(access);
+  for (std::size_t b = 0; b < tiers_.blocks().count(); ++b)
+    work({table_, tiers_.blocks()[b], weights().block(b), first_.vector.block(b), second_.vector.block(b)});
+  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->end();
+}
+
+void TieredAdamW::round_block(std::size_t block, const Tensor& weights)
+{
+  if (master_) kernels_.convert(parameters_.block(block), weights);
+}
+
+void TieredAdamW::round()
+{
+  if (!master_) return;
+  weights().begin(Access::read);
+  parameters_.begin(Access::write);
+  for (std::size_t b = 0; b < tiers_.blocks().count(); ++b) round_block(b, weights().block(b));
+  weights().end();
+  parameters_.end();
+}
+
+void TieredAdamW::step(BlockStore& gradients, double learning_rate, double gradient_scale)
+{
+  const AdamWStep numbers{.learning_rate = learning_rate,
+                          .beta1 = options_.beta1,
+                          .beta2 = options_.beta2,
+                          .epsilon = options_.epsilon,
+                          .gradient_scale = gradient_scale,
+                          .number = ++updates_};
+  gradients_.show(&gradients);
+  gradients_.begin(Access::read);
+  if (master_) parameters_.begin(Access::write);
+  std::size_t b = 0;
+  for_each(Access::update, [&](const Shard& mine) {
+    update_adamw(kernels_, runs_[b], mine.owned,
+                 {mine.parameters, mine.first_moments, mine.second_moments, gradients_.block(b), {}}, numbers,
+                 options_.weight_decay);
+    round_block(b++, mine.parameters);
+  });
+  if (master_) parameters_.end();
+  gradients_.end();
+}
+
+void TieredAdamW::copy_own(Range elements, const Tensor& to, Stream& stream)
+{
+  const OwnBlocks& blocks = tiers_.blocks();
+  for (std::size_t b = 0; b < blocks.count(); ++b) {
+    const Range shared = intersect(blocks[b], elements);
+    if (shared.empty()) continue;
+    stream.copy(to.slice({shared.first - elements.first, shared.count}),
+                weights().at(b).slice({shared.first - blocks[b].first, shared.count}));
+    stream.synchronise();  // the block's memory is used again
+  }
+}
+
+std::optional<std::int64_t> TieredAdamW::first_not_finite(BlockStore& gradients)
+{
+  std::optional<std::int64_t> first;
+  const auto look_at = [&](const Tensor& values, std::int64_t begin) {
+    if (const auto at = kernels_.first_not_finite(values))
+      first = std::min(first.value_or(begin + *at), begin + *at);
+  };
+  gradients_.show(&gradients);
+  gradients_.begin(Access::read);
+  std::size_t b = 0;
+  for_each(Access::read, [&](const Shard& mine) {
+    look_at(mine.parameters, mine.owned.first);
+    look_at(gradients_.block(b++), table_.elements() + mine.owned.first);
+  });
+  gradients_.end();
+  return first;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "gpt2/adamw.hpp"
+#include "gpt2/checkpoint.hpp"
+#include "lessons/04_zero1/shards.hpp"
+#include "lessons/07_offload/offload.hpp"
+#include "lessons/07_offload/tiered_vector.hpp"
+#include "lessons/07_offload/tiers.hpp"
+
+/// @file
+/// AdamW where its states are: on the device, or on the host with the states there or on disk.
+
+namespace rankwise {
+
+/// AdamW over what one rank owns, block by block. What an update reads and writes comes to where AdamW runs, and goes back.
+/// An element's update depends on no other element, so it is that of an AdamW over all of them.
+class TieredAdamW {
+ public:
+  /// Moments are of undefined content, as the weights are, until for_each() has filled them.
+  /// @param plan        what lies where.
+  /// @param tiers       brings the blocks.
+  /// @param table       all parameters.
+  /// @param parameters  of this rank, where they lie.
+  /// @param where       AdamW runs.
+  /// @param options     constants.
+  /// @throws Error      when there is no room. All that is given outlives this.
+  TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
+              const Place& where, const AdamWOptions& options);
+
+  /// Calls @p work for each block of the weights that are updated, with their moments, where AdamW runs.
+  void for_each(Access access, const std::function<void(const Shard&)>& work);
+  /// Makes the parameters the rounded copy of the master weights; without these they stay as they are.
+  void round();
+  /// Updates all parameters.
+  /// @param gradients       sums over the global batch, where they lie.
+  /// @param learning_rate   of this step.
+  /// @param gradient_scale  what gradients are multiplied by.
+  void step(BlockStore& gradients, double learning_rate, double gradient_scale);
+  /// Copies some of the weights, neighbours within a segment.
+  /// @param to      (elements) f32, in memory of the device.
+  /// @param stream  of the device.
+  void copy_own(Range elements, const Tensor& to, Stream& stream);
+  /// The first element that is not finite, counted through all parameters of the table and then through all gradients.
+  std::optional<std::int64_t> first_not_finite(BlockStore& gradients);
+
+  /// Updates made so far.
+  std::int64_t updates() const { return updates_; }
+  /// Goes on after @p updates updates whose moments somebody has filled in.
+  void resume(std::int64_t updates) { updates_ = updates; }
+
+ private:
+  /// A vector that is this optimizer's own.
+  struct Owned {
+    std::unique_ptr<BlockStore> store;
+    TieredVector vector;
+  };
+  static Owned make(const OffloadPlan& plan, Tiers& tiers, const char* what);
+  TieredVector& weights() { return master_ ? master_->vector : parameters_; }
+  void round_block(std::size_t block, const Tensor& weights);
+
+  Tiers& tiers_;
+  const ParameterTable& table_;
+  const Kernels& kernels_;
+  AdamWOptions options_;
+  std::vector<std::vector<DecayRun>> runs_;  // by block
+  TieredVector parameters_;
+  Owned first_, second_;
+  std::optional<Owned> master_;
+  TieredVector gradients_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace rankwise

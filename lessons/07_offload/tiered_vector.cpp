@@ -1,0 +1,74 @@
+#include "lessons/07_offload/tiered_vector.hpp"
+
+namespace rankwise {
+
+TieredVector::TieredVector(Tiers& tiers, BlockStore* store, Tier used, DType type, const std::string& what)
+    : TieredVector(tiers, store->lies(), used, type, what)
+{
+  store_ = store;
+}
+
+TieredVector::TieredVector(Tiers& tiers, Tier lies, Tier used, DType type, const std::string& what)
+    : tiers_(tiers), lies_(lies), used_(used)
+{
+  if (!moves()) return;
+  for (Slot& slot : slots_)
+    slot.room = Buffer(tiers.memory(used), Category::staging, type, {tiers.blocks().largest()}, "room for " + what);
+}
+
+Tensor TieredVector::in_slot(std::size_t block)
+{
+  return slot(block).room.tensor().slice({0, tiers_.blocks()[block].count});
+}
+
+void TieredVector::fetch(std::size_t block)
+{
+  tiers_.wait(slot(block).transfer);  // what was there before is back
+  slot(block).transfer = store_->fetch(block, in_slot(block), used_);
+}
+
+void TieredVector::give_back(std::size_t block)
+{
+  if (access_ != Access::read) slot(block).transfer = store_->store(block, in_slot(block), used_);
+}
+
+void TieredVector::begin(Access access)
+{
+  check(next_ == 0, "a walk over a vector begins before the one before it has ended");
+  access_ = access;
+  there_.reset();
+}
+
+Tensor TieredVector::block(std::size_t block)
+{
+  check(block == next_++, "a block of a vector is used out of its turn");
+  if (!moves()) return store_->in_place(block);
+  const bool comes = access_ != Access::write;
+  if (block > 0) give_back(block - 1);
+  if (comes && block == 0) fetch(0);
+  if (comes && block + 1 < tiers_.blocks().count()) fetch(block + 1);
+  tiers_.wait(slot(block).transfer);
+  return in_slot(block);
+}
+
+void TieredVector::end()
+{
+  check(next_ == tiers_.blocks().count(), "a walk over a vector ends before its last block");
+  if (moves()) {
+    if (next_ > 0) give_back(next_ - 1);
+    for (Slot& slot : slots_) tiers_.wait(slot.transfer);
+  }
+  next_ = 0;
+}
+
+Tensor TieredVector::at(std::size_t block)
+{
+  check(next_ == 0, "a block was asked for in the middle of a walk");
+  if (!moves()) return store_->in_place(block);
+  if (there_ != block) fetch(block);
+  there_ = block;
+  tiers_.wait(slot(block).transfer);
+  return in_slot(block);
+}
+
+}  // namespace rankwise
