@@ -186,7 +186,7 @@ struct State {
 
   Pending pending;                                // the bucket on its way
   std::optional<std::size_t> on_its_way;          // which one that is
-  std::vector<Tensor> landing;                    // where this rank's segment of it comes to
+  TieredSums::Arrival arriving;                   // this rank's segment of it
   Traffic sent;                                   // by one step's gradients and parameters
   LinkUse moved;                                  // over the links, in all steps
   Workspace work{memory, config, shape};          // scratch of both passes
@@ -260,7 +260,7 @@ void collect(State& state, const MicroBatch& batch)
   const auto span = state.time.span(Work::exposed, "summing gradients");
   const std::size_t bucket = *state.on_its_way;
   state.pending.wait();
-  state.sums.add(bucket, of_all_ranks(batch.rows.sequences, state.world), state.landing);
+  state.sums.add(state.arriving, of_all_ranks(batch.rows.sequences, state.world));
   state.gradients.free(bucket);
   state.on_its_way.reset();
 }
@@ -271,16 +271,13 @@ void send_if_full(State& state, std::int64_t unit, const MicroBatch& batch)
   for (std::size_t bucket = 0; bucket < state.buckets.size(); ++bucket) {
     if (state.buckets[bucket].units.first != unit) continue;
     collect(state, batch);  // the one before: no more than two neighbours are alive
-    const std::vector<Tensor> gradients = state.gradients.of(bucket),
-                              own = state.gradients.of(bucket, state.own[bucket]);
-    state.landing = state.sums.landing(bucket, own);
-    state.pending =
-        state.queue.start(fmt::format("bucket of unit {}", unit), [&state, gradients, own](Group& world) {
-          reduce_scatter_sum(gradients[0], world);
-          for (std::size_t i = 1; i < gradients.size(); ++i)
-            all_reduce_sum(gradients[i], world);  // what is kept apart
-          state.sums.land(state.landing, own, world.stream());
-        });
+    const std::vector<Tensor> gradients = state.gradients.of(bucket);
+    state.arriving = state.sums.expect(bucket, state.gradients.of(bucket, state.own[bucket]));
+    state.pending = state.queue.start(fmt::format("bucket of unit {}", unit), [&state, gradients](Group& world) {
+      reduce_scatter_sum(gradients[0], world);
+      for (std::size_t i = 1; i < gradients.size(); ++i) all_reduce_sum(gradients[i], world);  // what is kept apart
+      state.sums.bring(state.arriving, world.stream());
+    });
     state.on_its_way = bucket;
   }
 }

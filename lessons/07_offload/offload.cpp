@@ -95,16 +95,35 @@ std::int64_t OffloadPlan::disk_block_bytes() const
   return std::max<std::int64_t>((largest + disk_alignment - 1) / disk_alignment, 1) * disk_alignment;
 }
 
-std::int64_t OffloadPlan::landing_bytes() const
+std::int64_t OffloadPlan::landings() const
 {
-  if (tier_of(Category::gradients) == Tier::device) return 0;
-  const Range tied = sums_of(step).tied;
-  std::int64_t most = 0, most_tied = 0;
-  for (const Range& segment : own) {
-    most = std::max(most, segment.count);
-    most_tied = std::max(most_tied, intersect(segment, tied).count);
+  const Tier lies = tier_of(Category::gradients);
+  return lies == Tier::device ? 0 : lies == Tier::host ? 1 : 2;
+}
+
+std::int64_t OffloadPlan::landing_blocks() const
+{
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) most = std::max(most, blocks.of_segment(i).count);
+  return landings() * most;
+}
+
+std::int64_t OffloadPlan::tied_landing_blocks() const
+{
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    std::int64_t tied = 0;
+    const Range numbers = blocks.of_segment(i);
+    for (std::int64_t b = numbers.first; b < numbers.end(); ++b)
+      tied += blocks.is_tied(static_cast<std::size_t>(b)) ? 1 : 0;
+    most = std::max(most, tied);
   }
-  return landings() * bytes_of(step.gradients) * (most + most_tied);
+  return landings() * most;
+}
+
+std::int64_t OffloadPlan::room_bytes(Tier lies, Tier used, DType type) const
+{
+  return lies == Tier::disk && used == Tier::host ? disk_block_bytes() : bytes_of(type) * blocks.largest();
 }
 
 // ---- Vectors --------------------------------------------------------------------------------------------------------
@@ -257,9 +276,12 @@ TierBytes tier_bytes(const OffloadPlan& plan)
     const std::int64_t first = v.category == Category::gradients ? std::min<std::int64_t>(v.copies, 1) : v.copies;
     in(v.lies)[v.category] += first * of_one;
     in(v.lies)[Category::exact_sums] += (v.copies - first) * of_one;
-    in(v.used)[Category::staging] += v.room * plan.blocks.largest() * bytes_of(v.type);
+    in(v.used)[Category::staging] += v.room * (plan.room_bytes(v.lies, v.used, v.type) + disk_alignment);
   }
-  in(Tier::host)[Category::staging] += plan.landing_bytes();
+  const std::int64_t of_landing =
+      plan.room_bytes(plan.tier_of(Category::gradients), Tier::host, plan.step.gradients);
+  in(Tier::host)[Category::staging] +=
+      (plan.landing_blocks() + plan.tied_landing_blocks()) * (of_landing + disk_alignment);
   if (disk_blocks(plan) > 0) in(Tier::host)[Category::staging] += 2 * (plan.disk_block_bytes() + disk_alignment);
   return bytes;
 }

@@ -83,11 +83,16 @@ struct OffloadPlan {
   std::int64_t passes() const { return sums_of_step(step, ranks); }
   /// How many sums of gradients wait for their neighbours at most: log2(M) + 1 in a binary tree, else one.
   std::int64_t levels() const;
-  /// How many segments of gradients there is room for on the host, where they come from the device: with a disk behind it one
-  /// comes while the one before is written.
-  std::int64_t landings() const { return tier_of(Category::gradients) == Tier::disk ? 2 : 1; }
-  /// Bytes of that room; none where gradients stay on the device.
-  std::int64_t landing_bytes() const;
+  /// How many segments of gradients there is room for on the host: none, one, or two where the disk is behind it.
+  std::int64_t landings() const;
+  /// Blocks of gradients that there is room for on the host, where they come to from the device: those of a segment; with a
+  /// disk behind it of two, since one comes while the one before is written. None where gradients stay on the device.
+  std::int64_t landing_blocks() const;
+  /// The same, of the second gradients of a tied tensor.
+  std::int64_t tied_landing_blocks() const;
+  /// Bytes of room for a block where it is used.
+  /// @param lies, used  where it comes from, and where the room is.
+  std::int64_t room_bytes(Tier lies, Tier used, DType type) const;
   /// Bytes of a block on disk: the largest, in whole pieces of disk_alignment.
   std::int64_t disk_block_bytes() const;
 };

@@ -26,65 +26,58 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
     if (plan_.blocks.tied_elements() > 0 && l + 1 < plan_.levels())
       level.tied = tiers.make_store(tier, Category::exact_sums, type, "tied gradients", true);
   }
-  landing_elements_ = plan_.landing_bytes() / bytes_of(type) / plan_.landings();
-  landing_ = Buffer(tiers.memory(Tier::host), Category::staging, type, {plan_.landings() * landing_elements_},
-                    "room for gradients");
+  const auto make_room = [&](const char* what) { return tiers.make_room(tier, Tier::host, type, what); };
+  for (std::int64_t i = 0; i < plan_.landing_blocks(); ++i) landing_.push_back(make_room("gradients"));
+  for (std::int64_t i = 0; i < plan_.tied_landing_blocks(); ++i)
+    tied_landing_.push_back(make_room("tied gradients"));
   if (tier == Tier::disk && plan_.passes() > 1)
-    for (Buffer& room : room_)
-      room = Buffer(tiers.memory(Tier::host), Category::staging, type, {plan_.blocks.largest()},
-                    "room for sums of gradients");
+    for (BlockRoom& room : room_) room = make_room("sums of gradients");
 }
 
-std::vector<Tensor> TieredSums::landing(std::size_t segment, const std::vector<Tensor>& gradients)
+TieredSums::Arrival TieredSums::expect(std::size_t segment, const std::vector<Tensor>& gradients)
 {
-  if (on_device_) return gradients;
-  now_ = segment % static_cast<std::size_t>(plan_.landings());
+  Arrival there{.segment = segment, .from = gradients, .to = {}};
+  if (on_device_) return there;
+  const auto landings = static_cast<std::size_t>(plan_.landings());
+  now_ = segment % landings;
   for (BlockTransfer& store : stores_[now_]) tiers_.wait(store);
   stores_[now_].clear();
-  std::vector<Tensor> there;
-  std::int64_t first = static_cast<std::int64_t>(now_) * landing_elements_;
-  for (const Tensor& g : gradients) {
-    there.push_back(landing_.tensor().slice({first, g.elements()}));
-    first += g.elements();
+  std::size_t next = now_ * landing_.size() / landings, next_tied = now_ * tied_landing_.size() / landings;
+  const Range numbers = plan_.blocks.of_segment(segment);
+  for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
+    Gradients& to = there.to.emplace_back();
+    to.block = static_cast<std::size_t>(b);
+    const std::int64_t elements = plan_.blocks[to.block].count;
+    to.sum = landing_[next++].tensor(elements);
+    if (plan_.blocks.is_tied(to.block)) to.tied = tied_landing_[next_tied++].tensor(elements);
   }
   return there;
 }
 
-void TieredSums::land(const std::vector<Tensor>& there, const std::vector<Tensor>& gradients, Stream& stream)
+void TieredSums::bring(const Arrival& there, Stream& stream)
 {
   if (on_device_) return;
   stream.synchronise();
-  for (std::size_t i = 0; i < there.size(); ++i)
-    tiers_.links().count(TierLink::from_device, there[i].bytes(), [&] {
-      stream.copy(there[i], gradients[i]);
+  const auto bring_block = [&](const Tensor& to, const Tensor& from, std::int64_t first) {
+    tiers_.links().count(TierLink::from_device, to.bytes(), [&] {
+      stream.copy(to, from.slice({first, to.elements()}));
       stream.synchronise();
     });
-}
-
-void TieredSums::add(std::size_t segment, Range sequences, const std::vector<Tensor>& there)
-{
-  if (on_device_) return on_device_->add(segment, sequences, there);
-  if (sequences.first == 0 && segment == 0) squares_ = {};
-  const std::int64_t pass = sequences.first / sequences.count;
-  const std::vector<Gradients> gradients = blocks_of(segment, there);
-  add_waiting(gradients, pass);
-  for (const Gradients& g : gradients) keep(g, pass);
-}
-
-std::vector<TieredSums::Gradients> TieredSums::blocks_of(std::size_t segment,
-                                                         const std::vector<Tensor>& there) const
-{
-  const Range all = plan_.own[segment], tied = intersect(all, sums_of(plan_.step).tied),
-              numbers = plan_.blocks.of_segment(segment);
-  std::vector<Gradients> gradients;
-  for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
-    const auto block = static_cast<std::size_t>(b);
-    const Range elements = plan_.blocks[block];
-    Gradients& g = gradients.emplace_back(block);
-    g.sum = there[0].slice({elements.first - all.first, elements.count});
-    if (plan_.blocks.is_tied(block)) g.tied = there[1].slice({elements.first - tied.first, elements.count});
+  };
+  const Range all = plan_.own[there.segment], tied = intersect(all, sums_of(plan_.step).tied);
+  for (const Gradients& g : there.to) {
+    const Range elements = plan_.blocks[g.block];
+    bring_block(g.sum, there.from[0], elements.first - all.first);
+    if (!g.tied.empty()) bring_block(g.tied, there.from[1], elements.first - tied.first);
   }
-  return gradients;
+}
+
+void TieredSums::add(const Arrival& there, Range sequences)
+{
+  if (on_device_) return on_device_->add(there.segment, sequences, there.from);
+  const std::int64_t pass = sequences.first / sequences.count;
+  add_waiting(there.to, pass);
+  for (const Gradients& g : there.to) keep(g, pass);
 }
 
 std::size_t TieredSums::waiting(std::int64_t pass) const
@@ -107,7 +100,7 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
       terms.push_back({*levels_[l].sums, g.block, g.sum});
       if (!g.tied.empty()) terms.push_back({*levels_[l].tied, g.block, g.tied});
     }
-  const auto room = [&](std::size_t i) { return room_[i % 2].tensor().slice({0, terms[i].to.elements()}); };
+  const auto room = [&](std::size_t i) { return room_[i % 2].tensor(terms[i].to.elements()); };
   std::array<BlockTransfer, 2> comes;
   const auto fetch = [&](std::size_t i) {
     if (i < terms.size() && terms[i].level.lies() == Tier::disk)
@@ -157,7 +150,7 @@ BlockStore& TieredSums::totals()
 double TieredSums::squared_norm(Group& group)
 {
   if (on_device_) return rankwise::squared_norm(device_.kernels, totals_, group);
-  ExactScalar sum = squares_;
+  ExactScalar sum = std::exchange(squares_, {});
   all_reduce_sum(sum, group);
   return sum.value();
 }

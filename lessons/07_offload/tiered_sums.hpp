@@ -22,10 +22,10 @@ namespace rankwise {
 /// The sums of a rank's segments over the passes of a step: on the device those of lesson 05; else on the host, to which the
 /// gradients of each pass come, with the sums there or on disk.
 ///
-///     std::vector<Tensor> there = sums.landing(segment, gradients);
+///     const TieredSums::Arrival there = sums.expect(segment, gradients);
 ///     ... gradients become those of all ranks ...
-///     sums.land(there, gradients, stream);               // perhaps on another thread
-///     sums.add(segment, sequences, there);
+///     sums.bring(there, stream);                          // perhaps on another thread
+///     sums.add(there, sequences);
 ///
 /// Off the device the sums over passes are the same as on it: one after the other; or, where sums are a tree over the
 /// sequences, a binary counter. Its digit l is a sum over 2^l passes, and waits for the next such.
@@ -44,33 +44,36 @@ class TieredSums {
   TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers, const Place& device,
              const Place& host);
 
-  /// Where the gradients of a segment are going to be when they are added: where they are, or on the host.
-  /// @param gradients  on the device, one tensor or two (BucketGradients::of()).
-  std::vector<Tensor> landing(std::size_t segment, const std::vector<Tensor>& gradients);
-  /// Brings them there; they have arrived when this returns.
+  /// What a pass gives to a block.
+  struct Gradients {
+    std::size_t block = 0;
+    Tensor sum{}, tied{};  ///< the second one only in a tied tensor whose two gradients are kept apart
+  };
+  /// The gradients of a segment, from the device to where they are added.
+  struct Arrival {
+    std::size_t segment = 0;
+    std::vector<Tensor> from;   ///< on the device, one tensor or two (BucketGradients::of())
+    std::vector<Gradients> to;  ///< on the host; none where they are added on the device
+  };
+
+  /// Makes room for them. There is room for one segment at a time.
+  Arrival expect(std::size_t segment, const std::vector<Tensor>& gradients);
+  /// Brings them; they have arrived when this returns.
   /// @param stream  of the device, on which they are made.
-  void land(const std::vector<Tensor>& there, const std::vector<Tensor>& gradients, Stream& stream);
-  /// Adds what a pass gave to a segment. With the first pass of a step, that of sequence 0, a new sum begins.
+  void bring(const Arrival& there, Stream& stream);
+  /// Adds them to the sums. With the first pass of a step, that of sequence 0, a new sum begins.
   /// @param sequences  of all ranks, in this pass.
-  /// @param there      of landing().
-  void add(std::size_t segment, Range sequences, const std::vector<Tensor>& there);
+  void add(const Arrival& there, Range sequences);
   /// The whole sums. To be called once a step, after the last pass.
   BlockStore& totals();
-  /// The sum of the squares of all ranks' totals(), the same on all of them; after totals().
+  /// The sum of the squares of all ranks' totals(), the same on all of them. To be called once a step, after totals().
   double squared_norm(Group& group);
 
  private:
-  /// A vector of sums that wait, of the whole of a rank's elements or of those in the tied tensor.
+  /// Sums that wait, of all of a rank's elements, and of those in the tied tensor.
   struct Level {
     std::unique_ptr<BlockStore> sums, tied;
   };
-  /// What a pass gave to a block.
-  struct Gradients {
-    std::size_t block;
-    Tensor sum{}, tied{};  // the second one only in the tied tensor, where its gradients are kept apart
-    explicit Gradients(std::size_t number) : block(number) {}
-  };
-  std::vector<Gradients> blocks_of(std::size_t segment, const std::vector<Tensor>& there) const;
   std::size_t waiting(std::int64_t pass) const;  // levels whose sums a pass adds
   void add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass);
   void keep(const Gradients& gradients, std::int64_t pass);
@@ -80,12 +83,11 @@ class TieredSums {
   Tiers& tiers_;
   Place device_, host_;
   std::optional<ShardSums> on_device_;
-  std::unique_ptr<BlockStore> shown_;  // what is on the device, as blocks
-  std::vector<Tensor> totals_;         // there
-  std::vector<Level> levels_;
-  Buffer landing_;
-  std::int64_t landing_elements_ = 0;                 // of one of plan_.landings()
-  std::array<Buffer, 2> room_;                        // for blocks from the disk
+  std::unique_ptr<BlockStore> shown_;                 // what is on the device, as blocks
+  std::vector<Tensor> totals_;                        // there
+  std::vector<Level> levels_;                         // off the device
+  std::vector<BlockRoom> landing_, tied_landing_;     // for gradients from the device; with a disk behind it twice
+  std::array<BlockRoom, 2> room_;                     // for blocks from the disk
   std::array<std::vector<BlockTransfer>, 2> stores_;  // on their way from each landing
   std::size_t now_ = 0;                               // the landing that is used
   ExactScalar squares_;                               // of what is complete off the device

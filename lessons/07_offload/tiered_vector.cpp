@@ -12,13 +12,12 @@ TieredVector::TieredVector(Tiers& tiers, Tier lies, Tier used, DType type, const
     : tiers_(tiers), lies_(lies), used_(used)
 {
   if (!moves()) return;
-  for (Slot& slot : slots_)
-    slot.room = Buffer(tiers.memory(used), Category::staging, type, {tiers.blocks().largest()}, "room for " + what);
+  for (Slot& slot : slots_) slot.room = tiers.make_room(lies, used, type, what);
 }
 
 Tensor TieredVector::in_slot(std::size_t block)
 {
-  return slot(block).room.tensor().slice({0, tiers_.blocks()[block].count});
+  return slot(block).room.tensor(tiers_.blocks()[block].count);
 }
 
 void TieredVector::fetch(std::size_t block)

@@ -63,7 +63,7 @@ class TieredVector {
  private:
   /// Room for a block, and what is on its way to it or from it.
   struct Slot {
-    Buffer room;
+    BlockRoom room;
     BlockTransfer transfer;
   };
 

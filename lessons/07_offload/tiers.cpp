@@ -1,7 +1,6 @@
 #include "lessons/07_offload/tiers.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "common/trace.hpp"
@@ -117,7 +116,7 @@ class StoreInMemory final : public BlockStore {
   Buffer memory_;  // what they lie in, unless somebody has lent it
 };
 
-/// Blocks on disk. They go through memory of the host that the disk reaches.
+/// Blocks on disk. From and to the device they go through memory of the host.
 class StoreOnDisk final : public BlockStore {
  public:
   /// @param numbers  in the file, by block.
@@ -136,10 +135,11 @@ class StoreOnDisk final : public BlockStore {
   {
     Tiers::Disk& disk = *tiers_.disk_;
     const std::int64_t number = numbers_[block];
-    return disk.queue.fetch(number, [this, &disk, number, to, used, ready = event(used)] {
-      const std::span<std::byte> bytes = disk.coming.bytes();
+    const bool here = used == Tier::host;
+    return disk.queue.fetch(number, [this, &disk, number, here, to, ready = event(used)] {
+      const std::span<std::byte> bytes = here ? whole(to) : disk.coming.bytes();
       tiers_.links_.count(TierLink::from_disk, disk.file.block_bytes(), [&] { disk.file.read(number, bytes); });
-      copy(*disk.in, to, Tensor(bytes.data(), to.type(), to.shape()), used, TierLink::to_device, ready);
+      if (!here) tiers_.copy_over(*disk.in, TierLink::to_device, to, tensor_in(bytes, to), ready);
     });
   }
 
@@ -147,9 +147,10 @@ class StoreOnDisk final : public BlockStore {
   {
     Tiers::Disk& disk = *tiers_.disk_;
     const std::int64_t number = numbers_[block];
-    return disk.queue.store(number, [this, &disk, number, from, used, ready = event(used)] {
-      const std::span<std::byte> bytes = disk.going.bytes();
-      copy(*disk.out, Tensor(bytes.data(), from.type(), from.shape()), from, used, TierLink::from_device, ready);
+    const bool here = used == Tier::host;
+    return disk.queue.store(number, [this, &disk, number, here, from, ready = event(used)] {
+      const std::span<std::byte> bytes = here ? whole(from) : disk.going.bytes();
+      if (!here) tiers_.copy_over(*disk.out, TierLink::from_device, tensor_in(bytes, from), from, ready);
       tiers_.links_.count(TierLink::to_disk, disk.file.block_bytes(), [&] { disk.file.write(number, bytes); });
     });
   }
@@ -158,15 +159,16 @@ class StoreOnDisk final : public BlockStore {
   /// The point behind what the device has been given so far, if the block is used there.
   Event event(Tier used) const { return used == Tier::device ? tiers_.compute_.record() : Event(); }
 
-  /// Copies between memory that the disk reaches and that where the block is used.
-  void copy(Stream& stream, const Tensor& to, const Tensor& from, Tier used, TierLink link,
-            const Event& ready) const
+  /// All of the room that a block's elements are the first of.
+  std::span<std::byte> whole(const Tensor& block) const
   {
-    if (used == Tier::host) {
-      std::memcpy(to.raw(), from.raw(), static_cast<std::size_t>(to.bytes()));
-      return;
-    }
-    tiers_.copy_over(stream, link, to, from, ready);
+    return {block.raw(), static_cast<std::size_t>(tiers_.disk_->file.block_bytes())};
+  }
+
+  /// Elements of the kind and number of @p like, the first of @p bytes.
+  static Tensor tensor_in(std::span<std::byte> bytes, const Tensor& like)
+  {
+    return {bytes.data(), like.type(), like.shape()};
   }
 
   Tiers& tiers_;
@@ -226,6 +228,11 @@ std::unique_ptr<BlockStore> Tiers::lend(Tier tier, const std::vector<Tensor>& se
     }
   }
   return std::make_unique<StoreInMemory>(*this, tier, std::move(blocks), Buffer());
+}
+
+BlockRoom Tiers::make_room(Tier lies, Tier used, DType type, const std::string& what) const
+{
+  return {memory(used), plan_.room_bytes(lies, used, type), type, "room for " + what};
 }
 
 void Tiers::copy_over(Stream& stream, TierLink link, const Tensor& to, const Tensor& from, const Event& ready)

@@ -73,11 +73,33 @@ class BlockStore {
   /// A block there, (its elements); Error on disk.
   virtual Tensor in_place(std::size_t block) const = 0;
   /// Begins to bring a block; when the transfer is over @p to has it.
-  /// @param to    (its elements); work that the device was given before may still use it.
+  /// @param to    (its elements); work that the device was given before may still use it. On the host, of a BlockRoom.
   /// @param used  where that lies, device or host: not where the block does.
   virtual BlockTransfer fetch(std::size_t block, const Tensor& to, Tier used) = 0;
   /// Begins to bring a block back, as work that the device was given before leaves it; otherwise as fetch().
   virtual BlockTransfer store(std::size_t block, const Tensor& from, Tier used) = 0;
+};
+
+/// Room for a block where it is used. On the host it is aligned, and as large, as the disk wants it: what is read goes
+/// straight there.
+class BlockRoom {
+ public:
+  BlockRoom() = default;  ///< none
+  /// @param memory  where, counted as staging.
+  /// @param bytes   of the largest block, or of a block on disk.
+  /// @param type    of its elements.
+  /// @param what    its name in messages.
+  /// @throws Error  when there is no room.
+  BlockRoom(const DeviceMemory& memory, std::int64_t bytes, DType type, const std::string& what)
+      : memory_(memory, bytes, what), type_(type)
+  {
+  }
+  /// Of @p elements elements.
+  Tensor tensor(std::int64_t elements) const { return {memory_.bytes().data(), type_, {elements}}; }
+
+ private:
+  BlockBuffer memory_;
+  DType type_ = DType::f32;
 };
 
 /// A rank's memories and the threads that move blocks between them.
@@ -112,6 +134,10 @@ class Tiers {
   /// @param tier      device or host.
   /// @param segments  its tensors, each of a segment of the plan; what they show is what the store has.
   std::unique_ptr<BlockStore> lend(Tier tier, const std::vector<Tensor>& segments);
+
+  /// Room for any block of the plan.
+  /// @param lies, used  where blocks come from, and where the room is.
+  BlockRoom make_room(Tier lies, Tier used, DType type, const std::string& what) const;
 
   /// Waits, and counts the time as exposed.
   void wait(BlockTransfer& transfer);
