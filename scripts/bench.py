@@ -26,6 +26,7 @@ import tempfile
 import time
 
 import bench_collectives
+import bench_offload
 import bench_sharding
 import plot_bandwidth
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, replace_block,
@@ -180,15 +181,30 @@ def measure_ways(rounds, options):
                 for _ in range(rounds or WAYS_ROUNDS)]
 
 
-def measure_sharding(rounds):
-    """The reports of all stages, once a round."""
-    with tempfile.TemporaryDirectory() as folder:
+def turns_of(commands, rounds):
+    """The reports of several runs by their names, once a round.
+
+    commands(tokens, folder) gives what to start by name; the text has few tokens, so that validation takes no time."""
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         text, tokens = (pathlib.Path(folder) / name for name in ("text.txt", "text.h5"))
         text.write_text(bench_sharding.TEXT, encoding="utf-8")
         run_program([BUILD / "data/prepare", "--tokenizer=byte", text, tokens])
-        turns = [{stage.title: report_of(stage.command(BUILD, tokens), folder) for stage in bench_sharding.STAGES}
-                 for _ in range(rounds or bench_sharding.ROUNDS)]
+        return [{name: report_of(command, folder) for name, command in commands(tokens, folder).items()}
+                for _ in range(rounds)]
+
+
+def measure_sharding(rounds):
+    """The reports of all stages, once a round."""
+    turns = turns_of(lambda tokens, _: {stage.title: stage.command(BUILD, tokens) for stage in bench_sharding.STAGES},
+                     rounds or bench_sharding.ROUNDS)
     return kept("sharding", json.dumps(turns))
+
+
+def measure_offload(rounds):
+    """The reports of lessons 06 and 07, once a round."""
+    turns = turns_of(lambda tokens, folder: bench_offload.commands(BUILD, tokens, folder), rounds or bench_offload.ROUNDS)
+    kept("offload", json.dumps([[[*name, report] for name, report in turn.items()] for turn in turns]))
+    return turns
 
 
 # ---- What is kept ------------------------------------------------------------------------------------------------------
@@ -232,12 +248,12 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["collectives"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["collectives"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
-          "machine of sharding", "sharding", "machine of all-reduce", "all-reduce", "more ranks than cores"]
+          "machine of sharding", "sharding", "machine of offload", "offload", "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, collectives, date):
+def blocks_of(measured, in_bf16, turns, sharding, offload, collectives, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -256,6 +272,9 @@ def blocks_of(measured, in_bf16, turns, sharding, collectives, date):
     if sharding:
         blocks["machine of sharding"] = machine_text(date)
         blocks["sharding"] = bench_sharding.sharding_table(sharding)
+    if offload:
+        blocks["machine of offload"] = machine_text(date)
+        blocks["offload"] = bench_offload.offload_table(offload)
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
@@ -285,7 +304,7 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
@@ -315,10 +334,11 @@ def bench(arguments):
                           for case in cases if case.name in options.case] for cases in (CASES, BF16_CASES))
     turns = watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None
     sharding = watched("sharding", lambda: measure_sharding(options.rounds)) if "sharding" in options.case else None
+    offload = watched("offload", lambda: measure_offload(options.rounds)) if "offload" in options.case else None
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
 
-    blocks = blocks_of(measured, in_bf16, turns, sharding, collectives, date)
+    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, collectives, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)

@@ -127,7 +127,8 @@ std::string what_fits(Stage stage, const TrainingOptions& options, const Message
     return text + fmt::format(" Or use {}, which needs {} bytes at most with these options.",
                               names[static_cast<std::size_t>(later)], group_digits(bytes));
   }
-  return stage == Stage::ddp ? text : text + " Or use more ranks, each of which keeps less.";
+  return stage == Stage::ddp ? text
+                             : text + " Or use more ranks, each of which keeps less, or offload (lesson 07).";
 }
 
 }  // namespace rankwise

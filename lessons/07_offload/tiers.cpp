@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/session.hpp"
 #include "common/trace.hpp"
 
 namespace rankwise {
@@ -257,6 +258,7 @@ void Tiers::measure()
 {
   if (!disk_) return;
   constexpr std::int64_t most = 64;  // blocks
+  check_mpi(MPI_Barrier(MPI_COMM_WORLD), "measuring the disk together");
   disk_alone_ = measure_disk(disk_->file, std::min(disk_->file.blocks(), most), disk_->going.bytes());
 }
 

@@ -145,7 +145,7 @@ class Tiers {
   LinkLedger& links() { return links_; }
   /// What the disk does by itself; nothing without one.
   const std::optional<DiskBandwidth>& disk_alone() const { return disk_alone_; }
-  /// Measures the disk, if there is one, before anything is stored. All ranks of a machine make this call together.
+  /// Measures the disk, if there is one, before anything is stored; all ranks at the same time, since they share it.
   void measure();
   /// Ends the use of the file: one that stays is complete.
   void close();

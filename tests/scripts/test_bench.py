@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 
 import bench  # noqa: E402
 import bench_collectives  # noqa: E402
+import bench_offload  # noqa: E402
 import bench_sharding  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
@@ -197,6 +198,31 @@ class Sharding(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
 
+def offload_turn(zero3_s, host_s, disk_s, bytes_of_a_step=1e9):
+    """One round in which steps took so long whatever the batch, and the disk does 1 GB/s by itself."""
+    links = {"disk to host": {"bytes": bytes_of_a_step / 2}, "host to disk": {"bytes": bytes_of_a_step / 2},
+             "disk": {"read_GBps": 1.0, "write_GBps": 1.0}}
+    return {(n, place): {"time": {"step_s": seconds}, "links": links} for n in bench_offload.SEQUENCES
+            for place, seconds in zip(bench_offload.PLACES, (zero3_s, host_s, disk_s))}
+
+
+class Offload(unittest.TestCase):
+    def test_the_disk_is_held_to_the_longer_of_arithmetic_and_transfers(self):
+        table = bench_offload.offload_table([offload_turn(1, 1, 2.5, 2e9), offload_turn(1, 1.25, 2.2, 2e9),
+                                             offload_turn(1, 1.25, 2.8, 2e9)])
+        self.assertEqual(row_of(table, "4"), ["1000", "1250", "0.800", "0.90", "below", "2500", "2000", "1.25", "1.25", "met"])
+        table = bench_offload.offload_table([offload_turn(2, 2, 2.6, 1e9)])
+        self.assertEqual(row_of(table, "1"), ["2000", "2000", "1.000", "0.90", "met", "2600", "1000", "1.30", "1.25", "above"])
+
+    def test_every_lesson_takes_the_options(self):
+        for command in bench_offload.commands(bench.BUILD, "x.h5", "/tmp").values():
+            _, _, _, program, *options = command
+            options = [option for option in options if not option.startswith("--data=")]
+            done = subprocess.run([program, *options, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+
+
 class Page(unittest.TestCase):
     text = "a\n<!-- bench: one -->\n```\nold\n```\nb\n<!-- bench: one more -->\n```\nkept\n```\n"
 
@@ -262,7 +288,8 @@ class Script(unittest.TestCase):
         for name, value in (("BUILD", self.folder), ("PAGE", self.page), ("time", clock),
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
-                            ("measure_sharding", self.measure_sharding), ("measure_run", self.measure_run)):
+                            ("measure_sharding", self.measure_sharding), ("measure_offload", self.measure_offload),
+                            ("measure_run", self.measure_run)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -288,6 +315,11 @@ class Script(unittest.TestCase):
         self.measured.append(("sharding", rounds))
         return [sharding_turn(1, 1, 1, 1)]
 
+    def measure_offload(self, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append(("offload", rounds))
+        return [offload_turn(1, 1, 1)]
+
     def measure_run(self, run, rounds):
         self.pass_time(10, own=2)
         self.measured.append((run.name, rounds))
@@ -303,7 +335,7 @@ class Script(unittest.TestCase):
         before = self.page.read_text(encoding="utf-8")
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
-        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2), ("sharding", 2)] +
+        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2), ("sharding", 2), ("offload", 2)] +
                          [(run.name, 2) for run in bench_collectives.RUNS])
         for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI",
                                                                                     "ZeRO-2"]:
@@ -339,6 +371,13 @@ class Script(unittest.TestCase):
         page = self.page.read_text(encoding="utf-8")
         self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
                          ["machine of sharding", "sharding"])
+
+    def test_offload_has_tables_for_itself(self):
+        before = self.page.read_text(encoding="utf-8")
+        self.assertEqual(self.run_script("--case=offload", "--write")[0], 0)
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of offload", "offload"])
 
     def test_a_busy_machine_is_refused(self):
         self.processors = 1.5
