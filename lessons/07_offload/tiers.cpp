@@ -256,9 +256,10 @@ void Tiers::wait(BlockTransfer& transfer)
 
 void Tiers::measure()
 {
+  if (plan_.options.directory().empty()) return;
+  check_mpi(MPI_Barrier(MPI_COMM_WORLD), "measuring the disk together");
   if (!disk_) return;
   constexpr std::int64_t most = 64;  // blocks
-  check_mpi(MPI_Barrier(MPI_COMM_WORLD), "measuring the disk together");
   disk_alone_ = measure_disk(disk_->file, std::min(disk_->file.blocks(), most), disk_->going.bytes());
 }
 
