@@ -58,7 +58,11 @@ class TieredVector {
   /// One block, to be read before anything else is asked of this vector; while nobody walks.
   Tensor at(std::size_t block);
   /// From now on the blocks are those of another store in the same tier.
-  void show(BlockStore* store) { store_ = store; }
+  void show(BlockStore* store)
+  {
+    store_ = store;
+    there_.reset();
+  }
 
  private:
   /// Room for a block, and what is on its way to it or from it.
@@ -78,7 +82,7 @@ class TieredVector {
   Tier lies_, used_;
   Access access_ = Access::read;
   std::size_t next_ = 0;
-  std::optional<std::size_t> there_;  // what at() gave last, since the last walk
+  std::optional<std::size_t> there_;  // what at() gave last of this store, since the last walk
   std::array<Slot, 3> slots_;
 };
 
