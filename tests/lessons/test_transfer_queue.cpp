@@ -1,10 +1,12 @@
-// Blocks read ahead and written behind: order, waiting, buffers, and failures in the threads.
+// Blocks that come and go over a link: order, waiting, buffers, and failures in the threads. The link is that to a disk.
 
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <fcntl.h>
+#include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -15,7 +17,8 @@
 #include <sys/wait.h>
 
 #include "common/error.hpp"
-#include "lessons/07_offload/disk_queue.hpp"
+#include "lessons/07_offload/block_file.hpp"
+#include "lessons/07_offload/transfer_queue.hpp"
 #include "tests/lessons/faulty_disk.hpp"
 #include "tests/scratch_folder.hpp"
 
@@ -48,6 +51,26 @@ struct Blocks {
   BlockFile file;
 };
 
+/// A link to the blocks of a file.
+struct FileLink {
+  explicit FileLink(BlockFile& of) : file(of) {}
+
+  BlockTransfer read(std::int64_t block, std::span<std::byte> to, SourceLocation where = SourceLocation::current())
+  {
+    return queue.fetch(
+        block, [this, block, to] { file.read(block, to); }, where);
+  }
+  BlockTransfer write(std::int64_t block, std::span<const std::byte> from,
+                      SourceLocation where = SourceLocation::current())
+  {
+    return queue.store(
+        block, [this, block, from] { file.write(block, from); }, where);
+  }
+
+  BlockFile& file;
+  TransferQueue queue;
+};
+
 /// Makes transfers take a while. The code is right whether they do or not: what is wrong shows only if they do.
 std::function<ssize_t(std::size_t, off_t)> slow(int milliseconds = 20)
 {
@@ -66,20 +89,20 @@ bool eventually(const std::atomic<bool>& holds)
 
 }  // namespace
 
-TEST_CASE("DiskQueue: blocks come back, whatever is waited for first")
+TEST_CASE("TransferQueue: blocks come back, whatever is waited for first")
 {
   constexpr int B = 12;
   Blocks at(B);
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   std::vector<BlockBuffer> out, in;
   for (int b = 0; b < B; ++b) {
     out.push_back(at.memory.buffer(S, b));
     in.push_back(at.memory.buffer(S));
   }
-  std::vector<DiskTransfer> writes, reads;
+  std::vector<BlockTransfer> writes, reads;
   for (std::size_t b = 0; b < B; ++b) {
-    writes.push_back(queue.write(static_cast<std::int64_t>(b), out[b].bytes()));
-    reads.push_back(queue.read(static_cast<std::int64_t>(b), in[b].bytes()));
+    writes.push_back(link.write(static_cast<std::int64_t>(b), out[b].bytes()));
+    reads.push_back(link.read(static_cast<std::int64_t>(b), in[b].bytes()));
   }
   for (std::size_t b = B; b-- > 0;) {
     reads[b].wait();
@@ -88,15 +111,15 @@ TEST_CASE("DiskQueue: blocks come back, whatever is waited for first")
   }
 }
 
-TEST_CASE("DiskQueue: a read has what the write before it wrote, though that is slow")
+TEST_CASE("TransferQueue: a read has what the write before it wrote, though that is slow")
 {
   Blocks at(3);
   at.write_all(0);
   at.disk.before_write = slow();
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   const BlockBuffer written = at.memory.buffer(S, 1, 7), other = at.memory.buffer(S), same = at.memory.buffer(S);
-  DiskTransfer write = queue.write(1, written.bytes());
-  DiskTransfer read_other = queue.read(2, other.bytes()), read_same = queue.read(1, same.bytes());
+  BlockTransfer write = link.write(1, written.bytes());
+  BlockTransfer read_other = link.read(2, other.bytes()), read_same = link.read(1, same.bytes());
   read_other.wait();
   read_same.wait();
   CHECK(holds(other, 2, 0));
@@ -104,21 +127,21 @@ TEST_CASE("DiskQueue: a read has what the write before it wrote, though that is 
   write.wait();
 }
 
-TEST_CASE("DiskQueue: a read before a write has what was there, though the read is slow")
+TEST_CASE("TransferQueue: a read before a write has what was there, though the read is slow")
 {
   Blocks at(3);
   at.write_all(0);
   at.disk.before_read = slow();
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   const BlockBuffer before = at.memory.buffer(S), written = at.memory.buffer(S, 1, 7);
-  DiskTransfer read = queue.read(1, before.bytes()), write = queue.write(1, written.bytes());
+  BlockTransfer read = link.read(1, before.bytes()), write = link.write(1, written.bytes());
   read.wait();
   write.wait();
   CHECK(holds(before, 1, 0));
   CHECK(at.has(1, 1, 7));
 }
 
-TEST_CASE("DiskQueue: reads and writes go on beside each other")
+TEST_CASE("TransferQueue: reads and writes go on beside each other")
 {
   Blocks at(2);
   at.write_all(0);
@@ -132,27 +155,27 @@ TEST_CASE("DiskQueue: reads and writes go on beside each other")
     writing = true;
     return static_cast<ssize_t>(count);
   };
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   const BlockBuffer in = at.memory.buffer(S), out = at.memory.buffer(S, 1, 1);
-  DiskTransfer read = queue.read(0, in.bytes()), write = queue.write(1, out.bytes());
+  BlockTransfer read = link.read(0, in.bytes()), write = link.write(1, out.bytes());
   REQUIRE_NOTHROW(read.wait());
   write.wait();
 }
 
-TEST_CASE("DiskQueue: two buffers are enough to change all blocks of a file that is slow")
+TEST_CASE("TransferQueue: two buffers are enough to change all blocks of a file that is slow")
 {
   constexpr int B = 9;
   Blocks at(B);
   at.write_all(0);
   at.disk.before_write = slow();
   at.disk.before_read = slow(5);
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   std::array<BlockBuffer, 2> buffers{at.memory.buffer(S), at.memory.buffer(S)};
-  std::array<DiskTransfer, 2> reads, writes;
+  std::array<BlockTransfer, 2> reads, writes;
   const auto read_ahead = [&](int block) {
     const std::size_t k = static_cast<std::size_t>(block) % 2;
     writes[k].wait();  // without this the block is overwritten on its way to the disk
-    reads[k] = queue.read(block, buffers[k].bytes());
+    reads[k] = link.read(block, buffers[k].bytes());
   };
   read_ahead(0);
   for (int b = 0; b < B; ++b) {
@@ -161,79 +184,77 @@ TEST_CASE("DiskQueue: two buffers are enough to change all blocks of a file that
     REQUIRE(holds(buffers[k], b, 0));
     if (b + 1 < B) read_ahead(b + 1);
     fill(buffers[k], b, 1);
-    writes[k] = queue.write(b, buffers[k].bytes());
+    writes[k] = link.write(b, buffers[k].bytes());
   }
-  for (DiskTransfer& write : writes) write.wait();
+  for (BlockTransfer& write : writes) write.wait();
   at.disk.before_read = nullptr;
   for (int b = 0; b < B; ++b) REQUIRE(at.has(b, b, 1));
 }
 
-TEST_CASE("DiskTransfer: a buffer is free when its write was waited for, not before")
+TEST_CASE("BlockTransfer: a buffer is free when its write was waited for, not before")
 {
   Blocks at(2);
   at.disk.before_write = slow(100);
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   const BlockBuffer buffer = at.memory.buffer(S, 0);
-  DiskTransfer write = queue.write(0, buffer.bytes());
+  BlockTransfer write = link.write(0, buffer.bytes());
   write.wait();
   fill(buffer, 55);
-  write = queue.write(1, buffer.bytes());
+  write = link.write(1, buffer.bytes());
   write.wait();
   CHECK(at.has(0, 0, 0));
   CHECK(at.has(1, 55, 0));
 }
 
-TEST_CASE("DiskTransfer: can be handed on, and waiting twice does nothing")
+TEST_CASE("BlockTransfer: can be handed on, and waiting twice does nothing")
 {
   Blocks at(2);
   at.write_all();
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   const BlockBuffer buffer = at.memory.buffer(S);
-  DiskTransfer first = queue.read(0, buffer.bytes());
-  DiskTransfer moved = std::move(first);
+  BlockTransfer first = link.read(0, buffer.bytes());
+  BlockTransfer moved = std::move(first);
   first.wait();  // NOLINT: nothing is left to wait for
   moved.wait();
   moved.wait();
   CHECK(holds(buffer, 0));
-  moved = queue.read(1, buffer.bytes());
+  moved = link.read(1, buffer.bytes());
   moved.wait();
   CHECK(holds(buffer, 1));
 }
 
-TEST_CASE("DiskQueue: what fails in a thread is thrown where it is waited for, and nothing is moved after it")
+TEST_CASE("TransferQueue: what fails in a thread is thrown where it is waited for, and nothing is moved after it")
 {
   Blocks at(4);
   at.write_all(0);
   const BlockBuffer in = at.memory.buffer(S), out = at.memory.buffer(S, 0, 1);
   {
-    DiskQueue queue(at.file);
+    FileLink link(at.file);
     at.disk.before_write = [](std::size_t count, off_t offset) {
       errno = ENOSPC;
       return offset == 2 * S ? -1 : static_cast<ssize_t>(count);
     };
-    DiskTransfer good = queue.write(1, out.bytes());
+    BlockTransfer good = link.write(1, out.bytes());
     good.wait();
-    DiskTransfer bad = queue.write(2, out.bytes()), after = queue.write(3, out.bytes()),
-                 read = queue.read(2, in.bytes());
+    BlockTransfer bad = link.write(2, out.bytes()), after = link.write(3, out.bytes()),
+                  read = link.read(2, in.bytes());
     const auto what = Contains("block 2 of 4 (bytes 16,384 to 24,575) cannot be written: No space left on device");
     CHECK_THROWS_WITH(after.wait(), what);
     CHECK_THROWS_WITH(read.wait(), what);
     CHECK_THROWS_WITH(bad.wait(), what);
-    DiskTransfer later = queue.read(0, in.bytes());
+    BlockTransfer later = link.read(0, in.bytes());
     CHECK_THROWS_WITH(later.wait(), what);
-    CHECK(queue.writes().bytes == S);
-    CHECK(queue.reads().bytes == 0);
   }
   CHECK(at.has(1, 0, 1));
   CHECK(at.has(3, 3, 0));
 
-  DiskQueue queue(at.file);  // a new one begins anew
+  FileLink link(at.file);  // a new one begins anew
   flip_byte(path_of_unnamed(at.folder / ""), 3 * S);
-  DiskTransfer read = queue.read(3, in.bytes());
+  BlockTransfer read = link.read(3, in.bytes());
   CHECK_THROWS_WITH(read.wait(), Contains("block 3 of 4") && Contains("is damaged"));
 }
 
-TEST_CASE("DiskQueue: an exception on its way out moves nothing more, and leaves no thread with a buffer")
+TEST_CASE("TransferQueue: an exception on its way out moves nothing more, and leaves no thread with a buffer")
 {
   constexpr int B = 20;
   Blocks at(B);
@@ -246,12 +267,12 @@ TEST_CASE("DiskQueue: an exception on its way out moves nothing more, and leaves
     return static_cast<ssize_t>(count);
   };
   const auto fails = [&](bool with_read) {
-    DiskQueue queue(at.file);
+    FileLink link(at.file);
     std::vector<BlockBuffer> buffers;
-    std::vector<DiskTransfer> kept;
+    std::vector<BlockTransfer> kept;
     for (int b = 0; b < B; ++b) buffers.push_back(at.memory.buffer(S, b));
-    for (int b = 0; b < B; ++b) kept.push_back(queue.write(b, buffers[static_cast<std::size_t>(b)].bytes()));
-    if (with_read) kept.push_back(queue.read(B - 1, buffers[0].bytes()));  // it waits for a write
+    for (int b = 0; b < B; ++b) kept.push_back(link.write(b, buffers[static_cast<std::size_t>(b)].bytes()));
+    if (with_read) kept.push_back(link.read(B - 1, buffers[0].bytes()));  // it waits for a write
     eventually(begun);
     throw Error("something else");
   };
@@ -264,20 +285,20 @@ TEST_CASE("DiskQueue: an exception on its way out moves nothing more, and leaves
     CHECK(at.has(0, 0, 0));
   }
 
-  DiskQueue queue(at.file);
+  FileLink link(at.file);
   const BlockBuffer buffer = at.memory.buffer(S, 1);
   const auto gives_up = [&] {
-    const DiskTransfer left = queue.write(1, buffer.bytes());
+    const BlockTransfer left = link.write(1, buffer.bytes());
     throw Error("something else");
   };
   REQUIRE_THROWS_WITH(gives_up(), Contains("something else"));
-  DiskTransfer late = queue.read(0, buffer.bytes());
+  BlockTransfer late = link.read(0, buffer.bytes());
   CHECK_THROWS_WITH(late.wait(), Contains("was given up"));
 }
 
 // What AddressSanitizer and ThreadSanitizer do not like is a process of threads that forks and starts threads.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-TEST_CASE("DiskTransfer: one that is never waited for ends the job, with its line")
+TEST_CASE("BlockTransfer: one that is never waited for ends the job, with its line")
 {
   const ScratchFolder folder;
   const std::string said = folder / "said";
@@ -287,10 +308,10 @@ TEST_CASE("DiskTransfer: one that is never waited for ends the job, with its lin
     dup2(file, STDERR_FILENO);
     BlockMemory memory;
     BlockFile blocks(folder / "", 0, 2, S);
-    DiskQueue queue(blocks);
+    FileLink link(blocks);
     const BlockBuffer buffer = memory.buffer(S, 1);
     {
-      const DiskTransfer forgotten = queue.write(1, buffer.bytes());
+      const BlockTransfer forgotten = link.write(1, buffer.bytes());
     }
     _exit(0);
   }
@@ -298,35 +319,74 @@ TEST_CASE("DiskTransfer: one that is never waited for ends the job, with its lin
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == exit_failure);
-  CHECK_THAT(read_file(said), Contains("test_disk_queue.cpp:") &&
-                                  Contains("writing block 1, which was begun here, was never waited for"));
+  CHECK_THAT(read_file(said), Contains("test_transfer_queue.cpp:") &&
+                                  Contains("storing block 1, which was begun here, was never waited for"));
 }
 #endif
 
-TEST_CASE("DiskQueue: counts what it moved, and how long that took")
+TEST_CASE("TransferQueue: each direction keeps the order of the calls")
+{
+  TransferQueue queue;
+  std::mutex mutex;
+  std::vector<int> in, out;
+  const auto note = [&](std::vector<int>& order, int block) {
+    return [&, block] {
+      const std::scoped_lock lock(mutex);
+      order.push_back(block);
+    };
+  };
+  std::vector<BlockTransfer> transfers;
+  const std::vector<int> fetched{3, 1, 4, 1, 5}, stored{2, 7, 1, 8, 2};
+  for (std::size_t i = 0; i < fetched.size(); ++i) {
+    transfers.push_back(queue.fetch(fetched[i], note(in, fetched[i])));
+    transfers.push_back(queue.store(stored[i], note(out, stored[i])));
+  }
+  for (BlockTransfer& transfer : transfers) transfer.wait();
+  CHECK(in == fetched);
+  CHECK(out == stored);
+}
+
+TEST_CASE("TransferQueue: a transfer is over when its move has returned, and what it left is seen")
+{
+  TransferQueue queue;
+  int value = 0;  // no atomic: the wait is what orders the threads
+  BlockTransfer fetch = queue.fetch(0, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    value = 1;
+  });
+  fetch.wait();
+  CHECK(value == 1);
+  value = 2;
+  BlockTransfer store = queue.store(0, [&] { value *= 21; });
+  store.wait();
+  CHECK(value == 42);
+}
+
+TEST_CASE("TransferQueue: what its threads do is shown as hidden, by block")
 {
   Blocks at(4);
   at.write_all(0);
   at.disk.before_read = slow(20);
-  DiskQueue queue(at.file);
-  queue.record();
-  CHECK(queue.reads().GBps() == 0);
+  FileLink link(at.file);
   const BlockBuffer in = at.memory.buffer(S), out = at.memory.buffer(S, 3);
-  for (const int b : {0, 1, 2}) {
-    DiskTransfer read = queue.read(b, in.bytes());
-    read.wait();
-  }
-  DiskTransfer write = queue.write(3, out.bytes());
+  const auto read = [&](int block) {
+    BlockTransfer transfer = link.read(block, in.bytes());
+    transfer.wait();
+  };
+  read(3);
+  link.queue.record();  // what was before is no event
+  for (const int block : {0, 1, 2}) read(block);
+  BlockTransfer write = link.write(3, out.bytes());
   write.wait();
-  CHECK(queue.reads().bytes == 3 * S);
-  CHECK(queue.writes().bytes == S);
-  CHECK(queue.reads().busy_s >= 0.06);
-  CHECK(queue.writes().busy_s > 0);
-  CHECK(queue.reads().GBps() == Approx(3 * S * 1e-9 / queue.reads().busy_s));
-  const std::vector<TraceEvent> events = queue.read_time().events();
+  const TimeLedger &coming = link.queue.fetch_time(), &going = link.queue.store_time();
+  CHECK(coming.seconds(Work::hidden) >= 0.08);
+  CHECK(going.seconds(Work::hidden) > 0);
+  CHECK(coming.total_seconds() == coming.seconds(Work::hidden));
+  const std::vector<TraceEvent> events = coming.events();
   REQUIRE(events.size() == 3);
-  CHECK(events[1].name == "reading block 1");
-  CHECK(events[1].work == Work::io);
-  REQUIRE(queue.write_time().events().size() == 1);
-  CHECK(queue.write_time().events()[0].name == "writing block 3");
+  CHECK(events[1].name == "fetching block 1");
+  CHECK(events[1].work == Work::hidden);
+  CHECK(events[1].duration_ns >= 20'000'000);
+  REQUIRE(going.events().size() == 1);
+  CHECK(going.events()[0].name == "storing block 3");
 }
