@@ -1,7 +1,6 @@
 // The sums of lesson 07: wherever they lie, to the bit those of lesson 05 on the device.
 
-#include <optional>
-#include <string>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/tiered_sums.hpp"
 #include "tests/common/collectives/testing.hpp"
+#include "tests/lessons/slow_kernels.hpp"
 #include "tests/lessons/tiered_rank.hpp"
 
 using namespace rankwise;
@@ -32,6 +32,8 @@ PlanOptions sums_in(Tier tier, std::int64_t M, bool tied_apart, DType type = DTy
 /// Sums of a rank beside those of lesson 05.
 struct Summed {
   explicit Summed(const PlanOptions& o) : options(o), rank(o) {}
+  /// @param adds  kernels of the host.
+  Summed(const PlanOptions& o, const Kernels& adds) : options(o), rank(o), adding{adds, *rank.host_stream} {}
 
   /// What a pass of all ranks gives to a segment: one tensor or two.
   std::vector<Tensor> gradients(std::size_t segment, std::uint32_t series)
@@ -79,11 +81,12 @@ struct Summed {
 
   PlanOptions options;
   TieredRank rank;
+  Place adding = rank.on_host;
   GroupForTest group{Algorithm::ring};
   Arithmetic arithmetic{options.tied_apart ? Sums::exact : Sums::fast};
   ShardSums expected{arithmetic,        rank.lab.kernels(),      *rank.stream,
                      rank.lab.memory(), sums_of(rank.plan.step), rank.plan.own};
-  TieredSums sums{rank.plan, arithmetic, rank.tiers, rank.on_device, rank.on_host};
+  TieredSums sums{rank.plan, arithmetic, rank.tiers, rank.on_device, adding};
 };
 
 }  // namespace
@@ -130,6 +133,15 @@ TEST_CASE("TieredSums: links that are slow change nothing")
       summed.rank.make_slow();
       for (std::uint32_t step = 0; step < 2; ++step) CHECK(summed.step(step) == 0);
     }
+}
+
+TEST_CASE("TieredSums: what is read ahead does not take the place of what is added")
+{
+  for (const bool tied_apart : {false, true}) {
+    const std::unique_ptr<Kernels> kernels = make_slow_kernels();
+    Summed summed(sums_in(Tier::disk, 2, tied_apart), *kernels);
+    CHECK(summed.step(0) == 0);
+  }
 }
 
 TEST_CASE("TieredSums: where tensors lie apart, and where a segment has several blocks")

@@ -232,16 +232,16 @@ TEST_CASE("Tiers: waiting is counted, as exposed")
 {
   TieredRank rank({}, own);
   const auto store = rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "parameters");
-  rank.device.copy_ms = 30;
+  rank.device.copy_ms = 150;  // of which this thread is elsewhere for some
   const Tensor to = rank.lab.zeros(DType::f32, {100});
   BlockTransfer transfer = store->fetch(0, to, Tier::device);
   rank.tiers.wait(transfer);
   CHECK(rank.tiers.links().use().waited_s >= 0.02);
-  CHECK(rank.tiers.links().use().busy_s[0] >= 0.03);
+  CHECK(rank.tiers.links().use().busy_s[0] >= 0.15);
   CHECK(rank.time.seconds(Work::exposed) >= 0.02);
   const double waited_s = rank.tiers.links().use().waited_s;
   rank.tiers.wait(transfer);  // it is there
-  CHECK(rank.tiers.links().use().waited_s < waited_s + 0.01);
+  CHECK(rank.tiers.links().use().waited_s < waited_s + 0.1);
 }
 
 TEST_CASE("Tiers: a disk is measured, and nothing is left of that")
