@@ -7,7 +7,7 @@
 // Memory:       of the device, with --offload=all, none of the 16 P / N bytes of model state: only the units that a pass is
 //               at; they are in the tier below, and room for a few blocks
 // Traffic:      that of lesson 06; and over the link with the host about 12 P / N bytes a rank and step of one pass: parameters
-//               down for each gather (8), gradients up (4); with a disk under it 20 P / N are read and 16 P / N written
+//               down for each gather (8), gradients up (4); with a disk under it 24 P / N are read and 16 P / N written
 // Paper:        Ren et al. 2021 (ZeRO-Offload), sections 3 to 5; Rajbhandari et al. 2021 (ZeRO-Infinity), sections 5 and 6
 //
 // Sample runs:  build/lessons/07_offload --steps=3
