@@ -574,7 +574,9 @@ int run(const Options& options, const Session& session)
   const Layout layout{.dp = session.ranks()};
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
-    report_plan(report, memory_plan(options, session)[0], options);
+    const TierBytes tiers = memory_plan(options, session);
+    report_plan(report, tiers[0], options);
+    report_tier_plan(report, tiers, link_traffic(options.offload_plan(session)));
     const Traffic planned =
         step_traffic(options.plan(), options.gathers(), options.topology(session), session.rank());
     report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});

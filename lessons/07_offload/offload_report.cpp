@@ -10,6 +10,26 @@
 
 namespace rankwise {
 
+void report_tier_plan(Report& report, const TierBytes& tiers, const LinkBytes& links)
+{
+  std::vector<Line> lines;
+  for (const Tier tier : {Tier::host, Tier::disk}) {
+    const CategoryBytes& bytes = tiers[static_cast<std::size_t>(tier)];
+    for (int c = 0; c < category_count; ++c) {
+      const auto category = static_cast<Category>(c);
+      if (bytes[category] > 0)
+        lines.push_back({fmt::format("{}, {}", name_of(tier), name_of(category)), format_bytes(bytes[category]), "",
+                         "bytes of rank 0"});
+    }
+  }
+  report.block("tiers", lines);
+  lines.clear();
+  for (std::size_t l = 0; l < link_count; ++l)
+    if (links[l] > 0)
+      lines.push_back({std::string(name_of(static_cast<TierLink>(l))), format_bytes(links[l]), "", "bytes a step"});
+  report.block("links", lines);
+}
+
 void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes& formula)
 {
   std::vector<Line> lines;

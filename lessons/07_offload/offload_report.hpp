@@ -12,6 +12,10 @@
 
 namespace rankwise {
 
+/// Blocks "tiers" and "links" of a run that is not made: bytes of host and disk by category, and bytes of a step over each
+/// link; none without bytes.
+void report_tier_plan(Report& report, const TierBytes& tiers, const LinkBytes& links);
+
 /// Block "tiers": bytes of host and disk by category beside the formula, of rank 0; a check of each on all ranks; enters
 /// `tiers` in the document. All ranks make this call.
 /// @param measured  this rank's ledger.
