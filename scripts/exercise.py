@@ -3,7 +3,8 @@
 
     scripts/exercise.py make 01       writes student/exercise-01: this repository without the solutions of lesson 01
     scripts/exercise.py grade 01      takes what was written there, tests it and prints the points
-    scripts/exercise.py mutants 01    checks the tests: each wrong solution in tests/mutants/ must lose its points
+    scripts/exercise.py mutants 01    checks the tests: each wrong solution in tests/mutants/ must lose its points, and
+                                      each broken lesson there must be noticed
 
 An exercise is a marked region of a .hpp or .cpp file in lessons/, gpt2/ or common/:
 
@@ -17,12 +18,14 @@ exercise-01.1; the points are given only if all of them pass. Of a student's cop
 lesson are read; they are compiled and tested in a clean copy of this repository.
 
 A wrong solution is tests/mutants/01.1_name.patch: one line that says what is wrong, then a unified diff (-p1) that
-changes nothing but the body of exercise 01.1.
+changes nothing but the body of exercise 01.1. A broken lesson is tests/mutants/01_name.patch, which changes something
+outside of all exercises; one of the tests with the ctest label lesson-01 must fail then.
 
 Exit status: 0 all points (or all mutants caught), 1 not all, 2 asked for something impossible.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import re
@@ -104,17 +107,17 @@ def student_files(tree, regions, folder):
 
 def judge(bench, tree, regions, files):
     """Tests the student's files in the clean tree; a list of {exercise, points, of, verdict, detail}."""
-    stubs = stubbed_files(tree, regions)
-    built, output = bench.build({**tree, **files}, regions)
+    stubs, exercises = stubbed_files(tree, regions), [region.exercise for region in regions]
+    built, output = bench.build({**tree, **files}, exercises)
     broken = {}
     if not built:  # each file beside stubs of the others: which one is it?
         for path in files:
-            alone, output_alone = bench.build({**tree, **stubs, path: files[path]}, regions)
+            alone, output_alone = bench.build({**tree, **stubs, path: files[path]}, exercises)
             if not alone:
                 broken[path] = bench.first_error(output_alone)
         good = {path: content for path, content in files.items() if path not in broken}
-        built, output = bench.build({**tree, **stubs, **good}, regions)
-    outcomes = bench.run(regions) if built else {}
+        built, output = bench.build({**tree, **stubs, **good}, exercises)
+    outcomes = bench.run(exercises) if built else {}
     verdicts = []
     for region in regions:
         if not built or region.path in broken:
@@ -154,21 +157,33 @@ def grade(root, lesson, folder, json_file, work):
 
 # ---- mutants ----------------------------------------------------------------------------------------------------------
 
+def misplaced(tree, changed, regions, broken):
+    """What a patch changes that it should not, as a sentence; empty if there is nothing. `broken` is an exercise, or a
+    lesson."""
+    def without(text, path, exercises):
+        return functools.reduce(lambda rest, exercise: outside(path, rest, exercise), exercises, text.decode())
+
+    exercises = [region.exercise for region in regions]
+    if broken not in exercises and "." in broken:
+        return f"there is no exercise {broken}"
+    mine = [broken] if broken in exercises else exercises
+    same = [without(content, path, mine) == without(tree[path], path, mine) for path, content in changed.items()]
+    if broken in exercises:
+        return "" if all(same) else f"changes more than the body of exercise {broken}"
+    return "" if not any(same) else f"breaks an exercise of lesson {broken}: its name should say which"
+
+
 def mutant_verdict(bench, tree, regions, path):
-    """Whether the wrong solution of one patch loses its points as it should, and a line that says how."""
-    exercise = pathlib.PurePosixPath(path).name.split("_")[0]
-    mine = [region for region in regions if region.exercise == exercise]
-    if not mine:
-        return False, f"there is no exercise {exercise}"
+    """Whether what one patch breaks is noticed as it should be, and a line that says how."""
+    broken = pathlib.PurePosixPath(path).name.split("_")[0]
     patch = tree[path].decode()
     changed = apply_patch(tree, patch, path)
-    for file, content in changed.items():
-        if outside(file, content.decode(), exercise) != outside(file, tree[file].decode(), exercise):
-            return False, f"changes more than the body of exercise {exercise}"
-    built, output = bench.build({**tree, **changed}, mine)
+    if wrong_place := misplaced(tree, changed, regions, broken):
+        return False, wrong_place
+    built, output = bench.build({**tree, **changed}, [broken])
     if not built:
         return False, "does not compile: " + bench.first_error(output)
-    verdict, detail = bench.run(mine)[exercise]
+    verdict, detail = bench.run([broken])[broken]
     wrong = patch.split("\n")[0]
     if verdict != "failed":
         return False, f"keeps its points ({verdict}): {wrong}"
@@ -178,7 +193,7 @@ def mutant_verdict(bench, tree, regions, path):
 def mutants(root, lesson, work):
     tree = read_tree(root)
     regions = lesson_regions(tree, lesson)
-    patches = [path for path in sorted(tree) if re.match(rf"tests/mutants/{lesson}\.\d+_\w+\.patch$", path)]
+    patches = [path for path in sorted(tree) if re.match(rf"tests/mutants/{lesson}(\.\d+)?_\w+\.patch$", path)]
     bench = Bench(root, work)
     count = {True: 0, False: 0}
 
@@ -192,6 +207,10 @@ def mutants(root, lesson, work):
         for row in judge(bench, tree, regions, files):
             text = f"{row['verdict']} {row['detail']}".strip()
             report(re.fullmatch(expected, text) is not None, f"{row['exercise']} {name}", text)
+    if any(pathlib.PurePosixPath(path).name.startswith(lesson + "_") for path in patches):
+        built, output = bench.build(tree, [lesson])
+        verdict, detail = bench.run([lesson])[lesson] if built else ("does not compile", bench.first_error(output))
+        report(verdict == "passed", f"{lesson} itself", f"{verdict} {detail}".strip())
     for region in regions:
         if not any(pathlib.PurePosixPath(path).name.startswith(region.exercise + "_") for path in patches):
             report(False, region.exercise, "has no wrong solution in tests/mutants/")

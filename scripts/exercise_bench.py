@@ -11,6 +11,7 @@ import xml.etree.ElementTree
 
 from exercise_tree import Refused, write_tree
 
+LABEL = re.compile(r"^(?:exercise-(\d\d\.\d+)|lesson-(\d\d))$")
 # What Catch2 prints above a failure: the case, its sections and the line, between rulers.
 CASE = re.compile(r"-{70,}\n(.+?)\n-{70,}\n\S+:\d+\n\.{70,}", re.DOTALL)
 # Catch2 breaks long lines, and with several ranks each line begins with the rank.
@@ -18,12 +19,13 @@ NOT_IMPLEMENTED = re.compile(r"exercise (\d\d\.\d+) is not implemented".replace(
 
 
 class Bench:
-    """Builds trees in work/source -> work/build and runs the tests labelled with exercises."""
+    """Builds trees in work/source -> work/build and runs the tests labelled with exercises, exercise-01.1, or with what holds
+    a lesson outside of them, lesson-01."""
 
     def __init__(self, root, work):
         self.root, self.source, self.folder = root, work / "source", work / "build"
         self.log = self.folder / "Testing/Temporary/LastTest.log"
-        self.tests = None  # exercise -> its tests, [(name, {targets})]; known once configured
+        self.tests = None  # exercise or lesson -> its tests, [(name, {targets})]; known once configured
 
     def _run(self, *command):
         """Exit status and all output of a command."""
@@ -50,21 +52,22 @@ class Bench:
             words = [pathlib.Path(word) for word in test.get("command", [])]
             targets = {word.name for word in words if self.folder in word.parents and not word.suffix}
             for label in labels[0] if labels else []:
-                if label.startswith("exercise-") and not targets:
+                if not (match := LABEL.match(label)):
+                    continue
+                if not targets:
                     raise Refused(f"the test {test['name']} runs no program of the build")
-                if label.startswith("exercise-"):
-                    self.tests[label[len("exercise-"):]].append((test["name"], targets))
+                self.tests[match[1] or match[2]].append((test["name"], targets))
 
-    def build(self, tree, regions):
-        """Builds the tests of these exercises from a tree. Returns whether it compiled, and what was printed."""
+    def build(self, tree, exercises):
+        """Builds the tests of these exercises or lessons from a tree. Returns whether it compiled, and what was printed."""
         write_tree(self.source, tree, self.root)
         if self.tests is None:
             self._configure()
         targets = set()
-        for region in regions:
-            if not self.tests[region.exercise]:
-                raise Refused(f"no test has the label exercise-{region.exercise}")
-            targets.update(*(names for _, names in self.tests[region.exercise]))
+        for exercise in exercises:
+            if not self.tests[exercise]:
+                raise Refused(f"no test has the label {'exercise' if '.' in exercise else 'lesson'}-{exercise}")
+            targets.update(*(names for _, names in self.tests[exercise]))
         status, output = self._run("cmake", "--build", self.folder, "--parallel", os.cpu_count() or 1,
                                    "--target", *sorted(targets))
         return status == 0, output
@@ -74,15 +77,15 @@ class Bench:
         lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference", line)]
         return (lines or output.strip().split("\n")[-1:])[0].replace(f"{self.source}/", "").strip()
 
-    def run(self, regions):
-        """Runs the tests of these exercises: exercise -> (verdict, detail)."""
-        labels = "|".join(re.escape(region.exercise) for region in regions)
+    def run(self, exercises):
+        """Runs the tests of these exercises or lessons: each -> (verdict, detail)."""
+        labels = "|".join(re.escape(exercise) for exercise in exercises)
         report = self.folder / "exercise.xml"
         report.unlink(missing_ok=True)
-        self._run("ctest", "--test-dir", self.folder, "-L", f"^exercise-({labels})$", "--parallel", os.cpu_count() or 1,
+        self._run("ctest", "--test-dir", self.folder, "-L", f"^(exercise|lesson)-({labels})$", "--parallel", os.cpu_count() or 1,
                   "--output-junit", report, "--test-output-size-passed", 100000, "--test-output-size-failed", 300000)
         cases = {case.get("name"): case for case in xml.etree.ElementTree.parse(report).iter("testcase")}
-        return {region.exercise: self._verdict(region.exercise, cases) for region in regions}
+        return {exercise: self._verdict(exercise, cases) for exercise in exercises}
 
     def _verdict(self, exercise, cases):
         """The verdict on one exercise: that of the first of its tests that did not pass."""

@@ -30,7 +30,7 @@ foreach(name twice half)
   add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E env $<TARGET_FILE:test_${name}>)
 endforeach()
 set_tests_properties(twice PROPERTIES LABELS "exercise-01.1;other")
-set_tests_properties(half PROPERTIES LABELS "exercise-01.2")
+set_tests_properties(half PROPERTIES LABELS "exercise-01.2;lesson-01")
 """,
     "common/error.hpp": """#pragma once
 #include <stdexcept>
@@ -77,6 +77,14 @@ int half(int x)
 -  return x / 2;
 +  std::exit(x / 100);
    // END EXERCISE
+""",
+    "tests/mutants/01_adds_two_first.patch": """adds two before all
+--- a/gpt2/half.cpp
++++ b/gpt2/half.cpp
+@@ -2,2 +2,3 @@
+ int half(int x)
+ {
++  x += 2;
 """,
 }
 for _name, _expected in (("twice", 6), ("half", 1)):
@@ -229,7 +237,8 @@ class Commands(unittest.TestCase):
     def test_mutants_must_lose_their_points(self):
         status, output = self.run_script("mutants", "01")
         self.assertEqual(status, 0, output)
-        self.assertTrue(output.endswith("6 passed, 0 failed\n"), output)
+        self.assertTrue(output.endswith("8 passed, 0 failed\n"), output)
+        self.assertIn("01_adds_two_first: adds two before all  [half: holds for 3]", output)
 
         harmless = self.root / "tests/mutants/01.2_right.patch"
         harmless.write_text(TREE["tests/mutants/01.2_ends.patch"].replace("std::exit(x / 100)", "return x >> 1"))
@@ -237,12 +246,16 @@ class Commands(unittest.TestCase):
         broken.write_text(TREE["tests/mutants/01.2_ends.patch"].replace("std::exit(x / 100)", "return y"))
         outside = self.root / "tests/mutants/01.1_outside.patch"
         outside.write_text("w\n--- a/gpt2/twice.cpp\n+++ b/gpt2/twice.cpp\n@@ -2,1 +2,1 @@\n-int twice(int x)\n+int twice(int y)\n")
+        unnoticed = self.root / "tests/mutants/01_unnoticed.patch"
+        unnoticed.write_text(TREE["tests/mutants/01_adds_two_first.patch"].replace("x += 2", "x += 0"))
+        inside = self.root / "tests/mutants/01_inside.patch"
+        inside.write_text(TREE["tests/mutants/01.2_ends.patch"])
         status, output = self.run_script("mutants", "01")
-        for path in (harmless, broken, outside):
+        for path in (harmless, broken, outside, unnoticed, inside):
             path.unlink()
         self.assertEqual(status, 1)
         for text in ("01.2_right: keeps its points", "01.2_broken: does not compile", "01.1_outside: changes more",
-                     "6 passed, 3 failed"):
+                     "01_unnoticed: keeps its points", "01_inside: breaks an exercise", "8 passed, 5 failed"):
             self.assertIn(text, output)
 
 
