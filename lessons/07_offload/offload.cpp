@@ -289,6 +289,9 @@ TierBytes tier_bytes(const OffloadPlan& plan)
 LinkBytes link_traffic(const OffloadPlan& plan)
 {
   LinkBytes bytes{};
+  // BEGIN EXERCISE 07.2 points=10 "Bytes a link: how many go over each link in one step. All vectors come and go as often as "
+  //     "vectors_of() says, count_gathers() has what comes for the units of a pass, and gradients that are added up on "
+  //     "the host leave the device in every pass, the second ones of a tied tensor too."
   for (const VectorPlan& v : vectors_of(plan)) {
     const auto [elements, blocks] = size_of(plan, v.tied);
     count_move(bytes, plan, v, true, v.fetched * elements, v.fetched * blocks);
@@ -298,6 +301,7 @@ LinkBytes link_traffic(const OffloadPlan& plan)
   if (plan.tier_of(Category::gradients) != Tier::device)
     bytes[static_cast<std::size_t>(TierLink::from_device)] +=
         plan.passes() * bytes_of(plan.step.gradients) * (plan.blocks.elements() + plan.blocks.tied_elements());
+  // END EXERCISE
   return bytes;
 }
 

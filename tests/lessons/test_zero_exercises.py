@@ -1,10 +1,12 @@
-"""Exercises 04.3, 05.1, 06.3 and 06.4: the programs with what somebody wrote (an update, a way to free buckets, to go on
-from a checkpoint, to keep tensors the same on all ranks), beside lesson 01.
+"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, to
+go on from a checkpoint, to keep tensors the same on all ranks, to save states that are elsewhere), beside lesson 01.
 
-    test_zero_exercises.py 04.3|05.1|06.3|06.4 PREPARE LESSON_01 LESSON
+    test_zero_exercises.py 04.3|05.1|06.3|06.4|07.3 PREPARE LESSON_01 LESSON
 """
 
 import os
+import subprocess
+import tempfile
 
 import exercise_case
 
@@ -77,5 +79,47 @@ class WhatStays(exercise_case.ExerciseCase):
         self.assert_steps_of_lesson_01(2, "--persist=1000000")
 
 
+class Saving(exercise_case.ExerciseCase):
+    def checkpoint(self):
+        return os.path.join(tempfile.mkdtemp(dir=self.folder), "run.h5")
+
+    def go_on(self, ranks, *options):
+        """The first of two steps by this program, the second by lesson 01, which reads all that the ranks have saved."""
+        fixed = ["--arithmetic=exact", f"--checkpoint={self.checkpoint()}"]
+        first = self.report(ranks, *fixed, *options, "--stop-after=1")
+        second = self.report(1, *fixed, "--resume")
+        self.assertEqual(second["first_step"], 1)
+        self.assertEqual(first["loss"] + second["loss"], self.expected["loss"])
+        self.assertEqual(second["digest"], self.expected["digest"])
+
+    def test_save_what_lies_on_the_host(self):
+        for ranks, offload in ((2, "all"), (2, "optimizer"), (4, "parameters")):
+            self.go_on(ranks, f"--offload={offload}")
+
+    def test_save_what_lies_on_disk(self):
+        self.go_on(2, f"--tier=disk:{self.folder}")
+        self.go_on(4, f"--tier=disk:{self.folder}", "--micro-batch=1")
+
+    def test_save_leaves_the_checkpoint_before_it_until_it_is_complete(self):
+        """Somebody looks all the time while checkpoints are written one after the other."""
+        path = self.checkpoint()
+        command = ["mpirun", "-np", "2", exercise_case.LESSON, f"--data={self.data}", "--layers=2", "--context=16",
+                   "--channels=32", "--steps=8", "--checkpoint-every=1", f"--checkpoint={path}"]
+        versions = set()
+        with tempfile.TemporaryFile("w+") as output:
+            job = subprocess.Popen(command, stdout=output, stderr=output)
+            self.addCleanup(job.wait)
+            self.addCleanup(job.terminate)
+            while job.poll() is None:
+                try:
+                    versions.add(os.stat(path).st_mtime_ns)
+                except FileNotFoundError:
+                    self.assertEqual(versions, set(), "a checkpoint was gone before the next one had its name")
+            output.seek(0)
+            self.assertEqual(job.returncode, 0, output.read())
+        self.assertGreater(len(versions), 1)
+        self.assertFalse(os.path.exists(path + ".tmp"))
+
+
 if __name__ == "__main__":
-    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Resuming, "06.4": WhatStays})
+    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Resuming, "06.4": WhatStays, "07.3": Saving})
