@@ -1,5 +1,6 @@
 """Runs a lesson's program as a user would, and looks at its output, report and exit status."""
 
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -36,7 +37,17 @@ class ProgramCase(unittest.TestCase):
 
     def assert_refused(self, *options, says, ranks=None):
         """The run ends with status 2 and one paragraph that holds every text of `says`."""
-        done = self.run_program(*options, ranks=ranks)
+        return self.assert_is_refusal(self.run_program(*options, ranks=ranks), says)
+
+    def assert_all_refused(self, cases, ranks=None):
+        """As above, of cases of options and texts; side by side, since a launcher takes its time to end such a run."""
+        with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+            runs = [pool.submit(self.run_program, *options, ranks=ranks) for options, _ in cases]
+        for (options, says), run in zip(cases, runs):
+            with self.subTest(options=options):
+                self.assert_is_refusal(run.result(), says)
+
+    def assert_is_refusal(self, done, says):
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
         for text in says:
