@@ -17,8 +17,9 @@ trap 'rm -f "$log"' EXIT
 runs=0
 while IFS= read -r command; do
   echo "$command"
-  # The header says build/; the programs to try may stand in another folder.
-  if ! bash -c "${command//build\//"$build"/}" >"$log" 2>&1 </dev/null; then
+  # The header says build/ and disk:build; the programs to try may stand in another folder.
+  there=${command//build\//"$build"/}
+  if ! bash -c "${there//disk:build/disk:"$build"}" >"$log" 2>&1 </dev/null; then
     cat "$log"
     echo "error: this sample run of ${program#"$root"/} failed: $command" >&2
     exit 1
