@@ -527,7 +527,9 @@ std::string what_fits(const Options& options, const Session& session, std::int64
       fits_with("--recompute=block", smaller.recompute_blocks, true) ||
       (options.gradients == DType::f32 && fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})) ||
       fits_with("--prefetch=0", smaller.gathering.prefetch, std::int64_t{0}) ||
-      fits_with("--unit=branch", smaller.gathering.unit, Unit::branch))
+      fits_with("--unit=branch", smaller.gathering.unit, Unit::branch) ||
+      fits_with("--reshard=after-forward", smaller.gathering.reshard, Reshard::after_forward) ||
+      fits_with("--persist=0", smaller.gathering.persist, std::int64_t{0}))
     return fmt::format("{} bytes are enough with {}.", group_digits(least), with);
   const std::string fewer = with.empty() ? "these options" : with;
   return fmt::format("The least that works is {} bytes, with {}. Or use more ranks, or a smaller model.",
