@@ -34,7 +34,8 @@ std::int64_t event_clock_ns()
 
 std::string_view name_of(Work work)
 {
-  constexpr std::array<std::string_view, work_kinds> names = {"compute", "exposed", "waiting", "io", "hidden"};
+  constexpr std::array<std::string_view, work_kinds> names = {"compute", "exposed",  "waiting", "io",
+                                                              "hidden",  "fetching", "storing"};
   return names[static_cast<std::size_t>(work)];
 }
 

@@ -18,15 +18,17 @@ namespace rankwise {
 
 /// The kinds of work that time is spent on.
 enum class Work {
-  compute,  ///< arithmetic
-  exposed,  ///< communication that nothing else hides
-  waiting,  ///< for another rank, or for another thread of this one
-  io,       ///< files
-  hidden,   ///< communication on a thread of its own, beside the others
+  compute,   ///< arithmetic
+  exposed,   ///< communication that nothing else hides
+  waiting,   ///< for another rank, or for another thread of this one
+  io,        ///< files
+  hidden,    ///< communication on a thread of its own, beside the others
+  fetching,  ///< what comes from another memory, on a thread of its own
+  storing,   ///< what goes to another memory, on a thread of its own
 };
-inline constexpr int work_kinds = 5;  ///< how many kinds of Work there are
+inline constexpr int work_kinds = 7;  ///< how many kinds of Work there are
 
-/// "compute", "exposed", "waiting", "io" or "hidden".
+/// "compute", "exposed", "waiting", "io", "hidden", "fetching" or "storing".
 std::string_view name_of(Work work);
 
 /// Nanoseconds since the Unix epoch, for the events of a trace. One clock for a whole process, which is set when somebody

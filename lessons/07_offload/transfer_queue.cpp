@@ -111,7 +111,7 @@ void TransferQueue::run(Lane& lane, const Lane& other)
     lock.unlock();
     try {
       if (!failed) {
-        const auto span = lane.time.span(Work::hidden, job.label, job.where);
+        const auto span = lane.time.span(&lane == &in_ ? Work::fetching : Work::storing, job.label, job.where);
         job.move();
       }
     } catch (...) {

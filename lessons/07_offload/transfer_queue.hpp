@@ -73,9 +73,9 @@ class TransferQueue {
   [[nodiscard]] BlockTransfer store(std::int64_t block, std::function<void()> move,
                                     SourceLocation where = SourceLocation::current());
 
-  /// What the thread that fetches has done, as spans of Work::hidden beside those of the rank's own ledger.
+  /// What the thread that fetches has done, as spans of Work::fetching beside those of the rank's own ledger.
   const TimeLedger& fetch_time() const { return in_.time; }
-  /// As above, of the thread that stores.
+  /// As above, of the thread that stores, as spans of Work::storing.
   const TimeLedger& store_time() const { return out_.time; }
   /// From now on the threads' spans are kept as events, for a trace.
   void record();

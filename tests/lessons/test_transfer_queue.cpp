@@ -379,13 +379,13 @@ TEST_CASE("TransferQueue: what its threads do is shown as hidden, by block")
   BlockTransfer write = link.write(3, out.bytes());
   write.wait();
   const TimeLedger &coming = link.queue.fetch_time(), &going = link.queue.store_time();
-  CHECK(coming.seconds(Work::hidden) >= 0.08);
-  CHECK(going.seconds(Work::hidden) > 0);
-  CHECK(coming.total_seconds() == coming.seconds(Work::hidden));
+  CHECK(coming.seconds(Work::fetching) >= 0.08);
+  CHECK(going.seconds(Work::storing) > 0);
+  CHECK(coming.total_seconds() == coming.seconds(Work::fetching));
   const std::vector<TraceEvent> events = coming.events();
   REQUIRE(events.size() == 3);
   CHECK(events[1].name == "fetching block 1");
-  CHECK(events[1].work == Work::hidden);
+  CHECK(events[1].work == Work::fetching);
   CHECK(events[1].duration_ns >= 20'000'000);
   REQUIRE(going.events().size() == 1);
   CHECK(going.events()[0].name == "storing block 3");
