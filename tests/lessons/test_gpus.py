@@ -18,7 +18,8 @@ ALL = "RANKWISE_ALL" in os.environ
 SEEDS = int(os.environ.get("RANKWISE_SEEDS", "10"))
 SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
-           "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3"}
+           "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3",
+           "07": "lessons/07_offload"}
 
 
 def number_of_gpus():
@@ -61,6 +62,10 @@ class GpuCase(ProgramCase):
             os.environ[name] = str(value)
             self.addCleanup(os.environ.__setitem__ if before is not None else os.environ.pop,
                             *((name, before) if before is not None else (name,)))
+
+    def off(self, what, tier):
+        """Lesson 07's options that bring `what` to the host or to the disk."""
+        return [f"--offload={what}", "--tier=" + (tier if tier == "host" else f"disk:{self.folder}")]
 
     def transports(self, ranks):
         """What may carry the messages of so many ranks: both, or whose turn it is."""
@@ -149,10 +154,12 @@ class Precision(GpuCase):
         expected = self.report_of("01", *fixed)["digest"]
         if EMULATED:
             self.assertEqual(self.report_of("01", *fixed, device="cpu")["digest"], expected)
-        for ranks, *options in [(2, "--micro-batch=1"), (4, "--strategy=flat")]:
+        for lesson, ranks, *options in [("03", 2, "--micro-batch=1"), ("03", 4, "--strategy=flat"),
+                                        ("07", 2, "--micro-batch=1", *self.off("all", "disk")),
+                                        ("07", 1, *self.off("parameters", "host"))]:
             for transport in self.transports(ranks):
-                with self.subTest(ranks=ranks, transport=transport):
-                    report = self.report_of("03", *fixed, *options, f"--transport={transport}", ranks=ranks)
+                with self.subTest(lesson=lesson, ranks=ranks, transport=transport):
+                    report = self.report_of(lesson, *fixed, *options, f"--transport={transport}", ranks=ranks)
                     self.assertEqual(report["digest"], expected)
 
     def test_gradients_travel_in_bf16(self):
@@ -194,11 +201,36 @@ class Layouts(GpuCase):
                                         ("05", 2, "--micro-batch=1", "--bucket=1B"), ("05", 4, "--bucket=5kB"),
                                         ("06", 2, "--micro-batch=1", "--persist=16"),
                                         ("06", 4, "--unit=branch", "--recompute=block", "--prefetch=2"),
-                                        ("06", 2, "--reshard=after-backward", "--prefetch=0")]:
+                                        ("06", 2, "--reshard=after-backward", "--prefetch=0"),
+                                        ("07", 1, *self.off("all", "host"), "--micro-batch=1"),
+                                        ("07", 2, *self.off("all", "disk"), "--micro-batch=1", "--persist=16"),
+                                        ("07", 4, *self.off("all", "host"), "--unit=branch", "--recompute=block"),
+                                        ("07", 2, *self.off("optimizer", "host"), "--prefetch=0"),
+                                        ("07", 2, *self.off("optimizer", "disk"), "--unit=model"),
+                                        ("07", 2, *self.off("gradients", "disk"), "--micro-batch=1"),
+                                        ("07", 1, *self.off("gradients", "host")),
+                                        ("07", 2, *self.off("parameters", "disk"), "--reshard=after-backward"),
+                                        ("07", 4, *self.off("parameters", "host"), "--prefetch=2")]:
             for transport in self.transports(ranks):
                 with self.subTest(lesson=lesson, ranks=ranks, options=options, transport=transport):
                     report = self.report_of(lesson, *fixed, *options, f"--transport={transport}", ranks=ranks)
                     self.assertEqual(report["digest"], expected)
+
+    def test_bytes_off_the_device_are_those_of_the_cpu(self):
+        for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:
+            options = self.options("--micro-batch=1", *self.off(what, tier))
+            gpu, cpu = (self.report_of("07", *options, ranks=2, device=device) for device in ("cuda", "cpu"))
+            self.assertEqual(gpu["tiers"], cpu["tiers"])
+            for link in ("host to device", "device to host", "disk to host", "host to disk"):
+                self.assertEqual(gpu["links"].get(link, {}).get("bytes"), cpu["links"].get(link, {}).get("bytes"), link)
+
+    def test_what_is_offloaded_stays_near_the_cpu(self):
+        for what, tier in [("all", "host"), ("optimizer", "disk"), ("gradients", "host"), ("parameters", "disk")]:
+            with self.subTest(what=what, tier=tier):
+                options = self.options("--steps=4", "--micro-batch=1")
+                report = self.report_of("07", *options, *self.off(what, tier), ranks=2)
+                for a, b in zip(report["loss"], self.report_of("01", *options, device="cpu")["loss"]):
+                    self.assertLess(abs(a - b), 2e-5 * b)
 
     def test_fast_arithmetic_on_any_number_of_ranks(self):
         single = self.report_of("01", *self.options("--global-batch=12"))
@@ -237,6 +269,15 @@ class Orders(GpuCase):
             report = self.report_of("03", *options, ranks=2)
             digests[arithmetic].add(report["digest"])
         self.assertEqual([len(found) for found in digests.values()], [1, 1])
+
+    def test_nor_does_that_of_copies_between_tiers(self):
+        fixed = self.options("--arithmetic=exact", "--micro-batch=1")
+        expected = self.report_of("01", *fixed)["digest"]
+        plans = itertools.cycle(itertools.product(("all", "optimizer", "parameters", "gradients"), ("host", "disk")))
+        for seed, (what, tier) in zip(range(1, SEEDS + 1), plans):
+            with self.subTest(seed=seed, what=what, tier=tier):
+                self.environment(EMULATED_CUDA_SEED=seed)
+                self.assertEqual(self.report_of("07", *fixed, *self.off(what, tier), ranks=2)["digest"], expected)
 
 
 class Refusals(GpuCase):
