@@ -261,7 +261,7 @@ class Bytes(Offload, zero_case.Lesson):
                 self.assert_bytes(ranks, what, tier, **options)
 
     def test_figures_of_that(self):
-        """Of the header: 16 P / N below the device; over the links 8 and 4 P / N, and on disk 20 and 16 P / N."""
+        """Of the header: 16 P / N below the device; over its links 8 and 4 P / N, over those of the disk 24 and 16 P / N."""
         host, disk = Offloaded(2), Offloaded(2, tier="disk")
         for part, bytes_ in (("parameters", 4), ("gradients", 4), ("optimizer", 8)):
             self.assertEqual(host.memory["host", part], bytes_ * P // 2)
@@ -472,11 +472,14 @@ class Output(Offload, zero_case.Output):
         self.assertTrue({self.replicas, "traffic of a step", "bytes of host, staging", "bytes of disk, optimizer",
                          *(f"bytes from {link}" for link in LINKS)} <= names, names)
 
-    def test_a_dry_run_touches_nothing(self):
-        done = self.run_program("--dry-run", f"--tier=disk:{self.path('nowhere')}", ranks=2)
+    def test_a_dry_run_plans_every_tier_and_link_and_touches_none(self):
+        done = self.run_program("--dry-run", f"--tier=disk:{self.path('nowhere')}", "--micro-batch=4", ranks=2)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("plan\n", done.stdout)
         self.assertFalse(os.path.exists(self.path("nowhere")))
+        expected = Offloaded(2, tier="disk", passes=2)
+        told = {name: int(bytes_.replace(",", "")) for name, bytes_ in
+                re.findall(r"^  ((?:host|disk), \w+|\w+ to \w+) +([\d,]+) +bytes", done.stdout, re.MULTILINE)}
+        self.assertEqual(told, {", ".join(place): n for place, n in expected.memory.items() if n} | +expected.links)
 
 
 class Files(Offload, zero_case.Lesson):
