@@ -41,7 +41,7 @@ ROWS = [
 TIERS = {"host": "#0072b2", "disk": "#d55e00"}
 Point = collections.namedtuple("Point", "limit_bytes seconds")  # seconds by tier
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 780, 380, 64, 250, 24, 48
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 780, 392, 64, 250, 36, 48
 
 
 class Failed(Exception):
@@ -136,7 +136,7 @@ def draw(points):
         parts += [svg.line(LEFT, y(value), right, y(value), "#e4e4e4"),
                   svg.text(LEFT - 8, y(value) + 4, f"{value:g}", "end")]
     parts += [svg.text((LEFT + right) / 2, bottom + 36, "memory limit of a device, MB"),
-              svg.text(LEFT - 40, TOP - 10, "seconds a step", "start")]
+              svg.text(LEFT - 40, TOP - 20, "seconds a step", "start")]
     for tier, colour in TIERS.items():
         there = [point for point in points if tier in point.seconds]
         parts += svg.curve([(x(point.limit_bytes), y(point.seconds[tier])) for point in there], colour)
