@@ -80,6 +80,7 @@ TEST_CASE("OffloadDirectory: the ranks of one job share it, and leave nothing in
   }
   barrier();
   CHECK(files_in(folder.path) == 0);
+  barrier();  // before rank 0 removes it
 }
 
 TEST_CASE("OffloadDirectory: another job is refused while one uses it")
