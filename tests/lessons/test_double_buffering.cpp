@@ -75,7 +75,7 @@ class SlowStore final : public BlockStore {
       using namespace std::chrono_literals;
       for (int i = 0; held && i < 500; ++i) std::this_thread::sleep_for(1ms);
       if (held) gave_up = true;
-      std::this_thread::sleep_for(3ms);
+      std::this_thread::sleep_for(fetched ? 3ms : 20ms);  // rooms are wanted again before they are free
       const std::span<float> used = room.span<float>();
       if (fetched)
         std::copy(memory[block].begin(), memory[block].end(), used.begin());
