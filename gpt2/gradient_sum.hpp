@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -57,6 +58,10 @@ class GradientSum {
   virtual void clear() = 0;
 };
 
+/// As what the memory of sums is counted that one sum of the whole global batch would not need: those that wait for their
+/// neighbours, and those of a tied tensor's second gradient.
+inline constexpr Category further_sums = Category::exact_sums;
+
 /// What a GradientSum adds up.
 struct GradientLayout {
   std::int64_t elements = 0;  ///< n
@@ -82,5 +87,17 @@ std::unique_ptr<GradientSum> make_running_sum(const Kernels& kernels, Stream& st
 /// Buffers beyond the first, and the second of the tied embedding, are counted as Category::exact_sums.
 std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                            const GradientLayout& layout);
+
+/// Where the sum of a pass goes, for whoever adds up passes itself as these two do. Sums that wait lie on levels.
+struct PassOrder {
+  std::size_t added = 0;  ///< the sums on so many levels, from the lowest up, are added to the pass
+  std::size_t level = 0;  ///< on which what that gives waits
+};
+/// The place of pass m = 0, 1, ... of a step: after the last one its level has the whole sum. In a running sum all is on one
+/// level; in a tree level l has sums over 2^l passes, a binary counter.
+/// @param tree  whether sums are a tree over the sequences.
+PassOrder pass_order(bool tree, std::int64_t pass);
+/// The levels that the passes of a step need.
+std::int64_t pass_levels(bool tree, std::int64_t passes);
 
 }  // namespace rankwise

@@ -227,7 +227,7 @@ TierBytes memory_formula(const Options& options, const Session& session)
   CategoryBytes& bytes = tiers[static_cast<std::size_t>(Tier::device)];
   if (plan.tier_of(Category::gradients) == Tier::device) {
     const CategoryBytes sums = ShardSums::bytes(Arithmetic(options.arithmetic), plan.step, session);
-    for (const Category c : {Category::gradients, Category::exact_sums}) bytes[c] += sums[c];
+    for (const Category c : {Category::gradients, further_sums}) bytes[c] += sums[c];
   }
   bytes[Category::parameters] = plan.tier_of(Category::parameters) == Tier::device
                                     ? kept_bytes(plan.step, session)

@@ -1,7 +1,6 @@
 #include "lessons/07_offload/offload.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
@@ -86,7 +85,7 @@ bool OffloadPlan::has_master() const
 
 std::int64_t OffloadPlan::levels() const
 {
-  return step.tied_apart ? static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(passes()))) : 1;
+  return pass_levels(step.tied_apart, passes());
 }
 
 std::int64_t OffloadPlan::disk_block_bytes() const
@@ -167,7 +166,7 @@ void add_parameters(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 VectorPlan summed(const OffloadPlan& plan, bool tied, std::int64_t passes_that_store)
 {
   VectorPlan v{.what = tied ? "tied gradients" : "sums of gradients",
-               .category = tied ? Category::exact_sums : Category::gradients,
+               .category = tied ? further_sums : Category::gradients,
                .type = plan.step.gradients,
                .tied = tied,
                .lies = plan.tier_of(Category::gradients),
@@ -275,7 +274,7 @@ TierBytes tier_bytes(const OffloadPlan& plan)
         v.lies == Tier::disk ? blocks * plan.disk_block_bytes() : elements * bytes_of(v.type);
     const std::int64_t first = v.category == Category::gradients ? std::min<std::int64_t>(v.copies, 1) : v.copies;
     in(v.lies)[v.category] += first * of_one;
-    in(v.lies)[Category::exact_sums] += (v.copies - first) * of_one;
+    in(v.lies)[further_sums] += (v.copies - first) * of_one;
     in(v.used)[Category::staging] += v.room * (plan.room_bytes(v.lies, v.used, v.type) + disk_alignment);
   }
   const std::int64_t of_landing =

@@ -1,7 +1,6 @@
 #include "lessons/07_offload/tiered_sums.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "common/collectives/collectives.hpp"
@@ -22,9 +21,9 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
   }
   for (std::int64_t l = 0; l < plan_.levels(); ++l) {
     Level& level = levels_.emplace_back();
-    level.sums = tiers.make_store(tier, l == 0 ? Category::gradients : Category::exact_sums, type, "gradients");
+    level.sums = tiers.make_store(tier, l == 0 ? Category::gradients : further_sums, type, "gradients");
     if (plan_.blocks.tied_elements() > 0 && l + 1 < plan_.levels())
-      level.tied = tiers.make_store(tier, Category::exact_sums, type, "tied gradients", true);
+      level.tied = tiers.make_store(tier, further_sums, type, "tied gradients", true);
   }
   const auto make_room = [&](const char* what) { return tiers.make_room(tier, Tier::host, type, what); };
   for (std::int64_t i = 0; i < plan_.landing_blocks(); ++i) landing_.push_back(make_room("gradients"));
@@ -80,12 +79,6 @@ void TieredSums::add(const Arrival& there, Range sequences)
   for (const Gradients& g : there.to) keep(g, pass);
 }
 
-std::size_t TieredSums::waiting(std::int64_t pass) const
-{
-  if (levels_.size() == 1) return pass == 0 ? 0 : 1;
-  return static_cast<std::size_t>(std::countr_one(static_cast<std::uint64_t>(pass)));
-}
-
 void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass)
 {
   /// A block that waits, and what it is added to.
@@ -96,7 +89,7 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
   };
   std::vector<Term> terms;
   for (const Gradients& g : gradients)
-    for (std::size_t l = 0; l < waiting(pass); ++l) {
+    for (std::size_t l = 0; l < pass_order(plan_.step.tied_apart, pass).added; ++l) {
       terms.push_back({*levels_[l].sums, g.block, g.sum});
       if (!g.tied.empty()) terms.push_back({*levels_[l].tied, g.block, g.tied});
     }
@@ -117,7 +110,7 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
 
 void TieredSums::keep(const Gradients& g, std::int64_t pass)
 {
-  const Level& level = levels_[levels_.size() == 1 ? 0 : waiting(pass)];
+  const Level& level = levels_[pass_order(plan_.step.tied_apart, pass).level];
   if (pass + 1 == plan_.passes()) {
     if (!g.tied.empty()) host_.kernels.add(g.sum, g.tied);
     squares_ += host_.kernels.squared_norm(g.sum);
@@ -150,7 +143,7 @@ BlockStore& TieredSums::totals()
 double TieredSums::squared_norm(Group& group)
 {
   if (on_device_) return rankwise::squared_norm(device_.kernels, totals_, group);
-  ExactScalar sum = std::exchange(squares_, {});
+  Squares sum = std::exchange(squares_, {});
   all_reduce_sum(sum, group);
   return sum.value();
 }

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "common/exact_scalar.hpp"
 #include "common/messages/group.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
@@ -70,11 +70,12 @@ class TieredSums {
   double squared_norm(Group& group);
 
  private:
+  /// What kernels add squares up in.
+  using Squares = decltype(std::declval<const Kernels&>().squared_norm(Tensor()));
   /// Sums that wait, of all of a rank's elements, and of those in the tied tensor.
   struct Level {
     std::unique_ptr<BlockStore> sums, tied;
   };
-  std::size_t waiting(std::int64_t pass) const;  // levels whose sums a pass adds
   void add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass);
   void keep(const Gradients& gradients, std::int64_t pass);
   void keep(BlockStore& level, std::size_t block, const Tensor& sum);
@@ -90,7 +91,7 @@ class TieredSums {
   std::array<BlockRoom, 2> room_;                     // for blocks from the disk
   std::array<std::vector<BlockTransfer>, 2> stores_;  // on their way from each landing
   std::size_t now_ = 0;                               // the landing that is used
-  ExactScalar squares_;                               // of what is complete off the device
+  Squares squares_;                                   // of what is complete off the device
 };
 
 }  // namespace rankwise

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -315,4 +316,25 @@ TEST_CASE("make_tree_sum: after clear() the same again, in the same buffers; as 
     }
   }
   CHECK(lab.ledger().current(Tier::device) == before);
+}
+
+TEST_CASE("pass_order: a pass adds what waits for it, and the last one leaves one sum")
+{
+  for (const bool tree : {false, true}) {
+    for (const std::int64_t M : {1, 2, 4, 16}) {
+      INFO("tree = " << tree << ", M = " << M);
+      std::vector<std::int64_t> levels(static_cast<std::size_t>(pass_levels(tree, M)));  // passes in each sum
+      for (std::int64_t m = 0; m < M; ++m) {
+        const PassOrder order = pass_order(tree, m);
+        std::int64_t sum = 1;
+        for (std::size_t l = 0; l < order.added; ++l) {
+          if (tree) REQUIRE(levels[l] == sum);  // neighbours of the same size
+          sum += std::exchange(levels[l], 0);
+        }
+        REQUIRE(levels.at(order.level) == 0);
+        levels[order.level] = sum;
+      }
+      CHECK(levels.back() == M);
+    }
+  }
 }
