@@ -156,11 +156,11 @@ class Moment:
         """How long the launcher lets the other ranks live: Open MPI's default of a second, or not at all."""
         return [(f"{launcher}_MCA_odls_base_sigkill_timeout", str(self.survivors_s)) for launcher in ("OMPI", "PRTE")]
 
-    def come(self, job, handle, rehearsal):
-        """Waits; false if the process ends before."""
+    def come(self, job, handle, rehearsal, made):
+        """Waits; false if the process ends before. The job goes on after so many steps, or some more."""
         if self.kind == Moment.ANY:
             return not ended(handle, self.part * rehearsal.lifetime_s)
-        saves = int(self.part * STEPS[job.setup.arithmetic] / EVERY[job.setup.arithmetic])
+        saves = int(self.part * (STEPS[job.setup.arithmetic] - made) / EVERY[job.setup.arithmetic])
         for _ in range(saves + (self.kind == Moment.COMMITTED)):
             if not (seen(job.writing, handle) and seen(lambda: not job.writing(), handle)):
                 return False
@@ -248,7 +248,8 @@ class Kills(ProgramCase):
         job = self.start_saving(setup, self.place, steps, environment=moment.environment())
         handle = job.find(int(moment.rank * (setup.ranks or 1)))
         self.assertIsNotNone(handle, job.text())
-        come, was_there = moment.come(job, handle, rehearsal), os.path.exists(self.place.checkpoint)
+        come = moment.come(job, handle, rehearsal, self.committed)
+        was_there = os.path.exists(self.place.checkpoint)
         if come:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
