@@ -61,13 +61,13 @@ class ShardedParameters {
   /// Makes room for a unit and begins to gather it.
   virtual void gather(std::size_t unit);
 
-  DeviceMemory memory_;
-  CommunicationQueue& queue_;
-  std::vector<Bucket> units_;
-  std::vector<Range> own_;
-  DType type_;
-  std::vector<Buffer> gathered_;     // by unit
-  std::vector<Pending> on_its_way_;  // by unit
+  DeviceMemory memory_;              ///< where gathered units lie
+  CommunicationQueue& queue_;        ///< gathers them
+  std::vector<Bucket> units_;        ///< what is gathered together
+  std::vector<Range> own_;           ///< this rank's segment, by unit
+  DType type_;                       ///< of the parameters
+  std::vector<Buffer> gathered_;     ///< whole units, by unit
+  std::vector<Pending> on_its_way_;  ///< by unit
 
  private:
   void free(std::size_t unit) { gathered_[unit] = Buffer(); }

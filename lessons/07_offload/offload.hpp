@@ -104,7 +104,8 @@ struct VectorPlan {
   Category category{};       ///< as what its memory is counted
   DType type = DType::f32;   ///< of its elements
   bool tied = false;         ///< of the tied tensor's elements only
-  Tier lies{}, used{};       ///< where
+  Tier lies{};               ///< where it lies
+  Tier used{};               ///< where it is used
   std::int64_t copies = 0;   ///< of the vector: 0 where its memory is counted with another use, or is the device's
   std::int64_t room = 0;     ///< blocks that there is room for where it is used
   std::int64_t fetched = 0;  ///< times a step

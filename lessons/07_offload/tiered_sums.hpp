@@ -46,12 +46,13 @@ class TieredSums {
 
   /// What a pass gives to a block.
   struct Gradients {
-    std::size_t block = 0;
-    Tensor sum{}, tied{};  ///< the second one only in a tied tensor whose two gradients are kept apart
+    std::size_t block = 0;  ///< which
+    Tensor sum{};           ///< (its elements)
+    Tensor tied{};          ///< the same, only in a tied tensor whose two gradients are kept apart
   };
   /// The gradients of a segment, from the device to where they are added.
   struct Arrival {
-    std::size_t segment = 0;
+    std::size_t segment = 0;    ///< which
     std::vector<Tensor> from;   ///< on the device, one tensor or two (BucketGradients::of())
     std::vector<Gradients> to;  ///< on the host; none where they are added on the device
   };
