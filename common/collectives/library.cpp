@@ -89,8 +89,8 @@ class OnHost {
   {
     if (group.memory().device->kind() == DeviceKind::cpu || values.elements() == 0) return;
     const DeviceMemory memory{&group.memory().device->host_memory(), group.memory().ledger, Tier::host};
-    buffer_ =
-        Buffer(memory, Category::staging, values.type(), {values.elements()}, "collective of MPI on the host");
+    buffer_ = Buffer(memory, Category::communication, values.type(), {values.elements()},
+                     "collective of MPI on the host");
     host_ = buffer_.tensor();
     group_.stream().copy(host_, values_);
     group_.stream().synchronise();

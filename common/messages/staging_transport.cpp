@@ -57,7 +57,7 @@ Buffer StagingTransport::take(std::int64_t bytes)
                                  [=](const Buffer& buffer) { return buffer.tensor().bytes() >= bytes; });
   if (fits == free_.end()) {
     if (!free_.empty()) free_.pop_back();  // too small; a larger one takes its place
-    return Buffer(memory_, Category::staging, DType::u8, {bytes}, "message on the host");
+    return Buffer(memory_, Category::communication, DType::u8, {bytes}, "message on the host");
   }
   Buffer taken = std::move(*fits);
   free_.erase(fits);

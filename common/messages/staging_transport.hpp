@@ -18,7 +18,7 @@ namespace rankwise {
 ///     rank 0   device  --copy-->  host  --message-->  host  --copy-->  device   rank 1
 ///
 /// @cost  each byte crosses the link between device and host once on each side. The host's memory grows to what is under
-///        way at a time; it is counted as staging.
+///        way at a time; it is counted as communication.
 class StagingTransport final : public TransportLayer {
  public:
   /// @param inner   sends from memory of the host; outlives the layer.

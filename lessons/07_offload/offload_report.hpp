@@ -17,7 +17,8 @@ namespace rankwise {
 void report_tier_plan(Report& report, const TierBytes& tiers, const LinkBytes& links);
 
 /// Block "tiers": bytes of host and disk by category beside the formula, of rank 0; a check of each on all ranks; enters
-/// `tiers` in the document. All ranks make this call.
+/// `tiers` in the document. Memory of the host that messages of GPUs pass through is told, and not held to a formula. All
+/// ranks make this call.
 /// @param measured  this rank's ledger.
 /// @param formula   of this rank.
 void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes& formula);
