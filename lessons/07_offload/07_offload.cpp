@@ -224,7 +224,7 @@ TierBytes memory_formula(const Options& options, const Session& session)
   const OffloadPlan plan = options.offload_plan(session);
   const ActivationShape shape = options.activation_shape(options.share(session.ranks()));
   TierBytes tiers = tier_bytes(plan);
-  CategoryBytes& bytes = tiers[static_cast<std::size_t>(Tier::device)];
+  CategoryBytes& bytes = in_tier(Tier::device, tiers);
   if (plan.tier_of(Category::gradients) == Tier::device) {
     const CategoryBytes sums = ShardSums::bytes(Arithmetic(options.arithmetic), plan.step, session);
     for (const Category c : {Category::gradients, further_sums}) bytes[c] += sums[c];
@@ -245,7 +245,7 @@ TierBytes memory_formula(const Options& options, const Session& session)
 TierBytes memory_plan(const Options& options, const Session& session)
 {
   TierBytes tiers = memory_formula(options, session);
-  CategoryBytes& bytes = tiers[static_cast<std::size_t>(Tier::device)];
+  CategoryBytes& bytes = in_tier(Tier::device, tiers);
   bytes[Category::gradients] += alive_bytes(options.plan());
   bytes[Category::parameters] += gathered_bytes(options.plan(), options.gathers());
   return tiers;
@@ -520,7 +520,7 @@ std::string what_fits(const Options& options, const Session& session, std::int64
     if (value == other) return false;
     value = other;
     with += (with.empty() ? "" : " ") + option;
-    least = memory_plan(smaller, session)[0].total();
+    least = in_tier(Tier::device, memory_plan(smaller, session)).total();
     return least <= room;
   };
   if (fits_with("--offload=all", smaller.offload.what, Offload::all) ||
@@ -533,7 +533,7 @@ std::string what_fits(const Options& options, const Session& session, std::int64
     return fmt::format("{} bytes are enough with {}.", group_digits(least), with);
   const std::string fewer = with.empty() ? "these options" : with;
   return fmt::format("The least that works is {} bytes, with {}. Or use more ranks, or a smaller model.",
-                     group_digits(memory_plan(smaller, session)[0].total()), fewer);
+                     group_digits(in_tier(Tier::device, memory_plan(smaller, session)).total()), fewer);
 }
 
 /// Refuses what cannot be done, before anything is done.
@@ -553,20 +553,21 @@ void check(const Options& options, const Session& session, std::optional<Offload
   check_writable(options.trace, "trace");
   const TierBytes planned = memory_plan(options, session);
   const std::int64_t limit = options.memory_limit.value;
-  check_memory_limit(planned[0], limit, what_fits(options, session, limit));
+  check_memory_limit(in_tier(Tier::device, planned), limit, what_fits(options, session, limit));
   if (options.dry_run) return;
   check_device(options.device);
   check_own_gpus(options.messages.transport, options.device);
   const std::int64_t room = room_on(options.device);
-  check_room(planned[0], options.device, what_fits(options, session, room));
-  check_host_room(planned[1], options.device == DeviceKind::cpu ? planned[0].total() : 0, ranks_on_machine(),
-                  "Use more machines, a smaller model, or --tier=disk:DIR.");
+  check_room(in_tier(Tier::device, planned), options.device, what_fits(options, session, room));
+  check_host_room(in_tier(Tier::host, planned),
+                  options.device == DeviceKind::cpu ? in_tier(Tier::device, planned).total() : 0,
+                  ranks_on_machine(), "Use more machines, a smaller model, or --tier=disk:DIR.");
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);
   check_compared_steps(options, tokens);
   check_checkpoints(options, tokens);
-  const std::int64_t file = planned[2].total();
+  const std::int64_t file = in_tier(Tier::disk, planned).total();
   if (file > 0)
     directory.emplace(options.offload.directory(), OffloadBytes{file, ranks_on_machine() * file}, session.rank(),
                       rank_on_machine() == 0);
@@ -581,7 +582,7 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     const TierBytes tiers = memory_plan(options, session);
-    report_plan(report, tiers[0], options);
+    report_plan(report, in_tier(Tier::device, tiers), options);
     report_tier_plan(report, tiers, link_traffic(options.offload_plan(session)));
     const Traffic planned =
         step_traffic(options.plan(), options.gathers(), options.topology(session), session.rank());
@@ -642,7 +643,7 @@ int run(const Options& options, const Session& session)
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
   const TierBytes formula = memory_formula(options, session), most = memory_plan(options, session);
-  report_memory(report, session, state->ledger, formula[0], most[0]);
+  report_memory(report, session, state->ledger, in_tier(Tier::device, formula), in_tier(Tier::device, most));
   report_tiers(report, state->ledger, formula);
   report_gpu_memory(report, state->ledger, options.device);
   report_traffic(report, "world", "a step", state->sent,

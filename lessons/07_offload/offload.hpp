@@ -57,6 +57,16 @@ constexpr int link_count = 4;
 std::string_view name_of(TierLink link);
 /// Bytes by tier.
 using TierBytes = std::array<CategoryBytes, tier_count>;
+/// Those of one tier.
+inline CategoryBytes& in_tier(Tier tier, TierBytes& bytes)
+{
+  return bytes[static_cast<std::size_t>(tier)];
+}
+/// Those of one tier.
+inline const CategoryBytes& in_tier(Tier tier, const TierBytes& bytes)
+{
+  return bytes[static_cast<std::size_t>(tier)];
+}
 /// Bytes by link.
 using LinkBytes = std::array<std::int64_t, link_count>;
 

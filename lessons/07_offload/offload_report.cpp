@@ -14,7 +14,7 @@ void report_tier_plan(Report& report, const TierBytes& tiers, const LinkBytes& l
 {
   std::vector<Line> lines;
   for (const Tier tier : {Tier::host, Tier::disk}) {
-    const CategoryBytes& bytes = tiers[static_cast<std::size_t>(tier)];
+    const CategoryBytes& bytes = in_tier(tier, tiers);
     for (int c = 0; c < category_count; ++c) {
       const auto category = static_cast<Category>(c);
       if (bytes[category] > 0)
@@ -34,8 +34,7 @@ void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes&
 {
   std::vector<Line> lines;
   for (const Tier tier : {Tier::host, Tier::disk}) {
-    const CategoryBytes now = measured.current(tier), peak = measured.peak(tier),
-                        expected = formula[static_cast<std::size_t>(tier)];
+    const CategoryBytes now = measured.current(tier), peak = measured.peak(tier), expected = in_tier(tier, formula);
     for (int c = 0; c < category_count; ++c) {
       const auto category = static_cast<Category>(c);
       const std::string name = fmt::format("{}, {}", name_of(tier), name_of(category));
