@@ -73,6 +73,7 @@
 #include "lessons/07_offload/tiered_adamw.hpp"
 #include "lessons/07_offload/tiered_sums.hpp"
 #include "lessons/07_offload/tiers.hpp"
+#include "lessons/07_offload/what_fits.hpp"
 
 namespace rankwise {
 namespace {
@@ -130,7 +131,7 @@ struct Options : TrainingOptions {
             micro_batch};
   }
   /// What lies where, and what comes and goes.
-  OffloadPlan offload_plan(const Session& session) const { return {offload, plan(), gathers(), session}; }
+  OffloadPlan offload_plan(const Session& s) const { return {offload, plan(), gathers(), s, clip > 0}; }
 };
 
 // ---- State -----------------------------------------------------------------------------------------------------------
@@ -253,7 +254,9 @@ TierBytes memory_plan(const Options& options, const Session& session)
 
 // ---- Sums of gradients ----------------------------------------------------------------------------------------------
 
-/// Waits for the bucket that is on its way, if there is one; keeps the sums of this rank's segment and frees the rest.
+/// Waits for the bucket that is on its way, if there is one; keeps the sums of this rank's segment and frees the rest. In an
+/// early update they are whole, and what they belong to is updated. The pass is done with it: a unit is gathered for its
+/// backward pass for the last time, and its gradients come after that.
 void collect(State& state, const MicroBatch& batch)
 {
   if (!state.on_its_way) return;
@@ -261,6 +264,10 @@ void collect(State& state, const MicroBatch& batch)
   const std::size_t bucket = *state.on_its_way;
   state.pending.wait();
   state.sums.add(state.arriving, of_all_ranks(batch.rows.sequences, state.world));
+  if (state.adamw.is_under_way()) {
+    state.adamw.expect_finite(state.sums.first_not_finite());
+    for (const TieredSums::Gradients& g : state.arriving.to) state.adamw.update(g.block, g.sum);
+  }
   state.gradients.free(bucket);
   state.on_its_way.reset();
 }
@@ -372,35 +379,61 @@ void backward(State& state, const MicroBatch& batch)
 
 // ---- Training --------------------------------------------------------------------------------------------------------
 
+/// Begins an update that goes on beside the last backward pass of a step: all that it divides by is known, unless the loss
+/// is not finite.
+/// @param[in,out] loss  of this rank, then of all.
+/// @return  what that has sent.
+Traffic begin_update(State& state, std::int64_t step, LossSum& loss)
+{
+  Traffic sent;
+  const auto sum_up = [&](Group& world) {
+    const Traffic before = state.messages.traffic().total();
+    all_reduce_sum(loss, world);
+    sent = state.messages.traffic().total() - before;
+  };
+  state.queue.start("the loss", sum_up).wait();  // behind units that are being gathered
+  const double valid_tokens = static_cast<double>(loss.valid_tokens);
+  if (std::isfinite(loss.mean())) state.adamw.begin({step, loss.mean(), state.schedule.at(step), 1 / valid_tokens});
+  return sent;
+}
+
 /// One optimizer step over the global batch; this rank's share of it in passes of B.
 StepReport train_step(State& state, std::int64_t step)
 {
   const Stopwatch clock;
   const auto span = state.time.span(Work::compute, "training step");
   LossSum loss;
-  const Traffic before = state.messages.traffic().total();
+  Traffic before = state.messages.traffic().total();
+  const bool early = state.offload.updates_early();
+  const std::vector<Range> passes = passes_of_step(state.batch, state.world);
   const LinkUse moved_before = state.tiers.links().use();
-  for (const Range& sequences : passes_of_step(state.batch, state.world)) {
+  for (const Range& sequences : passes) {
     {
       const auto reading = state.time.span(Work::io, "reading tokens");
       state.loader.load(step, sequences, state.host_batch);
     }
     const MicroBatch batch = place(state.kept, *state.stream, state.host_batch, sequences, step);
     loss += forward(state, batch);
+    if (early && sequences == passes.back()) before += begin_update(state, step, loss);
     backward(state, batch);
   }
 
-  BlockStore& gradients = state.sums.totals();
+  BlockStore* const gradients = state.sums.totals();  // none where each block was used when it came
   state.sent = state.messages.traffic().total() - before;
-  all_reduce_sum(loss, state.world);
+  if (!early) all_reduce_sum(loss, state.world);
+  if (state.adamw.is_under_way()) state.adamw.end();
 
   const auto valid_tokens = static_cast<double>(loss.valid_tokens);
   const double norm = std::sqrt(state.sums.squared_norm(state.world)) / valid_tokens;
   const double learning_rate = state.schedule.at(step);
-  check_finite(
-      step, loss.mean(), norm, state.table, [&] { return state.adamw.first_not_finite(gradients); }, state.world);
+  const auto first_not_finite = [&] {
+    const auto first = state.adamw.first_not_finite(gradients);
+    return first ? first : state.sums.first_not_finite();
+  };
+  check_finite(step, loss.mean(), norm, state.table, first_not_finite, state.world);
   const Traffic updating = state.messages.traffic().total();
-  state.adamw.step(gradients, learning_rate, clip_factor(norm, state.options.clip) / valid_tokens);
+  const double scale = clip_factor(norm, state.options.clip) / valid_tokens;
+  if (!early) state.adamw.step(*gradients, {step, loss.mean(), learning_rate, scale});
   gather_apart(state);
   state.sent += state.messages.traffic().total() - updating;
   state.stream->synchronise();
@@ -506,34 +539,16 @@ std::int64_t resume(State& state)
 
 // ---- Run -------------------------------------------------------------------------------------------------------------
 
-/// What would make a run fit that has no room on the device, as a sentence: what of it leaves, and what is there at a time.
+/// What would make a run fit that has no room on the device, as a sentence.
 std::string what_fits(const Options& options, const Session& session, std::int64_t room)
 {
-  Options smaller;
-  static_cast<TrainingOptions&>(smaller) = options;
-  smaller.messages = options.messages;
-  smaller.gathering = options.gathering;
-  smaller.offload = options.offload;
-  std::string with;
-  std::int64_t least = 0;
-  const auto fits_with = [&](const std::string& option, auto& value, auto other) {
-    if (value == other) return false;
-    value = other;
-    with += (with.empty() ? "" : " ") + option;
-    least = in_tier(Tier::device, memory_plan(smaller, session)).total();
-    return least <= room;
-  };
-  if (fits_with("--offload=all", smaller.offload.what, Offload::all) ||
-      fits_with("--recompute=block", smaller.recompute_blocks, true) ||
-      (options.gradients == DType::f32 && fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})) ||
-      fits_with("--prefetch=0", smaller.gathering.prefetch, std::int64_t{0}) ||
-      fits_with("--unit=branch", smaller.gathering.unit, Unit::branch) ||
-      fits_with("--reshard=after-forward", smaller.gathering.reshard, Reshard::after_forward) ||
-      fits_with("--persist=0", smaller.gathering.persist, std::int64_t{0}))
-    return fmt::format("{} bytes are enough with {}.", group_digits(least), with);
-  const std::string fewer = with.empty() ? "these options" : with;
-  return fmt::format("The least that works is {} bytes, with {}. Or use more ranks, or a smaller model.",
-                     group_digits(in_tier(Tier::device, memory_plan(smaller, session)).total()), fewer);
+  Options o;
+  static_cast<TrainingOptions&>(o) = options;
+  o.messages = options.messages;
+  o.gathering = options.gathering;
+  o.offload = options.offload;
+  const auto needs = [&] { return in_tier(Tier::device, memory_plan(o, session)).total(); };
+  return what_fits(o, o.gathering, o.offload, needs, room);
 }
 
 /// Refuses what cannot be done, before anything is done.

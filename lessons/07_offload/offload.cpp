@@ -67,13 +67,14 @@ std::string_view name_of(TierLink link)
 // ---- Plan -----------------------------------------------------------------------------------------------------------
 
 OffloadPlan::OffloadPlan(const OffloadOptions& what, const StepPlan& of_step, std::vector<GatherStep> of_pass,
-                         const Session& session)
+                         const Session& session, bool with_clipping)
     : options(what),
       step(of_step),
       gathers(std::move(of_pass)),
       ranks(session.ranks()),
       own(owned_segments(of_step, session)),
-      blocks(own, sums_of(of_step).tied)
+      blocks(own, sums_of(of_step).tied),
+      clips(with_clipping)
 {
 }
 
@@ -88,6 +89,12 @@ std::int64_t OffloadPlan::levels() const
   return pass_levels(step.tied_apart, passes());
 }
 
+std::int64_t OffloadPlan::kept_sums() const
+{
+  if (!updates_early()) return levels();
+  return passes() == 1 ? 0 : std::max<std::int64_t>(levels() - 1, 1);
+}
+
 std::int64_t OffloadPlan::disk_block_bytes() const
 {
   const std::int64_t largest = bytes_of(DType::f32) * blocks.largest();
@@ -97,7 +104,8 @@ std::int64_t OffloadPlan::disk_block_bytes() const
 std::int64_t OffloadPlan::landings() const
 {
   const Tier lies = tier_of(Category::gradients);
-  return lies == Tier::device ? 0 : lies == Tier::host ? 1 : 2;
+  if (lies == Tier::device) return 0;
+  return lies == Tier::disk && kept_sums() > 0 ? 2 : 1;
 }
 
 std::int64_t OffloadPlan::landing_blocks() const
@@ -120,6 +128,15 @@ std::int64_t OffloadPlan::tied_landing_blocks() const
   return landings() * most;
 }
 
+std::int64_t OffloadPlan::window(Tier lies) const
+{
+  constexpr std::int64_t least = 3, most_bytes = 32 << 20;
+  if (lies != Tier::disk) return least;
+  const auto all = static_cast<std::int64_t>(blocks.count()), segments = std::ssize(own);
+  const std::int64_t of_a_segment = (all + segments - 1) / segments;
+  return std::max(least, std::min({2 * of_a_segment + 1, all, most_bytes / disk_block_bytes()}));
+}
+
 std::int64_t OffloadPlan::room_bytes(Tier lies, Tier used, DType type) const
 {
   return lies == Tier::disk && used == Tier::host ? disk_block_bytes() : bytes_of(type) * blocks.largest();
@@ -129,14 +146,13 @@ std::int64_t OffloadPlan::room_bytes(Tier lies, Tier used, DType type) const
 
 namespace {
 
-constexpr std::int64_t window = 3;  // blocks: one comes, one is used, one goes
-
 /// A vector that AdamW walks over.
-VectorPlan walked(std::string what, Category category, DType type, Tier lies, Tier used, bool read, bool written)
+VectorPlan walked(const OffloadPlan& plan, std::string what, Category category, DType type, Tier lies, Tier used,
+                  bool read, bool written)
 {
   VectorPlan v{.what = std::move(what), .category = category, .type = type, .lies = lies, .used = used};
   if (lies == used) return v;
-  v.room = window;
+  v.room = plan.window(lies);
   v.fetched = read ? 1 : 0;
   v.stored = written ? 1 : 0;
   return v;
@@ -146,7 +162,7 @@ void add_states(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 {
   const Tier lies = plan.tier_of(Category::optimizer), used = plan.updated_in();
   const auto add = [&](const char* what) {
-    vectors.push_back(walked(what, Category::optimizer, DType::f32, lies, used, true, true));
+    vectors.push_back(walked(plan, what, Category::optimizer, DType::f32, lies, used, true, true));
     vectors.back().copies = lies == Tier::device ? 0 : 1;
   };
   add("first moments");
@@ -157,7 +173,7 @@ void add_states(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 void add_parameters(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 {
   const Tier lies = plan.tier_of(Category::parameters);
-  vectors.push_back(walked("parameters", Category::parameters, plan.step.parameters, lies, plan.updated_in(),
+  vectors.push_back(walked(plan, "parameters", Category::parameters, plan.step.parameters, lies, plan.updated_in(),
                            !plan.has_master(), true));
   vectors.back().copies = lies == Tier::device ? 0 : 1;
 }
@@ -171,7 +187,7 @@ VectorPlan summed(const OffloadPlan& plan, bool tied, std::int64_t passes_that_s
                .tied = tied,
                .lies = plan.tier_of(Category::gradients),
                .used = Tier::host};
-  v.copies = plan.levels() - (tied ? 1 : 0);  // with the last pass the tied sum is added to the other
+  v.copies = tied ? plan.levels() - 1 : plan.kept_sums();  // with the last pass the tied sum is added to the other
   if (v.lies == v.used) return v;
   v.room = plan.passes() > 1 && !tied ? 2 : 0;  // the tied ones come in turn with the others
   v.fetched = plan.passes() - 1;
@@ -183,11 +199,12 @@ void add_gradients(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 {
   const Tier lies = plan.tier_of(Category::gradients);
   if (lies != Tier::device) {
-    vectors.push_back(summed(plan, false, plan.passes()));
+    vectors.push_back(summed(plan, false, plan.passes() - (plan.updates_early() ? 1 : 0)));
     if (plan.blocks.tied_elements() > 0) vectors.push_back(summed(plan, true, plan.passes() - 1));
   }
+  if (plan.updates_early()) return;
   vectors.push_back(
-      walked("gradients", Category::gradients, plan.step.gradients, lies, plan.updated_in(), true, false));
+      walked(plan, "gradients", Category::gradients, plan.step.gradients, lies, plan.updated_in(), true, false));
 }
 
 }  // namespace

@@ -78,28 +78,39 @@ struct OffloadPlan {
   std::int64_t ranks = 1;           ///< N
   std::vector<Range> own;           ///< this rank's segment of each unit
   OwnBlocks blocks;                 ///< of these
+  bool clips = true;                ///< whether an update waits for the norm of all gradients
 
   /// @param session  of the ranks.
+  /// @param clips    whether gradients are clipped (`--clip`).
   OffloadPlan(const OffloadOptions& options, const StepPlan& step, std::vector<GatherStep> gathers,
-              const Session& session);
+              const Session& session, bool clips = true);
 
   /// Where that lies.
   Tier tier_of(Category category) const { return options.tier_of(category); }
   /// Where AdamW runs: where its states are, or if those are on disk, on the host.
   Tier updated_in() const { return tier_of(Category::optimizer) == Tier::device ? Tier::device : Tier::host; }
+  /// Whether each block is updated as soon as its sum of gradients is whole, in the last backward pass of a step: all it
+  /// needs is off the device, and nothing waits for the norm of all gradients.
+  bool updates_early() const { return options.what == Offload::all && !clips; }
   /// Whether there are master weights: of bf16, or where AdamW cannot reach the parameters that the device keeps.
   bool has_master() const;
   /// Passes of a step, M.
   std::int64_t passes() const { return sums_of_step(step, ranks); }
   /// How many sums of gradients wait for their neighbours at most: log2(M) + 1 in a binary tree, else one.
   std::int64_t levels() const;
-  /// How many segments of gradients there is room for on the host: none, one, or two where the disk is behind it.
+  /// How many vectors of sums lie off the device between passes, and for the update if it comes later: the levels; but
+  /// for the highest one of them, if it would have only what an early update has used already.
+  std::int64_t kept_sums() const;
+  /// How many segments of gradients there is room for on the host: none, one, or two where they are written to a disk.
   std::int64_t landings() const;
   /// Blocks of gradients that there is room for on the host, where they come to from the device: those of a segment; with a
   /// disk behind it of two, since one comes while the one before is written. None where gradients stay on the device.
   std::int64_t landing_blocks() const;
   /// The same, of the second gradients of a tied tensor.
   std::int64_t tied_landing_blocks() const;
+  /// How many blocks of a vector there is room for where somebody walks over it: one comes, one is used, one goes. From a
+  /// disk, which has to go on while nobody asks, about a segment comes and one goes; of at most 32 MiB together.
+  std::int64_t window(Tier lies) const;
   /// Bytes of room for a block where it is used.
   /// @param lies, used  where it comes from, and where the room is.
   std::int64_t room_bytes(Tier lies, Tier used, DType type) const;

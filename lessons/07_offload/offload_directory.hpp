@@ -46,20 +46,21 @@ class OffloadDirectory {
 
 /// What a disk does by itself, with nothing to compute.
 struct DiskBandwidth {
-  double read_GBps = 0;   ///< 10^9 bytes a second
-  double write_GBps = 0;  ///< 10^9 bytes a second
-  /// How long it takes to read and to write so many bytes, one after the other.
+  double GBps = 0;  ///< 10^9 bytes a second, read and written together, by one rank
+  /// How long it takes to read and to write so many bytes, at the same time.
   double seconds(std::int64_t read_bytes, std::int64_t written_bytes) const;
 };
 
-/// Measures the disk with the file that the run is going to use, before it is used: writes blocks, writes them again and
-/// reads them, the last two on the clock (the first write of a block that was only reserved takes longer). No block counts
-/// as written afterwards.
-/// Ranks that share a disk share its bandwidth: all of them measure at the same time, between two barriers.
+/// Measures the disk with the file that the run is going to use, before it is used. Writes blocks (the first write of a
+/// block that was only reserved takes longer); then, on the clock, writes 3/8 of them again on one thread while another
+/// one reads the others, which is about what a step does. No block counts as written afterwards.
+/// Ranks that share a disk share its bandwidth: all of them measure at the same time, behind a barrier.
 /// @param file    a new one.
-/// @param blocks  how many, 1 .. B.
-/// @param buffer  (S), aligned to disk_alignment; overwritten with what no disk can compress.
+/// @param blocks  how many, 2 .. B.
+/// @param coming  (S), aligned to disk_alignment, to read to.
+/// @param going   (S) as above, to write from; overwritten with what no disk can compress.
 /// @throws Error  as the file does.
-DiskBandwidth measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> buffer);
+DiskBandwidth measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> coming,
+                           std::span<std::byte> going);
 
 }  // namespace rankwise

@@ -92,9 +92,9 @@ void report_links(Report& report, const LinkUse& use, const LinkBytes& formula,
         {"bytes", of_a_step}, {"formula", formula[l]}, {"busy_s", use.busy_s[l] / static_cast<double>(steps)}};
   }
   if (alone) {
-    lines.push_back({"disk by itself", fmt::format("{:.3g} and {:.3g}", alone->read_GBps, alone->write_GBps), "",
-                     "GB/s, reading and writing, before the first step"});
-    json["disk"] = {{"read_GBps", alone->read_GBps}, {"write_GBps", alone->write_GBps}};
+    lines.push_back({"disk by itself", fmt::format("{:.3g}", alone->GBps), "",
+                     "GB/s, reads and writes of a rank together, before the first step"});
+    json["disk"] = {{"GBps", alone->GBps}};
   }
   lines.push_back({"exposed", fmt::format("{:.4g}", exposed_s), "", "s a step, spent on waiting for blocks"});
   report.block("links", lines);

@@ -1,7 +1,10 @@
 #include "lessons/07_offload/tiered_adamw.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "gpt2/run_report.hpp"
 
 namespace rankwise {
 
@@ -21,9 +24,11 @@ TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterT
       options_(options),
       parameters_(tiers, &parameters, plan.updated_in(), plan.step.parameters, "parameters"),
       first_(make(plan, tiers, "first moments")),
-      second_(make(plan, tiers, "second moments")),
-      gradients_(tiers, plan.tier_of(Category::gradients), plan.updated_in(), plan.step.gradients, "gradients")
+      second_(make(plan, tiers, "second moments"))
 {
+  if (!plan.updates_early())
+    gradients_.emplace(tiers, plan.tier_of(Category::gradients), plan.updated_in(), plan.step.gradients,
+                       "gradients");
   if (plan.has_master()) master_.emplace(make(plan, tiers, "master weights"));
   for (std::size_t b = 0; b < tiers.blocks().count(); ++b) runs_.push_back(decay_runs(table, tiers.blocks()[b]));
 }
@@ -51,26 +56,50 @@ void TieredAdamW::round()
   parameters_.end();
 }
 
-void TieredAdamW::step(BlockStore& gradients, double learning_rate, double gradient_scale)
+void TieredAdamW::step(BlockStore& gradients, const TieredStep& numbers)
 {
-  const AdamWStep numbers{.learning_rate = learning_rate,
+  gradients_->show(&gradients);
+  gradients_->begin(Access::read);
+  begin(numbers);
+  for (std::size_t b = 0; b < tiers_.blocks().count(); ++b) update(b, gradients_->block(b));
+  end();
+  gradients_->end();
+}
+
+void TieredAdamW::begin(const TieredStep& numbers)
+{
+  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->begin(Access::update);
+  if (master_) parameters_.begin(Access::write);
+  step_ = numbers;
+  ++updates_;
+  under_way_ = true;
+}
+
+void TieredAdamW::update(std::size_t block, const Tensor& gradient)
+{
+  const AdamWStep numbers{.learning_rate = step_.learning_rate,
                           .beta1 = options_.beta1,
                           .beta2 = options_.beta2,
                           .epsilon = options_.epsilon,
-                          .gradient_scale = gradient_scale,
-                          .number = ++updates_};
-  gradients_.show(&gradients);
-  gradients_.begin(Access::read);
-  if (master_) parameters_.begin(Access::write);
-  std::size_t b = 0;
-  for_each(Access::update, [&](const Shard& mine) {
-    update_adamw(kernels_, runs_[b], mine.owned,
-                 {mine.parameters, mine.first_moments, mine.second_moments, gradients_.block(b), {}}, numbers,
-                 options_.weight_decay);
-    round_block(b++, mine.parameters);
-  });
+                          .gradient_scale = step_.gradient_scale,
+                          .number = updates_};
+  const Tensor changed = weights().block(block);
+  update_adamw(kernels_, runs_[block], tiers_.blocks()[block],
+               {changed, first_.vector.block(block), second_.vector.block(block), gradient, {}}, numbers,
+               options_.weight_decay);
+  round_block(block, changed);
+}
+
+void TieredAdamW::end()
+{
+  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->end();
   if (master_) parameters_.end();
-  gradients_.end();
+  under_way_ = false;
+}
+
+void TieredAdamW::expect_finite(std::optional<std::int64_t> first) const
+{
+  if (first) end_not_finite(step_.step, step_.loss, std::nan(""), table_, first);
 }
 
 void TieredAdamW::copy_own(Range elements, const Tensor& to, Stream& stream)
@@ -85,21 +114,23 @@ void TieredAdamW::copy_own(Range elements, const Tensor& to, Stream& stream)
   }
 }
 
-std::optional<std::int64_t> TieredAdamW::first_not_finite(BlockStore& gradients)
+std::optional<std::int64_t> TieredAdamW::first_not_finite(BlockStore* gradients)
 {
   std::optional<std::int64_t> first;
   const auto look_at = [&](const Tensor& values, std::int64_t begin) {
     if (const auto at = kernels_.first_not_finite(values))
       first = std::min(first.value_or(begin + *at), begin + *at);
   };
-  gradients_.show(&gradients);
-  gradients_.begin(Access::read);
+  if (gradients != nullptr) {
+    gradients_->show(gradients);
+    gradients_->begin(Access::read);
+  }
   std::size_t b = 0;
   for_each(Access::read, [&](const Shard& mine) {
     look_at(mine.parameters, mine.owned.first);
-    look_at(gradients_.block(b++), table_.elements() + mine.owned.first);
+    if (gradients != nullptr) look_at(gradients_->block(b++), table_.elements() + mine.owned.first);
   });
-  gradients_.end();
+  if (gradients != nullptr) gradients_->end();
   return first;
 }
 

@@ -17,8 +17,22 @@
 
 namespace rankwise {
 
+/// The numbers of an update of all parameters.
+struct TieredStep {
+  std::int64_t step = 0;      ///< of the run, for messages
+  double loss = 0;            ///< for messages
+  double learning_rate = 0;   ///< of this step
+  double gradient_scale = 1;  ///< what gradients are multiplied by
+};
+
 /// AdamW over what one rank owns, block by block. What an update reads and writes comes to where AdamW runs, and goes back.
 /// An element's update depends on no other element, so it is that of an AdamW over all of them.
+///
+/// All blocks are updated by step(), when the gradients are there; or one by one, as gradients come:
+///
+///     adamw.begin(numbers);
+///     for (each block, in order) adamw.update(block, gradient);
+///     adamw.end();
 class TieredAdamW {
  public:
   /// Moments are of undefined content, as the weights are, until for_each() has filled them.
@@ -36,17 +50,30 @@ class TieredAdamW {
   void for_each(Access access, const std::function<void(const Shard&)>& work);
   /// Makes the parameters the rounded copy of the master weights; without these they stay as they are.
   void round();
-  /// Updates all parameters.
-  /// @param gradients       sums over the global batch, where they lie.
-  /// @param learning_rate   of this step.
-  /// @param gradient_scale  what gradients are multiplied by.
-  void step(BlockStore& gradients, double learning_rate, double gradient_scale);
+  /// Updates all parameters. Not where updates are early: there is no room for gradients.
+  /// @param gradients  sums over the global batch, where they lie.
+  void step(BlockStore& gradients, const TieredStep& numbers);
+  /// Begins an update whose gradients come block by block; what the first blocks need comes from now on.
+  void begin(const TieredStep& numbers);
+  /// Updates the parameters of a block.
+  /// @param block     0, 1, ... in this order.
+  /// @param gradient  (its elements) sums over the global batch, where AdamW runs; finite.
+  void update(std::size_t block, const Tensor& gradient);
+  /// Ends an update that has come to the last block. All of them are back when this returns.
+  void end();
+  /// Refuses to go on with an update.
+  /// @param first   the first element that is not finite, as first_not_finite() counts; nothing if all are.
+  /// @throws Error  names the step and that tensor.
+  void expect_finite(std::optional<std::int64_t> first) const;
+  /// Whether an update has begun, and not ended.
+  bool is_under_way() const { return under_way_; }
   /// Copies some of the weights, neighbours within a segment.
   /// @param to      (elements) f32, in memory of the device.
   /// @param stream  of the device.
   void copy_own(Range elements, const Tensor& to, Stream& stream);
   /// The first element that is not finite, counted through all parameters of the table and then through all gradients.
-  std::optional<std::int64_t> first_not_finite(BlockStore& gradients);
+  /// @param gradients  where they lie; nullptr: only parameters are looked at.
+  std::optional<std::int64_t> first_not_finite(BlockStore* gradients);
 
   /// Updates made so far.
   std::int64_t updates() const { return updates_; }
@@ -71,8 +98,10 @@ class TieredAdamW {
   TieredVector parameters_;
   Owned first_, second_;
   std::optional<Owned> master_;
-  TieredVector gradients_;
+  std::optional<TieredVector> gradients_;  // unless updates are early
   std::int64_t updates_ = 0;
+  TieredStep step_;  // of the update that is under way
+  bool under_way_ = false;
 };
 
 }  // namespace rankwise

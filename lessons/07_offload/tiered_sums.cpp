@@ -1,6 +1,7 @@
 #include "lessons/07_offload/tiered_sums.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/collectives/collectives.hpp"
@@ -19,7 +20,7 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
                        plan_.own);
     return;
   }
-  for (std::int64_t l = 0; l < plan_.levels(); ++l) {
+  for (std::int64_t l = 0; l < plan_.kept_sums(); ++l) {
     Level& level = levels_.emplace_back();
     level.sums = tiers.make_store(tier, l == 0 ? Category::gradients : further_sums, type, "gradients");
     if (plan_.blocks.tied_elements() > 0 && l + 1 < plan_.levels())
@@ -108,15 +109,25 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
   }
 }
 
+void TieredSums::complete(const Gradients& g)
+{
+  if (!g.tied.empty()) host_.kernels.add(g.sum, g.tied);
+  const Squares squares = host_.kernels.squared_norm(g.sum);
+  squares_ += squares;
+  if (std::isfinite(squares.value())) return;
+  if (const auto at = host_.kernels.first_not_finite(g.sum)) {
+    const std::int64_t element = plan_.step.table.elements() + plan_.blocks[g.block].first + *at;
+    first_not_finite_ = std::min(first_not_finite_.value_or(element), element);
+  }
+}
+
 void TieredSums::keep(const Gradients& g, std::int64_t pass)
 {
+  const bool whole = pass + 1 == plan_.passes();
+  if (whole) complete(g);
+  if (whole && plan_.updates_early()) return;
   const Level& level = levels_[pass_order(plan_.step.tied_apart, pass).level];
-  if (pass + 1 == plan_.passes()) {
-    if (!g.tied.empty()) host_.kernels.add(g.sum, g.tied);
-    squares_ += host_.kernels.squared_norm(g.sum);
-  } else if (!g.tied.empty()) {
-    keep(*level.tied, g.block, g.tied);
-  }
+  if (!whole && !g.tied.empty()) keep(*level.tied, g.block, g.tied);
   keep(*level.sums, g.block, g.sum);
 }
 
@@ -128,16 +139,17 @@ void TieredSums::keep(BlockStore& level, std::size_t block, const Tensor& sum)
     stores_[now_].push_back(level.store(block, sum, Tier::host));
 }
 
-BlockStore& TieredSums::totals()
+BlockStore* TieredSums::totals()
 {
   for (std::vector<BlockTransfer>& stores : stores_) {
     for (BlockTransfer& store : stores) tiers_.wait(store);
     stores.clear();
   }
-  if (!on_device_) return *levels_.back().sums;
+  if (plan_.updates_early()) return nullptr;
+  if (!on_device_) return levels_.back().sums.get();
   totals_ = on_device_->totals();
   shown_ = tiers_.lend(Tier::device, totals_);
-  return *shown_;
+  return shown_.get();
 }
 
 double TieredSums::squared_norm(Group& group)

@@ -62,11 +62,15 @@ class TieredSums {
   /// Brings them; they have arrived when this returns.
   /// @param stream  of the device, on which they are made.
   void bring(const Arrival& there, Stream& stream);
-  /// Adds them to the sums. With the first pass of a step, that of sequence 0, a new sum begins.
+  /// Adds them to the sums. With the first pass of a step, that of sequence 0, a new sum begins. Where updates are early
+  /// (OffloadPlan::updates_early()) the last pass's arrival is then the whole sum, which is kept nowhere else.
   /// @param sequences  of all ranks, in this pass.
   void add(const Arrival& there, Range sequences);
-  /// The whole sums. To be called once a step, after the last pass.
-  BlockStore& totals();
+  /// The whole sums; nullptr where updates are early. To be called once a step, after the last pass.
+  BlockStore* totals();
+  /// Of the whole sums that a step with an early update has so far, the first element of this rank's that is not finite,
+  /// counted through all parameters and then through all their gradients; nothing where all are.
+  std::optional<std::int64_t> first_not_finite() const { return first_not_finite_; }
   /// The sum of the squares of all ranks' totals(), the same on all of them. To be called once a step, after totals().
   double squared_norm(Group& group);
 
@@ -79,6 +83,7 @@ class TieredSums {
   };
   void add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass);
   void keep(const Gradients& gradients, std::int64_t pass);
+  void complete(const Gradients& gradients);
   void keep(BlockStore& level, std::size_t block, const Tensor& sum);
 
   OffloadPlan plan_;
@@ -93,6 +98,7 @@ class TieredSums {
   std::array<std::vector<BlockTransfer>, 2> stores_;  // on their way from each landing
   std::size_t now_ = 0;                               // the landing that is used
   Squares squares_;                                   // of what is complete off the device
+  std::optional<std::int64_t> first_not_finite_;      // of that
 };
 
 }  // namespace rankwise

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/device.hpp"
 #include "lessons/07_offload/tiers.hpp"
@@ -27,7 +27,8 @@ enum class Access : std::uint8_t {
 ///     for (std::size_t b = 0; b < blocks.count(); ++b) change(vector.block(b));
 ///     vector.end();
 ///
-/// While one block is used the next one comes, and the one before goes: there is room for three.
+/// While one block is used the next one comes, and the one before goes. There is room for three, or with a disk behind it
+/// for more (OffloadPlan::window()): then several come, in the order of their numbers, and several go.
 ///
 ///     room 0   [ 0 comes ][ 0 used ][ 0 goes ][ 3 comes ][ 3 used ]
 ///     room 1              [ 1 comes ][ 1 used ][ 1 goes ][ 4 comes ]
@@ -47,7 +48,7 @@ class TieredVector {
   /// @param lies  where.
   TieredVector(Tiers& tiers, Tier lies, Tier used, DType type, const std::string& what);
 
-  /// Begins a walk.
+  /// Begins a walk. Its first blocks come from now on.
   void begin(Access access);
   /// Goes on to the next block; the one before is not touched any more.
   /// @param block  0, 1, ... in this order.
@@ -81,9 +82,10 @@ class TieredVector {
   BlockStore* store_ = nullptr;
   Tier lies_, used_;
   Access access_ = Access::read;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0;              // block
+  std::size_t ahead_ = 0;             // blocks that come while one is used
   std::optional<std::size_t> there_;  // what at() gave last of this store, since the last walk
-  std::array<Slot, 3> slots_;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace rankwise

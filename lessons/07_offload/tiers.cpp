@@ -259,8 +259,9 @@ void Tiers::measure()
   if (plan_.options.directory().empty()) return;
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "measuring the disk together");
   if (!disk_) return;
-  constexpr std::int64_t most = 256;  // blocks: more than what a disk takes in at once
-  disk_alone_ = measure_disk(disk_->file, std::min(disk_->file.blocks(), most), disk_->going.bytes());
+  constexpr std::int64_t most = 512;  // blocks: more than what a disk takes in at once
+  disk_alone_ =
+      measure_disk(disk_->file, std::min(disk_->file.blocks(), most), disk_->coming.bytes(), disk_->going.bytes());
 }
 
 void Tiers::close()
