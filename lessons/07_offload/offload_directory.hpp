@@ -56,7 +56,7 @@ struct DiskBandwidth {
 /// one reads the others, which is about what a step does. No block counts as written afterwards.
 /// Ranks that share a disk share its bandwidth: all of them measure at the same time, behind a barrier.
 /// @param file    a new one.
-/// @param blocks  how many, 2 .. B.
+/// @param blocks  how many, 1 .. B.
 /// @param coming  (S), aligned to disk_alignment, to read to.
 /// @param going   (S) as above, to write from; overwritten with what no disk can compress.
 /// @throws Error  as the file does.

@@ -26,6 +26,7 @@ struct PlanOptions {
   std::int64_t persist = 0;                       ///< tensors of so many elements stay on every rank
   ModelConfig config = tiny_config(2, 4, 32, 6);  ///< units: 704, then (4,288, 8,416) twice, 64
   std::string folder = "nowhere";                 ///< of the disk
+  bool clips = true;                              ///< whether gradients are clipped
 };
 
 /// What a training pass of the model computes with.
@@ -59,7 +60,7 @@ inline OffloadPlan make_plan(const PlanOptions& o)
   const StepPlan step = step_plan(o, world().ranks());
   const OffloadOptions offload{o.what, o.tier == Tier::disk ? "disk:" + o.folder : "host", false};
   const GatherOptions gathering{.unit = Unit::branch, .prefetch = 0, .persist = o.persist};
-  return {offload, step, plan_gathers(step.buckets, uses_of_pass(o.config), gathering), world()};
+  return {offload, step, plan_gathers(step.buckets, uses_of_pass(o.config), gathering), world(), o.clips};
 }
 
 /// "--offload=gradients" and the like.
@@ -89,7 +90,7 @@ inline std::string text_of(const PlanOptions& o)
          ", M = " + std::to_string(o.passes) + (o.tied_apart ? ", tied apart" : "") + ", parameters " +
          (o.parameters == DType::f32 ? "f32" : "bf16") + ", gradients " +
          (o.gradients == DType::f32 ? "f32" : "bf16") + ", persist " + std::to_string(o.persist) +
-         ", C = " + std::to_string(o.config.channels);
+         ", C = " + std::to_string(o.config.channels) + (o.clips ? "" : ", --clip=0");
 }
 
 }  // namespace rankwise::testing

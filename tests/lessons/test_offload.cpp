@@ -76,6 +76,7 @@ class Recount {
     if (o.parameters == DType::bf16) return true;
     return adamw() == Tier::host && parameters() == Tier::device;
   }
+  bool early() const { return o.what == Offload::all && !o.clips; }
   /// Sums that wait in a binary tree of all passes, the last one included.
   std::int64_t levels() const
   {
@@ -116,7 +117,7 @@ class Recount {
     }
     if (!master()) move(parameters(), adamw(), sizes, o.parameters);
     move(adamw(), parameters(), sizes, o.parameters);
-    move(gradients(), adamw(), sizes, o.gradients);
+    if (!early()) move(gradients(), adamw(), sizes, o.gradients);
     if (o.persist > 0) move(parameters(), Tier::device, of_units.back(), o.parameters);
   }
 
@@ -131,7 +132,7 @@ class Recount {
       move(gradients(), Tier::host, sizes, o.gradients);
       move(gradients(), Tier::host, tied_sizes, o.gradients);
     }
-    move(Tier::host, gradients(), sizes, o.gradients);
+    if (pass + 1 < o.passes || !early()) move(Tier::host, gradients(), sizes, o.gradients);
     if (pass + 1 < o.passes) move(Tier::host, gradients(), tied_sizes, o.gradients);
   }
 
@@ -152,7 +153,11 @@ class Recount {
   }
   void room_for_walk(Tier lies, DType type)
   {
-    if (lies != adamw()) room(lies, adamw(), type, 3);
+    // From a disk a segment comes and one goes, where that is not more than all blocks or 32 MiB.
+    const std::size_t of_a_segment = (sizes.size() + units.size() - 1) / units.size(),
+                      many = std::min(
+                          {2 * of_a_segment + 1, sizes.size(), static_cast<std::size_t>((32 << 20) / disk_block)});
+    if (lies != adamw()) room(lies, adamw(), type, lies == Tier::disk ? std::max<std::size_t>(many, 3) : 3);
   }
 
   void count_memory()
@@ -163,14 +168,16 @@ class Recount {
     }
     keep(parameters(), Category::parameters, sizes, o.parameters);
     room_for_walk(parameters(), o.parameters);
-    keep(gradients(), Category::gradients, sizes, o.gradients);
-    room_for_walk(gradients(), o.gradients);
+    // The whole sum is used when it comes if updates are early: with a tree the highest level has nothing else.
+    if (!early() || o.passes > 1) keep(gradients(), Category::gradients, sizes, o.gradients);
+    if (!early()) room_for_walk(gradients(), o.gradients);
     for (std::int64_t level = 1; level < levels(); ++level) {
-      keep(gradients(), Category::exact_sums, sizes, o.gradients);
+      if (!early() || level > 1) keep(gradients(), Category::exact_sums, sizes, o.gradients);
       keep(gradients(), Category::exact_sums, tied_sizes, o.gradients);
     }
     if (gradients() != Tier::device) {
-      const std::size_t segments = gradients() == Tier::disk ? 2 : 1;  // one comes, one is written
+      const bool written = gradients() == Tier::disk && (!early() || o.passes > 1);
+      const std::size_t segments = written ? 2 : 1;  // one comes, one is written
       room(gradients(), Tier::host, o.gradients, segments * (most_of_unit + most_tied_of_unit));
     }
     if (gradients() == Tier::disk && o.passes > 1) room(Tier::disk, Tier::host, o.gradients, 2);
@@ -197,9 +204,12 @@ void for_all_plans(const Work& work)
           for (const auto& [parameters, gradients] :
                {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
             for (const std::int64_t persist : {0, 64}) {
-              const PlanOptions options{what, tier, M, tied_apart, parameters, gradients, persist};
-              INFO(text_of(options));
-              work(options);
+              for (const bool clips : {true, false}) {
+                PlanOptions options{what, tier, M, tied_apart, parameters, gradients, persist};
+                options.clips = clips;
+                INFO(text_of(options));
+                work(options);
+              }
             }
 }
 
@@ -294,6 +304,56 @@ TEST_CASE("OffloadPlan: sums that wait, and room for gradients that arrive")
   CHECK(apart.tied_landing_blocks() == (apart.blocks.tied_elements() > 0 ? 2 : 0));
 }
 
+TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and nothing is on the device")
+{
+  for (const Offload what : all_offloads)
+    for (const bool clips : {false, true})
+      CHECK(make_plan({.what = what, .clips = clips}).updates_early() == (what == Offload::all && !clips));
+  const auto kept = [](std::int64_t M, bool apart, bool clips) {
+    return make_plan({.passes = M, .tied_apart = apart, .clips = clips}).kept_sums();
+  };
+  CHECK(kept(1, false, true) == 1);
+  CHECK(kept(1, false, false) == 0);
+  CHECK(kept(4, false, false) == 1);
+  CHECK(kept(4, true, true) == 3);
+  CHECK(kept(4, true, false) == 2);
+  CHECK(kept(1, true, false) == 0);
+}
+
+TEST_CASE("OffloadPlan: no unit is gathered after the last place that uses it, where its gradients are made")
+{
+  // So a block may be updated as soon as its sum of gradients is there, in the same pass.
+  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+    for (const std::int64_t prefetch : {0, 1, 2})
+      for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
+        for (const bool recompute : {false, true}) {
+          const ParameterTable table(tiny_config(3, 4, 32, 6));
+          const std::vector<Bucket> units = make_units(table, unit);
+          std::vector<Use> uses = uses_of_pass(tiny_config(3, 4, 32, 6));
+          if (recompute)
+            for (std::size_t i = uses.size(); i-- > 8;)  // behind the head: units 6, 5, .. 1
+              if (uses[i].front() % 2 == 0) {
+                const std::int64_t u = uses[i].front();
+                const std::vector<Use> again{{u - 1}, {u}};
+                uses.insert(uses.begin() + static_cast<std::ptrdiff_t>(i), again.begin(), again.end());
+              }
+          const std::vector<GatherStep> plan =
+              plan_gathers(units, uses, {.unit = unit, .prefetch = prefetch, .reshard = reshard});
+          const std::vector<std::size_t> places = places_of(units, uses);
+          for (std::size_t number = 0; number < units.size(); ++number) {
+            std::size_t gathered = 0,
+                        made = 0;  // the last place that gathers it, and where its gradients are complete
+            for (std::size_t place = 0; place < plan.size(); ++place)
+              if (std::ranges::count(plan[place].gathers, number) > 0) gathered = place;
+            for (std::size_t i = 0; i < uses.size(); ++i)
+              if (uses[i].front() == units[number].units.first) made = places[i];
+            if (units[number].units.first == 0)
+              made = plan.size();  // the embedding's come last, and it is used before
+            CHECK(gathered <= made);
+          }
+        }
+}
+
 TEST_CASE("OffloadPlan: a block on disk has room for the largest, in whole pages")
 {
   const OffloadPlan plan = make_plan({.tier = Tier::disk});
@@ -334,6 +394,11 @@ TEST_CASE("vectors_of: what comes and goes in a step")
               "second moments: device > device, copies 0, room 0, fetched 0, stored 0",
               "sums of gradients: disk > host, copies 1, room 2, fetched 3, stored 4",
               "gradients: disk > device, copies 0, room 3, fetched 1, stored 0"});
+  CHECK(texts_of({.tier = Tier::disk, .clips = false}) ==
+        Texts{"parameters: disk > host, copies 1, room 3, fetched 1, stored 1",
+              "first moments: disk > host, copies 1, room 3, fetched 1, stored 1",
+              "second moments: disk > host, copies 1, room 3, fetched 1, stored 1",
+              "sums of gradients: disk > host, copies 0, room 0, fetched 0, stored 0"});
   if (world().ranks() > 1) return;  // who owns tied elements, if there are several?
   CHECK(texts_of({.tier = Tier::disk, .passes = 4, .tied_apart = true}) ==
         Texts{"parameters: disk > host, copies 1, room 3, fetched 1, stored 1",

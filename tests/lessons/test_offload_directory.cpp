@@ -1,5 +1,6 @@
 // The directory of the disk tier: who may use it, what is refused before the start, and how fast its disk is.
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <optional>
@@ -162,32 +163,39 @@ TEST_CASE("OffloadDirectory: one that may only be read is refused")
                        Contains("Choose a directory that you may write to"));
 }
 
-TEST_CASE("measure_disk: bandwidths of a file that is new afterwards")
+TEST_CASE("measure_disk: reads and writes at the same time; the file is new afterwards")
 {
   const ScratchFolder folder;
   BlockMemory memory;
   constexpr std::int64_t S = 1 << 20;
   BlockFile file(folder / "", 0, 8, S);
-  const BlockBuffer buffer = memory.buffer(S);
+  const BlockBuffer coming = memory.buffer(S), going = memory.buffer(S);
   FaultyDisk disk;
-  std::int64_t read = 0, written = 0;
+  std::int64_t read = 0;
+  std::atomic<std::int64_t> written = 0;
+  std::atomic<bool> together = false, writing = false;
   disk.before_read = [&](std::size_t count, off_t) {
     read += static_cast<std::int64_t>(count);
     usleep(20000);
+    if (writing) together = true;
     return static_cast<ssize_t>(count);
   };
   disk.before_write = [&](std::size_t count, off_t) {
     written += static_cast<std::int64_t>(count);
+    writing = true;
+    usleep(20000);
+    writing = false;
     return static_cast<ssize_t>(count);
   };
-  const DiskBandwidth bandwidth = measure_disk(file, 5, buffer.bytes());
+  const DiskBandwidth bandwidth = measure_disk(file, 8, coming.bytes(), going.bytes());
   CHECK(read == 5 * S);
-  CHECK(written == 2 * 5 * S);
-  CHECK(bandwidth.read_GBps > 0);
-  CHECK(bandwidth.read_GBps < 1e-9 * S / 0.02);
-  CHECK(bandwidth.write_GBps > 0);
-  REQUIRE_THROWS_WITH(file.read(0, buffer.bytes()), Contains("never written"));
-  REQUIRE_THROWS(measure_disk(file, 9, buffer.bytes()));
-  REQUIRE_THROWS(measure_disk(file, 0, buffer.bytes()));
-  CHECK(DiskBandwidth{.read_GBps = 2, .write_GBps = 0.5}.seconds(4'000'000'000, 1'000'000'000) == Approx(4));
+  CHECK(written == (8 + 3) * S);
+  CHECK(together);
+  CHECK(bandwidth.GBps > 0);
+  CHECK(bandwidth.GBps < 1e-9 * 8 * S / (5 * 0.02));
+  REQUIRE_THROWS_WITH(file.read(0, coming.bytes()), Contains("never written"));
+  CHECK(measure_disk(file, 1, coming.bytes(), going.bytes()).GBps > 0);
+  REQUIRE_THROWS(measure_disk(file, 9, coming.bytes(), going.bytes()));
+  REQUIRE_THROWS(measure_disk(file, 0, coming.bytes(), going.bytes()));
+  CHECK(DiskBandwidth{.GBps = 2}.seconds(4'000'000'000, 1'000'000'000) == Approx(2.5));
 }

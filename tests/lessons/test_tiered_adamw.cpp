@@ -16,6 +16,7 @@
 
 using namespace rankwise;
 using namespace rankwise::testing;
+using Catch::Contains;
 
 namespace {
 
@@ -25,8 +26,9 @@ struct Updated {
   {
     parameters = rank.tiers.make_store(rank.plan.tier_of(Category::parameters), Category::parameters, o.parameters,
                                        "parameters");
-    gradients = rank.tiers.make_store(rank.plan.tier_of(Category::gradients), Category::gradients, o.gradients,
-                                      "gradients");
+    if (!rank.plan.updates_early())
+      gradients = rank.tiers.make_store(rank.plan.tier_of(Category::gradients), Category::gradients, o.gradients,
+                                        "gradients");
     adamw.emplace(rank.plan, rank.tiers, rank.plan.step.table, *parameters, rank.place(rank.plan.updated_in()),
                   AdamWOptions{});
     start();
@@ -56,8 +58,16 @@ struct Updated {
   void step(std::uint32_t number)
   {
     const Tensor gradient = rank.lab.filled(options.gradients, {elements}, 10 + number);
-    rank.put_all(*gradients, gradient);
-    adamw->step(*gradients, 0.1 / (1 + number), 0.5);
+    const TieredStep numbers{.learning_rate = 0.1 / (1 + number), .gradient_scale = 0.5};
+    if (rank.plan.updates_early()) {
+      adamw->begin(numbers);
+      for (std::size_t b = 0; b < rank.plan.blocks.count(); ++b)
+        adamw->update(b, gradient.slice(rank.plan.blocks[b]));
+      adamw->end();
+    } else {
+      rank.put_all(*gradients, gradient);
+      adamw->step(*gradients, numbers);
+    }
     expected->step(rank.lab.kernels(), slices(gradient, rank.plan.own), 0.1 / (1 + number), 0.5);
   }
 
@@ -209,7 +219,7 @@ TEST_CASE("TieredAdamW: the first element that is not finite, of the parameters 
       const Tensor gradient = rank.lab.filled(DType::f32, {updated.elements}, 8);
       const auto look = [&] {
         rank.put_all(*updated.gradients, gradient);
-        return updated.adamw->first_not_finite(*updated.gradients);
+        return updated.adamw->first_not_finite(updated.gradients.get());
       };
       const auto spoil_weight = [&](std::int64_t at, float value) {
         updated.adamw->for_each(Access::update, [&](const Shard& mine) {
@@ -230,7 +240,65 @@ TEST_CASE("TieredAdamW: the first element that is not finite, of the parameters 
       CHECK(look() == early);
       spoil_weight(early, 0);
       CHECK(look() == late);
+      spoil_weight(late, 0);
+      CHECK(look() == updated.elements + early);
+      CHECK_FALSE(updated.adamw->first_not_finite(nullptr));
     }
+}
+
+TEST_CASE("TieredAdamW: blocks that are updated as their gradients come have the bits of lesson 04")
+{
+  for (const Tier tier : {Tier::host, Tier::disk})
+    for (const auto& [parameters, gradients] :
+         {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
+      for (const bool large : {false, true}) {
+        PlanOptions options{.tier = tier,
+                            .tied_apart = large,
+                            .parameters = parameters,
+                            .gradients = gradients,
+                            .persist = large ? 64 : 0,
+                            .clips = false};
+        if (large) options.config = tiny_config(1, 8, 256, 6);
+        INFO(text_of(options));
+        Updated updated(options);
+        updated.rank.make_slow();
+        for (std::uint32_t step = 0; step < 3; ++step) {
+          updated.step(step);
+          CHECK(updated.different() == 0);
+        }
+        CHECK(updated.adamw->updates() == 3);
+      }
+}
+
+TEST_CASE("TieredAdamW: an update that is under way goes from block to block, and ends with the last")
+{
+  Updated updated({.tier = Tier::disk, .clips = false});
+  const Tensor gradient = updated.rank.lab.filled(DType::f32, {updated.elements}, 5);
+  const auto update = [&](std::size_t b) { updated.adamw->update(b, gradient.slice(updated.rank.plan.blocks[b])); };
+  CHECK_FALSE(updated.adamw->is_under_way());
+  updated.adamw->begin({.learning_rate = 0.1});
+  CHECK(updated.adamw->is_under_way());
+  CHECK(updated.adamw->updates() == 1);
+  for (std::size_t b = 0; b < updated.rank.plan.blocks.count(); ++b) update(b);
+  CHECK(updated.adamw->is_under_way());
+  updated.adamw->end();
+  CHECK_FALSE(updated.adamw->is_under_way());
+  const auto out_of_turn = [] {
+    Updated other({.tier = Tier::disk, .clips = false});
+    other.adamw->begin({});
+    other.adamw->update(1, other.rank.lab.zeros(DType::f32, {other.rank.plan.blocks[1].count}));
+  };
+  CHECK_THROWS_WITH(out_of_turn(), Contains("out of its turn"));
+}
+
+TEST_CASE("TieredAdamW: an update names the first gradient that is not finite")
+{
+  Updated updated({.clips = false});
+  updated.adamw->begin({.step = 7, .loss = 2.5});
+  CHECK_NOTHROW(updated.adamw->expect_finite({}));
+  CHECK_THROWS_WITH(
+      updated.adamw->expect_finite(updated.elements + 3),
+      Contains("step 7: the gradient of wte.weight is not finite, first at element 3 of") && Contains("loss 2.5"));
 }
 
 TEST_CASE("TieredAdamW: memory and links as planned")
@@ -264,7 +332,7 @@ TEST_CASE("TieredAdamW: memory and links as planned")
     move(plan.tier_of(Category::gradients), used, options.gradients);
     updated.step(0);  // so that there are gradients
     const LinkUse before = updated.rank.tiers.links().use();
-    updated.adamw->step(*updated.gradients, 0.1, 1);
+    updated.adamw->step(*updated.gradients, {});
     CHECK(updated.rank.tiers.links().use().since(before).bytes == expected);
   });
 }

@@ -1,5 +1,6 @@
 // The sums of lesson 07: wherever they lie, to the bit those of lesson 05 on the device.
 
+#include <limits>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -61,8 +62,11 @@ struct Summed {
           if (rank.plan.tier_of(Category::gradients) != Tier::device)
             rank.stream->zero(gradient);  // its room is free
         sums.add(there, sequences);
+        if (early() && m + 1 == options.passes)
+          for (const TieredSums::Gradients& g : there.to)
+            rank.stream->copy(early_totals.slice(rank.plan.blocks[g.block]), g.sum);
       }
-    BlockStore& totals = sums.totals();
+    BlockStore* const totals = sums.totals();
     const std::vector<Tensor> of_lesson_5 = expected.totals();
     std::int64_t different = 0;
     for (std::size_t s = 0; s < rank.plan.own.size(); ++s) {
@@ -70,17 +74,24 @@ struct Summed {
       for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
         const Range elements = rank.plan.blocks[static_cast<std::size_t>(b)];
         const Tensor there = rank.lab.zeros(options.gradients, {elements.count});
-        rank.get(totals, static_cast<std::size_t>(b), there);
+        if (early())
+          rank.stream->copy(there, early_totals.slice(elements));
+        else
+          rank.get(*totals, static_cast<std::size_t>(b), there);
         different +=
             different_bits(there, of_lesson_5[s].slice({elements.first - rank.plan.own[s].first, elements.count}));
       }
     }
     const double norm = squared_norm(rank.lab.kernels(), of_lesson_5, group.group);
+    different += (totals == nullptr) == early() ? 0 : 1;
     return different + (sums.squared_norm(group.group) == norm && norm > 0 ? 0 : 1);
   }
 
+  bool early() const { return rank.plan.updates_early(); }
+
   PlanOptions options;
   TieredRank rank;
+  Tensor early_totals = rank.lab.zeros(options.gradients, {rank.plan.step.table.elements()});
   Place adding = rank.on_host;
   GroupForTest group{Algorithm::ring};
   Arithmetic arithmetic{options.tied_apart ? Sums::exact : Sums::fast};
@@ -101,6 +112,57 @@ TEST_CASE("TieredSums: in each tier the bits of lesson 05, step by step")
         Summed summed(options);
         for (std::uint32_t step = 0; step < 3; ++step) CHECK(summed.step(step) == 0);
       }
+}
+
+TEST_CASE("TieredSums: for an early update the last arrival is the whole sum, which goes nowhere")
+{
+  for (const Tier tier : {Tier::host, Tier::disk})
+    for (const bool tied_apart : {false, true})
+      for (const std::int64_t M : {1, 2, 4, 8})
+        for (const DType type : {DType::f32, DType::bf16}) {
+          if (tied_apart && type == DType::bf16) continue;
+          PlanOptions options = sums_in(tier, M, tied_apart, type);
+          options.what = Offload::all;
+          options.clips = false;
+          INFO(text_of(options));
+          Summed summed(options);
+          summed.rank.make_slow();
+          const TierBytes planned = tier_bytes(summed.rank.plan);
+          for (const Category c : {Category::gradients, Category::exact_sums})
+            CHECK(summed.rank.ledger.current(tier)[c] == planned[static_cast<std::size_t>(tier)][c]);
+          for (std::uint32_t step = 0; step < 3; ++step) {
+            const LinkUse before = summed.rank.tiers.links().use();
+            CHECK(summed.step(step) == 0);
+            const std::int64_t written = summed.rank.tiers.links().use().since(before).bytes[3];
+            CHECK((written == 0) == (tier == Tier::host || M == 1));
+          }
+          CHECK_FALSE(summed.sums.first_not_finite());
+        }
+}
+
+TEST_CASE("TieredSums: the first of the whole sums' elements that is not finite")
+{
+  PlanOptions options = sums_in(Tier::host, 2, false);
+  options.what = Offload::all;
+  options.clips = false;
+  Summed summed(options);
+  const std::vector<Range>& own = summed.rank.plan.own;
+  const auto add = [&](std::int64_t pass, std::size_t segment, bool spoilt) {
+    const std::vector<Tensor> of_pass = summed.gradients(segment, 1);
+    if (spoilt) of_pass[0].span<float>()[1] = std::numeric_limits<float>::infinity();
+    const TieredSums::Arrival there = summed.sums.expect(segment, of_pass);
+    summed.sums.bring(there, *summed.rank.stream);
+    summed.sums.add(there, {pass * world().ranks(), world().ranks()});
+  };
+  const std::int64_t P = summed.rank.plan.step.table.elements();
+  for (std::size_t s = 0; s < own.size(); ++s) add(0, s, s == 1);
+  CHECK_FALSE(summed.sums.first_not_finite());  // it is not whole yet
+  for (std::size_t s = 0; s < own.size(); ++s) {
+    add(1, s, s == 2);
+    if (s == 0) CHECK_FALSE(summed.sums.first_not_finite());
+    if (s == 1) CHECK(summed.sums.first_not_finite() == P + own[1].first + 1);
+  }
+  CHECK(summed.sums.first_not_finite() == P + own[2].first + 1);
 }
 
 TEST_CASE("TieredSums: passes that are no power of two, where sums are no tree")

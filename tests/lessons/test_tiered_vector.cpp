@@ -222,6 +222,43 @@ TEST_CASE("TieredVector: there is room for three blocks where it is used")
   }
 }
 
+TEST_CASE("TieredVector: from a disk a segment of blocks comes ahead, before anybody asks, and one goes behind")
+{
+  constexpr std::int64_t of_a_segment = 1 << 18;  // elements of a block
+  TieredRank rank({.tier = Tier::disk}, {{0, 2 * of_a_segment},
+                                         {8 * of_a_segment, 2 * of_a_segment},
+                                         {16 * of_a_segment, 2 * of_a_segment},
+                                         {24 * of_a_segment, 2 * of_a_segment}});
+  const auto store = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "a vector");
+  TieredVector vector(rank.tiers, store.get(), Tier::host, DType::f32, "a vector");
+  vector.begin(Access::write);
+  for (std::size_t b = 0; b < 8; ++b) rank.stream->zero(vector.block(b));
+  vector.end();
+  CHECK(rank.plan.window(Tier::disk) == 5);
+  CHECK(rank.plan.window(Tier::host) == 3);
+  std::atomic<int> came = 0;
+  rank.disk.before_read = [&](std::size_t count, off_t) {
+    ++came;
+    return static_cast<ssize_t>(count);
+  };
+  Gate gate;
+  rank.disk.before_write = gate.at();
+  vector.begin(Access::update);
+  CHECK(eventually([&] { return came == 2; }));
+  vector.block(0);
+  CHECK(eventually([&] { return came == 3; }));
+  vector.block(1);  // block 0 goes, and does not arrive; blocks 3 and 4 have room of their own
+  vector.block(2);
+  CHECK(eventually([&] { return came == 5 && gate.came == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  CHECK(came == 5);
+  gate.open = true;
+  for (std::size_t b = 3; b < 8; ++b) vector.block(b);
+  vector.end();
+  CHECK(came == 8);
+  CHECK(gate.came == 8);
+}
+
 TEST_CASE("TieredVector: while a block is used the next one comes, and no other")
 {
   Walked walked(Tier::disk, Tier::host, 6);
