@@ -224,17 +224,8 @@ TierBytes memory_formula(const Options& options, const Session& session)
   const ModelConfig config = options.config();
   const OffloadPlan plan = options.offload_plan(session);
   const ActivationShape shape = options.activation_shape(options.share(session.ranks()));
-  TierBytes tiers = tier_bytes(plan);
+  TierBytes tiers = state_bytes(plan, Arithmetic(options.arithmetic), session);
   CategoryBytes& bytes = in_tier(Tier::device, tiers);
-  if (plan.tier_of(Category::gradients) == Tier::device) {
-    const CategoryBytes sums = ShardSums::bytes(Arithmetic(options.arithmetic), plan.step, session);
-    for (const Category c : {Category::gradients, further_sums}) bytes[c] += sums[c];
-  }
-  bytes[Category::parameters] = plan.tier_of(Category::parameters) == Tier::device
-                                    ? kept_bytes(plan.step, session)
-                                    : bytes_of(options.precision) * plan.step.table.apart().count;
-  if (plan.tier_of(Category::optimizer) == Tier::device)
-    bytes[Category::optimizer] = adamw_bytes(plan.blocks.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   bytes[Category::communication] = message_bytes(plan.step, options.topology(session), session.rank()) +

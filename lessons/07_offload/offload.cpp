@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "common/error.hpp"
+#include "gpt2/adamw.hpp"
 #include "lessons/04_zero1/segments.hpp"
+#include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/block_file.hpp"
 
 namespace rankwise {
@@ -300,6 +302,22 @@ TierBytes tier_bytes(const OffloadPlan& plan)
       (plan.landing_blocks() + plan.tied_landing_blocks()) * (of_landing + disk_alignment);
   if (disk_blocks(plan) > 0) in(Tier::host)[Category::staging] += 2 * (plan.disk_block_bytes() + disk_alignment);
   return bytes;
+}
+
+TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, const Session& session)
+{
+  TierBytes tiers = tier_bytes(plan);
+  CategoryBytes& bytes = in_tier(Tier::device, tiers);
+  if (plan.tier_of(Category::gradients) == Tier::device) {
+    const CategoryBytes sums = ShardSums::bytes(arithmetic, plan.step, session);
+    for (const Category c : {Category::gradients, further_sums}) bytes[c] += sums[c];
+  }
+  bytes[Category::parameters] = plan.tier_of(Category::parameters) == Tier::device
+                                    ? kept_bytes(plan.step, session)
+                                    : bytes_of(plan.step.parameters) * plan.step.table.apart().count;
+  if (plan.tier_of(Category::optimizer) == Tier::device)
+    bytes[Category::optimizer] = adamw_bytes(plan.blocks.elements(), plan.step.parameters);
+  return tiers;
 }
 
 LinkBytes link_traffic(const OffloadPlan& plan)

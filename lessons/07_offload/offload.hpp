@@ -8,6 +8,8 @@
 
 #include "common/memory_ledger.hpp"
 #include "common/options.hpp"
+#include "common/session.hpp"
+#include "gpt2/arithmetic.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/06_zero3/units.hpp"
 #include "lessons/07_offload/own_blocks.hpp"
@@ -140,6 +142,10 @@ std::vector<VectorPlan> vectors_of(const OffloadPlan& plan);
 std::int64_t disk_blocks(const OffloadPlan& plan);
 /// Bytes by tier and category that the vectors take, with the room for blocks where they are used.
 TierBytes tier_bytes(const OffloadPlan& plan);
+/// The same with all model state that is kept from step to step on the device.
+/// @param arithmetic  how sums are made.
+/// @param session     of the plan's ranks.
+TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, const Session& session);
 /// Bytes over each link in one step.
 LinkBytes link_traffic(const OffloadPlan& plan);
 
