@@ -198,21 +198,23 @@ class Sharding(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
 
-def offload_turn(zero3_s, host_s, disk_s, bytes_of_a_step=1e9):
+def offload_turn(zero3_s, host_s, disk_s, bytes_of_a_step=1e9, clipping_s=4.0):
     """One round in which steps took so long whatever the batch, and the disk does 1 GB/s by itself."""
     links = {"disk to host": {"bytes": bytes_of_a_step / 2}, "host to disk": {"bytes": bytes_of_a_step / 2},
-             "disk": {"read_GBps": 1.0, "write_GBps": 1.0}}
+             "disk": {"GBps": 1.0}}
     return {(n, place): {"time": {"step_s": seconds}, "links": links} for n in bench_offload.SEQUENCES
-            for place, seconds in zip(bench_offload.PLACES, (zero3_s, host_s, disk_s))}
+            for place, seconds in zip(bench_offload.PLACES, (zero3_s, host_s, disk_s, clipping_s))}
 
 
 class Offload(unittest.TestCase):
     def test_the_disk_is_held_to_the_longer_of_arithmetic_and_transfers(self):
         table = bench_offload.offload_table([offload_turn(1, 1, 2.5, 2e9), offload_turn(1, 1.25, 2.2, 2e9),
                                              offload_turn(1, 1.25, 2.8, 2e9)])
-        self.assertEqual(row_of(table, "4"), ["1000", "1250", "0.800", "0.90", "below", "2500", "2000", "1.25", "1.25", "met"])
+        self.assertEqual(row_of(table, "4"), ["1000", "1250", "0.800", "0.90", "below", "2500", "2000", "1.25", "1.25", "met",
+                                              "4000", "2000", "2.00"])
         table = bench_offload.offload_table([offload_turn(2, 2, 2.6, 1e9)])
-        self.assertEqual(row_of(table, "1"), ["2000", "2000", "1.000", "0.90", "met", "2600", "1000", "1.30", "1.25", "above"])
+        self.assertEqual(row_of(table, "1"), ["2000", "2000", "1.000", "0.90", "met", "2600", "1000", "1.30", "1.25", "above",
+                                              "4000", "1000", "2.00"])
 
     def test_every_lesson_takes_the_options(self):
         for command in bench_offload.commands(bench.BUILD, "x.h5", "/tmp").values():
