@@ -7,12 +7,14 @@
 // Memory:       of the device, with --offload=all, none of the 16 P / N bytes of model state: only the units that a pass is
 //               at; they are in the tier below, and room for a few blocks
 // Traffic:      that of lesson 06; and over the link with the host about 12 P / N bytes a rank and step of one pass: parameters
-//               down for each gather (8), gradients up (4); with a disk under it 24 P / N are read and 16 P / N written
+//               down for each gather (8), gradients up (4); with a disk under it 24 P / N are read and 16 P / N written,
+//               without clipping 20 and 12: each block is updated when its sum of gradients comes, during the backward pass
 // Paper:        Ren et al. 2021 (ZeRO-Offload), sections 3 to 5; Rajbhandari et al. 2021 (ZeRO-Infinity), sections 5 and 6
 //
 // Sample runs:  build/lessons/07_offload --steps=3
 //               mpirun -np 2 build/lessons/07_offload --steps=5 --offload=optimizer
 //               mpirun -np 2 build/lessons/07_offload --steps=5 --tier=disk:build
+//               mpirun -np 2 build/lessons/07_offload --steps=5 --tier=disk:build --clip=0
 //               mpirun -np 4 build/lessons/07_offload --steps=3 --tier=disk:build --arithmetic=exact --micro-batch=2
 //               mpirun -np 2 build/lessons/07_offload --steps=3 --recompute=block --micro-batch=1 --memory-limit=2MB
 //               mpirun -np 3 build/lessons/07_offload --steps=3 --global-batch=12 --precision=bf16 --offload=gradients
