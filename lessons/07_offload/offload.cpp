@@ -130,10 +130,10 @@ std::int64_t OffloadPlan::tied_landing_blocks() const
   return landings() * most;
 }
 
-std::int64_t OffloadPlan::window(Tier lies) const
+std::int64_t OffloadPlan::window(Tier lies, Tier used) const
 {
   constexpr std::int64_t least = 3, most_bytes = 32 << 20;
-  if (lies != Tier::disk) return least;
+  if (lies != Tier::disk || used != Tier::host) return least;
   const auto all = static_cast<std::int64_t>(blocks.count()), segments = std::ssize(own);
   const std::int64_t of_a_segment = (all + segments - 1) / segments;
   return std::max(least, std::min({2 * of_a_segment + 1, all, most_bytes / disk_block_bytes()}));
@@ -154,7 +154,7 @@ VectorPlan walked(const OffloadPlan& plan, std::string what, Category category, 
 {
   VectorPlan v{.what = std::move(what), .category = category, .type = type, .lies = lies, .used = used};
   if (lies == used) return v;
-  v.room = plan.window(lies);
+  v.room = plan.window(lies, used);
   v.fetched = read ? 1 : 0;
   v.stored = written ? 1 : 0;
   return v;

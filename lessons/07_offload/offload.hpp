@@ -110,9 +110,9 @@ struct OffloadPlan {
   std::int64_t landing_blocks() const;
   /// The same, of the second gradients of a tied tensor.
   std::int64_t tied_landing_blocks() const;
-  /// How many blocks of a vector there is room for where somebody walks over it: one comes, one is used, one goes. From a
-  /// disk, which has to go on while nobody asks, about a segment comes and one goes; of at most 32 MiB together.
-  std::int64_t window(Tier lies) const;
+  /// How many blocks of a vector there is room for where somebody walks over it: one comes, one is used, one goes. Between
+  /// a disk, which has to go on while nobody asks, and the host about a segment comes and one goes; in at most 32 MiB.
+  std::int64_t window(Tier lies, Tier used) const;
   /// Bytes of room for a block where it is used.
   /// @param lies, used  where it comes from, and where the room is.
   std::int64_t room_bytes(Tier lies, Tier used, DType type) const;

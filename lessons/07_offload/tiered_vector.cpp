@@ -14,7 +14,7 @@ TieredVector::TieredVector(Tiers& tiers, Tier lies, Tier used, DType type, const
     : tiers_(tiers), lies_(lies), used_(used)
 {
   if (!moves()) return;
-  slots_.resize(tiers.window(lies));
+  slots_.resize(tiers.window(lies, used));
   ahead_ = (slots_.size() - 1) / 2;
   for (Slot& slot : slots_) slot.room = tiers.make_room(lies, used, type, what);
 }

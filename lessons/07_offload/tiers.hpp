@@ -136,7 +136,7 @@ class Tiers {
   std::unique_ptr<BlockStore> lend(Tier tier, const std::vector<Tensor>& segments);
 
   /// Blocks of a vector that there is room for where somebody walks over it.
-  std::size_t window(Tier lies) const { return static_cast<std::size_t>(plan_.window(lies)); }
+  std::size_t window(Tier lies, Tier used) const { return static_cast<std::size_t>(plan_.window(lies, used)); }
   /// Room for any block of the plan.
   /// @param lies, used  where blocks come from, and where the room is.
   BlockRoom make_room(Tier lies, Tier used, DType type, const std::string& what) const;

@@ -104,10 +104,10 @@ class Offloaded:
         if "disk" in (lies, to):
             self.links["disk to host" if lies == "disk" else "host to disk"] += times * len(blocks) * self.page
 
-    def window(self, lies):
-        """Blocks that there is room for: one comes, one is used, one goes; with a disk, as many as a segment has."""
+    def window(self, lies, used):
+        """Blocks that there is room for: one comes, one is used, one goes; between disk and host, as many as a segment has."""
         of_a_segment = -(-len(self.all) // len(self.segments))
-        return max(3, min(2 * of_a_segment + 1, len(self.all), 2**25 // self.page)) if lies == "disk" else 3
+        return max(3, min(2 * of_a_segment + 1, len(self.all), 2**25 // self.page)) if (lies, used) == ("disk", "host") else 3
 
     def update(self, parameter, gradient):
         """AdamW: blocks come to where it runs and go back."""
@@ -119,7 +119,7 @@ class Offloaded:
             if part != "gradients":
                 self.keep(self.all, lies[part], part, type_)
             if lies[part] != runs and not (part == "gradients" and self.early):
-                self.room(lies[part], runs, type_, self.window(lies[part]))
+                self.room(lies[part], runs, type_, self.window(lies[part], runs))
                 self.move(self.all, lies[part], runs, type_, int(comes))
                 self.move(self.all, runs, lies[part], type_, int(goes))
 

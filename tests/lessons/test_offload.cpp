@@ -157,7 +157,8 @@ class Recount {
     const std::size_t of_a_segment = (sizes.size() + units.size() - 1) / units.size(),
                       many = std::min(
                           {2 * of_a_segment + 1, sizes.size(), static_cast<std::size_t>((32 << 20) / disk_block)});
-    if (lies != adamw()) room(lies, adamw(), type, lies == Tier::disk ? std::max<std::size_t>(many, 3) : 3);
+    if (lies != adamw())
+      room(lies, adamw(), type, lies == Tier::disk && adamw() == Tier::host ? std::max<std::size_t>(many, 3) : 3);
   }
 
   void count_memory()

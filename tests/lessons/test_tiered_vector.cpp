@@ -234,8 +234,8 @@ TEST_CASE("TieredVector: from a disk a segment of blocks comes ahead, before any
   vector.begin(Access::write);
   for (std::size_t b = 0; b < 8; ++b) rank.stream->zero(vector.block(b));
   vector.end();
-  CHECK(rank.plan.window(Tier::disk) == 5);
-  CHECK(rank.plan.window(Tier::host) == 3);
+  CHECK(rank.plan.window(Tier::disk, Tier::host) == 5);
+  CHECK(rank.plan.window(Tier::disk, Tier::device) == 3);
   std::atomic<int> came = 0;
   rank.disk.before_read = [&](std::size_t count, off_t) {
     ++came;
