@@ -83,14 +83,18 @@ class Saving(exercise_case.ExerciseCase):
     def checkpoint(self):
         return os.path.join(tempfile.mkdtemp(dir=self.folder), "run.h5")
 
-    def go_on(self, ranks, *options):
+    def go_on(self, ranks, *options, of_both=()):
         """The first of two steps by this program, the second by lesson 01, which reads all that the ranks have saved."""
-        fixed = ["--arithmetic=exact", f"--checkpoint={self.checkpoint()}"]
+        expected = self.report(1, "--arithmetic=exact", *of_both) if of_both else self.expected
+        fixed = ["--arithmetic=exact", *of_both, f"--checkpoint={self.checkpoint()}"]
         first = self.report(ranks, *fixed, *options, "--stop-after=1")
         second = self.report(1, *fixed, "--resume")
         self.assertEqual(second["first_step"], 1)
-        self.assertEqual(first["loss"] + second["loss"], self.expected["loss"])
-        self.assertEqual(second["digest"], self.expected["digest"])
+        self.assertEqual(first["loss"] + second["loss"], expected["loss"])
+        self.assertEqual(second["digest"], expected["digest"])
+
+    def test_save_what_was_updated_beside_the_backward_pass(self):
+        self.go_on(2, f"--tier=disk:{self.folder}", "--micro-batch=1", of_both=["--clip=0"])
 
     def test_save_what_lies_on_the_host(self):
         for ranks, offload in ((2, "all"), (2, "optimizer"), (4, "parameters")):
