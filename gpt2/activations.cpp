@@ -27,16 +27,21 @@ struct Maker {
   {
     return make(shape.type, {shape.rows(), columns}, what);
   }
-  Tensor statistic(std::string_view what) const { return make(accumulator_of(shape.type), {shape.rows()}, what); }
+  Tensor stream() const { return make(shape.type, {shape.shared_rows(), config.channels}, "stream"); }
+  Tensor normalised() const { return make(shape.type, {shape.normalised_rows(), config.channels}, "normalised"); }
+  Tensor statistic(std::int64_t rows, std::string_view what) const
+  {
+    return make(accumulator_of(shape.type), {rows}, what);
+  }
 
   /// All but the input.
   BranchActivations branch(bool attention) const
   {
     const std::int64_t C = config.channels, n = shape.part.count;
     BranchActivations a;
-    a.normalised = wide(C, "normalised");
-    a.mean = statistic("mean");
-    a.rstd = statistic("rstd");
+    a.normalised = normalised();
+    a.mean = statistic(shape.shared_rows(), "mean");
+    a.rstd = statistic(shape.shared_rows(), "rstd");
     a.inner = wide((attention ? 3 : 4) * C / n, "inner");
     a.hidden = wide((attention ? 1 : 4) * C / n, "hidden");
     if (attention)
@@ -47,14 +52,14 @@ struct Maker {
   HeadActivations head() const
   {
     HeadActivations a;
-    a.input = wide(config.channels, "stream");
-    a.normalised = wide(config.channels, "normalised");
-    a.mean = statistic("mean");
-    a.rstd = statistic("rstd");
-    a.logits = wide(config.padded_vocabulary() / shape.part.count, "logits");
-    a.maximum = statistic("maximum");
-    a.sum = statistic("sum");
-    a.target_logit = statistic("target_logit");
+    a.input = stream();
+    a.normalised = normalised();
+    a.mean = statistic(shape.shared_rows(), "mean");
+    a.rstd = statistic(shape.shared_rows(), "rstd");
+    a.logits = wide(config.stored_vocabulary(shape.part.count), "logits");
+    a.maximum = statistic(shape.rows(), "maximum");
+    a.sum = statistic(shape.rows(), "sum");
+    a.target_logit = statistic(shape.rows(), "target_logit");
     return a;
   }
 };
@@ -65,9 +70,12 @@ struct PartBytes {
   {
     const std::int64_t s = bytes_of(shape.type), a = bytes_of(accumulator_of(shape.type));
     const std::int64_t R = shape.rows(), n = shape.part.count, C = config.channels;
-    stream = s * R * C;
-    block = s * R * (4 * C + 12 * C / n) + a * R * (4 + config.heads / n);
-    head = s * R * (2 * C + config.padded_vocabulary() / n) + 5 * a * R + 8 * R;
+    const std::int64_t normalised = s * shape.normalised_rows() * C;
+    stream = s * shape.shared_rows() * C;
+    block =
+        2 * stream + 2 * normalised + s * R * (12 * C / n) + a * (4 * shape.shared_rows() + R * config.heads / n);
+    head =
+        stream + normalised + s * R * config.stored_vocabulary(n) + a * (2 * shape.shared_rows() + 3 * R) + 8 * R;
   }
 
   std::int64_t stream, block, head;
@@ -82,15 +90,17 @@ Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, cons
     : pool_(*memory.device, workspace_bytes(config, shape) + (shape.recompute ? PartBytes(config, shape).block : 0),
             3 * most_tensors)
 {
-  const Shape stream{shape.rows(), config.channels};
-  output = pool_.make(memory, Category::workspace, shape.type, stream, "branch output");
-  dstream = pool_.make(memory, Category::workspace, shape.type, stream, "stream gradient");
+  const Shape all{shape.rows(), config.channels};
+  output = pool_.make(memory, Category::workspace, shape.type, all, "branch output");
+  dstream = pool_.make(memory, Category::workspace, shape.type, {shape.shared_rows(), config.channels},
+                       "stream gradient");
   const std::int64_t inside = shape.rows() * 4 * config.channels / shape.part.count;
   wide = pool_.make(memory, Category::workspace, shape.type, {inside}, "branch gradients");
+  if (shape.regather) gathered = pool_.make(memory, Category::workspace, shape.type, all, "gathered rows");
   if (!shape.recompute) return;
   const Maker maker{pool_, memory, config, shape};
   block = {maker.branch(true), maker.branch(false)};
-  block[1].input = maker.wide(config.channels, "stream");
+  block[1].input = maker.stream();
 }
 
 Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
@@ -107,7 +117,7 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
     const bool attention = i % 2 == 0;
     branches.push_back(shape.recompute ? workspace.block.at(static_cast<std::size_t>(i % 2))
                                        : maker.branch(attention));
-    if (attention || !shape.recompute) branches.back().input = maker.wide(config.channels, "stream");
+    if (attention || !shape.recompute) branches.back().input = maker.stream();
   }
   head = maker.head();
 }
@@ -121,7 +131,8 @@ std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& 
 
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
-  return bytes_of(shape.type) * shape.rows() * (2 * config.channels + 4 * config.channels / shape.part.count);
+  const std::int64_t rows = shape.rows() + shape.shared_rows() + (shape.regather ? shape.rows() : 0);
+  return bytes_of(shape.type) * (rows * config.channels + shape.rows() * 4 * config.channels / shape.part.count);
 }
 
 }  // namespace rankwise

@@ -11,7 +11,8 @@
 /// @file
 /// What a micro-batch keeps between its forward and its backward pass, and the scratch of both.
 ///
-/// R = B T rows, n parts of each layer. All tensors have the type of the model but the statistics, which have its
+/// R = B T rows, n parts of each layer. Between the divided layers a device has all rows, or where the sequence is divided
+/// too, R / t of them: t = n with sequence parallelism, else 1. All tensors have the type of the model but the statistics, which have its
 /// accumulator_of().
 
 namespace rankwise {
@@ -23,17 +24,23 @@ struct ActivationShape {
   std::int64_t T = 0;       ///< tokens a sequence
   Part part{};              ///< which part of each layer is computed here
   bool recompute = false;   ///< keep the inputs of blocks only, and run their forward pass again
+  Part tokens{};            ///< which part of each sequence is here between the divided layers
+  bool regather = false;    ///< keep this part's normalised rows only, and gather those of all parts again
 
   /// R.
   std::int64_t rows() const { return B * T; }
+  /// R / t.
+  std::int64_t shared_rows() const { return rows() / tokens.count; }
+  /// Of what is kept of normalised rows: R, or R / t.
+  std::int64_t normalised_rows() const { return regather ? shared_rows() : rows(); }
 };
 
 /// What the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP).
 struct BranchActivations {
-  Tensor input;        ///< (R, C) the residual stream as it comes in
-  Tensor normalised;   ///< (R, C)
-  Tensor mean;         ///< (R)
-  Tensor rstd;         ///< (R)
+  Tensor input;        ///< (R / t, C) the residual stream as it comes in
+  Tensor normalised;   ///< (R, C), or (R / t, C) where it is gathered again
+  Tensor mean;         ///< (R / t)
+  Tensor rstd;         ///< (R / t)
   Tensor inner;        ///< (R, F / n) q, k, v; or the hidden layer before GELU
   Tensor hidden;       ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
   Tensor log_sum_exp;  ///< (B, H / n, T), attention only
@@ -42,10 +49,10 @@ struct BranchActivations {
 
 /// What the backward pass of the head needs. V is the padded vocabulary.
 struct HeadActivations {
-  Tensor input;         ///< (R, C) the residual stream as it comes in
-  Tensor normalised;    ///< (R, C)
-  Tensor mean;          ///< (R)
-  Tensor rstd;          ///< (R)
+  Tensor input;         ///< (R / t, C) the residual stream as it comes in
+  Tensor normalised;    ///< (R, C), or (R / t, C) where it is gathered again
+  Tensor mean;          ///< (R / t)
+  Tensor rstd;          ///< (R / t)
   Tensor logits;        ///< (R, V / n); the backward pass turns it into its own gradient
   Tensor maximum;       ///< (R)
   Tensor sum;           ///< (R)
@@ -85,9 +92,10 @@ class Workspace {
   /// @throws Error  when there is no room.
   Workspace(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape);
 
-  Tensor output;   ///< (R, C) what a branch adds, before it is added; later the gradient of its normalised input
-  Tensor dstream;  ///< (R, C) the gradient of the residual stream
-  Tensor wide;     ///< (R 4 C / n) gradients inside a branch
+  Tensor output;    ///< (R, C) what a branch adds, before it is added; later the gradient of its normalised input
+  Tensor dstream;   ///< (R / t, C) the gradient of the residual stream
+  Tensor wide;      ///< (R 4 C / n) gradients inside a branch
+  Tensor gathered;  ///< (R, C) normalised rows of all parts, where they are gathered again; else empty
   std::vector<BranchActivations> block;  ///< one block's activations under recomputation, else empty
 
  private:
@@ -120,13 +128,15 @@ class Activations {
 /// Bytes of Activations and of the block that recomputation shares, from the sizes alone. With a = 4 bytes for
 /// statistics, s bytes an element, and R = B T:
 ///
-///     block   s R (4 C + 12 C / n) + a R (4 + H / n)
-///     head    s R (2 C + V / n) + 5 a R, and 8 R for the tokens
-///     whole   L blocks + head;   with recomputation  L s R C + one block - s R C + head
+///     block   s R (2 C / t + 2 C / u + 12 C / n) + a R (4 / t + H / n)
+///     head    s R (C / t + C / u + V / n) + a R (3 + 2 / t), and 8 R for the tokens
+///     whole   L blocks + head;   with recomputation  L s R C / t + one block - s R C / t + head
+///
+/// with u = t where normalised rows are gathered again, else 1.
 ///
 /// @source  Korthikanti et al. 2022, equations 1 and 2, for attention that does not store its T x T weights.
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape);
-/// Bytes of a Workspace without the block that it lends: s R (2 C + 4 C / n).
+/// Bytes of a Workspace without the block that it lends: s R (C + C / t + 4 C / n), and s R C for gathered rows.
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape);
 
 }  // namespace rankwise

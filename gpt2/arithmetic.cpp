@@ -76,6 +76,9 @@ void check_exact(const Layout& layout, const ModelConfig& config, const BatchSha
                       why + fmt::format("Use {} or {}, or --arithmetic=fast.",
                                         std::bit_floor(static_cast<std::uint64_t>(value)),
                                         std::bit_ceil(static_cast<std::uint64_t>(value))));
+  if (layout.tp > leaves_of_a_split_sum)
+    throw UserError(fmt::format("--tp={} is more than 8.", layout.tp),
+                    why + "A divided sum has 8 leaves. Use 8 or less, or --arithmetic=fast.");
   const std::array<std::pair<const char*, std::int64_t>, 2> eighths{
       {{"--sequence", batch.sequence}, {"--channels", config.channels}}};
   for (const auto& [option, value] : eighths)

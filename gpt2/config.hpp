@@ -50,6 +50,8 @@ struct ModelConfig {
 
   /// V rounded up to a multiple of 8, whatever the layout is, so that 8 parts are always equal.
   std::int64_t padded_vocabulary() const { return (vocabulary + 7) / 8 * 8; }
+  /// The entries that each of @p parts equal parts of the vocabulary stores; the last ones may have more padding.
+  std::int64_t stored_vocabulary(std::int64_t parts) const { return (padded_vocabulary() + parts - 1) / parts; }
   /// D = C / H.
   std::int64_t head_channels() const { return channels / heads; }
   /// P = V C + context C + L (12 C^2 + 13 C) + 2 C, padding not counted.

@@ -13,22 +13,27 @@
 
 namespace rankwise {
 
-/// Forward passes of a whole model, whose mask is causal, over texts that grow: piece by piece, as a lesson calls them.
+/// Forward passes of a model, whose mask is causal, over texts that grow: piece by piece, as a lesson calls them.
 ///
 ///     pass.begin(text);  pass.embedding(p);  pass.branch(0, p); ... pass.branch(2 L - 1, p);  logits = pass.head(p);
+///
+/// Of a divided model each rank has a part of the heads, and so of keys and values; what has to be added up over the parts
+/// lies open between two calls:
+///
+///     pass.lookup(p) ... sum ... pass.add(p);   pass.apply(i, p) ... sum ... pass.add(i, p);   pass.logits(p)
 ///
 /// Keys and values of a token depend on the tokens up to it and on nothing else, so those of every layer are kept: a new
 /// token costs one row of the forward pass instead of one for each token before it. Positions are counted from the
 /// first token of the window that the model sees, at most T tokens. When the text is longer, the window slides, all
 /// positions change, and each new token costs a pass over T rows.
 ///
-/// Memory, with s bytes an element and V padded: 2 s L T C for keys and values (activations), and
-/// s (12 T C + V) + 8 T + 4 T (workspace: one layer's activations, statistics, tokens).
+/// Memory, with s bytes an element, V padded and n parts: 2 s L T C / n for keys and values (activations), and
+/// s (4 T C + 8 T C / n + V / n) + 8 T + 4 T (workspace: one layer's activations, statistics, tokens).
 class GeneratingPass {
  public:
   /// @param memory   where from; outlives the pass.
   /// @param stream   that the kernels work on.
-  /// @param model    whole, its mask causal; outlives the pass.
+  /// @param model    whole or a part, its mask causal; outlives the pass.
   /// @param type     of its parameters.
   /// @param T        the most tokens that the model sees at a time, at most its context.
   /// @throws Error   when there is no room.
@@ -38,14 +43,26 @@ class GeneratingPass {
   /// beginning is not computed again.
   /// @param text  at least one token; any text, not only one that continues the text before.
   void begin(std::span<const Token> text);
-  /// The embedding of the new tokens.
+  /// The embedding of the new tokens, of a whole model.
   void embedding(const EmbeddingTensors& p);
-  /// Branch @p i over the new tokens.
+  /// Branch @p i over the new tokens, of a whole model.
   void branch(std::size_t i, const BranchTensors& p);
-  /// The logits (V, padding left out) of the token that follows.
+  /// The logits (V, padding left out) of the token that follows, of a whole model.
   std::vector<float> head(const HeadTensors& p);
 
+  /// What the new tokens' rows of the token embedding are, (new tokens, C): a partial sum.
+  Tensor lookup(const EmbeddingTensors& p);
+  /// The positions are added to that.
+  void add(const EmbeddingTensors& p);
+  /// What branch @p i adds to the new tokens, (new tokens, C): a partial sum.
+  Tensor apply(std::size_t i, const BranchTensors& p);
+  /// That is added.
+  void add(std::size_t i, const BranchTensors& p);
+  /// This part's logits (stored V / n) of the token that follows; with them the pass ends.
+  Tensor logits(const HeadTensors& p);
+
  private:
+  Tensor output() const;
   BranchActivations activations(std::size_t branch) const;
   Tensor stream_tensor(std::size_t i) const;
 
@@ -63,6 +80,11 @@ class GeneratingPass {
   Tensor mean_, rstd_;             // (T)
   Tensor inputs_, logits_;         // (T) i32, (V)
 };
+
+/// Logits on the host, padding left out.
+/// @param stream  of the device that made them.
+/// @param logits  (at least V) of the whole vocabulary, part behind part.
+std::vector<float> read_logits(Stream& stream, const Tensor& logits, const ModelConfig& config);
 
 /// Continues a text with a whole model, all of whose parameters are at hand.
 class Generator {

@@ -18,6 +18,23 @@ MicroBatch place(const Activations& activations, Stream& stream, const Batch& ba
           .valid_tokens = batch.valid_tokens};
 }
 
+MicroBatch tokens_of(const MicroBatch& batch, Part part)
+{
+  const Range tokens = batch.rows.tokens;
+  check(tokens.count % part.count == 0, "the tokens of a sequence cannot be dealt out in equal shares");
+  MicroBatch share = batch;
+  share.rows.tokens = {tokens.first + tokens.count / part.count * part.index, tokens.count / part.count};
+  share.eighths = leaves_of(part);
+  return share;
+}
+
+MicroBatch sequence_of(const MicroBatch& batch, std::int64_t b)
+{
+  MicroBatch one = batch;
+  one.rows.sequences = {batch.rows.sequences.first + b, 1};
+  return one;
+}
+
 LossSum& LossSum::operator+=(const LossSum& other)
 {
   nats += other.nats;
@@ -40,13 +57,13 @@ namespace {
 /// The order of sums over the rows of a micro-batch.
 SumOrder batch_order(const MicroBatch& batch)
 {
-  return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count);
+  return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count, batch.eighths);
 }
 
 /// The vocabulary entries that part @p part stores, padding included.
 Range stored_vocabulary(const ModelConfig& config, Part part)
 {
-  const std::int64_t stored = config.padded_vocabulary() / part.count;
+  const std::int64_t stored = config.stored_vocabulary(part.count);
   return {stored * part.index, stored};
 }
 
@@ -200,7 +217,7 @@ void Head::normalise(const HeadActivations& a, const HeadTensors& p) const
 
 void Head::logits(const HeadActivations& a, const HeadTensors& p) const
 {
-  const std::int64_t R = a.mean.elements();
+  const std::int64_t R = a.logits.elements() / p.token.extent(0);
   context_.kernels->matmul(Matrix::of(a.logits, R), Matrix::of(a.normalised, R),
                            Matrix::of(p.token, p.token.extent(0)).transposed(),
                            SumOrder::sequential(context_.config.channels));

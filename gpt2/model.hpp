@@ -22,13 +22,19 @@ namespace rankwise {
 
 /// A micro-batch on the device.
 struct MicroBatch {
-  Tensor inputs;                  ///< (R) i32 tokens
-  Tensor targets;                 ///< (R) i32 tokens, -1 where nothing is counted
-  Rows rows{};                    ///< which sequences of the global batch these are
-  std::int64_t step = 0;          ///< optimizer step; keys dropout
-  bool training = true;           ///< whether dropout applies
-  std::int64_t valid_tokens = 0;  ///< targets that are counted
+  Tensor inputs;                                 ///< (R) i32 tokens
+  Tensor targets;                                ///< (R) i32 tokens, -1 where nothing is counted
+  Rows rows{};                                   ///< which sequences of the global batch these are
+  std::int64_t step = 0;                         ///< optimizer step; keys dropout
+  bool training = true;                          ///< whether dropout applies
+  std::int64_t valid_tokens = 0;                 ///< targets that are counted
+  std::int64_t eighths = leaves_of_a_split_sum;  ///< of a sequence, which its tokens are: leaves of sums over them
 };
+
+/// The rows of @p batch of whoever has one of several equal parts of each sequence. Inputs and targets stay those of all.
+MicroBatch tokens_of(const MicroBatch& batch, Part part);
+/// The rows of sequence @p b of @p batch, counted from its first.
+MicroBatch sequence_of(const MicroBatch& batch, std::int64_t b);
 
 /// Puts a batch of the loader into the tensors that @p activations keeps for it.
 /// @param activations  of batch.B T rows.

@@ -35,8 +35,7 @@ double initial_deviation(Initial initial, std::int64_t layers)
 ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t apart)
     : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units)
 {
-  check(config.padded_vocabulary() % part.count == 0 && config.heads % part.count == 0,
-        "the parts of a layer have equal shares of vocabulary and heads");
+  check(config.heads % part.count == 0, "the parts of a layer have equal shares of the heads");
   add_embedding(config);
   for (int branch = 0; branch < 2 * config.layers; ++branch) add_branch(config, branch);
   add_head(config);
@@ -48,7 +47,7 @@ void ParameterTable::add_embedding(const ModelConfig& config)
   const std::int64_t C = config.channels;
   add({.name = "wte.weight",
        .shape = {config.vocabulary, C},
-       .stored = {config.padded_vocabulary() / part_.count, C},
+       .stored = {config.stored_vocabulary(part_.count), C},
        .initial = Initial::normal,
        .split = Split::rows});
   add({.name = "wpe.weight",

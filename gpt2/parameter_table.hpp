@@ -61,7 +61,7 @@ class ParameterTable {
   /// @param part    which part of every tensor that tensor parallelism divides.
   /// @param units   which units, from the embedding (0) over the 2 L branches to the head (2 L + 1); all by default.
   /// @param apart   tensors of at most so many elements lie apart.
-  /// @throws Error  when heads or padded vocabulary cannot be dealt out in equal shares.
+  /// @throws Error  when heads cannot be dealt out in equal shares.
   explicit ParameterTable(const ModelConfig& config, Part part = {}, Range units = {0, -1}, std::int64_t apart = 0);
 
   /// The tensors, in order.

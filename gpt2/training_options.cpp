@@ -314,6 +314,10 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   check_sampling(options);
   check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
+  if (options.arithmetic == Sums::exact && layout.tp > 1 && options.precision != DType::f32)
+    throw UserError(fmt::format("--precision=bf16 with --tp={} cannot be done with --arithmetic=exact.", layout.tp),
+                    "Partial sums of the parts would be rounded before they are added up. Use --precision=f32, or "
+                    "--arithmetic=fast.");
   if (options.compare > 0) check_comparable(options.compare, config, batch);
 }
 

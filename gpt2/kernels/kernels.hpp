@@ -242,6 +242,8 @@ class Kernels {
 
   /// into += from, element by element.
   virtual void add(const Tensor& into, const Tensor& from) const = 0;
+  /// into = the larger of into and from, element by element.
+  virtual void maximum(const Tensor& into, const Tensor& from) const = 0;
   /// The sum of the squares of all elements.
   virtual ExactScalar squared_norm(const Tensor& x) const = 0;
   /// The first element that is NaN or infinite.

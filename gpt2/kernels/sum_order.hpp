@@ -35,7 +35,11 @@ class SumOrder {
   }
 
   /// A sum over the B T tokens of a micro-batch: leaf 8 b + e is eighth e of sequence b.
-  static constexpr SumOrder batch(std::int64_t B, std::int64_t T) { return {B, T, leaves_of_a_split_sum, 1}; }
+  /// @param eighths  of a sequence, which the T tokens are; fewer where the sequence is divided.
+  static constexpr SumOrder batch(std::int64_t B, std::int64_t T, std::int64_t eighths = leaves_of_a_split_sum)
+  {
+    return {B, T, eighths, 1};
+  }
 
   /// A sum over B sequences of one term each.
   static constexpr SumOrder sequences(std::int64_t B) { return {B, 1, 1, 1}; }

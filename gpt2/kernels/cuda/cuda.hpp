@@ -61,6 +61,7 @@ class CudaKernels final : public Kernels {
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                      Range vocabulary) const override;
   void add(const Tensor& into, const Tensor& from) const override;
+  void maximum(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
   void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "gpt2/kernels/reference/reference.hpp"
@@ -12,6 +13,17 @@ void ReferenceKernels::add(const Tensor& into, const Tensor& from) const
     const T* const term = from.data<T>();
 #pragma omp parallel for
     for (std::int64_t i = 0; i < into.elements(); ++i) to[i] = T(widen(to[i]) + widen(term[i]));
+  });
+}
+
+void ReferenceKernels::maximum(const Tensor& into, const Tensor& from) const
+{
+  check(into.elements() == from.elements(), "tensors of different sizes are compared");
+  with_real_type(into.type(), [&]<class T>(T) {
+    T* const to = into.data<T>();
+    const T* const other = from.data<T>();
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < into.elements(); ++i) to[i] = T(std::max(widen(to[i]), widen(other[i])));
   });
 }
 

@@ -15,6 +15,15 @@ void add_elements(cudaStream_t stream, T* into, const T* from, std::int64_t n)
   for_each(stream, n, [=] __device__(std::int64_t i) { add_to(into[i], widened(from[i])); });
 }
 
+/// A thread has one element. 12 n bytes move.
+template <class T>
+void take_larger(cudaStream_t stream, T* into, const T* from, std::int64_t n)
+{
+  for_each(stream, n, [=] __device__(std::int64_t i) {
+    if (widened(from[i]) > widened(into[i])) into[i] = from[i];
+  });
+}
+
 /// A thread has one of @p count sums: of the squares of elements i, i + count, ... 4 n bytes move, and 48 a sum.
 template <class T>
 void sum_squares(cudaStream_t stream, ExactScalar* sums, std::int64_t count, const T* x, std::int64_t n)
@@ -77,6 +86,13 @@ void CudaReferenceKernels::add(const Tensor& into, const Tensor& from) const
   check(into.elements() == from.elements(), "tensors of different sizes are added");
   with_gpu_type(into.type(),
                 [&]<class T>(T) { add_elements(gpu(), into.data<T>(), from.data<T>(), into.elements()); });
+}
+
+void CudaReferenceKernels::maximum(const Tensor& into, const Tensor& from) const
+{
+  check(into.elements() == from.elements(), "tensors of different sizes are compared");
+  with_gpu_type(into.type(),
+                [&]<class T>(T) { take_larger(gpu(), into.data<T>(), from.data<T>(), into.elements()); });
 }
 
 ExactScalar CudaReferenceKernels::squared_norm(const Tensor& x) const

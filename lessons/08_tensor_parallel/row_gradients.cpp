@@ -1,0 +1,125 @@
+#include "lessons/08_tensor_parallel/row_gradients.hpp"
+
+#include "common/collectives/collectives.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Whether the gradient of a tensor is a sum over the rows of a part.
+bool sums_over_rows(const Parameter& p)
+{
+  return p.split == Split::none && p.shape.rank() == 1;  // not wpe, which is summed over all rows on each rank
+}
+
+}  // namespace
+
+std::int64_t RowGradients::elements(const ParameterTable& table, const ActivationShape& shape)
+{
+  if (shape.tokens.count == 1) return 0;
+  std::int64_t elements = 0;
+  for (const Parameter& p : table.entries())
+    if (sums_over_rows(p)) elements += shape.B * p.elements.count;
+  return elements;
+}
+
+RowGradients::RowGradients(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
+                           const ActivationShape& shape, const Kernels& kernels)
+    : stream_(stream), kernels_(kernels), shape_(shape)
+{
+  if (!divides_rows()) return;
+  room_ = Buffer(memory, Category::communication, DType::f32, {elements(table, shape)}, "gradients by sequence");
+  stream_.zero(room_.tensor());
+  std::int64_t first = 0;
+  for (const Parameter& p : table.entries()) {
+    if (!sums_over_rows(p)) continue;
+    sums_.push_back({p.elements, p.unit, room_.tensor().slice({first, shape.B * p.elements.count})});
+    first += shape.B * p.elements.count;
+  }
+}
+
+/// The gradients of a unit that sequence @p b makes, in the order of the table.
+std::vector<Tensor> RowGradients::of(int unit, std::int64_t b) const
+{
+  std::vector<Tensor> tensors;
+  for (const Sum& sum : sums_)
+    if (sum.unit == unit) tensors.push_back(sum.by_sequence.slice({b * sum.elements.count, sum.elements.count}));
+  return tensors;
+}
+
+/// The rows of sequence @p b.
+Tensor RowGradients::rows_of(const Tensor& rows, std::int64_t b) const
+{
+  const std::int64_t run = rows.elements() / shape_.B;
+  return rows.slice({b * run, run});
+}
+
+Tensor RowGradients::add_backward(const Branch& branch, const BranchTensors& d, const Tensor& dx,
+                                  const Tensor& scratch, const MicroBatch& rows) const
+{
+  if (!divides_rows()) return branch.add_backward(d, dx, scratch, rows);
+  const Tensor own_scratch = scratch.slice({0, dx.elements()});
+  Tensor first;
+  for (std::int64_t b = 0; b < shape_.B; ++b) {
+    BranchTensors of_sequence;
+    of_sequence.out_bias = of(branch.unit(), b)[2];
+    const Tensor doutput =
+        branch.add_backward(of_sequence, rows_of(dx, b), rows_of(own_scratch, b), sequence_of(rows, b));
+    if (b == 0) first = doutput;
+  }
+  return first.raw() == dx.raw() ? dx : own_scratch;
+}
+
+namespace {
+
+/// One sequence of what normalise_backward() reads.
+template <class A>
+A sequence_of(A a, const Tensor& input, const Tensor& mean, const Tensor& rstd)
+{
+  a.input = input;
+  a.mean = mean;
+  a.rstd = rstd;
+  return a;
+}
+
+}  // namespace
+
+void RowGradients::normalise_backward(const Branch& branch, const Tensor& dx, const BranchTensors& d,
+                                      const Tensor& dnormalised, const BranchActivations& a, const BranchTensors& p,
+                                      const MicroBatch& rows) const
+{
+  if (!divides_rows()) return branch.normalise_backward(dx, d, dnormalised, a, p, rows);
+  for (std::int64_t b = 0; b < shape_.B; ++b) {
+    const std::vector<Tensor> sums = of(branch.unit(), b);
+    BranchTensors of_sequence;
+    of_sequence.norm_weight = sums[0];
+    of_sequence.norm_bias = sums[1];
+    branch.normalise_backward(rows_of(dx, b), of_sequence, rows_of(dnormalised, b),
+                              sequence_of(a, rows_of(a.input, b), rows_of(a.mean, b), rows_of(a.rstd, b)), p,
+                              rankwise::sequence_of(rows, b));
+  }
+}
+
+void RowGradients::normalise_backward(const Head& head, const Tensor& dx, const HeadTensors& d,
+                                      const Tensor& dnormalised, const HeadActivations& a, const HeadTensors& p,
+                                      const MicroBatch& rows) const
+{
+  if (!divides_rows()) return head.normalise_backward(dx, d, dnormalised, a, p, rows);
+  for (std::int64_t b = 0; b < shape_.B; ++b) {
+    const std::vector<Tensor> sums = of(sums_.back().unit, b);
+    head.normalise_backward(rows_of(dx, b), head_tensors(sums, {}), rows_of(dnormalised, b),
+                            sequence_of(a, rows_of(a.input, b), rows_of(a.mean, b), rows_of(a.rstd, b)), p,
+                            rankwise::sequence_of(rows, b));
+  }
+}
+
+void RowGradients::add_to(const Tensor& gradients, Group& group)
+{
+  if (!divides_rows()) return;
+  all_reduce_sum(room_.tensor(), group);
+  for (const Sum& sum : sums_)
+    kernels_.bias_backward(gradients.slice(sum.elements), sum.by_sequence, SumOrder::sequences(shape_.B));
+  stream_.zero(room_.tensor());
+}
+
+}  // namespace rankwise

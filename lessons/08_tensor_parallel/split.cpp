@@ -1,0 +1,97 @@
+#include "lessons/08_tensor_parallel/split.hpp"
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/error.hpp"
+#include "common/messages/mesh.hpp"
+
+namespace rankwise {
+
+// ---- Options --------------------------------------------------------------------------------------------------------
+
+void declare(OptionTable& table, SplitOptions& o)
+{
+  const std::string group = "Tensor parallelism";
+  table.add(group, "tp", o.tp, "ranks that divide a model; 0: all that --dp leaves");
+  table.add(group, "dp", o.dp, "replicas of the divided model, which share the batch");
+  table.add(group, "sequence-parallel", o.sequence_parallel,
+            "between the divided layers each rank has its part of each sequence");
+  table.add(group, "regather", o.regather,
+            "keep this rank's normalised rows only, and gather those of all again in the backward pass");
+}
+
+namespace {
+
+/// Refuses a number of parts that does not divide something.
+/// @param what  has @p n pieces, as "heads".
+void check_divides(int parts, std::int64_t n, const std::string& what, const std::string& remedy)
+{
+  if (n % parts == 0) return;
+  std::vector<std::int64_t> possible;
+  for (std::int64_t t = 1; t <= n && possible.size() < 8; ++t)
+    if (n % t == 0) possible.push_back(t);
+  throw UserError(fmt::format("--tp={} does not divide the {} {} of the model.", parts, n, what),
+                  fmt::format("Each rank has as many {} as the others: use --tp={}{}.", what,
+                              fmt::join(possible, ", "), remedy));
+}
+
+}  // namespace
+
+void check_split(const SplitOptions& options, const ModelConfig& config, std::int64_t sequence, int ranks)
+{
+  if (options.tp < 0)
+    throw UserError(fmt::format("--tp={} is no number of ranks.", options.tp),
+                    "Use the number of ranks that divide a model, or 0 for all that --dp leaves.");
+  const int parts = options.parts(ranks);
+  check_mesh({{"dp", options.dp}, {"tp", parts}}, ranks);
+  check_divides(parts, config.heads, "heads", ", or another number of --heads");
+  check_divides(parts, 4 * config.channels, "hidden channels", ", or another number of --channels");
+  if (options.sequence_parallel) check_divides(parts, sequence, "tokens of a sequence", ", or another --sequence");
+  if (options.regather && !options.sequence_parallel)
+    throw UserError("--regather needs --sequence-parallel: else every rank has all normalised rows anyway.",
+                    "Add --sequence-parallel, or leave it out.");
+}
+
+// ---- Parts ----------------------------------------------------------------------------------------------------------
+
+ActivationShape divided(ActivationShape whole, const SplitOptions& options, Part part)
+{
+  whole.part = part;
+  whole.tokens = options.sequence_parallel ? part : Part{};
+  whole.regather = options.regather;
+  return whole;
+}
+
+std::vector<Range> answers_for(const ParameterTable& table, Part part)
+{
+  std::vector<Range> ranges;
+  for (const Parameter& p : table.entries()) {
+    if (p.split == Split::none && part.index != 0) continue;
+    if (!ranges.empty() && ranges.back().end() == p.elements.first)
+      ranges.back().count += p.elements.count;
+    else
+      ranges.push_back(p.elements);
+  }
+  return ranges;
+}
+
+std::string describe_split(const ModelConfig& config, Part part)
+{
+  const ParameterTable table(config, part, {0, 3});
+  std::string text = fmt::format("part {} of {} has\n", part.index, part.count);
+  for (const Parameter& p : table.entries()) {
+    const std::string is = p.split == Split::none ? "all" : p.split == Split::rows ? "rows" : "columns";
+    std::vector<std::string> runs;
+    for (const Slab& slab : table.slabs(p)) {
+      const Range run = p.split == Split::rows ? slab.rows : slab.columns;
+      if (p.split != Split::none) runs.push_back(fmt::format("{}..{}", run.first, run.end() - 1));
+    }
+    text += fmt::format("  {:22} {:>14}  {} {}\n", p.name, p.shape.text(), is, fmt::join(runs, " "));
+  }
+  return text;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,116 @@
+#include "lessons/08_tensor_parallel/split_plan.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/08_tensor_parallel/part_messages.hpp"
+#include "lessons/08_tensor_parallel/row_gradients.hpp"
+#include "lessons/08_tensor_parallel/whole_tensors.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// A collective, and how often a step makes it.
+struct Call {
+  CollectiveShape shape;
+  std::int64_t times;
+};
+
+/// The collectives of a step among the ranks that divide a model.
+std::vector<Call> part_calls(const SplitPlan& plan)
+{
+  const ActivationShape& shape = plan.shape;
+  const std::int64_t R = shape.rows(), t = shape.part.count, branches = 2 * plan.config.layers;
+  const bool divides_rows = shape.tokens.count > 1;
+  std::vector<Call> calls;
+  const auto add = [&](std::string_view name, DType type, std::int64_t n, std::int64_t times) {
+    calls.push_back({{name, plan.algorithm, type, n}, plan.passes * times});
+  };
+  // BEGIN EXERCISE 08.3 points=10 "Bytes: how often a pass makes each collective. A sum over the parts is an all-reduce of R C "
+  //     "elements, or where rows are divided a reduce-scatter, and before each divided layer and before the embedding's "
+  //     "backward pass an all-gather; with --regather the normalised rows of branches and head come once more. Recomputation "
+  //     "runs the forward pass of all branches again. The loss takes the largest of t R numbers and two sums of R, in the "
+  //     "accumulator's type; RowGradients one sum of its elements."
+  const std::int64_t forward = (shape.recompute ? 2 : 1) * branches;  // branches, run forwards
+  const std::int64_t sums = 1 + forward + branches + 1;  // embedding, branches both ways, head backwards
+  if (divides_rows) {
+    const std::int64_t again = shape.regather ? branches + 1 : 0;
+    add("reduce-scatter", shape.type, R * plan.config.channels, sums);
+    add("all-gather", shape.type, R * plan.config.channels, forward + 1 + branches + 1 + again);
+    add("all-reduce", DType::f32, RowGradients::elements(ParameterTable(plan.config, shape.part), shape), 1);
+  } else {
+    add("all-reduce", shape.type, R * plan.config.channels, sums);
+  }
+  const DType number = accumulator_of(shape.type);
+  if (t > 1) add("all-gather", number, t * R, 1);
+  add("all-reduce", number, R, 2);
+  // END EXERCISE
+  return calls;
+}
+
+/// The collectives of a step among replicas.
+std::vector<Call> replica_calls(const SplitPlan& plan)
+{
+  std::vector<Call> calls{{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}, 1}};
+  if (plan.tied_apart)
+    calls.push_back({{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.tied.count}, 1});
+  return calls;
+}
+
+Traffic traffic_of(const std::vector<Call>& calls, const Topology& topology, int rank)
+{
+  Traffic sum;
+  for (const Call& call : calls) {
+    const Traffic once = expected_traffic(call.shape, topology, rank);
+    for (std::int64_t i = 0; i < call.times; ++i) sum += once;
+  }
+  return sum;
+}
+
+/// The scratch of a group that makes these calls, and sums of a few whole numbers.
+std::int64_t scratch_of(std::vector<Call> calls, std::int64_t numbers, const SplitPlan& plan,
+                        const Topology& topology, int rank)
+{
+  calls.push_back({{"all-reduce", plan.algorithm, DType::i64, numbers}, 1});
+  std::int64_t most = 0;
+  for (const Call& call : calls) most = std::max(most, scratch_bytes(call.shape, topology, rank));
+  return most;
+}
+
+}  // namespace
+
+Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank)
+{
+  return traffic_of(part_calls(plan), topology, rank);
+}
+
+Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank)
+{
+  return traffic_of(replica_calls(plan), topology, rank);
+}
+
+std::string describe_part_traffic(const ActivationShape& shape)
+{
+  const std::int64_t layer = shape.tokens.count == 1 ? 8 : shape.regather ? 10 : 8;
+  const std::int64_t again = shape.recompute ? 4 : 0;
+  return fmt::format("{} (t-1)/t B T C elements a layer and pass, embedding, head, three numbers a token",
+                     layer + again);
+}
+
+std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,
+                           const Topology& world, int rank_in_parts, int rank_in_replicas, int rank_in_world)
+{
+  const ParameterTable table(plan.config, plan.shape.part);
+  std::vector<Call> of_parts = part_calls(plan);
+  of_parts.push_back({{"broadcast", plan.algorithm, DType::f32, whole_block_elements(table)}, 1});
+  constexpr auto norm_numbers = static_cast<std::int64_t>(std::tuple_size_v<ExactScalar::Lanes>);
+  return scratch_of(of_parts, norm_numbers, plan, parts, rank_in_parts) +
+         scratch_of(replica_calls(plan), loss_numbers, plan, replicas, rank_in_replicas) +
+         scratch_of({}, 1, plan, world, rank_in_world) + PartMessages::bytes(plan.shape, plan.config.channels) +
+         bytes_of(DType::f32) * (RowGradients::elements(table, plan.shape) + whole_block_elements(table));
+}
+
+}  // namespace rankwise
