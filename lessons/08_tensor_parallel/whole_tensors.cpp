@@ -23,18 +23,31 @@ std::int64_t rows_of_block(const Parameter& p)
   return std::max<std::int64_t>(1, most_elements / columns_of(p.shape));
 }
 
-/// Copies a slab of a part's rows to its place in a block.
-/// @param rows    of the whole tensor, in the block.
-/// @param stored  the part's rows, from row @p first_stored on.
-void place_slab(std::vector<float>& block, Range rows, std::int64_t columns, const std::vector<float>& stored,
-                std::int64_t first_stored, std::int64_t stored_columns, const Slab& slab)
+/// Rows of a whole tensor that are put together.
+struct Rows {
+  Range rows;            // of the tensor
+  std::int64_t columns;  // of the tensor
+  std::vector<float> values;
+};
+
+/// The stored rows of a part that have something of @p rows of the whole tensor.
+Range stored_rows(const std::vector<Slab>& slabs, Range rows)
 {
+  const Slab& slab = slabs.front();  // all slabs of a tensor are of the same rows
   const Range shared = intersect(rows, slab.rows);
-  for (std::int64_t row = shared.first; row < shared.end(); ++row) {
-    const std::int64_t from = (slab.stored_row + row - slab.rows.first - first_stored) * stored_columns;
-    std::copy_n(stored.begin() + from + slab.stored_column, slab.columns.count,
-                block.begin() + (row - rows.first) * columns + slab.columns.first);
-  }
+  return {slab.stored_row + shared.first - slab.rows.first, shared.count};
+}
+
+/// Puts some stored rows of a part to their places.
+void place(Rows& to, const std::vector<Slab>& slabs, Range stored, const std::vector<float>& values)
+{
+  const std::int64_t columns = static_cast<std::int64_t>(values.size()) / stored.count;
+  for (const Slab& slab : slabs)
+    for (std::int64_t i = 0; i < stored.count; ++i) {
+      const std::int64_t row = slab.rows.first + stored.first + i - slab.stored_row - to.rows.first;
+      std::copy_n(values.begin() + i * columns + slab.stored_column, slab.columns.count,
+                  to.values.begin() + row * to.columns + slab.columns.first);
+    }
 }
 
 }  // namespace
@@ -52,30 +65,29 @@ void for_each_whole_block(const ModelConfig& config, const ParameterTable& table
 {
   std::vector<ParameterTable> tables;
   for (int part = 0; part < group.ranks(); ++part) tables.emplace_back(config, Part{part, group.ranks()});
-  std::vector<float> block;
-  for (std::size_t i = 0; i < table.entries().size(); ++i) {
-    const Parameter& mine = table.entries()[i];
-    const std::int64_t columns = columns_of(mine.shape), stored_columns = columns_of(mine.stored);
-    const std::int64_t all_rows = mine.shape.elements() / columns;
-    for (std::int64_t first = 0; first < all_rows; first += rows_of_block(mine)) {
-      const Range rows = intersect({first, rows_of_block(mine)}, {0, all_rows});
-      block.assign(static_cast<std::size_t>(rows.count * columns), 0);
-      const int givers = mine.split == Split::none ? 1 : group.ranks();
-      for (int part = 0; part < givers; ++part) {
-        const ParameterTable& of_part = tables[static_cast<std::size_t>(part)];
-        const std::vector<Slab> slabs = of_part.slabs(of_part.entries()[i]);
-        const Range shared = intersect(rows, slabs.front().rows);
-        if (shared.empty()) continue;
-        const std::int64_t first_stored = slabs.front().stored_row + shared.first - slabs.front().rows.first;
-        const Range elements{first_stored * stored_columns, shared.count * stored_columns};
-        const Tensor values = room.slice({0, elements.count});
-        if (part == group.rank())
-          group.compute().copy(values, own.slice({mine.elements.first + elements.first, elements.count}));
-        broadcast(values, part, group);
-        const std::vector<float> stored = to_host<float>(group.compute(), values);
-        for (const Slab& slab : slabs) place_slab(block, rows, columns, stored, first_stored, stored_columns, slab);
-      }
-      work({i, {rows.first * columns, rows.count * columns}, block});
+
+  const auto bring = [&](Rows& to, std::size_t tensor, int part) {
+    const Parameter& p = tables[static_cast<std::size_t>(part)].entries()[tensor];
+    const std::vector<Slab> slabs = tables[static_cast<std::size_t>(part)].slabs(p);
+    const Range stored = stored_rows(slabs, to.rows);
+    if (stored.empty()) return;
+    const std::int64_t columns = columns_of(p.stored);
+    const Tensor values = room.slice({0, stored.count * columns});
+    if (part == group.rank())
+      group.compute().copy(values, own.slice({p.elements.first + stored.first * columns, values.elements()}));
+    broadcast(values, part, group);
+    place(to, slabs, stored, to_host<float>(group.compute(), values));
+  };
+
+  for (std::size_t tensor = 0; tensor < table.entries().size(); ++tensor) {
+    const Parameter& p = table.entries()[tensor];
+    const std::int64_t columns = columns_of(p.shape), rows = p.shape.elements() / columns;
+    const int givers = p.split == Split::none ? 1 : group.ranks();
+    for (std::int64_t first = 0; first < rows; first += rows_of_block(p)) {
+      Rows block{intersect({first, rows_of_block(p)}, {0, rows}), columns, {}};
+      block.values.resize(static_cast<std::size_t>(block.rows.count * columns));
+      for (int part = 0; part < givers; ++part) bring(block, tensor, part);
+      work({tensor, {first * columns, block.rows.count * columns}, block.values});
     }
   }
 }
