@@ -106,7 +106,7 @@ std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const T
   const ParameterTable table(plan.config, plan.shape.part);
   std::vector<Call> of_parts = part_calls(plan);
   of_parts.push_back({{"broadcast", plan.algorithm, DType::f32, whole_block_elements(table)}, 1});
-  constexpr auto norm_numbers = static_cast<std::int64_t>(std::tuple_size_v<ExactScalar::Lanes>);
+  constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
   return scratch_of(of_parts, norm_numbers, plan, parts, rank_in_parts) +
          scratch_of(replica_calls(plan), loss_numbers, plan, replicas, rank_in_replicas) +
          scratch_of({}, 1, plan, world, rank_in_world) + PartMessages::bytes(plan.shape, plan.config.channels) +

@@ -23,8 +23,8 @@ std::int64_t rows_of_block(const Parameter& p)
   return std::max<std::int64_t>(1, most_elements / columns_of(p.shape));
 }
 
-/// Rows of a whole tensor that are put together.
-struct Rows {
+/// RowBlock of a whole tensor that are put together.
+struct RowBlock {
   Range rows;            // of the tensor
   std::int64_t columns;  // of the tensor
   std::vector<float> values;
@@ -39,7 +39,7 @@ Range stored_rows(const std::vector<Slab>& slabs, Range rows)
 }
 
 /// Puts some stored rows of a part to their places.
-void place(Rows& to, const std::vector<Slab>& slabs, Range stored, const std::vector<float>& values)
+void place(RowBlock& to, const std::vector<Slab>& slabs, Range stored, const std::vector<float>& values)
 {
   const std::int64_t columns = static_cast<std::int64_t>(values.size()) / stored.count;
   for (const Slab& slab : slabs)
@@ -66,7 +66,7 @@ void for_each_whole_block(const ModelConfig& config, const ParameterTable& table
   std::vector<ParameterTable> tables;
   for (int part = 0; part < group.ranks(); ++part) tables.emplace_back(config, Part{part, group.ranks()});
 
-  const auto bring = [&](Rows& to, std::size_t tensor, int part) {
+  const auto bring = [&](RowBlock& to, std::size_t tensor, int part) {
     const Parameter& p = tables[static_cast<std::size_t>(part)].entries()[tensor];
     const std::vector<Slab> slabs = tables[static_cast<std::size_t>(part)].slabs(p);
     const Range stored = stored_rows(slabs, to.rows);
@@ -84,7 +84,7 @@ void for_each_whole_block(const ModelConfig& config, const ParameterTable& table
     const std::int64_t columns = columns_of(p.shape), rows = p.shape.elements() / columns;
     const int givers = p.split == Split::none ? 1 : group.ranks();
     for (std::int64_t first = 0; first < rows; first += rows_of_block(p)) {
-      Rows block{intersect({first, rows_of_block(p)}, {0, rows}), columns, {}};
+      RowBlock block{intersect({first, rows_of_block(p)}, {0, rows}), columns, {}};
       block.values.resize(static_cast<std::size_t>(block.rows.count * columns));
       for (int part = 0; part < givers; ++part) bring(block, tensor, part);
       work({tensor, {first * columns, block.rows.count * columns}, block.values});
