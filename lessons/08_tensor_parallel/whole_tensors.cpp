@@ -23,7 +23,7 @@ std::int64_t rows_of_block(const Parameter& p)
   return std::max<std::int64_t>(1, most_elements / columns_of(p.shape));
 }
 
-/// RowBlock of a whole tensor that are put together.
+/// Rows of a whole tensor that are put together.
 struct RowBlock {
   Range rows;            // of the tensor
   std::int64_t columns;  // of the tensor
