@@ -18,7 +18,7 @@
 //               mpirun -np 2 build/lessons/08_tensor_parallel --steps=3 --precision=bf16 --sample=20
 //               rm -f build/tp.h5; mpirun -np 4 build/lessons/08_tensor_parallel --steps=3 --checkpoint=build/tp.h5
 //               mpirun -np 2 build/lessons/08_tensor_parallel --steps=5 --checkpoint=build/tp.h5 --resume
-//               mpirun -np 4 build/lessons/08_tensor_parallel --model=gpt2-xl --dry-run
+//               mpirun -np 4 build/lessons/08_tensor_parallel --model=gpt2-large --dry-run
 //             * mpirun -np 4 build/lessons/08_tensor_parallel --device=cuda --steps=20      (* needs a GPU; four for NCCL)
 // Expect:       the loss column of lesson 01, the more memory left the more ranks divide the model.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
@@ -515,8 +515,9 @@ int run(const Options& options, const Session& session)
   begin_report(report, layout, options.table, options, state->tokens);
   report_placement(report, session, options.device);
   if (!state->messages.carrier().empty()) report.comment(state->messages.carrier());
-  report.comment(fmt::format("collectives by {}; {} ranks divide the model{}", describe_algorithm(state->tp),
-                             state->part.count, options.split.sequence_parallel ? " and each sequence" : ""));
+  report.comment(fmt::format("collectives by {}; --tp={}: {} of the model on each rank",
+                             describe_algorithm(state->tp), state->part.count,
+                             state->part.count == 1 ? "all" : fmt::format("1/{}", state->part.count)));
   begin_steps(report);
   if (!options.trace.empty()) {
     state->time.record();

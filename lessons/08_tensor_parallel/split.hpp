@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,7 +36,7 @@ struct SplitOptions {
   bool regather = false;           ///< normalised rows are gathered again in the backward pass, and not kept
 
   /// t among @p ranks ranks.
-  int parts(int ranks) const { return tp > 0 || dp < 1 ? tp : ranks / dp; }
+  int parts(int ranks) const { return tp > 0 ? tp : std::max(1, ranks / std::max(1, dp)); }
 };
 
 /// Declares all of them.
