@@ -26,14 +26,16 @@ void declare(OptionTable& table, SplitOptions& o)
 namespace {
 
 /// Refuses a number of parts that does not divide something.
-/// @param what  has @p n pieces, as "heads".
-void check_divides(int parts, std::int64_t n, const std::string& what, const std::string& remedy)
+/// @param what   has @p n pieces, as "heads".
+/// @param whole  what these are of.
+void check_divides(int parts, std::int64_t n, const std::string& what, const std::string& whole,
+                   const std::string& remedy)
 {
   if (n % parts == 0) return;
   std::vector<std::int64_t> possible;
   for (std::int64_t t = 1; t <= n && possible.size() < 8; ++t)
     if (n % t == 0) possible.push_back(t);
-  throw UserError(fmt::format("--tp={} does not divide the {} {} of the model.", parts, n, what),
+  throw UserError(fmt::format("--tp={} does not divide the {} {} of {}.", parts, n, what, whole),
                   fmt::format("Each rank has as many {} as the others: use --tp={}{}.", what,
                               fmt::join(possible, ", "), remedy));
 }
@@ -47,9 +49,9 @@ void check_split(const SplitOptions& options, const ModelConfig& config, std::in
                     "Use the number of ranks that divide a model, or 0 for all that --dp leaves.");
   const int parts = options.parts(ranks);
   check_mesh({{"dp", options.dp}, {"tp", parts}}, ranks);
-  check_divides(parts, config.heads, "heads", ", or another number of --heads");
-  check_divides(parts, 4 * config.channels, "hidden channels", ", or another number of --channels");
-  if (options.sequence_parallel) check_divides(parts, sequence, "tokens of a sequence", ", or another --sequence");
+  check_divides(parts, config.heads, "heads", "the model", ", or another number of --heads");
+  check_divides(parts, 4 * config.channels, "hidden channels", "the model", ", or another number of --channels");
+  if (options.sequence_parallel) check_divides(parts, sequence, "tokens", "a sequence", ", or another --sequence");
   if (options.regather && !options.sequence_parallel)
     throw UserError("--regather needs --sequence-parallel: else every rank has all normalised rows anyway.",
                     "Add --sequence-parallel, or leave it out.");
@@ -89,7 +91,8 @@ std::string describe_split(const ModelConfig& config, Part part)
       const Range run = p.split == Split::rows ? slab.rows : slab.columns;
       if (p.split != Split::none) runs.push_back(fmt::format("{}..{}", run.first, run.end() - 1));
     }
-    text += fmt::format("  {:22} {:>14}  {} {}\n", p.name, p.shape.text(), is, fmt::join(runs, " "));
+    text += fmt::format("  {:22} {:>14}  {}{}{}\n", p.name, p.shape.text(), is, runs.empty() ? "" : " ",
+                        fmt::join(runs, " "));
   }
   return text;
 }
