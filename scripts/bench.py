@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times whole training steps beside the best matrix products of this machine's libraries, lesson 01 in several ways, the
-lessons that shard a model beside the one that does not, and all-reduce by several algorithms beside the MPI library's own.
+lessons that shard or divide a model beside those that do not, and all-reduce by several algorithms beside the MPI library's own.
 
     scripts/bench.py [--case=NAME]... [--rounds=N] [--write]
     scripts/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
@@ -28,6 +28,7 @@ import time
 import bench_collectives
 import bench_offload
 import bench_sharding
+import bench_tensor
 import plot_bandwidth
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, replace_block,
                           training_steps_table, ways_table, where_table)
@@ -207,6 +208,13 @@ def measure_offload(rounds):
     return turns
 
 
+def measure_tensor(rounds):
+    """The reports of all ways to give two cores to a model, once a round."""
+    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in bench_tensor.WAYS},
+                     rounds or bench_tensor.ROUNDS)
+    return kept("tensor", json.dumps(turns))
+
+
 # ---- What is kept ------------------------------------------------------------------------------------------------------
 
 
@@ -248,12 +256,13 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["collectives"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["collectives"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
-          "machine of sharding", "sharding", "machine of offload", "offload", "machine of all-reduce", "all-reduce", "more ranks than cores"]
+          "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
+          "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, offload, collectives, date):
+def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, collectives, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -275,6 +284,9 @@ def blocks_of(measured, in_bf16, turns, sharding, offload, collectives, date):
     if offload:
         blocks["machine of offload"] = machine_text(date)
         blocks["offload"] = bench_offload.offload_table(offload)
+    if tensor:
+        blocks["machine of tensor parallelism"] = machine_text(date)
+        blocks["tensor parallelism"] = bench_tensor.tensor_table(tensor)
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
@@ -304,7 +316,7 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
@@ -335,10 +347,11 @@ def bench(arguments):
     turns = watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None
     sharding = watched("sharding", lambda: measure_sharding(options.rounds)) if "sharding" in options.case else None
     offload = watched("offload", lambda: measure_offload(options.rounds)) if "offload" in options.case else None
+    tensor = watched("tensor", lambda: measure_tensor(options.rounds)) if "tensor" in options.case else None
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
 
-    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, collectives, date)
+    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, collectives, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)

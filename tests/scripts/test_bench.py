@@ -21,6 +21,7 @@ import bench  # noqa: E402
 import bench_collectives  # noqa: E402
 import bench_offload  # noqa: E402
 import bench_sharding  # noqa: E402
+import bench_tensor  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
 from bench_tables import (CSV_COLUMNS, Case, append_csv, bf16_tables, csv_rows, figures_of,  # noqa: E402
@@ -225,6 +226,45 @@ class Offload(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
 
+def tensor_turn(*step_s):
+    """One round in which a step of the ways took so long."""
+    return {way.title: {"time": {"step_s": seconds, "tokens_per_s": 1024 / seconds},
+                        "memory": {name: {"current": 1000 // way.ranks, "peak": 9000, "formula": 0} for name in
+                                   ("parameters", "gradients", "optimizer", "activations")},
+                        **({"traffic": {"tp": {"bytes": 4096}}} if way.ranks > 1 else {})}
+            for way, seconds in zip(bench_tensor.WAYS, step_s)}
+
+
+class Tensor(unittest.TestCase):
+    def test_the_ratio_is_taken_within_each_round_to_the_faster_run_of_one_rank(self):
+        table = bench_tensor.tensor_table([tensor_turn(1, 1.25, 1.25, 1.6, 2), tensor_turn(2, 1, 2, 1, 2),
+                                           tensor_turn(4, 4, 5, 5, 5)])
+        self.assertEqual(row_of(table, "lesson 01, two threads"), ["2000.0", "512", "1.000", "-", "3,000", "1,000", "0"])
+        self.assertEqual(row_of(table, "lesson 08, two threads")[2], "1.000")
+        self.assertEqual(row_of(table, "t = 2  "), ["2000.0", "512", "0.800", "0.80", "met", "1,500", "500", "4,096"])
+        self.assertEqual(row_of(table, "t = 2, --sequence-parallel"),
+                         ["1600.0", "640", "0.800", "0.80", "met", "1,500", "500", "4,096"])
+        self.assertEqual(row_of(table, "t = 2, and --regather")[2:4], ["0.500", "-"])
+        table = bench_tensor.tensor_table([tensor_turn(1, 1, 1.3, 1.2, 1)])
+        self.assertIn("0.80 below", table)
+
+    def test_every_way_has_two_cores_and_the_same_batch_and_text(self):
+        for way in bench_tensor.WAYS:
+            command = way.command(pathlib.Path("build"), "x.h5")
+            threads = [int(part.removeprefix("--threads=")) for part in command if str(part).startswith("--threads=")]
+            ranks = command[2] if command[0] == "mpirun" else 1
+            self.assertEqual([ranks * threads[0]], [2])
+            for option in ("--global-batch=4", "--sequence=256", "--data=x.h5"):
+                self.assertIn(option, command)
+
+    def test_every_lesson_takes_the_options(self):
+        for way in bench_tensor.WAYS:
+            command = [part for part in way.command(bench.BUILD, "x.h5") if not str(part).startswith("--data=")]
+            done = subprocess.run([*map(str, command), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+
+
 class Page(unittest.TestCase):
     text = "a\n<!-- bench: one -->\n```\nold\n```\nb\n<!-- bench: one more -->\n```\nkept\n```\n"
 
@@ -291,7 +331,7 @@ class Script(unittest.TestCase):
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
                             ("measure_sharding", self.measure_sharding), ("measure_offload", self.measure_offload),
-                            ("measure_run", self.measure_run)):
+                            ("measure_tensor", self.measure_tensor), ("measure_run", self.measure_run)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -322,6 +362,11 @@ class Script(unittest.TestCase):
         self.measured.append(("offload", rounds))
         return [offload_turn(1, 1, 1)]
 
+    def measure_tensor(self, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append(("tensor", rounds))
+        return [tensor_turn(1, 1, 1, 1, 1)]
+
     def measure_run(self, run, rounds):
         self.pass_time(10, own=2)
         self.measured.append((run.name, rounds))
@@ -337,7 +382,7 @@ class Script(unittest.TestCase):
         before = self.page.read_text(encoding="utf-8")
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
-        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2), ("sharding", 2), ("offload", 2)] +
+        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2), ("sharding", 2), ("offload", 2), ("tensor", 2)] +
                          [(run.name, 2) for run in bench_collectives.RUNS])
         for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI",
                                                                                     "ZeRO-2"]:
@@ -380,6 +425,13 @@ class Script(unittest.TestCase):
         page = self.page.read_text(encoding="utf-8")
         self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
                          ["machine of offload", "offload"])
+
+    def test_tensor_parallelism_has_tables_for_itself(self):
+        before = self.page.read_text(encoding="utf-8")
+        self.assertEqual(self.run_script("--case=tensor", "--write")[0], 0)
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of tensor parallelism", "tensor parallelism"])
 
     def test_a_busy_machine_is_refused(self):
         self.processors = 1.5
