@@ -1,16 +1,19 @@
 // Lesson 08: tensor parallelism, sequence parallelism, vocabulary-parallel loss
 //
 // Builds on:    lesson 01 (a single device)
-// New idea:     t ranks divide every layer of one model: the first matrix of a branch by columns, the second by rows, so that
-//               each rank computes its part of both without a message in between, and one sum over the ranks ends the branch.
-//               The loss needs three numbers a token of each rank, not its logits. With --sequence-parallel that sum is cut in
-//               its two halves, and between the divided layers each rank has T / t tokens of each sequence.
-// Memory:       about 16 P / t bytes of model state a rank (norms, biases behind a sum and positions are on all of them), and
-//               activations of s R L (4 C + 12 C / t) + ... bytes; with --sequence-parallel --regather 16 C / t a row and layer
-// Traffic:      4 x 2 (t-1)/t B T C elements a layer and micro-batch, whatever the size of the layers' matrices
-// Paper:        Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, section 4 (sequence parallelism)
+// New idea:     t ranks compute every layer of a model together: of a branch's two matrices each has some columns of the first
+//               and the rows of the second that meet them, so that nothing is sent in between and one sum ends the branch. Of
+//               the loss three numbers a token are sent instead of V logits. With --sequence-parallel the sum is cut into its
+//               two halves, and in between each rank has T / t tokens of each sequence.
+// Memory:       16 P / t bytes of model state a rank (positions, norms and biases behind a sum are whole on all), and of
+//               activations s R (4 C + 12 C / t) bytes a layer; with --sequence-parallel s R (2 C + 14 C / t), with --regather
+//               s R 16 C / t; and s R V / t of logits
+// Traffic:      8 (t-1)/t B T C numbers a layer and micro-batch (four sums), 10 with --regather, however many parameters it
+//               has; embedding and head together half as many as a layer; and (t-1) (1 + 4/t) numbers a token for the loss
+// Paper:        Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022 (sequence parallelism), section 4.2
 //
-// Sample runs:  mpirun -np 2 build/lessons/08_tensor_parallel --steps=5
+// Sample runs:  build/lessons/08_tensor_parallel --steps=3
+//               mpirun -np 2 build/lessons/08_tensor_parallel --steps=5
 //               mpirun -np 4 build/lessons/08_tensor_parallel --steps=5 --sequence-parallel
 //               mpirun -np 4 build/lessons/08_tensor_parallel --steps=3 --tp=2 --dp=2 --arithmetic=exact --micro-batch=2
 //               mpirun -np 4 build/lessons/08_tensor_parallel --steps=3 --sequence-parallel --regather --recompute=block
@@ -19,8 +22,8 @@
 //               rm -f build/tp.h5; mpirun -np 4 build/lessons/08_tensor_parallel --steps=3 --checkpoint=build/tp.h5
 //               mpirun -np 2 build/lessons/08_tensor_parallel --steps=5 --checkpoint=build/tp.h5 --resume
 //               mpirun -np 4 build/lessons/08_tensor_parallel --model=gpt2-large --dry-run
-//             * mpirun -np 4 build/lessons/08_tensor_parallel --device=cuda --steps=20      (* needs a GPU; four for NCCL)
-// Expect:       the loss column of lesson 01, the more memory left the more ranks divide the model.
+//             * mpirun -np 4 build/lessons/08_tensor_parallel --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
+// Expect:       the loss column of lesson 01, whatever t is; less of every matrix and of every activation on each rank.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 
 #include <algorithm>

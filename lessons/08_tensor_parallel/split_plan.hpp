@@ -41,8 +41,8 @@ std::string describe_part_traffic(const ActivationShape& shape);
 
 /// Bytes that one rank keeps for all messages of a run: scratch of the groups, PartMessages, RowGradients, and room for a
 /// block of a whole tensor.
-/// @param parts, replicas, world  the groups.
-/// @param ranks                   this rank in each of them.
+/// @param parts, replicas, world                          the groups.
+/// @param rank_in_parts, rank_in_replicas, rank_in_world  this rank in each of them.
 std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,
                            const Topology& world, int rank_in_parts, int rank_in_replicas, int rank_in_world);
 
