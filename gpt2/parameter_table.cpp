@@ -135,6 +135,10 @@ Range ParameterTable::unit_elements(int unit) const
 
 std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const
 {
+  // BEGIN EXERCISE 08.2 points=10 "Heads: which rectangles of a tensor a part stores, and where. Split::none is all of it; "
+  //     "Split::rows is a run of stored[0] rows, of which those behind the last row of the tensor are padding; of "
+  //     "Split::columns each section (q, k and v of c_attn) gives its equal_part(), and a part stores those side by side. A "
+  //     "tensor of one dimension is one row."
   const std::int64_t rows = parameter.shape.rank() == 2 ? parameter.shape[0] : 1;
   const std::int64_t columns = columns_of(parameter.shape);
   if (parameter.split == Split::none) return {{{0, rows}, {0, columns}}};
@@ -148,6 +152,7 @@ std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const
   for (int s = 0; s < parameter.sections; ++s)
     slabs.push_back({{0, rows}, {s * section + mine.first, mine.count}, 0, s * mine.count});
   return slabs;
+  // END EXERCISE
 }
 
 std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Tensor& flat, const Tensor& apart)

@@ -261,6 +261,12 @@ void MeasuredKernels::add(const Tensor& into, const Tensor& from) const
           [&] { kernels_.add(into, from); });
 }
 
+void MeasuredKernels::maximum(const Tensor& into, const Tensor& from) const
+{
+  measure(KernelGroup::loss, {elements(into), 2 * bytes(into) + bytes(from)},
+          [&] { kernels_.maximum(into, from); });
+}
+
 ExactScalar MeasuredKernels::squared_norm(const Tensor& x) const
 {
   return measure(KernelGroup::gradient_norm, {2 * elements(x), bytes(x)}, [&] { return kernels_.squared_norm(x); });

@@ -64,7 +64,7 @@ struct GroupTotal {
 ///     norm        8 n forwards, 14 n backwards         GELU       10 n forwards, 16 n backwards
 ///     loss        4 n over the logits forwards, 3 n backwards
 ///     AdamW       16 n                                 gradient norm   2 n
-///     the rest    1 for each addition
+///     the rest    1 for each addition, and for each comparison of two largest logits
 ///
 /// Dropout is not counted. The rows that the token embedding reads and writes are counted as if all tokens differed.
 class MeasuredKernels final : public Kernels {
@@ -121,6 +121,7 @@ class MeasuredKernels final : public Kernels {
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                      Range vocabulary) const override;
   void add(const Tensor& into, const Tensor& from) const override;
+  void maximum(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override;
   void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,

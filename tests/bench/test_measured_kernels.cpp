@@ -34,6 +34,7 @@ Outcome step_with(Laboratory& lab)
   kernels.add(tiny.gradients.slice(tiny.table.entries().front().elements), tiny.tied);
   const Tensor m = lab.filled(DType::f32, {tiny.table.elements()}, 1),
                v = lab.filled(DType::f32, {tiny.table.elements()}, 2, 0.4, 0.5);
+  kernels.maximum(v, m);
   kernels.adamw(tiny.parameters, m, v, tiny.gradients, {.learning_rate = 1e-2, .weight_decay = 0.1, .number = 3});
   REQUIRE(!kernels.first_not_finite(tiny.parameters));
   return {tiny.gradients, tiny.tied, tiny.parameters, kernels.squared_norm(tiny.gradients).value(),

@@ -41,6 +41,75 @@ TEST_CASE("activation_bytes, workspace_bytes: are what the ledger counts, for pa
       }
 }
 
+TEST_CASE("activation_bytes, workspace_bytes: are what the ledger counts where sequences are divided too")
+{
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const int n : {1, 2, 4})
+      for (const int part : {0, n - 1})
+        for (const bool recompute : {false, true})
+          for (const bool regather : {false, true}) {
+            INFO(name_of(type) << ", part " << part << " of " << n << ", recompute " << recompute << ", regather "
+                               << regather);
+            Laboratory lab;
+            const ActivationShape shape{type, 3, 8, {part, n}, recompute, {part, n}, regather};
+            const Workspace work(lab.memory(), config, shape);
+            const Activations kept(lab.memory(), config, shape, work);
+            CHECK(held(lab, Category::activations) == activation_bytes(config, shape));
+            CHECK(held(lab, Category::workspace) == workspace_bytes(config, shape));
+          }
+}
+
+TEST_CASE("activation_bytes: of a layer the published share stays, without T x T: 4 + 12/t, 2 + 14/t, 16/t times C")
+{
+  // Two layers more than one tell a layer; s = 4 bytes, and the statistics apart: 4 of R or R/t rows, heads/t of R rows.
+  constexpr std::int64_t B = 3, T = 8, R = B * T, C = 40;
+  const auto of_layer = [](const ActivationShape& shape) {
+    ModelConfig two = config, one = config;
+    two.layers = 2;
+    one.layers = 1;
+    return activation_bytes(two, shape) - activation_bytes(one, shape);
+  };
+  for (const int t : {1, 2, 4}) {
+    const std::int64_t heads = 4 / t;
+    CHECK(of_layer({DType::f32, B, T, {0, t}}) == 4 * R * (4 * C + 12 * C / t + 4 + heads));
+    CHECK(of_layer({DType::f32, B, T, {0, t}, false, {0, t}}) ==
+          4 * R * (2 * C + 14 * C / t + heads) + 4 * 4 * R / t);
+    CHECK(of_layer({DType::f32, B, T, {0, t}, false, {0, t}, true}) ==
+          4 * R * (16 * C / t + heads) + 4 * 4 * R / t);
+    CHECK(of_layer({DType::f32, B, T, {0, t}, true, {0, t}}) == 4 * R * C / t);  // with recomputation its input
+  }
+  CHECK(workspace_bytes(config, {DType::f32, B, T, {0, 4}, false, {0, 4}}) == 4 * R * (C + C / 4 + C));
+  CHECK(workspace_bytes(config, {DType::f32, B, T, {0, 4}, false, {0, 4}, true}) == 4 * R * (2 * C + C / 4 + C));
+}
+
+TEST_CASE("Activations: where sequences are divided, what lies between divided layers has a part of the rows")
+{
+  Laboratory lab;
+  for (const bool regather : {false, true}) {
+    const ActivationShape shape{DType::bf16, 3, 8, {1, 2}, false, {1, 2}, regather};
+    const Workspace work(lab.memory(), config, shape);
+    const Activations kept(lab.memory(), config, shape, work);
+    CHECK(work.output.shape() == Shape{24, 40});
+    CHECK(work.dstream.shape() == Shape{12, 40});
+    CHECK(work.gathered.empty() == !regather);
+    if (regather) CHECK(work.gathered.shape() == Shape{24, 40});
+    for (std::size_t i = 0; i < 6; ++i) {
+      const BranchActivations& a = kept.branches[i];
+      CHECK(a.input.shape() == Shape{12, 40});
+      CHECK(a.normalised.shape() == Shape{regather ? 12 : 24, 40});
+      CHECK(a.mean.shape() == Shape{12});
+      CHECK(a.rstd.shape() == Shape{12});
+      CHECK(a.inner.shape() == Shape{24, i % 2 == 0 ? 60 : 80});
+    }
+    CHECK(kept.head.input.shape() == Shape{12, 40});
+    CHECK(kept.head.normalised.shape() == Shape{regather ? 12 : 24, 40});
+    CHECK(kept.head.mean.shape() == Shape{12});
+    CHECK(kept.head.logits.shape() == Shape{24, 8});
+    CHECK(kept.head.maximum.shape() == Shape{24});
+    CHECK(kept.inputs.shape() == Shape{24});  // every part looks up all tokens
+  }
+}
+
 TEST_CASE("activation_bytes: has the figures that paper and pencil give")
 {
   // R = 15 rows of f32. A block: 16 C = 640 numbers, 4 statistics and 4 heads; the head: 2 C + 16 numbers,

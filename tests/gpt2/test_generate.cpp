@@ -131,6 +131,74 @@ TEST_CASE("GeneratingPass: what a pass that was given up has computed is not tak
   CHECK_THROWS(pass.begin({}));
 }
 
+TEST_CASE("GeneratingPass: parts, with their sums added pairwise, say what the whole says, bit for bit")
+{
+  const ModelConfig config = tiny_config(3, 4, 32, T);
+  for (const int n : {2, 4}) {
+    Subject subject(make_reference_kernels(), config);
+    Laboratory& lab = subject.lab;
+    const TinyModel& whole = subject.tiny;
+    std::vector<std::unique_ptr<TinyModel>> parts;
+    std::vector<std::unique_ptr<GeneratingPass>> passes;
+    for (int i = 0; i < n; ++i) {
+      parts.push_back(std::make_unique<TinyModel>(lab, config, TinyOptions{DType::f32, 1, T, 0, {i, n}}));
+      lab.stream().copy(parts.back()->parameters, part_of(lab, parts.back()->table, whole.table, whole.parameters));
+      passes.push_back(
+          std::make_unique<GeneratingPass>(lab.memory(), lab.stream(), parts.back()->model, DType::f32, T));
+    }
+    /// What @p piece(pass, its parameters) leaves in each of them becomes the sum of all.
+    const auto sum = [&](const auto& piece) {
+      std::vector<Tensor> partial, sums;
+      for (std::size_t i = 0; i < parts.size(); ++i) partial.push_back(piece(*passes[i], parts[i]->p));
+      for (const Tensor& one : partial) sums.push_back(lab.copied(one));
+      for (std::size_t distance = 1; distance < sums.size(); distance *= 2)
+        for (std::size_t i = 0; i + distance < sums.size(); i += 2 * distance)
+          lab.kernels().add(sums[i], sums[i + distance]);
+      for (const Tensor& one : partial) lab.stream().copy(one, sums[0]);
+    };
+    const Tensor logits = lab.zeros(DType::f32, {16});
+    Generator generator = subject.generator();
+    const std::vector<Token> text = some_text(2 * T);
+    for (const std::size_t length : {1, 2, 5, 12, 13, 20, 4, 24}) {
+      CAPTURE(n, length);
+      const auto seen = std::span(text).first(length);
+      for (const auto& pass : passes) pass->begin(seen);
+      sum([](GeneratingPass& pass, const ModelTensors& p) { return pass.lookup(p.embedding); });
+      for (std::size_t i = 0; i < parts.size(); ++i) passes[i]->add(parts[i]->p.embedding);
+      for (std::size_t b = 0; b < whole.model.branches.size(); ++b) {
+        sum([b](GeneratingPass& pass, const ModelTensors& p) { return pass.apply(b, p.branches[b]); });
+        for (std::size_t i = 0; i < parts.size(); ++i) passes[i]->add(b, parts[i]->p.branches[b]);
+      }
+      for (int i = 0; i < n; ++i)
+        lab.stream().copy(logits.slice({16 / n * i, 16 / n}),
+                          passes[static_cast<std::size_t>(i)]->logits(parts[static_cast<std::size_t>(i)]->p.head));
+      const std::vector<float> said = read_logits(lab.stream(), logits, config);
+      CHECK(said.size() == 11);
+      CHECK(said == generator.next_logits(seen));
+      CHECK(said == subject.logits_without_cache(seen));
+    }
+    passes[0]->begin(text);
+    passes[0]->lookup(parts[0]->p.embedding);
+    CHECK_THROWS_AS(passes[0]->head(parts[0]->p.head), Error);
+  }
+}
+
+TEST_CASE("GeneratingPass: a part takes the memory of its share")
+{
+  const ModelConfig config = tiny_config(3, 4, 32, T);
+  for (const int n : {1, 2, 4}) {
+    Laboratory lab;
+    const TinyModel part(lab, config, {DType::f32, 1, T, 0, {n - 1, n}});
+    const CategoryBytes before = lab.ledger().current(Tier::device);
+    const GeneratingPass pass(lab.memory(), lab.stream(), part.model, DType::f32, T);
+    const auto taken = [&](Category category) {
+      return lab.ledger().current(Tier::device)[category] - before[category];
+    };
+    CHECK(taken(Category::activations) == 4 * 2 * 3 * T * 32 / n);
+    CHECK(taken(Category::workspace) == 4 * (4 * T * 32 + 8 * T * 32 / n + 16 / n) + 8 * T + 4 * T);
+  }
+}
+
 TEST_CASE("Generator: the cpu family's logits are those of the whole window but for rounding")
 {
   const ModelConfig config = tiny_config(2, 2, 40, 150);  // longer than a block of queries, and than one of keys

@@ -183,14 +183,36 @@ TEST_CASE("unit_tensors: in the order of the table, whether they lie apart or no
   }
 }
 
+TEST_CASE("ParameterTable: any number of parts that divides the heads; of 16 entries 3 parts store 6 each")
+{
+  const ModelConfig three = tiny_config(2, 6, 48, 6);
+  for (int i = 0; i < 3; ++i) {
+    const ParameterTable table(three, {i, 3});
+    const Parameter& wte = table.entries().front();
+    CHECK(wte.shape == Shape{11, 48});
+    CHECK(wte.stored == Shape{6, 48});
+    CHECK(table.slabs(wte)[0].rows.count == (i == 0   ? 6
+                                             : i == 1 ? 5
+                                                      : 0));  // the last part has nothing but padding
+    CHECK(table.entries()[4].stored == Shape{48, 48});
+    CHECK(table.entries()[12].stored == Shape{64, 48});
+    CHECK(table.entries()[13].stored == Shape{48});
+  }
+  CHECK(three.stored_vocabulary(1) == 16);
+  CHECK(three.stored_vocabulary(3) == 6);
+  CHECK(preset("gpt2").stored_vocabulary(4) == 12566);  // 50,264 / 4
+}
+
 TEST_CASE("slabs: those of all parts cover each element of a divided tensor once, of others once a part")
 {
-  const ParameterTable whole(config);
-  for (const int n : {1, 2, 4, 8}) {
+  for (const int n : {1, 2, 3, 4, 6, 8}) {
+    const ModelConfig divided = n % 3 == 0 ? tiny_config(2, 6, 48, 6) : config;
+    const std::int64_t stored_rows = divided.stored_vocabulary(n);
+    const ParameterTable whole(divided);
     std::vector<std::vector<int>> seen;
     for (const Parameter& p : whole.entries()) seen.emplace_back(static_cast<std::size_t>(p.shape.elements()));
     for (int i = 0; i < n; ++i) {
-      const ParameterTable table(config, {i, n});
+      const ParameterTable table(divided, {i, n});
       std::int64_t padding = 0;
       for (const Parameter& p : table.entries()) {
         const std::int64_t columns = p.shape[p.shape.rank() - 1];
@@ -203,8 +225,9 @@ TEST_CASE("slabs: those of all parts cover each element of a divided tensor once
         CHECK(std::count_if(stored.begin(), stored.end(), [](int count) { return count > 1; }) == 0);
         padding += std::count(stored.begin(), stored.end(), 0);
       }
-      // only rows of the vocabulary are padding: this part's among the entries 11 .. 15
-      CHECK(padding == (16 / n - intersect({16 / n * i, 16 / n}, {0, 11}).count) * 32);
+      // only rows of the vocabulary are padding: this part's from entry 11 on
+      const std::int64_t entries = intersect({stored_rows * i, stored_rows}, {0, 11}).count;
+      CHECK(padding == (stored_rows - entries) * divided.channels);
     }
     for (const Parameter& p : whole.entries()) {
       INFO(p.name << " of " << n << " parts");
@@ -216,10 +239,9 @@ TEST_CASE("slabs: those of all parts cover each element of a divided tensor once
 
 TEST_CASE("ParameterTable: parts that cannot be equal are refused")
 {
-  const ModelConfig mini = preset("mini");  // 3 divides its 6 heads but not its 256 entries, 4 the reverse
-  CHECK_NOTHROW(ParameterTable(mini, {0, 2}));
-  CHECK_THROWS_AS(ParameterTable(mini, {0, 3}), Error);
-  CHECK_THROWS_AS(ParameterTable(mini, {0, 4}), Error);
+  const ModelConfig mini = preset("mini");  // 6 heads
+  for (const int n : {1, 2, 3, 6}) CHECK_NOTHROW(ParameterTable(mini, {0, n}));
+  for (const int n : {4, 5, 12}) CHECK_THROWS_AS(ParameterTable(mini, {0, n}), Error);
 }
 
 TEST_CASE("slabs: a part of c_attn is the same heads of q, of k and of v")
@@ -279,6 +301,16 @@ TEST_CASE("initialize_parameters: no value depends on part or units, or on the t
         initialize_parameters(host_stream(), mine, table, config, 17);
         CHECK(different_bits(mine, part_of(lab, table, whole, flat)) == 0);
       }
+  const ModelConfig six = tiny_config(2, 6, 48, 6);
+  const ParameterTable whole_of_six(six);
+  const Tensor of_six = lab.zeros(DType::f32, {whole_of_six.elements()});
+  initialize_parameters(host_stream(), of_six, whole_of_six, six, 17);
+  for (const Part part : {Part{0, 3}, Part{1, 3}, Part{2, 3}, Part{5, 6}}) {
+    const ParameterTable table(six, part);
+    const Tensor mine = lab.filled(DType::f32, {table.elements()}, 1);
+    initialize_parameters(host_stream(), mine, table, six, 17);
+    CHECK(different_bits(mine, part_of(lab, table, whole_of_six, of_six)) == 0);
+  }
   for (const DType type : {DType::bf16, DType::f64}) {
     const Tensor other = lab.zeros(type, {whole.elements()});
     initialize_parameters(host_stream(), other, whole, config, 17);

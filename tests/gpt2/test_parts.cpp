@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "common/error.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;
@@ -75,6 +77,25 @@ struct Divided {
     return count;
   }
 
+  /// Elements whose bits differ between what the parts have in @p which(model), (R, n), and their columns of the whole's.
+  /// @param sections  runs of columns that are dealt out one by one.
+  template <class Which>
+  std::int64_t different_columns(const Which& which, std::int64_t sections = 1) const
+  {
+    const std::int64_t R = whole.options.B * whole.options.T, t = std::ssize(parts);
+    const std::int64_t width = which(whole).elements() / R / sections, run = width / t;
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < t; ++i) {
+      const Tensor mine = which(*parts[static_cast<std::size_t>(i)]);
+      CHECK(mine.elements() * t == which(whole).elements());
+      for (std::int64_t r = 0; r < R; ++r)
+        for (std::int64_t s = 0; s < sections; ++s)
+          count += different_bits(mine.slice({(r * sections + s) * run, run}),
+                                  which(whole).slice({(r * sections + s) * width + i * run, run}));
+    }
+    return count;
+  }
+
   Laboratory& lab;
   TinyModel whole;
   std::vector<std::unique_ptr<TinyModel>> parts;
@@ -89,6 +110,25 @@ const Tensor& output(const TinyModel& m)
 const Tensor& dstream(const TinyModel& m)
 {
   return m.work.dstream;
+}
+
+/// What the columns of a branch give, before any message: the whole's, where they stand in it.
+void compare_columns(const Divided& all, std::size_t i)
+{
+  const auto of = [i](const TinyModel& m) -> const BranchActivations& { return m.kept.branches[i]; };
+  const bool attention = all.whole.model.branches[i].attention();
+  CHECK(all.different_columns([&](const TinyModel& m) { return of(m).inner; }, attention ? 3 : 1) == 0);
+  CHECK(all.different_columns([&](const TinyModel& m) { return of(m).hidden; }) == 0);
+  if (!attention) return;
+  std::int64_t different = 0;
+  const std::int64_t B = all.whole.options.B, T = all.whole.options.T;
+  const std::int64_t H = all.whole.model.context.config.heads, heads = H / std::ssize(all.parts);
+  for (std::int64_t part = 0; part < std::ssize(all.parts); ++part)
+    for (std::int64_t b = 0; b < B; ++b)
+      different += different_bits(
+          of(*all.parts[static_cast<std::size_t>(part)]).log_sum_exp.slice({b * heads * T, heads * T}),
+          of(all.whole).log_sum_exp.slice({(b * H + part * heads) * T, heads * T}));
+  CHECK(different == 0);
 }
 
 /// The forward pass of the chain, with the messages that tensor parallelism sends.
@@ -106,6 +146,8 @@ void run_forward(Divided& all)
       m.model.branches[i].normalise(m.kept.branches[i], m.p.branches[i]);
       m.model.branches[i].apply(output(m), m.kept.branches[i], m.p.branches[i], b);
     });
+    compare_columns(all, i);
+    CHECK(all.different(output) > 0);  // partial sums
     all.all_reduce(output);
     CHECK(all.different(output) == 0);
     all.run([&](const TinyModel& m, const MicroBatch& b) {
@@ -123,6 +165,7 @@ void run_loss(Divided& all)
     m.model.head.logits(m.kept.head, m.p.head);
     m.model.head.row_maximum(m.kept.head);
   });
+  CHECK(all.different_columns([](const TinyModel& m) { return m.kept.head.logits; }) == 0);
   const auto maximum = [](const TinyModel& m) { return m.kept.head.maximum; };
   const auto sum = [](const TinyModel& m) { return m.kept.head.sum; };
   const auto target_logit = [](const TinyModel& m) { return m.kept.head.target_logit; };
@@ -253,4 +296,83 @@ TEST_CASE("parts: hold only their share inside a branch, and all of what is betw
   for (const Parameter& p : whole.table.entries())
     (p.split == Split::none ? replicated : divided) += p.stored.elements();
   CHECK(part.table.elements() == replicated + divided / 4);
+}
+
+TEST_CASE("parts: padding of the vocabulary is neither predicted nor counted, whoever has it")
+{
+  const ModelConfig config =
+      tiny_config(1, 8, 32, 16);  // 11 entries and 5 of padding: of 8 parts two have nothing else
+  for (const int n : {2, 4, 8}) {
+    INFO(n << " parts");
+    Laboratory lab;
+    Divided all(lab, config, {DType::f32, 2, 16, 0.0}, n);
+    all.run([](const TinyModel& m, const MicroBatch&) {  // every entry is as likely as any other
+      m.lab.stream().zero(m.parameters);
+      m.lab.stream().zero(m.kept.head.input);
+    });
+    run_loss(all);
+    const LossSum loss = all.parts[0]->model.head.loss(all.parts[0]->kept.head, all.batches[0]);
+    CHECK(loss.mean() == Approx(std::log(11.0)).epsilon(1e-6));  // a rounding of f32
+    for (std::int64_t i = 0; i < n; ++i) {
+      const TinyModel& m = *all.parts[static_cast<std::size_t>(i)];
+      m.model.head.apply_backward(output(m), m.d.head, m.kept.head, m.p.head,
+                                  all.batches[static_cast<std::size_t>(i)]);
+      const std::int64_t stored = 16 / n, valid = intersect({i * stored, stored}, {0, 11}).count;
+      for (std::int64_t r = 0; r < 32; ++r) {
+        const std::vector<double> row = values_of(m.kept.head.logits.slice({r * stored, stored}));
+        CHECK(std::count(row.begin() + valid, row.end(), 0.0) == stored - valid);
+      }
+    }
+  }
+}
+
+TEST_CASE("tokens_of: between divided layers a part of each sequence has the bits of its rows of the whole")
+{
+  const ModelConfig config = tiny_config(1, 8, 32, 16);
+  constexpr std::int64_t B = 2, T = 16, C = 32;
+  Laboratory lab;
+  const TinyModel whole(lab, config, {DType::f32, B, T, 0.2});
+  const MicroBatch batch = whole.batch(6);
+  whole.forward_backward(6);
+  const Tensor x = lab.filled(DType::f32, {B * T, C}, 3), y = lab.filled(DType::f32, {B * T, C}, 4);
+  const BranchTensors& p = whole.p.branches[1];
+  const Branch& branch = whole.model.branches[1];
+  const auto run = [&](const Tensor& in, const Tensor& partial, const MicroBatch& rows) {
+    const std::int64_t R = in.elements() / C;
+    BranchActivations a;
+    a.input = lab.zeros(DType::f32, {R, C});
+    a.normalised = lab.zeros(DType::f32, {R, C});
+    a.mean = lab.zeros(DType::f32, {R});
+    a.rstd = lab.zeros(DType::f32, {R});
+    whole.model.embedding.add(a.input, in, whole.p.embedding, rows);
+    branch.normalise(a, p);
+    const Tensor next = lab.zeros(DType::f32, {R, C}), gradient = lab.zeros(DType::f32, {R, C});
+    branch.add(next, a, partial, p, rows);
+    const BranchTensors d = whole.d.branches[1];
+    const Tensor doutput = branch.add_backward(d, next, gradient, rows);
+    return std::vector<Tensor>{a.input, a.normalised, next, doutput};
+  };
+  const std::vector<Tensor> expected = run(x, y, batch);
+  for (const int t : {2, 4, 8})
+    for (int part = 0; part < t; ++part) {
+      CAPTURE(t, part);
+      const std::int64_t tokens = T / t, n = tokens * C;
+      const auto rows_of = [&](const Tensor& all) {
+        const Tensor mine = lab.zeros(DType::f32, {B * tokens, C});
+        for (std::int64_t b = 0; b < B; ++b)
+          lab.stream().copy(mine.slice({b * n, n}), all.slice({(b * T + part * tokens) * C, n}));
+        return mine;
+      };
+      const MicroBatch rows = tokens_of(batch, {part, t});
+      CHECK(rows.rows.tokens == Range{part * tokens, tokens});
+      CHECK(rows.rows.sequences == batch.rows.sequences);
+      CHECK(rows.eighths == 8 / t);
+      const std::vector<Tensor> found = run(rows_of(x), rows_of(y), rows);
+      for (std::size_t i = 0; i < found.size(); ++i) CHECK(different_bits(found[i], rows_of(expected[i])) == 0);
+      const MicroBatch one = sequence_of(rows, 1);
+      CHECK(one.rows.sequences == Range{7, 1});
+      CHECK(one.rows.tokens == rows.rows.tokens);
+      CHECK(one.eighths == rows.eighths);
+    }
+  CHECK_THROWS_AS(tokens_of(batch, {0, 3}), Error);
 }

@@ -238,6 +238,7 @@ class CarriedKernels final : public Kernels {
     return run(&Kernels::loss_backward, logits, maximum, sum, targets, vocabulary);
   }
   void add(const Tensor& into, const Tensor& from) const override { return run(&Kernels::add, into, from); }
+  void maximum(const Tensor& into, const Tensor& from) const override { return run(&Kernels::maximum, into, from); }
   ExactScalar squared_norm(const Tensor& x) const override { return run(&Kernels::squared_norm, x); }
   std::optional<std::int64_t> first_not_finite(const Tensor& x) const override
   {

@@ -50,6 +50,7 @@ TEST_CASE("cuda kernels: tensors of f64 are refused before anything is touched")
     Laboratory lab(std::make_unique<CarriedKernels>(make, Surroundings::nothing));
     const Tensor x = lab.filled(DType::f64, {6}, 1), before = lab.copied(x);
     CHECK_THROWS_AS(lab.kernels().add(x, lab.filled(DType::f64, {6}, 2)), Error);
+    CHECK_THROWS_AS(lab.kernels().maximum(x, lab.filled(DType::f64, {6}, 2)), Error);
     CHECK_THROWS_AS(lab.kernels().squared_norm(x), Error);
     CHECK_THROWS_AS(lab.kernels().gelu_backward(x, x, x), Error);
     CHECK(different_bits(x, before) == 0);

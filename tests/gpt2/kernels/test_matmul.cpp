@@ -42,6 +42,7 @@ std::vector<SumOrder> orders_of(std::int64_t k)
                                SumOrder::batch(1, k), SumOrder::sequences(k)};
   if (k % 3 == 0) orders.push_back(SumOrder::split(k, 4, 3));
   if (k % 8 == 0) orders.push_back(SumOrder::batch(k / 8, 8));
+  if (k % 4 == 0) orders.push_back(SumOrder::batch(k / 4, 4, 2));
   return orders;
 }
 
@@ -72,6 +73,26 @@ TEST_CASE("SumOrder: the runs of all leaves hold every term once, in the order o
   CHECK(leaves_of({0, 1}) == 8);
   CHECK(leaves_of({1, 4}) == 2);
   CHECK(leaves_of({7, 8}) == 1);
+}
+
+TEST_CASE("SumOrder: what a part of each sequence has as leaves are its eighths of the whole sequences")
+{
+  constexpr std::int64_t B = 3, T = 40;
+  const SumOrder whole = SumOrder::batch(B, T);
+  for (const int n : {1, 2, 4, 8})
+    for (int part = 0; part < n; ++part) {
+      const std::int64_t eighths = leaves_of({part, n}), tokens = T / n;
+      const SumOrder order = SumOrder::batch(B, tokens, eighths);
+      CAPTURE(n, part);
+      REQUIRE(order.leaves() == B * eighths);
+      for (std::int64_t b = 0; b < B; ++b)
+        for (std::int64_t e = 0; e < eighths; ++e) {
+          const Range mine = order.run(b * eighths + e, 0);  // of rows of this part
+          const Range first{mine.first - b * tokens + b * T + part * tokens, mine.count};
+          CHECK(first == whole.run(8 * b + part * eighths + e, 0));
+        }
+    }
+  CHECK(SumOrder::batch(2, 15, 1).run(1, 0) == Range{15, 15});  // a third of 45 tokens: one leaf
 }
 
 TEST_CASE("matmul: is the plain triple loop in every order, with transposed factors, bias and accumulation")

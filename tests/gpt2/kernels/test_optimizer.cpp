@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -25,6 +26,26 @@ TEST_CASE("add: adds element by element, in f32, f64 and bf16")
   }
   Laboratory lab;
   CHECK_THROWS_AS(lab.kernels().add(lab.zeros(DType::f32, {4}), lab.zeros(DType::f32, {5})), Error);
+}
+
+TEST_CASE("maximum: takes the larger of each two elements, in f32, f64 and bf16")
+{
+  for (const DType type : {DType::f32, DType::f64, DType::bf16}) {
+    Laboratory lab;
+    const Tensor into = lab.filled(type, {3, 37}, 1), from = lab.filled(type, {3, 37}, 2);
+    std::vector<double> larger = values_of(into), other = values_of(from);
+    larger[5] = -std::numeric_limits<double>::infinity();  // of a part that has nothing but padding
+    assign(into, larger);
+    for (std::size_t i = 0; i < larger.size(); ++i) larger[i] = std::max(larger[i], other[i]);
+    const Tensor expected = lab.zeros(type, {3, 37}), unchanged = lab.copied(from);
+    assign(expected, larger);
+    lab.kernels().maximum(into, from);
+    CHECK(different_bits(into, expected) == 0);
+    CHECK(different_bits(from, unchanged) == 0);
+    CHECK(different_bits(into, from) > 0);
+  }
+  Laboratory lab;
+  CHECK_THROWS_AS(lab.kernels().maximum(lab.zeros(DType::f32, {4}), lab.zeros(DType::f32, {5})), Error);
 }
 
 TEST_CASE("squared_norm: is the sum of squares, whatever pieces it is added from")

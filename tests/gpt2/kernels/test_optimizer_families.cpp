@@ -218,6 +218,31 @@ TEST_CASE("every add: adds element by element, with the bits of the reference")
   });
 }
 
+TEST_CASE("every maximum: takes the larger of each two elements, with the bits of the reference")
+{
+  constexpr double nothing = -std::numeric_limits<double>::infinity();  // of a part that has nothing but padding
+  for (const Types& types : {all_f32, mixed})
+    for (const std::int64_t n : sizes) {
+      const auto larger = [&](Data& data, const Kernels& kernels) {
+        const Tensor into = data.updated({n}, [](std::int64_t i) { return i % 5 == 0 ? nothing : number(i, 1); });
+        kernels.maximum(into, data.input({n}, [](std::int64_t i) { return i % 10 == 1 ? nothing : number(i, 2); }));
+        return into;
+      };
+      Laboratory lab;
+      Data reference(types);
+      const Tensor wanted = larger(reference, lab.kernels());
+      for_each_family(types, [&](const Kernels& kernels) {
+        Data data(types);
+        CHECK(different_bits(larger(data, kernels), wanted) == 0);
+        CHECK(data.damaged() == 0);
+      });
+    }
+  for_each_family([](const Kernels& kernels) {
+    Data data;
+    CHECK_THROWS_AS(kernels.maximum(data.output({4}), data.output({5})), Error);
+  });
+}
+
 TEST_CASE("every squared_norm: is the sum of squares in f64, and NaN where an element is")
 {
   for (const std::int64_t n : sizes)
@@ -300,6 +325,9 @@ TEST_CASE("every kernel of single elements: reaches the last of more elements th
     kernels.add(x, one);
     CHECK(different_bits(x, one) == 0);
     CHECK(kernels.squared_norm(x).value() == 2);
+    kernels.maximum(m, one);
+    CHECK(different_bits(m, one) == 0);
+    for (const std::int64_t i : {std::int64_t{0}, n - 1}) m.data<float>()[i] = 0;
     // With these numbers an update takes g off the weight.
     kernels.adamw(x, m, lab.zeros(DType::f32, {n}), one, {.learning_rate = 1, .epsilon = 0x1p-30, .number = 1});
     CHECK(kernels.squared_norm(m.slice({n - 1, 1})).value() == Approx(0.01));
