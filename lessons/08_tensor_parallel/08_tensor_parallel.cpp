@@ -300,6 +300,14 @@ void backward(State& state, const ModelTensors& d, const MicroBatch& batch)
 
 // ---- Training --------------------------------------------------------------------------------------------------------
 
+/// What this rank has sent in the group of an axis, and in that group's levels.
+Traffic sent_along(State& state, const std::string& axis)
+{
+  Traffic sent;
+  for (const char* level : {"", " inside", " between"}) sent += state.messages.traffic().of(axis + level);
+  return sent;
+}
+
 /// One optimizer step over the global batch; this replica's share of it in passes of B.
 StepReport train_step(State& state, std::int64_t step)
 {
@@ -307,7 +315,7 @@ StepReport train_step(State& state, std::int64_t step)
   const auto span = state.time.span(Work::compute, "training step");
   LossSum loss;
   state.gradients->clear();
-  const Traffic before = state.messages.traffic().of("tp"), before_replicas = state.messages.traffic().of("dp");
+  const Traffic before = sent_along(state, "tp"), before_replicas = sent_along(state, "dp");
   for (std::int64_t first = state.share.first; first < state.share.end(); first += state.batch.micro_batch) {
     const Range sequences{first, state.batch.micro_batch};
     {
@@ -321,10 +329,10 @@ StepReport train_step(State& state, std::int64_t step)
     state.row_gradients.add_to(d.flat, state.tp);
     state.gradients->end(sequences);
   }
-  state.sent = state.messages.traffic().of("tp") - before;
+  state.sent = sent_along(state, "tp") - before;
 
   for (const Tensor& sums : state.gradients->sums()) all_reduce_sum(sums, state.dp);
-  state.sent_to_replicas = state.messages.traffic().of("dp") - before_replicas;
+  state.sent_to_replicas = sent_along(state, "dp") - before_replicas;
   all_reduce_sum(loss, state.dp);
 
   const Tensor gradient = state.gradients->total();

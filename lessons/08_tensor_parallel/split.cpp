@@ -47,6 +47,9 @@ void check_split(const SplitOptions& options, const ModelConfig& config, std::in
   if (options.tp < 0)
     throw UserError(fmt::format("--tp={} is no number of ranks.", options.tp),
                     "Use the number of ranks that divide a model, or 0 for all that --dp leaves.");
+  if (options.tp == 0 && options.dp > 0 && ranks % options.dp != 0)
+    throw UserError(fmt::format("{} ranks cannot be shared out among --dp={} replicas.", ranks, options.dp),
+                    "Each replica has as many ranks as the others: use --dp=N where N divides the ranks.");
   const int parts = options.parts(ranks);
   check_mesh({{"dp", options.dp}, {"tp", parts}}, ranks);
   check_divides(parts, config.heads, "heads", "the model", ", or another number of --heads");

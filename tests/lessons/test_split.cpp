@@ -125,9 +125,9 @@ TEST_CASE("check_split: what cannot be divided is told with what can")
                  Contains("--sequence"));
   CHECK_THAT(refusal({.tp = 2}, 4), Contains("4") && Contains("2"));
   CHECK_THAT(refusal({.tp = 4, .dp = 2}, 4), Contains("8"));
-  CHECK_FALSE(refusal({.dp = 3}, 4).empty());
+  CHECK_THAT(refusal({.dp = 3}, 4), Contains("4 ranks cannot be shared out among --dp=3 replicas"));
   CHECK_FALSE(refusal({.dp = 0}, 4).empty());
-  CHECK_FALSE(refusal({.dp = 8}, 4).empty());  // nothing is left for a part
+  CHECK_THAT(refusal({.dp = 8}, 4), Contains("--dp=8"));  // nothing is left for a part
   CHECK_THAT(refusal({.tp = -1}, 2), Contains("--tp=-1"));
   CHECK_THAT(refusal({.regather = true}, 2), Contains("--regather needs --sequence-parallel"));
 }
