@@ -16,10 +16,11 @@ from program_case import BUILD, ProgramCase
 EMULATED = os.environ["RANKWISE_GPU"] == "emulated"
 ALL = "RANKWISE_ALL" in os.environ
 SEEDS = int(os.environ.get("RANKWISE_SEEDS", "10"))
+HALVES = ["--sequence-parallel"]  # of the parts' sums
 SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
            "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3",
-           "07": "lessons/07_offload"}
+           "07": "lessons/07_offload", "08": "lessons/08_tensor_parallel"}
 
 
 def number_of_gpus():
@@ -215,6 +216,30 @@ class Layouts(GpuCase):
                 with self.subTest(lesson=lesson, ranks=ranks, options=options, transport=transport):
                     report = self.report_of(lesson, *fixed, *options, f"--transport={transport}", ranks=ranks)
                     self.assertEqual(report["digest"], expected)
+
+    def test_parts_of_a_model_have_its_digest(self):
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--heads=4", "--vocabulary=257")
+        expected = self.report_of("01", *fixed)["digest"]
+        for ranks, *options in [(2,), (2, *HALVES, "--micro-batch=2"), (4, *HALVES, "--regather", "--recompute=block"),
+                                (4, "--tp=2", "--dp=2", *HALVES, "--micro-batch=1"), (4, "--micro-batch=1")]:
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, options=options, transport=transport):
+                    report = self.report_of("08", *fixed, *options, f"--transport={transport}", ranks=ranks)
+                    self.assertEqual(report["digest"], expected)
+
+    def test_parts_of_a_model_stay_near_the_cpu(self):
+        for ranks, *options in [(2, *HALVES), (4, "--heads=4", "--collectives=library"),
+                                (3, "--heads=3", "--channels=24", "--collectives=tree"),
+                                (2, *HALVES, "--regather", "--precision=bf16")]:
+            options = self.options("--steps=4", *options)
+            alone = [o for o in options if not o.startswith(("--seq", "--reg", "--coll"))]
+            single = self.report_of("01", *alone, device="cpu")["loss"]
+            bound = 2e-3 if "--precision=bf16" in options else 2e-5
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, options=options, transport=transport):
+                    report = self.report_of("08", *options, f"--transport={transport}", "--sample=5", ranks=ranks)
+                    for a, b in zip(report["loss"], single):
+                        self.assertLess(abs(a - b), bound * b)
 
     def test_bytes_off_the_device_are_those_of_the_cpu(self):
         for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:

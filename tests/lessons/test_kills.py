@@ -39,6 +39,7 @@ CASES = [  # a program, its options, on how many ranks
     ("06_zero3", (), EVERYONE),
     ("07_offload", ("--offload=all", "--tier=host"), EVERYONE),
     ("07_offload", ("--offload=all", "--tier=disk:{disk}"), EVERYONE),
+    ("08_tensor_parallel", ("--sequence-parallel",), EVERYONE),
 ]
 STEPS = {"exact": 60, "fast": 240}  # so many that they are most of a job
 EVERY = {"exact": 4, "fast": 16}  # steps between checkpoints; they and a checkpoint take about as long

@@ -1,4 +1,4 @@
-"""Each lesson of the memory ladder shows one idea: its program differs in few lines from the one it builds on.
+"""Each lesson shows one idea: its program differs in few lines from the one it builds on.
 
     test_differences.py
 """
@@ -10,7 +10,7 @@ import sys
 
 LESSONS = pathlib.Path(__file__).resolve().parents[2] / "lessons"
 # There are fewer code lines of a program that are new or changed; scripts/diff.sh shows them.
-LIMITS = {"04": 60, "05": 60, "06": 110, "07": 150}
+LIMITS = {"04": 60, "05": 60, "06": 110, "07": 150, "08": 280}
 
 
 def code(lesson):
