@@ -558,6 +558,8 @@ int run(const Options& options, const Session& session)
   report_loss(report, record, state->config, state->tokens);
   report.check("digest on every rank", "the same", record.digest.substr(0, 12),
                same_on_all_ranks(record.digest, state->world));
+  const std::string common = common_digest(state->table, state->master, *state->stream);
+  report.check("what all parts have", "the same", common.substr(0, 12), same_on_all_ranks(common, state->world));
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
     const ParameterDeviation deviation =

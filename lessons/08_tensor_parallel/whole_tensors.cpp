@@ -101,6 +101,17 @@ std::string parameter_digest(const ModelConfig& config, const ParameterTable& ta
   return digest.hex();
 }
 
+std::string common_digest(const ParameterTable& table, const Tensor& own, Stream& stream)
+{
+  Sha256 digest;
+  for (const Parameter& p : table.entries()) {
+    if (p.split != Split::none) continue;
+    const std::vector<float> values = to_host<float>(stream, own.slice(p.elements));
+    digest.update(std::as_bytes(std::span(values)));
+  }
+  return digest.hex();
+}
+
 ParameterDeviation parameter_deviation(const ModelConfig& config, const ParameterTable& table, const Tensor& own,
                                        std::span<const float> reference, const Tensor& room, Group& group)
 {

@@ -38,6 +38,10 @@ void for_each_whole_block(const ModelConfig& config, const ParameterTable& table
 std::string parameter_digest(const ModelConfig& config, const ParameterTable& table, const Tensor& own,
                              const Tensor& room, Group& group);
 
+/// SHA-256 over what every part has of the parameters: norms, positions, biases behind a sum. Ranks of one group that have not
+/// all made the same updates of it have not the same digest.
+std::string common_digest(const ParameterTable& table, const Tensor& own, Stream& stream);
+
 /// How far the parameters of all parts are from a reference; ranks without one give nothing.
 /// @param own        (table.elements()) f32.
 /// @param reference  of ReferenceRun, or empty.
