@@ -115,7 +115,8 @@ class FastSums(Divided, zero_case.Lesson):
                          (1, 2, 3, 4, 6), BETWEEN_LAYERS, ("ring", "tree", "shared", "library", "auto"), ("none", "block"))]
         for ranks, *options in cases:
             with self.subTest(ranks=ranks, options=options):
-                report = self.report(self.data, "--layers=2", "--steps=10", "--global-batch=8", "--compare=10", *options, ranks=ranks)
+                report = self.report(self.data, "--layers=2", "--steps=10", "--global-batch=8", "--compare=10", *options,
+                                     ranks=ranks)
                 self.assertTrue(0 < report["deviation"]["loss"] <= 1e-6, report["deviation"])
                 self.assertTrue(0 < report["deviation"]["parameters"] <= 1e-5, report["deviation"])
 
