@@ -11,9 +11,9 @@
 /// @file
 /// What a micro-batch keeps between its forward and its backward pass, and the scratch of both.
 ///
-/// R = B T rows, n parts of each layer. Between the divided layers a device has all rows, or where the sequence is divided
-/// too, R / t of them: t = n with sequence parallelism, else 1. All tensors have the type of the model but the statistics, which have its
-/// accumulator_of().
+/// R = B T rows, n parts of each layer. Between the divided layers a device has all rows, or where the sequence is
+/// divided too, R / t of them: t = n with sequence parallelism, else 1. All tensors have the type of the model but the
+/// statistics, which have its accumulator_of().
 
 namespace rankwise {
 
