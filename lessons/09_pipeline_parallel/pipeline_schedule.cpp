@@ -1,0 +1,156 @@
+#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/error.hpp"
+
+namespace rankwise {
+
+// ---- Names ----------------------------------------------------------------------------------------------------------
+
+std::string describe(const Action& action)
+{
+  return fmt::format("{} of micro-batch {} in stage {}", name_of(action.kind), action.micro_batch, action.stage);
+}
+
+std::string name_of(ActionKind kind)
+{
+  switch (kind) {
+    case ActionKind::forward:
+      return "forward";
+    case ActionKind::backward:
+      return "backward";
+    case ActionKind::backward_input:
+      return "backward-input";
+    case ActionKind::backward_weights:
+      return "backward-weights";
+  }
+  return "";
+}
+
+// ---- Schedules ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A schedule in which nobody does anything yet.
+PipelineSchedule empty_schedule(const std::string& name, int ranks, int virtual_stages, int micro_batches)
+{
+  check(ranks >= 1 && virtual_stages >= 1 && micro_batches >= 1,
+        fmt::format("{}: {} ranks with {} stages each and {} micro-batches", name, ranks, virtual_stages,
+                    micro_batches));
+  const auto p = static_cast<std::size_t>(ranks);
+  return {name, ranks, virtual_stages, micro_batches, std::vector<std::vector<Action>>(p), std::vector<int>(p)};
+}
+
+/// A rank's passes of one kind in the order in which groups of p micro-batches make them: each group goes through the first
+/// of the rank's stages, then through the second, and so on; backwards it begins with the last one.
+std::vector<Action> in_groups(const PipelineSchedule& schedule, int rank, ActionKind kind)
+{
+  const int p = schedule.ranks, v = schedule.virtual_stages, m = schedule.micro_batches;
+  std::vector<Action> actions;
+  for (int first = 0; first < m; first += p)
+    for (int turn = 0; turn < v; ++turn)
+      for (int i = first; i < std::min(first + p, m); ++i)
+        actions.push_back({kind, i, (kind == ActionKind::forward ? turn : v - 1 - turn) * p + rank});
+  return actions;
+}
+
+}  // namespace
+
+PipelineSchedule gpipe(int ranks, int micro_batches)
+{
+  PipelineSchedule schedule = empty_schedule("gpipe", ranks, 1, micro_batches);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    for (const ActionKind kind : {ActionKind::forward, ActionKind::backward})
+      for (int i = 0; i < micro_batches; ++i) actions.push_back({kind, i, rank});
+    schedule.room[static_cast<std::size_t>(rank)] = micro_batches;
+  }
+  return schedule;
+}
+
+PipelineSchedule one_forward_one_backward(int ranks, int micro_batches)
+{
+  PipelineSchedule schedule = empty_schedule("1f1b", ranks, 1, micro_batches);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    schedule.room[static_cast<std::size_t>(rank)] = std::min(ranks - rank, micro_batches);
+    // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank, whose stage has its number. First come the "
+    //     "forward passes of the warm-up, one for each rank behind this one; then a forward and a backward pass in turns, "
+    //     "and when no micro-batch is left to go forwards, backward passes only. Both ways the micro-batches go in order. "
+    //     "There may be fewer micro-batches than the warm-up has room for."
+    const int warm_up = std::min(ranks - 1 - rank, micro_batches);
+    for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::forward, i, rank});
+    for (int i = 0; i < micro_batches; ++i) {
+      if (warm_up + i < micro_batches) actions.push_back({ActionKind::forward, warm_up + i, rank});
+      actions.push_back({ActionKind::backward, i, rank});
+    }
+    // END EXERCISE
+  }
+  return schedule;
+}
+
+PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches)
+{
+  PipelineSchedule schedule = empty_schedule("interleaved", ranks, virtual_stages, micro_batches);
+  check(micro_batches % ranks == 0,
+        fmt::format("{} micro-batches do not go through {} ranks in groups of as many", micro_batches, ranks));
+  const int passes = virtual_stages * micro_batches;  // of a rank, each way
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<Action> forward = in_groups(schedule, rank, ActionKind::forward);
+    const std::vector<Action> backward = in_groups(schedule, rank, ActionKind::backward);
+    const int behind = ranks - 1 - rank;  // the last stage is v - 1 rounds and so many ranks away
+    const int warm_up = std::min(virtual_stages == 1 ? behind : 2 * behind + (virtual_stages - 1) * ranks, passes);
+    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    actions.assign(forward.begin(), forward.begin() + warm_up);
+    for (int i = 0; i < passes; ++i) {
+      if (warm_up + i < passes) actions.push_back(forward[static_cast<std::size_t>(warm_up + i)]);
+      actions.push_back(backward[static_cast<std::size_t>(i)]);
+    }
+    schedule.room[static_cast<std::size_t>(rank)] = std::min(warm_up + 1, passes);
+  }
+  return schedule;
+}
+
+PipelineSchedule zero_bubble(int ranks, int micro_batches)
+{
+  PipelineSchedule schedule = empty_schedule("zero-bubble", ranks, 1, micro_batches);
+  check(micro_batches >= ranks,
+        fmt::format("{} micro-batches are fewer than the {} ranks that they have to fill", micro_batches, ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    const int warm_up = ranks - 1 - rank;
+    for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::forward, i, rank});
+    for (int i = 0; i < micro_batches; ++i) {
+      if (warm_up + i < micro_batches) actions.push_back({ActionKind::forward, warm_up + i, rank});
+      actions.push_back({ActionKind::backward_input, i, rank});
+      if (i >= rank) actions.push_back({ActionKind::backward_weights, i - rank, rank});
+    }
+    for (int i = micro_batches - rank; i < micro_batches; ++i)
+      actions.push_back({ActionKind::backward_weights, i, rank});
+    schedule.room[static_cast<std::size_t>(rank)] = ranks;
+  }
+  return schedule;
+}
+
+PipelineSchedule forward_only(int ranks, int virtual_stages, int micro_batches)
+{
+  PipelineSchedule schedule = empty_schedule("forward-only", ranks, virtual_stages, micro_batches);
+  for (int rank = 0; rank < ranks; ++rank)
+    schedule.actions[static_cast<std::size_t>(rank)] = in_groups(schedule, rank, ActionKind::forward);
+  return schedule;
+}
+
+double idle_formula(const PipelineSchedule& schedule)
+{
+  const int p = schedule.ranks, v = schedule.virtual_stages, m = schedule.micro_batches;
+  const int left_out =
+      schedule.name == "forward-only" && v > 1 ? (p - m % p) % p : 0;  // in the last group, v - 1 times
+  const int work = schedule.name == "zero-bubble" ? 3 * m : v * m;     // of a rank
+  const int idle = p - 1 + (v - 1) * left_out;
+  return static_cast<double>(idle) / (work + idle);
+}
+
+}  // namespace rankwise
