@@ -73,17 +73,18 @@ class OwnWork {
   int check_list()
   {
     const std::vector<Action>& list = schedule_.actions[static_cast<std::size_t>(rank_)];
+    std::optional<std::size_t> one_too_many;
     for (std::size_t number = 0; number < list.size(); ++number) {
       if (const std::string why = objection(list[number]); !why.empty()) refuse(number, why);
       note(list[number]);
-      if (kept_ > room_)
-        refuse(number, fmt::format("it is one too many, the rank has room for the activations of {}", room_));
+      if (kept_ > room_ && !one_too_many) one_too_many = number;
     }
     check_complete();
+    if (one_too_many)
+      refuse(*one_too_many, fmt::format("it is one too many, the rank has room for the activations of {}", room_));
     if (most_ < room_)
       refuse(first_backward(list),
-             fmt::format("its warm-up is short: the rank keeps the activations of {} at most, and "
-                         "has room for {}",
+             fmt::format("its warm-up is short: the rank keeps the activations of {} at most, and has room for {}",
                          most_, room_));
     return most_;
   }
