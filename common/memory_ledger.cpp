@@ -1,6 +1,7 @@
 #include "common/memory_ledger.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -21,6 +22,12 @@ std::string_view name_of(Tier tier)
 {
   constexpr std::array<std::string_view, tier_count> names{"device", "host", "disk"};
   return names[static_cast<std::size_t>(tier)];
+}
+
+CategoryBytes& CategoryBytes::operator+=(const CategoryBytes& other)
+{
+  std::ranges::transform(bytes, other.bytes, bytes.begin(), std::plus<>());
+  return *this;
 }
 
 std::int64_t CategoryBytes::total() const

@@ -46,6 +46,8 @@ struct CategoryBytes {
   std::int64_t& operator[](Category c) { return bytes[static_cast<std::size_t>(c)]; }
   /// The bytes of one category.
   std::int64_t operator[](Category c) const { return bytes[static_cast<std::size_t>(c)]; }
+  /// The bytes of both in every category.
+  CategoryBytes& operator+=(const CategoryBytes& other);
   /// All categories together.
   std::int64_t total() const;
   /// Lines "parameters 882,176", the total last; categories without bytes are left out.

@@ -62,6 +62,24 @@ struct Maker {
     a.target_logit = statistic(shape.rows(), "target_logit");
     return a;
   }
+
+  Tensor norm_gradient() const { return make(shape.gradients, {config.channels}, "norm gradient"); }
+
+  PutOff put_off() const
+  {
+    PutOff later;
+    if (shape.has_embedding()) later.stream = wide(config.channels, "embedding gradient");
+    for (std::int64_t i = 0; i < 2 * shape.blocks(config); ++i)
+      later.branches.push_back(
+          {.doutput = wide(config.channels, "output gradient"),
+           .dinner = wide((i % 2 == 0 ? 3 : 4) * config.channels / shape.part.count, "inner gradient"),
+           .norm_weight = norm_gradient(),
+           .norm_bias = norm_gradient()});
+    if (!shape.has_head(config)) return later;
+    later.norm_weight = norm_gradient();
+    later.norm_bias = norm_gradient();
+    return later;
+  }
 };
 
 /// Bytes of the parts of what a micro-batch keeps; see activation_bytes().
@@ -74,11 +92,17 @@ struct PartBytes {
     stream = s * shape.shared_rows() * C;
     block =
         2 * stream + 2 * normalised + s * R * (12 * C / n) + a * (4 * shape.shared_rows() + R * config.heads / n);
-    head =
-        stream + normalised + s * R * config.stored_vocabulary(n) + a * (2 * shape.shared_rows() + 3 * R) + 8 * R;
+    if (shape.has_embedding()) embedding = 4 * R;
+    if (shape.has_head(config))
+      head =
+          stream + normalised + s * R * config.stored_vocabulary(n) + a * (2 * shape.shared_rows() + 3 * R) + 4 * R;
+    if (!shape.puts_weights_off) return;
+    const std::int64_t norm = 2 * C * bytes_of(shape.gradients);
+    put_off = shape.blocks(config) * (s * R * (2 * C + 7 * C / n) + 2 * norm) +
+              (shape.has_head(config) ? norm : 0) + (shape.has_embedding() ? s * R * C : 0);
   }
 
-  std::int64_t stream, block, head;
+  std::int64_t stream = 0, block = 0, embedding = 0, head = 0, put_off = 0;
 };
 
 /// Tensors of a branch and of a head, tokens included: more than there are.
@@ -105,28 +129,32 @@ Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, cons
 
 Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
                          const Workspace& workspace)
-    : pool_(*memory.device,
-            config.layers * (shape.recompute ? PartBytes(config, shape).stream : PartBytes(config, shape).block) +
-                PartBytes(config, shape).head,
-            (2 * config.layers + 1) * most_tensors)
+    : pool_(*memory.device, kept_bytes(config, shape), (2 * shape.blocks(config) + 1) * most_tensors)
 {
   const Maker maker{pool_, memory, config, shape};
-  inputs = maker.make(DType::i32, {shape.rows()}, "input tokens");
-  targets = maker.make(DType::i32, {shape.rows()}, "target tokens");
-  for (int i = 0; i < 2 * config.layers; ++i) {
+  if (shape.has_embedding()) inputs = maker.make(DType::i32, {shape.rows()}, "input tokens");
+  if (shape.has_head(config)) targets = maker.make(DType::i32, {shape.rows()}, "target tokens");
+  for (std::int64_t i = 0; i < 2 * shape.blocks(config); ++i) {
     const bool attention = i % 2 == 0;
     branches.push_back(shape.recompute ? workspace.block.at(static_cast<std::size_t>(i % 2))
                                        : maker.branch(attention));
     if (attention || !shape.recompute) branches.back().input = maker.stream();
   }
-  head = maker.head();
+  if (shape.has_head(config)) head = maker.head();
+  if (shape.puts_weights_off) put_off = maker.put_off();
+}
+
+std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape)
+{
+  const PartBytes part(config, shape);
+  return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + part.embedding + part.head +
+         part.put_off;
 }
 
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const PartBytes part(config, shape);
-  return shape.recompute ? config.layers * part.stream + part.block - part.stream + part.head
-                         : config.layers * part.block + part.head;
+  return kept_bytes(config, shape) + (shape.recompute ? part.block - part.stream : 0);
 }
 
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape)

@@ -19,13 +19,16 @@ namespace rankwise {
 
 /// The shape of a micro-batch on one device.
 struct ActivationShape {
-  DType type = DType::f32;  ///< of parameters and activations
-  std::int64_t B = 0;       ///< sequences
-  std::int64_t T = 0;       ///< tokens a sequence
-  Part part{};              ///< which part of each layer is computed here
-  bool recompute = false;   ///< keep the inputs of blocks only, and run their forward pass again
-  Part tokens{};            ///< which part of each sequence is here between the divided layers
-  bool regather = false;    ///< keep this part's normalised rows only, and gather those of all parts again
+  DType type = DType::f32;        ///< of parameters and activations
+  std::int64_t B = 0;             ///< sequences
+  std::int64_t T = 0;             ///< tokens a sequence
+  Part part{};                    ///< which part of each layer is computed here
+  bool recompute = false;         ///< keep the inputs of blocks only, and run their forward pass again
+  Part tokens{};                  ///< which part of each sequence is here between the divided layers
+  bool regather = false;          ///< keep this part's normalised rows only, and gather those of all parts again
+  Range units{0, -1};             ///< the units that are computed here, whole blocks of them; all by default
+  bool puts_weights_off = false;  ///< keep what the gradients of weights are made of until they are made
+  DType gradients = DType::f32;   ///< of those
 
   /// R.
   std::int64_t rows() const { return B * T; }
@@ -33,6 +36,16 @@ struct ActivationShape {
   std::int64_t shared_rows() const { return rows() / tokens.count; }
   /// Of what is kept of normalised rows: R, or R / t.
   std::int64_t normalised_rows() const { return regather ? shared_rows() : rows(); }
+  /// Whether the embedding, unit 0, is computed here.
+  bool has_embedding() const { return units.first == 0; }
+  /// Whether the head, unit 2 L + 1, is computed here.
+  bool has_head(const ModelConfig& config) const { return units.count < 0 || units.end() == unit_count(config); }
+  /// How many blocks are computed here: L by default.
+  std::int64_t blocks(const ModelConfig& config) const
+  {
+    if (units.count < 0) return config.layers;
+    return (units.count - (has_embedding() ? 1 : 0) - (has_head(config) ? 1 : 0)) / 2;
+  }
 };
 
 /// What the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP).
@@ -57,6 +70,22 @@ struct HeadActivations {
   Tensor maximum;       ///< (R)
   Tensor sum;           ///< (R)
   Tensor target_logit;  ///< (R)
+};
+
+/// What the first half of a branch's backward pass leaves to the second, where weights are put off.
+struct PutOffBranch {
+  Tensor doutput;      ///< (R, C) the gradient of what the branch adds
+  Tensor dinner;       ///< (R, F / n) that of BranchActivations::inner
+  Tensor norm_weight;  ///< (C) the gradient of the norm's weight
+  Tensor norm_bias;    ///< (C) and of its bias
+};
+
+/// What the first half of a backward pass leaves to the second, where weights are put off.
+struct PutOff {
+  Tensor stream;                       ///< (R, C) the gradient of the embedding
+  std::vector<PutOffBranch> branches;  ///< of each branch
+  Tensor norm_weight;                  ///< (C) of the head's norm
+  Tensor norm_bias;                    ///< (C) of the head's norm
 };
 
 /// Buffers that one owner allocates and frees together.
@@ -113,12 +142,14 @@ class Activations {
   Activations(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
               const Workspace& workspace);
 
-  Tensor inputs;                            ///< (R) i32 tokens
-  Tensor targets;                           ///< (R) i32 tokens, -1 where nothing is counted
-  std::vector<BranchActivations> branches;  ///< 2 L of them; under recomputation all blocks share one but its input
-  HeadActivations head;                     ///< of the last unit
+  Tensor inputs;                            ///< (R) i32 tokens, with the embedding
+  Tensor targets;                           ///< (R) i32 tokens, -1 where nothing is counted; with the head
+  std::vector<BranchActivations> branches;  ///< two a block; under recomputation all blocks share one but its input
+  HeadActivations head;                     ///< of the last unit, with the head
+  PutOff put_off;                           ///< where weights are put off
 
-  /// The residual stream in front of unit 1 + @p i: the input of branch i, or of the head for i = 2 L.
+  /// The residual stream in front of branch @p i of those that are here, or of the head behind the last; empty behind the
+  /// last where the head is elsewhere.
   const Tensor& stream(std::size_t i) const { return i < branches.size() ? branches[i].input : head.input; }
 
  private:
@@ -132,10 +163,14 @@ class Activations {
 ///     head    s R (C / t + C / u + V / n) + a R (3 + 2 / t), and 8 R for the tokens
 ///     whole   L blocks + head;   with recomputation  L s R C / t + one block - s R C / t + head
 ///
-/// with u = t where normalised rows are gathered again, else 1.
+/// with u = t where normalised rows are gathered again, else 1. A run of units has its own blocks, with the embedding 4 R of
+/// the tokens and with the head the other 4 R. Weights that are put off take s R (2 C + 7 C / n) more a block, s R C for the
+/// embedding, and 2 C gradients for each norm.
 ///
 /// @source  Korthikanti et al. 2022, equations 1 and 2, for attention that does not store its T x T weights.
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape);
+/// The bytes of Activations alone, without the block that recomputation shares: of each micro-batch in flight.
+std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape);
 /// Bytes of a Workspace without the block that it lends: s R (C + C / t + 4 C / n), and s R C for gathered rows.
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape);
 

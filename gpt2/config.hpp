@@ -76,6 +76,12 @@ void check_config(const ModelConfig& config);
 /// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 N.
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
+/// The number of units of a model: the embedding, 2 L branches, the head.
+constexpr std::int64_t unit_count(const ModelConfig& config)
+{
+  return 2 * config.layers + 2;
+}
+
 /// Floating-point operations of a unit's forward pass; its backward pass takes twice as many. Three times the sum over all
 /// units is step_flops() without recomputation.
 /// @param config  the model.

@@ -22,12 +22,12 @@ GeneratingPass::GeneratingPass(const DeviceMemory& memory, Stream& stream, const
   check(config.mask.kind == Mask::Kind::causal, "text is generated with a causal mask");
   check(T <= config.context, "the window is longer than the model's context");
   const std::int64_t C = config.channels, n = model.context.part.count;
-  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+  for (std::size_t block = 0; block < model.branches.size() / 2; ++block)
     caches_.push_back(pool_.make(memory, Category::activations, type, {T, 2 * C / n}, "keys and values"));
   const auto scratch = [&](DType element, const Shape& shape, std::string_view what) {
     return pool_.make(memory, Category::workspace, element, shape, what);
   };
-  for (Tensor& stream_tensor : streams_) stream_tensor = scratch(type, {T, C}, "stream");
+  for (Tensor& rows_of_stream : streams_) rows_of_stream = scratch(type, {T, C}, "stream");
   normalised_ = scratch(type, {T, C}, "normalised");
   output_ = scratch(type, {T, C}, "branch output");
   inner_ = scratch(type, {T, 4 * C / n}, "inner");
@@ -41,20 +41,19 @@ GeneratingPass::GeneratingPass(const DeviceMemory& memory, Stream& stream, const
 /// The scratch of the new tokens' rows, as a branch wants it.
 BranchActivations GeneratingPass::activations(std::size_t branch) const
 {
-  const std::int64_t rows = batch_.rows.count(), C = model_.context.config.channels, n = model_.context.part.count;
+  const std::int64_t R = batch_.rows.count(), C = model_.context.config.channels, n = model_.context.part.count;
   const bool attention = model_.branches[branch].attention();
-  return {.input = stream_tensor(branch),
-          .normalised = first_rows(normalised_, rows, C),
-          .mean = mean_.slice({0, rows}),
-          .rstd = rstd_.slice({0, rows}),
-          .inner = first_rows(inner_, rows, (attention ? 3 : 4) * C / n),
-          .hidden = first_rows(hidden_, rows, (attention ? 1 : 4) * C / n),
+  return {.input = rows(branch),
+          .normalised = first_rows(normalised_, R, C),
+          .mean = mean_.slice({0, R}),
+          .rstd = rstd_.slice({0, R}),
+          .inner = first_rows(inner_, R, (attention ? 3 : 4) * C / n),
+          .hidden = first_rows(hidden_, R, (attention ? 1 : 4) * C / n),
           .log_sum_exp = {},
           .cache = attention ? caches_[branch / 2] : Tensor()};
 }
 
-/// The residual stream of the new tokens in front of branch @p i, or behind the last one.
-Tensor GeneratingPass::stream_tensor(std::size_t i) const
+Tensor GeneratingPass::rows(std::size_t i) const
 {
   return first_rows(streams_[i % 2], batch_.rows.count(), model_.context.config.channels);
 }
@@ -86,7 +85,7 @@ Tensor GeneratingPass::lookup(const EmbeddingTensors& p)
 
 void GeneratingPass::add(const EmbeddingTensors& p)
 {
-  model_.embedding.add(stream_tensor(0), output(), p, batch_);
+  model_.embedding.add(rows(0), output(), p, batch_);
 }
 
 void GeneratingPass::embedding(const EmbeddingTensors& p)
@@ -105,7 +104,7 @@ Tensor GeneratingPass::apply(std::size_t i, const BranchTensors& p)
 
 void GeneratingPass::add(std::size_t i, const BranchTensors& p)
 {
-  model_.branches[i].add(stream_tensor(i + 1), activations(i), output(), p, batch_);
+  model_.branches[i].add(rows(i + 1), activations(i), output(), p, batch_);
 }
 
 void GeneratingPass::branch(std::size_t i, const BranchTensors& p)
@@ -116,8 +115,8 @@ void GeneratingPass::branch(std::size_t i, const BranchTensors& p)
 
 Tensor GeneratingPass::logits(const HeadTensors& p)
 {
-  const std::int64_t rows = batch_.rows.count(), C = model_.context.config.channels;
-  const HeadActivations last{.input = stream_tensor(model_.branches.size()).slice({(rows - 1) * C, C}),
+  const std::int64_t R = batch_.rows.count(), C = model_.context.config.channels;
+  const HeadActivations last{.input = rows(model_.branches.size()).slice({(R - 1) * C, C}),
                              .normalised = normalised_.slice({0, C}),
                              .mean = mean_.slice({0, 1}),
                              .rstd = rstd_.slice({0, 1}),
@@ -127,7 +126,7 @@ Tensor GeneratingPass::logits(const HeadTensors& p)
                              .target_logit = {}};
   model_.head.normalise(last, p);
   model_.head.logits(last, p);
-  seen_ = window_;
+  end();
   return logits_;
 }
 

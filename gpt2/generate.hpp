@@ -33,7 +33,7 @@ class GeneratingPass {
  public:
   /// @param memory   where from; outlives the pass.
   /// @param stream   that the kernels work on.
-  /// @param model    whole or a part, its mask causal; outlives the pass.
+  /// @param model    whole, a part or a run of units, its mask causal; outlives the pass.
   /// @param type     of its parameters.
   /// @param T        the most tokens that the model sees at a time, at most its context.
   /// @throws Error   when there is no room.
@@ -61,10 +61,15 @@ class GeneratingPass {
   /// This part's logits (stored V / n) of the token that follows; with them the pass ends.
   Tensor logits(const HeadTensors& p);
 
+  /// The residual stream of the new tokens in front of branch @p i, or behind the last, (new tokens, C): where a model is
+  /// a run of units, what comes from those before it and goes to those behind it.
+  Tensor rows(std::size_t i) const;
+  /// The pass ends without logits, where the head is elsewhere.
+  void end() { seen_ = window_; }
+
  private:
   Tensor output() const;
   BranchActivations activations(std::size_t branch) const;
-  Tensor stream_tensor(std::size_t i) const;
 
   Stream& stream_;
   const Model& model_;
@@ -73,7 +78,7 @@ class GeneratingPass {
   MicroBatch batch_;                  // its new tokens
 
   BufferPool pool_;
-  std::vector<Tensor> caches_;     // L of (T, 2 C): keys and values
+  std::vector<Tensor> caches_;     // a block's each, (T, 2 C): keys and values
   std::array<Tensor, 2> streams_;  // (T, C): in front of a branch and behind it, by turns
   Tensor normalised_, output_;     // (T, C)
   Tensor inner_, hidden_;          // (T, 4 C)

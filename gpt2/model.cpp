@@ -7,6 +7,7 @@ MicroBatch place(const Activations& activations, Stream& stream, const Batch& ba
 {
   check(sequences.count == batch.B, "a batch is placed as another number of sequences than it holds");
   const auto copy = [&](const Tensor& to, const std::vector<Token>& tokens) {
+    if (to.empty()) return;
     stream.copy(to, Tensor(const_cast<Token*>(tokens.data()), DType::i32, {batch.B * batch.T}));
   };
   copy(activations.inputs, batch.inputs);
@@ -149,46 +150,74 @@ void Branch::add(const Tensor& next, const BranchActivations& a, const Tensor& o
   context_.kernels->residual_forward(next, a.input, output, p.out_bias, residual_dropout(batch));
 }
 
+Tensor Branch::output_backward(const Tensor& dx, const Tensor& scratch, const MicroBatch& batch) const
+{
+  const Dropout dropout = residual_dropout(batch);
+  if (!dropout.active()) return dx;
+  context_.kernels->dropout_backward(scratch, dx, dropout);
+  return scratch;
+}
+
+void Branch::out_bias_backward(const BranchTensors& d, const Tensor& doutput, const MicroBatch& batch) const
+{
+  context_.kernels->bias_backward(d.out_bias, doutput, batch_order(batch));
+}
+
 Tensor Branch::add_backward(const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
                             const MicroBatch& batch) const
 {
-  const Dropout dropout = residual_dropout(batch);
-  if (dropout.active()) context_.kernels->dropout_backward(scratch, dx, dropout);
-  const Tensor doutput = dropout.active() ? scratch : dx;
-  context_.kernels->bias_backward(d.out_bias, doutput, batch_order(batch));
+  const Tensor doutput = output_backward(dx, scratch, batch);
+  out_bias_backward(d, doutput, batch);
   return doutput;
+}
+
+void Branch::inner_backward(const Tensor& dinner, const Tensor& dhidden, const Tensor& doutput,
+                            const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const
+{
+  const Kernels& kernels = *context_.kernels;
+  const std::int64_t R = batch.rows.count(), C = context_.config.channels;
+  const Matrix dy = Matrix::of(doutput, R),
+               out_weight = Matrix::of(p.out_weight, p.out_weight.extent(0)).transposed();
+  if (!attention()) {
+    kernels.matmul_gelu_backward(Matrix::of(dinner, R), dy, out_weight, SumOrder::sequential(C), a.inner);
+    return;
+  }
+  kernels.matmul(Matrix::of(dhidden, R), dy, out_weight, SumOrder::sequential(C));
+  kernels.attention_backward(dinner, dhidden, a.hidden, a.log_sum_exp, a.inner, attention_shape(batch),
+                             attention_dropout(batch));
+}
+
+void Branch::normalised_backward(const Tensor& dnormalised, const Tensor& dinner, const BranchTensors& p,
+                                 const MicroBatch& batch) const
+{
+  const std::int64_t R = batch.rows.count(), F = p.in_weight.extent(1);
+  context_.kernels->matmul(Matrix::of(dnormalised, R), Matrix::of(dinner, R),
+                           Matrix::of(p.in_weight, context_.config.channels).transposed(), in_order(F));
+}
+
+void Branch::weights_backward(const BranchTensors& d, const Tensor& doutput, const Tensor& dinner,
+                              const BranchActivations& a, const MicroBatch& batch) const
+{
+  const Kernels& kernels = *context_.kernels;
+  const std::int64_t R = batch.rows.count(), hidden_channels = d.out_weight.extent(0);
+  const SumOrder over_batch = batch_order(batch);
+  kernels.matmul(Matrix::of(d.out_weight, hidden_channels), Matrix::of(a.hidden, R).transposed(),
+                 Matrix::of(doutput, R), over_batch, {}, true);
+  kernels.bias_backward(d.in_bias, dinner, over_batch);
+  kernels.matmul(Matrix::of(d.in_weight, context_.config.channels), Matrix::of(a.normalised, R).transposed(),
+                 Matrix::of(dinner, R), over_batch, {}, true);
 }
 
 void Branch::apply_backward(const Tensor& dnormalised, const BranchTensors& d, const Tensor& doutput,
                             const Tensor& wide, const BranchActivations& a, const BranchTensors& p,
                             const MicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
-  const std::int64_t R = batch.rows.count(), C = context_.config.channels;
-  const std::int64_t F = p.in_weight.extent(1), hidden_channels = p.out_weight.extent(0);
-  const SumOrder over_batch = batch_order(batch);
-  const Tensor dhidden = wide.slice({0, R * hidden_channels});
-  const Tensor dinner = attention() ? wide.slice({R * hidden_channels, R * F}) : dhidden;
-  const Matrix normalised = Matrix::of(a.normalised, R), hidden = Matrix::of(a.hidden, R);
-  const Matrix in_weight = Matrix::of(p.in_weight, C), out_weight = Matrix::of(p.out_weight, hidden_channels);
-
-  // output = hidden out_weight, hidden = g(inner)
-  const Matrix dy = Matrix::of(doutput, R);
-  kernels.matmul(Matrix::of(d.out_weight, hidden_channels), hidden.transposed(), dy, over_batch, {}, true);
-  if (attention()) {
-    kernels.matmul(Matrix::of(dhidden, R), dy, out_weight.transposed(), SumOrder::sequential(C));
-    kernels.attention_backward(dinner, dhidden, a.hidden, a.log_sum_exp, a.inner, attention_shape(batch),
-                               attention_dropout(batch));
-  } else {
-    kernels.matmul_gelu_backward(Matrix::of(dinner, R), dy, out_weight.transposed(), SumOrder::sequential(C),
-                                 a.inner);
-  }
-
-  // inner = normalised in_weight + in_bias
-  const Matrix dz = Matrix::of(dinner, R);
-  kernels.bias_backward(d.in_bias, dinner, over_batch);
-  kernels.matmul(Matrix::of(d.in_weight, C), normalised.transposed(), dz, over_batch, {}, true);
-  kernels.matmul(Matrix::of(dnormalised, R), dz, in_weight.transposed(), in_order(F));
+  const std::int64_t R = batch.rows.count(), F = p.in_weight.extent(1);
+  const std::int64_t first = attention() ? R * p.out_weight.extent(0) : 0;  // behind the gradient of a.hidden
+  const Tensor dhidden = wide.slice({0, first}), dinner = wide.slice({first, R * F});
+  inner_backward(dinner, dhidden, doutput, a, p, batch);
+  weights_backward(d, doutput, dinner, a, batch);
+  normalised_backward(dnormalised, dinner, p, batch);
 }
 
 void Branch::normalise_backward(const Tensor& dx, const BranchTensors& d, const Tensor& dnormalised,
@@ -248,18 +277,27 @@ LossSum Head::forward(const HeadActivations& a, const HeadTensors& p, const Micr
   return loss(a, batch);
 }
 
+void Head::logits_backward(const Tensor& dnormalised, const HeadActivations& a, const HeadTensors& p,
+                           const MicroBatch& batch) const
+{
+  const std::int64_t R = batch.rows.count();
+  context_.kernels->loss_backward(a.logits, a.maximum, a.sum, batch.targets, vocabulary());
+  context_.kernels->matmul(Matrix::of(dnormalised, R), Matrix::of(a.logits, R),
+                           Matrix::of(p.token, p.token.extent(0)), vocabulary_order());
+}
+
+void Head::weights_backward(const HeadTensors& d, const HeadActivations& a, const MicroBatch& batch) const
+{
+  const std::int64_t R = batch.rows.count();
+  context_.kernels->matmul(Matrix::of(d.token, d.token.extent(0)), Matrix::of(a.logits, R).transposed(),
+                           Matrix::of(a.normalised, R), batch_order(batch), {}, true);
+}
+
 void Head::apply_backward(const Tensor& dnormalised, const HeadTensors& d, const HeadActivations& a,
                           const HeadTensors& p, const MicroBatch& batch) const
 {
-  const std::int64_t R = batch.rows.count();
-  const Matrix token = Matrix::of(p.token, p.token.extent(0)), dlogits = Matrix::of(a.logits, R);
-
-  context_.kernels->loss_backward(a.logits, a.maximum, a.sum, batch.targets, vocabulary());
-
-  // logits = normalised token'
-  context_.kernels->matmul(Matrix::of(d.token, p.token.extent(0)), dlogits.transposed(),
-                           Matrix::of(a.normalised, R), batch_order(batch), {}, true);
-  context_.kernels->matmul(Matrix::of(dnormalised, R), dlogits, token, vocabulary_order());
+  logits_backward(dnormalised, a, p, batch);
+  weights_backward(d, a, batch);
 }
 
 void Head::normalise_backward(const Tensor& dx, const HeadTensors& d, const Tensor& dnormalised,
@@ -271,10 +309,12 @@ void Head::normalise_backward(const Tensor& dx, const HeadTensors& d, const Tens
 
 // ---- chain ---------------------------------------------------------------------------------------------------------
 
-Model::Model(const ModelContext& shared) : context(shared), embedding(shared), head(shared)
+Model::Model(const ModelContext& shared, Range units) : context(shared), embedding(shared), head(shared)
 {
   check_config(shared.config);
-  for (int i = 0; i < 2 * shared.config.layers; ++i) branches.emplace_back(shared, i);
+  const Range all{0, unit_count(shared.config)};
+  for (int i = 0; i < 2 * shared.config.layers; ++i)
+    if ((units.count < 0 ? all : units).contains(1 + i)) branches.emplace_back(shared, i);
 }
 
 namespace {

@@ -36,7 +36,7 @@ MicroBatch tokens_of(const MicroBatch& batch, Part part);
 /// The rows of sequence @p b of @p batch, counted from its first.
 MicroBatch sequence_of(const MicroBatch& batch, std::int64_t b);
 
-/// Puts a batch of the loader into the tensors that @p activations keeps for it.
+/// Puts a batch of the loader into the tensors that @p activations keeps for it: those of the units that are there.
 /// @param activations  of batch.B T rows.
 /// @param batch        from the loader.
 /// @param sequences    which sequences of the global batch it is.
@@ -113,11 +113,25 @@ class Branch {
   void add(const Tensor& next, const BranchActivations& a, const Tensor& output, const BranchTensors& p,
            const MicroBatch& batch) const;
 
-  /// The gradient of output, from dx (R, C), that of the residual stream behind the branch; d.out_bias += its own.
+  /// The gradient of output, from dx (R, C), that of the residual stream behind the branch.
   /// @return  dx itself without dropout, else @p scratch (R, C).
+  Tensor output_backward(const Tensor& dx, const Tensor& scratch, const MicroBatch& batch) const;
+  /// output_backward(), and d.out_bias += its own.
   Tensor add_backward(const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
                       const MicroBatch& batch) const;
-  /// dnormalised (R, C), a partial sum when divided; gradients of the two matrices and in_bias are added to @p d.
+  /// dinner (R, F / n), the gradient of a.inner.
+  /// @param dhidden  (R, C / n) scratch, for attention.
+  void inner_backward(const Tensor& dinner, const Tensor& dhidden, const Tensor& doutput,
+                      const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const;
+  /// dnormalised (R, C), a partial sum when divided.
+  void normalised_backward(const Tensor& dnormalised, const Tensor& dinner, const BranchTensors& p,
+                           const MicroBatch& batch) const;
+  /// The gradients of the two matrices and of in_bias, which nothing else waits for, are added to @p d.
+  void weights_backward(const BranchTensors& d, const Tensor& doutput, const Tensor& dinner,
+                        const BranchActivations& a, const MicroBatch& batch) const;
+  /// d.out_bias += its gradient.
+  void out_bias_backward(const BranchTensors& d, const Tensor& doutput, const MicroBatch& batch) const;
+  /// inner_backward(), weights_backward(), normalised_backward().
   /// @param dnormalised  may be @p doutput.
   /// @param doutput      from add_backward().
   /// @param wide         (R 4 C / n) scratch.
@@ -155,7 +169,12 @@ class Head {
   /// The sum of losses, given the sums of all parts.
   LossSum loss(const HeadActivations& a, const MicroBatch& batch) const;
 
-  /// dnormalised (R, C), a partial sum when divided; a.logits become their gradient, d.token += the embedding's.
+  /// a.logits become their gradient; dnormalised (R, C) is a partial sum when divided.
+  void logits_backward(const Tensor& dnormalised, const HeadActivations& a, const HeadTensors& p,
+                       const MicroBatch& batch) const;
+  /// d.token += the embedding's gradient, from that of the logits.
+  void weights_backward(const HeadTensors& d, const HeadActivations& a, const MicroBatch& batch) const;
+  /// Both of them.
   void apply_backward(const Tensor& dnormalised, const HeadTensors& d, const HeadActivations& a,
                       const HeadTensors& p, const MicroBatch& batch) const;
   /// dx (R, C) += the gradient of the head's input; gradients of the norm are added to @p d.
@@ -172,14 +191,15 @@ class Head {
   ModelContext context_;
 };
 
-/// The chain. It holds no parameters: they are passed in, so that a lesson decides where they are.
+/// The chain, or a run of its units. It holds no parameters: they are passed in, so that a lesson decides where they are.
 struct Model {
   /// @param context  what the pieces share; the kernels outlive the model.
-  explicit Model(const ModelContext& context);
+  /// @param units    whose branches; all by default.
+  explicit Model(const ModelContext& context, Range units = {0, -1});
 
   ModelContext context;          ///< what the pieces share
   Embedding embedding;           ///< unit 0
-  std::vector<Branch> branches;  ///< units 1 .. 2 L
+  std::vector<Branch> branches;  ///< units 1 .. 2 L, those of the run
   Head head;                     ///< unit 2 L + 1
 };
 

@@ -92,12 +92,6 @@ class ParameterTable {
   std::vector<Parameter> entries_;
 };
 
-/// The number of units of a model: the embedding, 2 L branches, the head.
-constexpr std::int64_t unit_count(const ModelConfig& config)
-{
-  return 2 * config.layers + 2;
-}
-
 /// The parameters of the embedding, or their gradients.
 struct EmbeddingTensors {
   Tensor token;     ///< (V, C) wte, tied to the head

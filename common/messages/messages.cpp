@@ -1,5 +1,6 @@
 #include "common/messages/messages.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -105,7 +106,8 @@ void Messages::report_virtual_clock(Report& report) const
 {
   if (!clock_) return;
   const VirtualStep& last = virtual_steps_.back();
-  const double communication = seconds(last.communication), hidden = communication - seconds(last.exposed);
+  const double communication = seconds(last.communication),
+               hidden = std::max(0.0, communication - seconds(last.exposed));
   const auto line = [](const char* name, double time_s, const std::string& note) {
     return Line{name, fmt::format("{:.4f}", 1e3 * time_s), "", note};
   };

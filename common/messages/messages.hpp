@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,8 @@ class Messages {
   void begin_steps();
   /// A step is over.
   void end_step();
+  /// What this rank did in the last step on the virtual clock, lane by lane in order.
+  std::span<const VirtualSpan> last_virtual_step() const { return last_step_; }
   /// Block "virtual clock": what the last step took on the virtual links; enters `virtual` in the document. Nothing
   /// without `--link`.
   void report_virtual_clock(Report& report) const;

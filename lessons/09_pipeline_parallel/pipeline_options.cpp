@@ -1,0 +1,132 @@
+#include "lessons/09_pipeline_parallel/pipeline_options.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/error.hpp"
+#include "lessons/09_pipeline_parallel/stages.hpp"
+
+namespace rankwise {
+
+int PipelineOptions::stages_of_a_rank() const
+{
+  if (virtual_stages > 0) return virtual_stages;
+  return schedule == ScheduleKind::interleaved ? 2 : 1;
+}
+
+void declare(OptionTable& table, PipelineOptions& o)
+{
+  const std::string group = "Pipeline parallelism";
+  table.add_choice(group, "schedule", o.schedule,
+                   {{"gpipe", ScheduleKind::gpipe},
+                    {"1f1b", ScheduleKind::one_forward_one_backward},
+                    {"interleaved", ScheduleKind::interleaved},
+                    {"zero-bubble", ScheduleKind::zero_bubble}},
+                   "in which order micro-batches go through the stages, forwards and backwards");
+  table.add(group, "virtual-stages", o.virtual_stages,
+            "stages on each rank, for --schedule=interleaved; 0: two of them");
+  table.add(group, "partition", o.partition,
+            "blocks of each stage, as 3,3,4,2; without it stages of about the same work");
+}
+
+std::int64_t default_micro_batch(std::int64_t share, int ranks)
+{
+  for (std::int64_t B = share / std::max(ranks, 4); B > 1; --B)
+    if (share % B == 0) return B;
+  return 1;
+}
+
+namespace {
+
+/// Whole numbers from @p first to @p last that @p fits, at most eight of them, for people.
+template <class Fits>
+std::string possible(std::int64_t first, std::int64_t last, Fits&& fits)
+{
+  std::vector<std::int64_t> values;
+  for (std::int64_t value = first; value <= last && values.size() < 8; ++value)
+    if (fits(value)) values.push_back(value);
+  return fmt::format("{}", fmt::join(values, ", "));
+}
+
+/// The values of --micro-batch that make numbers of micro-batches that fit.
+template <class Fits>
+std::string micro_batches_remedy(std::int64_t sequences, Fits&& fits)
+{
+  const std::string values =
+      possible(1, sequences, [&](std::int64_t B) { return sequences % B == 0 && fits(sequences / B); });
+  return values.empty() ? "" : fmt::format("--micro-batch={}, ", values);
+}
+
+void check_virtual_stages(const PipelineOptions& options, int ranks)
+{
+  if (options.virtual_stages < 0)
+    throw UserError(fmt::format("--virtual-stages={} is no number of stages.", options.virtual_stages),
+                    "Use the number of stages on each rank, or 0 for as many as the schedule suggests.");
+  const bool interleaved = options.schedule == ScheduleKind::interleaved;
+  if (!interleaved && options.virtual_stages > 1)
+    throw UserError(
+        fmt::format("--virtual-stages={} needs --schedule=interleaved: the others have one stage on each rank.",
+                    options.virtual_stages),
+        "Add --schedule=interleaved, or leave --virtual-stages out.");
+  if (interleaved && ranks == 1 && options.stages_of_a_rank() > 1)
+    throw UserError(
+        fmt::format("--schedule=interleaved with {} stages on a single rank: they would send to themselves.",
+                    options.stages_of_a_rank()),
+        "Start two ranks or more, or use --virtual-stages=1.");
+}
+
+}  // namespace
+
+void check_pipeline(const PipelineOptions& options, const ModelConfig& config, int ranks, std::int64_t sequences,
+                    std::int64_t micro_batches)
+{
+  check_virtual_stages(options, ranks);
+  const int v = options.stages_of_a_rank();
+  if (v * ranks > config.layers)
+    throw UserError(
+        fmt::format("{} ranks with {} each make {} stages, but the model has {} blocks and every stage needs one.",
+                    ranks, v == 1 ? "a stage" : fmt::format("{} stages", v), v * ranks, config.layers),
+        fmt::format("Ranks times --virtual-stages are at most {}; or use a model with more --layers.",
+                    config.layers));
+  if (options.schedule == ScheduleKind::interleaved && micro_batches % ranks != 0)
+    throw UserError(
+        fmt::format("--schedule=interleaved takes micro-batches in groups of {}, one for each rank; there are "
+                    "{}.",
+                    ranks, micro_batches),
+        fmt::format("Use {}another --global-batch, or --schedule=1f1b.",
+                    micro_batches_remedy(sequences, [&](std::int64_t m) { return m % ranks == 0; })));
+  if (options.schedule == ScheduleKind::zero_bubble && micro_batches < ranks)
+    throw UserError(fmt::format("--schedule=zero-bubble needs as many micro-batches as ranks, {}; there are {}.",
+                                ranks, micro_batches),
+                    fmt::format("Use {}a larger --global-batch, or --schedule=1f1b.",
+                                micro_batches_remedy(sequences, [&](std::int64_t m) { return m >= ranks; })));
+  if (!options.partition.empty()) parse_partition(options.partition, config, v * ranks);
+}
+
+PipelineSchedule make_schedule(const PipelineOptions& options, int ranks, std::int64_t micro_batches)
+{
+  const int m = static_cast<int>(micro_batches);
+  switch (options.schedule) {
+    case ScheduleKind::gpipe:
+      return gpipe(ranks, m);
+    case ScheduleKind::one_forward_one_backward:
+      return one_forward_one_backward(ranks, m);
+    case ScheduleKind::interleaved:
+      return interleaved(ranks, options.stages_of_a_rank(), m);
+    case ScheduleKind::zero_bubble:
+      return zero_bubble(ranks, m);
+  }
+  throw Error("a schedule that has no generator");
+}
+
+std::vector<Range> stage_units(const PipelineOptions& options, const ModelConfig& config, int ranks,
+                               std::int64_t sequence)
+{
+  const int stages = ranks * options.stages_of_a_rank();
+  if (options.partition.empty()) return make_stages(config, stages, sequence);
+  return make_stages(config, parse_partition(options.partition, config, stages));
+}
+
+}  // namespace rankwise

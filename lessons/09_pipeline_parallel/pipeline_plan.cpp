@@ -1,0 +1,113 @@
+#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/09_pipeline_parallel/pipeline.hpp"
+#include "lessons/09_pipeline_parallel/stages.hpp"
+#include "lessons/09_pipeline_parallel/stash.hpp"
+
+namespace rankwise {
+
+PipelinePlan::PipelinePlan(const ModelConfig& c, const ActivationShape& s, const PipelineOptions& options,
+                           int ranks, std::int64_t passes)
+    : config(c), shape(s), table(c, s.part), schedule(make_schedule(options, ranks, passes))
+{
+  const std::vector<Range> units = stage_units(options, config, ranks, shape.T);
+  stages = describe_stages(table, units);
+  costs = stage_costs(config, units, shape.rows(), shape.T, shape.recompute);
+  shape.puts_weights_off = options.schedule == ScheduleKind::zero_bubble;
+}
+
+std::vector<PipelineStage> PipelinePlan::stages_of(int rank) const
+{
+  std::vector<PipelineStage> own;
+  for (const PipelineStage& stage : stages)
+    if (schedule.rank_of(stage.number) == rank) own.push_back(stage);
+  return own;
+}
+
+ActivationShape PipelinePlan::shape_of(const PipelineStage& stage) const
+{
+  ActivationShape of_stage = shape;
+  of_stage.units = stage.units;
+  return of_stage;
+}
+
+int PipelinePlan::in_flight(const PipelineStage& stage) const
+{
+  return most_in_flight(schedule.actions[static_cast<std::size_t>(schedule.rank_of(stage.number))], stage.number);
+}
+
+std::vector<Segment> PipelinePlan::segments() const
+{
+  std::vector<Segment> all;
+  for (const PipelineStage& stage : stages) all.push_back({stage.elements, schedule.rank_of(stage.number)});
+  return all;
+}
+
+std::int64_t PipelinePlan::activation_bytes(int rank) const
+{
+  std::int64_t bytes = rankwise::activation_bytes(config, shape) - kept_bytes(config, shape);  // the shared block
+  for (const PipelineStage& stage : stages_of(rank))
+    bytes += in_flight(stage) * kept_bytes(config, shape_of(stage));
+  return bytes;
+}
+
+std::string describe_stages(const PipelinePlan& plan)
+{
+  std::vector<std::string> blocks;
+  std::int64_t most = 0, sum = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    blocks.push_back(fmt::format("{}", plan.shape_of(plan.stages[s]).blocks(plan.config)));
+    most = std::max(most, plan.costs[s].forward);
+    sum += plan.costs[s].forward;
+  }
+  const double mean = static_cast<double>(sum) / static_cast<double>(plan.stages.size());
+  return fmt::format("stages of {} blocks (the largest has {:.2f} times the mean work)", fmt::join(blocks, ", "),
+                     static_cast<double>(most) / mean);
+}
+
+std::int64_t token_elements(const ParameterTable& table)
+{
+  return table.entries().front().elements.count;
+}
+
+std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType gradients, const Topology& line,
+                           const Topology& two_ranks, int rank)
+{
+  const int ranks = plan.schedule.ranks;
+  const std::int64_t block = block_elements(plan.segments());
+  std::int64_t of_line = 0;
+  for (const CollectiveShape& call : {CollectiveShape{"all-reduce", algorithm, DType::i64, loss_numbers},
+                                      CollectiveShape{"broadcast", algorithm, DType::f32, block}})
+    of_line = std::max(of_line, scratch_bytes(call, line, rank));
+  const bool end = ranks > 1 && (rank == 0 || rank == ranks - 1);
+  const CollectiveShape tied{"all-reduce", algorithm, gradients, token_elements(plan.table)};
+  return of_line + (end ? scratch_bytes(tied, two_ranks, rank == 0 ? 0 : 1) : 0) +
+         Pipeline::bytes(ranks, plan.schedule.virtual_stages, rank, plan.shape.type, plan.rows()) +
+         bytes_of(DType::f32) * block;
+}
+
+Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, const Shape& rows)
+{
+  Traffic sent;
+  for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+    const int end = action.kind == ActionKind::forward ? schedule.stages() - 1 : 0;  // behind which nobody is
+    if (action.kind == ActionKind::backward_weights || action.stage == end) continue;
+    sent += {.messages = 1, .bytes = bytes_of(type) * rows.elements()};
+  }
+  return sent;
+}
+
+Traffic tied_traffic(int ranks, int rank, Algorithm algorithm, DType type, std::int64_t elements,
+                     const Topology& two_ranks)
+{
+  if (ranks == 1 || (rank != 0 && rank != ranks - 1)) return {};
+  return expected_traffic({"all-reduce", algorithm, type, elements}, two_ranks, rank == 0 ? 0 : 1);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/collectives/cost.hpp"
+#include "common/device.hpp"
+#include "common/messages/topology.hpp"
+#include "common/messages/traffic_ledger.hpp"
+#include "gpt2/activations.hpp"
+#include "gpt2/parameter_table.hpp"
+#include "lessons/04_zero1/segments.hpp"
+#include "lessons/09_pipeline_parallel/pipeline_options.hpp"
+#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
+#include "lessons/09_pipeline_parallel/schedule_check.hpp"
+#include "lessons/09_pipeline_parallel/stage.hpp"
+
+/// @file
+/// Who has which stages and what is sent between them, from the sizes alone.
+
+namespace rankwise {
+
+/// A pipeline before it runs.
+struct PipelinePlan {
+  /// @param config   the model.
+  /// @param shape    of a micro-batch that goes through all units.
+  /// @param options  as check_pipeline() has passed them.
+  /// @param ranks    p.
+  /// @param passes   m.
+  PipelinePlan(const ModelConfig& config, const ActivationShape& shape, const PipelineOptions& options, int ranks,
+               std::int64_t passes);
+
+  ModelConfig config;                 ///< the model
+  ActivationShape shape;              ///< of a micro-batch
+  ParameterTable table;               ///< all parameters
+  std::vector<PipelineStage> stages;  ///< in order
+  PipelineSchedule schedule;          ///< of a step
+  std::vector<ActionCosts> costs;     ///< of each stage, in floating-point operations
+
+  /// The stages of a rank, in order.
+  std::vector<PipelineStage> stages_of(int rank) const;
+  /// The shape of a micro-batch in a stage.
+  ActivationShape shape_of(const PipelineStage& stage) const;
+  /// (R, C) of a micro-batch.
+  Shape rows() const { return {shape.rows(), config.channels}; }
+  /// The most micro-batches of which a stage keeps activations at a time.
+  int in_flight(const PipelineStage& stage) const;
+  /// Who has which elements, a segment for each stage; copies have no owner.
+  std::vector<Segment> segments() const;
+
+  /// Bytes that a rank keeps of its micro-batches in flight, with the block that recomputation shares.
+  std::int64_t activation_bytes(int rank) const;
+};
+
+/// What one rank sends to its neighbours when a schedule is carried out: the rows behind each of its stages, forwards, and the
+/// gradients of those in front of it, backwards. Each boundary between two stages is crossed by m B T C elements in either
+/// direction.
+/// @param rows  (R, C) of a micro-batch, R = B T.
+/// @source  Narayanan et al. 2021 (Megatron-LM), section 3.2.
+Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, const Shape& rows);
+
+/// The blocks of each stage, and what its work is beside the largest one's, for people.
+std::string describe_stages(const PipelinePlan& plan);
+
+/// Bytes that one rank keeps for all messages of a run: scratch of its groups, the channels, and room for a block.
+/// @param gradients  type of the gradients.
+/// @param line, two_ranks  of all p ranks, and of the first and the last.
+std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType gradients, const Topology& line,
+                           const Topology& two_ranks, int rank);
+
+/// The elements of the token embedding, padding included.
+std::int64_t token_elements(const ParameterTable& table);
+
+/// What one rank sends in a step so that both ends of the pipeline have the sum of the token embedding's gradient: an
+/// all-reduce of V C elements between two; nothing on other ranks, and nothing where both ends are one.
+/// @param rank      0 <= rank < p.
+/// @param elements  V C, padding included.
+Traffic tied_traffic(int ranks, int rank, Algorithm algorithm, DType type, std::int64_t elements,
+                     const Topology& two_ranks);
+
+}  // namespace rankwise

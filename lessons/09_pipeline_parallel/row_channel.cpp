@@ -1,0 +1,155 @@
+#include "lessons/09_pipeline_parallel/row_channel.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rankwise {
+
+// ---- Progress -------------------------------------------------------------------------------------------------------
+
+MessageProgress::MessageProgress(const Communicator& communicator)
+    : communicator_(communicator), thread_([this] {
+        try {
+          run();
+        } catch (...) {
+          abort_job(describe(std::current_exception()));
+        }
+      })
+{
+}
+
+MessageProgress::~MessageProgress()
+{
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void MessageProgress::count(int messages)
+{
+  {
+    const std::lock_guard lock(mutex_);
+    under_way_ += messages;
+  }
+  if (messages > 0) changed_.notify_one();
+}
+
+void MessageProgress::run()
+{
+  constexpr auto pause = std::chrono::microseconds(100);
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    if (under_way_ == 0) {
+      changed_.wait(lock);
+      continue;
+    }
+    lock.unlock();
+    int found = 0;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_.handle(), &found, MPI_STATUS_IGNORE),
+              "asking for messages");
+    std::this_thread::sleep_for(pause);
+    lock.lock();
+  }
+}
+
+// ---- Channel --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The setup of a group that carries rows over a stream of its own and makes no collectives.
+GroupSetup on_stream(GroupSetup setup, Stream& stream)
+{
+  setup.stream = &stream;
+  setup.algorithm = Algorithm::ring;
+  setup.check_messages = false;
+  return setup;
+}
+
+}  // namespace
+
+ChannelEnd::ChannelEnd(const std::string& name, Communicator ranks, const ChannelSetup& setup)
+    : stream_(setup.messages.memory.device->make_stream()),
+      group_(name, std::move(ranks), on_stream(setup.messages, *stream_)),
+      progress_(setup.progress),
+      time_(*setup.time)
+{
+  check(group_.ranks() == 2, "a channel joins two ranks");
+  for (Room& room : rooms_)
+    room.rows = Buffer(setup.messages.memory, Category::communication, setup.type, setup.rows, "rows on their way");
+}
+
+void ChannelEnd::start(Room& room, Transfer::Direction direction)
+{
+  group_.stream().wait(group_.compute().record());  // until the rows are made, or nothing needs those before them
+  const Transfer transfer{direction, room.rows.tensor(), 1 - group_.rank()};
+  room.ticket = group_.transport().start(std::span(&transfer, 1));
+  if (progress_ != nullptr) progress_->count(1);
+}
+
+void ChannelEnd::wait_for(Room& room, const std::string& name)
+{
+  if (!room.ticket) return;
+  const auto span = time_.span(Work::waiting, name);
+  group_.transport().finish(*room.ticket);
+  room.ticket.reset();
+  group_.compute().wait(group_.stream().record());
+  if (progress_ != nullptr) progress_->count(-1);
+}
+
+Tensor RowSender::room(const std::string& what)
+{
+  Room& room = room_of(sent_);
+  wait_for(room, what);
+  return room.rows.tensor();
+}
+
+void RowSender::send()
+{
+  start(room_of(sent_++), Transfer::Direction::send);
+}
+
+void RowSender::finish()
+{
+  for (std::size_t i = 0; i < rooms_of_a_channel; ++i)
+    wait_for(room_of(sent_ + static_cast<std::int64_t>(i)), "rows that leave");
+}
+
+void RowReceiver::begin(std::int64_t messages)
+{
+  check(used_ == wanted_, "a channel has messages that nobody has used");
+  wanted_ += messages;
+  for (std::size_t i = 0; i < rooms_of_a_channel; ++i) expect();
+}
+
+void RowReceiver::expect()
+{
+  if (expected_ < wanted_) start(room_of(expected_++), Transfer::Direction::receive);
+}
+
+Tensor RowReceiver::next(const std::string& what)
+{
+  check(used_ < wanted_, "a channel was asked for more messages than will come");
+  Room& room = room_of(used_);
+  wait_for(room, what);
+  return room.rows.tensor();
+}
+
+void RowReceiver::done()
+{
+  ++used_;
+  expect();
+}
+
+std::int64_t channel_bytes(DType type, const Shape& rows)
+{
+  return static_cast<std::int64_t>(rooms_of_a_channel) * bytes_of(type) * rows.elements();
+}
+
+}  // namespace rankwise

@@ -1,0 +1,125 @@
+#include "lessons/09_pipeline_parallel/schedule_report.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/collectives/collectives.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Replaces numbers by their sums over the ranks, however many there are.
+void all_reduce_many(std::span<std::int64_t> numbers, Group& group)
+{
+  constexpr std::size_t most = 512;
+  for (std::size_t first = 0; first < numbers.size(); first += most)
+    all_reduce_sum(numbers.subspan(first, std::min(most, numbers.size() - first)), group);
+}
+
+/// Puts the times of all ranks together, from the first begin.
+/// @param own  when each action of this rank began and ended, in order.
+TimedSchedule times_of_all(const std::vector<std::array<std::int64_t, 2>>& own, const PipelineSchedule& schedule,
+                           Group& line)
+{
+  std::vector<std::int64_t> numbers;  // of all actions of all ranks; each rank fills in its own
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    const std::size_t actions = schedule.actions[static_cast<std::size_t>(rank)].size();
+    if (rank != line.rank())
+      numbers.resize(numbers.size() + 2 * actions);
+    else
+      for (const auto& times : own) numbers.insert(numbers.end(), times.begin(), times.end());
+  }
+  all_reduce_many(numbers, line);
+  const auto [first, last] = std::minmax_element(numbers.begin(), numbers.end());
+  TimedSchedule timed;
+  timed.length = *last - *first;
+  auto next = numbers.cbegin();
+  for (const std::vector<Action>& actions : schedule.actions) {
+    std::vector<TimedAction>& all = timed.actions.emplace_back();
+    for (const Action& action : actions) {
+      const std::int64_t begin = *next++ - *first, end = *next++ - *first;
+      all.push_back({action, begin, end});
+    }
+  }
+  return timed;
+}
+
+}  // namespace
+
+TimedSchedule wall_times(const std::vector<PerformedAction>& own, const PipelineSchedule& schedule, Group& line)
+{
+  std::vector<std::array<std::int64_t, 2>> times;
+  for (const PerformedAction& action : own) times.push_back({action.begin_ns, action.end_ns});
+  return times_of_all(times, schedule, line);
+}
+
+TimedSchedule virtual_times(std::span<const VirtualSpan> spans, const PipelineSchedule& schedule, Group& line)
+{
+  std::vector<std::array<std::int64_t, 2>> times;
+  for (const VirtualSpan& span : spans)
+    if (span.lane == Lane::compute) times.push_back({span.begin.since_start, span.end.since_start});
+  return times_of_all(times, schedule, line);
+}
+
+namespace {
+
+std::string percent(double share)
+{
+  return fmt::format("{:.1f}", 100 * share);
+}
+
+/// Times as the document has them, in seconds.
+nlohmann::json document_of(const TimedSchedule& timed, double units_per_s)
+{
+  nlohmann::json ranks = nlohmann::json::array();
+  for (const std::vector<TimedAction>& actions : timed.actions) {
+    nlohmann::json& list = ranks.emplace_back(nlohmann::json::array());
+    for (const TimedAction& timed_action : actions)
+      list.push_back({{"kind", name_of(timed_action.action.kind)},
+                      {"micro_batch", timed_action.action.micro_batch},
+                      {"stage", timed_action.action.stage},
+                      {"begin", static_cast<double>(timed_action.begin) / units_per_s},
+                      {"end", static_cast<double>(timed_action.end) / units_per_s}});
+  }
+  return ranks;
+}
+
+}  // namespace
+
+void report_schedule(Report& report, const PipelineSchedule& schedule, const ScheduleTimes& times,
+                     double flops_per_s)
+{
+  constexpr int columns = 100;
+  constexpr double picoseconds = 1e12, nanoseconds = 1e9;
+  nlohmann::json& json = report.json()["schedule"];
+  json = {{"name", schedule.name},
+          {"ranks", schedule.ranks},
+          {"virtual_stages", schedule.virtual_stages},
+          {"micro_batches", schedule.micro_batches},
+          {"room", schedule.room}};
+  std::vector<Line> lines{{"idle, equal stages", percent(check_schedule(schedule).idle_share()),
+                           percent(idle_formula(schedule)), "% of the ranks' time; F = B = W"}};
+  json["idle"]["formula"] = idle_formula(schedule);
+  std::vector<std::string> pictures;
+  const auto add = [&](const char* name, const TimedSchedule& timed, double units_per_s, const std::string& note) {
+    lines.push_back({fmt::format("idle, {}", name), percent(timed.idle_share()), "", note});
+    pictures.push_back(fmt::format("{}, {:.3f} ms:\n{}", name,
+                                   1e3 * static_cast<double>(timed.length) / units_per_s, draw(timed, columns)));
+    json["idle"][name] = timed.idle_share();
+    json["timelines"][name] = document_of(timed, units_per_s);
+  };
+  add("planned", times.planned, flops_per_s, "% with the work of this model's stages");
+  if (times.on_virtual) add("virtual", *times.on_virtual, picoseconds, "% on the virtual clock, last step");
+  if (times.on_wall) add("wall", *times.on_wall, nanoseconds, "% on the wall clock, last step");
+  lines.push_back({"in flight", fmt::format("{}", fmt::join(times.planned.in_flight, " ")),
+                   fmt::format("{}", fmt::join(schedule.room, " ")),
+                   "activations by rank, of a stage and micro-batch each"});
+  report.block("schedule", lines);
+  for (const std::string& picture : pictures) report.comment(picture);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/messages/group.hpp"
+#include "common/messages/virtual_clock.hpp"
+#include "common/report.hpp"
+#include "lessons/09_pipeline_parallel/pipeline.hpp"
+#include "lessons/09_pipeline_parallel/schedule_check.hpp"
+
+/// @file
+/// A schedule as it was planned and as it ran.
+
+namespace rankwise {
+
+/// The times of all ranks' actions in the last step. All ranks of the line make this call.
+/// @param own  this rank's list, in order.
+/// @return  in nanoseconds from the first begin of all.
+TimedSchedule wall_times(const std::vector<PerformedAction>& own, const PipelineSchedule& schedule, Group& line);
+/// The same on the virtual clock, whose compute lane has one span for each action.
+/// @return  in picoseconds from the first begin of all.
+TimedSchedule virtual_times(std::span<const VirtualSpan> spans, const PipelineSchedule& schedule, Group& line);
+
+/// What is known of a schedule's times.
+struct ScheduleTimes {
+  TimedSchedule planned;                    ///< in floating-point operations of this model's stages
+  std::optional<TimedSchedule> on_virtual;  ///< with a virtual clock
+  std::optional<TimedSchedule> on_wall;     ///< when it has run
+};
+
+/// Block "schedule": the idle share of the p ranks by formula (stages that are equal, F = B = W), as planned, and as it ran; the
+/// times drawn as text; enters `schedule` in the document.
+/// @param flops_per_s  of a rank, which makes seconds of what is planned.
+void report_schedule(Report& report, const PipelineSchedule& schedule, const ScheduleTimes& times,
+                     double flops_per_s);
+
+}  // namespace rankwise

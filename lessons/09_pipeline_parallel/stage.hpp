@@ -1,0 +1,46 @@
+#pragma once
+
+#include <vector>
+
+#include "gpt2/gradient_sum.hpp"
+#include "gpt2/model.hpp"
+#include "gpt2/parameter_table.hpp"
+
+/// @file
+/// A stage: a run of a model's units, and its parameters.
+
+namespace rankwise {
+
+/// One stage of a model.
+///
+/// The token embedding is tied: the first stage looks tokens up in it, the last one makes logits with it. Where these are two
+/// stages the last one has a copy behind its own elements.
+struct PipelineStage {
+  int number = 0;      ///< 0 .. S - 1
+  bool first = false;  ///< whether it begins with the embedding
+  bool last = false;   ///< whether it ends with the head
+  Range units;         ///< of the model
+  Range elements;      ///< of the table's flat vector: what it alone has
+  Range copied{};      ///< of the table's flat vector: the token embedding, where this is a copy of it; else empty
+
+  /// Of its flat vector: its own, then the copy.
+  std::int64_t size() const { return elements.count + copied.count; }
+  /// Where the token embedding lies in its flat vector; empty in a stage that needs none.
+  Range token(const ParameterTable& table) const;
+};
+
+/// All stages of a model.
+/// @param table  of all units; none of its tensors lies apart.
+/// @param units  of each stage, as make_stages() gives them.
+std::vector<PipelineStage> describe_stages(const ParameterTable& table, const std::vector<Range>& units);
+
+/// The parameters of a stage, or their gradients, as views of its flat vector; what it has not is empty.
+/// @param flat  (stage.size()).
+/// @param tied  as for model_tensors().
+ModelTensors stage_tensors(const ParameterTable& table, const PipelineStage& stage, const Tensor& flat,
+                           const Tensor& tied = {});
+
+/// What a stage's gradients are, to be summed up.
+GradientLayout gradient_layout(const ParameterTable& table, const PipelineStage& stage, DType type);
+
+}  // namespace rankwise
