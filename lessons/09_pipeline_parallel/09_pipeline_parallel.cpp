@@ -86,7 +86,10 @@ struct Options : TrainingOptions {
   }
 
   /// G, B and T among so many ranks.
-  BatchShape batch(int ranks) const { return TrainingOptions::batch(default_micro_batch(global_batch, ranks)); }
+  BatchShape batch(int ranks) const
+  {
+    return TrainingOptions::batch(default_micro_batch(pipeline, global_batch, ranks));
+  }
   /// Who has which stages, and what is done when.
   PipelinePlan plan(int ranks) const
   {
@@ -620,8 +623,8 @@ std::string what_fits(const Options& options, const Session& session, std::int64
     least = memory_formula(smaller, session).total();
     return least <= room;
   };
-  const bool all_at_once = options.pipeline.schedule == ScheduleKind::gpipe;
-  if ((all_at_once &&
+  const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than the schedule that keeps least
+  if ((keeps_more &&
        fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
       fits_with("--recompute=block", smaller.recompute_blocks, true) ||
       (options.gradients == DType::f32 && fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))

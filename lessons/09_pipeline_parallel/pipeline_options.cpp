@@ -31,10 +31,11 @@ void declare(OptionTable& table, PipelineOptions& o)
             "blocks of each stage, as 3,3,4,2; without it stages of about the same work");
 }
 
-std::int64_t default_micro_batch(std::int64_t share, int ranks)
+std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t share, int ranks)
 {
+  const int groups_of = options.schedule == ScheduleKind::interleaved ? ranks : 1;
   for (std::int64_t B = share / std::max(ranks, 4); B > 1; --B)
-    if (share % B == 0) return B;
+    if (share % (B * groups_of) == 0) return B;
   return 1;
 }
 

@@ -35,11 +35,11 @@ struct PipelineOptions {
 /// Declares all of them.
 void declare(OptionTable& table, PipelineOptions& options);
 
-/// The sequences of a micro-batch where nobody says: the largest that divides the share and makes at least max(p, 4)
-/// micro-batches of it; at least 1.
+/// The sequences of a micro-batch where nobody says: the most that make at least max(p, 4) micro-batches of the share, with
+/// interleaving a multiple of p; at least 1.
 /// @param share  sequences that go through the pipeline in a step.
 /// @param ranks  p.
-std::int64_t default_micro_batch(std::int64_t share, int ranks);
+std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t share, int ranks);
 
 /// Refuses what no schedule can do.
 /// @param ranks          p.
