@@ -12,8 +12,8 @@ namespace rankwise {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CallRecord, number, name, algorithm, type, count, root, label, where, began_s,
                                    ended_s, still_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TransferRecord, sends, peer, bytes, where, collective, waited_for, since_s,
-                                   still_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TransferRecord, sends, peer, bytes, label, where, collective, waited_for,
+                                   since_s, still_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrackRecord, group, members, made, calls, last, transfers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HandleRecord, label, where, since_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightRecord, answers, finished, span, tracks, handles)

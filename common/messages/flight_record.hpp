@@ -35,6 +35,7 @@ struct TransferRecord {
   bool sends = false;           ///< else it receives
   int peer = 0;                 ///< the other rank, by its number in the job
   std::int64_t bytes = 0;       ///< > 0
+  std::string label;            ///< what it is for, outside of collectives; may be empty
   std::string where;            ///< file:line that started it
   std::int64_t collective = 0;  ///< number of the one that it belongs to; 0 outside of any
   bool waited_for = false;      ///< whether the rank waits for it now

@@ -93,7 +93,11 @@ void FlightRecorder::start(Track track, Ticket ticket, std::span<const Transfer>
 void FlightRecorder::wait(Track track, Ticket ticket)
 {
   const std::lock_guard lock(mutex_);
-  for (Message& message : tracks_[track].messages) message.waited_for |= message.ticket == ticket;
+  for (Message& message : tracks_[track].messages) {
+    if (message.ticket != ticket) continue;
+    message.waited_for = true;
+    if (message.collective == 0) message.label = CollectiveLabel::current();
+  }
 }
 
 void FlightRecorder::finish(Track track, Ticket ticket)
@@ -166,6 +170,7 @@ TrackRecord FlightRecorder::record_of(const GroupTrack& track, Clock::time_point
     record.transfers.push_back({.sends = message.direction == Transfer::Direction::send,
                                 .peer = message.peer,
                                 .bytes = message.bytes,
+                                .label = message.label,
                                 .where = text_of(message.where),
                                 .collective = message.collective,
                                 .waited_for = message.waited_for,

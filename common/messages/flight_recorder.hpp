@@ -44,7 +44,7 @@ class FlightRecorder {
   /// Transfers begin.
   /// @param ticket  with which they will be finished.
   void start(Track track, Ticket ticket, std::span<const Transfer> transfers);
-  /// This rank waits for transfers from now on.
+  /// This rank waits for transfers from now on; outside of collectives they are for CollectiveLabel::current().
   void wait(Track track, Ticket ticket);
   /// They are done.
   void finish(Track track, Ticket ticket);
@@ -84,6 +84,7 @@ class FlightRecorder {
     bool waited_for;
     Clock::time_point began;
     std::thread::id thread;
+    std::string label{};  // outside of any collective, once it is waited for
   };
   struct GroupTrack {
     std::string group;

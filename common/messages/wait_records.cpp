@@ -105,8 +105,9 @@ std::string text_of(const CallRecord& call)
 
 std::string text_of(const TransferRecord& transfer)
 {
-  return fmt::format("{} bytes {} rank {} ({})", group_digits(transfer.bytes), transfer.sends ? "to" : "from",
-                     transfer.peer, transfer.where);
+  return fmt::format("{} bytes {} rank {}{} ({})", group_digits(transfer.bytes), transfer.sends ? "to" : "from",
+                     transfer.peer, transfer.label.empty() ? "" : fmt::format(" for \"{}\"", transfer.label),
+                     transfer.where);
 }
 
 std::string place_of(const FlightRecord& record)

@@ -97,6 +97,7 @@ void ChannelEnd::wait_for(Room& room, const std::string& name)
 {
   if (!room.ticket) return;
   const auto span = time_.span(Work::waiting, name);
+  const CollectiveLabel label(name);
   group_.transport().finish(*room.ticket);
   room.ticket.reset();
   group_.compute().wait(group_.stream().record());
