@@ -27,6 +27,7 @@ import time
 
 import bench_collectives
 import bench_offload
+import bench_pipeline
 import bench_sharding
 import bench_tensor
 import plot_bandwidth
@@ -215,6 +216,13 @@ def measure_tensor(rounds):
     return kept("tensor", json.dumps(turns))
 
 
+def measure_pipeline(rounds):
+    """The reports of a model in two stages and of a single rank, once a round."""
+    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in bench_pipeline.WAYS},
+                     rounds or bench_pipeline.ROUNDS)
+    return kept("pipeline", json.dumps(turns))
+
+
 # ---- What is kept ------------------------------------------------------------------------------------------------------
 
 
@@ -256,13 +264,14 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["collectives"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["collectives"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
           "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
+          "machine of pipeline parallelism", "pipeline parallelism",
           "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, collectives, date):
+def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, collectives, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -287,6 +296,9 @@ def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, collectives, 
     if tensor:
         blocks["machine of tensor parallelism"] = machine_text(date)
         blocks["tensor parallelism"] = bench_tensor.tensor_table(tensor)
+    if pipeline:
+        blocks["machine of pipeline parallelism"] = machine_text(date)
+        blocks["pipeline parallelism"] = bench_pipeline.pipeline_table(pipeline)
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
@@ -316,7 +328,7 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
@@ -348,10 +360,11 @@ def bench(arguments):
     sharding = watched("sharding", lambda: measure_sharding(options.rounds)) if "sharding" in options.case else None
     offload = watched("offload", lambda: measure_offload(options.rounds)) if "offload" in options.case else None
     tensor = watched("tensor", lambda: measure_tensor(options.rounds)) if "tensor" in options.case else None
+    pipeline = watched("pipeline", lambda: measure_pipeline(options.rounds)) if "pipeline" in options.case else None
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
 
-    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, collectives, date)
+    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, collectives, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)

@@ -11,6 +11,17 @@ std::vector<Tensor> slices(const Tensor& flat, const std::vector<Range>& ranges)
   return views;
 }
 
+std::vector<Tensor> cut(const Tensor& flat, const std::vector<Range>& lengths)
+{
+  std::vector<Tensor> views;
+  std::int64_t first = 0;
+  for (const Range& range : lengths) {
+    views.push_back(flat.slice({first, range.count}));
+    first += range.count;
+  }
+  return views;
+}
+
 ShardedAdamW::ShardedAdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
                            const std::vector<Range>& own, std::vector<Tensor> parameters,
                            const AdamWOptions& options)

@@ -14,6 +14,9 @@ namespace rankwise {
 /// Views of some ranges of a flat vector.
 std::vector<Tensor> slices(const Tensor& flat, const std::vector<Range>& ranges);
 
+/// Views of vectors that lie one behind the other, as long as some ranges are.
+std::vector<Tensor> cut(const Tensor& flat, const std::vector<Range>& lengths);
+
 /// An AdamW for each of a rank's segments; together they hold moments, and with bf16 master weights, of these elements and
 /// of no others. An element's update depends on no other element, so it is that of an AdamW over all of them.
 class ShardedAdamW {

@@ -553,7 +553,8 @@ int run(const Options& options, const Session& session)
     }
     if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
   }
-  record.digest = parameter_digest(state->config, state->table, state->master, state->room.tensor(), state->tp);
+  record.digest =
+      parameter_digest(divided_model(state->config, state->table, state->master, state->tp), state->room.tensor());
 
   report_loss(report, record, state->config, state->tokens);
   report.check("digest on every rank", "the same", record.digest.substr(0, 12),
@@ -563,8 +564,9 @@ int run(const Options& options, const Session& session)
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
     const ParameterDeviation deviation =
-        parameter_deviation(state->config, state->table, Tensor(std::span(compared), {state->table.elements()}),
-                            reference.parameters, state->room.tensor(), state->tp);
+        parameter_deviation(divided_model(state->config, state->table,
+                                          Tensor(std::span(compared), {state->table.elements()}), state->tp),
+                            reference.parameters, state->room.tensor());
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session));

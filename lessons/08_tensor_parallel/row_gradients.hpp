@@ -25,7 +25,7 @@ class RowGradients {
  public:
   /// @param memory   of the group's messages; counted as communication.
   /// @param stream   of that device.
-  /// @param table    of this part.
+  /// @param table    of this part, of all units or some.
   /// @param shape    of a micro-batch.
   /// @param kernels  of that device; all outlives this.
   RowGradients(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
@@ -34,6 +34,12 @@ class RowGradients {
   /// Branch::add_backward() over this part's rows.
   Tensor add_backward(const Branch& branch, const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
                       const MicroBatch& rows) const;
+  /// The two halves of that, where gradients of weights come later: the first one, whose sums over rows are made at once where
+  /// rows are divided, and the second one, with the rows of all parts.
+  Tensor output_backward(const Branch& branch, const Tensor& dx, const Tensor& scratch,
+                         const MicroBatch& rows) const;
+  void out_bias_backward(const Branch& branch, const BranchTensors& d, const Tensor& doutput,
+                         const MicroBatch& batch) const;  ///< as output_backward()
   /// Branch::normalise_backward() over this part's rows.
   void normalise_backward(const Branch& branch, const Tensor& dx, const BranchTensors& d, const Tensor& dnormalised,
                           const BranchActivations& a, const BranchTensors& p, const MicroBatch& rows) const;

@@ -23,30 +23,35 @@ struct Call {
 std::vector<Call> part_calls(const SplitPlan& plan)
 {
   const ActivationShape& shape = plan.shape;
-  const std::int64_t R = shape.rows(), t = shape.part.count, branches = 2 * plan.config.layers;
+  const std::int64_t R = shape.rows(), t = shape.part.count, branches = 2 * shape.blocks(plan.config);
   const bool divides_rows = shape.tokens.count > 1;
   std::vector<Call> calls;
   const auto add = [&](std::string_view name, DType type, std::int64_t n, std::int64_t times) {
     calls.push_back({{name, plan.algorithm, type, n}, plan.passes * times});
   };
+  // A whole model has both ends once, and runs each branch forwards once more under recomputation; a run of units may have
+  // none of the ends, and gradients of weights that are put off take their activations from a run of their own.
+  const std::int64_t embedding = shape.has_embedding(), head = shape.has_head(plan.config);
+  const std::int64_t runs = !shape.recompute ? 1 : shape.puts_weights_off ? 3 : 2;
   // BEGIN EXERCISE 08.3 points=10 "Bytes: how often a pass makes each collective. A sum over the parts is an all-reduce of R C "
   //     "elements, or where rows are divided a reduce-scatter, and before each divided layer and before the embedding's "
   //     "backward pass an all-gather; with --regather the normalised rows of branches and head come once more. Recomputation "
   //     "runs the forward pass of all branches again. The loss takes the largest of t R numbers and two sums of R, in the "
   //     "accumulator's type; RowGradients one sum of its elements."
-  const std::int64_t forward = (shape.recompute ? 2 : 1) * branches;  // branches, run forwards
-  const std::int64_t sums = 1 + forward + branches + 1;  // embedding, branches both ways, head backwards
+  const std::int64_t forward = runs * branches;                     // branches, run forwards
+  const std::int64_t sums = embedding + forward + branches + head;  // embedding, branches both ways, head backwards
   if (divides_rows) {
-    const std::int64_t again = shape.regather ? branches + 1 : 0;
+    const std::int64_t again = shape.regather ? branches + head : 0;
     add("reduce-scatter", shape.type, R * plan.config.channels, sums);
-    add("all-gather", shape.type, R * plan.config.channels, forward + 1 + branches + 1 + again);
-    add("all-reduce", DType::f32, RowGradients::elements(ParameterTable(plan.config, shape.part), shape), 1);
+    add("all-gather", shape.type, R * plan.config.channels, forward + head + branches + embedding + again);
+    add("all-reduce", DType::f32,
+        RowGradients::elements(ParameterTable(plan.config, shape.part, shape.units), shape), 1);
   } else {
     add("all-reduce", shape.type, R * plan.config.channels, sums);
   }
   const DType number = accumulator_of(shape.type);
-  if (t > 1) add("all-gather", number, t * R, 1);
-  add("all-reduce", number, R, 2);
+  if (t > 1) add("all-gather", number, t * R, head);
+  add("all-reduce", number, R, 2 * head);
   // END EXERCISE
   return calls;
 }
@@ -85,6 +90,12 @@ std::int64_t scratch_of(std::vector<Call> calls, std::int64_t numbers, const Spl
 Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank)
 {
   return traffic_of(part_calls(plan), topology, rank);
+}
+
+std::int64_t part_scratch(const SplitPlan& plan, const Topology& topology, int rank)
+{
+  constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
+  return scratch_of(part_calls(plan), norm_numbers, plan, topology, rank);
 }
 
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank)

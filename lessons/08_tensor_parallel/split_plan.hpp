@@ -34,6 +34,8 @@ struct SplitPlan {
 /// and the head take one sum each, the loss three numbers a row.
 /// @source  Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2.2.
 Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank);
+/// The scratch that these messages leave with the group.
+std::int64_t part_scratch(const SplitPlan& plan, const Topology& topology, int rank);
 /// What one rank sends to its replicas in one step.
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank);
 /// The first of these in letters, for people.

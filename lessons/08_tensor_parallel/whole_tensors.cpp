@@ -60,11 +60,34 @@ std::int64_t whole_block_elements(const ParameterTable& table)
   return most;
 }
 
-void for_each_whole_block(const ModelConfig& config, const ParameterTable& table, const Tensor& own,
-                          const Tensor& room, Group& group, const std::function<void(const WholeBlock&)>& work)
+DividedModel divided_model(const ModelConfig& config, const ParameterTable& table, const Tensor& own, Group& parts)
+{
+  Stream& stream = parts.compute();
+  return {config, table, [own, &stream](Range elements, const Tensor& to) { stream.copy(to, own.slice(elements)); },
+          parts};
+}
+
+namespace {
+
+/// Brings stored rows of a part to all ranks.
+void bring_part(const DividedModel& model, int part, int unit, Range elements, const Tensor& values)
+{
+  const int owner = model.owners != nullptr ? model.owners->owner(unit) : 0;
+  if (model.owners == nullptr || owner == model.owners->group.rank()) {
+    if (part == model.parts.rank()) model.copy_own(elements, values);
+    broadcast(values, part, model.parts);
+  }
+  if (model.owners != nullptr) broadcast(values, owner, model.owners->group);
+}
+
+}  // namespace
+
+void for_each_whole_block(const DividedModel& model, const Tensor& room,
+                          const std::function<void(const WholeBlock&)>& work)
 {
   std::vector<ParameterTable> tables;
-  for (int part = 0; part < group.ranks(); ++part) tables.emplace_back(config, Part{part, group.ranks()});
+  for (int part = 0; part < model.parts.ranks(); ++part)
+    tables.emplace_back(model.config, Part{part, model.parts.ranks()});
 
   const auto bring = [&](RowBlock& to, std::size_t tensor, int part) {
     const Parameter& p = tables[static_cast<std::size_t>(part)].entries()[tensor];
@@ -73,16 +96,15 @@ void for_each_whole_block(const ModelConfig& config, const ParameterTable& table
     if (stored.empty()) return;
     const std::int64_t columns = columns_of(p.stored);
     const Tensor values = room.slice({0, stored.count * columns});
-    if (part == group.rank())
-      group.compute().copy(values, own.slice({p.elements.first + stored.first * columns, values.elements()}));
-    broadcast(values, part, group);
-    place(to, slabs, stored, to_host<float>(group.compute(), values));
+    bring_part(model, part, p.unit, {p.elements.first + stored.first * columns, values.elements()}, values);
+    place(to, slabs, stored, to_host<float>(model.parts.compute(), values));
   };
 
-  for (std::size_t tensor = 0; tensor < table.entries().size(); ++tensor) {
-    const Parameter& p = table.entries()[tensor];
+  const std::vector<Parameter>& entries = model.table.entries();
+  for (std::size_t tensor = 0; tensor < entries.size(); ++tensor) {
+    const Parameter& p = entries[tensor];
     const std::int64_t columns = columns_of(p.shape), rows = p.shape.elements() / columns;
-    const int givers = p.split == Split::none ? 1 : group.ranks();
+    const int givers = p.split == Split::none ? 1 : model.parts.ranks();
     for (std::int64_t first = 0; first < rows; first += rows_of_block(p)) {
       RowBlock block{intersect({first, rows_of_block(p)}, {0, rows}), columns, {}};
       block.values.resize(static_cast<std::size_t>(block.rows.count * columns));
@@ -92,12 +114,10 @@ void for_each_whole_block(const ModelConfig& config, const ParameterTable& table
   }
 }
 
-std::string parameter_digest(const ModelConfig& config, const ParameterTable& table, const Tensor& own,
-                             const Tensor& room, Group& group)
+std::string parameter_digest(const DividedModel& model, const Tensor& room)
 {
   Sha256 digest;
-  for_each_whole_block(config, table, own, room, group,
-                       [&](const WholeBlock& block) { digest.update(std::as_bytes(block.values)); });
+  for_each_whole_block(model, room, [&](const WholeBlock& block) { digest.update(std::as_bytes(block.values)); });
   return digest.hex();
 }
 
@@ -112,12 +132,12 @@ std::string common_digest(const ParameterTable& table, const Tensor& own, Stream
   return digest.hex();
 }
 
-ParameterDeviation parameter_deviation(const ModelConfig& config, const ParameterTable& table, const Tensor& own,
-                                       std::span<const float> reference, const Tensor& room, Group& group)
+ParameterDeviation parameter_deviation(const DividedModel& model, std::span<const float> reference,
+                                       const Tensor& room)
 {
-  const ParameterTable whole(config);
+  const ParameterTable whole(model.config);
   ParameterDeviation sums;
-  for_each_whole_block(config, table, own, room, group, [&](const WholeBlock& block) {
+  for_each_whole_block(model, room, [&](const WholeBlock& block) {
     if (reference.empty()) return;
     const Range elements{whole.entries()[block.tensor].elements.first + block.elements.first, block.elements.count};
     const ParameterDeviation of_block = parameter_deviation(

@@ -105,38 +105,6 @@ struct Options : TrainingOptions {
 
 // ---- State -----------------------------------------------------------------------------------------------------------
 
-/// What the stages of one rank have of the table: of each its own elements, then its copy, if it has one.
-std::vector<Range> ranges_of(const std::vector<PipelineStage>& stages)
-{
-  std::vector<Range> ranges;
-  for (const PipelineStage& stage : stages) {
-    ranges.push_back(stage.elements);
-    if (!stage.copied.empty()) ranges.push_back(stage.copied);
-  }
-  return ranges;
-}
-
-/// Views of vectors that lie one behind the other.
-std::vector<Tensor> cut(const Tensor& flat, const std::vector<Range>& lengths)
-{
-  std::vector<Tensor> views;
-  std::int64_t first = 0;
-  for (const Range& range : lengths) {
-    views.push_back(flat.slice({first, range.count}));
-    first += range.count;
-  }
-  return views;
-}
-
-/// The two ranks that have the token embedding, the first and the last; nothing on the others, and where there is one rank.
-std::unique_ptr<Group> group_of_ends(const Group& pp, const GroupSetup& setup)
-{
-  if (pp.ranks() == 1) return nullptr;
-  const bool end = pp.rank() == 0 || pp.rank() == pp.ranks() - 1;
-  Communicator ranks = pp.communicator().split(end ? 0 : 1, pp.rank());
-  return end ? std::make_unique<Group>("tied", std::move(ranks), setup) : nullptr;
-}
-
 /// One of this rank's stages, with what it computes with.
 struct OwnStage {
   PipelineStage stage;                     // which
@@ -174,7 +142,7 @@ struct State {
   Batch host_batch;                                       // windows on their way to the device
   Schedule schedule = options.schedule_over(loader);      // the learning rate of each step
 
-  std::vector<Range> own = ranges_of(plan.stages_of(pp.rank()));  // of the table: what this rank has
+  std::vector<Range> own = ranges_of(plan.table, plan.stages_of(pp.rank()));  // of the table: what this rank has
   Buffer parameters{memory, Category::parameters, shape.type, {elements_of(own)}, "parameters"};  // (P/p)
   ShardedAdamW adamw{memory,       *stream, plan.table, own, cut(parameters.tensor(), own),
                      options.adamw};                // (P/p) states
@@ -220,14 +188,13 @@ std::unique_ptr<State> make_state(const Options& options, const Session& session
   return state;
 }
 
-/// The same bytes by category, from the sizes alone.
-CategoryBytes memory_formula(const Options& options, const Session& session)
+/// The same bytes by category, from the sizes alone, of one of p ranks.
+CategoryBytes memory_formula(const Options& options, int p, int rank)
 {
   const ModelConfig config = options.config();
-  const int p = session.ranks(), rank = session.rank();
   const PipelinePlan plan = options.plan(p);
   const std::vector<PipelineStage> stages = plan.stages_of(rank);
-  const std::int64_t elements = elements_of(ranges_of(stages));
+  const std::int64_t elements = elements_of(ranges_of(plan.table, stages));
   CategoryBytes bytes;
   for (const PipelineStage& stage : stages)
     bytes +=
@@ -239,8 +206,19 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::workspace] = workspace_bytes(config, plan.shape) + kernel_bytes(options.device);
   bytes[Category::communication] =
       message_bytes(plan, options.algorithm(), options.gradients, options.topology(p), options.topology(2), rank) +
-      host_values_bytes(options.device, p);
+      host_values_bytes(options.device, p) +
+      (p > 1 && (rank == 0 || rank == p - 1) ? host_values_bytes(options.device, 2) : 0);  // group_of_ends()
   return bytes;
+}
+
+/// Those of the rank that needs most.
+CategoryBytes largest_formula(const Options& options, int p)
+{
+  CategoryBytes largest;
+  for (int rank = 0; rank < p; ++rank)
+    if (const CategoryBytes bytes = memory_formula(options, p, rank); bytes.total() > largest.total())
+      largest = bytes;
+  return largest;
 }
 
 // ---- Forward and backward pass ---------------------------------------------------------------------------------------
@@ -431,21 +409,18 @@ std::vector<Tensor> whole_gradients(State& state)
       const auto span = state.time.span(Work::exposed, "summing the tied embedding's gradient");
       all_reduce_sum(total.slice(token), *state.ends);
     }
-    for (const Tensor& gradient : cut(total, ranges_of({own.stage}))) gradients.push_back(gradient);
+    for (const Tensor& gradient : cut(total, ranges_of(state.plan.table, own.stage))) gradients.push_back(gradient);
   }
   return gradients;
 }
 
-/// Of tensors that belong to the ranges of this rank: those that are not copies.
+/// Of what belongs to the ranges of this rank: that of those that are not copies.
 template <class T>
 std::vector<T> without_copies(const State& state, const std::vector<T>& of_ranges)
 {
   std::vector<T> counted;
-  std::size_t i = 0;
-  for (const OwnStage& own : state.stages) {
-    counted.push_back(of_ranges[i]);
-    i += ranges_of({own.stage}).size();
-  }
+  for (std::size_t i = 0; i < state.own.size(); ++i)
+    if (!is_copy(state.stages.back().stage, state.own[i])) counted.push_back(of_ranges[i]);
   return counted;
 }
 
@@ -615,12 +590,12 @@ std::string what_fits(const Options& options, const Session& session, std::int64
   smaller.messages = options.messages;
   smaller.pipeline = options.pipeline;
   std::string with;
-  std::int64_t least = memory_formula(options, session).total();
+  std::int64_t least = largest_formula(options, session.ranks()).total();
   const auto fits_with = [&](const std::string& option, auto& value, auto other) {
     if (value == other) return false;
     value = other;
     with += (with.empty() ? "" : " ") + option;
-    least = memory_formula(smaller, session).total();
+    least = largest_formula(smaller, session.ranks()).total();
     return least <= room;
   };
   const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than the schedule that keeps least
@@ -650,7 +625,7 @@ void check(const Options& options, const Session& session)
   check_writable(options.checkpoint, "checkpoint");
   check_writable(options.report, "report");
   check_writable(options.trace, "trace");
-  const CategoryBytes planned = memory_formula(options, session);
+  const CategoryBytes planned = largest_formula(options, p);
   const std::int64_t limit = options.memory_limit.value;
   check_memory_limit(planned, limit, what_fits(options, session, limit));
   if (options.dry_run) return;
@@ -664,14 +639,12 @@ void check(const Options& options, const Session& session)
   check_checkpoints(options, tokens);
 }
 
-/// The schedule as it was planned and, of a state that has made steps, as it ran.
-ScheduleTimes schedule_times(const PipelinePlan& plan, State* state)
+/// The schedule as it was planned and as it ran in the last step.
+ScheduleTimes schedule_times(State& state, const TimedSchedule& planned)
 {
-  ScheduleTimes times{check_schedule(plan.schedule, plan.costs), {}, {}};
-  if (state == nullptr) return times;
-  if (state->messages.clock() != nullptr)
-    times.on_virtual = virtual_times(state->messages.last_virtual_step(), plan.schedule, state->pp);
-  times.on_wall = wall_times(state->performed, plan.schedule, state->pp);
+  ScheduleTimes times{planned, {}, wall_times(state.performed, state.plan.schedule, state.pp)};
+  if (state.messages.clock() != nullptr)
+    times.on_virtual = virtual_times(state.messages.last_virtual_step(), state.plan.schedule, state.pp);
   return times;
 }
 
@@ -683,15 +656,16 @@ int run(const Options& options, const Session& session)
   const int p = session.ranks();
   const Layout layout{.pp = p};
   const PipelinePlan plan = options.plan(p);
+  const TimedSchedule planned = check_schedule(plan.schedule, plan.costs);
   const double flops_per_s = parse_flops(options.messages.flops);
   const std::string formula = "m B T C elements a boundary and direction";
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
-    report_plan(report, memory_formula(options, session), options);
-    const Traffic planned = row_traffic(plan.schedule, session.rank(), plan.shape.type, plan.rows());
-    report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0; " + formula}});
+    report_plan(report, largest_formula(options, p), options);
+    const Traffic sent = row_traffic(plan.schedule, session.rank(), plan.shape.type, plan.rows());
+    report.block("traffic", {{"a step", format_bytes(sent.bytes), "", "bytes sent by rank 0; " + formula}});
     report.comment(describe_stages(plan));
-    report_schedule(report, plan.schedule, schedule_times(plan, nullptr), flops_per_s);
+    report_schedule(report, plan.schedule, {planned, {}, {}}, flops_per_s);
     return report.finish();
   }
   check_alike(options.table, open_corpus(options.data));
@@ -743,7 +717,7 @@ int run(const Options& options, const Session& session)
                                                              reference.parameters, state->room.tensor(), state->pp);
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
-  report_memory(report, session, state->ledger, memory_formula(options, session));
+  report_memory(report, session, state->ledger, memory_formula(options, p, session.rank()));
   report_gpu_memory(report, state->ledger, options.device);
   report_traffic(report, "pp", "a step", state->sent,
                  row_traffic(plan.schedule, session.rank(), plan.shape.type, plan.rows()), formula);
@@ -752,7 +726,7 @@ int run(const Options& options, const Session& session)
                    tied_traffic(p, session.rank(), options.algorithm(), options.gradients,
                                 token_elements(plan.table), options.topology(2)),
                    "2 V C in all, between first and last stage");
-  report_schedule(report, plan.schedule, schedule_times(plan, state.get()), flops_per_s);
+  report_schedule(report, plan.schedule, schedule_times(*state, planned), flops_per_s);
   report_time(report, record, state->time, options);
   state->messages.report_virtual_clock(report);
   if (!options.trace.empty()) write_trace(session, options.trace, state->time.events(), state->ledger);

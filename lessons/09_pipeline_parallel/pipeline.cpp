@@ -69,6 +69,14 @@ Pipeline::Pipeline(Group& line, int virtual_stages, const GroupSetup& setup, DTy
   }
 }
 
+std::unique_ptr<Group> group_of_ends(const Group& line, const GroupSetup& setup)
+{
+  if (line.ranks() == 1) return nullptr;
+  const bool end = line.rank() == 0 || line.rank() == line.ranks() - 1;
+  Communicator ranks = line.communicator().split(end ? 0 : 1, line.rank());
+  return end ? std::make_unique<Group>("tied", std::move(ranks), setup) : nullptr;
+}
+
 std::int64_t Pipeline::bytes(int ranks, int virtual_stages, int rank, DType type, const Shape& rows)
 {
   std::int64_t ends = 0;
@@ -109,6 +117,7 @@ std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, con
     {
       const auto span = time_.span(Work::compute, what);
       perform(action, arrived, room);
+      line_.compute().synchronise();  // so that the action's time is that of its work, on a GPU too
     }
     performed.push_back({action, begin, event_clock_ns()});
     if (target != nullptr) target->send();

@@ -18,7 +18,7 @@ PipelinePlan::PipelinePlan(const ModelConfig& c, const ActivationShape& s, const
 {
   const std::vector<Range> units = stage_units(options, config, ranks, shape.T);
   stages = describe_stages(table, units);
-  costs = stage_costs(config, units, shape.rows(), shape.T, shape.recompute);
+  costs = stage_costs(config, units, shape.rows() / shape.part.count, shape.T, shape.recompute);
   shape.puts_weights_off = options.schedule == ScheduleKind::zero_bubble;
 }
 

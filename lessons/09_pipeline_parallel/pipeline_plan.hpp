@@ -42,8 +42,8 @@ struct PipelinePlan {
   std::vector<PipelineStage> stages_of(int rank) const;
   /// The shape of a micro-batch in a stage.
   ActivationShape shape_of(const PipelineStage& stage) const;
-  /// (R, C) of a micro-batch.
-  Shape rows() const { return {shape.rows(), config.channels}; }
+  /// (R, C) of a micro-batch, or (R / t, C) where its sequences are divided.
+  Shape rows() const { return {shape.shared_rows(), config.channels}; }
   /// The most micro-batches of which a stage keeps activations at a time.
   int in_flight(const PipelineStage& stage) const;
   /// Who has which elements, a segment for each stage; copies have no owner.

@@ -41,12 +41,21 @@ void MessageProgress::count(int messages)
   if (messages > 0) changed_.notify_one();
 }
 
+void MessageProgress::rest(bool whether)
+{
+  {
+    const std::lock_guard lock(mutex_);
+    resting_ = whether;
+  }
+  if (!whether) changed_.notify_one();
+}
+
 void MessageProgress::run()
 {
   constexpr auto pause = std::chrono::microseconds(100);
   std::unique_lock lock(mutex_);
   while (!ending_) {
-    if (under_way_ == 0) {
+    if (under_way_ == 0 || resting_) {
       changed_.wait(lock);
       continue;
     }
@@ -98,10 +107,13 @@ void ChannelEnd::wait_for(Room& room, const std::string& name)
   if (!room.ticket) return;
   const auto span = time_.span(Work::waiting, name);
   const CollectiveLabel label(name);
+  if (progress_ != nullptr) progress_->rest(true);
   group_.transport().finish(*room.ticket);
   room.ticket.reset();
-  group_.compute().wait(group_.stream().record());
-  if (progress_ != nullptr) progress_->count(-1);
+  if (progress_ == nullptr) return;  // over NCCL it is there, and what else the stream has to do is not waited for
+  group_.compute().wait(group_.stream().record());  // over MPI a copy to the device may be on its way
+  progress_->count(-1);
+  progress_->rest(false);
 }
 
 Tensor RowSender::room(const std::string& what)

@@ -31,6 +31,9 @@ class MessageProgress {
 
   /// So many messages more are under way; less, if negative.
   void count(int messages);
+  /// The thread rests while the rank waits for a message itself: that moves all of them, and two that ask MPI at the same time
+  /// take its lock from each other.
+  void rest(bool whether);
 
  private:
   void run();
@@ -39,7 +42,7 @@ class MessageProgress {
   std::mutex mutex_;
   std::condition_variable changed_;
   int under_way_ = 0;
-  bool ending_ = false;
+  bool resting_ = false, ending_ = false;
   std::thread thread_;  // last: it uses all of the above
 };
 

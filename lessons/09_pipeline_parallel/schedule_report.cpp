@@ -7,15 +7,16 @@
 #include <fmt/ranges.h>
 
 #include "common/collectives/collectives.hpp"
+#include "lessons/03_ddp/replicas.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// Replaces numbers by their sums over the ranks, however many there are.
+/// Replaces numbers by their sums over the ranks, however many there are; in pieces for which a training step has room.
 void all_reduce_many(std::span<std::int64_t> numbers, Group& group)
 {
-  constexpr std::size_t most = 512;
+  constexpr auto most = static_cast<std::size_t>(loss_numbers);
   for (std::size_t first = 0; first < numbers.size(); first += most)
     all_reduce_sum(numbers.subspan(first, std::min(most, numbers.size() - first)), group);
 }

@@ -34,6 +34,28 @@ std::vector<PipelineStage> describe_stages(const ParameterTable& table, const st
   return stages;
 }
 
+std::vector<Range> ranges_of(const ParameterTable& table, const PipelineStage& stage)
+{
+  const std::int64_t token = stage.first ? token_of(table).count : 0;
+  std::vector<Range> ranges{
+      {stage.elements.first, token}, {stage.elements.first + token, stage.elements.count - token}, stage.copied};
+  std::erase_if(ranges, [](const Range& range) { return range.empty(); });
+  return ranges;
+}
+
+std::vector<Range> ranges_of(const ParameterTable& table, const std::vector<PipelineStage>& stages)
+{
+  std::vector<Range> ranges;
+  for (const PipelineStage& stage : stages)
+    for (const Range& range : ranges_of(table, stage)) ranges.push_back(range);
+  return ranges;
+}
+
+bool is_copy(const PipelineStage& stage, Range range)
+{
+  return !stage.copied.empty() && range.first == stage.copied.first;
+}
+
 ModelTensors stage_tensors(const ParameterTable& table, const PipelineStage& stage, const Tensor& flat,
                            const Tensor& tied)
 {

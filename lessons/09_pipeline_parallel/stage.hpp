@@ -34,6 +34,14 @@ struct PipelineStage {
 /// @param units  of each stage, as make_stages() gives them.
 std::vector<PipelineStage> describe_stages(const ParameterTable& table, const std::vector<Range>& units);
 
+/// What a stage has of the table, as its flat vector has it: the token embedding, what else is its own, its copy; without those
+/// that are empty.
+std::vector<Range> ranges_of(const ParameterTable& table, const PipelineStage& stage);
+/// What the stages of one rank have, one stage behind the other.
+std::vector<Range> ranges_of(const ParameterTable& table, const std::vector<PipelineStage>& stages);
+/// Whether a range of a stage is a copy, which somebody else answers for.
+bool is_copy(const PipelineStage& stage, Range range);
+
 /// The parameters of a stage, or their gradients, as views of its flat vector; what it has not is empty.
 /// @param flat  (stage.size()).
 /// @param tied  as for model_tensors().

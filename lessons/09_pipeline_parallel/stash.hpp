@@ -22,8 +22,9 @@ int most_in_flight(const std::vector<Action>& actions, int stage);
 
 /// One micro-batch in one stage.
 struct InFlight {
-  Activations kept;  ///< what its backward pass needs
-  MicroBatch batch;  ///< which sequences these are
+  Activations kept;       ///< what its backward pass needs
+  MicroBatch batch;       ///< which sequences these are
+  std::size_t place = 0;  ///< its number among the places of the stage
 };
 
 /// The activations of one stage: as many as are in flight at a time, lent to one micro-batch after the other.

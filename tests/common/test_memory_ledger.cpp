@@ -60,6 +60,22 @@ TEST_CASE("CategoryBytes: totals and compares, and lists what is not zero")
   CHECK_FALSE(other == bytes);
 }
 
+TEST_CASE("CategoryBytes: adds up category by category")
+{
+  CategoryBytes sum, other;
+  sum[Category::parameters] = 3;
+  sum[Category::gradients] = 5;
+  other[Category::gradients] = 7;
+  other[Category::exact_sums] = 11;
+  CategoryBytes& same = sum += other;
+  CHECK(&same == &sum);
+  CHECK(sum[Category::parameters] == 3);
+  CHECK(sum[Category::gradients] == 12);
+  CHECK(sum[Category::exact_sums] == 11);
+  CHECK(sum.total() == 26);
+  CHECK(other.total() == 18);
+}
+
 TEST_CASE("MemoryLedger: current follows what enters and leaves")
 {
   MemoryLedger ledger;

@@ -59,6 +59,93 @@ TEST_CASE("activation_bytes, workspace_bytes: are what the ledger counts where s
           }
 }
 
+TEST_CASE("kept_bytes: is what the ledger counts for runs of units and where weights are put off")
+{
+  const Range runs[] = {{0, -1}, {0, 8}, {0, 3}, {3, 2}, {3, 5}, {1, 6}};  // 1 + 6 + 1 units
+  for (const Range& units : runs)
+    for (const DType type : {DType::f32, DType::bf16})
+      for (const DType gradients : {DType::f32, DType::bf16})
+        for (const bool recompute : {false, true})
+          for (const bool puts_off : {false, true}) {
+            INFO("units " << units.first << " + " << units.count << ", " << name_of(type) << ", gradients "
+                          << name_of(gradients) << ", recompute " << recompute << ", puts off " << puts_off);
+            Laboratory lab;
+            const ActivationShape shape{.type = type,
+                                        .B = 3,
+                                        .T = 5,
+                                        .recompute = recompute,
+                                        .units = units,
+                                        .puts_weights_off = puts_off,
+                                        .gradients = gradients};
+            const Workspace work(lab.memory(), config, shape);
+            const std::int64_t shared = held(lab, Category::activations);
+            const Activations kept(lab.memory(), config, shape, work);
+            CHECK(held(lab, Category::activations) - shared == kept_bytes(config, shape));
+            CHECK(held(lab, Category::activations) == activation_bytes(config, shape));
+            const Activations another(lab.memory(), config, shape, work);
+            CHECK(held(lab, Category::activations) - shared == 2 * kept_bytes(config, shape));
+          }
+}
+
+TEST_CASE("kept_bytes: runs of units keep together what the whole keeps")
+{
+  for (const bool recompute : {false, true})
+    for (const bool puts_off : {false, true}) {
+      ActivationShape shape{
+          .type = DType::f32, .B = 3, .T = 5, .recompute = recompute, .puts_weights_off = puts_off};
+      const std::int64_t whole = kept_bytes(config, shape);
+      std::int64_t sum = 0;
+      for (const Range& units : {Range{0, 3}, Range{3, 2}, Range{5, 3}}) {
+        shape.units = units;
+        CHECK(shape.blocks(config) == 1);
+        sum += kept_bytes(config, shape);
+      }
+      CHECK(sum == whole);
+    }
+}
+
+TEST_CASE("kept_bytes: weights that are put off take 2 C + 7 C a row and block, C for the embedding, 2 C a norm")
+{
+  constexpr std::int64_t R = 15, C = 40;
+  const auto put_off = [](const Range& units, DType type, DType gradients) {
+    ActivationShape shape{.type = type, .B = 3, .T = 5, .units = units, .gradients = gradients};
+    const std::int64_t without = kept_bytes(config, shape);
+    shape.puts_weights_off = true;
+    return kept_bytes(config, shape) - without;
+  };
+  CHECK(put_off({3, 2}, DType::f32, DType::f32) == 4 * R * 9 * C + 4 * 4 * C);
+  CHECK(put_off({0, 3}, DType::f32, DType::f32) == 4 * R * 10 * C + 4 * 4 * C);
+  CHECK(put_off({5, 3}, DType::f32, DType::f32) == 4 * R * 9 * C + 4 * 6 * C);
+  CHECK(put_off({0, 8}, DType::bf16, DType::f32) == 2 * R * (3 * 9 + 1) * C + 4 * (3 * 4 + 2) * C);
+}
+
+TEST_CASE("Activations: a run of units has its own blocks, and tokens where they are looked up and compared with")
+{
+  Laboratory lab;
+  const auto of_units = [&](const Range& units, const Workspace& work) {
+    return Activations(lab.memory(), config,
+                       {.type = DType::f32, .B = 3, .T = 5, .units = units, .puts_weights_off = true}, work);
+  };
+  const Workspace work(lab.memory(), config, {.type = DType::f32, .B = 3, .T = 5});
+  const Activations first = of_units({0, 3}, work), middle = of_units({3, 2}, work), last = of_units({5, 3}, work);
+  for (const Activations* kept : {&first, &middle, &last}) {
+    const bool begins = kept == &first, ends = kept == &last;
+    CHECK(kept->branches.size() == 2);
+    CHECK(kept->inputs.empty() == !begins);
+    CHECK(kept->targets.empty() == !ends);
+    CHECK(kept->stream(0).raw() == kept->branches[0].input.raw());
+    CHECK(kept->stream(2).empty() == !ends);
+    CHECK(kept->head.logits.empty() == !ends);
+    CHECK(kept->put_off.stream.empty() == !begins);
+    CHECK(kept->put_off.norm_weight.empty() == !ends);
+    REQUIRE(kept->put_off.branches.size() == 2);
+    CHECK(kept->put_off.branches[0].doutput.shape() == Shape{15, 40});
+    CHECK(kept->put_off.branches[0].dinner.shape() == Shape{15, 120});
+    CHECK(kept->put_off.branches[1].dinner.shape() == Shape{15, 160});
+    CHECK(kept->put_off.branches[1].norm_bias.shape() == Shape{40});
+  }
+}
+
 TEST_CASE("activation_bytes: of a layer the published share stays, without T x T: 4 + 12/t, 2 + 14/t, 16/t times C")
 {
   // Two layers more than one tell a layer; s = 4 bytes, and the statistics apart: 4 of R or R/t rows, heads/t of R rows.

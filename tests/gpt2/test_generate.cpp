@@ -183,6 +183,49 @@ TEST_CASE("GeneratingPass: parts, with their sums added pairwise, say what the w
   }
 }
 
+TEST_CASE("GeneratingPass: runs of units that hand on their rows say what the whole says, bit for bit")
+{
+  Subject subject(make_reference_kernels());
+  Laboratory& lab = subject.lab;
+  const ModelTensors& p = subject.tiny.p;
+  Generator generator = subject.generator();
+  const std::vector<Token> text = some_text(2 * T);
+  for (const std::int64_t blocks : {1, 2}) {  // of three in the first run
+    const std::int64_t first_units = 1 + 2 * blocks;
+    const Model first(subject.tiny.model.context, {0, first_units});
+    const Model last(subject.tiny.model.context, {first_units, 8 - first_units});
+    GeneratingPass begins(lab.memory(), lab.stream(), first, DType::f32, T);
+    GeneratingPass ends(lab.memory(), lab.stream(), last, DType::f32, T);
+    for (const std::size_t length : {1, 2, 5, 12, 13, 20, 4, 24}) {
+      CAPTURE(blocks, length);
+      const auto seen = std::span(text).first(length);
+      begins.begin(seen);
+      ends.begin(seen);
+      begins.embedding(p.embedding);
+      for (std::size_t i = 0; i < first.branches.size(); ++i) begins.branch(i, p.branches[i]);
+      const Tensor sent = begins.rows(first.branches.size()), room = ends.rows(0);
+      CHECK(sent.shape() == room.shape());
+      lab.stream().copy(room, sent);
+      begins.end();
+      for (std::size_t i = 0; i < last.branches.size(); ++i) ends.branch(i, p.branches[first.branches.size() + i]);
+      CHECK(ends.head(p.head) == generator.next_logits(seen));
+    }
+  }
+}
+
+TEST_CASE("GeneratingPass: a run of units takes the memory of its own blocks' keys and values")
+{
+  Laboratory lab;
+  const TinyModel tiny(lab, small_config(), {DType::f32, 1, T});
+  for (const Range& units : {Range{0, 3}, Range{3, 2}, Range{3, 5}}) {
+    const Model run(tiny.model.context, units);
+    const CategoryBytes before = lab.ledger().current(Tier::device);
+    const GeneratingPass pass(lab.memory(), lab.stream(), run, DType::f32, T);
+    CHECK(lab.ledger().current(Tier::device)[Category::activations] - before[Category::activations] ==
+          4 * 2 * std::ssize(run.branches) / 2 * T * 40);
+  }
+}
+
 TEST_CASE("GeneratingPass: a part takes the memory of its share")
 {
   const ModelConfig config = tiny_config(3, 4, 32, T);

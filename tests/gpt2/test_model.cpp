@@ -52,6 +52,47 @@ Step step_of(Laboratory& lab, std::int64_t B, const std::vector<std::int64_t>& f
   return {lab.copied(sum->total()), loss};
 }
 
+/// The backward pass in two halves: first what the input's gradient takes, then the gradients of the parameters.
+/// @param later  keeps what the second half needs.
+void backward_in_halves(const TinyModel& tiny, const PutOff& later, const MicroBatch& batch)
+{
+  const Model& model = tiny.model;
+  const Activations& kept = tiny.kept;
+  const Tensor &dx = tiny.work.dstream, &output = tiny.work.output;
+  const Tensor dhidden = tiny.work.wide.slice({0, output.elements()});
+  model.head.logits_backward(output, kept.head, tiny.p.head, batch);
+  for (const Tensor& zero : {dx, later.norm_weight, later.norm_bias}) tiny.lab.stream().zero(zero);
+  model.head.normalise_backward(dx, {later.norm_weight, later.norm_bias, {}}, output, kept.head, tiny.p.head,
+                                batch);
+  for (std::size_t i = model.branches.size(); i-- > 0;) {
+    const Branch& branch = model.branches[i];
+    const PutOffBranch& l = later.branches[i];
+    const Tensor doutput = branch.output_backward(dx, l.doutput, batch);
+    if (doutput.raw() == dx.raw()) tiny.lab.stream().copy(l.doutput, dx);
+    branch.inner_backward(l.dinner, dhidden, l.doutput, kept.branches[i], tiny.p.branches[i], batch);
+    branch.normalised_backward(output, l.dinner, tiny.p.branches[i], batch);
+    for (const Tensor& zero : {l.norm_weight, l.norm_bias}) tiny.lab.stream().zero(zero);
+    branch.normalise_backward(dx, {l.norm_weight, l.norm_bias, {}, {}, {}, {}}, output, kept.branches[i],
+                              tiny.p.branches[i], batch);
+  }
+  tiny.lab.stream().copy(later.stream, dx);
+  for (const Tensor& scratch : {dx, output, tiny.work.wide}) tiny.lab.stream().zero(scratch);
+
+  const Kernels& kernels = tiny.lab.kernels();
+  model.head.weights_backward(tiny.d.head, kept.head, batch);
+  kernels.add(tiny.d.head.norm_weight, later.norm_weight);
+  kernels.add(tiny.d.head.norm_bias, later.norm_bias);
+  for (std::size_t i = 0; i < model.branches.size(); ++i) {  // in any order
+    const PutOffBranch& l = later.branches[i];
+    const BranchTensors& d = tiny.d.branches[i];
+    model.branches[i].out_bias_backward(d, l.doutput, batch);
+    model.branches[i].weights_backward(d, l.doutput, l.dinner, kept.branches[i], batch);
+    kernels.add(d.norm_weight, l.norm_weight);
+    kernels.add(d.norm_bias, l.norm_bias);
+  }
+  model.embedding.backward(tiny.d.embedding, later.stream, batch);
+}
+
 }  // namespace
 
 TEST_CASE("forward_backward: the gradient of every tensor is the one that central differences give")
@@ -216,4 +257,82 @@ TEST_CASE("forward_backward: bf16 stays near f32 of the same parameters")
   // of the stream, and as much again in the gradients, which norms enlarge somewhat.
   CHECK(stored.forward_backward(0).mean() == Approx(loss).epsilon(0.01));
   CHECK(relative_error(stored.gradients, exact.gradients) < 0.05);
+}
+
+TEST_CASE("Branch, Head: the halves of the backward pass have the bits of the whole, though weights come later")
+{
+  const ModelConfig config = tiny_config(2, 2, 16, 16);
+  for (const bool reference : {true, false})
+    for (const double dropout : {0.0, 0.2}) {
+      INFO("reference " << reference << ", dropout " << dropout);
+      const Threads threads(2);
+      Laboratory lab(reference ? make_reference_kernels() : make_cpu_kernels());
+      const TinyOptions options{DType::f32, 2, 16, dropout};
+      const TinyModel whole(lab, config, options), halves(lab, config, options);
+      const Activations later(
+          lab.memory(), config,
+          {.type = DType::f32, .B = 2, .T = 16, .puts_weights_off = true, .gradients = DType::f32}, halves.work);
+      whole.forward_backward(4);
+      const MicroBatch batch = halves.batch(4);
+      forward(halves.model, halves.p, halves.kept, halves.work, batch);
+      backward_in_halves(halves, later.put_off, batch);
+      CHECK(different_bits(halves.gradients, whole.gradients) == 0);
+      CHECK(different_bits(halves.tied, whole.tied) == 0);
+      CHECK(lab.kernels().squared_norm(halves.gradients).value() > 0);
+    }
+}
+
+TEST_CASE("Model: runs of units, one behind the other, give the bits of the whole chain")
+{
+  const ModelConfig config = tiny_config(3, 2, 16, 16);
+  Laboratory lab;
+  const TinyModel whole(lab, config, {DType::f32, 2, 16, 0.2});
+  const LossSum loss = whole.loss(4);
+  const MicroBatch batch = whole.batch(4);
+  const Tensor& output = whole.work.output;
+  Tensor x = lab.zeros(DType::f32, {32, 16});
+  whole.model.embedding.lookup(output, whole.p.embedding, batch);
+  whole.model.embedding.add(x, output, whole.p.embedding, batch);
+  std::size_t number = 0;  // of the whole chain's branches
+  for (const Range& units : {Range{0, 3}, Range{3, 2}, Range{5, 3}}) {
+    const Model model(whole.model.context, units);
+    REQUIRE(model.branches.size() == 2);
+    const Activations kept(lab.memory(), config, {.type = DType::f32, .B = 2, .T = 16, .units = units}, whole.work);
+    lab.stream().copy(kept.stream(0), x);
+    for (std::size_t i = 0; i < 2; ++i, ++number) {
+      CHECK(model.branches[i].unit() == static_cast<int>(number) + 1);
+      const BranchTensors& p = whole.p.branches[number];
+      model.branches[i].normalise(kept.branches[i], p);
+      model.branches[i].apply(output, kept.branches[i], p, batch);
+      const Tensor next = kept.stream(i + 1).empty() ? x : kept.stream(i + 1);
+      model.branches[i].add(next, kept.branches[i], output, p, batch);
+      CHECK(different_bits(next, whole.kept.stream(number + 1)) == 0);
+    }
+    if (!kept.head.logits.empty())
+      CHECK(model.head.forward(kept.head, whole.p.head, batch).nats.lanes() == loss.nats.lanes());
+  }
+}
+
+TEST_CASE("place: puts tokens where they are looked up, and targets where they are compared with")
+{
+  Laboratory lab;
+  const ModelConfig config = tiny_config(3, 2, 12, 7);
+  const TinyModel whole(lab, config, {DType::f32, 2, 5});
+  Batch data{2, 5, {}, {}, 10};
+  for (Token t = 0; t < 10; ++t) {
+    data.inputs.push_back(t);
+    data.targets.push_back((3 * t) % 10);
+  }
+  for (const Range& units : {Range{0, 3}, Range{3, 2}, Range{5, 3}}) {
+    const Activations kept(lab.memory(), config, {.type = DType::f32, .B = 2, .T = 5, .units = units}, whole.work);
+    const MicroBatch batch = place(kept, lab.stream(), data, {6, 2}, 9);
+    CHECK(batch.rows.sequences == Range{6, 2});
+    CHECK(batch.rows.tokens == Range{0, 5});
+    CHECK(batch.step == 9);
+    CHECK(batch.valid_tokens == 10);
+    CHECK(batch.inputs.empty() == (units.first != 0));
+    CHECK(batch.targets.empty() == (units.end() != 8));
+    if (!batch.inputs.empty()) CHECK(to_host<Token>(lab.stream(), batch.inputs) == data.inputs);
+    if (!batch.targets.empty()) CHECK(to_host<Token>(lab.stream(), batch.targets) == data.targets);
+  }
 }

@@ -21,6 +21,8 @@ MODEL = ["--layers=2", "--context=16", "--channels=32", "--global-batch=8", "--s
 class ExerciseCase(unittest.TestCase):
     """Runs on a text of its own: the validation split of the embedded corpus is long for a build without optimization."""
 
+    OPTIONS = []  # of all runs of a case; they may replace some of MODEL
+
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -35,6 +37,7 @@ class ExerciseCase(unittest.TestCase):
 
     def report(self, ranks, *options):
         """The report of a run whose checks all hold; on one rank that of lesson 01. Options may replace some of MODEL."""
+        options = [*self.OPTIONS, *options]
         given = {option.split("=")[0] for option in options}
         model = [option for option in MODEL if option.split("=")[0] not in given]
         path = os.path.join(self.folder, "report.json")

@@ -246,7 +246,7 @@ class Checkpoints(Divided, zero_case.Checkpoints):
     def test_how_it_is_divided_may_change(self):
         whole = self.report_of(L01, *self.fixed, "--steps=5")["digest"]
         for step, (lesson, ranks, *options) in enumerate([(PROGRAM, 4, HALVES), (PROGRAM, 2, "--micro-batch=2"),
-                                                          (PROGRAM, 4, "--dp=2", HALVES, AGAIN), (LADDER[-2], 2),
+                                                          (PROGRAM, 4, "--dp=2", HALVES, AGAIN), (self.partners()[-1], 2),
                                                           (PROGRAM, 4, RECOMPUTE)]):
             report = self.report_of(lesson, *self.fixed, f"--steps={step + 1}", self.checkpoint, *options,
                                     *(["--resume"] if step > 0 else []), ranks=ranks)

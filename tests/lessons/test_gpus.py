@@ -20,7 +20,8 @@ HALVES = ["--sequence-parallel"]  # of the parts' sums
 SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
            "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3",
-           "07": "lessons/07_offload", "08": "lessons/08_tensor_parallel"}
+           "07": "lessons/07_offload", "08": "lessons/08_tensor_parallel",
+           "09": "lessons/09_pipeline_parallel"}
 
 
 def number_of_gpus():
@@ -238,6 +239,29 @@ class Layouts(GpuCase):
             for transport in self.transports(ranks):
                 with self.subTest(ranks=ranks, options=options, transport=transport):
                     report = self.report_of("08", *options, f"--transport={transport}", "--sample=5", ranks=ranks)
+                    for a, b in zip(report["loss"], single):
+                        self.assertLess(abs(a - b), bound * b)
+
+    def test_stages_of_a_model_have_its_digest(self):
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--layers=4", "--vocabulary=257")
+        expected = self.report_of("01", *fixed)["digest"]
+        for ranks, *options in [(2, "--schedule=zero-bubble"), (2, "--schedule=interleaved", "--recompute=block"),
+                                (4,), (2, "--schedule=gpipe", "--micro-batch=2"), (1, "--schedule=zero-bubble")]:
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, options=options, transport=transport):
+                    report = self.report_of("09", *fixed, *options, f"--transport={transport}", ranks=ranks)
+                    self.assertEqual(report["digest"], expected)
+
+    def test_stages_of_a_model_stay_near_the_cpu(self):
+        for ranks, *options in [(2, "--schedule=interleaved"), (3, "--schedule=zero-bubble", "--recompute=block"),
+                                (4, "--collectives=library"), (2, "--schedule=zero-bubble", "--precision=bf16")]:
+            options = self.options("--steps=4", "--layers=4", *options)
+            alone = [o for o in options if not o.startswith(("--sched", "--coll"))]
+            single = self.report_of("01", *alone, device="cpu")["loss"]
+            bound = 2e-3 if "--precision=bf16" in options else 2e-5
+            for transport in self.transports(ranks):
+                with self.subTest(ranks=ranks, options=options, transport=transport):
+                    report = self.report_of("09", *options, f"--transport={transport}", "--sample=5", ranks=ranks)
                     for a, b in zip(report["loss"], single):
                         self.assertLess(abs(a - b), bound * b)
 

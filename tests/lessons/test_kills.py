@@ -31,7 +31,7 @@ LOOK_S = 0.0002  # between two looks at a file; writing a checkpoint takes some 
 LOOK_FOR_PROCESSES_S = 0.01
 
 EVERYONE = (None, 1, 2, 2, 4, 4)  # ranks, to draw from; None: without a launcher
-CASES = [  # a program, its options, on how many ranks
+CASES = [  # a program, its options, on how many ranks, and the layers of the model where one is not enough
     ("01_single_device", (), (None, 1)),
     ("03_ddp", (), EVERYONE),
     ("04_zero1", (), EVERYONE),
@@ -40,11 +40,12 @@ CASES = [  # a program, its options, on how many ranks
     ("07_offload", ("--offload=all", "--tier=host"), EVERYONE),
     ("07_offload", ("--offload=all", "--tier=disk:{disk}"), EVERYONE),
     ("08_tensor_parallel", ("--sequence-parallel",), EVERYONE),
+    ("09_pipeline_parallel", ("--schedule=zero-bubble",), EVERYONE, 4),
 ]
 STEPS = {"exact": 60, "fast": 240}  # so many that they are most of a job
 EVERY = {"exact": 4, "fast": 16}  # steps between checkpoints; they and a checkpoint take about as long
 
-Setup = collections.namedtuple("Setup", "program options ranks arithmetic")
+Setup = collections.namedtuple("Setup", "program options ranks arithmetic layers")
 Rehearsal = collections.namedtuple("Rehearsal", "digest lifetime_s writing_s")  # of a job that is not killed
 
 
@@ -75,8 +76,8 @@ class Job:
     def __init__(self, setup, place, steps, *options, environment=()):
         self.setup, self.place, self.began_ns = setup, place, time.time_ns()
         command = [] if setup.ranks is None else ["mpirun", "-np", str(setup.ranks)]
-        command += [os.path.join(BUILD, "lessons", setup.program), "--layers=1", "--sequence=16", "--global-batch=4",
-                    "--dropout=0.1", f"--arithmetic={setup.arithmetic}", f"--steps={steps}", f"--checkpoint={place.checkpoint}",
+        command += [os.path.join(BUILD, "lessons", setup.program), f"--layers={setup.layers}", "--sequence=16",
+                    "--global-batch=4", "--dropout=0.1", f"--arithmetic={setup.arithmetic}", f"--steps={steps}", f"--checkpoint={place.checkpoint}",
                     *(option.format(disk=place.disk) for option in setup.options), *options]
         if os.path.exists(place.checkpoint):
             command.append("--resume")
@@ -192,10 +193,10 @@ class Kills(ProgramCase):
         self.assertEqual(self.count[f"kills {Moment.WRITING}"], len(seeds))
         self.assertGreaterEqual(self.count["unfinished checkpoints"], len(seeds) // 4)
 
-    def tell(self, draw, kinds, program, options, ranks):
+    def tell(self, draw, kinds, program, options, ranks, layers=1):
         """A story. Its jobs go on to one step more each, so that one that was killed at its end has something left to do."""
         self.begin()
-        setup = Setup(program, options, draw.choice(ranks), draw.choice(list(STEPS)))
+        setup = Setup(program, options, draw.choice(ranks), draw.choice(list(STEPS)), layers)
         for number, kind in enumerate(draw.sample(kinds, 2)):
             setup, moment = redrawn(setup, ranks, draw), Moment(draw, kind)
             while not self.killed(setup, STEPS[setup.arithmetic] + number, moment):
@@ -273,7 +274,7 @@ class Kills(ProgramCase):
             self.assertTrue(os.path.exists(self.place.checkpoint), job.setup)
         if os.path.exists(self.place.temporary):
             self.count["unfinished checkpoints"] += 1
-            done = self.run_program("--layers=1", "--steps=1", f"--initial={self.place.temporary}")
+            done = self.run_program(f"--layers={job.setup.layers}", "--steps=1", f"--initial={self.place.temporary}")
             self.assertIn(done.returncode, (0, 2), done.stderr)  # 0: it lacked its name only
 
     def finish(self, setup):
@@ -294,7 +295,7 @@ class Kills(ProgramCase):
 
     def digest(self, setup):
         if setup.arithmetic == "exact":
-            setup = Setup("01_single_device", (), None, "exact")
+            setup = Setup("01_single_device", (), None, "exact", setup.layers)
         return self.rehearsal(setup).digest
 
     def rehearsal(self, setup):

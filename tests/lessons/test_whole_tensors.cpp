@@ -21,7 +21,7 @@ struct Divided {
     initialize_parameters(lab.stream(), own, table, config, 3);
   }
   std::string expected() { return parameter_digest(lab.stream(), whole, all); }
-  std::string digest() { return parameter_digest(config, table, own, room, test.group); }
+  std::string digest() { return parameter_digest(divided_model(config, table, own, test.group), room); }
 
   Laboratory lab;
   ModelConfig config;
@@ -46,7 +46,7 @@ TEST_CASE("for_each_whole_block: all elements of all tensors in the order of the
     std::vector<std::size_t> tensors;
     std::int64_t next = 0, wrong = 0;
     for_each_whole_block(
-        config, model.table, model.own, model.room, model.test.group, [&](const WholeBlock& block) {
+        divided_model(config, model.table, model.own, model.test.group), model.room, [&](const WholeBlock& block) {
           if (tensors.empty() || tensors.back() != block.tensor) next = 0;
           wrong += block.elements.first != next || block.elements.count != std::ssize(block.values);
           next = block.elements.end();
@@ -113,8 +113,8 @@ TEST_CASE("parameter_deviation: the sums over what each part has are those over 
     const ParameterDeviation expected =
         parameter_deviation(to_host<float>(model.lab.stream(), model.all), reference);
     const ParameterDeviation found =
-        parameter_deviation(config, model.table, model.own, world().rank() == 0 ? reference : std::vector<float>(),
-                            model.room, model.test.group);
+        parameter_deviation(divided_model(config, model.table, model.own, model.test.group),
+                            world().rank() == 0 ? reference : std::vector<float>(), model.room);
     if (world().rank() == 0) {
       CHECK(found.squared_difference.value() == expected.squared_difference.value());
       CHECK(found.squared_norm.value() == expected.squared_norm.value());

@@ -94,7 +94,10 @@ void misbehave(Rank& rank, int step)
 {
   const auto wrong = [&](Case what, int who) { return rank.settings.what == what && rank.now(who, step); };
   if (wrong(Case::thrown, 1)) throw Error("thrown on purpose");
-  if (wrong(Case::receive, 1)) rank.world.transport().receive(rank.tensor(), 3);
+  if (wrong(Case::receive, 1)) {
+    const CollectiveLabel label("rows of step 3");
+    rank.world.transport().receive(rank.tensor(), 3);
+  }
   if (wrong(Case::killed, 2)) std::raise(SIGKILL);
   if (wrong(Case::stopped, 0)) std::raise(SIGSTOP);
   if (wrong(Case::left, 2)) _exit(0);

@@ -20,6 +20,7 @@ sys.dont_write_bytecode = True
 import bench  # noqa: E402
 import bench_collectives  # noqa: E402
 import bench_offload  # noqa: E402
+import bench_pipeline  # noqa: E402
 import bench_sharding  # noqa: E402
 import bench_tensor  # noqa: E402
 import update_output  # noqa: E402
@@ -265,6 +266,66 @@ class Tensor(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
 
 
+def pipeline_turn(*step_s, wall=0.15, virtual=0.135):
+    """One round in which a step of the ways took so long, and ranks were idle for such shares of it."""
+    idle = {"formula": 1 / 9, "planned": 0.135, "virtual": virtual, "wall": wall}
+    return {way.title: {"time": {"step_s": seconds, "tokens_per_s": 2048 / seconds},
+                        "memory": {"activations": {"current": 1000 * way.ranks, "peak": 9000, "formula": 0}},
+                        **({"schedule": {"idle": idle}} if way.ranks > 1 else {})}
+            for way, seconds in zip(bench_pipeline.WAYS, step_s)}
+
+
+class PipelineBench(unittest.TestCase):
+    def test_the_floor_is_what_the_bubble_leaves_times_0_85(self):
+        self.assertAlmostEqual(bench_pipeline.FLOOR, 0.85 * 8 / 9)
+
+    def test_the_ratio_is_taken_within_each_round(self):
+        table = bench_pipeline.pipeline_table([pipeline_turn(1, 1.25, 2), pipeline_turn(2, 2, 2), pipeline_turn(4, 8, 5)])
+        self.assertEqual(row_of(table, "lesson 01, two threads"),
+                         ["2000.0", "1,024", "1.000", "-", "1,000", "-", "-", "-", "-", "-", "-"])
+        self.assertEqual(row_of(table, "p = 2, 1f1b"), ["2000.0", "1,024", "0.800", "0.76", "met", "2,000", "11.1", "13.5", "13.5", "1",
+                                                       "within", "15.0", "5", "within"])
+        self.assertEqual(row_of(table, "p = 2, zero-bubble"),
+                         ["2000.0", "1,024", "0.800", "-", "2,000", "11.1", "13.5", "13.5", "-", "15.0", "-"])
+        self.assertIn("0.76 below", bench_pipeline.pipeline_table([pipeline_turn(3, 4, 4)]))
+
+    def test_idle_shares_are_held_to_the_plan(self):
+        for shares, words in (({"wall": 0.19}, ["1 within", "5 beyond"]), ({"wall": 0.08}, ["1 within", "5 beyond"]),
+                              ({"virtual": 0.15}, ["1 beyond", "5 within"]), ({"virtual": 0.12}, ["1 beyond", "5 within"])):
+            table = bench_pipeline.pipeline_table([pipeline_turn(1, 1, 1, **shares)])
+            for word in words:
+                self.assertEqual(table.count(word), 1, shares)
+
+    def test_every_way_has_two_cores_and_the_same_batch_and_text(self):
+        for way in bench_pipeline.WAYS:
+            command = way.command(pathlib.Path("build"), "x.h5")
+            threads = [int(part.removeprefix("--threads=")) for part in command if str(part).startswith("--threads=")]
+            ranks = command[2] if command[0] == "mpirun" else 1
+            self.assertEqual([ranks * threads[0]], [2])
+            for option in ("--global-batch=8", "--micro-batch=1", "--sequence=256", "--data=x.h5"):
+                self.assertIn(option, command)
+
+    def test_every_lesson_takes_the_options(self):
+        for way in bench_pipeline.WAYS:
+            command = [part for part in way.command(bench.BUILD, "x.h5") if not str(part).startswith("--data=")]
+            done = subprocess.run([*map(str, command), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_a_report_of_a_tiny_model_has_what_the_table_needs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            turn_of_tiny = {}
+            for way in bench_pipeline.WAYS:
+                command = [part for part in way.command(bench.BUILD, "x.h5") if not str(part).startswith("--data=")]
+                command += ["--model=nano", "--sequence=64", "--steps=2", f"--report={folder}/report.json"]
+                large = {"--model=gpt2", "--sequence=256", "--steps=4"}
+                subprocess.run([str(part) for part in command if part not in large], check=True, stdout=subprocess.DEVNULL)
+                turn_of_tiny[way.title] = json.loads((pathlib.Path(folder) / "report.json").read_text(encoding="utf-8"))
+        row = row_of(bench_pipeline.pipeline_table([turn_of_tiny]), "p = 2, 1f1b")
+        self.assertEqual(row[6], "11.1")  # (p-1) / (m+p-1)
+        self.assertEqual(row[9:11], ["1", "within"])  # the virtual clock
+
+
 class Page(unittest.TestCase):
     text = "a\n<!-- bench: one -->\n```\nold\n```\nb\n<!-- bench: one more -->\n```\nkept\n```\n"
 
@@ -331,7 +392,8 @@ class Script(unittest.TestCase):
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
                             ("measure_sharding", self.measure_sharding), ("measure_offload", self.measure_offload),
-                            ("measure_tensor", self.measure_tensor), ("measure_run", self.measure_run)):
+                            ("measure_tensor", self.measure_tensor), ("measure_pipeline", self.measure_pipeline),
+                            ("measure_run", self.measure_run)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -367,6 +429,11 @@ class Script(unittest.TestCase):
         self.measured.append(("tensor", rounds))
         return [tensor_turn(1, 1, 1, 1, 1)]
 
+    def measure_pipeline(self, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append(("pipeline", rounds))
+        return [pipeline_turn(1, 1, 1)]
+
     def measure_run(self, run, rounds):
         self.pass_time(10, own=2)
         self.measured.append((run.name, rounds))
@@ -382,7 +449,8 @@ class Script(unittest.TestCase):
         before = self.page.read_text(encoding="utf-8")
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
-        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] + [("ways", 2), ("sharding", 2), ("offload", 2), ("tensor", 2)] +
+        self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] +
+                         [(name, 2) for name in ("ways", "sharding", "offload", "tensor", "pipeline")] +
                          [(run.name, 2) for run in bench_collectives.RUNS])
         for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI",
                                                                                     "ZeRO-2"]:
@@ -432,6 +500,13 @@ class Script(unittest.TestCase):
         page = self.page.read_text(encoding="utf-8")
         self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
                          ["machine of tensor parallelism", "tensor parallelism"])
+
+    def test_pipeline_parallelism_has_tables_for_itself(self):
+        before = self.page.read_text(encoding="utf-8")
+        self.assertEqual(self.run_script("--case=pipeline", "--write")[0], 0)
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of pipeline parallelism", "pipeline parallelism"])
 
     def test_a_busy_machine_is_refused(self):
         self.processors = 1.5

@@ -28,7 +28,7 @@ def lane(stage, *times):
 PLANNED = [lane(0, (0, 1), (1, 2), (5, 7), (7, 9)), lane(1, (1, 2), (2, 3), (3, 5), (5, 7))]
 WALL = [lane(0, (0, 2), (2, 4), (10, 14), (17.9, 18)), lane(1, (2, 4), (4, 6), (6, 10), (10, 14))]
 REPORT = {"lesson": "09_pipeline_parallel", "schedule": {
-    "name": "gpipe", "ranks": 2, "virtual_stages": 1, "micro_batches": 2,
+    "name": "gpipe", "ranks": 2, "virtual_stages": 1, "micro_batches": 2, "room": [2, 2],
     "idle": {"formula": 1 / 3, "planned": 1 / 3, "wall": 0.4}, "timelines": {"planned": PLANNED, "wall": WALL}}}
 
 
@@ -40,10 +40,11 @@ def changed(change):
 
 
 class Picture:
-    """The rectangles and words of a drawing."""
+    """The rectangles and words of a drawing of one report, or of several."""
 
-    def __init__(self, report):
-        root = xml.etree.ElementTree.fromstring(plot_schedule.draw(plot_schedule.Schedule(report)))
+    def __init__(self, *reports, timeline="planned"):
+        root = xml.etree.ElementTree.fromstring(
+            plot_schedule.picture_of([plot_schedule.Schedule(report) for report in reports], timeline))
         self.boxes = [(box.findtext(SVG + "title") or "", float(box.get("x", 0)), float(box.get("y", 0)),
                        float(box.get("width")), float(box.get("height")), box.get("fill")) for box in root.iter(SVG + "rect")]
         self.words = [words.text for words in root.iter(SVG + "text")]
@@ -60,12 +61,12 @@ class PlotSchedule(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.report, self.picture = (pathlib.Path(folder.name) / name for name in ("report.json", "schedule.svg"))
 
-    def run_script(self, text):
-        """Status, output and errors of the script."""
+    def run_script(self, text, *before):
+        """Status, output and errors of the script; other reports and options come before that text."""
         self.report.write_text(text, encoding="utf-8")
         output, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            status = plot_schedule.main([str(self.report), str(self.picture)])
+            status = plot_schedule.main([*before, str(self.report), str(self.picture)])
         return status, output.getvalue(), errors.getvalue()
 
     def test_a_line_for_each_timeline(self):
@@ -95,7 +96,7 @@ class PlotSchedule(unittest.TestCase):
     def test_what_is_idle_is_written_above(self):
         words = Picture(REPORT).words
         self.assertIn("gpipe, 2 ranks, 2 micro-batches; idle by the formula 33.3 %", words)
-        self.assertIn("planned: idle 33.3 %", words)
+        self.assertIn("planned, s: idle 33.3 %", words)
         self.assertIn("wall clock, s: idle 40.0 %", words)
         self.assertFalse([line for line in words if line.startswith("virtual")])
 
@@ -115,6 +116,36 @@ class PlotSchedule(unittest.TestCase):
             self.assertEqual(colour, COLOURS[kind])
             self.assertIn(kind, picture.words)
         self.assertNotIn("backward", picture.words)  # nothing is whole
+
+    def test_several_schedules_have_one_axis_of_time(self):
+        def quicker(schedule):
+            schedule.update(name="quick", room=[1, 1])
+            schedule["timelines"]["planned"] = [lane(0, (0, 1), (1, 2), (3, 4), (4, 6)), lane(1, (1, 2), (2, 3), (3, 4), (4, 5))]
+        picture, width = Picture(REPORT, changed(quicker)), WIDTH - LEFT - RIGHT
+        lanes = sorted((y, wide) for _, _, y, wide, height, colour in picture.boxes if colour == IDLE and height == LANE)
+        for (_, wide), length in zip(lanes, (9, 9, 6, 6), strict=True):
+            self.assertAlmostEqual(wide, width * length / 9, delta=0.06)
+        (x, y, wide, _), (_, below, narrow, _) = sorted(picture.of("backward of micro-batch 1 in stage 0"), key=lambda box: box[1])
+        self.assertAlmostEqual(x, LEFT + width * 7 / 9, delta=0.06)
+        self.assertAlmostEqual(wide, narrow, delta=0.06)
+        self.assertEqual((y, below), (lanes[0][0], lanes[2][0]))
+        for words in ("A step of 2 schedules, planned, s", "gpipe, 2 ranks, 2 micro-batches: idle 33.3 %, in flight 2 2",
+                      "quick, 2 ranks, 2 micro-batches: idle 33.3 %, in flight 1 1"):
+            self.assertIn(words, picture.words)
+
+    def test_a_line_for_each_of_several_schedules(self):
+        first = self.report.with_name("first.json")
+        first.write_text(json.dumps(REPORT), encoding="utf-8")
+        text = json.dumps(changed(lambda s: s.update(name="other", room=[1, 2])))
+        title = ["schedule", "step", "idle", "formula", "in", "flight"]
+        for options, step, idle in (((), "9", "33.3"), (("--timeline=wall",), "18", "40.0")):
+            status, output, _ = self.run_script(text, *options, str(first))
+            self.assertEqual((status, [line.split() for line in output.splitlines()]),
+                             (0, [title, ["gpipe", step, idle, "%", "33.3", "%", "2", "2"],
+                                  ["other", step, idle, "%", "33.3", "%", "1", "2"]]))
+        status, _, errors = self.run_script(text, "--timeline=virtual", str(first))
+        self.assertEqual(status, 2)
+        self.assertIn("first.json has no timeline 'virtual'", errors)
 
     def test_another_report_is_refused(self):
         for document, word in (({"lesson": "08_tensor_parallel"}, "no schedule"), ([], "no schedule"),

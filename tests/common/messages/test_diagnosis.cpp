@@ -190,6 +190,7 @@ TEST_CASE("diagnose: a message that nobody sends")
   records[1].tracks[0].transfers = {{.sends = false,
                                      .peer = 3,
                                      .bytes = 4096,
+                                     .label = "",
                                      .where = "stage.cpp:12",
                                      .waited_for = true,
                                      .since_s = 3.2,
@@ -204,7 +205,11 @@ TEST_CASE("diagnose: a message that nobody sends")
                         "(stage.cpp:12): rank 3, which has ended"));
   records[1].tracks[0].transfers[0].sends = true;
   CHECK_THAT(first_line(diagnose(records, timeout_s)),
-             Contains("that rank 3 does not receive, 4,096 bytes to rank 3"));
+             Contains("that rank 3 does not receive, 4,096 bytes to rank 3 (stage.cpp:12)"));
+  records[1].tracks[0].transfers[0].label = "backward of micro-batch 2 in stage 1";
+  const std::string what = "4,096 bytes to rank 3 for \"backward of micro-batch 2 in stage 1\" (stage.cpp:12)";
+  CHECK_THAT(first_line(diagnose(records, timeout_s)), Contains(what));
+  CHECK_THAT(diagnose(records, timeout_s), Contains("\n  rank 1 waits for " + what));
 }
 
 TEST_CASE("diagnose: a message that was never waited for")
@@ -212,7 +217,7 @@ TEST_CASE("diagnose: a message that was never waited for")
   std::vector<FlightRecord> records = four_that_wait();
   records[1].tracks[0] = track({ended(17)});
   records[1].tracks[0].transfers = {
-      {.sends = true, .peer = 2, .bytes = 4096, .where = "ring.cpp:12", .collective = 17}};
+      {.sends = true, .peer = 2, .bytes = 4096, .label = "", .where = "ring.cpp:12", .collective = 17}};
   CHECK_THAT(
       diagnose(records, timeout_s),
       StartsWith("watchdog: rank 1 left collective 17 of world and never waited for a message of it, 4,096 bytes "
@@ -263,13 +268,16 @@ TEST_CASE("FlightRecord: travels as text and comes back the same")
 {
   FlightRecord record = four_that_wait()[0];
   record.span = "backward \"x\" (model.cpp:7)";
-  record.tracks[0].transfers = {{.sends = true, .peer = 2, .bytes = 5, .where = "a:1", .collective = 17}};
+  record.tracks[0].transfers = {
+      {.sends = true, .peer = 2, .bytes = 5, .label = "", .where = "a:1", .collective = 17}};
   record.handles = {{"bucket 3", "ddp.cpp:77", 3.0}};
   record.tracks[0].last[0].label = "h.2.mlp";
+  record.tracks[0].transfers[0].label = "rows";
   const FlightRecord back = flight_record_from(to_text(record));
   CHECK(to_text(back) == to_text(record));
   CHECK(back.tracks[0].last[0].label == "h.2.mlp");
   CHECK(back.tracks[0].last[1].open());
+  CHECK(back.tracks[0].transfers[0].label == "rows");
   CHECK_THROWS_WITH(flight_record_from("{}"), Contains("cannot be read"));
   CHECK_THROWS_WITH(flight_record_from("nonsense"), Contains("cannot be read"));
 }

@@ -111,6 +111,7 @@ TEST_CASE("FlightRecorder: messages that are not finished, within a collective a
     const Ticket ticket = transport.start(all);
     const auto open = test.track().transfers;
     REQUIRE(open.size() == 2);  // nothing is nothing
+    REQUIRE(open[0].label.empty());
     REQUIRE_FALSE(open[0].sends);
     REQUIRE(open[0].peer == previous);
     REQUIRE(open[1].sends);
@@ -133,7 +134,8 @@ TEST_CASE("FlightRecorder: messages that are not finished, within a collective a
   check_both(0);
 }
 
-TEST_CASE("FlightRecorder: a message that is waited for is known as such, with the line of the wait")
+TEST_CASE(
+    "FlightRecorder: a message that is waited for is known as such, with what it is for and the line of the wait")
 {
   Recorded test;
   Transport& transport = test.group->transport();
@@ -145,8 +147,9 @@ TEST_CASE("FlightRecorder: a message that is waited for is known as such, with t
       const TransferRecord message = test.track().transfers[0];
       std::vector<float> go(1);
       check_mpi(MPI_Send(go.data(), 1, MPI_FLOAT, 1, 0, MPI_COMM_WORLD), "telling rank 1 to send");
-      if (message.peer != 1) throw Error("another peer");
+      if (message.peer != 1 || message.label != "h.2.mlp") throw Error("another message");
     });
+    const CollectiveLabel label("h.2.mlp");
     transport.receive(test.tensor, 1);
     later.join();
   }

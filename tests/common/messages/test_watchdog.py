@@ -36,7 +36,8 @@ CASES = {
     "handle": rf"rank 1 has not waited for a sum beside the rest \({HERE}\), which it started [\d.]+ s ago\.",
     "early": rf"rank 2 has not called collective \d+ of \w+, .*\({HERE}\), in which ranks 0, 1 and 3 wait: rank 2, "
              r"which has ended: it left early, or skipped something\.",
-    "receive": rf"rank 1 waits for a message that rank 3 does not send, 4,096 bytes from rank 3 \({HERE}\): .*",
+    "receive": rf"rank 1 waits for a message that rank 3 does not send, 4,096 bytes from rank 3 "
+               rf"for \"rows of step 3\" \({HERE}\): .*",
     "slow": r"rank 3 has not called collective \d+ of \w+, .* in which ranks 0, 1 and 2 wait: rank 3, which is in no "
             rf"collective; its last, .*; it is at a long computation \({HERE}\)\.",
     "stopped": r"rank 0 has not called collective \d+ of \w+, .*, in which ranks 1, 2 and 3 wait: rank 0, which does "
