@@ -1,0 +1,94 @@
+#include "lessons/10_3d_parallel/mesh_layout.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/error.hpp"
+
+namespace rankwise {
+
+Layout MeshOptions::layout(int ranks) const
+{
+  int rest = ranks;  // for the degrees that are left open
+  for (const int degree : {dp, tp, pp})
+    if (degree > 0) rest /= degree;
+  const auto two_of_rest = [&rest] {
+    const int two = rest % 2 == 0 ? 2 : 1;
+    rest /= two;
+    return two;
+  };
+  Layout layout{.dp = dp, .tp = tp, .pp = pp};
+  if (tp == 0) layout.tp = pp > 0 && dp > 0 ? rest : two_of_rest();
+  if (pp == 0) layout.pp = dp > 0 ? rest : two_of_rest();
+  if (dp == 0) layout.dp = rest;
+  return layout;
+}
+
+SplitOptions MeshOptions::split(int ranks) const
+{
+  SplitOptions options;
+  options.tp = static_cast<int>(layout(ranks).tp);
+  options.sequence_parallel = sequence_parallel;
+  options.regather = regather;
+  return options;
+}
+
+void declare(OptionTable& table, MeshOptions& o)
+{
+  const std::string group = "3D parallelism";
+  table.add(group, "dp", o.dp, "replicas of the model, which share the batch; 0: all that is left");
+  table.add(group, "tp", o.tp,
+            "ranks that divide every layer; 0: two where the ranks can be halved, or all that is left");
+  table.add(group, "pp", o.pp,
+            "ranks that have a run of layers each; 0: two where what is left can be halved, or all of it");
+  table.add(group, "zero", o.zero, "1: optimizer states are shared out among replicas; 0: each has all");
+  table.add(group, "sequence-parallel", o.sequence_parallel,
+            "between the divided layers each rank has its part of each sequence");
+  table.add(group, "regather", o.regather,
+            "keep this rank's normalised rows only, and gather those of all again in the backward pass");
+  table.add(group, "show-groups", o.show_groups, "print where each rank stands and who is in its groups");
+}
+
+std::vector<Layout> factorisations(int ranks)
+{
+  std::vector<Layout> all;
+  for (int tp = 1; tp <= ranks; ++tp)
+    for (int pp = 1; tp * pp <= ranks; ++pp)
+      if (ranks % (tp * pp) == 0) all.push_back({.dp = ranks / (tp * pp), .tp = tp, .pp = pp});
+  return all;
+}
+
+void check_mesh_options(const MeshOptions& options, int ranks)
+{
+  for (const auto& [name, value] : {std::pair("dp", options.dp), {"tp", options.tp}, {"pp", options.pp}})
+    if (value < 0)
+      throw UserError(fmt::format("--{}={} is no number of ranks.", name, value),
+                      "Use the number of ranks along this axis, or 0 to leave it open.");
+  if (options.zero != 0 && options.zero != 1)
+    throw UserError(fmt::format("--zero={} is not one of its values.", options.zero),
+                    "Use 1 to share out optimizer states among replicas, or 0 to keep all of them on each.");
+  const Layout layout = options.layout(ranks);
+  if (layout.dp * layout.tp * layout.pp == ranks) return;
+  std::vector<std::string> possible;
+  for (const Layout& l : factorisations(ranks))
+    if (possible.size() < 10) possible.push_back(fmt::format("{} {} {}", l.dp, l.tp, l.pp));
+  throw UserError(fmt::format("--dp={} --tp={} --pp={} make {} ranks, but {} were started.", layout.dp, layout.tp,
+                              layout.pp, layout.dp * layout.tp * layout.pp, ranks),
+                  fmt::format("Degrees whose product is {}, as dp tp pp: {}{}.", ranks, fmt::join(possible, ", "),
+                              possible.size() < factorisations(ranks).size() ? ", ..." : ""));
+}
+
+std::vector<Axis> axes_of(const Layout& layout)
+{
+  return {{"pp", static_cast<int>(layout.pp)},
+          {"dp", static_cast<int>(layout.dp)},
+          {"tp", static_cast<int>(layout.tp)}};
+}
+
+Place place_of(const Layout& layout, int rank)
+{
+  const int dp = static_cast<int>(layout.dp), tp = static_cast<int>(layout.tp);
+  return {.dp = rank / tp % dp, .tp = rank % tp, .pp = rank / tp / dp};
+}
+
+}  // namespace rankwise

@@ -1,0 +1,138 @@
+#include "lessons/10_3d_parallel/mesh_plan.hpp"
+
+#include <algorithm>
+
+#include "common/partition.hpp"
+#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/08_tensor_parallel/part_messages.hpp"
+#include "lessons/08_tensor_parallel/row_gradients.hpp"
+#include "lessons/08_tensor_parallel/split_plan.hpp"
+#include "lessons/08_tensor_parallel/whole_tensors.hpp"
+#include "lessons/09_pipeline_parallel/pipeline.hpp"
+
+namespace rankwise {
+
+Range MeshPlan::updated(Range range) const
+{
+  if (!zero) return range;
+  const Range segment = Partition(range.count, static_cast<int>(layout.dp)).segment(place.dp);
+  return {range.first + segment.first, segment.count};
+}
+
+std::vector<Range> MeshPlan::updated() const
+{
+  std::vector<Range> all;
+  for (const Range& range : ranges()) all.push_back(updated(range));
+  return all;
+}
+
+Topology MeshPlan::topology(std::int64_t ranks) const
+{
+  return one_machine(static_cast<int>(ranks), ranks_per_node, device);
+}
+
+namespace {
+
+/// The messages of one stage to the other parts.
+SplitPlan split_plan(const MeshPlan& plan, const PipelineStage& stage)
+{
+  return {plan.pipeline.config,
+          plan.pipeline.shape_of(stage),
+          plan.pipeline.schedule.micro_batches,
+          gradient_layout(plan.pipeline.table, stage, plan.gradients),
+          plan.tied_apart,
+          plan.algorithm};
+}
+
+/// The collectives of a step among replicas, of this rank's gradients and parameters.
+std::vector<CollectiveShape> replica_calls(const MeshPlan& plan)
+{
+  std::vector<CollectiveShape> calls;
+  const auto sum = [&](std::int64_t count) {
+    calls.push_back({plan.zero ? "reduce-scatter" : "all-reduce", plan.algorithm, plan.gradients, count});
+  };
+  for (const Range& range : plan.ranges()) {
+    sum(range.count);
+    if (plan.zero) calls.push_back({"all-gather", plan.algorithm, plan.pipeline.shape.type, range.count});
+  }
+  if (plan.tied_apart && plan.layout.pp == 1) sum(token_elements(plan.pipeline.table));
+  return calls;
+}
+
+/// The elements of the token embedding that the two ends of a pipeline add up.
+std::int64_t tied_elements(const MeshPlan& plan)
+{
+  return plan.updated(plan.pipeline.table.entries().front().elements).count;
+}
+
+std::int64_t scratch_of(const std::vector<CollectiveShape>& calls, const Topology& topology, int rank)
+{
+  std::int64_t most = 0;
+  for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, rank));
+  return most;
+}
+
+}  // namespace
+
+Traffic MeshPlan::to_parts() const
+{
+  Traffic sum;
+  for (const PipelineStage& stage : stages())
+    sum += part_traffic(split_plan(*this, stage), topology(layout.tp), place.tp);
+  return sum;
+}
+
+Traffic MeshPlan::to_stages() const
+{
+  return row_traffic(pipeline.schedule, place.pp, pipeline.shape.type, pipeline.rows());
+}
+
+Traffic MeshPlan::to_other_end() const
+{
+  return tied_traffic(static_cast<int>(layout.pp), place.pp, algorithm, gradients, tied_elements(*this),
+                      topology(2));
+}
+
+Traffic MeshPlan::to_replicas() const
+{
+  Traffic sum;
+  for (const CollectiveShape& call : replica_calls(*this))
+    sum += expected_traffic(call, topology(layout.dp), place.dp);
+  return sum;
+}
+
+std::int64_t MeshPlan::message_bytes(int rank, int ranks) const
+{
+  const ActivationShape& shape = pipeline.shape;
+  const std::int64_t block = whole_block_elements(pipeline.table);
+  const CollectiveShape broadcast_of_block{"broadcast", algorithm, DType::f32, block};
+  const auto numbers = [&](std::int64_t count) {
+    return CollectiveShape{"all-reduce", algorithm, DType::i64, count};
+  };
+
+  std::int64_t of_parts = scratch_of({broadcast_of_block, numbers(4)}, topology(layout.tp), place.tp);
+  std::int64_t row_gradients = 0;
+  for (const PipelineStage& stage : stages()) {
+    of_parts = std::max(of_parts, part_scratch(split_plan(*this, stage), topology(layout.tp), place.tp));
+    const std::int64_t places = shape.puts_weights_off ? pipeline.in_flight(stage) : 1;
+    row_gradients +=
+        places * RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
+  }
+  std::vector<CollectiveShape> of_replicas = replica_calls(*this);
+  of_replicas.push_back(numbers(loss_numbers));
+  of_replicas.push_back(broadcast_of_block);
+  const bool end = layout.pp > 1 && (place.pp == 0 || place.pp == layout.pp - 1);
+  const CollectiveShape tied{"all-reduce", algorithm, gradients, tied_elements(*this)};
+  std::int64_t host_values = end ? host_values_bytes(device, 2) : 0;
+  for (const std::int64_t line : {layout.dp, layout.tp, layout.pp, std::int64_t{ranks}})
+    host_values += host_values_bytes(device, static_cast<int>(line));
+  return host_values + of_parts + scratch_of(of_replicas, topology(layout.dp), place.dp) +
+         scratch_of({broadcast_of_block, numbers(loss_numbers)}, topology(layout.pp), place.pp) +
+         scratch_of({numbers(1)}, topology(ranks), rank) +
+         (end ? scratch_of({tied}, topology(2), place.pp == 0 ? 0 : 1) : 0) +
+         Pipeline::bytes(static_cast<int>(layout.pp), pipeline.schedule.virtual_stages, place.pp, shape.type,
+                         pipeline.rows()) +
+         PartMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * (row_gradients + block);
+}
+
+}  // namespace rankwise

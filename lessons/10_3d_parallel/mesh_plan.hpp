@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/memory_ledger.hpp"
+#include "common/messages/topology.hpp"
+#include "common/messages/traffic_ledger.hpp"
+#include "gpt2/arithmetic.hpp"
+#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
+#include "lessons/10_3d_parallel/mesh_layout.hpp"
+
+/// @file
+/// What a rank of the mesh has and sends, as the sum of what lessons 04, 08 and 09 say of it.
+
+namespace rankwise {
+
+/// A run on a mesh, as one of its ranks sees it.
+struct MeshPlan {
+  Layout layout;          ///< the degrees
+  Place place;            ///< of this rank
+  PipelinePlan pipeline;  ///< of its part of every layer
+  bool zero;              ///< whether replicas share out optimizer states
+  DType gradients;        ///< their type
+  bool tied_apart;        ///< whether the tied embedding's second gradient is a sum of its own
+  Algorithm algorithm;    ///< of collectives
+  int ranks_per_node;     ///< as `--ranks-per-node`
+  DeviceKind device;      ///< of the ranks
+
+  /// This rank's stages.
+  std::vector<PipelineStage> stages() const { return pipeline.stages_of(place.pp); }
+  /// What they have of the table.
+  std::vector<Range> ranges() const { return ranges_of(pipeline.table, stages()); }
+  /// Of a range, what this rank updates: its segment among the replicas, or all of it.
+  Range updated(Range range) const;
+  /// Of all ranges.
+  std::vector<Range> updated() const;
+  /// So many ranks along an axis, as formulas see them.
+  Topology topology(std::int64_t ranks) const;
+
+  /// Sent in a step to the ranks that have the other parts.
+  Traffic to_parts() const;
+  /// Sent in a step to the stages before and behind.
+  Traffic to_stages() const;
+  /// Sent in a step to the other end of the pipeline.
+  Traffic to_other_end() const;
+  /// Sent in a step to replicas.
+  Traffic to_replicas() const;
+
+  /// Bytes kept for all messages of a run.
+  /// @param rank, ranks  of the job.
+  std::int64_t message_bytes(int rank, int ranks) const;
+};
+
+}  // namespace rankwise
