@@ -5,6 +5,9 @@
     scripts/exercise.py grade 01      takes what was written there, tests it and prints the points
     scripts/exercise.py mutants 01    checks the tests: each wrong solution in tests/mutants/ must lose its points, and
                                       each broken lesson there must be noticed
+    scripts/exercise.py mutants --some
+                                      the same in some minutes, for all lessons or the one named: every patch must fit
+                                      its place, and of each exercise and of each lesson the first by name is judged
 
 An exercise is a marked region of a .hpp or .cpp file in lessons/, gpt2/ or common/:
 
@@ -25,6 +28,7 @@ Exit status: 0 all points (or all mutants caught), 1 not all, 2 asked for someth
 """
 
 import argparse
+import dataclasses
 import functools
 import json
 import pathlib
@@ -35,6 +39,9 @@ from exercise_bench import Bench
 from exercise_tree import (Refused, all_regions, apply_patch, find_regions, markers, outside, read_tree,
                            stubbed_files, write_tree)
 
+MUTANT = re.compile(r"tests/mutants/(\d\d(?:\.\d+)?)_\w+\.patch$")
+PROGRAM = re.compile(r"lessons/(\w+)/\1\.cpp$")
+STUB = r"not implemented|failed .* needs exercise .*"  # what a test may say of stubs
 WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
 
 
@@ -157,9 +164,46 @@ def grade(root, lesson, folder, json_file, work):
 
 # ---- mutants ----------------------------------------------------------------------------------------------------------
 
+class Tally:
+    """Prints a line for each thing that holds or does not, and counts them."""
+
+    def __init__(self):
+        self.count = {True: 0, False: 0}
+
+    def report(self, holds, name, text):
+        self.count[holds] += 1
+        print(f"{'PASS' if holds else 'FAIL'}  {name}: {text}", flush=True)
+
+    def status(self):
+        """Prints the counts; the exit status."""
+        print(f"{self.count[True]} passed, {self.count[False]} failed")
+        return 0 if self.count[False] == 0 else 1
+
+
+@dataclasses.dataclass
+class Mutant:
+    """A patch that fits its place."""
+
+    name: str
+    broken: str    # an exercise, or a lesson
+    wrong: str     # what is wrong, in a line
+    changed: dict  # path -> bytes
+
+    @property
+    def program(self):
+        """The lesson's program that is all it changes, as a target; None where it changes anything else."""
+        match = PROGRAM.match(" ".join(self.changed))
+        return match and match[1]
+
+
+def mutant_paths(tree, lesson):
+    """The patches of a lesson; of all where it is empty."""
+    return [path for path in sorted(tree) if path.startswith(f"tests/mutants/{lesson}")]
+
+
 def misplaced(tree, changed, regions, broken):
     """What a patch changes that it should not, as a sentence; empty if there is nothing. `broken` is an exercise, or a
-    lesson."""
+    lesson; `regions` are those of its lesson."""
     def without(text, path, exercises):
         return functools.reduce(lambda rest, exercise: outside(path, rest, exercise), exercises, text.decode())
 
@@ -173,55 +217,115 @@ def misplaced(tree, changed, regions, broken):
     return "" if not any(same) else f"breaks an exercise of lesson {broken}: its name should say which"
 
 
-def mutant_verdict(bench, tree, regions, path):
-    """Whether what one patch breaks is noticed as it should be, and a line that says how."""
-    broken = pathlib.PurePosixPath(path).name.split("_")[0]
-    patch = tree[path].decode()
+def read_mutant(tree, regions, path):
+    """The mutant of one patch; Refused says why it is none."""
+    match = MUTANT.match(path)
+    if not match:
+        raise Refused("is not named as 01.1_what_is_wrong.patch or 01_what_is_wrong.patch")
+    patch, broken = tree[path].decode(), match[1]
+    of_lesson = [region for region in regions if region.exercise.split(".")[0] == broken.split(".")[0]]
+    if not of_lesson:
+        raise Refused(f"there is no lesson with exercises {broken}")
     changed = apply_patch(tree, patch, path)
-    if wrong_place := misplaced(tree, changed, regions, broken):
-        return False, wrong_place
-    built, output = bench.build({**tree, **changed}, [broken])
+    if wrong_place := misplaced(tree, changed, of_lesson, broken):
+        raise Refused(wrong_place)
+    return Mutant(pathlib.PurePosixPath(path).stem, broken, patch.split("\n")[0], changed)
+
+
+def read_mutants(tree, regions, lesson, tally):
+    """All mutants of a lesson, or of all. What is none, and an exercise that has none, is reported."""
+    found = []
+    for path in mutant_paths(tree, lesson):
+        try:
+            found.append(read_mutant(tree, regions, path))
+        except Refused as refusal:
+            tally.report(False, pathlib.PurePosixPath(path).stem, str(refusal))
+    for region in regions:
+        if not any(mutant.broken == region.exercise for mutant in found):
+            tally.report(False, region.exercise, "has no wrong solution in tests/mutants/")
+    return found
+
+
+def report_bodies(bench, tree, regions, files, name, expected, tally):
+    """Judges files, and reports whether the verdicts are what is expected of bodies that are called so."""
+    for row in judge(bench, tree, regions, files):
+        text = f"{row['verdict']} {row['detail']}".strip()
+        tally.report(re.fullmatch(expected, text) is not None, f"{row['exercise']} {name}", text)
+
+
+def report_mutant(bench, mutant, built, output, tally):
+    """Reports whether what one patch breaks, in the tree that was built last, is noticed by a test."""
     if not built:
-        return False, "does not compile: " + bench.first_error(output)
-    verdict, detail = bench.run([broken])[broken]
-    wrong = patch.split("\n")[0]
-    if verdict != "failed":
-        return False, f"keeps its points ({verdict}): {wrong}"
-    return True, f"{wrong}  [{detail}]"
+        tally.report(False, mutant.name, "does not compile: " + bench.first_error(output))
+        return
+    verdict, detail = bench.run([mutant.broken], until_failure=True)[mutant.broken]
+    if verdict == "failed":
+        tally.report(True, mutant.name, f"{mutant.wrong}  [{detail}]")
+    else:
+        tally.report(False, mutant.name, f"keeps its points ({verdict}): {mutant.wrong}")
+
+
+def report_group(bench, tree, group, tally):
+    """Reports on mutants that may stand in the same tree; each alone if that does not compile."""
+    changed = {path: content for mutant in group for path, content in mutant.changed.items()}
+    built, output = bench.build({**tree, **changed}, [mutant.broken for mutant in group])
+    if not built and len(group) > 1:
+        for mutant in group:
+            report_group(bench, tree, [mutant], tally)
+        return
+    for mutant in group:
+        report_mutant(bench, mutant, built, output, tally)
 
 
 def mutants(root, lesson, work):
     tree = read_tree(root)
     regions = lesson_regions(tree, lesson)
-    patches = [path for path in sorted(tree) if re.match(rf"tests/mutants/{lesson}(\.\d+)?_\w+\.patch$", path)]
-    bench = Bench(root, work)
-    count = {True: 0, False: 0}
-
-    def report(holds, name, text):
-        count[holds] += 1
-        print(f"{'PASS' if holds else 'FAIL'}  {name}: {text}", flush=True)
-
+    bench, tally = Bench(root, work), Tally()
     solutions = {region.path: tree[region.path] for region in regions}
-    for files, name, expected in ((solutions, "solution", r"passed"),
-                                  (stubbed_files(tree, regions), "stub", r"not implemented|failed .* needs exercise .*")):
-        for row in judge(bench, tree, regions, files):
-            text = f"{row['verdict']} {row['detail']}".strip()
-            report(re.fullmatch(expected, text) is not None, f"{row['exercise']} {name}", text)
-    if any(pathlib.PurePosixPath(path).name.startswith(lesson + "_") for path in patches):
+    report_bodies(bench, tree, regions, solutions, "solution", r"passed", tally)
+    report_bodies(bench, tree, regions, stubbed_files(tree, regions), "stub", STUB, tally)
+    found = read_mutants(tree, regions, lesson, tally)
+    if any(mutant.broken == lesson for mutant in found):
         built, output = bench.build(tree, [lesson])
         verdict, detail = bench.run([lesson])[lesson] if built else ("does not compile", bench.first_error(output))
-        report(verdict == "passed", f"{lesson} itself", f"{verdict} {detail}".strip())
-    for region in regions:
-        if not any(pathlib.PurePosixPath(path).name.startswith(region.exercise + "_") for path in patches):
-            report(False, region.exercise, "has no wrong solution in tests/mutants/")
-    for path in patches:
-        try:
-            holds, text = mutant_verdict(bench, tree, regions, path)
-        except Refused as refusal:
-            holds, text = False, str(refusal)
-        report(holds, pathlib.PurePosixPath(path).stem, text)
-    print(f"{count[True]} passed, {count[False]} failed")
-    return 0 if count[False] == 0 else 1
+        tally.report(verdict == "passed", f"{lesson} itself", f"{verdict} {detail}".strip())
+    for mutant in found:
+        report_group(bench, tree, [mutant], tally)
+    return tally.status()
+
+
+def apart(bench, one, other):
+    """Whether two mutants in one tree are noticed as each alone would be. A lesson's program is part of nothing else: only
+    the tests that start it see what it has become."""
+    return all(mine.program and mine.program not in bench.targets([others.broken])
+               for mine, others in ((one, other), (other, one)))
+
+
+def groups(bench, chosen):
+    """The mutants, together with those that may stand in the same tree."""
+    found = []
+    for mutant in chosen:
+        group = next((group for group in found if all(apart(bench, mutant, other) for other in group)), None)
+        if group is None:
+            found.append([mutant])
+        else:
+            group.append(mutant)
+    return found
+
+
+def some_mutants(root, lesson, work):
+    """Every patch must fit its place, and the first by name of each exercise and of each lesson be noticed. Stubs stand in
+    one tree, so that a test may find another exercise missing than its own. The project's tests run the solutions."""
+    tree = read_tree(root)
+    regions = lesson_regions(tree, lesson) if lesson else all_regions(tree)
+    bench, tally = Bench(root, work), Tally()
+    found = read_mutants(tree, regions, lesson, tally)
+    tally.report(bool(found), "patches", f"{len(found)} of {len(mutant_paths(tree, lesson))} fit their places")
+    report_bodies(bench, tree, regions, stubbed_files(tree, regions), "stub", STUB, tally)
+    first = {mutant.broken: mutant for mutant in reversed(found)}
+    for group in groups(bench, [first[broken] for broken in sorted(first)]):
+        report_group(bench, tree, group, tally)
+    return tally.status()
 
 
 # ---- command line -----------------------------------------------------------------------------------------------------
@@ -232,8 +336,10 @@ def main():
                         help="the repository (default: the one of this script)")
     commands = parser.add_subparsers(dest="command", required=True)
     of = {name: commands.add_parser(name) for name in ("make", "grade", "mutants")}
-    for command in of.values():
-        command.add_argument("lesson", help="two digits, as 01")
+    for name, command in of.items():
+        command.add_argument("lesson", nargs="?" if name == "mutants" else None, help="two digits, as 01")
+    of["mutants"].add_argument("--some", action="store_true",
+                               help="judge one mutant of each exercise and of each lesson; without a lesson, of all")
     of["make"].add_argument("--to", type=pathlib.Path, help="the new folder (default: student/exercise-NN)")
     of["grade"].add_argument("--from", dest="folder", type=pathlib.Path,
                              help="the student's copy (default: student/exercise-NN)")
@@ -242,17 +348,19 @@ def main():
     for name in ("grade", "mutants"):
         of[name].add_argument("--work", type=pathlib.Path, help=f"where to build (default: build/{name}-NN)")
     options = parser.parse_args()
-    root, lesson = options.root.resolve(), options.lesson
+    root, some = options.root.resolve(), getattr(options, "some", False)
+    lesson = options.lesson or ""
     try:
-        if not re.fullmatch(r"\d\d", lesson):
+        if not re.fullmatch(r"\d\d", lesson) and not (some and options.lesson is None):
             raise Refused(f"'{lesson}' is not the number of a lesson; write two digits, as 01")
         copy = root / "student" / f"exercise-{lesson}"
-        work = (getattr(options, "work", None) or root / "build" / f"{options.command}-{lesson}").resolve()
+        default_work = root / "build" / "-".join(filter(None, [options.command, lesson]))
+        work = (getattr(options, "work", None) or default_work).resolve()
         if options.command == "make":
             return make(root, lesson, options.to or copy)
         if options.command == "grade":
             return grade(root, lesson, options.folder or copy, options.json or work / "points.json", work)
-        return mutants(root, lesson, work)
+        return (some_mutants if some else mutants)(root, lesson, work)
     except (Refused, OSError) as refusal:
         print(f"error: {refusal}", file=sys.stderr)
         return 2

@@ -63,33 +63,36 @@ class Bench:
         write_tree(self.source, tree, self.root)
         if self.tests is None:
             self._configure()
-        targets = set()
+        status, output = self._run("cmake", "--build", self.folder, "--parallel", os.cpu_count() or 1,
+                                   "--target", *sorted(self.targets(exercises)))
+        return status == 0, output
+
+    def targets(self, exercises):
+        """The programs that the tests of these exercises or lessons start; known after the first build."""
         for exercise in exercises:
             if not self.tests[exercise]:
                 raise Refused(f"no test has the label {'exercise' if '.' in exercise else 'lesson'}-{exercise}")
-            targets.update(*(names for _, names in self.tests[exercise]))
-        status, output = self._run("cmake", "--build", self.folder, "--parallel", os.cpu_count() or 1,
-                                   "--target", *sorted(targets))
-        return status == 0, output
+        return {target for exercise in exercises for _, targets in self.tests[exercise] for target in targets}
 
     def first_error(self, output):
         """The first error that a compiler or linker printed, in one line and without the path of the copy."""
         lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference", line)]
         return (lines or output.strip().split("\n")[-1:])[0].replace(f"{self.source}/", "").strip()
 
-    def run(self, exercises):
-        """Runs the tests of these exercises or lessons: each -> (verdict, detail)."""
+    def run(self, exercises, until_failure=False):
+        """Runs the tests of these exercises or lessons, or until one fails: each -> (verdict, detail)."""
         labels = "|".join(re.escape(exercise) for exercise in exercises)
         report = self.folder / "exercise.xml"
         report.unlink(missing_ok=True)
         self._run("ctest", "--test-dir", self.folder, "-L", f"^(exercise|lesson)-({labels})$", "--parallel", os.cpu_count() or 1,
-                  "--output-junit", report, "--test-output-size-passed", 100000, "--test-output-size-failed", 300000)
+                  "--output-junit", report, "--test-output-size-passed", 100000, "--test-output-size-failed", 300000,
+                  *(["--stop-on-failure"] if until_failure else []))
         cases = {case.get("name"): case for case in xml.etree.ElementTree.parse(report).iter("testcase")}
         return {exercise: self._verdict(exercise, cases) for exercise in exercises}
 
     def _verdict(self, exercise, cases):
         """The verdict on one exercise: that of the first of its tests that did not pass."""
-        for name, _ in self.tests[exercise]:
+        for name, _ in sorted(self.tests[exercise], key=lambda test: test[0] not in cases):  # not run: after a failure
             output = cases[name].findtext("system-out") or ""
             # Exit status 0 is not enough: the code under test may have ended the program.
             if cases[name].get("status") == "run" and "All tests passed" in output:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Climbs the ladder: builds, runs every lesson on the embedded data, and prints one table.
+# Climbs the ladder: builds, runs every lesson on the embedded data, prints one table, and draws it as build/ladder/ladder.svg.
 #
 #   scripts/ladder.sh [--ranks=N] [OPTION OF THE LESSONS]...
 #   scripts/ladder.sh --ranks=4 --model=mini --steps=3
@@ -11,7 +11,8 @@
 # Lesson 02 trains nothing: it runs once, without options, and shows what it sent and its checks.
 # A lesson runs on 4 ranks; lesson 01, which is about one device, on one; lesson 03 on 1, 2 and 4, one row each. With
 # --ranks=N there is one row a lesson, on N ranks. The four heads of nano can be dealt out to four ranks at most, so on more
-# of them lesson 08 has replicas. Its four blocks make four stages at most, so lesson 09 does without the others.
+# of them lesson 08 has replicas. Its four blocks make four stages at most, so lesson 09 does without the others. Lesson 10
+# halves every layer and the pipeline, and the rest are replicas.
 # Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -75,5 +76,6 @@ for program in build/lessons/[0-9][0-9]_*; do
   done
 done
 
+scripts/plot_ladder.py "$reports" "$reports/ladder.svg" >&2 || true  # the table says which runs broke
 echo
 scripts/ladder_table.py "$reports"

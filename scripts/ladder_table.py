@@ -4,9 +4,10 @@
     scripts/ladder_table.py build/ladder
 
 A lesson on R ranks has two reports there, as written by --report: NN_name.npR.fast.json (loss, deviation, time, memory,
-traffic, checks) and NN_name.npR.exact.json (digest and checks). A lesson that trains nothing has one,
-NN_name.npR.messages.json (traffic and checks). Beside each there is NN_name.npR.KIND.txt, which says that the run was
-made. The status is 1 if a check failed, a report is missing, or two digests differ.
+traffic, checks; of a pipeline also its schedule, and the bubble is the share of the ranks' time that is planned idle) and
+NN_name.npR.exact.json (digest and checks). A lesson that trains nothing has one, NN_name.npR.messages.json (traffic and
+checks). Beside each there is NN_name.npR.KIND.txt, which says that the run was made. The status is 1 if a check failed, a
+report is missing, or two digests differ.
 """
 
 import collections
@@ -51,6 +52,8 @@ def row_of(name, reports):
                 row[column] = f"{deviation:.1e}"
         row["step"] = f"{1000 * fast['time']['step_s']:.1f}"
         row["speed"] = f"{fast['time']['tokens_per_s']:,.0f}"
+        if schedule := fast.get("schedule"):
+            row["bubble"] = f"{100 * schedule['idle']['planned']:.1f}"
         for category, bytes_of in fast["memory"].items():
             row[category] = f"{bytes_of['peak']:,}"
     if "exact" in reports:
@@ -59,11 +62,13 @@ def row_of(name, reports):
 
 
 def print_table(rows):
-    units = {"first loss": "nats", "last loss": "nats", "step": "ms", "speed": "tokens/s", "sent": "bytes"}
+    units = {"first loss": "nats", "last loss": "nats", "step": "ms", "speed": "tokens/s", "bubble": "% planned",
+             "sent": "bytes"}
     units.update({category: "peak bytes" for category in CATEGORIES}, **{column: column for column in DEVIATIONS})
     compared = [c for c in DEVIATIONS if any(c in row for row in rows)]
     used = [c for c in CATEGORIES if any(row.get(c, "0") != "0" for row in rows)]
-    columns = ["lesson", "ranks", "first loss", "last loss", *compared, "step", "speed", *used, "sent", "checks",
+    bubble = [c for c in ["bubble"] if any(c in row for row in rows)]
+    columns = ["lesson", "ranks", "first loss", "last loss", *compared, "step", "speed", *bubble, *used, "sent", "checks",
                "digest"]
     titles = {c: "deviation" if c in DEVIATIONS else c for c in columns}
     lines = [titles, units, *rows]
@@ -73,12 +78,17 @@ def print_table(rows):
         print("  ".join(cells).rstrip())
 
 
-def main():
-    folder = pathlib.Path(sys.argv[1])
-    lessons = collections.defaultdict(dict)  # NN_name.npR -> kind of run -> report
+def reports_in(folder):
+    """{NN_name.npR: {kind of run: its report}}, in order of their names."""
+    lessons = collections.defaultdict(dict)
     for path in sorted(folder.glob("*.txt")):
         name, kind = path.stem.rsplit(".", 1)
         lessons[name][kind] = read(path.with_suffix(".json"))
+    return lessons
+
+
+def main():
+    lessons = reports_in(pathlib.Path(sys.argv[1]))
     first = next((reports["fast"] for reports in lessons.values() if reports.get("fast")), None)
     if first:
         print(f"# model {first['model']['name']}, {first['model']['parameters']:,} parameters; "

@@ -12,6 +12,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 sys.dont_write_bytecode = True
 
+from exercise import Mutant, groups  # noqa: E402
 from exercise_tree import Refused, all_regions, apply_patch, find_regions, stubbed_files, write_tree  # noqa: E402
 
 # Two exercises in two files; the tests print what Catch2 would.
@@ -205,7 +206,8 @@ class Commands(unittest.TestCase):
         self.assertIn("--to", output)
 
     def test_misuse_ends_with_status_2(self):
-        for arguments in (("make", "1"), ("make", "07"), ("grade", "01", "--from", "/nowhere")):
+        for arguments in (("make", "1"), ("make", "07"), ("grade", "01", "--from", "/nowhere"), ("mutants",),
+                          ("mutants", "--some", "07")):
             self.assertEqual(self.run_script(*arguments)[0], 2, arguments)
 
     def test_grade_gives_points_for_what_passes(self):
@@ -257,6 +259,50 @@ class Commands(unittest.TestCase):
         for text in ("01.2_right: keeps its points", "01.2_broken: does not compile", "01.1_outside: changes more",
                      "01_unnoticed: keeps its points", "01_inside: breaks an exercise", "8 passed, 5 failed"):
             self.assertIn(text, output)
+
+    def test_some_mutants_are_the_first_of_each_exercise_and_lesson_and_all_patches_fit(self):
+        status, output = self.run_script("mutants", "--some", "01")
+        self.assertEqual(status, 0, output)
+        for text in ("patches: 3 of 3 fit", "01.1 stub: not implemented", "01.2_ends: ends", "01_adds_two_first: adds"):
+            self.assertIn("PASS  " + text, output)
+        self.assertTrue(output.endswith("6 passed, 0 failed\n"), output)
+
+        patch = TREE["tests/mutants/01.2_ends.patch"]
+        others = {"01.2_later": patch.replace("std::exit(x / 100)", "return x >> 1"),  # right, and not looked at
+                  "01.2_stale": patch.replace("-  return x / 2", "-  return x / 3"),
+                  "01_inside": patch, "01.9_what": patch, "02_what": patch, "adds": patch}
+        paths = [self.root / f"tests/mutants/{name}.patch" for name in [*others, "01.1_adds_two"]]
+        for path, content in zip(paths, others.values()):
+            path.write_text(content)
+        paths[-1].unlink()
+        status, output = self.run_script("mutants", "--some")
+        for path in paths[:-1]:
+            path.unlink()
+        paths[-1].write_text(TREE["tests/mutants/01.1_adds_two.patch"])
+        self.assertEqual(status, 1, output)
+        told_first = output[:output.index("patches: 3 of 8 fit")]
+        for text in ("01.2_stale: tests/mutants/01.2_stale.patch:4: the patch does not apply", "01_inside: breaks an exercise",
+                     "01.9_what: there is no exercise 01.9", "02_what: there is no lesson", "adds: is not named as",
+                     "01.1: has no wrong solution"):
+            self.assertIn("FAIL  " + text, told_first)
+        self.assertTrue(output.endswith("5 passed, 6 failed\n"), output)
+
+
+class Groups(unittest.TestCase):
+    class Bench:
+        """Knows which programs the tests of an exercise start."""
+
+        started = {"01": ["01_a"], "03.1": ["01_a", "03_b"], "03.2": ["03_b"], "04.1": ["01_a", "04_c"], "04.2": ["test_c"]}
+
+        def targets(self, exercises):
+            return {target for exercise in exercises for target in self.started[exercise]}
+
+    def test_mutants_that_no_test_of_another_sees_stand_in_one_tree(self):
+        changed = {"01": "lessons/01_a/01_a.cpp", "03.1": "lessons/03_b/03_b.cpp", "03.2": "lessons/03_b/03_b.cpp",
+                   "04.1": "lessons/04_c/04_c.cpp", "04.2": "lessons/04_c/more.cpp"}
+        chosen = [Mutant(broken, broken, "", {path: b""}) for broken, path in changed.items()]
+        self.assertEqual([[mutant.broken for mutant in group] for group in groups(self.Bench(), chosen)],
+                         [["01", "03.2"], ["03.1", "04.1"], ["04.2"]])
 
 
 if __name__ == "__main__":

@@ -38,6 +38,12 @@ expect 0 '^02_two +1 +5\.5451 +5\.2500 +1\.2e-08 +0\.0e\+00 +250\.0 ' "a run was
 expect 0 '^01_one +1 +5\.5451 +5\.2500 +250\.0 ' "another was not"
 report 02_two.np1.fast true aa '"deviation": {"steps": 2, "loss": null, "parameters": 2e-8}, '
 expect 0 '^02_two +1 +5\.5451 +5\.2500 +2\.0e-08 ' "a deviation is no number"
+report 02_two.np1.fast true aa
+expect 0 ' tokens/s +peak bytes ' "no run has a schedule"
+report 02_two.np1.fast true aa '"schedule": {"idle": {"formula": 0.2, "planned": 0.23456, "wall": 0.5}}, '
+expect 0 ' tokens/s +% planned +peak bytes ' "a pipeline has a bubble"
+expect 0 '^02_two .* 4,096 +23\.5 +882,176 ' "its share is the planned one"
+expect 0 '^01_one .* 4,096 +882,176 ' "another run has none"
 report 02_two.np1.fast false aa
 report 02_two.np1.exact true 0123456789abcdef
 expect 1 '^02_two\.np1: memory of parameters: expected 882,176' "a check failed"
