@@ -67,7 +67,7 @@ void check_exact(const Layout& layout, const ModelConfig& config, const BatchSha
       "With --arithmetic=exact every sum is one balanced binary tree that is cut at its branches.\n";
   const std::array<std::pair<const char*, std::int64_t>, 5> powers{{{"data-parallel ranks: ", layout.dp},
                                                                     {"--tp=", layout.tp},
-                                                                    {"--pp=", layout.pp},
+                                                                    {"pipeline-parallel ranks: ", layout.pp},
                                                                     {"--global-batch=", batch.global_batch},
                                                                     {"--micro-batch=", batch.micro_batch}}};
   for (const auto& [option, value] : powers)

@@ -107,6 +107,12 @@ double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T
   return per_token * static_cast<double>(tokens);
 }
 
+double recomputed_flops(const ModelConfig& config, std::int64_t tokens)
+{
+  return 8 * static_cast<double>(config.parameters() - config.context * config.channels) *
+         static_cast<double>(tokens);
+}
+
 double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tokens, std::int64_t T)
 {
   const std::int64_t C = config.channels;

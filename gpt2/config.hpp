@@ -76,6 +76,13 @@ void check_config(const ModelConfig& config);
 /// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 N.
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
+/// Floating-point operations of one training step with recomputation, as reports of large runs count them: attention's own
+/// products are left out.
+/// @param tokens  tokens of the global batch.
+/// @return  8 N a token, N without the position embeddings.
+/// @source  Narayanan et al. 2021 (Megatron-LM), section 5.1: the first term of 96 B T L C^2 (1 + T / 6 C + V / 16 L C).
+double recomputed_flops(const ModelConfig& config, std::int64_t tokens);
+
 /// The number of units of a model: the embedding, 2 L branches, the head.
 constexpr std::int64_t unit_count(const ModelConfig& config)
 {

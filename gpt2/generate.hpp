@@ -64,6 +64,8 @@ class GeneratingPass {
   /// The residual stream of the new tokens in front of branch @p i, or behind the last, (new tokens, C): where a model is
   /// a run of units, what comes from those before it and goes to those behind it.
   Tensor rows(std::size_t i) const;
+  /// Those behind the last branch.
+  Tensor rows_behind() const { return rows(model_.branches.size()); }
   /// The pass ends without logits, where the head is elsewhere.
   void end() { seen_ = window_; }
 

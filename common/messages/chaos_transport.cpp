@@ -29,7 +29,11 @@ std::chrono::nanoseconds chaos_delay(const Chaos& chaos, int rank, std::uint32_t
 }
 
 ChaosTransport::ChaosTransport(Transport& inner, const Chaos& chaos, int number, Device& device)
-    : TransportLayer(inner), chaos_(chaos), number_(number), memory_{&device, &ledger_}
+    : TransportLayer(inner),
+      chaos_(chaos),
+      number_(number),
+      memory_{&device, &ledger_},
+      copies_(device.make_stream())
 {
 }
 
@@ -42,9 +46,9 @@ Ticket ChaosTransport::start(std::span<const Transfer> transfers)
     if (transfer.data.bytes() == 0) continue;
     held.push_back(hold(transfer));
     const bool sends = transfer.direction == Transfer::Direction::send;
-    passed_on.push_back({transfer.direction, sends ? transfer.data : held.back().arrives.tensor(), transfer.peer});
+    const Tensor arrives(held.back().arrives.tensor().raw(), transfer.data.type(), {transfer.data.elements()});
+    passed_on.push_back({transfer.direction, sends ? transfer.data : arrives, transfer.peer});
   }
-  stream().synchronise();
   const Ticket ticket = TransportLayer::start(passed_on);
   held_.emplace(ticket, std::move(held));
   return ticket;
@@ -54,9 +58,11 @@ void ChaosTransport::finish(Ticket ticket)
 {
   delay();
   TransportLayer::finish(ticket);
-  const std::vector<Held> held = std::move(held_.extract(ticket).mapped());
+  std::vector<Held> held = std::move(held_.extract(ticket).mapped());
   for (const Held& transfer : held) let_go(transfer);
-  stream().synchronise();
+  copies_->synchronise();
+  for (Held& transfer : held)
+    if (!transfer.arrives.tensor().empty()) free_.push_back(std::move(transfer.arrives));
 }
 
 void ChaosTransport::enter(const Collective& collective)
@@ -70,21 +76,31 @@ ChaosTransport::Held ChaosTransport::hold(const Transfer& transfer)
   const Tensor& data = transfer.data;
   if (transfer.direction == Transfer::Direction::send)
     return {transfer, {}, to_host<std::uint8_t>(stream(), bytes_of(data))};
-  std::vector<std::uint8_t> ones(static_cast<std::size_t>(data.bytes()), 0xFF);
-  stream().copy(bytes_of(data), Tensor(std::span<std::uint8_t>(ones), {data.bytes()}));
-  stream().synchronise();
-  return {transfer, Buffer(memory_, Category::communication, data.type(), {data.elements()}, "message of chaos")};
+  Held held{transfer, take(data.bytes()), std::vector<std::uint8_t>(static_cast<std::size_t>(data.bytes()), 0xFF)};
+  stream().copy(bytes_of(data), Tensor(std::span<std::uint8_t>(held.bytes), {data.bytes()}));
+  return held;
 }
 
 void ChaosTransport::let_go(const Held& held)
 {
   const auto& [transfer, arrives, sent] = held;
-  if (transfer.direction == Transfer::Direction::receive) return stream().copy(transfer.data, arrives.tensor());
-  const std::vector<std::uint8_t> now = to_host<std::uint8_t>(stream(), bytes_of(transfer.data));
+  if (transfer.direction == Transfer::Direction::receive)
+    return copies_->copy(bytes_of(transfer.data), arrives.tensor().slice({0, transfer.data.bytes()}));
+  const std::vector<std::uint8_t> now = to_host<std::uint8_t>(*copies_, bytes_of(transfer.data));
   const auto changed = std::mismatch(sent.begin(), sent.end(), now.begin()).first;
   check(changed == sent.end(),
         fmt::format("rank {} changed a message of {} bytes to rank {} while it was being sent, from byte {} on",
                     rank(), sent.size(), transfer.peer, changed - sent.begin()));
+}
+
+Buffer ChaosTransport::take(std::int64_t bytes)
+{
+  const auto fits = std::find_if(free_.begin(), free_.end(),
+                                 [=](const Buffer& buffer) { return buffer.tensor().bytes() >= bytes; });
+  if (fits == free_.end()) return Buffer(memory_, Category::communication, DType::u8, {bytes}, "message of chaos");
+  Buffer found = std::move(*fits);
+  free_.erase(fits);
+  return found;
 }
 
 void ChaosTransport::delay()

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "common/device.hpp"
@@ -48,12 +49,13 @@ class ChaosTransport final : public TransportLayer {
  private:
   /// A transfer under way.
   struct Held {
-    Transfer transfer;                 // as the program wants it
-    Buffer arrives;                    // where it is received meanwhile
-    std::vector<std::uint8_t> sent{};  // what was sent
+    Transfer transfer;                // as the program wants it
+    Buffer arrives;                   // where it is received meanwhile
+    std::vector<std::uint8_t> bytes;  // what was sent; or the ones that stand where it will be received
   };
 
   Held hold(const Transfer& transfer);
+  Buffer take(std::int64_t bytes);
   void let_go(const Held& held);
   void delay();
 
@@ -61,8 +63,10 @@ class ChaosTransport final : public TransportLayer {
   const int number_;
   MemoryLedger ledger_;  // of its own: what is held here is not the program's
   DeviceMemory memory_;
+  std::unique_ptr<Stream> copies_;            // over NCCL, messages not yet wanted may be under way on stream()
   std::uint32_t delays_ = 0;                  // so far
   std::map<Ticket, std::vector<Held>> held_;  // under way
+  std::vector<Buffer> free_;                  // kept: a GPU that gives memory back waits for all that is under way
 };
 
 }  // namespace rankwise

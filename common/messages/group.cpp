@@ -45,7 +45,7 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
     layers_.push_back(std::make_unique<ChaosTransport>(
         *layers_.back(), *setup_.chaos, in_job[static_cast<std::size_t>(rank())], *setup_.memory.device));
   if (setup_.clock) layers_.push_back(std::make_unique<LinkTransport>(*layers_.back(), *setup_.clock, in_job));
-  layers_.push_back(std::make_unique<CountingTransport>(*layers_.back(), *setup_.traffic, name_));
+  layers_.push_back(std::make_unique<CountingTransport>(*layers_.back(), *setup_.traffic, name_, in_job));
   if (setup_.log)
     layers_.push_back(std::make_unique<RecordingTransport>(*layers_.back(), *setup_.log, communicator_, name_));
   if (setup_.check_messages)

@@ -57,7 +57,48 @@ std::vector<Place> all_places(const Communicator& communicator)
   return all;
 }
 
+/// The place of an axis among all of them.
+std::size_t index_of(const std::vector<Axis>& axes, const std::string& name)
+{
+  for (std::size_t a = 0; a < axes.size(); ++a)
+    if (axes[a].name == name) return a;
+  throw Error(fmt::format("the mesh has no axis {}", name));
+}
+
 }  // namespace
+
+std::vector<int> coordinates_of(const std::vector<Axis>& axes, int rank)
+{
+  std::vector<int> coordinates(axes.size());
+  // BEGIN EXERCISE 10.1 points=5 "Coordinates of a rank: fill in coordinates[a] for each axis a, of axes[a].size ranks. Ranks "
+  //     "are numbered along the last axis first: with axes of 2, 3 and 4 ranks, rank 0 is at 0 0 0, rank 1 at 0 0 1, rank 4 at "
+  //     "0 1 0 and rank 12 at 1 0 0."
+  for (std::size_t a = axes.size(); a-- > 0;) {
+    coordinates[a] = rank % axes[a].size;
+    rank /= axes[a].size;
+  }
+  // END EXERCISE
+  return coordinates;
+}
+
+int rank_at(const std::vector<Axis>& axes, const std::vector<int>& coordinates)
+{
+  // BEGIN EXERCISE 10.2 points=5 "Rank at coordinates: return the rank whose coordinates these are, the inverse of "
+  //     "coordinates_of()."
+  int rank = 0;
+  for (std::size_t a = 0; a < axes.size(); ++a) rank = rank * axes[a].size + coordinates[a];
+  return rank;
+  // END EXERCISE
+}
+
+std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::string& axis)
+{
+  const std::size_t a = index_of(axes, axis);
+  std::vector<int> coordinates = coordinates_of(axes, rank), line;
+  for (coordinates[a] = 0; coordinates[a] < axes[a].size; ++coordinates[a])
+    line.push_back(rank_at(axes, coordinates));
+  return line;
+}
 
 void check_mesh(const std::vector<Axis>& axes, int ranks)
 {
@@ -80,30 +121,21 @@ Mesh::Mesh(const Session& session, std::vector<Axis> axes, const GroupSetup& set
 {
   check_mesh(axes_, session.ranks());
   world_ = std::make_unique<Group>("world", Communicator::world(), setup);
-  int stride = session.ranks();
   for (const Axis& axis : axes_) {
-    stride /= axis.size;
+    const int first = line_of(axes_, session.rank(), axis.name).front();
     const int own = coordinate(session.rank(), axis.name);
-    const int origin = session.rank() - own * stride;  // the rank with coordinate 0 on this line
-    groups_.push_back(std::make_unique<Group>(axis.name, world_->communicator().split(origin, own), setup));
+    groups_.push_back(std::make_unique<Group>(axis.name, world_->communicator().split(first, own), setup));
   }
 }
 
 Group& Mesh::group(const std::string& axis)
 {
-  for (std::size_t a = 0; a < axes_.size(); ++a)
-    if (axes_[a].name == axis) return *groups_[a];
-  throw Error(fmt::format("the mesh has no axis {}", axis));
+  return *groups_[index_of(axes_, axis)];
 }
 
 int Mesh::coordinate(int rank, const std::string& axis) const
 {
-  int inside = 1;  // ranks between two neighbours along the axis
-  for (std::size_t a = axes_.size(); a-- > 0;) {
-    if (axes_[a].name == axis) return rank / inside % axes_[a].size;
-    inside *= axes_[a].size;
-  }
-  throw Error(fmt::format("the mesh has no axis {}", axis));
+  return coordinates_of(axes_, rank)[index_of(axes_, axis)];
 }
 
 std::string Mesh::table() const
@@ -111,10 +143,16 @@ std::string Mesh::table() const
   const std::vector<Place> places = all_places(world_->communicator());
   std::string text = fmt::format("{:>4}  {:<20}  {:<10}", "rank", "host", "cores");
   for (const Axis& axis : axes_) text += fmt::format("  {:>5}", axis.name);
+  text += "  groups";
   for (int r = 0; r < world_->ranks(); ++r) {
     const Place& place = places[static_cast<std::size_t>(r)];
     text += fmt::format("\n{:>4}  {:<20}  {:<10}", r, place.host.data(), place.cores.data());
-    for (const Axis& axis : axes_) text += fmt::format("  {:>5}", coordinate(r, axis.name));
+    std::vector<std::string> lines;
+    for (const Axis& axis : axes_) {
+      text += fmt::format("  {:>5}", coordinate(r, axis.name));
+      lines.push_back(fmt::format("{}: {}", axis.name, fmt::join(line_of(axes_, r, axis.name), " ")));
+    }
+    text += fmt::format("  {}", fmt::join(lines, "; "));
   }
   return text;
 }

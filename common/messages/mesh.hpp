@@ -18,9 +18,21 @@ struct Axis {
   int size = 1;      ///< ranks along it, >= 1
 };
 
-/// All ranks of a job as the points of a mesh. The last axis is the one along which neighbouring ranks lie.
+/// The coordinates of a rank, one for each axis. The last axis is the one along which neighbouring ranks lie:
 ///
 ///     axes (pp 2, dp 2, tp 2)     rank = (pp * 2 + dp) * 2 + tp      rank 6 has the coordinates pp 1, dp 1, tp 0
+///
+/// @param axes  the outermost first.
+/// @param rank  >= 0, below the product of their sizes.
+std::vector<int> coordinates_of(const std::vector<Axis>& axes, int rank);
+/// The rank that has these coordinates: the inverse of coordinates_of().
+/// @param coordinates  one for each axis, 0 <= coordinate < size.
+int rank_at(const std::vector<Axis>& axes, const std::vector<int>& coordinates);
+/// The ranks that differ from a rank along this axis only, and itself, in the order of their coordinates.
+/// @param axis  name of one of the axes; Error for any other.
+std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::string& axis);
+
+/// All ranks of a job as the points of a mesh (coordinates_of()).
 ///
 /// Each rank has a group along each axis: the ranks that differ from it in that coordinate only.
 class Mesh {
@@ -38,7 +50,8 @@ class Mesh {
   /// Where a rank is along an axis.
   int coordinate(int rank, const std::string& axis) const;
 
-  /// A table of rank, host, core or cores, and coordinates; the same on all ranks, which make this call together.
+  /// A table of rank, host, core or cores, coordinates, and the ranks of its groups; the same on all ranks, which make this
+  /// call together.
   std::string table() const;
 
  private:

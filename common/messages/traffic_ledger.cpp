@@ -21,6 +21,19 @@ void TrafficLedger::count(const std::string& group, const std::string& collectiv
   traffic_[group][collective] += traffic;
 }
 
+void TrafficLedger::count_to(const std::string& group, int receiver, std::int64_t bytes)
+{
+  const std::lock_guard lock(mutex_);
+  receivers_[group][receiver] += bytes;
+}
+
+std::map<int, std::int64_t> TrafficLedger::receivers_of(const std::string& group) const
+{
+  const std::lock_guard lock(mutex_);
+  const auto found = receivers_.find(group);
+  return found == receivers_.end() ? std::map<int, std::int64_t>{} : found->second;
+}
+
 Traffic TrafficLedger::of(const std::string& group, const std::string& collective) const
 {
   const auto all_groups = all();
@@ -56,14 +69,17 @@ void TrafficLedger::clear()
 {
   const std::lock_guard lock(mutex_);
   traffic_.clear();
+  receivers_.clear();
 }
 
 Ticket CountingTransport::start(std::span<const Transfer> transfers)
 {
   Traffic sent;
-  for (const Transfer& transfer : transfers)
-    if (transfer.direction == Transfer::Direction::send && transfer.data.elements() > 0)
-      sent += {.messages = 1, .bytes = transfer.data.bytes()};
+  for (const Transfer& transfer : transfers) {
+    if (transfer.direction != Transfer::Direction::send || transfer.data.elements() == 0) continue;
+    sent += {.messages = 1, .bytes = transfer.data.bytes()};
+    ledger_.count_to(group_, ranks_in_job_[static_cast<std::size_t>(transfer.peer)], transfer.data.bytes());
+  }
   if (sent.messages > 0) ledger_.count(group_, collective_, sent);
   return TransportLayer::start(transfers);
 }

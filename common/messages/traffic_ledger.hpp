@@ -5,11 +5,13 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/messages/transport.hpp"
 
 /// @file
-/// The traffic ledger: what this rank has sent, by group and collective, counted where messages leave.
+/// The traffic ledger: what this rank has sent, by group and collective and by receiver, counted where messages leave.
 
 namespace rankwise {
 
@@ -34,11 +36,17 @@ class TrafficLedger {
   /// @param group       name of the group.
   /// @param collective  name of the collective; "send" outside of any.
   void count(const std::string& group, const std::string& collective, const Traffic& traffic);
+  /// Counts for whom it was.
+  /// @param receiver  its number in the job.
+  void count_to(const std::string& group, int receiver, std::int64_t bytes);
 
   /// What went through a group in one kind of collective.
   Traffic of(const std::string& group, const std::string& collective) const;
   /// What went through a group.
   Traffic of(const std::string& group) const;
+  /// The bytes that went through a group, by the number that who received them has in the job. What the library's own
+  /// collectives and shared memory carry is nobody's in particular, and not among them.
+  std::map<int, std::int64_t> receivers_of(const std::string& group) const;
   /// What went through all groups.
   Traffic total() const;
   /// By group and collective.
@@ -49,16 +57,18 @@ class TrafficLedger {
  private:
   mutable std::mutex mutex_;
   std::map<std::string, std::map<std::string, Traffic>> traffic_;
+  std::map<std::string, std::map<int, std::int64_t>> receivers_;
 };
 
 /// The layer that counts what leaves.
 class CountingTransport final : public TransportLayer {
  public:
-  /// @param inner   where messages go on to.
-  /// @param ledger  where they are counted; outlives the layer.
-  /// @param group   the name under which.
-  CountingTransport(Transport& inner, TrafficLedger& ledger, std::string group)
-      : TransportLayer(inner), ledger_(ledger), group_(std::move(group))
+  /// @param inner         where messages go on to.
+  /// @param ledger        where they are counted; outlives the layer.
+  /// @param group         the name under which.
+  /// @param ranks_in_job  the number in the job of each rank of the group.
+  CountingTransport(Transport& inner, TrafficLedger& ledger, std::string group, std::vector<int> ranks_in_job)
+      : TransportLayer(inner), ledger_(ledger), group_(std::move(group)), ranks_in_job_(std::move(ranks_in_job))
   {
   }
 
@@ -69,6 +79,7 @@ class CountingTransport final : public TransportLayer {
  private:
   TrafficLedger& ledger_;
   std::string group_;
+  std::vector<int> ranks_in_job_;
   std::string collective_ = "send";
 };
 
