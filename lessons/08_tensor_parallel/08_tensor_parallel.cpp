@@ -56,6 +56,7 @@
 #include "gpt2/model.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/run_report.hpp"
+#include "gpt2/smaller_run.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/shards.hpp"
@@ -453,26 +454,16 @@ std::string what_fits(const Options& options, const Session& session, std::int64
   static_cast<TrainingOptions&>(smaller) = options;
   smaller.messages = options.messages;
   smaller.split = options.split;
-  std::string with;
-  std::int64_t least = memory_formula(options, session).total();
-  const auto fits_with = [&](const std::string& option, auto& value, auto other) {
-    if (value == other) return false;
-    value = other;
-    with += (with.empty() ? "" : " ") + option;
-    least = memory_formula(smaller, session).total();
-    return least <= room;
-  };
+  SmallerRun run([&] { return memory_formula(smaller, session).total(); }, room);
   const bool divides =
       options.part(session).count > 1 && options.batch(1).sequence % options.part(session).count == 0;
-  if ((divides && fits_with("--sequence-parallel", smaller.split.sequence_parallel, true)) ||
-      (divides && fits_with("--regather", smaller.split.regather, true)) ||
-      fits_with("--recompute=block", smaller.recompute_blocks, true) ||
-      (options.gradients == DType::f32 && fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
-    return fmt::format("{} bytes are enough with {}.", group_digits(least), with);
-  return fmt::format(
-      "The least that works with {} tensor-parallel ranks is {} bytes{}. Divide the model among more ranks, or "
-      "use a smaller one.",
-      options.part(session).count, group_digits(least), with.empty() ? "" : ", with " + with);
+  if ((divides && run.fits_with("--sequence-parallel", smaller.split.sequence_parallel, true)) ||
+      (divides && run.fits_with("--regather", smaller.split.regather, true)) ||
+      run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
+      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+    return run.enough();
+  return run.least(fmt::format("with {} tensor-parallel ranks", options.part(session).count),
+                   "Divide the model among more ranks, or use a smaller one.");
 }
 
 /// Refuses what cannot be done, before anything is done.

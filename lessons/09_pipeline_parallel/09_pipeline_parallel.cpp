@@ -55,6 +55,7 @@
 #include "gpt2/model.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/run_report.hpp"
+#include "gpt2/smaller_run.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
@@ -67,6 +68,8 @@
 #include "lessons/09_pipeline_parallel/stage.hpp"
 #include "lessons/09_pipeline_parallel/stages.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
+#include "lessons/09_pipeline_parallel/text_pipeline.hpp"
+#include "lessons/09_pipeline_parallel/tied_embedding.hpp"
 
 namespace rankwise {
 namespace {
@@ -424,15 +427,6 @@ std::vector<T> without_copies(const State& state, const std::vector<T>& of_range
   return counted;
 }
 
-/// A fast hash of the token embedding, of a rank that has it.
-std::string token_embedding_hash(State& state)
-{
-  for (std::size_t i = 0; i < state.own.size(); ++i)
-    if (const Tensor& master = state.adamw.shards()[i].parameters; state.own[i].first == 0)
-      return replica_hash(*state.stream, master.slice({0, token_elements(state.plan.table)}));
-  return "";
-}
-
 /// What this rank has sent to its neighbours.
 Traffic sent_along(State& state)
 {
@@ -506,26 +500,15 @@ double evaluate(State& state)
 Token next_token(State& state, std::vector<GeneratingPass>& passes, const std::vector<Token>& text,
                  std::int64_t number)
 {
-  const int p = state.pp.ranks();
   std::int64_t token = 0;  // on the rank that has the head; the others add nothing
   for (GeneratingPass& pass : passes) pass.begin(text);
-  for (const PipelineStage& stage : state.plan.stages) {
-    const int rank = stage.number % p;
-    GeneratingPass& pass =
-        passes[static_cast<std::size_t>((stage.number + 1) / p) % passes.size()];  // of the next stage
-    if (rank != state.pp.rank()) {
-      if (!stage.last) broadcast(pass.rows(0), rank, state.pp);
-      continue;
-    }
-    const auto place = static_cast<std::size_t>(stage.number / p);
+  pass_through(state.plan.stages, state.pp, passes, [&](const PipelineStage& stage, std::size_t place) {
+    GeneratingPass& pass = passes[place];
     const ModelTensors& weights = state.stages[place].weights;
-    if (stage.first) passes[place].embedding(weights.embedding);
-    for (std::size_t i = 0; i < weights.branches.size(); ++i) passes[place].branch(i, weights.branches[i]);
-    if (stage.last)
-      token = pick_token(passes[place].head(weights.head), state.options.sampling, number);
-    else
-      broadcast(passes[place].rows(weights.branches.size()), rank, state.pp);
-  }
+    if (stage.first) pass.embedding(weights.embedding);
+    for (std::size_t i = 0; i < weights.branches.size(); ++i) pass.branch(i, weights.branches[i]);
+    if (stage.last) token = pick_token(pass.head(weights.head), state.options.sampling, number);
+  });
   for (GeneratingPass& pass : passes) pass.end();
   all_reduce_sum(token, state.pp);
   return static_cast<Token>(token);
@@ -589,24 +572,15 @@ std::string what_fits(const Options& options, const Session& session, std::int64
   static_cast<TrainingOptions&>(smaller) = options;
   smaller.messages = options.messages;
   smaller.pipeline = options.pipeline;
-  std::string with;
-  std::int64_t least = largest_formula(options, session.ranks()).total();
-  const auto fits_with = [&](const std::string& option, auto& value, auto other) {
-    if (value == other) return false;
-    value = other;
-    with += (with.empty() ? "" : " ") + option;
-    least = largest_formula(smaller, session.ranks()).total();
-    return least <= room;
-  };
+  SmallerRun run([&] { return largest_formula(smaller, session.ranks()).total(); }, room);
   const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than the schedule that keeps least
   if ((keeps_more &&
-       fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
-      fits_with("--recompute=block", smaller.recompute_blocks, true) ||
-      (options.gradients == DType::f32 && fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
-    return fmt::format("{} bytes are enough with {}.", group_digits(least), with);
-  return fmt::format("The least that works with {} stages is {} bytes{}. Start more ranks, or use a smaller model.",
-                     session.ranks() * options.pipeline.stages_of_a_rank(), group_digits(least),
-                     with.empty() ? "" : ", with " + with);
+       run.fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
+      run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
+      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+    return run.enough();
+  return run.least(fmt::format("with {} stages", session.ranks() * options.pipeline.stages_of_a_rank()),
+                   "Start more ranks, or use a smaller model.");
 }
 
 /// Refuses what cannot be done, before anything is done.
@@ -637,15 +611,6 @@ void check(const Options& options, const Session& session)
   check_enough_tokens(tokens, options.batch(p).sequence, options.global_batch);
   check_compared_steps(options, tokens);
   check_checkpoints(options, tokens);
-}
-
-/// The schedule as it was planned and as it ran in the last step.
-ScheduleTimes schedule_times(State& state, const TimedSchedule& planned)
-{
-  ScheduleTimes times{planned, {}, wall_times(state.performed, state.plan.schedule, state.pp)};
-  if (state.messages.clock() != nullptr)
-    times.on_virtual = virtual_times(state.messages.last_virtual_step(), state.plan.schedule, state.pp);
-  return times;
 }
 
 /// Trains, validates, and tells.
@@ -708,9 +673,7 @@ int run(const Options& options, const Session& session)
   report_loss(report, record, state->config, state->tokens);
   report.check("digest on every rank", "the same", record.digest.substr(0, 12),
                same_on_all_ranks(record.digest, state->pp));
-  const std::string tied = token_embedding_hash(*state);
-  report.check("tied embedding on first and last stage", "the same", tied,
-               on_all_ranks(!state->ends || same_on_all_ranks(tied, *state->ends)));
+  check_tied(report, state->own, state->adamw.shards(), *state->stream, state->ends.get());
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
     const ParameterDeviation deviation = parameter_deviation(plan.table, state->segments, compared,
@@ -726,7 +689,10 @@ int run(const Options& options, const Session& session)
                    tied_traffic(p, session.rank(), options.algorithm(), options.gradients,
                                 token_elements(plan.table), options.topology(2)),
                    "2 V C in all, between first and last stage");
-  report_schedule(report, plan.schedule, schedule_times(*state, planned), flops_per_s);
+  report_schedule(report, plan.schedule,
+                  schedule_times(planned, state->performed, state->messages.clock(),
+                                 state->messages.last_virtual_step(), plan.schedule, state->pp),
+                  flops_per_s);
   report_time(report, record, state->time, options);
   state->messages.report_virtual_clock(report);
   if (!options.trace.empty()) write_trace(session, options.trace, state->time.events(), state->ledger);

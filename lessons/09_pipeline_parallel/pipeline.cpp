@@ -69,14 +69,6 @@ Pipeline::Pipeline(Group& line, int virtual_stages, const GroupSetup& setup, DTy
   }
 }
 
-std::unique_ptr<Group> group_of_ends(const Group& line, const GroupSetup& setup)
-{
-  if (line.ranks() == 1) return nullptr;
-  const bool end = line.rank() == 0 || line.rank() == line.ranks() - 1;
-  Communicator ranks = line.communicator().split(end ? 0 : 1, line.rank());
-  return end ? std::make_unique<Group>("tied", std::move(ranks), setup) : nullptr;
-}
-
 std::int64_t Pipeline::bytes(int ranks, int virtual_stages, int rank, DType type, const Shape& rows)
 {
   std::int64_t ends = 0;

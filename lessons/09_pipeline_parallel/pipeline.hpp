@@ -63,11 +63,6 @@ class Pipeline {
   std::unique_ptr<RowSender> rows_out_, gradients_out_;
 };
 
-/// The two ranks that have the token embedding, the first and the last of a line; nothing on the others, and where there is
-/// one rank. All ranks of the line make this call.
-/// @param setup  of the group, named "tied".
-std::unique_ptr<Group> group_of_ends(const Group& line, const GroupSetup& setup);
-
 /// Name of the groups of channels that rows go through, under which their traffic is counted.
 inline constexpr const char* rows_group = "pp forward";
 /// Name of those that gradients go through.

@@ -91,6 +91,15 @@ nlohmann::json document_of(const TimedSchedule& timed, double units_per_s)
 
 }  // namespace
 
+ScheduleTimes schedule_times(const TimedSchedule& planned, const std::vector<PerformedAction>& own,
+                             const VirtualClock* clock, std::span<const VirtualSpan> spans,
+                             const PipelineSchedule& schedule, Group& line)
+{
+  ScheduleTimes times{planned, {}, wall_times(own, schedule, line)};
+  if (clock != nullptr) times.on_virtual = virtual_times(spans, schedule, line);
+  return times;
+}
+
 void report_schedule(Report& report, const PipelineSchedule& schedule, const ScheduleTimes& times,
                      double flops_per_s)
 {

@@ -32,6 +32,15 @@ struct ScheduleTimes {
   std::optional<TimedSchedule> on_wall;     ///< when it has run
 };
 
+/// All of them of the last step. All ranks of the line make this call.
+/// @param planned  of check_schedule().
+/// @param own      what this rank performed, in order.
+/// @param clock    of the virtual time; null without one.
+/// @param spans    this rank's on that clock.
+ScheduleTimes schedule_times(const TimedSchedule& planned, const std::vector<PerformedAction>& own,
+                             const VirtualClock* clock, std::span<const VirtualSpan> spans,
+                             const PipelineSchedule& schedule, Group& line);
+
 /// Block "schedule": the idle share of the p ranks by formula (stages that are equal, F = B = W), as planned, and as it ran; the
 /// times drawn as text; enters `schedule` in the document.
 /// @param flops_per_s  of a rank, which makes seconds of what is planned.

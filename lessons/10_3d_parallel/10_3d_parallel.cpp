@@ -51,6 +51,7 @@
 #include "gpt2/model.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/run_report.hpp"
+#include "gpt2/smaller_run.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
@@ -68,8 +69,13 @@
 #include "lessons/09_pipeline_parallel/stage.hpp"
 #include "lessons/09_pipeline_parallel/stages.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
+#include "lessons/09_pipeline_parallel/text_pipeline.hpp"
+#include "lessons/09_pipeline_parallel/tied_embedding.hpp"
+#include "lessons/10_3d_parallel/mesh_forecast.hpp"
 #include "lessons/10_3d_parallel/mesh_layout.hpp"
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
+#include "lessons/10_3d_parallel/mesh_traffic.hpp"
+#include "lessons/10_3d_parallel/whole_model.hpp"
 
 namespace rankwise {
 namespace {
@@ -174,7 +180,7 @@ struct State {
   PartMessages parts{tp, shape, config.channels, work, *kernels, time};  // sums over the parts, and rows
   std::vector<OwnStage> stages;                                          // of this rank
   std::vector<PerformedAction> performed;                                // in the last step
-  Traffic to_parts, to_stages, to_other_end, to_replicas;                // sent in one step
+  Sent to_parts, to_stages, to_other_end, to_replicas;                   // in one step
 
   /// Of tensors of all ranges, what this rank updates.
   std::vector<Tensor> updated_of(const std::vector<Tensor>& of_ranges) const
@@ -184,6 +190,8 @@ struct State {
       views.push_back(of_ranges[i].slice({updated[i].first - own[i].first, updated[i].count}));
     return views;
   }
+  /// What this rank has sent so far in these groups.
+  Sent sent(const std::vector<std::string>& groups) { return sent_in(messages.traffic(), groups, session.ranks()); }
   /// The stage of an action.
   OwnStage& stage_of(const Action& action)
   {
@@ -499,37 +507,17 @@ std::vector<Tensor> whole_gradients(State& state)
   return gradients;
 }
 
-/// Of what this rank updates, the runs of elements that it answers for, so that each element of the model is one rank's: no
-/// copies, and what all parts have once.
-std::vector<Range> counted_of(const State& state, std::size_t i)
-{
-  std::vector<Range> counted;
-  if (is_copy(state.stages.back().stage, state.own[i])) return counted;
-  for (const Range& range : answers_for(state.plan.pipeline.table, state.shape.part))
-    if (const Range shared = intersect(range, state.updated[i]); !shared.empty()) counted.push_back(shared);
-  return counted;
-}
-
 /// The sum of the squares of all gradients of the model.
 double squared_norm(State& state, const std::vector<Tensor>& gradients)
 {
   decltype(LossSum::nats) sum;
   for (std::size_t i = 0; i < gradients.size(); ++i)
-    for (const Range& range : counted_of(state, i))
+    for (const Range& range : state.plan.counted(state.own[i]))
       sum += state.kernels->squared_norm(gradients[i].slice({range.first - state.updated[i].first, range.count}));
   all_reduce_sum(sum, state.tp);
   all_reduce_sum(sum, state.pp);
   if (state.plan.zero) all_reduce_sum(sum, state.dp);
   return sum.value();
-}
-
-/// What this rank has sent in groups of these names, and in their levels.
-Traffic sent_along(State& state, const std::vector<std::string>& groups)
-{
-  Traffic sent;
-  for (const std::string& group : groups)
-    for (const char* level : {"", " inside", " between"}) sent += state.messages.traffic().of(group + level);
-  return sent;
 }
 
 /// One optimizer step over the global batch; this replica's share of it in m micro-batches of B.
@@ -539,18 +527,18 @@ StepReport train_step(State& state, std::int64_t step)
   const auto span = state.time.span(Work::compute, "training step");
   LossSum loss;
   for (OwnStage& own : state.stages) own.gradients->clear();
-  const Traffic tp_before = sent_along(state, {"tp"}), pp_before = sent_along(state, {rows_group, gradients_group});
+  const Sent tp_before = state.sent({"tp"}), pp_before = state.sent({rows_group, gradients_group});
   state.performed = state.pipeline.run(state.plan.pipeline.schedule,
                                        [&](const Action& action, const Tensor& rows, const Tensor& room) {
                                          perform(state, action, step, rows, room, loss);
                                        });
-  state.to_parts = sent_along(state, {"tp"}) - tp_before;
-  state.to_stages = sent_along(state, {rows_group, gradients_group}) - pp_before;
+  state.to_parts = state.sent({"tp"}) - tp_before;
+  state.to_stages = state.sent({rows_group, gradients_group}) - pp_before;
 
-  const Traffic dp_before = sent_along(state, {"dp"}), tied_before = sent_along(state, {"tied"});
+  const Sent dp_before = state.sent({"dp"}), tied_before = state.sent({"tied"});
   const std::vector<Tensor> gradients = whole_gradients(state);
-  state.to_replicas = sent_along(state, {"dp"}) - dp_before;
-  state.to_other_end = sent_along(state, {"tied"}) - tied_before;
+  state.to_replicas = state.sent({"dp"}) - dp_before;
+  state.to_other_end = state.sent({"tied"}) - tied_before;
   all_reduce_sum(loss, state.dp);
   all_reduce_sum(loss, state.pp);
 
@@ -559,9 +547,9 @@ StepReport train_step(State& state, std::int64_t step)
   const double learning_rate = state.schedule.at(step);
   check_finite(step, loss.mean(), norm, *state.kernels, state.adamw.shards(), gradients, state.world);
   state.adamw.step(*state.kernels, gradients, learning_rate, clip_factor(norm, state.options.clip) / valid_tokens);
-  const Traffic before_gather = sent_along(state, {"dp"});
+  const Sent before_gather = state.sent({"dp"});
   gather_parameters(state);
-  state.to_replicas += sent_along(state, {"dp"}) - before_gather;
+  state.to_replicas += state.sent({"dp"}) - before_gather;
   state.stream->synchronise();
   state.messages.end_step();
   return {loss.mean(), norm, learning_rate, clock.seconds()};
@@ -602,17 +590,9 @@ double evaluate(State& state)
 Token next_token(State& state, std::vector<GeneratingPass>& passes, const Tensor& logits,
                  const std::vector<Token>& text, std::int64_t number)
 {
-  const int p = state.pp.ranks();
   std::int64_t token = 0;  // on the ranks that have the head; the others add nothing
   for (GeneratingPass& pass : passes) pass.begin(text);
-  for (const PipelineStage& stage : state.plan.pipeline.stages) {
-    const int rank = stage.number % p;
-    if (rank != state.pp.rank()) {
-      GeneratingPass& next = passes[static_cast<std::size_t>((stage.number + 1) / p) % passes.size()];
-      if (!stage.last) broadcast(next.rows(0), rank, state.pp);
-      continue;
-    }
-    const auto place = static_cast<std::size_t>(stage.number / p);
+  pass_through(state.plan.pipeline.stages, state.pp, passes, [&](const PipelineStage& stage, std::size_t place) {
     GeneratingPass& pass = passes[place];
     const ModelTensors& weights = state.stages[place].weights;
     if (stage.first) {
@@ -623,15 +603,12 @@ Token next_token(State& state, std::vector<GeneratingPass>& passes, const Tensor
       all_reduce_sum(pass.apply(i, weights.branches[i]), state.tp);
       pass.add(i, weights.branches[i]);
     }
-    if (!stage.last) {
-      broadcast(pass.rows(weights.branches.size()), rank, state.pp);
-      continue;
-    }
+    if (!stage.last) return;
     const std::int64_t stored = logits.elements() / state.tp.ranks();
     state.stream->copy(logits.slice({state.tp.rank() * stored, stored}), pass.logits(weights.head));
     all_gather(logits, state.tp);
     token = pick_token(read_logits(*state.stream, logits, state.config), state.options.sampling, number);
-  }
+  });
   for (GeneratingPass& pass : passes) pass.end();
   all_reduce_sum(token, state.pp);
   return static_cast<Token>(token);
@@ -671,7 +648,7 @@ void save(State& state, std::int64_t step)
   std::vector<Shard> shards;
   for (std::size_t i = 0; i < state.own.size(); ++i) {
     const Shard& all = state.adamw.shards()[i];
-    for (const Range& range : counted_of(state, i)) {
+    for (const Range& range : state.plan.counted(state.own[i])) {
       const Range at{range.first - all.owned.first, range.count};
       shards.push_back(
           {all.table, range, all.parameters.slice(at), all.first_moments.slice(at), all.second_moments.slice(at)});
@@ -700,48 +677,76 @@ std::int64_t resume(State& state)
 
 // ---- Run -------------------------------------------------------------------------------------------------------------
 
-/// What would make a run fit that has no room, as a sentence.
-std::string what_fits(const Options& options, const Session& session, std::int64_t room)
+/// Sets the options of another run as those of this one.
+void copy(const Options& options, Options& other)
 {
-  Options smaller;
-  static_cast<TrainingOptions&>(smaller) = options;
-  smaller.messages = options.messages;
-  smaller.mesh = options.mesh;
-  smaller.pipeline = options.pipeline;
-  std::string with;
-  std::int64_t least = largest_formula(options, session.ranks()).total();
-  const auto fits_with = [&](const std::string& option, auto& value, auto other) {
-    if (value == other) return false;
-    value = other;
-    with += (with.empty() ? "" : " ") + option;
-    least = largest_formula(smaller, session.ranks()).total();
-    return least <= room;
-  };
-  const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than the schedule that keeps least
-  if (fits_with("--zero=1", smaller.mesh.zero, 1) ||
-      (keeps_more &&
-       fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
-      fits_with("--recompute=block", smaller.recompute_blocks, true) ||
-      (options.gradients == DType::f32 && fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
-    return fmt::format("{} bytes are enough with {}.", group_digits(least), with);
-  return fmt::format("The least that works on this mesh is {} bytes{}. Start more ranks, or use a smaller model.",
-                     group_digits(least), with.empty() ? "" : ", with " + with);
+  static_cast<TrainingOptions&>(other) = options;
+  other.messages = options.messages;
+  other.mesh = options.mesh;
+  other.pipeline = options.pipeline;
 }
 
-/// Refuses what cannot be done, before anything is done.
-void check(const Options& options, const Session& session)
+/// Refuses a mesh by which this model and batch cannot be divided.
+void check_mesh_of(const Options& options, int ranks)
 {
+  check_mesh_options(options.mesh, ranks);
   const ModelConfig config = options.config();
-  check_mesh_options(options.mesh, session.ranks());
-  const Layout layout = options.mesh.layout(session.ranks());
+  const Layout layout = options.mesh.layout(ranks);
   const BatchShape batch = options.batch(layout);
-  check_split(options.mesh.split(session.ranks()), config, batch.sequence, static_cast<int>(layout.tp));
+  check_split(options.mesh.split(ranks), config, batch.sequence, static_cast<int>(layout.tp));
   check_share(options.global_batch, static_cast<int>(layout.dp));
   TrainingOptions chosen = options;  // with the micro-batch that stands for "default"
   chosen.micro_batch = batch.micro_batch;
   check_options(chosen, layout);
   const std::int64_t share = options.share(layout);
   check_pipeline(options.pipeline, config, static_cast<int>(layout.pp), share, share / chosen.micro_batch);
+}
+
+/// What the same run would need and take on another mesh of as many ranks, no time without links; nothing where it cannot be
+/// cut so.
+std::optional<MeshForecast> forecast(const Options& options, const Layout& layout, int ranks)
+{
+  Options other;
+  copy(options, other);
+  other.mesh.dp = static_cast<int>(layout.dp);
+  other.mesh.tp = static_cast<int>(layout.tp);
+  other.mesh.pp = static_cast<int>(layout.pp);
+  if (layout.tp == 1) other.mesh.sequence_parallel = other.mesh.regather = false;
+  try {
+    check_mesh_of(other, ranks);
+  } catch (const UserError&) {
+    return {};
+  }
+  const MessageOptions& m = options.messages;
+  const double step_s =
+      m.link.empty() ? 0 : step_seconds(other.plan(0, ranks), parse_link(m.link), parse_flops(m.flops));
+  return MeshForecast{layout, largest_formula(other, ranks).total(), step_s};
+}
+
+/// What would make a run fit that has no room, as a sentence.
+std::string what_fits(const Options& options, const Session& session, std::int64_t room)
+{
+  Options smaller;
+  copy(options, smaller);
+  SmallerRun run([&] { return largest_formula(smaller, session.ranks()).total(); }, room);
+  const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than the schedule that keeps least
+  if (run.fits_with("--zero=1", smaller.mesh.zero, 1) ||
+      (keeps_more &&
+       run.fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
+      run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
+      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+    return run.enough();
+  const auto other =
+      fastest_mesh(session.ranks(), room, [&](const Layout& l) { return forecast(smaller, l, session.ranks()); });
+  return run.least("on this mesh", other ? fmt::format("With these options --dp={} --tp={} --pp={} has room.",
+                                                       other->layout.dp, other->layout.tp, other->layout.pp)
+                                         : "Start more ranks, or use a smaller model.");
+}
+
+/// Refuses what cannot be done, before anything is done.
+void check(const Options& options, const Session& session)
+{
+  check_mesh_of(options, session.ranks());
   const Arithmetic arithmetic(options.arithmetic);
   const Algorithm fallback = arithmetic.default_collectives();
   check_options(options.messages, fallback, options.device);
@@ -757,44 +762,10 @@ void check(const Options& options, const Session& session)
   check_own_gpus(options.messages.transport, options.device);
   check_room(planned, options.device, what_fits(options, session, room_on(options.device)));
   const Tokens tokens = open_corpus(options.data);
-  check_vocabulary(tokens, config.vocabulary);
-  check_enough_tokens(tokens, batch.sequence, options.global_batch);
+  check_vocabulary(tokens, options.config().vocabulary);
+  check_enough_tokens(tokens, options.batch(options.mesh.layout(session.ranks())).sequence, options.global_batch);
   check_compared_steps(options, tokens);
   check_checkpoints(options, tokens);
-}
-
-/// The schedule as it was planned and as it ran in the last step, on the line of stages of rank 0.
-ScheduleTimes schedule_times(State& state, const TimedSchedule& planned)
-{
-  const PipelineSchedule& schedule = state.plan.pipeline.schedule;
-  ScheduleTimes times{planned, {}, wall_times(state.performed, schedule, state.pp)};
-  if (state.messages.clock() != nullptr)
-    times.on_virtual = virtual_times(state.messages.last_virtual_step(), schedule, state.pp);
-  return times;
-}
-
-/// The whole model, put together from parts, stages and replicas.
-/// @param shards  f32 of what this rank updates, range by range.
-DividedModel whole_model(State& state, const std::vector<Tensor>& shards, const UnitOwners& owners)
-{
-  const auto copy_own = [&state, shards](Range elements, const Tensor& to) {
-    for (std::size_t i = 0; i < state.own.size(); ++i) {
-      const Range own = state.own[i];
-      if (!own.contains(elements.first) || is_copy(state.stages.back().stage, own)) continue;
-      for (int replica = 0; replica < state.dp.ranks(); ++replica) {
-        const Range segment =
-            state.plan.zero ? Partition(own.count, state.dp.ranks()).segment(replica) : Range{0, own.count};
-        const Range shared = intersect(elements, {own.first + segment.first, segment.count});
-        if (shared.empty()) continue;
-        const Tensor place = to.slice({shared.first - elements.first, shared.count});
-        if (replica == state.dp.rank() || !state.plan.zero)
-          state.stream->copy(place, shards[i].slice({shared.first - state.updated[i].first, shared.count}));
-        if (!state.plan.zero) break;
-        broadcast(place, replica, state.dp);
-      }
-    }
-  };
-  return {state.config, state.plan.pipeline.table, copy_own, state.tp, &owners};
 }
 
 /// What this rank updates, f32, range by range.
@@ -803,6 +774,22 @@ std::vector<Tensor> masters(const State& state)
   std::vector<Tensor> tensors;
   for (const Shard& shard : state.adamw.shards()) tensors.push_back(shard.parameters);
   return tensors;
+}
+
+/// What this rank sent in a step along each axis, and to whom.
+void report_traffic(Report& report, const State& state)
+{
+  const MeshPlan& plan = state.plan;
+  const auto tell = [&](const std::string& axis, const std::string& what, const Sent& sent, const Traffic& expected,
+                        const std::string& formula) {
+    report_traffic(report, axis, what, sent.traffic, expected, formula);
+    report_receivers(report, state.session, axis, sent, plan.line(axis));
+  };
+  tell("tp", "a step, to parts", state.to_parts, plan.to_parts(), describe_part_traffic(state.shape));
+  tell("pp", "a step, to stages", state.to_stages, plan.to_stages(), "m B T C elements a boundary and direction");
+  tell("tied", "a step, of the tied embedding", state.to_other_end, plan.to_other_end(),
+       "2 V C / tp in all, between first and last stage");
+  tell("dp", "a step, to replicas", state.to_replicas, plan.to_replicas(), "2 (dp-1)/dp of a stage's part");
 }
 
 /// Trains, validates, and tells.
@@ -823,6 +810,9 @@ int run(const Options& options, const Session& session)
                              line("tied", plan.to_other_end()), line("dp", plan.to_replicas())});
     report.comment(describe_stages(plan.pipeline));
     report_schedule(report, plan.pipeline.schedule, {planned, {}, {}}, flops_per_s);
+    if (!options.messages.link.empty())
+      report_meshes(report, session.ranks(), options.memory_limit.value,
+                    [&](const Layout& layout) { return forecast(options, layout, session.ranks()); });
     return report.finish();
   }
   check_alike(options.table, open_corpus(options.data));
@@ -864,35 +854,32 @@ int run(const Options& options, const Session& session)
     }
     if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
   }
-  const UnitOwners owners{state->pp, [&](int unit) {
-                            for (const PipelineStage& stage : plan.pipeline.stages)
-                              if (stage.units.contains(unit)) return plan.pipeline.schedule.rank_of(stage.number);
-                            throw Error("a unit that is in no stage");
-                          }};
-  record.digest = parameter_digest(whole_model(*state, masters(*state), owners), state->room.tensor());
+  const UnitOwners owners = owners_of(plan.pipeline, state->pp);
+  const auto whole = [&](const std::vector<Tensor>& shards) {
+    return whole_model(plan, shards, owners, state->tp, state->dp);
+  };
+  record.digest = parameter_digest(whole(masters(*state)), state->room.tensor());
 
   report_loss(report, record, state->config, state->tokens);
   report.check("digest on every rank", "the same", record.digest.substr(0, 12),
                same_on_all_ranks(record.digest, state->world));
+  check_tied(report, state->own, state->adamw.shards(), *state->stream, state->ends.get());
   if (options.compare > 0) {
     const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
     std::vector<Tensor> parameters;
     for (std::vector<float>& values : compared)
       parameters.emplace_back(std::span<float>(values), Shape{static_cast<std::int64_t>(values.size())});
     const ParameterDeviation deviation =
-        parameter_deviation(whole_model(*state, parameters, owners), reference.parameters, state->room.tensor());
+        parameter_deviation(whole(parameters), reference.parameters, state->room.tensor());
     if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
   }
   report_memory(report, session, state->ledger, memory_formula(options, session.rank(), session.ranks()));
   report_gpu_memory(report, state->ledger, options.device);
-  report_traffic(report, "tp", "a step, to parts", state->to_parts, plan.to_parts(), "as lesson 08");
-  report_traffic(report, "pp", "a step, to stages", state->to_stages, plan.to_stages(),
-                 "m B T C elements a boundary and direction");
-  report_traffic(report, "tied", "a step, of the tied embedding", state->to_other_end, plan.to_other_end(),
-                 "2 V C / tp in all, between first and last stage");
-  report_traffic(report, "dp", "a step, to replicas", state->to_replicas, plan.to_replicas(),
-                 "2 (dp-1)/dp of a stage's part");
-  report_schedule(report, plan.pipeline.schedule, schedule_times(*state, planned), flops_per_s);
+  report_traffic(report, *state);
+  report_schedule(report, plan.pipeline.schedule,
+                  schedule_times(planned, state->performed, state->messages.clock(),
+                                 state->messages.last_virtual_step(), plan.pipeline.schedule, state->pp),
+                  flops_per_s);
   report_time(report, record, state->time, options);
   state->messages.report_virtual_clock(report);
   if (!options.trace.empty()) write_trace(session, options.trace, state->time.events(), state->ledger);

@@ -87,8 +87,13 @@ std::vector<Axis> axes_of(const Layout& layout)
 
 Place place_of(const Layout& layout, int rank)
 {
-  const int dp = static_cast<int>(layout.dp), tp = static_cast<int>(layout.tp);
-  return {.dp = rank / tp % dp, .tp = rank % tp, .pp = rank / tp / dp};
+  const std::vector<int> coordinates = coordinates_of(axes_of(layout), rank);
+  return {.dp = coordinates[1], .tp = coordinates[2], .pp = coordinates[0]};
+}
+
+int rank_of(const Layout& layout, const Place& place)
+{
+  return rank_at(axes_of(layout), {place.pp, place.dp, place.tp});
 }
 
 }  // namespace rankwise

@@ -57,5 +57,7 @@ struct Place {
 };
 /// The place of a rank.
 Place place_of(const Layout& layout, int rank);
+/// The rank at a place.
+int rank_of(const Layout& layout, const Place& place);
 
 }  // namespace rankwise

@@ -6,6 +6,7 @@
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
+#include "lessons/08_tensor_parallel/split.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "lessons/08_tensor_parallel/whole_tensors.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
@@ -24,6 +25,27 @@ std::vector<Range> MeshPlan::updated() const
   std::vector<Range> all;
   for (const Range& range : ranges()) all.push_back(updated(range));
   return all;
+}
+
+std::vector<Range> MeshPlan::counted(Range range) const
+{
+  std::vector<Range> counted;
+  // BEGIN EXERCISE 10.3 points=10 "The norm counts each parameter once: append to counted what this rank answers for of one of "
+  //     "its ranges, of which it updates updated(range). A range that is a copy of the token embedding counts in the first stage, "
+  //     "so nothing of it does here: is_copy() with this rank's last stage. Of the rest count what answers_for() gives for this "
+  //     "part (pipeline.shape.part), which leaves to part 0 what all parts have: the intersections with updated(range) that "
+  //     "are not empty."
+  if (is_copy(stages().back(), range)) return counted;
+  for (const Range& mine : answers_for(pipeline.table, pipeline.shape.part))
+    if (const Range both = intersect(mine, updated(range)); !both.empty()) counted.push_back(both);
+  // END EXERCISE
+  return counted;
+}
+
+std::vector<int> MeshPlan::line(const std::string& axis) const
+{
+  const std::vector<int> ranks = line_of(axes_of(layout), rank_of(layout, place), axis == "tied" ? "pp" : axis);
+  return axis == "tied" ? std::vector{ranks.front(), ranks.back()} : ranks;
 }
 
 Topology MeshPlan::topology(std::int64_t ranks) const

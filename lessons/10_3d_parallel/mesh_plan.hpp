@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/memory_ledger.hpp"
@@ -35,6 +36,11 @@ struct MeshPlan {
   Range updated(Range range) const;
   /// Of all ranges.
   std::vector<Range> updated() const;
+  /// Of a range, what this rank answers for where each parameter of the model counts once, as in the norm of the gradient: a run
+  /// of elements for each stretch of those it updates.
+  std::vector<Range> counted(Range range) const;
+  /// The ranks of the job along an axis through this one, "pp", "dp" or "tp"; or of the two ends of its pipeline, "tied".
+  std::vector<int> line(const std::string& axis) const;
   /// So many ranks along an axis, as formulas see them.
   Topology topology(std::int64_t ranks) const;
 

@@ -129,3 +129,14 @@ TEST_CASE("step_flops: is 6 N + 12 L C T a token, 8 N + 16 L C T with recomputat
   // the rest is biases and norms, which 6 N counts like matrices: 0.1 % of all
   CHECK(step_flops(preset("gpt2"), 1, 1024, false) == Approx(3 * (2 * matrices + attention)).epsilon(2e-3));
 }
+
+TEST_CASE("recomputed_flops: is 8 N a token, without attention's own products")
+{
+  const ModelConfig nano = preset("nano");
+  CHECK(recomputed_flops(nano, 1) == 8 * 216'448);
+  CHECK(recomputed_flops(nano, 16 * 64) == 8 * 216'448 * 1024.0);
+  CHECK(step_flops(nano, 1, 64, true) - recomputed_flops(nano, 1) == 16 * 16'384);
+  // GPT-3: 96 L C^2 a token, and the vocabulary, biases and norms on top
+  const ModelConfig large{"gpt3", 96, 96, 12288, 2048, 51200, {}};
+  CHECK(recomputed_flops(large, 1) == Approx(96.0 * 96 * 12288 * 12288).epsilon(5e-3));
+}

@@ -160,6 +160,13 @@ class Reports(Lesson):
             self.assertIsInstance(report["time"][name], (int, float))
         self.assertTrue(all(c["pass"] for c in report["checks"]))
 
+    def test_operations_are_told_by_both_conventions_of_the_field(self):
+        N, L, C, T = 220544 - 64 * 64, 4, 64, 64  # N without the position embeddings
+        time = self.report("--steps=2", "--recompute=block")["time"]
+        per_token = time["tflops"] * 1e12 / time["tokens_per_s"]
+        self.assertAlmostEqual(per_token, 6 * N + 12 * L * C * T, delta=1)
+        self.assertAlmostEqual(time["tflops_recomputed"] * 1e12 / time["tokens_per_s"], 8 * N, delta=1)
+
     def test_first_loss_is_that_of_a_uniform_guess_and_falls(self):
         loss = self.report("--steps=30", "--threads=2")["loss"]
         self.assertAlmostEqual(loss[0], math.log(256), delta=0.02)

@@ -350,16 +350,7 @@ class Checkpoints(Staged, zero_case.Checkpoints):
         self.assertEqual(report["digest"], whole)
 
     def test_three_ranks_of_any_lesson_go_on_from_three_of_any_other(self):
-        """Stages of a model here, shares of the batch there: near the run that never stopped."""
-        fixed = self.model("--global-batch=12", "--heads=3", "--channels=48")
-        whole = self.report_of(L01, *fixed, "--steps=3")["loss"]
-        for writer, reader in [(self.partners()[-1], PROGRAM), (PROGRAM, self.partners()[1])]:
-            with self.subTest(writer=writer, reader=reader):
-                self.report_of(writer, *fixed, "--steps=2", self.checkpoint, ranks=3)
-                report = self.report_of(reader, *fixed, "--steps=3", self.checkpoint, "--resume", ranks=3)
-                self.assertEqual(report["first_step"], 2)
-                self.assertLess(abs(report["loss"][0] - whole[2]), 1e-6 * whole[2])
-                os.remove(self.file)
+        self.three_ranks_go_on_near_the_run_that_never_stopped("--layers=4", "--heads=3", "--channels=48", "--sequence=16")
 
     def test_three_ranks_write_what_three_and_one_go_on_from(self):
         fixed = self.model("--vocabulary=257", ZERO_BUBBLE)

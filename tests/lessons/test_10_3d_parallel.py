@@ -1,18 +1,22 @@
 """Lesson 10: the bits of lesson 01 on every mesh, bytes of each axis by the published figures, checkpoints of every lesson on
-the ladder, and what cannot be a mesh.
+the ladder, the layouts of configuration files, and what cannot be a mesh.
 
 With RANKWISE_ALL every combination is tried; else a set that covers them.
 """
 
 import itertools
 import os
+import pathlib
 import re
+import subprocess
 import unittest
 
 import zero_case
+from program_case import BUILD
 from zero_case import ALL, L01
 
 PROGRAM = "lessons/10_3d_parallel"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 GPIPE, ZERO_BUBBLE, INTERLEAVED = (f"--schedule={name}" for name in ("gpipe", "zero-bubble", "interleaved"))
 RECOMPUTE, HALVES, REGATHER = "--recompute=block", "--sequence-parallel", "--regather"
 G, T, C, L, V = 16, 64, 64, 4, 256  # of nano
@@ -142,7 +146,8 @@ class Bytes(OnMesh, zero_case.Lesson):
 
     def test_a_step_sends_the_published_figures_along_each_axis(self):
         _, *options = mesh(2, 2, 2)
-        traffic = self.report(self.data, "--steps=2", *options, ranks=8)["traffic"]
+        report = self.report(self.data, "--steps=2", *options, ranks=8)
+        traffic = report["traffic"]
         rows = G // 2 * T * C  # of one replica's share of a step
         self.assertEqual(traffic["pp"]["bytes"], 4 * rows)  # rank 0 sends forwards only
         self.assertEqual(traffic["tp"]["bytes"], 4 * rows * (4 * L // 2 + 1))  # by ring two halves of each sum: (t-1)/t each
@@ -150,6 +155,10 @@ class Bytes(OnMesh, zero_case.Lesson):
         self.assertEqual(traffic["dp"]["bytes"], 4 * of_parameters(2, 2, 0))  # half of its gradients, and of its parameters
         for axis, sent in traffic.items():
             self.assertEqual(sent["bytes"], sent["formula"], axis)
+        peers = {"tp": [1], "pp": [4], "tied": [4], "dp": [2]}
+        for axis, rows in report["receivers"].items():
+            self.assertEqual(sum(rows[0]), traffic[axis]["bytes"], axis)
+            self.assertEqual([rank for rank, bytes_ in enumerate(rows[0]) if bytes_], peers[axis], axis)
 
     def test_bf16_and_other_sums_keep_to_the_formula(self):
         for ranks, *options in [mesh(2, 2, 2, "--precision=bf16", HALVES, REGATHER), mesh(2, 1, 2, ZERO_BUBBLE, RECOMPUTE),
@@ -172,22 +181,54 @@ class Bytes(OnMesh, zero_case.Lesson):
         self.assertEqual(told, expected | {"total": sum(expected.values())} | sent)
 
 
+class Forecast(OnMesh, zero_case.Lesson):
+    """What --dry-run expects of each mesh, beside the virtual clock of a run on it."""
+
+    def test_the_forecast_is_near_the_virtual_clock_and_knows_which_mesh_is_the_fastest(self):
+        for link in ("5us,1GB/s", "1us,10GB/s,50us,500MB/s,2"):
+            fixed = [self.data, f"--link={link}"]
+            meshes = self.report(*fixed, "--dry-run", ranks=4)["meshes"]
+            self.assertEqual(len(meshes), 6)
+            clock = []
+            for planned in meshes:
+                degrees = [f"--{axis}={planned[axis]}" for axis in ("dp", "tp", "pp")]
+                report = self.report(*fixed, "--steps=1", *degrees, ranks=4)
+                clock.append(report["virtual"][-1]["step_ps"] * 1e-12)
+                self.assertLess(abs(planned["step_s"] / clock[-1] - 1), 0.2, degrees)
+                self.assertEqual(planned["bytes"], sum(bytes_["formula"] for bytes_ in report["memory"].values()))
+            expected = [planned["step_s"] for planned in meshes]
+            self.assertEqual(expected.index(min(expected)), clock.index(min(clock)), link)
+
+    def test_a_script_tries_them_all(self):
+        script = [ROOT / "scripts/try_meshes.py", f"--build={BUILD}", "--ranks=2", self.data, "--layers=2"]
+        done = subprocess.run([*script, "--link=5us,1GB/s", "--sequence-parallel"], capture_output=True, text=True, check=True)
+        rows = [line.split() for line in done.stdout.splitlines()[2:]]
+        self.assertEqual([row[:3] for row in rows[:3]], [["dp=2", "tp=1", "pp=1"], ["dp=1", "tp=1", "pp=2"], ["dp=1", "tp=2", "pp=1"]])
+        fastest = min(rows[:3], key=lambda row: float(row[3]))
+        self.assertIn("fastest: " + " ".join(fastest[:3]), done.stdout)
+        for options, said in [(["--link=5us,1GB/s", "--tp=2"], "--tp=2 cannot be given"), (["--link=5us"], "--link=5us has")]:
+            done = subprocess.run([*script, *options], capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(said, done.stderr)
+            self.assertNotIn("---", done.stderr)
+
+    def test_the_limit_of_memory_counts(self):
+        for limit, fastest in [("0B", "dp=4 tp=1 pp=1"), ("4MB", "dp=2 tp=2 pp=1"), ("3300kB", "dp=1 tp=4 pp=1")]:
+            done = self.run_program("--dry-run", "--link=5us,1GB/s", f"--memory-limit={limit}", "--dp=1", "--tp=4", ranks=4)
+            self.assertEqual(done.stdout.splitlines()[-1], "# fastest that has room: " + fastest)
+
+
 class Checkpoints(OnMesh, zero_case.Checkpoints):
     def setUp(self):
         super().setUp()
         self.fixed = [self.data, "--layers=4", "--channels=32", "--sequence=16", "--arithmetic=exact", "--dropout=0.1"]
 
+    def layouts(self):
+        """All three axes, and each pair of them."""
+        return [mesh(2, 2, 2), mesh(1, 2, 2, ZERO_BUBBLE, HALVES), mesh(2, 1, 2, INTERLEAVED, "--zero=0"), mesh(2, 2, 1)]
+
     def test_three_ranks_of_any_lesson_go_on_from_three_of_any_other(self):
-        """Near the run that never stopped."""
-        fixed = [self.data, "--layers=4", "--heads=3", "--channels=48", "--sequence=16", "--global-batch=12"]
-        whole = self.report_of(L01, *fixed, "--steps=3")["loss"]
-        for writer, reader in [(self.partners()[-1], PROGRAM), (PROGRAM, self.partners()[1])]:
-            with self.subTest(writer=writer, reader=reader):
-                self.report_of(writer, *fixed, "--steps=2", self.checkpoint, ranks=3)
-                report = self.report_of(reader, *fixed, "--steps=3", self.checkpoint, "--resume", ranks=3)
-                self.assertEqual(report["first_step"], 2)
-                self.assertLess(abs(report["loss"][0] - whole[2]), 1e-6 * whole[2])
-                os.remove(self.file)
+        self.three_ranks_go_on_near_the_run_that_never_stopped("--layers=4", "--heads=3", "--channels=48", "--sequence=16")
 
     def test_master_weights_in_bf16(self):
         fixed = [*self.fixed, "--precision=bf16", "--tp=1"]
@@ -218,9 +259,72 @@ class Output(OnMesh, zero_case.Lesson):
     def test_groups_are_shown(self):
         ranks, *options = mesh(2, 2, 2)
         done = self.run_program(*self.options("--steps=1", "--show-groups", *options), ranks=ranks)
-        self.assertRegex(done.stdout, r"# +rank +host +cores +pp +dp +tp\n")
-        self.assertRegex(done.stdout, r"#    6  \S+ +\S+ +1 +1 +0\n")
+        self.assertRegex(done.stdout, r"# +rank +host +cores +pp +dp +tp +groups\n")
+        self.assertRegex(done.stdout, r"#    6  \S+ +\S+ +1 +1 +0  pp: 2 6; dp: 4 6; tp: 6 7\n")
         self.assertIn("# dp=2 tp=2 pp=2;", done.stdout)
+
+
+def settings(path):
+    """What a configuration file sets."""
+    lines = (line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return dict(re.split(r"\s*=\s*", line) for line in lines if line)
+
+
+def degrees(said):
+    """dp, tp and pp of what a file sets."""
+    return [int(said[name]) for name in ("dp", "tp", "pp")]
+
+
+class Layouts(zero_case.Lesson):
+    """The configuration files of this lesson, as they are written."""
+
+    program = PROGRAM
+    of_a_mesh = {"dp", "tp", "pp", "zero", "schedule"}  # lesson 01 has no such option
+
+    def test_a_configuration_gives_the_bits_of_lesson_01(self):
+        paths = sorted((ROOT / PROGRAM).glob("*.conf"))
+        self.assertGreaterEqual(len(paths), 3)
+        for path in paths:
+            with self.subTest(path.name):
+                said, small = settings(path), [self.data, "--channels=32", "--sequence=16", "--steps=1", "--arithmetic=exact"]
+                dp, tp, pp = degrees(said)
+                shared = [f"--{name}={value}" for name, value in said.items() if name not in self.of_a_mesh]
+                report = self.report(*small, f"--config={path}", ranks=dp * tp * pp)
+                self.assertEqual(report["layout"], {"dp": dp, "tp": tp, "pp": pp})
+                self.assertEqual(report["digest"], self.report_of(L01, *small, *shared)["digest"])
+
+    def test_a_configuration_has_the_degrees_of_its_name_and_the_ranks_of_its_comment(self):
+        for path in (ROOT / PROGRAM).glob("*.conf"):
+            with self.subTest(path.name):
+                said, text = settings(path), path.read_text(encoding="utf-8")
+                dp, tp, pp = degrees(said)
+                named = dict(re.findall(r"([a-z]+)(\d)", path.stem))
+                self.assertEqual(named, {name: said[name] for name in named})
+                self.assertIn(f": {dp * tp * pp} ranks.", text)
+                self.assertIn(f"mpirun -np {dp * tp * pp} build/{PROGRAM} --config={PROGRAM}/{path.name}\n", text)
+
+    def test_a_batch_script_asks_for_the_ranks_of_its_configuration(self):
+        """Under an srun that tells what it would start."""
+        srun = pathlib.Path(self.path("srun"))
+        srun.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", encoding="utf-8")
+        srun.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "3"}
+        scripts = list((ROOT / PROGRAM).glob("*.sbatch"))
+        self.assertTrue(scripts)
+        for script in scripts:
+            with self.subTest(script.name):
+                asked = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\d+)$", script.read_text(encoding="utf-8"), re.MULTILINE))
+                tasks, per_node = int(asked["ntasks"]), int(asked["ntasks-per-node"])
+                done = subprocess.run([script, "--dry-run"], env=environment, cwd=ROOT, check=True, capture_output=True, text=True)
+                of_srun, options = done.stdout.split(f"build/{PROGRAM}\n")
+                self.assertEqual(of_srun.split(), ["--cpus-per-task=3"])
+                self.assertIn("--threads=3", options.split())
+                config, = re.findall(r"--config=(\S+)", options)
+                dp, tp, pp = degrees(settings(ROOT / config))
+                self.assertEqual((tasks, int(asked["nodes"]) * per_node), (dp * tp * pp, tasks))
+                self.assertEqual(per_node % tp, 0)  # the parts of a stage share a node
+                started = self.run_program(*options.replace(config, str(ROOT / config)).split(), ranks=tasks)
+                self.assertEqual(started.returncode, 0, started.stderr)
 
 
 class Impossible(OnMesh, zero_case.Lesson):
@@ -233,9 +337,10 @@ class Impossible(OnMesh, zero_case.Lesson):
             (["--pp=4", "--layers=2"], ["the model has 2 blocks"]),
             (["--dp=4", "--global-batch=6"], ["--global-batch=6 cannot be shared out among 4 ranks"]),
             (["--regather"], ["--regather needs --sequence-parallel"]),
-            (["--memory-limit=100kB"], ["this run needs"]),
+            (["--memory-limit=100kB"], ["this run needs", "The least that works on this mesh", "Start more ranks"]),
+            (["--memory-limit=1500kB", "--dp=4"], ["The least that works on this mesh", "With these options --dp=1 --tp=4 --pp=1 has room"]),
         ], ranks=4)
-        self.assert_refused("--arithmetic=exact", "--dp=1", "--tp=1", ranks=3, says=["--pp=3 is not a power of two"])
+        self.assert_refused("--arithmetic=exact", "--dp=1", "--tp=1", ranks=3, says=["pipeline-parallel ranks: 3 is not a power of two"])
 
 
 if __name__ == "__main__":

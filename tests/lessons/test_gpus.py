@@ -21,7 +21,7 @@ SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
            "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3",
            "07": "lessons/07_offload", "08": "lessons/08_tensor_parallel",
-           "09": "lessons/09_pipeline_parallel"}
+           "09": "lessons/09_pipeline_parallel", "10": "lessons/10_3d_parallel"}
 
 
 def number_of_gpus():
@@ -264,6 +264,36 @@ class Layouts(GpuCase):
                     report = self.report_of("09", *options, f"--transport={transport}", "--sample=5", ranks=ranks)
                     for a, b in zip(report["loss"], single):
                         self.assertLess(abs(a - b), bound * b)
+
+    def test_meshes_have_its_digest(self):
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--layers=4", "--vocabulary=257")
+        expected = self.report_of("01", *fixed)["digest"]
+        for dp, tp, pp, *options in [(2, 2, 2, "--chaos=1"), (1, 2, 2, *HALVES, "--schedule=zero-bubble", "--chaos=2"),
+                                     (2, 1, 2, "--schedule=interleaved", "--zero=0", "--check-messages"),
+                                     (2, 2, 1, *HALVES, "--regather", "--recompute=block")]:
+            mesh = [f"--dp={dp}", f"--tp={tp}", f"--pp={pp}", *options]
+            for transport in self.transports(dp * tp * pp):
+                with self.subTest(mesh=mesh, transport=transport):
+                    report = self.report_of("10", *fixed, *mesh, f"--transport={transport}", ranks=dp * tp * pp)
+                    self.assertEqual(report["digest"], expected)
+
+    def test_meshes_stay_near_the_cpu_and_keep_to_their_formulas(self):
+        for dp, tp, pp, *options in [(2, 2, 2, *HALVES), (1, 2, 2, "--schedule=zero-bubble", "--collectives=library"),
+                                     (2, 1, 2, "--recompute=block", "--precision=bf16")]:
+            options = self.options("--layers=4", *options)
+            alone = [o for o in options if not o.startswith(("--seq", "--sched", "--coll"))]
+            single = self.report_of("01", *alone, device="cpu")["loss"]
+            bound = 2e-3 if "--precision=bf16" in options else 2e-5
+            mesh = [f"--dp={dp}", f"--tp={tp}", f"--pp={pp}", *options]
+            for transport in self.transports(dp * tp * pp):
+                with self.subTest(mesh=mesh, transport=transport):
+                    report = self.report_of("10", *mesh, f"--transport={transport}", "--sample=5", ranks=dp * tp * pp)
+                    for a, b in zip(report["loss"], single):
+                        self.assertLess(abs(a - b), bound * b)
+                    for name, bytes_ in report["memory"].items():
+                        self.assertEqual(bytes_["current"], bytes_["formula"], name)
+                    for axis, sent in report["traffic"].items():
+                        self.assertEqual(sent["bytes"], sent["formula"], axis)
 
     def test_bytes_off_the_device_are_those_of_the_cpu(self):
         for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:

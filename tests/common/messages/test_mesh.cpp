@@ -1,35 +1,27 @@
 #include <algorithm>
-#include <array>
+#include <sstream>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/error.hpp"
 #include "common/messages/mesh.hpp"
 #include "tests/common/collectives/testing.hpp"
+#include "tests/common/messages/axes.hpp"
 
 using namespace rankwise;
+using namespace rankwise::testing;
 using Catch::Contains;
-
-namespace {
-
-/// All ways to make N out of three factors.
-std::vector<std::array<int, 3>> factorings(int N)
-{
-  std::vector<std::array<int, 3>> all;
-  for (int a = 1; a <= N; ++a)
-    for (int b = 1; a * b <= N; ++b)
-      if (N % (a * b) == 0) all.push_back({a, b, N / (a * b)});
-  return all;
-}
-
-}  // namespace
+using Catch::EndsWith;
+using Catch::StartsWith;
 
 TEST_CASE("Mesh: each group holds the ranks that differ in its coordinate only, in order")
 {
   GroupForTest test(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();
-  for (const auto& [pp, dp, tp] : factorings(N)) {
+  for_each_mesh(N, 3, [&](const std::vector<Axis>& sizes) {
+    const int pp = sizes[0].size, dp = sizes[1].size, tp = sizes[2].size;
     Mesh mesh(world(), {{"pp", pp}, {"dp", dp}, {"tp", tp}}, test.setup);
     INFO(fmt::format("pp {} dp {} tp {}", pp, dp, tp));
     REQUIRE(mesh.coordinate(r, "tp") == r % tp);
@@ -48,7 +40,7 @@ TEST_CASE("Mesh: each group holds the ranks that differ in its coordinate only, 
           REQUIRE(mesh.coordinate(member, other) == (other == std::string(axis) ? m : mesh.coordinate(r, other)));
       }
     }
-  }
+  });
 }
 
 TEST_CASE("Mesh: a sum along an axis counts its ranks, and the traffic is counted under its name")
@@ -80,6 +72,50 @@ TEST_CASE("Mesh: the table says where each rank runs, the same on all ranks")
   std::vector<std::uint8_t> text(table.begin(), table.end()), first = text;
   broadcast(Tensor(std::span<std::uint8_t>(first), {static_cast<std::int64_t>(first.size())}), 0, test.group);
   REQUIRE(text == first);
+}
+
+TEST_CASE("Mesh: the table names the ranks of each rank's groups")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = world().ranks();
+  const int tp = N % 2 == 0 ? 2 : 1;
+  const Mesh mesh(world(), {{"dp", N / tp}, {"tp", tp}}, test.setup);
+  std::istringstream lines(mesh.table());
+  std::string line;
+  std::getline(lines, line);
+  REQUIRE_THAT(line, EndsWith("     dp     tp  groups"));
+  for (int r = 0; r < N; ++r) {
+    std::getline(lines, line);
+    std::vector<int> replicas, parts;
+    for (int other = 0; other < N; ++other) {
+      if (other % tp == r % tp) replicas.push_back(other);
+      if (other / tp == r / tp) parts.push_back(other);
+    }
+    REQUIRE_THAT(line, StartsWith(fmt::format("{:>4}  ", r)));
+    REQUIRE_THAT(line, EndsWith(fmt::format("  {:>5}  {:>5}  dp: {}; tp: {}", r / tp, r % tp,
+                                            fmt::join(replicas, " "), fmt::join(parts, " "))));
+  }
+}
+
+TEST_CASE("line_of: the ranks of one axis through a rank, of which each stands at its coordinate")
+{
+  using Ranks = std::vector<int>;
+  const std::vector<Axis> axes{{"pp", 2}, {"dp", 2}, {"tp", 2}}, box{{"a", 2}, {"b", 3}, {"c", 4}};
+  CHECK(line_of(axes, 6, "tp") == Ranks{6, 7});
+  CHECK(line_of(axes, 6, "dp") == Ranks{4, 6});
+  CHECK(line_of(axes, 6, "pp") == Ranks{2, 6});
+  CHECK(line_of(box, 17, "a") == Ranks{5, 17});
+  CHECK(line_of(box, 17, "b") == Ranks{13, 17, 21});
+  CHECK(line_of(box, 17, "c") == Ranks{16, 17, 18, 19});
+  CHECK_THROWS_WITH(line_of(axes, 6, "cp"), Contains("the mesh has no axis cp"));
+  for_each_point_of_all([](const std::vector<Axis>& mesh, int rank, const std::vector<int>& coordinates) {
+    for (std::size_t a = 0; a < mesh.size(); ++a) {
+      const Ranks line = line_of(mesh, rank, mesh[a].name);
+      REQUIRE(std::ssize(line) == mesh[a].size);
+      REQUIRE(line[static_cast<std::size_t>(coordinates[a])] == rank);
+      REQUIRE(line_of(mesh, line.back(), mesh[a].name) == line);
+    }
+  });
 }
 
 TEST_CASE("check_mesh: sizes that do not make up the ranks are refused")

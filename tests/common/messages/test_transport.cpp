@@ -170,6 +170,33 @@ TEST_CASE("TrafficLedger: sends are counted by group and collective, receives ar
   REQUIRE(test.traffic.of("nobody") == Traffic{});
 }
 
+TEST_CASE("TrafficLedger: bytes are counted by who receives them, by the numbers of the job")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = world().ranks(), r = world().rank();
+  std::vector<float> values(12);
+  const Tensor tensor(std::span<float>(values), {12});
+  broadcast(tensor, 0, test.group);
+  std::map<int, std::int64_t> receivers;
+  if (r + 1 < N) receivers[r + 1] = 48;
+  REQUIRE(test.traffic.receivers_of("world") == receivers);
+
+  // A group in which the ranks stand the other way round: its rank 0 is the last of the job.
+  Group reversed("reversed", test.group.communicator().split(0, -r), test.setup);
+  broadcast(tensor, 0, reversed);
+  receivers.clear();
+  if (r > 0) receivers[r - 1] = 48;
+  REQUIRE(test.traffic.receivers_of("reversed") == receivers);
+
+  test.traffic.count_to("by hand", 7, 10);
+  test.traffic.count_to("by hand", 7, 5);
+  test.traffic.count_to("by hand", 2, 1);
+  REQUIRE(test.traffic.receivers_of("by hand") == std::map<int, std::int64_t>{{2, 1}, {7, 15}});
+  REQUIRE(test.traffic.receivers_of("nobody").empty());
+  test.traffic.clear();
+  REQUIRE(test.traffic.receivers_of("by hand").empty());
+}
+
 TEST_CASE("ComparingTransport: ranks that agree go on, ranks that do not are told who calls what")
 {
   GroupForTest test(Algorithm::ring, 0, true);

@@ -1,0 +1,119 @@
+#include "lessons/10_3d_parallel/mesh_forecast.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/text.hpp"
+#include "lessons/09_pipeline_parallel/schedule_check.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The links of a ring, as what goes round it meets them.
+struct Ring {
+  double latency_s = 0;        // mean of all links
+  double s_per_byte = 0;       // mean
+  double most_s_per_byte = 0;  // of the narrowest
+};
+
+/// The links of a ring along an axis through rank 0.
+Ring ring_along(const MeshPlan& plan, const LinkOptions& links, const char* axis)
+{
+  const std::vector<int> ranks = plan.line(axis);
+  const auto n = static_cast<double>(ranks.size());
+  Ring ring;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const Link& hop = links.of(ranks[i], ranks[(i + 1) % ranks.size()]);
+    ring.latency_s += seconds(hop.latency) / n;
+    ring.s_per_byte += 1 / hop.bandwidth_Bps / n;
+    ring.most_s_per_byte = std::max(ring.most_s_per_byte, 1 / hop.bandwidth_Bps);
+  }
+  return ring;
+}
+
+/// The time of messages that each rank of a ring sends one after the other: what goes round meets each link in turn, and the
+/// narrowest has to carry all that its rank sends.
+double message_seconds(const Traffic& sent, const Ring& ring)
+{
+  const auto messages = static_cast<double>(sent.messages), bytes = static_cast<double>(sent.bytes);
+  return std::max(messages * ring.latency_s + bytes * ring.s_per_byte, bytes * ring.most_s_per_byte);
+}
+
+/// What actions take, in picoseconds: arithmetic, and the messages to parts, half of them forwards.
+std::vector<ActionCosts> costs_in_time(const MeshPlan& plan, const LinkOptions& link, double flops_per_s)
+{
+  const double messages =
+      message_seconds(plan.to_parts(), ring_along(plan, link, "tp")) /
+      static_cast<double>(plan.pipeline.schedule.micro_batches * static_cast<std::int64_t>(plan.stages().size()));
+  const auto time = [&](std::int64_t flops, double share) {
+    const double s = static_cast<double>(flops) / flops_per_s + share * messages;
+    return std::llround(s * static_cast<double>(picoseconds_per_s));
+  };
+  std::vector<ActionCosts> costs;
+  for (const ActionCosts& c : plan.pipeline.costs)
+    costs.push_back({.forward = time(c.forward, 0.5),
+                     .backward_input = time(c.backward_input, 0.5),
+                     .backward_weights = time(c.backward_weights, 0),
+                     .again = time(c.again, 0)});
+  return costs;
+}
+
+}  // namespace
+
+double step_seconds(const MeshPlan& plan, const LinkOptions& link, double flops_per_s)
+{
+  const PipelinePlan& pipeline = plan.pipeline;
+  const Shape rows = pipeline.rows();
+  const Traffic message{.messages = 1, .bytes = bytes_of(pipeline.shape.type) * rows.elements()};
+  const auto boundaries = static_cast<double>(pipeline.stages.size() - 1);
+  const Ring to_stages = ring_along(plan, link, "pp"), to_other_end = ring_along(plan, link, "tied");
+  return seconds(check_schedule(pipeline.schedule, costs_in_time(plan, link, flops_per_s)).length) +
+         2 * boundaries * message_seconds(message, to_stages) +
+         message_seconds(plan.to_replicas(), ring_along(plan, link, "dp")) +
+         message_seconds(plan.to_other_end(), to_other_end);
+}
+
+std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t room,
+                                         const std::function<std::optional<MeshForecast>(const Layout&)>& forecast)
+{
+  std::optional<MeshForecast> best;
+  // BEGIN EXERCISE 10.4 points=10 "The fastest mesh that has room: ask for the forecast of each of the factorisations of the "
+  //     "ranks; some meshes have none. Of those whose bytes are at most room, the one with the smallest step_s is best; of equal "
+  //     "ones that with the fewest bytes, and of these the first. Where none has room, best stays empty."
+  for (const Layout& layout : factorisations(ranks)) {
+    const std::optional<MeshForecast> one = forecast(layout);
+    if (!one || one->bytes > room) continue;
+    const bool better =
+        !best || one->step_s < best->step_s || (one->step_s == best->step_s && one->bytes < best->bytes);
+    if (better) best = one;
+  }
+  // END EXERCISE
+  return best;
+}
+
+void report_meshes(Report& report, int ranks, std::int64_t room,
+                   const std::function<std::optional<MeshForecast>(const Layout&)>& forecast)
+{
+  const auto name = [](const Layout& l) { return fmt::format("dp={} tp={} pp={}", l.dp, l.tp, l.pp); };
+  std::vector<Line> lines;
+  for (const Layout& layout : factorisations(ranks)) {
+    const std::optional<MeshForecast> one = forecast(layout);
+    if (!one) continue;
+    lines.push_back(
+        {name(layout), fmt::format("{:.4g}", one->step_s), "", "s a step; " + format_bytes(one->bytes) + " bytes"});
+    report.json()["meshes"].push_back(
+        {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}, {"bytes", one->bytes}, {"step_s", one->step_s}});
+  }
+  report.block("meshes", lines);
+  const std::int64_t limit = room > 0 ? room : std::numeric_limits<std::int64_t>::max();
+  const std::optional<MeshForecast> best = fastest_mesh(ranks, limit, forecast);
+  report.comment(best ? "fastest that has room: " + name(best->layout) : "no mesh has room");
+}
+
+}  // namespace rankwise

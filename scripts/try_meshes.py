@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Tries every mesh of N ranks on the virtual clock, and says which is the fastest.
+
+    scripts/try_meshes.py --ranks=8 --link=5us,20GB/s,20us,1GB/s,4 [OPTION OF LESSON 10]...
+
+Lesson 10 runs for two steps on each mesh that the model allows; the second one counts. Beside what the clock shows stand the
+forecast of --dry-run and the memory of the rank that needs most. Nothing depends on how fast this machine is.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+DEGREES = ("dp", "tp", "pp")
+BETWEEN_PARTS = ("--sequence-parallel", "--regather")  # what one part alone cannot do
+
+
+class Refused(Exception):
+    """The lesson has refused its options, or broken off; the text is what it said."""
+
+
+def run(build, ranks, *options):
+    """The report of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        command = f'source {ROOT}/scripts/mpi_environment.sh; exec mpirun -np {ranks} "$@" --report={report}'
+        done = subprocess.run(["bash", "-c", command, "bash", str(build / "lessons/10_3d_parallel"), *options],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Refused(done.stderr.split("\n---")[0].strip())  # what mpirun says of it comes behind a ruler
+        return json.loads(report.read_text(encoding="utf-8"))
+
+
+def measured(build, ranks, mesh, options):
+    """Seconds of a step on the virtual clock."""
+    degrees = [f"--{axis}={mesh[axis]}" for axis in DEGREES]
+    options = [option for option in options if mesh["tp"] > 1 or option not in BETWEEN_PARTS]
+    return run(build, ranks, *options, *degrees, "--steps=2")["virtual"][-1]["step_ps"] * 1e-12
+
+
+def name(mesh):
+    return f"dp={mesh['dp']} tp={mesh['tp']} pp={mesh['pp']}"
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="scripts/try_meshes.py", allow_abbrev=False,
+                                     description="Tries every mesh of N ranks on the virtual clock. All other options go to lesson 10.")
+    parser.add_argument("--ranks", type=int, default=8, help="N (default: 8)")
+    parser.add_argument("--link", required=True, help="of the virtual clock, as 5us,10GB/s")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the folder of the build (default: build)")
+    known, options = parser.parse_known_args(arguments)
+    options.append(f"--link={known.link}")
+    try:
+        if fixed := [option for option in options if option.split("=")[0][2:] in DEGREES]:
+            raise Refused(f"error: {fixed[0]} cannot be given: all meshes are tried.\n       Leave it out.")
+        meshes = run(known.build, known.ranks, *options, "--dry-run")["meshes"]
+        print(f"{'mesh':16}  {'clock':>10}  {'forecast':>10}  {'memory':>12}\n{'':16}  {'ms':>10}  {'ms':>10}  {'bytes':>12}")
+        for mesh in meshes:
+            mesh["clock_s"] = measured(known.build, known.ranks, mesh, options)
+            print(f"{name(mesh):16}  {1e3 * mesh['clock_s']:10.3f}  {1e3 * mesh['step_s']:10.3f}  {mesh['bytes']:12,}", flush=True)
+    except Refused as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
+    by_clock, by_forecast = (name(min(meshes, key=lambda mesh, key=key: mesh[key])) for key in ("clock_s", "step_s"))
+    print(f"fastest: {by_clock}; by the forecast: {by_forecast}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
