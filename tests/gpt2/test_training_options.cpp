@@ -126,7 +126,7 @@ TEST_CASE("check_exact: degrees, batches and sizes that are no branches of the t
   CHECK_NOTHROW(check_exact({.dp = 4, .tp = 4, .pp = 2}, nano, batch));
   CHECK_THROWS_WITH(check_exact({.dp = 3}, nano, batch), Contains("data-parallel ranks: 3") && Contains("2 or 4"));
   CHECK_THROWS_WITH(check_exact({.tp = 6}, nano, batch), Contains("--tp=6") && Contains("4 or 8"));
-  CHECK_THROWS_WITH(check_exact({.pp = 5}, nano, batch), Contains("--pp=5"));
+  CHECK_THROWS_WITH(check_exact({.pp = 5}, nano, batch), Contains("pipeline-parallel ranks: 5"));
   CHECK_THROWS_WITH(check_exact({}, nano, {12, 4, 64}), Contains("--global-batch=12") && Contains("8 or 16"));
   CHECK_THROWS_WITH(check_exact({}, nano, {24, 3, 64}), Contains("power of two"));
   CHECK_THROWS_WITH(check_exact({}, nano, {16, 4, 63}), Contains("--sequence=63") && Contains("64"));
