@@ -25,7 +25,7 @@ from program_case import BUILD, ProgramCase
 
 SEED = int(os.environ.get("RANKWISE_KILL_SEED", "1"))  # of the first story; the next ones count on from it
 KILLS = int(os.environ.get("RANKWISE_KILLS", "20"))  # two a story
-TIME_LIMIT_S = 60  # of a job
+TIME_LIMIT_S = 120  # of a job
 GRACE_S = 5  # for what a launcher leaves to end by itself
 LOOK_S = 0.0002  # between two looks at a file; writing a checkpoint takes some milliseconds
 LOOK_FOR_PROCESSES_S = 0.01
