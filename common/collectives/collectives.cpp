@@ -190,4 +190,12 @@ void barrier(Group& group, SourceLocation where)
   }
 }
 
+void reserve_scratch(const CollectiveShape& call, Group& group)
+{
+  const auto [own, inside, between] = scratch_by_level(call, group.topology(), group.rank());
+  group.scratch(DType::u8, own);
+  if (inside > 0) group.inside().scratch(DType::u8, inside);
+  if (between > 0) group.between().scratch(DType::u8, between);
+}
+
 }  // namespace rankwise

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/collectives/cost.hpp"
 #include "common/exact_scalar.hpp"
 #include "common/messages/group.hpp"
 #include "common/partition.hpp"
@@ -61,6 +62,10 @@ void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation whe
 
 /// Returns when all ranks have called it.
 void barrier(Group& group, SourceLocation where = SourceLocation::current());
+
+/// Makes the scratch of a call before it, for where it must not grow: growing frees memory, for which a GPU waits until all of
+/// its streams are done, and one may be receiving what a rank will send only when this one has gone on.
+void reserve_scratch(const CollectiveShape& call, Group& group);
 
 /// What `auto` chooses for a group, and from which size on, in a few words. For other algorithms their name.
 std::string describe_algorithm(const Group& group);

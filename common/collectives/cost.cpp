@@ -222,14 +222,15 @@ Traffic hierarchical_traffic(std::string_view collective, const Topology& topolo
   return sum;
 }
 
-std::int64_t hierarchical_scratch(std::string_view collective, const Topology& topology, const Caller& c)
+ScratchBytes hierarchical_scratch(std::string_view collective, const Topology& topology, const Caller& c)
 {
   const Levels levels = levels_of(topology, c);
   const bool in_column = levels.inside.r == levels.root_place;
   if (collective == "reduce")
-    return binomial_reduce_scratch(levels.inside) + (in_column ? binomial_reduce_scratch(levels.between) : 0);
-  return ring_scratch(levels.inside_shares, levels.inside.r, c) +
-         ring_scratch(levels.between_shares, levels.between.r, c);
+    return {.inside = binomial_reduce_scratch(levels.inside),
+            .between = in_column ? binomial_reduce_scratch(levels.between) : 0};
+  return {.inside = ring_scratch(levels.inside_shares, levels.inside.r, c),
+          .between = ring_scratch(levels.between_shares, levels.between.r, c)};
 }
 
 // ---- Those that send nothing themselves ----
@@ -298,25 +299,31 @@ Traffic expected_traffic(const CollectiveShape& asked, const Topology& topology,
   return sum;
 }
 
-std::int64_t scratch_bytes(const CollectiveShape& asked, const Topology& topology, int rank)
+ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topology, int rank)
 {
   const CollectiveShape shape = chosen(asked, topology);
   const Caller c = caller_of(shape, topology, rank);
   const std::string_view collective = shape.collective;
-  if (shape.algorithm == Algorithm::shared) return 0;
+  if (shape.algorithm == Algorithm::shared) return {};
   if (shape.algorithm == Algorithm::library)
-    return collective == "reduce-scatter" && topology.device == DeviceKind::cpu ? c.segment(rank).count * c.s : 0;
-  if (collective == "barrier") return 2;
-  if (collective == "broadcast") return 0;
+    return {collective == "reduce-scatter" && topology.device == DeviceKind::cpu ? c.segment(rank).count * c.s : 0};
+  if (collective == "barrier") return {2};
+  if (collective == "broadcast") return {};
   if (shape.algorithm == Algorithm::hierarchical)
-    return collective == "all-gather" ? 0 : hierarchical_scratch(collective, topology, c);
+    return collective == "all-gather" ? ScratchBytes{} : hierarchical_scratch(collective, topology, c);
   const bool tree = shape.algorithm == Algorithm::tree;
-  if (collective == "reduce" || (tree && collective != "all-gather")) return binomial_reduce_scratch(c);
-  if (tree) return 0;
+  if (collective == "reduce" || (tree && collective != "all-gather")) return {binomial_reduce_scratch(c)};
+  if (tree) return {};
   if (shape.algorithm == Algorithm::ring)
-    return collective == "all-gather" ? 0 : ring_scratch(segments_of(c.n, c.N), rank, c);
-  if (summed_whole(shape, c)) return c.N > 1 && rank < largest_power_of_two(c.N) ? c.n * c.s : 0;
-  return halving_scratch(collective != "all-gather", c);
+    return {collective == "all-gather" ? 0 : ring_scratch(segments_of(c.n, c.N), rank, c)};
+  if (summed_whole(shape, c)) return {c.N > 1 && rank < largest_power_of_two(c.N) ? c.n * c.s : 0};
+  return {halving_scratch(collective != "all-gather", c)};
+}
+
+std::int64_t scratch_bytes(const CollectiveShape& shape, const Topology& topology, int rank)
+{
+  const auto [own, inside, between] = scratch_by_level(shape, topology, rank);
+  return own + inside + between;
 }
 
 }  // namespace rankwise

@@ -29,7 +29,16 @@ struct CollectiveShape {
 /// @param rank      0 <= rank < N.
 Traffic expected_traffic(const CollectiveShape& shape, const Topology& topology, int rank);
 
-/// The scratch that a group keeps after such a call, all levels together.
+/// The scratch that a group and its levels keep after a call.
+struct ScratchBytes {
+  std::int64_t own = 0;      ///< of the group itself
+  std::int64_t inside = 0;   ///< of the ranks of a node, where the algorithm is hierarchical
+  std::int64_t between = 0;  ///< of the nodes
+};
+
+/// The scratch that a group keeps after such a call, level by level.
+ScratchBytes scratch_by_level(const CollectiveShape& shape, const Topology& topology, int rank);
+/// The same, all levels together.
 std::int64_t scratch_bytes(const CollectiveShape& shape, const Topology& topology, int rank);
 
 /// The straight line t = alpha + beta b through measured times of messages of b bytes.

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "common/collectives/collectives.hpp"
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
@@ -96,6 +97,11 @@ std::int64_t part_scratch(const SplitPlan& plan, const Topology& topology, int r
 {
   constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
   return scratch_of(part_calls(plan), norm_numbers, plan, topology, rank);
+}
+
+void reserve_part_scratch(const SplitPlan& plan, Group& parts)
+{
+  for (const Call& call : part_calls(plan)) reserve_scratch(call.shape, parts);
 }
 
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
+#include "common/messages/group.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/config.hpp"
 #include "gpt2/gradient_sum.hpp"
@@ -36,6 +37,8 @@ struct SplitPlan {
 Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank);
 /// The scratch that these messages leave with the group.
 std::int64_t part_scratch(const SplitPlan& plan, const Topology& topology, int rank);
+/// Makes it before them.
+void reserve_part_scratch(const SplitPlan& plan, Group& parts);
 /// What one rank sends to its replicas in one step.
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank);
 /// The first of these in letters, for people.

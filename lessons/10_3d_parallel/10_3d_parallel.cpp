@@ -216,6 +216,7 @@ std::unique_ptr<State> make_state(const Options& options, const Session& session
     initialize_parameters(*state->stream, mine.parameters, mine.table, state->config, options.seed,
                           mine.owned.first);
 
+  state->plan.reserve_scratch(state->tp);
   const PipelinePlan& plan = state->plan.pipeline;
   std::int64_t first = 0;  // of the stage's parameters
   for (const PipelineStage& stage : state->plan.stages()) {
@@ -756,11 +757,14 @@ void check(const Options& options, const Session& session)
   check_writable(options.trace, "trace");
   const CategoryBytes planned = largest_formula(options, session.ranks());
   const std::int64_t limit = options.memory_limit.value;
-  check_memory_limit(planned, limit, what_fits(options, session, limit));
+  const auto advice = [&](std::int64_t room) {  // looks at all meshes, so only where it is wanted
+    return room == 0 || planned.total() <= room ? "" : what_fits(options, session, room);
+  };
+  check_memory_limit(planned, limit, advice(limit));
   if (options.dry_run) return;
   check_device(options.device);
   check_own_gpus(options.messages.transport, options.device);
-  check_room(planned, options.device, what_fits(options, session, room_on(options.device)));
+  check_room(planned, options.device, advice(room_on(options.device)));
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.mesh.layout(session.ranks())).sequence, options.global_batch);

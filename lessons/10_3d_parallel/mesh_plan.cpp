@@ -157,4 +157,9 @@ std::int64_t MeshPlan::message_bytes(int rank, int ranks) const
          PartMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * (row_gradients + block);
 }
 
+void MeshPlan::reserve_scratch(Group& parts) const
+{
+  for (const PipelineStage& stage : stages()) reserve_part_scratch(split_plan(*this, stage), parts);
+}
+
 }  // namespace rankwise

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/memory_ledger.hpp"
+#include "common/messages/group.hpp"
 #include "common/messages/topology.hpp"
 #include "common/messages/traffic_ledger.hpp"
 #include "gpt2/arithmetic.hpp"
@@ -56,6 +57,9 @@ struct MeshPlan {
   /// Bytes kept for all messages of a run.
   /// @param rank, ranks  of the job.
   std::int64_t message_bytes(int rank, int ranks) const;
+  /// Makes the scratch of the passes' collectives among the parts, which must not grow in a pass: receives of a pipeline are
+  /// under way then, started ahead of their time.
+  void reserve_scratch(Group& parts) const;
 };
 
 }  // namespace rankwise

@@ -132,8 +132,14 @@ TEST_CASE("expected_traffic: what is sent, and the scratch that is kept, are tho
         CHECK(measured.messages == expected.messages);
         CHECK(measured.bytes == expected.bytes);
         CHECK(measured.read_bytes == expected.read_bytes);
-        CHECK(test.ledger.current(Tier::device)[Category::communication] ==
-              scratch_bytes(shape, test.group.topology(), world().rank()));
+        const std::int64_t scratch = scratch_bytes(shape, test.group.topology(), world().rank());
+        CHECK(test.ledger.current(Tier::device)[Category::communication] == scratch);
+
+        GroupForTest reserved(algorithm, per_node);
+        reserve_scratch(shape, reserved.group);
+        CHECK(reserved.ledger.current(Tier::device)[Category::communication] == scratch);
+        call(collective, values.tensor(), root, reserved.group);
+        CHECK(reserved.ledger.current(Tier::device)[Category::communication] == scratch);
       }
     }
   }
