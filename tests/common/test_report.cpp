@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,29 +10,13 @@
 
 #include "common/error.hpp"
 #include "common/report.hpp"
+#include "tests/told.hpp"
 
 using namespace rankwise;
 using Catch::Contains;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// A file that takes what a report prints.
-class Page {
- public:
-  ~Page() { std::fclose(file_); }
-  std::FILE* file() { return file_; }
-  std::string text()
-  {
-    std::string all;
-    std::rewind(file_);
-    for (int c = std::fgetc(file_); c != EOF; c = std::fgetc(file_)) all += static_cast<char>(c);
-    return all;
-  }
-
- private:
-  std::FILE* file_ = std::tmpfile();
-};
 
 /// An empty folder for the time of a test.
 struct Folder {

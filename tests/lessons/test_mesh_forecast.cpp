@@ -1,6 +1,5 @@
 // What lesson 10 expects of a run on each mesh before anything runs.
 
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/10_3d_parallel/mesh_forecast.hpp"
 #include "tests/lessons/mesh_plans.hpp"
+#include "tests/told.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -25,25 +25,15 @@ double seconds_of(const Layout& layout, const std::string& link, double rate = f
   return step_seconds(mesh_plan(layout, {}, options), parse_link(link), rate);
 }
 
-/// The document and the text of a report of four ranks, of which one mesh has no forecast.
-struct Told {
-  explicit Told(std::int64_t room)
-  {
-    std::FILE* const page = std::tmpfile();
-    Report report(true, "", page);
-    report_meshes(report, 4, room, [](const Layout& l) -> std::optional<MeshForecast> {
-      if (l.tp == 4) return {};
-      return MeshForecast{l, 1000 * l.dp + l.pp, static_cast<double>(l.tp * 10 + l.pp)};
-    });
-    json = report.json()["meshes"];
-    std::rewind(page);
-    for (int c = std::fgetc(page); c != EOF; c = std::fgetc(page)) text += static_cast<char>(c);
-    std::fclose(page);
-  }
-
-  std::string text;
-  nlohmann::json json;
-};
+/// What a report says of the meshes of four ranks, of which one has no forecast.
+Told told(std::int64_t room)
+{
+  const auto forecast = [](const Layout& l) -> std::optional<MeshForecast> {
+    if (l.tp == 4) return {};
+    return MeshForecast{l, 1000 * l.dp + l.pp, static_cast<double>(l.tp * 10 + l.pp)};
+  };
+  return Told(true, [&](Report& report) { report_meshes(report, 4, room, forecast); });
+}
 
 }  // namespace
 
@@ -130,13 +120,14 @@ TEST_CASE(
 
 TEST_CASE("report_meshes: every mesh that is possible, and the fastest that has room")
 {
-  const Told told(0);
-  REQUIRE(told.json.size() == 5);
-  CHECK(told.json[0] == nlohmann::json{{"dp", 4}, {"tp", 1}, {"pp", 1}, {"bytes", 4001}, {"step_s", 11.0}});
-  CHECK(told.json[4] == nlohmann::json{{"dp", 1}, {"tp", 2}, {"pp", 2}, {"bytes", 1002}, {"step_s", 22.0}});
-  CHECK_THAT(told.text, Contains("meshes") && Contains("dp=2 tp=1 pp=2") && Contains("s a step; 2,002 bytes") &&
-                            Contains("fastest that has room: dp=4 tp=1 pp=1") && !Contains("tp=4"));
-  CHECK_THAT(Told(4000).text, Contains("fastest that has room: dp=2 tp=1 pp=2"));
-  CHECK_THAT(Told(4001).text, Contains("fastest that has room: dp=4 tp=1 pp=1"));
-  CHECK_THAT(Told(1).text, Contains("no mesh has room"));
+  const Told all = told(0);
+  const nlohmann::json& meshes = all.json["meshes"];
+  REQUIRE(meshes.size() == 5);
+  CHECK(meshes[0] == nlohmann::json{{"dp", 4}, {"tp", 1}, {"pp", 1}, {"bytes", 4001}, {"step_s", 11.0}});
+  CHECK(meshes[4] == nlohmann::json{{"dp", 1}, {"tp", 2}, {"pp", 2}, {"bytes", 1002}, {"step_s", 22.0}});
+  CHECK_THAT(all.text, Contains("meshes") && Contains("dp=2 tp=1 pp=2") && Contains("s a step; 2,002 bytes") &&
+                           Contains("fastest that has room: dp=4 tp=1 pp=1") && !Contains("tp=4"));
+  CHECK_THAT(told(4000).text, Contains("fastest that has room: dp=2 tp=1 pp=2"));
+  CHECK_THAT(told(4001).text, Contains("fastest that has room: dp=4 tp=1 pp=1"));
+  CHECK_THAT(told(1).text, Contains("no mesh has room"));
 }

@@ -1,12 +1,11 @@
 // Who sends how much to whom in lesson 10.
 
-#include <cstdio>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
 #include "lessons/10_3d_parallel/mesh_traffic.hpp"
+#include "tests/told.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
@@ -15,21 +14,11 @@ namespace {
 
 using Bytes = std::vector<std::int64_t>;
 
-/// A report that nobody reads, and how it ends.
-struct Told {
-  Told(const Sent& sent, const std::vector<int>& peers)
-  {
-    std::FILE* const page = std::tmpfile();
-    Report report(false, "", page);
-    report_receivers(report, world(), "tp", sent, peers);
-    passes = report.finish() == exit_success;
-    json = report.json();
-    std::fclose(page);
-  }
-
-  bool passes;
-  nlohmann::json json;
-};
+/// What a report says of receivers, and how it ends.
+Told told(const Sent& sent, const std::vector<int>& peers)
+{
+  return Told(false, [&](Report& report) { report_receivers(report, world(), "tp", sent, peers); });
+}
 
 /// Ranks 0 and 1 are a line, and so are 2 and 3.
 int neighbour()
@@ -91,10 +80,10 @@ TEST_CASE("sent_in: groups of these names with their levels, and no others")
 
 TEST_CASE("report_receivers: who sent to whom stands in the document, the same on all ranks")
 {
-  const Told told(to_rank(neighbour(), 100 + world().rank()), line());
-  CHECK(told.passes);
+  const Told all = told(to_rank(neighbour(), 100 + world().rank()), line());
+  CHECK(all.passes);
   const auto N = static_cast<std::size_t>(world().ranks());
-  const nlohmann::json& rows = told.json["receivers"]["tp"];
+  const nlohmann::json& rows = all.json["receivers"]["tp"];
   REQUIRE(rows.size() == N);
   for (std::size_t sender = 0; sender < N; ++sender) {
     Bytes expected(N);
@@ -107,6 +96,6 @@ TEST_CASE("report_receivers: a message that leaves the axis fails the check on a
 {
   const int N = world().ranks(), r = world().rank();
   const std::vector<int> peers = r == N - 1 ? std::vector{r} : line();  // the last rank may send to nobody
-  CHECK(!Told(to_rank(neighbour(), 100), peers).passes);
-  CHECK(Told({{}, Bytes(static_cast<std::size_t>(N))}, line()).passes);  // nothing was sent
+  CHECK(!told(to_rank(neighbour(), 100), peers).passes);
+  CHECK(told({{}, Bytes(static_cast<std::size_t>(N))}, line()).passes);  // nothing was sent
 }

@@ -1,14 +1,13 @@
 // A schedule of lesson 09 as it was planned and as it ran: the times of all ranks together, and what is told of them.
 
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "tests/common/collectives/testing.hpp"
+#include "tests/told.hpp"
 
 using namespace rankwise;
 using Catch::Contains;
@@ -43,22 +42,11 @@ void check_times(const TimedSchedule& timed, const PipelineSchedule& schedule)
   CHECK(timed.length == 1000 * 599 + 500 + 7 * (world().ranks() - 1));
 }
 
-/// The document and the text of a report.
-struct Told {
-  explicit Told(const PipelineSchedule& schedule, const ScheduleTimes& times)
-  {
-    std::FILE* const page = std::tmpfile();
-    Report report(true, "", page);
-    report_schedule(report, schedule, times, 1e9);
-    json = report.json()["schedule"];
-    std::rewind(page);
-    for (int c = std::fgetc(page); c != EOF; c = std::fgetc(page)) text += static_cast<char>(c);
-    std::fclose(page);
-  }
-
-  std::string text;
-  nlohmann::json json;
-};
+/// What a report says of a schedule at 1 GFLOP/s.
+Told told(const PipelineSchedule& schedule, const ScheduleTimes& times)
+{
+  return Told(true, [&](Report& report) { report_schedule(report, schedule, times, 1e9); });
+}
 
 }  // namespace
 
@@ -125,34 +113,35 @@ TEST_CASE("report_schedule: idle shares beside the formula, as planned and as it
   const TimedSchedule planned = check_schedule(schedule, ActionCosts{1'000'000, 1'000'000, 1'000'000, 0});
   TimedSchedule wall = planned;  // twice as long, and idle in the second half
   wall.length *= 2;
-  const Told told(schedule, {planned, planned, wall});
-  CHECK_THAT(told.text, Contains("idle, equal stages") && Contains("27.3"));
-  CHECK_THAT(told.text, Contains("idle, wall") && Contains("63.6"));
-  CHECK_THAT(told.text, Contains("4 3 2 1"));
-  CHECK_THAT(told.text, Contains("# planned, 33.000 ms:") && Contains("rank  3 |"));
-  CHECK(told.json["name"] == "interleaved");
-  CHECK(told.json["ranks"] == 4);
-  CHECK(told.json["virtual_stages"] == 1);
-  CHECK(told.json["micro_batches"] == 8);
-  CHECK(told.json["room"] == std::vector<int>{4, 3, 2, 1});
-  CHECK(told.json["idle"]["formula"].get<double>() == Approx(3.0 / 11));
-  CHECK(told.json["idle"]["planned"].get<double>() == Approx(3.0 / 11));
-  CHECK(told.json["idle"]["virtual"].get<double>() == Approx(3.0 / 11));
-  CHECK(told.json["idle"]["wall"].get<double>() == Approx(7.0 / 11));
-  const nlohmann::json& last = told.json["timelines"]["planned"][0].back();  // at 1 GFLOP/s
+  const Told all = told(schedule, {planned, planned, wall});
+  const nlohmann::json& json = all.json["schedule"];
+  CHECK_THAT(all.text, Contains("idle, equal stages") && Contains("27.3"));
+  CHECK_THAT(all.text, Contains("idle, wall") && Contains("63.6"));
+  CHECK_THAT(all.text, Contains("4 3 2 1"));
+  CHECK_THAT(all.text, Contains("# planned, 33.000 ms:") && Contains("rank  3 |"));
+  CHECK(json["name"] == "interleaved");
+  CHECK(json["ranks"] == 4);
+  CHECK(json["virtual_stages"] == 1);
+  CHECK(json["micro_batches"] == 8);
+  CHECK(json["room"] == std::vector<int>{4, 3, 2, 1});
+  CHECK(json["idle"]["formula"].get<double>() == Approx(3.0 / 11));
+  CHECK(json["idle"]["planned"].get<double>() == Approx(3.0 / 11));
+  CHECK(json["idle"]["virtual"].get<double>() == Approx(3.0 / 11));
+  CHECK(json["idle"]["wall"].get<double>() == Approx(7.0 / 11));
+  const nlohmann::json& last = json["timelines"]["planned"][0].back();  // at 1 GFLOP/s
   CHECK(last["kind"] == "backward");
   CHECK(last["micro_batch"] == 7);
   CHECK(last["stage"] == 0);
   CHECK(last["begin"].get<double>() == Approx(0.031));
   CHECK(last["end"].get<double>() == Approx(0.033));
-  CHECK(told.json["timelines"]["virtual"][0].back()["end"].get<double>() == Approx(33e-6));
-  CHECK(told.json["timelines"]["wall"][0].back()["end"].get<double>() == Approx(33e-3));
+  CHECK(json["timelines"]["virtual"][0].back()["end"].get<double>() == Approx(33e-6));
+  CHECK(json["timelines"]["wall"][0].back()["end"].get<double>() == Approx(33e-3));
 }
 
 TEST_CASE("report_schedule: what has not run is not told")
 {
   const PipelineSchedule schedule = zero_bubble(2, 4);
-  const Told told(schedule, {check_schedule(schedule), {}, {}});
-  CHECK(told.json["idle"].size() == 2);
-  CHECK_THAT(told.text, !Contains("wall") && !Contains("virtual"));
+  const Told all = told(schedule, {check_schedule(schedule), {}, {}});
+  CHECK(all.json["schedule"]["idle"].size() == 2);
+  CHECK_THAT(all.text, !Contains("wall") && !Contains("virtual"));
 }

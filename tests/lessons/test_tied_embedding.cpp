@@ -1,15 +1,14 @@
 // The two ends of a pipeline, which have the same token embedding.
 
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
 #include "lessons/09_pipeline_parallel/tied_embedding.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/told.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -35,12 +34,7 @@ bool passes(float of_embedding, float of_rest)
   };
   const std::vector<Range> own{{64, 32}, {at_end() ? 0 : 96, 64}};
   const std::vector<Shard> shards{shard(rest, own[0]), shard(embedding, own[1])};
-  std::FILE* const page = std::tmpfile();
-  Report report(false, "", page);
-  check_tied(report, own, shards, *line.stream, ends.get());
-  const bool holds = report.finish() == exit_success;
-  std::fclose(page);
-  return holds;
+  return Told(false, [&](Report& report) { check_tied(report, own, shards, *line.stream, ends.get()); }).passes;
 }
 
 }  // namespace
