@@ -6,8 +6,9 @@
     scripts/exercise.py mutants 01    checks the tests: each wrong solution in tests/mutants/ must lose its points, and
                                       each broken lesson there must be noticed
     scripts/exercise.py mutants --some
-                                      the same in some minutes, for all lessons or the one named: every patch must fit
-                                      its place, and of each exercise and of each lesson the first by name is judged
+                                      the same in some minutes for all lessons: every patch must fit its place, and of
+                                      each lesson the first wrong solution and the first broken lesson are judged; for
+                                      one lesson, mutants --some 01, the first of each exercise
 
 An exercise is a marked region of a .hpp or .cpp file in lessons/, gpt2/ or common/:
 
@@ -314,16 +315,17 @@ def groups(bench, chosen):
 
 
 def some_mutants(root, lesson, work):
-    """Every patch must fit its place, and the first by name of each exercise and of each lesson be noticed. Stubs stand in
-    one tree, so that a test may find another exercise missing than its own. The project's tests run the solutions."""
+    """Every patch must fit its place, and the first broken lesson and the first wrong solution be noticed, of each exercise
+    or, where all lessons are looked at, of each lesson. Stubs stand in one tree, so that a test may find another exercise
+    missing than its own. The project's tests run the solutions."""
     tree = read_tree(root)
     regions = lesson_regions(tree, lesson) if lesson else all_regions(tree)
     bench, tally = Bench(root, work), Tally()
     found = read_mutants(tree, regions, lesson, tally)
     tally.report(bool(found), "patches", f"{len(found)} of {len(mutant_paths(tree, lesson))} fit their places")
     report_bodies(bench, tree, regions, stubbed_files(tree, regions), "stub", STUB, tally)
-    first = {mutant.broken: mutant for mutant in reversed(found)}
-    for group in groups(bench, [first[broken] for broken in sorted(first)]):
+    first = {mutant.broken if lesson else (mutant.broken[:2], "." in mutant.broken): mutant for mutant in reversed(found)}
+    for group in groups(bench, [mutant for _, mutant in sorted(first.items())]):
         report_group(bench, tree, group, tally)
     return tally.status()
 
@@ -339,7 +341,7 @@ def main():
     for name, command in of.items():
         command.add_argument("lesson", nargs="?" if name == "mutants" else None, help="two digits, as 01")
     of["mutants"].add_argument("--some", action="store_true",
-                               help="judge one mutant of each exercise and of each lesson; without a lesson, of all")
+                               help="judge one mutant of each exercise; without a lesson, one or two of each lesson")
     of["make"].add_argument("--to", type=pathlib.Path, help="the new folder (default: student/exercise-NN)")
     of["grade"].add_argument("--from", dest="folder", type=pathlib.Path,
                              help="the student's copy (default: student/exercise-NN)")

@@ -54,7 +54,7 @@ cp "$build/data/prepare" "$pack/build/data/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/tests" {} +
 cp "$build/gpu_tests.txt" "$pack/build/"
 cp scripts/{gpu_check,gpu_speed_tables,bench_tables,torch_attention}.py scripts/mpi_environment.sh "$pack/scripts/"
-cp tests/lessons/{test_gpus,program_case}.py "$pack/tests/"
+cp tests/lessons/{test_gpus,test_gpu_digests,test_gpu_layouts,gpu_case,program_case}.py "$pack/tests/"
 
 libraries_of() { ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u; }
 system='/(ld-linux[^/]*|libc|libm|libdl|libpthread|librt|libcuda|libnvidia-ml)\.so'

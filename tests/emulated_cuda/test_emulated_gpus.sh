@@ -12,6 +12,6 @@ if [[ ${1:-} != --all ]]; then exec ctest --preset emulated; fi
 export RANKWISE_ALL=1
 for seed in 1 2 3 4 5 6 7 8 9 10; do
   echo "seed $seed"
-  EMULATED_CUDA_SEED=$seed ctest --preset emulated -E lessons_on_gpus
+  EMULATED_CUDA_SEED=$seed ctest --preset emulated -E lessons_on_gpu
 done
-exec ctest --preset emulated -R lessons_on_gpus --timeout 3600
+exec ctest --preset emulated -R lessons_on_gpu --timeout 3600

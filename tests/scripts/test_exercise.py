@@ -260,12 +260,17 @@ class Commands(unittest.TestCase):
                      "01_unnoticed: keeps its points", "01_inside: breaks an exercise", "8 passed, 5 failed"):
             self.assertIn(text, output)
 
-    def test_some_mutants_are_the_first_of_each_exercise_and_lesson_and_all_patches_fit(self):
+    def test_some_mutants_are_the_first_of_each_exercise_or_lesson_and_all_patches_fit(self):
         status, output = self.run_script("mutants", "--some", "01")
         self.assertEqual(status, 0, output)
         for text in ("patches: 3 of 3 fit", "01.1 stub: not implemented", "01.2_ends: ends", "01_adds_two_first: adds"):
             self.assertIn("PASS  " + text, output)
         self.assertTrue(output.endswith("6 passed, 0 failed\n"), output)
+        status, output = self.run_script("mutants", "--some")
+        self.assertEqual(status, 0, output)
+        self.assertIn("PASS  01.1_adds_two: adds", output)
+        self.assertIn("PASS  01_adds_two_first: adds", output)
+        self.assertTrue(output.endswith("5 passed, 0 failed\n"), output)
 
         patch = TREE["tests/mutants/01.2_ends.patch"]
         others = {"01.2_later": patch.replace("std::exit(x / 100)", "return x >> 1"),  # right, and not looked at
