@@ -141,10 +141,13 @@ class Nccl final : public NcclTransport {
     bool open = false;
   };
 
-  /// Throws Error with NCCL's own text unless @p code is ncclSuccess.
+  /// Throws Error with NCCL's own text unless @p code is ncclSuccess; with CUDA's where a kernel or a call of CUDA failed
+  /// first, since NCCL says only that something did.
   void check_nccl(ncclResult_t code, std::string_view doing, SourceLocation where = SourceLocation::current()) const
   {
     if (code == ncclSuccess) return;
+    const cudaError_t cause = code == ncclUnhandledCudaError ? cudaStreamQuery(cuda_stream(stream_)) : cudaSuccess;
+    if (cause != cudaErrorNotReady) check_cuda(cause, doing, where);
     throw Error(fmt::format("NCCL failed at {}: {} ({})", doing, ncclGetErrorString(code), ncclGetLastError(nccl_)),
                 where);
   }
