@@ -40,6 +40,12 @@ fi
 # each question is one for the name server and may take five seconds. Nothing here needs the answer.
 export HWLOC_COMPONENTS="${HWLOC_COMPONENTS:--gl}"
 
+# Without a network card of a cluster there is nothing that libfabric could find, and it looks for a fifth of a second at
+# each start.
+if [ ! -e /sys/class/infiniband ] && [ ! -e /sys/class/cxi ]; then
+  export OMPI_MCA_pml="${OMPI_MCA_pml:-^cm}"
+fi
+
 # The long name of macOS's temporary folder does not fit into the name of a socket.
 if [ "$(uname -s)" = Darwin ]; then export TMPDIR=/tmp; fi
 

@@ -15,3 +15,11 @@ source ../../scripts/mpi_environment.sh
 OMP_NUM_THREADS=3
 source ../../scripts/mpi_environment.sh
 [[ $OMP_NUM_THREADS == 3 ]] || { echo "OMP_NUM_THREADS=3 became $OMP_NUM_THREADS"; exit 1; }
+
+unset OMPI_MCA_pml
+source ../../scripts/mpi_environment.sh
+card=$(find /sys/class/infiniband /sys/class/cxi -maxdepth 0 2>/dev/null || true)
+[[ -n $card || $OMPI_MCA_pml == ^cm ]] || { echo "without a cluster's network card OMPI_MCA_pml is $OMPI_MCA_pml, not ^cm"; exit 1; }
+OMPI_MCA_pml=ob1
+source ../../scripts/mpi_environment.sh
+[[ $OMPI_MCA_pml == ob1 ]] || { echo "OMPI_MCA_pml=ob1 became $OMPI_MCA_pml"; exit 1; }
