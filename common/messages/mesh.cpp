@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -103,13 +105,14 @@ std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::str
 void check_mesh(const std::vector<Axis>& axes, int ranks)
 {
   std::vector<std::string> sizes;
-  int product = 1;
+  constexpr std::int64_t most = std::numeric_limits<int>::max();  // that MPI could start
+  std::int64_t product = 1;
   for (const Axis& axis : axes) {
     if (axis.size < 1)
       throw UserError(fmt::format("--{}={} is no number of ranks.", axis.name, axis.size),
                       "Each axis of the mesh has one rank or more.");
     sizes.push_back(fmt::format("--{}={}", axis.name, axis.size));
-    product *= axis.size;
+    product = std::min(product, most) * axis.size;
   }
   if (product != ranks)
     throw UserError(

@@ -58,24 +58,47 @@ std::vector<Layout> factorisations(int ranks)
   return all;
 }
 
+namespace {
+
+/// The first few meshes of so many ranks, as advice.
+std::string possible_degrees(int ranks)
+{
+  const std::vector<Layout> all = factorisations(ranks);
+  std::vector<std::string> texts;
+  for (const Layout& l : all)
+    if (texts.size() < 10) texts.push_back(fmt::format("{} {} {}", l.dp, l.tp, l.pp));
+  return fmt::format("Degrees whose product is {}, as dp tp pp: {}{}.", ranks, fmt::join(texts, ", "),
+                     texts.size() < all.size() ? ", ..." : "");
+}
+
+}  // namespace
+
 void check_mesh_options(const MeshOptions& options, int ranks)
 {
-  for (const auto& [name, value] : {std::pair("dp", options.dp), {"tp", options.tp}, {"pp", options.pp}})
+  std::vector<std::string> asked;
+  std::int64_t product = 1;
+  for (const auto& [name, value] : {std::pair("dp", options.dp), {"tp", options.tp}, {"pp", options.pp}}) {
     if (value < 0)
       throw UserError(fmt::format("--{}={} is no number of ranks.", name, value),
                       "Use the number of ranks along this axis, or 0 to leave it open.");
+    if (value > ranks)
+      throw UserError(fmt::format("--{}={} is more than the ranks that were started, {}.", name, value, ranks),
+                      possible_degrees(ranks));
+    if (value == 0) continue;
+    asked.push_back(fmt::format("--{}={}", name, value));
+    product *= value;
+  }
   if (options.zero != 0 && options.zero != 1)
     throw UserError(fmt::format("--zero={} is not one of its values.", options.zero),
                     "Use 1 to share out optimizer states among replicas, or 0 to keep all of them on each.");
-  const Layout layout = options.layout(ranks);
-  if (layout.dp * layout.tp * layout.pp == ranks) return;
-  std::vector<std::string> possible;
-  for (const Layout& l : factorisations(ranks))
-    if (possible.size() < 10) possible.push_back(fmt::format("{} {} {}", l.dp, l.tp, l.pp));
-  throw UserError(fmt::format("--dp={} --tp={} --pp={} make {} ranks, but {} were started.", layout.dp, layout.tp,
-                              layout.pp, layout.dp * layout.tp * layout.pp, ranks),
-                  fmt::format("Degrees whose product is {}, as dp tp pp: {}{}.", ranks, fmt::join(possible, ", "),
-                              possible.size() < factorisations(ranks).size() ? ", ..." : ""));
+  const bool leaves_some_open = asked.size() < 3;
+  if (leaves_some_open ? ranks % product == 0 : product == ranks) return;
+  const std::string degrees = fmt::format("{}", fmt::join(asked, " "));
+  throw UserError(leaves_some_open
+                      ? fmt::format("With {} the {} ranks that were started form no mesh: {} does not divide them.",
+                                    degrees, ranks, product)
+                      : fmt::format("{} make {} ranks, but {} were started.", degrees, product, ranks),
+                  possible_degrees(ranks));
 }
 
 std::vector<Axis> axes_of(const Layout& layout)

@@ -330,7 +330,8 @@ class Layouts(zero_case.Lesson):
 class Impossible(OnMesh, zero_case.Lesson):
     def test_what_is_no_mesh(self):
         self.assert_all_refused([
-            (["--dp=3"], ["--dp=3 --tp=1 --pp=1 make 3 ranks, but 4 were started", "as dp tp pp:", "1 2 2"]),
+            (["--dp=3"], ["With --dp=3 the 4 ranks that were started form no mesh: 3 does not divide them", "as dp tp pp:",
+                          "1 2 2"]),
             (["--tp=-1"], ["--tp=-1 is no number of ranks"]),
             (["--zero=2"], ["--zero=2 is not one of its values", "Use 1"]),
             (["--tp=4", "--heads=2"], ["--tp=4 does not divide the 2 heads", "--tp=1, 2"]),

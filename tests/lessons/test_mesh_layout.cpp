@@ -1,6 +1,7 @@
 // The degrees of lesson 10's mesh, and who stands where.
 
 #include <array>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -97,7 +98,13 @@ TEST_CASE("check_mesh_options: what does not make up the ranks is refused, with 
   CHECK_THAT(refusal({.dp = 3, .tp = 2, .pp = 1}, 4),
              Contains("--dp=3 --tp=2 --pp=1 make 6 ranks, but 4 were started.") &&
                  Contains("as dp tp pp: 4 1 1, 2 1 2, 1 1 4, 2 2 1, 1 2 2, 1 4 1."));
-  CHECK_THAT(refusal({.tp = 3}, 8), Contains("--tp=3"));
+  CHECK_THAT(refusal({.tp = 3}, 8),
+             Contains("With --tp=3 the 8 ranks that were started form no mesh: 3 does not divide them."));
+  CHECK_THAT(refusal({.dp = 2, .pp = 3}, 8),
+             Contains("With --dp=2 --pp=3 the 8 ranks") && Contains(": 6 does not divide them."));
+  CHECK_THAT(refusal({.dp = 8}, 4), Contains("--dp=8 is more than the ranks that were started, 4."));
+  const int most = std::numeric_limits<int>::max();
+  CHECK_THAT(refusal({.dp = most, .tp = most, .pp = most}, 4), Contains("--dp=2147483647 is more than"));
   CHECK_THAT(refusal({.tp = 5}, 64), Contains("product is 64, as dp tp pp: 64 1 1, ") && Contains(", ..."));
   CHECK_THAT(refusal({.dp = -1}, 4), Contains("--dp=-1 is no number of ranks"));
   CHECK_THAT(refusal({.tp = -2}, 4), Contains("--tp=-2 is no number of ranks"));

@@ -123,6 +123,7 @@ TEST_CASE("check_mesh: sizes that do not make up the ranks are refused")
   REQUIRE_NOTHROW(check_mesh({{"dp", 2}, {"tp", 2}}, 4));
   REQUIRE_THROWS_WITH(check_mesh({{"dp", 2}, {"tp", 3}}, 4),
                       Contains("--dp=2 times --tp=3 make 6 ranks, but 4 were started") && Contains("mpirun -np 6"));
+  REQUIRE_THROWS_WITH(check_mesh({{"dp", 65536}, {"tp", 65536}}, 4), Contains("make 4294967296 ranks"));
   REQUIRE_THROWS_WITH(check_mesh({{"dp", 0}}, 1), Contains("--dp=0 is no number of ranks"));
 }
 
