@@ -19,7 +19,7 @@ source ../../scripts/mpi_environment.sh
 unset OMPI_MCA_pml
 source ../../scripts/mpi_environment.sh
 card=$(find /sys/class/infiniband /sys/class/cxi -maxdepth 0 2>/dev/null || true)
-[[ -n $card || $OMPI_MCA_pml == ^cm ]] || { echo "without a cluster's network card OMPI_MCA_pml is $OMPI_MCA_pml, not ^cm"; exit 1; }
-OMPI_MCA_pml=ob1
+[[ -n $card || $OMPI_MCA_pml == ob1 ]] || { echo "without a cluster's network card OMPI_MCA_pml is $OMPI_MCA_pml, not ob1"; exit 1; }
+OMPI_MCA_pml=^v
 source ../../scripts/mpi_environment.sh
-[[ $OMPI_MCA_pml == ob1 ]] || { echo "OMPI_MCA_pml=ob1 became $OMPI_MCA_pml"; exit 1; }
+[[ $OMPI_MCA_pml == ^v ]] || { echo "OMPI_MCA_pml=^v became $OMPI_MCA_pml"; exit 1; }
