@@ -27,7 +27,7 @@ export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_p
 if ! grep -q '^Seccomp:[[:space:]]*0' /proc/self/status 2>/dev/null ||
     grep -q '^[^0]' /proc/sys/kernel/yama/ptrace_scope 2>/dev/null; then
   export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
-  export OMPI_MCA_smsc="${OMPI_MCA_smsc:-ob1a}"
+  export OMPI_MCA_smsc="${OMPI_MCA_smsc:-^cma}"
 fi
 
 # Without ssh (an empty container) Open MPI would refuse to start even ranks on this machine.

@@ -13,6 +13,7 @@ from program_case import BUILD, ProgramCase
 
 EMULATED = os.environ["RANKWISE_GPU"] == "emulated"
 ALL = "RANKWISE_ALL" in os.environ
+HALVES = ["--sequence-parallel"]  # of the parts' sums
 SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
            "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3",

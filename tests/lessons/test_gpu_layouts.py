@@ -2,9 +2,7 @@
 
 import unittest
 
-from gpu_case import GpuCase
-
-HALVES = ["--sequence-parallel"]  # of the parts' sums
+from gpu_case import HALVES, GpuCase
 
 
 class Layouts(GpuCase):
