@@ -1,6 +1,7 @@
 #include "common/digest.hpp"
 
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -53,6 +54,25 @@ std::uint64_t fast_hash(std::span<const std::byte> bytes)
 {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
+
+template <class T>
+std::uint64_t placed_digest(std::int64_t first, std::span<const T> values)
+{
+  // The finalizer of MurmurHash3: each bit of the place and of the value changes half of the result's.
+  constexpr std::uint64_t odd = 0x9E3779B97F4A7C15, multiplier_1 = 0xFF51AFD7ED558CCD, multiplier_2 = 0xC4CEB9FE1A85EC53;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint64_t place = static_cast<std::uint64_t>(first) + i + 1;
+    std::uint64_t hash = place * odd + std::bit_cast<std::uint32_t>(values[i]);
+    hash = (hash ^ hash >> 33) * multiplier_1;
+    hash = (hash ^ hash >> 33) * multiplier_2;
+    sum += hash ^ hash >> 33;
+  }
+  return sum;
+}
+
+template std::uint64_t placed_digest(std::int64_t, std::span<const float>);
+template std::uint64_t placed_digest(std::int64_t, std::span<const std::int32_t>);
 
 std::string sha256_of_file(const std::string& path)
 {

@@ -37,6 +37,14 @@ class Sha256 {
 /// @source  XXH3, https://xxhash.com.
 std::uint64_t fast_hash(std::span<const std::byte> bytes);
 
+/// The digest of elements [first, first + values.size()) of a vector. The sum of the digests of disjoint pieces, modulo
+/// 2^64, is that of the whole: so it depends neither on how a vector is cut nor on who has which piece. A piece that is
+/// missing, at another place or there twice changes it, but for one chance in 2^64.
+/// @param first   index of the first value.
+/// @param values  of 4 bytes: float or std::int32_t. Their bits count, so 0 and -0 differ.
+template <class T>
+std::uint64_t placed_digest(std::int64_t first, std::span<const T> values);
+
 /// The SHA-256 digest of a file's content, read in blocks.
 /// @failure  Error when the file cannot be read.
 std::string sha256_of_file(const std::string& path);

@@ -1,6 +1,7 @@
 #include "common/hdf5.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
@@ -63,7 +64,11 @@ Hdf5Object& Hdf5Object::operator=(Hdf5Object&& other) noexcept
 Hdf5Object::~Hdf5Object()
 {
   // MPI_Finalize closes all of HDF5, so the identifier may be gone already.
-  if (close_ != nullptr && H5Iis_valid(id_) > 0) close_(id_);
+  if (close_ == nullptr || H5Iis_valid(id_) <= 0) return;
+  if (std::uncaught_exceptions() > 0)
+    close_(id_);
+  else
+    close("close what HDF5 had open");  // an exception ends the program: destructors are noexcept
 }
 
 void Hdf5Object::close(std::string_view doing, SourceLocation where)
@@ -95,16 +100,35 @@ void quiet_hdf5()
   check_hdf5(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), "stop HDF5 from printing");
 }
 
-Hdf5Object open_hdf5(const std::string& path)
+namespace {
+
+/// How files are opened: without HDF5's own locks.
+Hdf5Object access_properties(const std::string& doing)
+{
+  Hdf5Object properties(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, doing);
+#if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MAJOR == 1 && H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
+  check_hdf5(H5Pset_file_locking(properties.id(), false, true), doing);
+#endif
+  return properties;
+}
+
+Hdf5Object open_with(const std::string& path, unsigned flags)
 {
   quiet_hdf5();
-  return {H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open " + path};
+  const std::string doing = "open " + path;
+  return {H5Fopen(path.c_str(), flags, access_properties(doing).id()), H5Fclose, doing};
+}
+
+}  // namespace
+
+Hdf5Object open_hdf5(const std::string& path)
+{
+  return open_with(path, H5F_ACC_RDONLY);
 }
 
 Hdf5Object open_hdf5_to_write(const std::string& path)
 {
-  quiet_hdf5();
-  return {H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose, "open " + path};
+  return open_with(path, H5F_ACC_RDWR);
 }
 
 Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block)
@@ -113,7 +137,7 @@ Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block)
   const std::string doing = "create " + path;
   const Hdf5Object properties(H5Pcreate(H5P_FILE_CREATE), H5Pclose, doing);
   check_hdf5(H5Pset_userblock(properties.id(), static_cast<hsize_t>(user_block)), doing);
-  return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties.id(), H5P_DEFAULT), H5Fclose, doing};
+  return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties.id(), access_properties(doing).id()), H5Fclose, doing};
 }
 
 bool is_hdf5(const std::string& path)
@@ -288,6 +312,36 @@ Hdf5Object create_f32_dataset(const Hdf5Object& parent, const std::string& name,
   return {
       H5Dcreate2(parent.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
       H5Dclose, doing};
+}
+
+Hdf5Object create_u64_dataset(const Hdf5Object& parent, const std::string& name, std::int64_t count)
+{
+  const std::string doing = "create dataset " + name;
+  const auto extent = static_cast<hsize_t>(count);
+  const Hdf5Object space(H5Screate_simple(1, &extent, nullptr), H5Sclose, doing);
+  const Hdf5Object properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, doing);
+  check_hdf5(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), doing);
+  check_hdf5(H5Pset_obj_track_times(properties.id(), false), doing);  // the same numbers make the same bytes
+  return {
+      H5Dcreate2(parent.id(), name.c_str(), H5T_STD_U64LE, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
+      H5Dclose, doing};
+}
+
+void write_u64(const Hdf5Object& dataset, std::span<const std::uint64_t> values)
+{
+  const std::string doing = "write integers";
+  check(shape_of(dataset) == Shape{std::ssize(values)}, doing + ": the dataset has another length");
+  check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), doing);
+}
+
+std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset)
+{
+  const std::string doing = "read integers";
+  const Shape shape = shape_of(dataset);
+  check(shape.rank() == 1, doing + ": the dataset has not one dimension");
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(shape[0]));
+  check_hdf5(H5Dread(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), doing);
+  return values;
 }
 
 Hdf5Object open_plain_dataset(const Hdf5Object& parent, const std::string& name)

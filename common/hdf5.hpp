@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <hdf5.h>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,10 @@
 namespace rankwise {
 
 /// Owns one HDF5 identifier (file, dataset, dataspace, ...) and closes it; movable, not copyable.
+///
+/// HDF5 keeps up to 64 KiB of a dataset, and all of a file's structure, until they are closed: what was written to is closed
+/// by close(). The destructor is for what was only read, and for leaving by an exception; should it meet an error when no
+/// exception is on its way, it ends the program with that error.
 class Hdf5Object {
  public:
   /// Closes an identifier: H5Fclose, H5Dclose and their like.
@@ -37,8 +42,9 @@ class Hdf5Object {
 
   /// The identifier.
   hid_t id() const { return id_; }
-  /// Closes now, checked: where buffered bytes reach the disk, so a full disk is told here. Does nothing when nothing
-  /// is owned.
+  /// Closes now. Buffered bytes reach the disk here, so a full disk may be noticed only now. Does nothing when nothing is
+  /// owned.
+  /// @failure  Error.
   void close(std::string_view doing, SourceLocation where = SourceLocation::current());
 
  private:
@@ -61,7 +67,8 @@ void quiet_hdf5();
 Hdf5Object open_hdf5(const std::string& path);
 /// Opens @p path to change it. Throws Error.
 Hdf5Object open_hdf5_to_write(const std::string& path);
-/// Creates @p path, or empties it when it exists. Throws Error.
+/// Creates @p path, or empties it when it exists. Throws Error. None of the three locks the file: where file systems have no
+/// locks HDF5 could not open it, and where they do FileLock is there.
 /// @param path        the file.
 /// @param user_block  bytes that HDF5 leaves free at the beginning: 0, 512 or a greater power of two.
 Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block = 0);
@@ -92,6 +99,13 @@ std::vector<std::string> members(const Hdf5Object& group);
 /// Creates the dataset @p name of f32, contiguous, with its place in the file: what is not written is undefined.
 /// @param shape  one or two extents.
 Hdf5Object create_f32_dataset(const Hdf5Object& parent, const std::string& name, const Shape& shape);
+/// Creates the dataset @p name of unsigned integers of 64 bits, all of them zero.
+Hdf5Object create_u64_dataset(const Hdf5Object& parent, const std::string& name, std::int64_t count);
+/// Writes all of a dataset that create_u64_dataset() made.
+void write_u64(const Hdf5Object& dataset, std::span<const std::uint64_t> values);
+/// Reads all of a dataset of one dimension. Throws Error.
+std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset);
+
 /// Opens the dataset @p name, if it is as plain as those that we write: all of it stored in this very file and not
 /// compressed, so that the file's length bounds what a reader has to hold. Throws Error naming what it is instead.
 Hdf5Object open_plain_dataset(const Hdf5Object& parent, const std::string& name);

@@ -21,7 +21,8 @@ constexpr const char* list_all = "--help lists all options.";
 OptionTable::OptionTable(std::string program, std::string description)
     : program_(std::move(program)), description_(std::move(description))
 {
-  add("Help", "config", config_, "file with one `name = value` on a line; the command line wins over it", "FILE");
+  add_file("Help", "config", config_, FileUse::read,
+           "file with one `name = value` on a line; the command line wins over it");
 }
 
 // ---- Declaring --------------------------------------------------------------------------------------------------------
@@ -56,6 +57,13 @@ template void OptionTable::add(const std::string&, const std::string&, std::stri
 template void OptionTable::add(const std::string&, const std::string&, Bytes&, const std::string&,
                                const std::string&);
 
+void OptionTable::add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
+                           const std::string& help)
+{
+  add(group, name, value, help, "FILE");
+  entries_.back().use = use;
+}
+
 void OptionTable::add_entry(Entry entry)
 {
   check(find(entry.name) == nullptr, "option --" + entry.name + " is declared twice");
@@ -67,6 +75,12 @@ const OptionTable::Entry* OptionTable::find(const std::string& name) const
 {
   const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
   return at == entries_.end() ? nullptr : &*at;
+}
+
+bool OptionTable::is_set(const std::string& name) const
+{
+  const Entry* const entry = find(name);
+  return entry != nullptr && entry->text() == "true";
 }
 
 bool OptionTable::given(const std::string& name) const
@@ -228,6 +242,16 @@ std::string OptionTable::table() const
                         value_width, entry.help);
   }
   return text;
+}
+
+std::vector<NamedFile> OptionTable::files() const
+{
+  std::vector<NamedFile> files;
+  for (const Entry& entry : entries_) {
+    if (!entry.use || entry.text().empty()) continue;
+    files.push_back({entry.text(), fmt::format("--{}={}", entry.name, entry.text()), *entry.use});
+  }
+  return files;
 }
 
 nlohmann::json OptionTable::json() const

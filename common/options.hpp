@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/named_files.hpp"
 #include "common/option_value.hpp"
 
 /// @file
@@ -44,6 +46,11 @@ class OptionTable {
   void add(const std::string& group, const std::string& name, T& value, const std::string& help,
            const std::string& kind = "");
 
+  /// Declares an option that names a file; empty: none. Otherwise as add().
+  /// @param use  what the program does with it; files() lists it.
+  void add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
+                const std::string& help);
+
   /// Declares an option that takes one of a few words; otherwise as add().
   /// @param choices  each word and its value; the default is among the values.
   template <class Enum>
@@ -56,6 +63,12 @@ class OptionTable {
 
   /// Whether the user set this option, on the command line or in the file.
   bool given(const std::string& name) const;
+
+  /// Whether there is a flag of this name, and it is set.
+  bool is_set(const std::string& name) const;
+
+  /// The files that the options name, once they are parsed: those with a name that is not empty.
+  std::vector<NamedFile> files() const;
 
   /// The text of `--help`: all options by group, with kind and default.
   std::string help() const;
@@ -74,6 +87,7 @@ class OptionTable {
     std::function<nlohmann::json()> json;
     std::vector<std::string> choices;
     std::string default_text;
+    std::optional<FileUse> use;  // of an option that names a file
     bool given = false;
   };
 

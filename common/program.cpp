@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <vector>
 
 #include "common/error.hpp"
 
@@ -17,11 +18,17 @@ struct Stop {
 };
 
 /// Reads the options and looks for what cannot be; nothing when the rank is ready to run. Sends no message.
+/// @param locks  gets those of the files that the run will write, on rank 0, which gives all of them their names.
 std::optional<Stop> prepare(const Session& session, int argc, char** argv, OptionTable& options,
-                            const std::function<void(const Session&)>& check)
+                            const std::function<void(const Session&)>& check, std::vector<FileLock>& locks)
 {
   try {
     options.parse(argc, argv);
+    if (session.rank() == 0) {
+      const std::vector<NamedFile> files = options.files();
+      check_files(files);
+      if (!options.is_set("dry-run")) locks = lock_files(files);
+    }
     check(session);
     return std::nullopt;
   } catch (const HelpRequest& help) {
@@ -54,7 +61,8 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
 {
   try {
     Session session(argc, argv);
-    if (const std::optional<Stop> stop = agree(session, prepare(session, argc, argv, options, check))) {
+    std::vector<FileLock> locks;
+    if (const std::optional<Stop> stop = agree(session, prepare(session, argc, argv, options, check, locks))) {
       if (session.rank() == 0) {
         std::FILE* out = stop->status == exit_success ? stdout : stderr;
         std::fputs((stop->text + "\n").c_str(), out);

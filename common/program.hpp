@@ -13,7 +13,8 @@ namespace rankwise {
 /// Runs a program on all ranks and gives main its exit status.
 ///
 /// 1. Each rank reads its options and calls @p check, which looks for what cannot be done and throws UserError. It sends
-///    no messages, so it may refuse on some ranks only (a file that one machine lacks).
+///    no messages, so it may refuse on some ranks only (a file that one machine lacks). Before that rank 0 looks at the
+///    files that the options name (check_files()) and locks those that will be written, until the program ends.
 /// 2. The ranks agree. If any refused, rank 0 prints what the lowest of them has to say, once, and all ranks return
 ///    exit_user_error. `--help` is settled here too: printed once, all return exit_success.
 /// 3. Each rank calls @p run. What it returns is this rank's status; the launcher fails if any rank's does.

@@ -1,14 +1,11 @@
 #include "common/report.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "common/error.hpp"
+#include "common/output_file.hpp"
 #include "common/text.hpp"
 
 namespace rankwise {
@@ -31,67 +28,18 @@ std::string readable(const nlohmann::json& value)
   return value.dump();
 }
 
-/// The error that the system just reported, as a sentence's end.
-std::string system_error()
-{
-  return std::strerror(errno);
-}
-
 }  // namespace
-
-void check_writable(const std::string& path, const std::string& option)
-{
-  namespace fs = std::filesystem;
-  if (path.empty()) return;
-  const std::string asked = fmt::format("--{}={} cannot be written", option, path);
-  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored) || !fs::path(path).has_filename()) {
-    throw UserError(asked + ": it names a folder.", fmt::format("Name a file in it, as in --{}={}.", option,
-                                                                (fs::path(path) / "run.json").string()));
-  }
-  if (!fs::is_directory(folder, ignored)) {
-    throw UserError(fmt::format("{}: there is no folder {}.", asked, folder.string()),
-                    "Make the folder first, or name another one.");
-  }
-  if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw UserError(
-        fmt::format("{}: {}.", asked, system_error()),
-        fmt::format("Files are made in the folder {}; choose one that you may write to.", folder.string()));
-  }
-}
-
-void write_file(const std::string& path, std::string_view content)
-{
-  const std::string temporary = path + ".part";
-  bool good = false;
-  std::string reason;
-  if (std::FILE* file = std::fopen(temporary.c_str(), "wb")) {
-    good = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-    good = std::fflush(file) == 0 && good;
-    good = fsync(fileno(file)) == 0 && good;
-    if (!good) reason = system_error();
-    good = std::fclose(file) == 0 && good;
-  }
-  good = good && std::rename(temporary.c_str(), path.c_str()) == 0;
-  if (good) return;
-  if (reason.empty()) reason = system_error();
-  std::remove(temporary.c_str());
-  throw Error(fmt::format("could not write {}: {}", path, reason));
-}
 
 Report::Report(bool print, std::string json_path, std::FILE* out)
     : print_(print), json_path_(std::move(json_path)), out_(out)
 {
-  if (print_) check_writable(json_path_, "report");
 }
 
 void Report::print(const std::string& text)
 {
   if (!print_) return;
   bar_.clear();
-  rankwise::check(std::fputs(text.c_str(), out_) >= 0 && std::fflush(out_) == 0,
-                  "could not print the report: " + system_error());
+  check_system(std::fputs(text.c_str(), out_) >= 0 && std::fflush(out_) == 0, "print the report");
 }
 
 void Report::comment(std::string_view text)

@@ -30,23 +30,12 @@ struct Line {
   std::string note;      ///< may be empty
 };
 
-/// Throws UserError unless a file of this name could be written: its folder is there and writable, and the name is not
-/// that of a folder. Nothing is created or changed. For the check phase, on the rank that is going to write.
-/// @param path    an empty path is fine: nothing will be written.
-/// @param option  the option that named the file, as "report".
-void check_writable(const std::string& path, const std::string& option);
-
-/// Writes a file under a temporary name beside it and then renames it, so that readers see the old content or the new.
-/// @failure  Error when any of that fails; the temporary file is then removed.
-void write_file(const std::string& path, std::string_view content);
-
 /// The report of one run. Rank 0 prints and writes; on the other ranks the same calls are silent.
 class Report {
  public:
   /// @param print      whether this rank prints and writes: rank 0.
   /// @param json_path  where finish() writes the document; empty: nowhere.
   /// @param out        where to print.
-  /// @failure  UserError when the path cannot be written (check_writable).
   Report(bool print, std::string json_path, std::FILE* out = stdout);
 
   /// Prints @p text with "# " before each of its lines.

@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "common/descriptor.hpp"
 #include "common/error.hpp"
 #include "common/text.hpp"
 
@@ -35,46 +36,6 @@ constexpr std::size_t magic_at = 0, kind_at = 16, version_at = 48, length_at = 5
 // As in PNG: no text begins so, and a transfer that changes line ends changes it.
 constexpr std::array<char, 16> magic{'\x89', 'R', 'A', 'N', 'K', 'W', 'I', 'S', 'E', '\r', '\n', '\x1a', '\n'};
 constexpr std::array<char, 8> hdf5_magic{'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-
-std::string system_error()
-{
-  return std::generic_category().message(errno);
-}
-
-/// An open file.
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags) : id_(open(path.c_str(), flags | O_CLOEXEC)) {}
-  ~Descriptor()
-  {
-    if (id_ >= 0) ::close(id_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  bool good() const { return id_ >= 0; }
-  int id() const { return id_; }
-  /// Closes now; some file systems tell only then that a write has failed.
-  bool close() { return ::close(std::exchange(id_, -1)) == 0; }
-
- private:
-  int id_;
-};
-
-/// Fills @p out from @p offset on, and says how many bytes there were; -1 after an error.
-std::int64_t read_at(const Descriptor& file, std::int64_t offset, std::span<std::byte> out)
-{
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t count =
-        pread(file.id(), out.data() + done, out.size() - done, offset + static_cast<std::int64_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return -1;
-    if (count == 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  return static_cast<std::int64_t>(done);
-}
 
 Digest canonical(XXH128_hash_t hash)
 {
@@ -150,68 +111,37 @@ Seal make_seal(const FileKind& kind, std::int64_t length, const Digest& content)
   return seal;
 }
 
-/// Makes sure that a rename in the folder of @p path has reached the disk.
-void sync_folder(const std::string& path)
-{
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const Descriptor descriptor(folder.empty() ? "." : folder.string(), O_RDONLY | O_DIRECTORY);
-  check(descriptor.good() && fsync(descriptor.id()) == 0,
-        fmt::format("the folder of {} could not be written: {}", path, system_error()));
-}
-
 /// Writes the seal of a file that is complete but for it, down to the disk.
 void seal_file(const std::string& path, const FileKind& kind)
 {
-  const auto done = [&](bool good) {
-    check(good, fmt::format("{} could not be completed: {}", path, system_error()));
-  };
-  Descriptor file(path, O_RDWR);
-  done(file.good());
+  const std::string doing = "complete " + path;
+  Descriptor file(path, O_RDWR | O_NOFOLLOW);
+  check_system(file.good(), doing);
+  check_system(fsync(file.id()) == 0, doing);
   const off_t length = lseek(file.id(), 0, SEEK_END);
-  done(length >= 0);
+  check_system(length >= 0, doing);
   check(length >= seal_bytes, fmt::format("{} has no room for a seal", path));
   Digest content;
-  done(digest_content(file, content));
+  check_system(digest_content(file, content), doing);
   const Seal seal = make_seal(kind, length, content);
-  done(pwrite(file.id(), seal.data(), seal.size(), 0) == seal_bytes);
-  done(fsync(file.id()) == 0);
-  done(file.close());
+  check_system(lseek(file.id(), 0, SEEK_SET) == 0 && write_all(file, seal), doing);
+  check_system(fsync(file.id()) == 0, doing);
+  check_system(file.close(), doing);
 }
 
 }  // namespace
 
 // ---- Writing --------------------------------------------------------------------------------------------------------
 
-std::string temporary_name(const std::string& path)
-{
-  return path + ".tmp";
-}
-
-void create_temporary(const std::string& path)
-{
-  const std::string temporary = temporary_name(path);
-  if (std::FILE* const file = std::fopen(temporary.c_str(), "wb")) {
-    std::fclose(file);
-    return;
-  }
-  throw UserError(fmt::format("{} cannot be written: {}.", path, system_error()),
-                  fmt::format("It is written as {} first, and renamed when it is complete.\n"
-                              "Choose a folder that exists and that you may write to.",
-                              temporary));
-}
-
 void commit_sealed(const std::string& path, const FileKind& kind)
 {
-  const std::string temporary = temporary_name(path);
   try {
-    seal_file(temporary, kind);
-    check(std::rename(temporary.c_str(), path.c_str()) == 0,
-          fmt::format("cannot rename {} to {}: {}", temporary, path, system_error()));
+    seal_file(temporary_name(path), kind);
   } catch (...) {
-    std::remove(temporary.c_str());
+    remove_temporary(path);
     throw;
   }
-  sync_folder(path);
+  commit_temporary(path);
 }
 
 // ---- Reading --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/output_file.hpp"
+
 /// @file
 /// Sealed files: every HDF5 file that we write begins with a block that says what it is, and that all of it is there.
 ///
@@ -38,13 +40,6 @@ struct FileRequest {
 
 /// Bytes of the seal; what HDF5 writes begins behind them.
 inline constexpr std::int64_t seal_bytes = 512;
-
-/// Where the content of @p path is written before it is complete: a name beside it.
-std::string temporary_name(const std::string& path);
-
-/// Refuses to begin a file that cannot be written: makes its temporary file, empty.
-/// @throws UserError  naming @p path and the system's reason.
-void create_temporary(const std::string& path);
 
 /// Completes a file: seals the one at temporary_name(@p path), which begins with seal_bytes bytes for that, makes sure
 /// that it has reached the disk, and gives it its name. Whatever had that name stays until then and is replaced then.

@@ -4,12 +4,15 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "common/error.hpp"
+#include "common/output_file.hpp"
 #include "common/time_ledger.hpp"
 
 namespace rankwise {
@@ -71,6 +74,9 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   job.rank = rank_;
   job.ranks = ranks_;
   check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not let several threads send (MPI_THREAD_MULTIPLE)");
+  std::uint64_t number = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "numbering the job");
+  set_job_number(number);
   if (ranks_ == 1) return;
 
   // One integer of shared memory a machine, in the hands of its first rank.

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.hpp"
-#include "common/report.hpp"
+#include "common/output_file.hpp"
 
 namespace rankwise {
 

@@ -3,16 +3,17 @@
 // Sample runs:  build/data/prepare --tokenizer=byte tinyshakespeare.txt tinyshakespeare.h5
 //               build/data/prepare --tokenizer=gpt2 --vocabulary-from=gpt2 tinyshakespeare.txt tinyshakespeare.h5
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "common/error.hpp"
 #include "common/file_arguments.hpp"
+#include "common/named_files.hpp"
 #include "common/program.hpp"
 #include "common/progress_bar.hpp"
 #include "common/text.hpp"
@@ -32,6 +33,7 @@ struct Options {
 struct Job {
   VocabularyFiles vocabulary;
   std::unique_ptr<const Tokenizer> tokenizer;
+  std::vector<FileLock> locks;
   TextMeasure measure;
   std::unique_ptr<TokenFileWriter> writer;
 };
@@ -66,19 +68,10 @@ void check_job(const Options& options, Job& job)
   }
   const std::string& text = options.files[0];
   const std::string& out = options.files[1];
+  const std::array<NamedFile, 2> named{{{text, text, FileUse::read}, {out, out, FileUse::replace}}};
+  check_files(named);
+  job.locks = lock_files(named);
   job.measure = measure_text(text);
-
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(out, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    throw UserError(fmt::format("{} is a folder or a device, not a file that could be replaced.", out),
-                    "Name the token file itself.");
-  }
-  for (const std::string& written : {out, TokenFileWriter::temporary_name(out)}) {
-    if (!std::filesystem::equivalent(text, written, error)) continue;
-    throw UserError(fmt::format("{} is the text itself, which the token file would replace.", written),
-                    "Give the token file another name.");
-  }
   job.writer = std::make_unique<TokenFileWriter>(
       out, TokenFileInfo{.vocabulary = job.tokenizer->vocabulary(),
                          .tokenizer = job.tokenizer->name(),

@@ -1,11 +1,13 @@
 #include "data/token_file.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "common/digest.hpp"
 #include "common/error.hpp"
 #include "common/text.hpp"
 
@@ -53,10 +55,11 @@ std::int64_t length_of(const Hdf5Object& dataset)
 void write_text(const Hdf5Object& file, const char* name, const std::string& text)
 {
   const std::string doing = fmt::format("write {}", name);
-  const Hdf5Object dataset = create_dataset(file, name, H5T_STD_U8LE);
+  Hdf5Object dataset = create_dataset(file, name, H5T_STD_U8LE);
   const hsize_t bytes = text.size();
   check_hdf5(H5Dset_extent(dataset.id(), &bytes), doing);
   check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), doing);
+  dataset.close(doing);
 }
 
 /// The tokens of one split, read from the file as they are needed. An open dataset keeps its file open.
@@ -200,12 +203,12 @@ std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std:
 // ---- Writing --------------------------------------------------------------------------------------------------------
 
 TokenFileWriter::TokenFileWriter(const std::string& path, const TokenFileInfo& info)
-    : path_(path), temporary_(temporary_name(path)), vocabulary_(static_cast<Token>(info.vocabulary))
+    : path_(path), vocabulary_(static_cast<Token>(info.vocabulary))
 {
   check(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<Token>::max(),
         "a vocabulary that is no size");
   create_temporary(path);
-  file_ = create_hdf5(temporary_, seal_bytes);
+  file_ = create_hdf5(temporary_name(path), seal_bytes);
   write_attribute(file_, "vocabulary", info.vocabulary);
   write_attribute(file_, "tokenizer", info.tokenizer);
   write_attribute(file_, "source", info.source);
@@ -214,15 +217,13 @@ TokenFileWriter::TokenFileWriter(const std::string& path, const TokenFileInfo& i
     write_text(file_, encoder_name, info.files.encoder_json);
     write_text(file_, merges_name, info.files.vocab_bpe);
   }
-  for (int i = 0; i < 2; ++i) datasets_[i] = create_dataset(file_, split_names[i], stored_type(info.vocabulary));
+  for (std::size_t i = 0; i < splits_.size(); ++i)
+    splits_[i].dataset = create_dataset(file_, split_names[i], stored_type(info.vocabulary));
 }
 
 TokenFileWriter::~TokenFileWriter()
 {
-  if (temporary_.empty()) return;
-  for (Hdf5Object& dataset : datasets_) dataset = {};
-  file_ = {};
-  std::remove(temporary_.c_str());
+  if (!finished_) remove_temporary(path_);
 }
 
 void TokenFileWriter::append(Split split, std::span<const Token> tokens)
@@ -231,8 +232,11 @@ void TokenFileWriter::append(Split split, std::span<const Token> tokens)
   for (const Token token : tokens) {
     check(0 <= token && token < vocabulary_, fmt::format("token {} is beyond the vocabulary", token));
   }
-  const Hdf5Object& dataset = datasets_[static_cast<int>(split)];
-  const std::string doing = fmt::format("write {} tokens to {}", tokens.size(), temporary_);
+  Written& written = splits_.at(static_cast<std::size_t>(split));
+  const Hdf5Object& dataset = written.dataset;
+  written.digest += placed_digest(written.tokens, tokens);
+  written.tokens += std::ssize(tokens);
+  const std::string doing = fmt::format("write {} tokens to {}", tokens.size(), path_);
   const hsize_t start = static_cast<hsize_t>(length_of(dataset)), count = tokens.size(), end = start + count;
   check_hdf5(H5Dset_extent(dataset.id(), &end), doing);
   const Hdf5Object file_space(H5Dget_space(dataset.id()), H5Sclose, doing);
@@ -245,11 +249,31 @@ void TokenFileWriter::append(Split split, std::span<const Token> tokens)
 
 void TokenFileWriter::finish()
 {
-  const std::string doing = fmt::format("complete {}", temporary_);
-  for (Hdf5Object& dataset : datasets_) dataset.close(doing);
+  const std::string doing = "complete " + path_;
+  for (Written& split : splits_) split.dataset.close(doing);
   file_.close(doing);
+  check_written();
   commit_sealed(path_, token_file_kind);
-  temporary_.clear();
+  finished_ = true;
+}
+
+/// Throws Error unless the file holds the tokens that were appended.
+void TokenFileWriter::check_written() const
+{
+  const std::string path = temporary_name(path_);
+  const Hdf5Object file = open_hdf5(path);
+  for (std::size_t i = 0; i < splits_.size(); ++i) {
+    const FileTokens stored(open_plain_dataset(file, split_names[i]), path);
+    std::uint64_t digest = 0;
+    std::vector<Token> block;
+    for (std::int64_t first = 0; first < stored.size(); first += std::ssize(block)) {
+      block.resize(static_cast<std::size_t>(std::min<std::int64_t>(chunk_tokens, stored.size() - first)));
+      stored.read(first, block);
+      digest += placed_digest(first, std::span<const Token>(block));
+    }
+    check(stored.size() == splits_[i].tokens && digest == splits_[i].digest,
+          fmt::format("{}: {} does not hold the tokens that were written to it", path, split_names[i]));
+  }
 }
 
 // ---- Reading --------------------------------------------------------------------------------------------------------

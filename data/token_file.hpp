@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,11 +32,11 @@ struct TokenFileInfo {
 /// The two parts of a token file.
 enum class Split { train, validation };
 
-/// Writes a token file. Nothing is seen under its name until it is complete: the tokens go to temporary_name(), and
-/// finish() gives it its name. Without finish() the destructor removes the temporary file.
+/// Writes a token file. Nothing is seen under its name until it is complete: the tokens go to a temporary file, and finish()
+/// gives it its name. Without finish() the destructor removes the temporary file.
 class TokenFileWriter {
  public:
-  /// Creates the temporary file. Throws UserError when it cannot be created.
+  /// Creates the temporary file. Throws Error when it cannot be created.
   TokenFileWriter(const std::string& path, const TokenFileInfo& info);
   ~TokenFileWriter();
   TokenFileWriter(const TokenFileWriter&) = delete;
@@ -43,18 +44,26 @@ class TokenFileWriter {
 
   /// Adds @p tokens, each in [0, vocabulary) or Error is thrown, to the end of @p split.
   void append(Split split, std::span<const Token> tokens);
-  /// Closes, seals and renames (commit_sealed()); any file of that name is replaced. The writer cannot be used afterwards.
+  /// Closes the file, reads its tokens again, seals and renames it (commit_sealed()); any file of that name is replaced. The
+  /// writer cannot be used afterwards.
+  /// @failure  Error, also when the file does not hold what was appended.
   void finish();
 
-  /// Where the tokens for @p path are written before they are complete.
-  static std::string temporary_name(const std::string& path) { return rankwise::temporary_name(path); }
-
  private:
+  /// What was appended to a split.
+  struct Written {
+    Hdf5Object dataset;
+    std::int64_t tokens = 0;
+    std::uint64_t digest = 0;  // placed_digest() of them
+  };
+
+  void check_written() const;
+
   std::string path_;
-  std::string temporary_;
   Token vocabulary_;
   Hdf5Object file_;
-  Hdf5Object datasets_[2];
+  std::array<Written, 2> splits_;
+  bool finished_ = false;
 };
 
 /// Opens a token file and checks it: its seal, both datasets, and that no token is beyond its vocabulary

@@ -5,18 +5,18 @@
 
 #include "gpt2/weights.hpp"
 
-#include <filesystem>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "common/error.hpp"
 #include "common/file_arguments.hpp"
+#include "common/named_files.hpp"
 #include "common/program.hpp"
-#include "common/sealed_file.hpp"
 #include "common/text.hpp"
 
 namespace rankwise {
@@ -28,6 +28,7 @@ struct Job {
   std::int64_t heads = 0;                     // --heads
   std::unique_ptr<PublishedModel> published;  // to import
   std::optional<CheckpointInfo> checkpoint;   // to export
+  std::vector<FileLock> locks;                // of the file to write
 };
 
 /// Refuses what cannot be done, and leaves @p job ready to run.
@@ -40,14 +41,13 @@ void check_job(const std::vector<std::string>& words, Job& job)
     throw UserError(fmt::format("a command and two files are needed; {} words given.", words.size()), usage);
   const std::string &command = words[0], &from = words[1], &to = words[2];
   if (command != "import" && command != "export") throw UserError(fmt::format("{} is no command.", command), usage);
-  std::error_code error;
-  if (std::filesystem::equivalent(from, to, error))
-    throw UserError(fmt::format("{} would replace itself.", from), "Give the other file another name.");
+  const std::array<NamedFile, 2> named{{{from, from, FileUse::read}, {to, to, FileUse::replace}}};
+  check_files(named);
+  job.locks = lock_files(named);
   if (command == "export") {
     job.checkpoint = check_checkpoint(from, from);
   } else {
     job.published = std::make_unique<PublishedModel>(from, job.heads);
-    create_temporary(to);
   }
 }
 

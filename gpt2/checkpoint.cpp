@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/digest.hpp"
 #include "common/hdf5.hpp"
 #include "common/sealed_file.hpp"
 
@@ -37,13 +37,37 @@ FileRequest request(const std::string& asked)
           .remedy = "A checkpoint is made by a run with --checkpoint=FILE.h5 (and --checkpoint-every=STEPS)."};
 }
 
+/// What the file says of itself; Error unless it can be.
+CheckpointInfo read_info(const Hdf5Object& file)
+{
+  constexpr std::int64_t largest = 1 << 24;  // keeps products of sizes and the loop over layers within bounds
+  CheckpointInfo info;
+  info.config.name = "of the file";
+  for (const auto& [name, size] : size_attributes) {
+    info.config.*size = read_integer_attribute(file, name);
+    check(info.config.*size >= 1 && info.config.*size <= largest,
+          fmt::format("it says that {} is {}", name, info.config.*size));
+  }
+  check_config(info.config);
+  info.moments = has_attribute(file, "step");
+  if (!info.moments) return info;
+  info.step = read_integer_attribute(file, "step");
+  info.updates = read_integer_attribute(file, "updates");
+  check(info.step >= 1 && info.updates >= 1,
+        fmt::format("it says that {} steps with {} updates were made", info.step, info.updates));
+  const Hdf5Object options = open_group(file, "options");
+  for (const std::string& name : attribute_names(options))
+    info.options.push_back({name, read_text_attribute(options, name)});
+  return info;
+}
+
 /// Calls @p work; the temporary file of @p path does not survive its exception.
 void or_remove_temporary(const std::string& path, const std::function<void()>& work)
 {
   try {
     work();
   } catch (...) {
-    std::remove(temporary_name(path).c_str());
+    remove_temporary(path);
     throw;
   }
 }
@@ -92,10 +116,18 @@ std::vector<Hdf5Slab> slabs_in(const ParameterTable& table, const Parameter& p, 
   return slabs;
 }
 
-/// Calls @p transfer(dataset, slabs, host, device) for each block of the shard in each section that it has; host is as
+/// A tensor of a section, open.
+struct StoredTensor {
+  std::size_t section;  ///< its place in section_names
+  std::size_t number;   ///< the tensor's
+  Shape shape;          ///< of the whole tensor
+  Hdf5Object dataset;
+};
+
+/// Calls @p transfer(tensor, slabs, host, device) for each block of the shard in each section that it has; host is as
 /// large as the block, device a view of its place.
 void for_each_block(const Hdf5Object& file, const Shard& shard,
-                    const std::function<void(const Hdf5Object&, const std::vector<Hdf5Slab>&, const Tensor&,
+                    const std::function<void(const StoredTensor&, const std::vector<Hdf5Slab>&, const Tensor&,
                                              const Tensor&)>& transfer)
 {
   std::vector<float> memory;
@@ -104,17 +136,19 @@ void for_each_block(const Hdf5Object& file, const Shard& shard,
     if (sections[i]->empty()) continue;
     check(sections[i]->elements() == shard.owned.count && sections[i]->type() == DType::f32,
           "a shard's tensor is not as long as the range that it holds, or not f32");
-    const Hdf5Object section = open_group(file, section_names[i]);
+    Hdf5Object section = open_group(file, section_names[i]);
     for (const Parameter& p : shard.table.entries()) {
       const std::vector<Block> blocks = blocks_of(p, shard.owned);
       if (blocks.empty()) continue;
-      const Hdf5Object dataset = open_plain_dataset(section, p.name);
+      StoredTensor tensor{i, static_cast<std::size_t>(p.number), p.shape, open_plain_dataset(section, p.name)};
       for (const Block& block : blocks) {
         memory.assign(static_cast<std::size_t>(block.elements.count), 0);
-        transfer(dataset, slabs_in(shard.table, p, block), Tensor(std::span(memory), {block.elements.count}),
+        transfer(tensor, slabs_in(shard.table, p, block), Tensor(std::span(memory), {block.elements.count}),
                  sections[i]->slice({block.elements.first - shard.owned.first, block.elements.count}));
       }
+      tensor.dataset.close(fmt::format("close {}/{}", section_names[i], p.name));
     }
+    section.close(fmt::format("close {}", section_names[i]));
   }
 }
 
@@ -157,22 +191,103 @@ bool checkpoint_is_due(const TrainingOptions& options, std::int64_t made, std::i
 
 // ---- Writing --------------------------------------------------------------------------------------------------------
 
+namespace {
+
+constexpr const char* digests_name = "digests";
+
+/// The digests of the tensors of each section, by the tensors' numbers.
+using Digests = std::vector<std::vector<std::uint64_t>>;
+
+Digests read_digests(const Hdf5Object& file)
+{
+  const Hdf5Object group = open_group(file, digests_name);
+  Digests digests(std::min(members(group).size(), section_names.size()));
+  for (std::size_t i = 0; i < digests.size(); ++i) digests[i] = read_u64(open_plain_dataset(group, section_names[i]));
+  return digests;
+}
+
+void write_digests(const Hdf5Object& file, const Digests& digests)
+{
+  Hdf5Object group = open_group(file, digests_name);
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    Hdf5Object dataset = open_plain_dataset(group, section_names[i]);
+    write_u64(dataset, digests[i]);
+    dataset.close("close the digests");
+  }
+  group.close("close the digests");
+}
+
+/// The digest of what a slab of @p block brings to a tensor of @p shape.
+std::uint64_t digest_of(const Hdf5Slab& slab, std::span<const float> block, const Shape& shape)
+{
+  std::uint64_t digest = 0;
+  const std::int64_t width = shape[shape.rank() - 1];
+  for (std::int64_t row = 0; row < slab.count[0]; ++row) {
+    const std::int64_t in_block = (slab.at_in_block[0] + row) * slab.block[1] + slab.at_in_block[1];
+    const auto values = block.subspan(static_cast<std::size_t>(in_block), static_cast<std::size_t>(slab.count[1]));
+    digest += placed_digest((slab.at[0] + row) * width + slab.at[1], values);
+  }
+  return digest;
+}
+
+/// The digest of what a dataset of @p shape holds.
+std::uint64_t digest_of(const Hdf5Object& dataset, const Shape& shape)
+{
+  const std::int64_t rows = shape.rank() == 1 ? 1 : shape[0], width = shape[shape.rank() - 1];
+  const std::int64_t most_rows = std::max<std::int64_t>(block_elements / width, 1);
+  std::vector<float> block(static_cast<std::size_t>(std::min(rows, most_rows) * width));
+  std::uint64_t digest = 0;
+  for (std::int64_t row = 0; row < rows; row += most_rows) {
+    const std::int64_t count = std::min(most_rows, rows - row);
+    const Hdf5Slab slab{.count = {count, width}, .at = {row, 0}, .block = {count, width}, .at_in_block = {0, 0}};
+    read_slab(dataset, slab, block.data());
+    digest += digest_of(slab, block, shape);
+  }
+  return digest;
+}
+
+/// Throws Error unless each tensor of the file holds what was meant to be written to it.
+void check_written(const std::string& path)
+{
+  const Hdf5Object file = open_hdf5(path);
+  const Digests digests = read_digests(file);
+  const ParameterTable table(read_info(file).config);
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    const Hdf5Object section = open_group(file, section_names[i]);
+    for (const Parameter& p : table.entries()) {
+      const Hdf5Object dataset = open_plain_dataset(section, p.name);
+      check(shape_of(dataset) == p.shape &&
+                digest_of(dataset, p.shape) == digests[i].at(static_cast<std::size_t>(p.number)),
+            fmt::format("{}: {}/{} does not hold what was to be written to it", path, section_names[i], p.name));
+    }
+  }
+}
+
+}  // namespace
+
 void create_checkpoint(const std::string& path, const CheckpointInfo& info)
 {
+  create_temporary(path);
   or_remove_temporary(path, [&] {
     Hdf5Object file = create_hdf5(temporary_name(path), seal_bytes);
     for (const auto& [name, size] : size_attributes) write_attribute(file, name, info.config.*size);
     if (info.moments) {
       write_attribute(file, "step", info.step);
       write_attribute(file, "updates", info.updates);
-      const Hdf5Object options = create_group(file, "options");
+      Hdf5Object options = create_group(file, "options");
       for (const RunOption& option : info.options) write_attribute(options, option.name, option.value);
+      options.close("close options");
     }
     const ParameterTable table(info.config);
+    Hdf5Object digests = create_group(file, digests_name);
     for (std::size_t i = 0; i < (info.moments ? section_names.size() : 1); ++i) {
-      const Hdf5Object section = create_group(file, section_names[i]);
-      for (const Parameter& p : table.entries()) create_f32_dataset(section, p.name, p.shape);
+      create_u64_dataset(digests, section_names[i], std::ssize(table.entries())).close("close the digests");
+      Hdf5Object section = create_group(file, section_names[i]);
+      for (const Parameter& p : table.entries())
+        create_f32_dataset(section, p.name, p.shape).close("close " + p.name);
+      section.close(fmt::format("close {}", section_names[i]));
     }
+    digests.close("close the digests");
     file.close("complete the structure of " + path);
   });
 }
@@ -181,19 +296,26 @@ void write_checkpoint(const std::string& path, Stream& stream, const Shard& shar
 {
   or_remove_temporary(path, [&] {
     Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    Digests digests = read_digests(file);
     for_each_block(file, shard,
-                   [&](const Hdf5Object& dataset, const std::vector<Hdf5Slab>& slabs, const Tensor& host,
+                   [&](const StoredTensor& tensor, const std::vector<Hdf5Slab>& slabs, const Tensor& host,
                        const Tensor& device) {
                      stream.copy(host, device);
                      stream.synchronise();
-                     for (const Hdf5Slab& slab : slabs) write_slab(dataset, slab, host.data<float>());
+                     const std::span<const float> block(host.data<float>(), static_cast<std::size_t>(host.elements()));
+                     for (const Hdf5Slab& slab : slabs) {
+                       digests[tensor.section].at(tensor.number) += digest_of(slab, block, tensor.shape);
+                       write_slab(tensor.dataset, slab, block.data());
+                     }
                    });
+    write_digests(file, digests);
     file.close("write a shard to " + path);
   });
 }
 
 void commit_checkpoint(const std::string& path)
 {
+  or_remove_temporary(path, [&] { check_written(temporary_name(path)); });
   commit_sealed(path, checkpoint_kind);
 }
 
@@ -217,30 +339,6 @@ void check_section(const Hdf5Object& file, const char* name, const ParameterTabl
     check(std::any_of(table.entries().begin(), table.entries().end(), known),
           fmt::format("{}/{} is no tensor of its model", name, member));
   }
-}
-
-/// What the file says of itself; Error unless it can be.
-CheckpointInfo read_info(const Hdf5Object& file)
-{
-  constexpr std::int64_t largest = 1 << 24;  // keeps products of sizes and the loop over layers within bounds
-  CheckpointInfo info;
-  info.config.name = "of the file";
-  for (const auto& [name, size] : size_attributes) {
-    info.config.*size = read_integer_attribute(file, name);
-    check(info.config.*size >= 1 && info.config.*size <= largest,
-          fmt::format("it says that {} is {}", name, info.config.*size));
-  }
-  check_config(info.config);
-  info.moments = has_attribute(file, "step");
-  if (!info.moments) return info;
-  info.step = read_integer_attribute(file, "step");
-  info.updates = read_integer_attribute(file, "updates");
-  check(info.step >= 1 && info.updates >= 1,
-        fmt::format("it says that {} steps with {} updates were made", info.step, info.updates));
-  const Hdf5Object options = open_group(file, "options");
-  for (const std::string& name : attribute_names(options))
-    info.options.push_back({name, read_text_attribute(options, name)});
-  return info;
 }
 
 CheckpointInfo checked_info(const std::string& path)
@@ -279,8 +377,8 @@ void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard
   const Hdf5Object file = open_hdf5(path);
   for_each_block(
       file, shard,
-      [&](const Hdf5Object& dataset, const std::vector<Hdf5Slab>& slabs, const Tensor& host, const Tensor& device) {
-        for (const Hdf5Slab& slab : slabs) read_slab(dataset, slab, host.data<float>());
+      [&](const StoredTensor& tensor, const std::vector<Hdf5Slab>& slabs, const Tensor& host, const Tensor& device) {
+        for (const Hdf5Slab& slab : slabs) read_slab(tensor.dataset, slab, host.data<float>());
         stream.copy(device, host);
         stream.synchronise();
       });

@@ -17,14 +17,18 @@
 ///     /parameters/wte.weight     (V, C) f32, one dataset a tensor, under Hugging Face's name, without padding
 ///     /first_moments/...         the same names and shapes; not in a file of weights only
 ///     /second_moments/...
+///     /digests/parameters, ...   (tensors) i64 for each of these groups: placed_digest() of every tensor
 ///     /options                   a text attribute for each option that decides what the run computes
 ///     attributes of /            layers, heads, channels, context, vocabulary; step, updates
 ///
 /// A step reads the batch that its number and the seed say, and masks are keyed by the step: so the step is all that
 /// there is to know of where a run stands.
 ///
-/// Whoever holds some of a model writes that: create_checkpoint() once, write_checkpoint() by each holder, one at a time,
+/// Each rank writes the shards that it holds: create_checkpoint() once, write_checkpoint() by each holder, one at a time,
 /// commit_checkpoint() once. The file gets its name last; until then the one before it stays.
+///
+/// Each holder adds the digests of what it means to write to those in the file. Before the file gets its name all of it is
+/// read again: an element that was lost, written twice or never written shows.
 
 namespace rankwise {
 
@@ -72,7 +76,9 @@ void create_checkpoint(const std::string& path, const CheckpointInfo& info);
 /// @failure  Error; the temporary file is removed.
 void write_checkpoint(const std::string& path, Stream& stream, const Shard& shard);
 /// Gives the checkpoint its name, sealed and on the disk, when all shards are written.
-/// @failure  Error; the temporary file is removed, a checkpoint of that name stays.
+/// @cost     reads the file twice.
+/// @failure  Error, also when a tensor does not hold what was written; the temporary file is removed, and a checkpoint of
+///           that name stays.
 void commit_checkpoint(const std::string& path);
 
 /// What a checkpoint says of its run, when the file is whole and every tensor of its model is there in its shape.

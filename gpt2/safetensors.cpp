@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -16,7 +15,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.hpp"
-#include "common/sealed_file.hpp"
 #include "common/tensor.hpp"
 
 namespace rankwise {
@@ -27,12 +25,6 @@ static_assert(std::endian::native == std::endian::little, "elements are read and
 
 constexpr std::int64_t length_bytes = 8, longest_header = 100'000'000;
 constexpr std::string_view metadata_name = "__metadata__";
-
-/// What the system said last.
-std::string system_reason()
-{
-  return std::generic_category().message(errno);
-}
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why)
 {
@@ -239,7 +231,7 @@ std::string read_header(const std::string& path, std::FILE* file, std::int64_t f
   if (length > static_cast<std::uint64_t>(longest_header))
     refuse(path, fmt::format("has a header of {} bytes; the format allows {}", length, longest_header));
   std::string header(static_cast<std::size_t>(length), ' ');
-  if (!read_bytes(file, header.data(), header.size())) refuse(path, "cannot be read: " + system_reason());
+  if (!read_bytes(file, header.data(), header.size())) refuse(path, "cannot be read: " + system_error());
   // The parser takes a zero byte for the end of the text.
   if (!header.starts_with('{') || header.find('\0') != std::string::npos)
     refuse(path, "is not a safetensors file: its header is not a JSON object");
@@ -276,7 +268,7 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path))
   if (!std::filesystem::exists(status)) refuse(path_, "does not exist");
   if (!std::filesystem::is_regular_file(status)) refuse(path_, "is not a file");
   file_.reset(std::fopen(path_.c_str(), "rb"));
-  if (!file_) refuse(path_, "cannot be read: " + system_reason());
+  if (!file_) refuse(path_, "cannot be read: " + system_error());
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path_));
 
   const std::string header = read_header(path_, file_.get(), file_bytes);
@@ -348,34 +340,6 @@ std::string make_header(std::span<const SafetensorsDeclaration> tensors, const S
 
 }  // namespace
 
-SafetensorsWriter::Unfinished::Unfinished(const std::string& final_path)
-    : path(final_path), temporary(temporary_name(path)), file(std::fopen(temporary.c_str(), "wb"))
-{
-  if (file == nullptr)
-    throw UserError(fmt::format("{} cannot be written: {}.", path, system_reason()),
-                    "Name a file in a folder that exists and that you may write to.");
-}
-
-SafetensorsWriter::Unfinished::~Unfinished()
-{
-  if (file != nullptr) std::fclose(file);
-  if (!temporary.empty()) std::remove(temporary.c_str());
-}
-
-void SafetensorsWriter::Unfinished::put(const void* bytes, std::size_t count)
-{
-  if (std::fwrite(bytes, 1, count, file) != count)
-    throw Error(fmt::format("cannot write {}: {}", path, system_reason()));
-}
-
-void SafetensorsWriter::Unfinished::commit()
-{
-  const bool written = std::fclose(std::exchange(file, nullptr)) == 0;
-  if (!written || std::rename(temporary.c_str(), path.c_str()) != 0)
-    throw Error(fmt::format("cannot write {}: {}", path, system_reason()));
-  temporary.clear();
-}
-
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const SafetensorsDeclaration> tensors,
                                      const SafetensorsMetadata& metadata)
     : file_(path)
@@ -383,14 +347,14 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Sa
   const std::string header = make_header(tensors, metadata);
   const std::uint64_t length = header.size();
   for (const SafetensorsDeclaration& tensor : tensors) left_ += *elements_of(tensor.shape);
-  file_.put(&length, sizeof length);
-  file_.put(header.data(), header.size());
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(std::as_bytes(std::span(header)));
 }
 
 void SafetensorsWriter::write(std::span<const float> elements)
 {
   check(std::ssize(elements) <= left_, "more elements are written than were declared");
-  file_.put(elements.data(), elements.size_bytes());
+  file_.write(std::as_bytes(elements));
   left_ -= std::ssize(elements);
 }
 

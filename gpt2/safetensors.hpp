@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/output_file.hpp"
 #include "common/partition.hpp"
 
 /// @file
@@ -87,7 +88,7 @@ class SafetensorsWriter {
   /// @param path      of the file; whatever has that name is replaced by close().
   /// @param tensors   all of them, in the order in which their elements will be written.
   /// @param metadata  goes under "__metadata__" unless there is none.
-  /// @throws UserError  when the file cannot be made.
+  /// @throws Error  when the file cannot be made.
   SafetensorsWriter(const std::string& path, std::span<const SafetensorsDeclaration> tensors,
                     const SafetensorsMetadata& metadata = {});
 
@@ -99,20 +100,7 @@ class SafetensorsWriter {
   void close();
 
  private:
-  /// A file that vanishes unless it is committed.
-  struct Unfinished {
-    explicit Unfinished(const std::string& final_path);
-    ~Unfinished();
-    Unfinished(const Unfinished&) = delete;
-    Unfinished& operator=(const Unfinished&) = delete;
-    void put(const void* bytes, std::size_t count);
-    void commit();
-
-    std::string path, temporary;
-    std::FILE* file;
-  };
-
-  Unfinished file_;
+  OutputFile file_;
   std::int64_t left_ = 0;  // elements
 };
 

@@ -91,7 +91,8 @@ void declare_model(OptionTable& table, TrainingOptions& o)
 void declare_data(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Data";
-  table.add(group, "data", o.data, "token file made by build/data/prepare; empty: the embedded corpus");
+  table.add_file(group, "data", o.data, FileUse::read,
+                 "token file made by build/data/prepare; empty: the embedded corpus");
   table.add(group, "steps", o.steps, "optimizer steps; 0: as --epochs says, or 100");
   table.add(group, "epochs", o.epochs, "passes over the training data; 0: as --steps says");
   table.add(group, "global-batch", o.global_batch, "sequences a step, over all ranks");
@@ -137,11 +138,13 @@ void declare_execution(OptionTable& table, TrainingOptions& o)
 void declare_checkpoints(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Checkpoints";
-  table.add(group, "checkpoint", o.checkpoint, "HDF5 file to save parameters, moments and step to; empty: none");
+  table.add_file(group, "checkpoint", o.checkpoint, FileUse::replace,
+                 "HDF5 file to save parameters, moments and step to; empty: none");
   table.add(group, "checkpoint-every", o.checkpoint_every,
             "steps between checkpoints; 0: only after the last step");
   table.add(group, "resume", o.resume, "go on from --checkpoint, up to the step that --steps says");
-  table.add(group, "initial", o.initial, "checkpoint whose parameters to start from (fine-tuning); empty: none");
+  table.add_file(group, "initial", o.initial, FileUse::read,
+                 "checkpoint whose parameters to start from (fine-tuning); empty: none");
   table.add(group, "stop-after", o.stop_after, "step to stop after, for --resume to go on from; 0: the last one");
 }
 
@@ -154,8 +157,8 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   table.add(group, "top-k", o.sampling.top_k, "draw from the k most likely tokens; 0: from all");
   table.add(group, "compare", o.compare,
             "steps to train also on a single device in exact arithmetic, to print how far this run is from it");
-  table.add(group, "report", o.report, "JSON file for the report");
-  table.add(group, "trace", o.trace, "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
+  table.add_file(group, "report", o.report, FileUse::print, "JSON file for the report");
+  table.add_file(group, "trace", o.trace, FileUse::print, "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
 }
 
 /// A number that has to lie in a range.

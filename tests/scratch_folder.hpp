@@ -42,7 +42,7 @@ class ScratchFolder {
 };
 
 /// Makes a file of @p content.
-inline void write_file(const std::string& path, std::string_view content)
+inline void make_file(const std::string& path, std::string_view content)
 {
   std::ofstream(path, std::ios::binary) << content;
 }

@@ -293,9 +293,6 @@ void check(const Options& options, const Session& session)
     throw UserError(fmt::format("lesson 01 trains on one device, and was started with {} ranks.", session.ranks()),
                     "Start it without mpirun or with -np 1.");
   check_options(options, {});
-  check_writable(options.checkpoint, "checkpoint");
-  check_writable(options.report, "report");
-  check_writable(options.trace, "trace");
   const CategoryBytes planned = memory_formula(options);
   const std::int64_t limit = options.memory_limit.value;
   const GradientLayout sums = gradient_layout(ParameterTable(options.config()), options.gradients);

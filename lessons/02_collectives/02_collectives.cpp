@@ -88,8 +88,8 @@ struct Options {
     declare_transport(table, "Ranks", transport);
     declare_device(table, device);
     table.add("Run", "repeats", repeats, "timed calls; their median counts");
-    table.add("Run", "report", report, "where to write the report", "FILE.json");
-    table.add("Run", "trace", trace, "where to write what happened when", "FILE.json");
+    table.add_file("Run", "report", report, FileUse::print, "where to write the report");
+    table.add_file("Run", "trace", trace, FileUse::print, "where to write what happened when");
     table.add("Run", "dry-run", dry_run, "print the formulas, send nothing");
   }
 
@@ -194,8 +194,6 @@ void check(const Options& options, const Session& session)
   if (options.algorithm == "shared" && 0 < options.ranks_per_node && options.ranks_per_node < session.ranks())
     check_algorithm(Algorithm::shared,
                     {{}, (session.ranks() + options.ranks_per_node - 1) / options.ranks_per_node});
-  check_writable(options.report, "report");
-  check_writable(options.trace, "trace");
   check_transport(options.transport, options.device);
   if (options.dry_run) return;
   check_device(options.device);

@@ -427,9 +427,6 @@ void check(const Options& options, const Session& session)
   const Algorithm fallback = arithmetic.default_collectives();
   check_options(options.messages, fallback, options.device);
   arithmetic.check_collectives(options.messages.algorithm(fallback));
-  check_writable(options.checkpoint, "checkpoint");
-  check_writable(options.report, "report");
-  check_writable(options.trace, "trace");
   const CategoryBytes planned = memory_plan(options, session);
   const std::int64_t limit = options.memory_limit.value;
   const auto remedy = [&](std::int64_t room) {

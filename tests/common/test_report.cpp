@@ -35,16 +35,6 @@ std::string content(const fs::path& path)
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string refusal(const std::string& path)
-{
-  try {
-    check_writable(path, "report");
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace
 
 TEST_CASE("Report: comments, names, units and rows stand in columns")
@@ -127,46 +117,4 @@ TEST_CASE("Report: a rank that does not print writes nothing, but knows the verd
   CHECK(report.finish() == exit_failure);
   CHECK(page.text().empty());
   CHECK(fs::is_empty(folder.path));
-}
-
-TEST_CASE("check_writable: says what is wrong with a path, and changes nothing")
-{
-  const Folder folder;
-  const std::string root = folder.path;
-  std::ofstream(folder.path / "old.json") << "old";
-  CHECK(refusal("") == "accepted");
-  CHECK(refusal(root + "/new.json") == "accepted");
-  CHECK(refusal(root + "/old.json") == "accepted");
-  CHECK(refusal("new.json") == "accepted");
-  CHECK(refusal(root + "/missing/run.json") ==
-        "error: --report=" + root + "/missing/run.json cannot be written: there is no folder " + root +
-            "/missing.\n       Make the folder first, or name another one.");
-  CHECK_THAT(refusal(root), Contains("it names a folder") && Contains("--report=" + root + "/run.json"));
-  CHECK_THAT(refusal(root + "/"), Contains("it names a folder"));
-  CHECK_THAT(refusal(root + "/missing/"), Contains("it names a folder"));
-  CHECK_THAT(refusal(root + "/old.json/run.json"), Contains("there is no folder"));
-  CHECK(content(folder.path / "old.json") == "old");
-  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
-}
-
-TEST_CASE("Report: an unwritable path is refused before anything is printed")
-{
-  CHECK_THROWS_AS(Report(true, "/nowhere/run.json"), UserError);
-  CHECK_NOTHROW(Report(false, "/nowhere/run.json"));
-}
-
-TEST_CASE("write_file: replaces the old content as a whole, or leaves it alone")
-{
-  const Folder folder;
-  const fs::path path = folder.path / "file";
-  write_file(path, "first");
-  write_file(path, "second\n");
-  CHECK(content(path) == "second\n");
-  CHECK_THROWS_AS(write_file(folder.path / "missing" / "file", "x"), Error);
-  CHECK_THROWS_WITH(write_file(folder.path / "missing" / "file", "x"), Contains("No such file"));
-
-  // A folder cannot be replaced by a file; the temporary file goes again.
-  fs::create_directory(folder.path / "folder");
-  CHECK_THROWS_AS(write_file(folder.path / "folder", "x"), Error);
-  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 2);
 }

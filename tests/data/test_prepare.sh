@@ -36,10 +36,10 @@ printf 'the owl sees 12 cats.\n' > text.txt
 expect 2 'missing.txt does not exist'          'text.txt ' missing.txt out.h5
 expect 2 'is not a regular file'               'text.txt ' . out.h5
 expect 2 'no such folder' 'text.txt ' text.txt 'no such folder/out.h5'
-expect 2 'is a folder or a device'              'text.txt ' text.txt .
-expect 2 'is a folder or a device'              'text.txt ' text.txt /dev/null
-expect 2 'which the token file would replace'  'text.txt ' text.txt text.txt
-expect 2 'which the token file would replace'  'text.txt ' text.txt ./text.txt
+expect 2 'it names a folder'                   'text.txt ' text.txt .
+expect 2 'it is a device or a pipe'            'text.txt ' text.txt /dev/null
+expect 2 'are the same file'                   'text.txt ' text.txt text.txt
+expect 2 'are the same file'                   'text.txt ' text.txt ./text.txt
 expect 2 'Use --tokenizer=byte or gpt2'               'text.txt ' --tokenizer=words text.txt out.h5
 expect 2 '--tokenizer'                         'text.txt ' --tokeniser=byte text.txt out.h5
 expect 2 'two files are needed'                'text.txt ' text.txt
@@ -48,9 +48,13 @@ expect 2 'two files are needed'                'text.txt '
 expect 0 'TEXT.txt FILE.h5'                    'text.txt ' --help
 expect 0 '19 tokens to train on, 3 for validation' 'out.h5 text.txt ' --tokenizer=byte text.txt out.h5
 expect 0 '19 tokens to train on, 3 for validation' 'out.h5 text.txt ' text.txt out.h5
-cp text.txt out.h5.tmp
-expect 2 'which the token file would replace'  'out.h5 out.h5.tmp text.txt ' out.h5.tmp out.h5
-rm out.h5.tmp out.h5
+temporary=out.h5.0123456789abcdef.tmp
+mv out.h5 kept.h5
+cp text.txt $temporary
+expect 2 'is a temporary file of out.h5'       "kept.h5 $temporary text.txt " $temporary out.h5
+expect 0 '19 tokens to train on'               'kept.h5 out.h5 text.txt ' text.txt out.h5
+cmp kept.h5 out.h5 || failed=1
+rm out.h5 kept.h5
 : > empty.txt
 expect 2 'is empty'                            'empty.txt text.txt ' empty.txt out.h5
 rm empty.txt

@@ -18,7 +18,7 @@ std::pair<std::string, std::string> prepared(const std::string& text, const std:
                                              const VocabularyFiles& files = {})
 {
   const ScratchFolder folder;
-  write_file(folder / "text.txt", text);
+  make_file(folder / "text.txt", text);
   const TextMeasure measure = measure_text(folder / "text.txt");
   const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(name, files);
   TokenFileWriter writer(folder / "text.h5", {.vocabulary = tokenizer->vocabulary(),
@@ -73,14 +73,14 @@ TEST_CASE("take_characters: a byte that continues a character goes with it, also
 TEST_CASE("measure_text: counts characters, not bytes")
 {
   const ScratchFolder folder;
-  write_file(folder / "text.txt",
+  make_file(folder / "text.txt",
              "gr\xC3\xBC\xC3\x9F"
              "e \xE2\x82\xAC\n");  // gruesse, a blank, the euro sign, newline
   const TextMeasure measure = measure_text(folder / "text.txt");
   CHECK(measure.bytes == 12);
   CHECK(measure.characters == 8);
   CHECK(measure.train_characters() == 7);
-  write_file(folder / "abc.txt", "abc");
+  make_file(folder / "abc.txt", "abc");
   CHECK(measure_text(folder / "abc.txt").sha256 ==  // FIPS 180-2, appendix B.1
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
@@ -91,7 +91,7 @@ TEST_CASE("measure_text: refuses what is no text file")
   CHECK_THROWS_AS(measure_text(folder / "missing.txt"), UserError);
   CHECK_THROWS_WITH(measure_text(folder / "missing.txt"), Catch::Contains("does not exist"));
   CHECK_THROWS_WITH(measure_text(folder / "."), Catch::Contains("not a regular file"));
-  write_file(folder / "empty.txt", "");
+  make_file(folder / "empty.txt", "");
   CHECK_THROWS_AS(measure_text(folder / "empty.txt"), UserError);
   CHECK_THROWS_WITH(measure_text(folder / "empty.txt"), Catch::Contains("is empty"));
 }
@@ -177,9 +177,9 @@ TEST_CASE("write_tokens: the token file brings GPT-2's vocabulary along")
 TEST_CASE("write_tokens: a text that changed after it was measured is an error")
 {
   const ScratchFolder folder;
-  write_file(folder / "text.txt", "some text");
+  make_file(folder / "text.txt", "some text");
   const TextMeasure measure = measure_text(folder / "text.txt");
-  write_file(folder / "text.txt", "some test");
+  make_file(folder / "text.txt", "some test");
   TokenFileWriter writer(folder / "text.h5",
                          {.vocabulary = 256, .tokenizer = "byte", .source = "", .source_sha256 = ""});
   CHECK_THROWS_AS(write_tokens(folder / "text.txt", measure, ByteTokenizer(), writer, [](auto) {}), Error);

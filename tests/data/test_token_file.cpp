@@ -165,9 +165,9 @@ TEST_CASE("open_token_file: refuses what is not a sealed file")
   const ScratchFolder folder;
   check_refused(folder / "missing.h5", "does not exist");
   check_refused(folder / ".", "is a folder");
-  write_file(folder / "empty.h5", "");
+  make_file(folder / "empty.h5", "");
   check_refused(folder / "empty.h5", "it is empty");
-  write_file(folder / "text.h5", "to be, or not to be\n");
+  make_file(folder / "text.h5", "to be, or not to be\n");
   check_refused(folder / "text.h5", "does not begin with Rankwise's seal");
   create_hdf5(folder / "unsealed.h5").close("close");
   check_refused(folder / "unsealed.h5", "an HDF5 file without Rankwise's seal");
@@ -179,7 +179,7 @@ TEST_CASE("open_token_file: refuses a file that was cut short anywhere")
   write_small(folder / "whole.h5");
   const std::string whole = read_file(folder / "whole.h5");
   for (const std::size_t size : {std::size_t{100}, std::size_t{512}, whole.size() / 2, whole.size() - 1}) {
-    write_file(folder / "cut.h5", whole.substr(0, size));
+    make_file(folder / "cut.h5", whole.substr(0, size));
     check_refused(folder / "cut.h5", "cut short");
   }
 }
@@ -259,7 +259,7 @@ TEST_CASE("open_token_file: random damage is refused before HDF5 sees it")
   const std::string whole = read_file(folder / "whole.h5");
   Draw draw(4);
   for (int i = 0; i < fuzz_inputs(300); ++i) {
-    write_file(folder / "file.h5", damaged(whole, draw));
+    make_file(folder / "file.h5", damaged(whole, draw));
     CHECK_THROWS_AS(open_token_file(folder / "file.h5"), UserError);
   }
 }

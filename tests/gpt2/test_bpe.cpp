@@ -370,9 +370,9 @@ TEST_CASE("read_vocabulary_files: refuses what is missing or too large")
   std::filesystem::create_directory(folder / "encoder.json");
   CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Catch::Contains("is not a regular file"));
   std::filesystem::remove(folder / "encoder.json");
-  write_file(folder / "encoder.json", "{}");
+  make_file(folder / "encoder.json", "{}");
   CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Catch::Contains("vocab.bpe does not exist"));
-  write_file(folder / "vocab.bpe", "a b");
+  make_file(folder / "vocab.bpe", "a b");
   CHECK(read_vocabulary_files(folder / ".").vocab_bpe == "a b");
   std::filesystem::resize_file(folder / "vocab.bpe", max_vocabulary_file_bytes + 1);
   CHECK_THROWS_AS(read_vocabulary_files(folder / "."), UserError);

@@ -119,7 +119,7 @@ TEST_CASE("in_turn: rank after rank, one at a time")
   const SharedFolder folder;
   const std::string path = folder / "turns";
   for (int round = 0; round < 20; ++round)
-    in_turn(world(), [&] { write_file(path, read_file(path) + static_cast<char>('0' + world().rank())); });
+    in_turn(world(), [&] { make_file(path, read_file(path) + static_cast<char>('0' + world().rank())); });
   std::string expected;
   for (int round = 0; round < 20; ++round)
     expected += std::string("0123").substr(0, static_cast<std::size_t>(world().ranks()));

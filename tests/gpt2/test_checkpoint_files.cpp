@@ -222,7 +222,7 @@ TEST_CASE("check_checkpoint: what has no seal or another one is refused")
   std::filesystem::rename(path, temporary_name(path));
   commit_sealed(path, {.name = "rankwise tokens", .version = 2, .called = ""});
   check_refused(path, "kind \"rankwise tokens\"");
-  write_file(temporary_name(path), std::string(5000, 'x'));
+  make_file(temporary_name(path), std::string(5000, 'x'));
   commit_sealed(path, kind);
   check_refused(path, "is not a complete checkpoint");
 }
@@ -305,7 +305,7 @@ TEST_CASE("check_checkpoint: random damage is refused before HDF5 sees it")
   const std::string whole = read_file(folder / "whole.h5");
   Draw draw(2);
   for (int i = 0; i < fuzz_inputs(300); ++i) {
-    write_file(folder / "file.h5", damaged(whole, draw));
+    make_file(folder / "file.h5", damaged(whole, draw));
     CHECK_THROWS_WITH(check_checkpoint(folder / "file.h5", "file.h5"), !Contains("not a complete checkpoint"));
   }
 }

@@ -120,7 +120,7 @@ TEST_CASE("OffloadDirectory: what cannot be used is refused in a paragraph")
   CHECK_THAT(refusal(folder / "nowhere"),
              Contains("/nowhere cannot be used: No such file or directory.") && Contains("mkdir"));
   CHECK_THAT(refusal(""), Contains("cannot be used: No such file or directory."));
-  write_file(folder / "file", "x");
+  make_file(folder / "file", "x");
   CHECK_THAT(refusal(folder / "file"), Contains("/file cannot be used: it is no directory."));
   CHECK_THAT(refusal(folder / "", {disk_alignment, std::int64_t{1} << 60}),
              Contains("it needs 1,152,921,504,606,846,976 bytes for the ranks of this machine, and has ") &&
