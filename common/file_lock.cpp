@@ -52,6 +52,12 @@ bool has_name(const Descriptor& file, const std::string& name)
          open.st_ino == named.st_ino;
 }
 
+[[noreturn]] void refuse(const std::string& asked, const std::string& reason, const std::string& lock)
+{
+  throw UserError(fmt::format("{} cannot be written: {}.", asked, reason),
+                  fmt::format("Its lock, {}, could not be made. Choose a folder with room that you may write to.", lock));
+}
+
 void remove_stale_temporaries(const std::string& path)
 {
   std::error_code error;
@@ -65,9 +71,7 @@ FileLock::FileLock(const std::string& path, const std::string& asked) : name_(lo
 {
   while (true) {
     Descriptor file(name_, O_CREAT | O_RDWR | O_NOFOLLOW);
-    if (!file.good())
-      throw UserError(fmt::format("{} cannot be written: {}.", asked, system_error()),
-                      fmt::format("Its lock, {}, could not be made. Choose a folder that you may write to.", name_));
+    if (!file.good()) refuse(asked, system_error(), name_);
     if (flock(file.id(), LOCK_EX | LOCK_NB) == 0) {
       if (!has_name(file, name_)) continue;
       file_ = std::move(file);
@@ -83,10 +87,12 @@ FileLock::FileLock(const std::string& path, const std::string& asked) : name_(lo
     fs::remove(name_);
     return;
   }
-  const std::string name = own_name();
-  const bool named = ftruncate(file_.id(), 0) == 0 && write_all(file_, std::as_bytes(std::span(name)));
-  if (!named) std::fputs(fmt::format("warning: {} could not be written: {}\n", name_, system_error()).c_str(), stderr);
   remove_stale_temporaries(path);
+  const std::string name = own_name();
+  if (ftruncate(file_.id(), 0) == 0 && write_all(file_, std::as_bytes(std::span(name)))) return;
+  const std::string reason = system_error();
+  std::remove(name_.c_str());
+  refuse(asked, reason, name_);
 }
 
 FileLock::~FileLock()

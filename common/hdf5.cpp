@@ -45,12 +45,14 @@ Hdf5Object open_scalar(const Hdf5Object& object, const std::string& name, const 
 }  // namespace
 
 Hdf5Object::Hdf5Object(hid_t id, Close closer, std::string_view doing, SourceLocation where)
-    : id_(check_hdf5(id, doing, where)), close_(closer)
+    : id_(check_hdf5(id, doing, where)), close_(closer), doing_(doing)
 {
 }
 
 Hdf5Object::Hdf5Object(Hdf5Object&& other) noexcept
-    : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(std::exchange(other.close_, nullptr))
+    : id_(std::exchange(other.id_, H5I_INVALID_HID)),
+      close_(std::exchange(other.close_, nullptr)),
+      doing_(std::move(other.doing_))
 {
 }
 
@@ -58,6 +60,7 @@ Hdf5Object& Hdf5Object::operator=(Hdf5Object&& other) noexcept
 {
   std::swap(id_, other.id_);
   std::swap(close_, other.close_);
+  std::swap(doing_, other.doing_);
   return *this;
 }
 
@@ -68,7 +71,7 @@ Hdf5Object::~Hdf5Object()
   if (std::uncaught_exceptions() > 0)
     close_(id_);
   else
-    close("close what HDF5 had open");  // an exception ends the program: destructors are noexcept
+    close(doing_ + " and close it");  // an exception ends the program: destructors are noexcept
 }
 
 void Hdf5Object::close(std::string_view doing, SourceLocation where)
@@ -91,8 +94,10 @@ std::string hdf5_cause()
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &cause);
-  std::erase(cause, '\n');  // the time stamp in the midst of it ends with one
-  return cause;
+  // Of an error of the system the name of the file and the reason are kept, the time and addresses of memory are not.
+  if (const std::size_t time = cause.find("time = "), name = cause.find("filename = "); time < name && name != cause.npos)
+    cause.erase(time, name - time);
+  return cause.substr(0, cause.find(", buf = "));
 }
 
 void quiet_hdf5()

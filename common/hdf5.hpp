@@ -50,6 +50,7 @@ class Hdf5Object {
  private:
   hid_t id_ = H5I_INVALID_HID;
   Close close_ = nullptr;
+  std::string doing_;
 };
 
 /// Throws Error with what HDF5 says of the cause when @p status, which an HDF5 call returned, is negative.

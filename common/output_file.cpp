@@ -134,8 +134,7 @@ Descriptor open_temporary(const std::string& path)
 
 void create_temporary(const std::string& path)
 {
-  Descriptor file = open_temporary(path);
-  check_system(file.close(), "create " + temporary_name(path));
+  OutputFile(path).keep();
 }
 
 void commit_temporary(const std::string& path)
@@ -156,11 +155,21 @@ void remove_temporary(const std::string& path)
   std::remove(temporary_name(path).c_str());
 }
 
+void or_remove_temporary(const std::string& path, const std::function<void()>& work)
+{
+  try {
+    work();
+  } catch (...) {
+    remove_temporary(path);
+    throw;
+  }
+}
+
 OutputFile::OutputFile(std::string path) : path_(std::move(path)), file_(open_temporary(path_)) {}
 
 OutputFile::~OutputFile()
 {
-  if (!committed_) remove_temporary(path_);
+  if (!kept_) remove_temporary(path_);
 }
 
 void OutputFile::write(std::span<const std::byte> bytes)
@@ -168,13 +177,17 @@ void OutputFile::write(std::span<const std::byte> bytes)
   check_system(write_all(file_, bytes), "write " + path_);
 }
 
+void OutputFile::keep()
+{
+  check_system(file_.close(), "write " + path_);
+  kept_ = true;
+}
+
 void OutputFile::commit()
 {
-  const std::string doing = "write " + path_;
-  check_system(fsync(file_.id()) == 0, doing);
-  check_system(file_.close(), doing);
+  check_system(fsync(file_.id()) == 0, "write " + path_);
+  keep();
   commit_temporary(path_);
-  committed_ = true;
 }
 
 void write_file(const std::string& path, std::string_view content)

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,9 @@ void commit_temporary(const std::string& path);
 /// Removes the temporary file of @p path, if there is one.
 void remove_temporary(const std::string& path);
 
+/// Calls @p work, which writes the temporary file of @p path; the file does not survive an exception.
+void or_remove_temporary(const std::string& path, const std::function<void()>& work);
+
 /// A file that is written from its beginning to its end. It vanishes unless it is committed.
 class OutputFile {
  public:
@@ -59,6 +63,9 @@ class OutputFile {
   /// Writes the next bytes.
   /// @failure  Error, for a full disk too.
   void write(std::span<const std::byte> bytes);
+  /// Closes the file and leaves it under its temporary name, for those who go on with it under that name.
+  /// @failure  Error; the temporary file is removed.
+  void keep();
   /// Brings the file to the disk and gives it its name. Nothing can be written afterwards.
   /// @failure  Error; what had the name stays.
   void commit();
@@ -66,7 +73,7 @@ class OutputFile {
  private:
   std::string path_;
   Descriptor file_;
-  bool committed_ = false;
+  bool kept_ = false;
 };
 
 /// Writes a whole file, or to what is_stream().

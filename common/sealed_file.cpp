@@ -135,12 +135,7 @@ void seal_file(const std::string& path, const FileKind& kind)
 
 void commit_sealed(const std::string& path, const FileKind& kind)
 {
-  try {
-    seal_file(temporary_name(path), kind);
-  } catch (...) {
-    remove_temporary(path);
-    throw;
-  }
+  or_remove_temporary(path, [&] { seal_file(temporary_name(path), kind); });
   commit_temporary(path);
 }
 

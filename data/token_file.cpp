@@ -208,17 +208,19 @@ TokenFileWriter::TokenFileWriter(const std::string& path, const TokenFileInfo& i
   check(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<Token>::max(),
         "a vocabulary that is no size");
   create_temporary(path);
-  file_ = create_hdf5(temporary_name(path), seal_bytes);
-  write_attribute(file_, "vocabulary", info.vocabulary);
-  write_attribute(file_, "tokenizer", info.tokenizer);
-  write_attribute(file_, "source", info.source);
-  write_attribute(file_, "source_sha256", info.source_sha256);
-  if (needs_vocabulary_files(info.tokenizer)) {
-    write_text(file_, encoder_name, info.files.encoder_json);
-    write_text(file_, merges_name, info.files.vocab_bpe);
-  }
-  for (std::size_t i = 0; i < splits_.size(); ++i)
-    splits_[i].dataset = create_dataset(file_, split_names[i], stored_type(info.vocabulary));
+  or_remove_temporary(path, [&] {
+    file_ = create_hdf5(temporary_name(path), seal_bytes);
+    write_attribute(file_, "vocabulary", info.vocabulary);
+    write_attribute(file_, "tokenizer", info.tokenizer);
+    write_attribute(file_, "source", info.source);
+    write_attribute(file_, "source_sha256", info.source_sha256);
+    if (needs_vocabulary_files(info.tokenizer)) {
+      write_text(file_, encoder_name, info.files.encoder_json);
+      write_text(file_, merges_name, info.files.vocab_bpe);
+    }
+    for (std::size_t i = 0; i < splits_.size(); ++i)
+      splits_[i].dataset = create_dataset(file_, split_names[i], stored_type(info.vocabulary));
+  });
 }
 
 TokenFileWriter::~TokenFileWriter()
@@ -261,7 +263,7 @@ void TokenFileWriter::finish()
 void TokenFileWriter::check_written() const
 {
   const std::string path = temporary_name(path_);
-  const Hdf5Object file = open_hdf5(path);
+  Hdf5Object file = open_hdf5(path);
   for (std::size_t i = 0; i < splits_.size(); ++i) {
     const FileTokens stored(open_plain_dataset(file, split_names[i]), path);
     std::uint64_t digest = 0;
@@ -274,6 +276,7 @@ void TokenFileWriter::check_written() const
     check(stored.size() == splits_[i].tokens && digest == splits_[i].digest,
           fmt::format("{}: {} does not hold the tokens that were written to it", path, split_names[i]));
   }
+  file.close("close " + path);
 }
 
 // ---- Reading --------------------------------------------------------------------------------------------------------

@@ -61,17 +61,6 @@ CheckpointInfo read_info(const Hdf5Object& file)
   return info;
 }
 
-/// Calls @p work; the temporary file of @p path does not survive its exception.
-void or_remove_temporary(const std::string& path, const std::function<void()>& work)
-{
-  try {
-    work();
-  } catch (...) {
-    remove_temporary(path);
-    throw;
-  }
-}
-
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
 
 /// A rectangle of a stored tensor whose elements are neighbours: whole rows, or a piece of one.
@@ -249,7 +238,7 @@ std::uint64_t digest_of(const Hdf5Object& dataset, const Shape& shape)
 /// Throws Error unless each tensor of the file holds what was meant to be written to it.
 void check_written(const std::string& path)
 {
-  const Hdf5Object file = open_hdf5(path);
+  Hdf5Object file = open_hdf5(path);
   const Digests digests = read_digests(file);
   const ParameterTable table(read_info(file).config);
   for (std::size_t i = 0; i < digests.size(); ++i) {
@@ -261,6 +250,7 @@ void check_written(const std::string& path)
             fmt::format("{}: {}/{} does not hold what was to be written to it", path, section_names[i], p.name));
     }
   }
+  file.close("close " + path);
 }
 
 }  // namespace

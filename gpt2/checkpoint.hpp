@@ -69,7 +69,8 @@ bool checkpoint_is_due(const TrainingOptions& options, std::int64_t made, std::i
 /// Begins the checkpoint @p path: makes its temporary file, with all datasets and attributes.
 /// @failure  Error when the disk is full or the folder cannot be written; nothing is left.
 void create_checkpoint(const std::string& path, const CheckpointInfo& info);
-/// Writes a shard into the checkpoint that was begun, in blocks of about 1 MiB: there is no second copy of the shard.
+/// Writes a shard into the checkpoint that was begun, in blocks of about 1 MiB: there is no second copy of the shard. Each
+/// element of the model is written once, in one shard.
 /// @param path    as for create_checkpoint().
 /// @param stream  copies blocks to the host.
 /// @param shard   shards may cut through tensors and rows; padding is left out.

@@ -153,7 +153,7 @@ TEST_CASE("TokenFileWriter: nothing stands under the name before finish, and not
 TEST_CASE("TokenFileWriter: refuses a folder that is not there, and tokens beyond the vocabulary")
 {
   const ScratchFolder folder;
-  CHECK_THROWS_AS(TokenFileWriter(folder / "no/such/folder.h5", byte_info), UserError);
+  CHECK_THROWS_AS(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Error);
   CHECK_THROWS_WITH(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Catch::Contains("No such file"));
   TokenFileWriter writer(folder / "tokens.h5", byte_info);
   CHECK_THROWS_AS(writer.append(Split::train, std::vector<Token>{1, 256}), Error);

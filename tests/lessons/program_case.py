@@ -1,6 +1,7 @@
 """Runs a lesson's program as a user would, and looks at its output, report and exit status."""
 
 import concurrent.futures
+import glob
 import json
 import os
 import subprocess
@@ -9,6 +10,11 @@ import unittest
 
 BUILD = os.environ["RANKWISE_BUILD"]  # where the programs are
 TIME_LIMIT_S = 250
+
+
+def temporaries(path):
+    """The files that jobs began and have not committed, or have left, of this path."""
+    return glob.glob(glob.escape(path) + ".*.tmp")
 
 
 class ProgramCase(unittest.TestCase):

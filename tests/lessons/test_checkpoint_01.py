@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from program_case import BUILD, ProgramCase
+from program_case import BUILD, ProgramCase, temporaries
 
 SMALL = "layers = 1\nchannels = 16\nheads = 2\nsequence = 16\nglobal-batch = 4\n"  # the command line may say otherwise
 KILLS = int(os.environ.get("RANKWISE_KILLS", "20"))
@@ -74,7 +74,7 @@ class Resume(Lesson):
         for name in ("digest", "loss", "memory"):
             self.assertEqual(saving[name], plain[name])
         self.assertEqual(os.listdir(self.folder).count("run.h5"), 1)
-        self.assertNotIn("run.h5.tmp", os.listdir(self.folder))
+        self.assertEqual(temporaries(self.checkpoint), [])
 
     def test_initial_takes_the_parameters_and_nothing_else(self):
         self.saved()
@@ -118,7 +118,8 @@ class Refusals(Lesson):
              ["--seed=1 --global-batch=4 --dropout=0 there", "--seed=2 --global-batch=8 --dropout=0.1 here"]),
             ([name, "--resume", "--learning-rate=2e-3"], ["--learning-rate=0.001 there", "0.002 here"]),
             ([name, "--resume", "--learning-rate-schedule=cosine"], ["constant", "cosine", "another run"]),
-            ([name, "--resume", f"--initial={self.checkpoint}"], ["--resume", "--initial"]),
+            ([name, "--resume", f"--initial={self.folder}/other.h5"], ["--resume", "--initial"]),
+            ([name, "--resume", f"--initial={self.checkpoint}"], ["--checkpoint", "--initial", "are the same file"]),
             ([name, "--resume", "--compare=2"], ["--compare=2", "--resume"]),
             ([f"--initial={self.checkpoint}", "--channels=32"], ["another model", "--channels=16 there"]),
             ([f"--initial={self.folder}"], ["is a folder"]),
@@ -182,7 +183,7 @@ class Breakdown(Lesson):
         self.assertEqual(process.returncode, 1, error)
         self.assertEqual(error.count("rank 0 of 1:"), 1, error)
         self.assertIn("File too large", error)
-        self.assertNotIn("run.h5.tmp", os.listdir(self.folder))
+        self.assertEqual(temporaries(self.checkpoint), [])
         done = self.run_program(self.small, "--steps=1", "--initial=" + self.checkpoint)
         self.assertEqual(done.returncode, 0, done.stderr)
 
@@ -198,7 +199,7 @@ class Breakdown(Lesson):
             time.sleep(draw.uniform(0, 0.1))
             process.kill()
             process.wait()
-            left_over += os.path.exists(self.checkpoint + ".tmp")
+            left_over += len(temporaries(self.checkpoint))
             process = self.start(*saving, "--resume", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             rows = (line.split() for line in process.stdout)
             first = next((int(row[0]) for row in rows if row and row[0].isdigit()), None)

@@ -21,7 +21,7 @@ import time
 import unittest
 import uuid
 
-from program_case import BUILD, ProgramCase
+from program_case import BUILD, ProgramCase, temporaries
 
 SEED = int(os.environ.get("RANKWISE_KILL_SEED", "1"))  # of the first story; the next ones count on from it
 KILLS = int(os.environ.get("RANKWISE_KILLS", "20"))  # two a story
@@ -62,7 +62,10 @@ class Place:
         self.saves, self.disk, self.output, self.report = (
             os.path.join(folder, name) for name in ("saves", "disk", "output.txt", "report.json"))
         self.checkpoint = os.path.join(self.saves, "run.h5")
-        self.temporary = self.checkpoint + ".tmp"
+
+    def unfinished(self):
+        """The temporary file of a checkpoint, or None."""
+        return next(iter(temporaries(self.checkpoint)), None)
 
     def clean(self):
         for folder in (self.saves, self.disk):
@@ -117,8 +120,8 @@ class Job:
     def writing(self):
         """Whether a checkpoint of this job is begun and not committed; what an earlier one left is none."""
         try:
-            return os.stat(self.place.temporary).st_mtime_ns > self.began_ns
-        except FileNotFoundError:
+            return os.stat(self.place.unfinished()).st_mtime_ns > self.began_ns
+        except (FileNotFoundError, TypeError):  # there is none, or it has just been committed
             return False
 
     def text(self):
@@ -234,7 +237,9 @@ class Kills(ProgramCase):
             time.sleep(LOOK_FOR_PROCESSES_S)
         self.assertEqual(list(job.processes()), [], job.setup)
         self.assertEqual(os.listdir(job.place.disk), [], job.setup)
-        self.assertLessEqual(set(os.listdir(job.place.saves)), {"run.h5", "run.h5.tmp"}, job.setup)
+        left = {os.path.basename(path) for path in temporaries(job.place.checkpoint)}
+        self.assertLessEqual(len(left), 1, job.setup)
+        self.assertLessEqual(set(os.listdir(job.place.saves)), {"run.h5", ".run.h5.lock"} | left, job.setup)
         return job.process.returncode
 
     def end_hung_launcher(self, job):
@@ -273,9 +278,9 @@ class Kills(ProgramCase):
             self.committed = max(steps[0], steps[-1] // every * every)
         if was_there or self.committed > 0:
             self.assertTrue(os.path.exists(self.place.checkpoint), job.setup)
-        if os.path.exists(self.place.temporary):
+        if unfinished := self.place.unfinished():
             self.count["unfinished checkpoints"] += 1
-            done = self.run_program(f"--layers={job.setup.layers}", "--steps=1", f"--initial={self.place.temporary}")
+            done = self.run_program(f"--layers={job.setup.layers}", "--steps=1", f"--initial={unfinished}")
             self.assertIn(done.returncode, (0, 2), done.stderr)  # 0: it lacked its name only
 
     def finish(self, setup):

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 
 import exercise_case
+from program_case import temporaries
 
 
 class Update(exercise_case.ExerciseCase):
@@ -122,7 +123,7 @@ class Saving(exercise_case.ExerciseCase):
             output.seek(0)
             self.assertEqual(job.returncode, 0, output.read())
         self.assertGreater(len(versions), 1)
-        self.assertFalse(os.path.exists(path + ".tmp"))
+        self.assertEqual(temporaries(path), [])
 
 
 if __name__ == "__main__":
