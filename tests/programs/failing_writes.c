@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -90,5 +91,13 @@ int close(int file)
   const int status = REAL(close)(file);
   if (!full) return status;
   errno = ENOSPC;
+  return -1;
+}
+
+// FAILING_LOCKS=1: a file system without locks.
+int flock(int file, int operation)
+{
+  if (getenv("FAILING_LOCKS") == NULL) return REAL(flock)(file, operation);
+  errno = ENOLCK;
   return -1;
 }

@@ -1,0 +1,171 @@
+"""The files that a run names: what is replaced, what is written to, what is refused, and two jobs on one checkpoint."""
+
+import filecmp
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import threading
+import time
+import unittest
+
+from program_case import BUILD, ProgramCase, temporaries
+
+MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=8", "--vocabulary=256", "--global-batch=2", "--steps=1")
+LIBRARY = os.environ["FAILING_WRITES"]
+TIME_LIMIT_S = 60
+
+
+class Paths(ProgramCase):
+    program = "lessons/01_single_device"
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, content="content"):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(content)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def must_run(self, *options, program=None):
+        done = self.run_program(*options, program=program)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done
+
+    def devices(self):
+        """Names of the device that swallows everything: one that could be replaced where this user may make one."""
+        os.symlink("/dev/null", self.path("link"))
+        names = [self.path("link")]
+        if os.geteuid() == 0:
+            try:
+                os.mknod(self.path("null"), stat.S_IFCHR | 0o666, os.makedev(1, 3))
+                names.append(self.path("null"))
+            except PermissionError:  # not in a container
+                pass
+        return names
+
+    def test_a_device_is_written_to_and_not_replaced(self):
+        for name in self.devices():
+            self.must_run(*MODEL, f"--report={name}", f"--trace={name}")
+            self.assertTrue(stat.S_ISCHR(os.stat(name).st_mode), name)
+            self.assert_refused(*MODEL, f"--checkpoint={name}", says=[f"--checkpoint={name}", "a device or a pipe"])
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertEqual(temporaries(self.path("link")), [])
+
+    def test_a_full_device(self):
+        for option in ("--report", "--trace"):
+            done = self.run_program(*MODEL, f"{option}=/dev/full")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("/dev/full: No space left on device", done.stderr)
+
+    def test_standard_output(self):
+        with open(self.path("output"), "w+", encoding="utf-8") as output:
+            subprocess.run([os.path.join(BUILD, self.program), *MODEL, "--report=/dev/stdout"], stdout=output, check=True,
+                           timeout=TIME_LIMIT_S)
+            output.seek(0)
+            text = output.read()
+        self.assertIn("# lesson 01_single_device", text)  # what was printed before
+        self.assertTrue(text.endswith("}\n"))
+
+    def test_a_pipe(self):
+        os.mkfifo(self.path("pipe"))
+        got = []
+        reader = threading.Thread(target=lambda: got.append(self.read("pipe")))
+        reader.start()
+        self.must_run(*MODEL, f"--report={self.path('pipe')}")
+        reader.join(TIME_LIMIT_S)
+        self.assertIn('"digest"', got[0])
+        self.assert_refused(*MODEL, f"--checkpoint={self.path('pipe')}", says=["a device or a pipe"])
+
+    def test_links(self):
+        os.mkdir(self.path("far"))
+        os.symlink("far/run.h5", self.path("link.h5"))
+        os.symlink("loop", self.path("loop"))
+        self.must_run(*MODEL, f"--checkpoint={self.path('link.h5')}")
+        self.assertTrue(os.path.islink(self.path("link.h5")))
+        self.assertEqual(os.listdir(self.path("far")), ["run.h5"])
+        for option in ("--checkpoint", "--report", "--trace"):
+            self.assert_refused(*MODEL, f"{option}={self.path('loop')}", says=["never ends"])
+
+    def test_names_that_collide(self):
+        both, data = self.path("both"), self.write("data.h5")
+        os.link(data, self.path("twin.h5"))
+        for options in ([f"--checkpoint={both}", f"--report={both}"], [f"--report={both}", f"--trace={both}"],
+                        [f"--checkpoint={both}", f"--trace={self.folder}/./both"],
+                        [f"--data={data}", f"--checkpoint={data}"], [f"--initial={data}", f"--report={data}"],
+                        [f"--data={data}", f"--report={self.path('twin.h5')}"]):
+            self.assert_refused(*MODEL, *options, says=["are the same file"])
+        config = self.write("run.conf", f"report = {self.path('run.conf')}\n")
+        self.assert_refused(*MODEL, f"--config={config}", says=["--config", "--report", "are the same file"])
+        self.assertEqual(self.read("data.h5"), "content")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["data.h5", "run.conf", "twin.h5"])
+
+    def test_tools_keep_their_sources(self):
+        saved, weights = self.path("run.h5"), self.path("m.safetensors")
+        self.must_run(*MODEL, f"--checkpoint={saved}")
+        self.must_run("export", saved, weights, program="data/weights")
+        # A source may be called as older programs called what they wrote.
+        shutil.copy(saved, weights + ".tmp")
+        self.must_run("export", weights + ".tmp", weights, program="data/weights")
+        self.assertTrue(filecmp.cmp(saved, weights + ".tmp", shallow=False))
+        for words in (["export", saved, saved], ["import", "--heads=1", weights, weights]):
+            done = self.run_program(*words, program="data/weights")
+            self.assert_is_refusal(done, ["are the same file"])
+
+    def test_what_others_left_is_removed_and_what_is_not_theirs_stays(self):
+        saved = self.path("run.h5")
+        self.write("run.h5.0123456789abcdef.tmp")
+        os.symlink(self.write("precious"), self.path("run.h5.fedcba9876543210.tmp"))
+        os.mkfifo(self.path("run.h5.00000000000000aa.tmp"))
+        self.write("run.h5.mine.tmp")
+        self.must_run(*MODEL, f"--checkpoint={saved}")
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         ["precious", "run.h5", "run.h5.fedcba9876543210.tmp", "run.h5.mine.tmp"])  # no job makes a link
+
+    # ---- Two jobs -------------------------------------------------------------------------------------------------------
+
+    def test_the_second_job_on_a_checkpoint_is_told_who_has_it(self):
+        saved, lock = self.path("run.h5"), self.path(".run.h5.lock")
+        options = [*MODEL[:-1], f"--checkpoint={saved}", "--checkpoint-every=1"]
+        with subprocess.Popen([os.path.join(BUILD, self.program), *options, "--steps=1000000"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as first:
+            self.addCleanup(first.kill)
+            end = time.monotonic() + TIME_LIMIT_S
+            while not os.path.exists(saved) and time.monotonic() < end and first.poll() is None:
+                time.sleep(0.01)
+            holder = f"is being written by process {first.pid} on {socket.gethostname()}"
+            for ranks in (None, 2):
+                done = self.run_program(*options, "--resume", "--steps=2000000", ranks=ranks,
+                                        program="lessons/03_ddp" if ranks else None)
+                self.assert_is_refusal(done, [f"--checkpoint={saved}", holder])
+            self.assertEqual(self.run_program(*MODEL, f"--checkpoint={saved}", "--dry-run").returncode, 0)
+            self.assertIsNone(first.poll(), "the first job has ended")
+            self.must_run(*MODEL, f"--initial={saved}")  # reading is free
+            first.kill()
+        self.assertTrue(os.path.exists(lock))
+        self.assertIn(str(first.pid), self.read(".run.h5.lock"))
+        again = self.must_run(*options, "--resume", "--steps=1000000", "--stop-after=1000000", "--dry-run")
+        self.assertNotIn("is being written", again.stderr)
+        self.must_run(*MODEL, f"--initial={saved}", f"--report={self.path('report.json')}")
+        done = self.run_program(*options, "--steps=1", "--resume")  # the lock of a killed job is free
+        self.assert_is_refusal(done, ["nothing is left to do"])
+        self.assertFalse(os.path.exists(lock))
+
+    def test_a_file_system_without_locks_is_warned_of(self):
+        saved = self.path("run.h5")
+        options = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        done = subprocess.run([os.path.join(BUILD, self.program), *MODEL, f"--checkpoint={saved}"], capture_output=True,
+                              text=True, timeout=TIME_LIMIT_S,
+                              env={**os.environ, "LD_PRELOAD": LIBRARY, "FAILING_LOCKS": "1", "ASAN_OPTIONS": options})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"warning: --checkpoint={saved} cannot be locked: No locks available", done.stderr)
+        self.assertEqual(os.listdir(self.folder), ["run.h5"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
