@@ -59,7 +59,8 @@ template <class T>
 std::uint64_t placed_digest(std::int64_t first, std::span<const T> values)
 {
   // The finalizer of MurmurHash3: each bit of the place and of the value changes half of the result's.
-  constexpr std::uint64_t odd = 0x9E3779B97F4A7C15, multiplier_1 = 0xFF51AFD7ED558CCD, multiplier_2 = 0xC4CEB9FE1A85EC53;
+  constexpr std::uint64_t odd = 0x9E3779B97F4A7C15, multiplier_1 = 0xFF51AFD7ED558CCD,
+                          multiplier_2 = 0xC4CEB9FE1A85EC53;
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint64_t place = static_cast<std::uint64_t>(first) + i + 1;

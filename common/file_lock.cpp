@@ -47,21 +47,24 @@ std::string holder(const Descriptor& file)
 /// Whether the open file still has its name: a holder that ends removes the file that others may be waiting to lock.
 bool has_name(const Descriptor& file, const std::string& name)
 {
-  struct stat open{}, named{};
+  struct stat open {
+  }, named{};
   return fstat(file.id(), &open) == 0 && stat(name.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
          open.st_ino == named.st_ino;
 }
 
 [[noreturn]] void refuse(const std::string& asked, const std::string& reason, const std::string& lock)
 {
-  throw UserError(fmt::format("{} cannot be written: {}.", asked, reason),
-                  fmt::format("Its lock, {}, could not be made. Choose a folder with room that you may write to.", lock));
+  throw UserError(
+      fmt::format("{} cannot be written: {}.", asked, reason),
+      fmt::format("Its lock, {}, could not be made. Choose a folder with room that you may write to.", lock));
 }
 
 void remove_stale_temporaries(const std::string& path)
 {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(resolve_links(path)).parent_path(), error))
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(fs::path(resolve_links(path)).parent_path(), error))
     if (is_temporary_of(entry.path(), path)) fs::remove(entry.path(), error);
 }
 
@@ -78,8 +81,9 @@ FileLock::FileLock(const std::string& path, const std::string& asked) : name_(lo
       break;
     }
     if (errno == EWOULDBLOCK)
-      throw UserError(fmt::format("{} is being written by {}.", asked, holder(file)),
-                      "Two jobs would replace each other's file. Wait until that one has ended, or name another file.");
+      throw UserError(
+          fmt::format("{} is being written by {}.", asked, holder(file)),
+          "Two jobs would replace each other's file. Wait until that one has ended, or name another file.");
     std::fputs(fmt::format("warning: {} cannot be locked: {}. Make sure that no other job writes it.\n", asked,
                            system_error())
                    .c_str(),

@@ -95,7 +95,8 @@ std::string hdf5_cause()
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &cause);
   // Of an error of the system the name of the file and the reason are kept, the time and addresses of memory are not.
-  if (const std::size_t time = cause.find("time = "), name = cause.find("filename = "); time < name && name != cause.npos)
+  if (const std::size_t time = cause.find("time = "), name = cause.find("filename = ");
+      time < name && name != cause.npos)
     cause.erase(time, name - time);
   return cause.substr(0, cause.find(", buf = "));
 }

@@ -49,7 +49,9 @@ void check_apart(const NamedFile& written, const NamedFile& other)
 {
   if (written.use == FileUse::read || is_stream(written.path)) return;
   if (is_same_file(written, other))
-    throw UserError(fmt::format("{} and {} are the same file.", written.asked, other.asked),
+    throw UserError(written.asked == other.asked
+                        ? fmt::format("{} would replace itself.", written.asked)
+                        : fmt::format("{} and {} are the same file.", written.asked, other.asked),
                     other.use == FileUse::read ? "What is written would replace what is read. Name another file."
                                                : "One would replace the other. Name two files.");
   if (is_temporary_of(other.path, written.path))

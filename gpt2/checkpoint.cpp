@@ -191,7 +191,8 @@ Digests read_digests(const Hdf5Object& file)
 {
   const Hdf5Object group = open_group(file, digests_name);
   Digests digests(std::min(members(group).size(), section_names.size()));
-  for (std::size_t i = 0; i < digests.size(); ++i) digests[i] = read_u64(open_plain_dataset(group, section_names[i]));
+  for (std::size_t i = 0; i < digests.size(); ++i)
+    digests[i] = read_u64(open_plain_dataset(group, section_names[i]));
   return digests;
 }
 
@@ -292,7 +293,8 @@ void write_checkpoint(const std::string& path, Stream& stream, const Shard& shar
                        const Tensor& device) {
                      stream.copy(host, device);
                      stream.synchronise();
-                     const std::span<const float> block(host.data<float>(), static_cast<std::size_t>(host.elements()));
+                     const std::span<const float> block(host.data<float>(),
+                                                        static_cast<std::size_t>(host.elements()));
                      for (const Hdf5Slab& slab : slabs) {
                        digests[tensor.section].at(tensor.number) += digest_of(slab, block, tensor.shape);
                        write_slab(tensor.dataset, slab, block.data());
@@ -365,13 +367,13 @@ CheckpointInfo check_checkpoint(const std::string& path, const std::string& aske
 void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard)
 {
   const Hdf5Object file = open_hdf5(path);
-  for_each_block(
-      file, shard,
-      [&](const StoredTensor& tensor, const std::vector<Hdf5Slab>& slabs, const Tensor& host, const Tensor& device) {
-        for (const Hdf5Slab& slab : slabs) read_slab(tensor.dataset, slab, host.data<float>());
-        stream.copy(device, host);
-        stream.synchronise();
-      });
+  for_each_block(file, shard,
+                 [&](const StoredTensor& tensor, const std::vector<Hdf5Slab>& slabs, const Tensor& host,
+                     const Tensor& device) {
+                   for (const Hdf5Slab& slab : slabs) read_slab(tensor.dataset, slab, host.data<float>());
+                   stream.copy(device, host);
+                   stream.synchronise();
+                 });
 }
 
 // ---- Refusals -------------------------------------------------------------------------------------------------------

@@ -158,7 +158,8 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   table.add(group, "compare", o.compare,
             "steps to train also on a single device in exact arithmetic, to print how far this run is from it");
   table.add_file(group, "report", o.report, FileUse::print, "JSON file for the report");
-  table.add_file(group, "trace", o.trace, FileUse::print, "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
+  table.add_file(group, "trace", o.trace, FileUse::print,
+                 "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
 }
 
 /// A number that has to lie in a range.

@@ -58,7 +58,8 @@ TEST_CASE("check_files: says what is wrong with a path, and changes nothing")
         "error: --report=" + root + "/missing/run.json cannot be written: there is no folder " + root +
             "/missing.\n       Make the folder first, or name another one.");
   CHECK_THAT(refusal({report(root)}), Contains("it names a folder") && Contains("--report=" + root + "/NAME"));
-  CHECK_THAT(refusal({report(root + "/")}), Contains("it names a folder") && Contains("--report=" + root + "/NAME"));
+  CHECK_THAT(refusal({report(root + "/")}),
+             Contains("it names a folder") && Contains("--report=" + root + "/NAME"));
   CHECK_THAT(refusal({report(root + "/missing/")}), Contains("it names a folder"));
   CHECK_THAT(refusal({report(root + "/old.json/run.json")}), Contains("there is no folder"));
   CHECK(read_file(folder / "old.json") == "old");
@@ -71,7 +72,8 @@ TEST_CASE("check_files: a device or a pipe takes a report, and no checkpoint")
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   for (const std::string& path : {std::string("/dev/null"), folder / "pipe"}) {
     CHECK(refusal({report(path)}) == "accepted");
-    CHECK_THAT(refusal({checkpoint(path)}), Contains("--checkpoint=" + path + " cannot be written: it is a device or a pipe"));
+    CHECK_THAT(refusal({checkpoint(path)}),
+               Contains("--checkpoint=" + path + " cannot be written: it is a device or a pipe"));
     CHECK(refusal({report(path), {path, "--trace=" + path, FileUse::print}}) == "accepted");
   }
 }
@@ -92,7 +94,8 @@ TEST_CASE("check_files: of two names of one file at most one is written, and non
   fs::create_symlink("file", folder / "link");
   fs::create_hard_link(file, folder / "twin");
   for (const std::string& name : {file, folder / "link", folder / "twin", folder / "./file"}) {
-    CHECK_THAT(refusal({checkpoint(file), report(name)}), Contains("--checkpoint=" + file + " and --report=" + name));
+    CHECK_THAT(refusal({checkpoint(file), report(name)}),
+               Contains("--checkpoint=" + file + " and --report=" + name));
     CHECK_THAT(refusal({report(name), checkpoint(file)}), Contains("are the same file"));
     CHECK_THAT(refusal({data(name), checkpoint(file)}), Contains("would replace what is read"));
     CHECK(refusal({data(name), data(file)}) == "accepted");
@@ -114,8 +117,8 @@ TEST_CASE("lock_files: those that are written, but no streams")
 {
   const ScratchFolder folder;
   {
-    const std::vector<FileLock> locks = lock_files(
-        std::vector<NamedFile>{data(folder / "a"), checkpoint(folder / "b"), report(folder / "c"), report("/dev/null")});
+    const std::vector<FileLock> locks = lock_files(std::vector<NamedFile>{
+        data(folder / "a"), checkpoint(folder / "b"), report(folder / "c"), report("/dev/null")});
     CHECK(locks.size() == 2);
     CHECK(folder.files() == 2);
   }

@@ -187,7 +187,8 @@ TEST_CASE("FileLock: another process is told who has it; it ends with its proces
         const FileLock lock(name, "--checkpoint=file");
         return 0;
       } catch (const UserError& error) {
-        return std::string(error.what()).find("--checkpoint=file is being written by " + holder) == std::string::npos
+        return std::string(error.what()).find("--checkpoint=file is being written by " + holder) ==
+                       std::string::npos
                    ? 1
                    : 2;
       }
@@ -224,5 +225,6 @@ TEST_CASE("FileLock: another process is told who has it; it ends with its proces
 TEST_CASE("FileLock: no lock file can be made")
 {
   CHECK_THROWS_AS(FileLock("/nowhere/file", "--report=/nowhere/file"), UserError);
-  CHECK_THROWS_WITH(FileLock("/nowhere/file", "--report=/nowhere/file"), Contains("--report=/nowhere/file cannot be written"));
+  CHECK_THROWS_WITH(FileLock("/nowhere/file", "--report=/nowhere/file"),
+                    Contains("--report=/nowhere/file cannot be written"));
 }

@@ -38,7 +38,7 @@ expect 2 'is not a regular file'               'text.txt ' . out.h5
 expect 2 'no such folder' 'text.txt ' text.txt 'no such folder/out.h5'
 expect 2 'it names a folder'                   'text.txt ' text.txt .
 expect 2 'it is a device or a pipe'            'text.txt ' text.txt /dev/null
-expect 2 'are the same file'                   'text.txt ' text.txt text.txt
+expect 2 'would replace itself'                'text.txt ' text.txt text.txt
 expect 2 'are the same file'                   'text.txt ' text.txt ./text.txt
 expect 2 'Use --tokenizer=byte or gpt2'               'text.txt ' --tokenizer=words text.txt out.h5
 expect 2 '--tokenizer'                         'text.txt ' --tokeniser=byte text.txt out.h5

@@ -74,8 +74,8 @@ TEST_CASE("measure_text: counts characters, not bytes")
 {
   const ScratchFolder folder;
   make_file(folder / "text.txt",
-             "gr\xC3\xBC\xC3\x9F"
-             "e \xE2\x82\xAC\n");  // gruesse, a blank, the euro sign, newline
+            "gr\xC3\xBC\xC3\x9F"
+            "e \xE2\x82\xAC\n");  // gruesse, a blank, the euro sign, newline
   const TextMeasure measure = measure_text(folder / "text.txt");
   CHECK(measure.bytes == 12);
   CHECK(measure.characters == 8);

@@ -166,9 +166,9 @@ TEST_CASE("safetensors: F16 and BF16 are read as the f32 that they are")
       data[at + 1] = static_cast<char>(i >> 8);
     }
   make_file(scratch / "halves", file_of(object({entry("h", "F16", "[65536]", "[0,131072]"),
-                                                 entry("b", "BF16", "[256,256]", "[131072,262144]")}),
-                                         0) +
-                                     data);
+                                                entry("b", "BF16", "[256,256]", "[131072,262144]")}),
+                                        0) +
+                                    data);
   SafetensorsFile file(scratch / "halves");
   const std::vector<float> h = read_all(file, *file.find("h"), 20'000), b = read_all(file, *file.find("b"), 65'536);
   std::int64_t wrong = 0;

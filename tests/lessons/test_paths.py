@@ -115,7 +115,7 @@ class Paths(ProgramCase):
         self.assertTrue(filecmp.cmp(saved, weights + ".tmp", shallow=False))
         for words in (["export", saved, saved], ["import", "--heads=1", weights, weights]):
             done = self.run_program(*words, program="data/weights")
-            self.assert_is_refusal(done, ["are the same file"])
+            self.assert_is_refusal(done, ["would replace itself"])
 
     def test_what_others_left_is_removed_and_what_is_not_theirs_stays(self):
         saved = self.path("run.h5")
