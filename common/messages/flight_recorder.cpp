@@ -126,9 +126,15 @@ void FlightRecorder::set_finished(bool finished)
   finished_ = finished;
 }
 
+void FlightRecorder::restart_clocks()
+{
+  const std::lock_guard lock(mutex_);
+  not_before_ = Clock::now();
+}
+
 double FlightRecorder::still_s(Clock::time_point began, std::thread::id thread, Clock::time_point now) const
 {
-  return seconds_between(std::max(began, moved_.at(thread)), now);
+  return seconds_between(std::max({began, moved_.at(thread), not_before_}), now);
 }
 
 double FlightRecorder::longest_s() const
@@ -142,7 +148,7 @@ double FlightRecorder::longest_s() const
     for (const Message& message : track.messages)
       longest = std::max(longest, still_s(message.began, message.thread, now));
   }
-  for (const Handle& handle : handles_) longest = std::max(longest, seconds_between(handle.began, now));
+  for (const Handle& handle : handles_) longest = std::max(longest, seconds_between(std::max(handle.began, not_before_), now));
   return longest;
 }
 
@@ -188,7 +194,7 @@ FlightRecord FlightRecorder::record() const
   if (time_ != nullptr) record.span = time_->open_span();
   for (const GroupTrack& track : tracks_) record.tracks.push_back(record_of(track, now));
   for (const Handle& handle : handles_)
-    record.handles.push_back({handle.label, text_of(handle.where), seconds_between(handle.began, now)});
+    record.handles.push_back({handle.label, text_of(handle.where), seconds_between(std::max(handle.began, not_before_), now)});
   return record;
 }
 

@@ -58,6 +58,9 @@ class FlightRecorder {
   /// Whether the rank has ended its work.
   void set_finished(bool finished);
 
+  /// Nothing counts as having been under way for longer than since now: the rank itself has not run for a while.
+  void restart_clocks();
+
   /// All of it.
   FlightRecord record() const;
   /// FlightRecord::longest_s(), without the rest.
@@ -112,6 +115,7 @@ class FlightRecorder {
   std::vector<Handle> handles_;  // not waited for
   std::int64_t handles_started_ = 0;
   std::map<std::thread::id, Clock::time_point> moved_;  // when each thread last began or ended something
+  Clock::time_point not_before_{};  // from when on time counts
   bool finished_ = false;
 };
 

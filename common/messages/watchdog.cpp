@@ -17,6 +17,7 @@ constexpr auto look_every = 50ms;
 constexpr auto look_at_the_end_every = 2ms;
 constexpr auto answer_within = 2s;
 constexpr auto rank_0_asks_within = 500ms;
+constexpr double longest_pause_s = 2;  // between two looks: a busy machine makes a thread wait, but not for that long
 
 // The tags of the three messages.
 constexpr int tag_alarm = 1, tag_question = 2, tag_answer = 3;
@@ -62,6 +63,7 @@ void Watchdog::run()
 /// What is to be done every time; false when all ranks have ended.
 bool Watchdog::look_after(End end)
 {
+  notice_a_stop(Clock::now());
   receive_all();
   watch(Clock::now());
   std::erase_if(sent_, [](Sent& sent) {
@@ -76,6 +78,18 @@ bool Watchdog::look_after(End end)
   int done = 0;
   check_mpi(MPI_Test(&all_ended_, &done, MPI_STATUS_IGNORE), "waiting for all watchdogs");
   return done == 0;
+}
+
+/// Starts all clocks anew if this thread has not run for long, before it answers or asks anybody.
+void Watchdog::notice_a_stop(Clock::time_point now)
+{
+  const std::chrono::duration<double> longest(std::min(timeout_s_ / 2, longest_pause_s));
+  if (looked_ && now - *looked_ > longest) {
+    recorder_.restart_clocks();
+    alarm_.reset();
+    asked_.reset();
+  }
+  looked_ = now;
 }
 
 void Watchdog::watch(Clock::time_point now)

@@ -27,6 +27,9 @@ namespace rankwise {
 ///     alarm ------------------> question --------------------------------> answer with its record
 ///                               diagnose(), end of the job <-------------'
 ///
+/// A watchdog that looks much later than it wanted was stopped, and so was its rank (SIGSTOP, a suspended job, a closed
+/// laptop). What the others did meanwhile it cannot know: from then on all time counts anew.
+///
 /// All ranks make and destroy it together. It is made last, so that it is destroyed first: then a rank that left its
 /// loop early waits there for the others, answers, and is named.
 class Watchdog {
@@ -45,6 +48,7 @@ class Watchdog {
 
   void run();
   bool look_after(End end);
+  void notice_a_stop(Clock::time_point now);
   void watch(Clock::time_point now);
   void receive_all();
   void send(int rank, int tag, std::string text);
@@ -68,6 +72,7 @@ class Watchdog {
 
   // The thread's own.
   std::list<Sent> sent_;
+  std::optional<Clock::time_point> looked_;  // the last time
   std::optional<Clock::time_point> alarm_;  // since when this rank waits for rank 0 to ask
   std::optional<Clock::time_point> asked_;  // since when this rank waits for answers
   std::vector<FlightRecord> answers_;       // by rank

@@ -36,6 +36,7 @@ enum class Case {
   receive,
   slow,
   stopped,
+  suspended,
   killed,
   left,
 };
@@ -89,6 +90,21 @@ void make_buckets(Rank& rank, int step)
   broadcast(rank.tensor(), 0, what == Case::group && rank.now(1, step) ? rank.pair : rank.world);
 }
 
+/// Stops all ranks, itself last, while the others wait for it; once somebody lets them continue it works for another second.
+void suspend_all(Rank& rank)
+{
+  const auto own = static_cast<std::int64_t>(getpid());
+  std::vector<std::int64_t> all(static_cast<std::size_t>(rank.session.ranks()));
+  check_mpi(MPI_Allgather(&own, 1, MPI_INT64_T, all.data(), 1, MPI_INT64_T, MPI_COMM_WORLD), "asking for processes");
+  if (rank.session.rank() != 3) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others call their next collective
+  for (const std::int64_t process : all)
+    if (process != own) kill(static_cast<pid_t>(process), SIGSTOP);
+  std::raise(SIGSTOP);
+  const auto span = rank.time.span(Work::compute, "work after a stop");
+  for (int i = 0; i < 100; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 /// What is wrong with a rank itself.
 void misbehave(Rank& rank, int step)
 {
@@ -100,6 +116,7 @@ void misbehave(Rank& rank, int step)
   }
   if (wrong(Case::killed, 2)) std::raise(SIGKILL);
   if (wrong(Case::stopped, 0)) std::raise(SIGSTOP);
+  if (rank.settings.what == Case::suspended && step == wrong_step) suspend_all(rank);
   if (wrong(Case::left, 2)) _exit(0);
   if (wrong(Case::slow, 3)) {
     const auto span = rank.time.span(Work::compute, "a long computation");
@@ -164,6 +181,7 @@ int main(int argc, char** argv)
                             {"receive", Case::receive},
                             {"slow", Case::slow},
                             {"stopped", Case::stopped},
+                            {"suspended", Case::suspended},
                             {"killed", Case::killed},
                             {"left", Case::left}},
                            "what goes wrong");

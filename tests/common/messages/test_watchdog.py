@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -69,6 +70,21 @@ class Job:
         return f"status {self.status} after {self.seconds:.1f} s\n{self.out}\n{self.err}"
 
 
+def processes(folder):
+    """Those whose command begins with a program in this folder."""
+    found = subprocess.run(["pgrep", "-f", f"^{folder}/"], capture_output=True, text=True).stdout
+    return [int(process) for process in found.split()]
+
+
+def state(process):
+    """One letter: T for one that is stopped; empty for one that has ended."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
 class Watchdog(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -106,6 +122,21 @@ class Watchdog(unittest.TestCase):
     def test_what_ends_well_ends_well(self):
         job = Job(self.folder, "nothing")
         self.assert_ended(job, 0, 0)
+        self.assertNotIn("watchdog", job.err)
+
+    def test_a_job_that_was_suspended_for_longer_than_the_time_out_continues(self):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            job = pool.submit(Job, self.folder, "suspended")
+            stopped = []
+            while len(stopped) < RANKS and not job.done():
+                time.sleep(0.05)
+                stopped = [process for process in processes(self.folder) if state(process) == "T"]
+            time.sleep(2 * TIMEOUT_S)
+            for process in processes(self.folder):
+                os.kill(process, signal.SIGCONT)
+            job = job.result()
+        self.assertEqual(len(stopped), RANKS, str(job))
+        self.assertEqual(job.status, 0, str(job))
         self.assertNotIn("watchdog", job.err)
 
     def test_other_algorithms(self):
