@@ -26,6 +26,7 @@ struct Job {
   int ranks = 1;
   int rank_on_machine = 0;
   int ranks_on_machine = 1;
+  std::vector<int> machine_of{0};  // by rank: the lowest rank there
   int* spoken = nullptr;  // shared by the ranks of this machine: set by the first that fails
 };
 Job job;
@@ -61,6 +62,11 @@ int rank_on_machine()
   return job.rank_on_machine;
 }
 
+const std::vector<int>& machine_of_ranks()
+{
+  return job.machine_of;
+}
+
 Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
 {
   std::set_terminate(end_job_after_uncaught_exception);
@@ -79,12 +85,18 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   set_job_number(number);
   if (ranks_ == 1) return;
 
-  // One integer of shared memory a machine, in the hands of its first rank.
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
             "finding the ranks of this machine");
-  int unit = 0;
   check_mpi(MPI_Comm_rank(machine_, &job.rank_on_machine), "asking for the rank on this machine");
   check_mpi(MPI_Comm_size(machine_, &job.ranks_on_machine), "asking for the ranks on this machine");
+  int lowest = rank_;
+  check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, machine_), "naming a machine");
+  job.machine_of.resize(static_cast<std::size_t>(ranks_));
+  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, job.machine_of.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "asking for the machines of all ranks");
+
+  // One integer of shared memory a machine, in the hands of its first rank.
+  int unit = 0;
   MPI_Aint bytes = job.rank_on_machine == 0 ? sizeof(int) : 0;
   int* own = nullptr;
   check_mpi(MPI_Win_allocate_shared(bytes, sizeof(int), MPI_INFO_NULL, machine_, &own, &spoken_),

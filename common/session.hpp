@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/source_location.hpp"
 
@@ -49,6 +50,9 @@ int ranks_on_machine();
 
 /// Which of them this one is, from 0; 0 without a session.
 int rank_on_machine();
+
+/// By rank of the job, the machine on which it runs, known by its lowest rank; one rank on machine 0 without a session.
+const std::vector<int>& machine_of_ranks();
 
 /// Throws Error with MPI's own text unless @p code is MPI_SUCCESS. Every call to MPI goes through it:
 /// `check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks")`.

@@ -35,9 +35,8 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       setup_(setup),
-      topology_(find_topology(communicator_, setup.ranks_per_node))
+      topology_(topology_of_job(setup.ranks_per_node, setup.memory.device->kind()).among(communicator_.ranks_in_job()))
 {
-  topology_.device = setup_.memory.device->kind();
   check_algorithm(setup_.algorithm, topology_);
   add_innermost();
   const std::vector<int> in_job = communicator_.ranks_in_job();

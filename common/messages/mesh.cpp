@@ -120,6 +120,20 @@ void check_mesh(const std::vector<Axis>& axes, int ranks)
         fmt::format("Start `mpirun -np {}`, or choose sizes whose product is {}.", product, ranks));
 }
 
+void check_algorithm(Algorithm algorithm, const Topology& topology, const std::vector<Axis>& axes)
+{
+  check_algorithm(algorithm, topology);
+  if (algorithm != Algorithm::hierarchical) return;
+  for (const Axis& axis : axes)
+    for (int rank = 0; rank < static_cast<int>(topology.node_of.size()); ++rank)
+      if (topology.among(line_of(axes, rank, axis.name)).ranks_per_node() == 0)
+        throw UserError(
+            fmt::format("--collectives=hierarchical, but of the ranks along {} ({}) the nodes do not all have as many.",
+                        axis.name, fmt::join(line_of(axes, rank, axis.name), " ")),
+            "Between the nodes each rank has one partner on every node. Choose other degrees, or use "
+            "--collectives=ring or auto.");
+}
+
 Mesh::Mesh(const Session& session, std::vector<Axis> axes, const GroupSetup& setup) : axes_(std::move(axes))
 {
   check_mesh(axes_, session.ranks());

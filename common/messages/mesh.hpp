@@ -64,4 +64,9 @@ class Mesh {
 /// @throws UserError  with the sizes.
 void check_mesh(const std::vector<Axis>& axes, int ranks);
 
+/// Refuses an algorithm that the ranks of a mesh, or those along one of its axes, cannot use.
+/// @param topology   of all ranks of the mesh.
+/// @throws UserError  as check_algorithm() of a group.
+void check_algorithm(Algorithm algorithm, const Topology& topology, const std::vector<Axis>& axes);
+
 }  // namespace rankwise

@@ -41,11 +41,10 @@ void check_options(const MessageOptions& options, Algorithm fallback, DeviceKind
   if (options.transport == TransportKind::nccl && !options.link.empty())
     throw UserError(fmt::format("--link={} cannot be done with --transport=nccl.", options.link),
                     "The virtual clock's times travel with MPI's messages. Use --transport=mpi.");
-  if (device != DeviceKind::cpu && options.algorithm(fallback) == Algorithm::shared)
-    check_algorithm(Algorithm::shared, one_machine(ranks_on_machine(), 0, device));
   if (options.ranks_per_node < 0)
     throw UserError(fmt::format("--ranks-per-node={} is out of range.", options.ranks_per_node),
                     "Use a number of ranks, or 0 for machines as they are.");
+  check_algorithm(options.algorithm(fallback), topology_of_job(options.ranks_per_node, device));
   if (options.timeout_s < 0)
     throw UserError(fmt::format("--timeout={} is out of range.", options.timeout_s),
                     "Use a number of seconds, or 0 to wait for ever.");

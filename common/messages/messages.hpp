@@ -40,7 +40,7 @@ struct MessageOptions {
 /// Declares all of them.
 void declare(OptionTable& table, MessageOptions& options);
 
-/// Refuses what no run can do.
+/// Refuses what the ranks of the job cannot do.
 /// @param options   as parsed.
 /// @param fallback  the algorithm, unless the user asked for one.
 /// @param device    where the ranks compute.

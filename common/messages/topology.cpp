@@ -1,9 +1,9 @@
 #include "common/messages/topology.hpp"
 
-#include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
+
+#include "common/session.hpp"
 
 namespace rankwise {
 
@@ -23,31 +23,31 @@ int Topology::ranks_per_node() const
   return each;
 }
 
-Topology one_machine(int ranks, int ranks_per_node, DeviceKind device)
+Topology Topology::among(const std::vector<int>& ranks) const
+{
+  std::vector<int> machines;
+  for (const int r : ranks) machines.push_back(node_of.at(static_cast<std::size_t>(r)));
+  return topology_of(machines, 0, device);
+}
+
+Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, DeviceKind device)
 {
   Topology topology;
   topology.device = device;
-  for (int r = 0; r < ranks; ++r) topology.node_of.push_back(ranks_per_node > 0 ? r / ranks_per_node : 0);
-  topology.nodes = topology.node_of.back() + 1;
+  std::map<int, int> ranks_on;                // of each machine, so far
+  std::map<std::pair<int, int>, int> number;  // of each part of a machine
+  for (const int machine : machine_of) {
+    const int place = ranks_on[machine]++;
+    const std::pair part(machine, ranks_per_node > 0 ? place / ranks_per_node : 0);
+    topology.node_of.push_back(number.emplace(part, static_cast<int>(number.size())).first->second);
+  }
+  topology.nodes = static_cast<int>(number.size());
   return topology;
 }
 
-Topology find_topology(const Communicator& communicator, int ranks_per_node)
+Topology topology_of_job(int ranks_per_node, DeviceKind device)
 {
-  // A machine is known by its lowest rank, and a part of it by its number there.
-  const Communicator machine = communicator.split_by_machine();
-  std::array<int, 2> own{communicator.rank(), ranks_per_node > 0 ? machine.rank() / ranks_per_node : 0};
-  check_mpi(MPI_Bcast(own.data(), 1, MPI_INT, 0, machine.handle()), "naming a machine");
-  std::vector<std::array<int, 2>> all(static_cast<std::size_t>(communicator.ranks()));
-  check_mpi(MPI_Allgather(own.data(), 2, MPI_INT, all.data(), 2, MPI_INT, communicator.handle()),
-            "asking for the machines of all ranks");
-
-  std::map<std::array<int, 2>, int> number;
-  Topology topology;
-  for (const std::array<int, 2>& node : all)
-    topology.node_of.push_back(number.emplace(node, static_cast<int>(number.size())).first->second);
-  topology.nodes = static_cast<int>(number.size());
-  return topology;
+  return topology_of(machine_of_ranks(), ranks_per_node, device);
 }
 
 Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::string_view collective,

@@ -6,10 +6,9 @@
 
 #include "common/device.hpp"
 #include "common/messages/algorithm.hpp"
-#include "common/messages/communicator.hpp"
 
 /// @file
-/// Which ranks of a group share a node.
+/// Which ranks share a node. Formulas and groups both ask topology_of_job(), so that they always agree.
 
 namespace rankwise {
 
@@ -23,16 +22,20 @@ struct Topology {
   std::vector<int> ranks_of(int node) const;
   /// How many ranks each node has; 0 when they do not all have as many.
   int ranks_per_node() const;
+  /// That of some of these ranks: a node is what it was, and numbered anew.
+  /// @param ranks  as they are numbered here, those of a group in its order.
+  Topology among(const std::vector<int>& ranks) const;
 };
 
-/// The topology of N ranks that share one machine, without asking anybody.
-/// @param ranks_per_node  as for find_topology().
-/// @param device          where the ranks' memory is.
-Topology one_machine(int ranks, int ranks_per_node, DeviceKind device = DeviceKind::cpu);
-
-/// Finds out; all ranks of the communicator make this call.
+/// The topology of the ranks of these machines.
+/// @param machine_of      by rank: any number that is different for each machine.
 /// @param ranks_per_node  0 for machines as they are; else each run of so many ranks on a machine counts as a node.
-Topology find_topology(const Communicator& communicator, int ranks_per_node);
+/// @param device          where the ranks' memory is.
+Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, DeviceKind device = DeviceKind::cpu);
+
+/// The topology of all ranks of the job, which each knows from its start on: it sends no message.
+/// @param ranks_per_node, device  as for topology_of().
+Topology topology_of_job(int ranks_per_node, DeviceKind device = DeviceKind::cpu);
 
 /// What an algorithm stands for: `auto` goes by topology and size, others are what they are.
 /// @param algorithm   which.

@@ -95,13 +95,8 @@ struct Options {
 
   Problem problem() const { return {count, type, root}; }
   Ways ways() const { return {ranks_per_node, check_messages, device, transport}; }
-  /// Which ranks share a node. All of them make this call.
-  Topology topology() const
-  {
-    Topology found = find_topology(Communicator::world(), ranks_per_node);
-    found.device = device;
-    return found;
-  }
+  /// Which ranks share a node.
+  Topology topology() const { return topology_of_job(ranks_per_node, device); }
 };
 
 /// What is compared: of each collective the algorithms that differ in it, or the one that was asked for.
@@ -189,11 +184,7 @@ void check(const Options& options, const Session& session)
   if (options.algorithm == "naive" && options.collective != "all" && options.collective != "all-reduce")
     throw UserError(fmt::format("--collectives=naive with --collective={}.", options.collective),
                     "Only the all-reduce has a naive form here: use --collective=all-reduce.");
-  if (options.algorithm == "shared")
-    check_algorithm(Algorithm::shared, one_machine(session.ranks(), 0, options.device));
-  if (options.algorithm == "shared" && 0 < options.ranks_per_node && options.ranks_per_node < session.ranks())
-    check_algorithm(Algorithm::shared,
-                    {{}, (session.ranks() + options.ranks_per_node - 1) / options.ranks_per_node});
+  check_algorithm(Candidate{options.collective, options.algorithm}.of_group(), options.topology());
   check_transport(options.transport, options.device);
   if (options.dry_run) return;
   check_device(options.device);

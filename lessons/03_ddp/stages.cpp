@@ -71,7 +71,7 @@ std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, c
                      const MessageOptions& messages, const Session& session)
 {
   const Algorithm algorithm = messages.algorithm(Arithmetic(options.arithmetic).default_collectives());
-  const Topology topology = one_machine(session.ranks(), messages.ranks_per_node, options.device);
+  const Topology topology = topology_of_job(messages.ranks_per_node, options.device);
   std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers},
                                      {"all-gather", algorithm, DType::i64, session.ranks()}};
   if (tied > 0) calls.push_back({"all-reduce", algorithm, options.gradients, tied});

@@ -86,11 +86,8 @@ struct Options : TrainingOptions {
 
   /// The sequences of the global batch that one rank computes.
   std::int64_t share(int ranks) const { return global_batch / ranks; }
-  /// The ranks as formulas see them.
-  Topology topology(const Session& session) const
-  {
-    return one_machine(session.ranks(), messages.ranks_per_node, device);
-  }
+  /// Which ranks share a node.
+  Topology topology() const { return topology_of_job(messages.ranks_per_node, device); }
   /// What formulas count.
   StepPlan plan() const
   {
@@ -188,7 +185,7 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(options.plan(), session)), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = message_bytes(options.plan(), options.topology(session), session.rank()) +
+  bytes[Category::communication] = message_bytes(options.plan(), options.topology(), session.rank()) +
                                    host_values_bytes(options.device, session.ranks());
   return bytes;
 }
@@ -453,7 +450,7 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     report_plan(report, memory_plan(options, session), options);
-    const Traffic planned = step_traffic(options.plan(), options.topology(session), session.rank());
+    const Traffic planned = step_traffic(options.plan(), options.topology(), session.rank());
     report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     return report.finish();
   }

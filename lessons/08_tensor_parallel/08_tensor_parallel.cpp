@@ -98,8 +98,18 @@ struct Options : TrainingOptions {
   {
     return divided(activation_shape(share()), split, part(session));
   }
-  /// So many ranks as formulas see them.
-  Topology topology(int ranks) const { return one_machine(ranks, messages.ranks_per_node, device); }
+  /// The axes of the ranks: those that divide a model are neighbours.
+  std::vector<Axis> axes(const Session& session) const
+  {
+    return {{"dp", split.dp}, {"tp", split.parts(session.ranks())}};
+  }
+  /// Which ranks share a node.
+  Topology topology() const { return topology_of_job(messages.ranks_per_node, device); }
+  /// That of the ranks along an axis through this one.
+  Topology topology(const Session& session, const std::string& axis) const
+  {
+    return topology().among(line_of(axes(session), session.rank(), axis));
+  }
   /// What formulas count.
   SplitPlan plan(const Session& session) const
   {
@@ -133,8 +143,7 @@ struct State {
   DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
   Arithmetic arithmetic{options.arithmetic, options.tf32};       // the order of sums
   Messages messages{options.messages, memory, *stream, time};    // who counts them and who watches
-  Mesh mesh{session,  // all N ranks, the t neighbours that divide a model, the dp replicas
-            {{"dp", options.split.dp}, {"tp", part.count}},
+  Mesh mesh{session, options.axes(session),  // all N ranks, the t neighbours that divide a model, the dp replicas
             messages.setup(arithmetic.default_collectives())};
   Group &tp = mesh.group("tp"), &dp = mesh.group("dp"), &world = mesh.world();
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
@@ -191,8 +200,8 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::activations] = activation_bytes(config, plan.shape);
   bytes[Category::workspace] = workspace_bytes(config, plan.shape) + kernel_bytes(options.device);
   bytes[Category::communication] =
-      message_bytes(plan, options.topology(t), options.topology(dp), options.topology(ranks), part.index,
-                    session.rank() / t, session.rank()) +
+      message_bytes(plan, options.topology(session, "tp"), options.topology(session, "dp"), options.topology(),
+                    part.index, session.rank() / t, session.rank()) +
       host_values_bytes(options.device, t) + host_values_bytes(options.device, dp) +
       host_values_bytes(options.device, ranks);
   return bytes;
@@ -477,6 +486,7 @@ void check(const Options& options, const Session& session)
   const Algorithm fallback = arithmetic.default_collectives();
   check_options(options.messages, fallback, options.device);
   arithmetic.check_collectives(options.messages.algorithm(fallback));
+  check_algorithm(options.messages.algorithm(fallback), options.topology(), options.axes(session));
   const CategoryBytes planned = memory_formula(options, session);
   const std::int64_t limit = options.memory_limit.value;
   check_memory_limit(planned, limit, what_fits(options, session, limit));
@@ -501,9 +511,9 @@ int run(const Options& options, const Session& session)
   const std::string formula = describe_part_traffic(plan.shape);
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
-    report_plan(report, memory_formula(options, session), options);
+    report_plan(report, largest_on_any_rank(session, memory_formula(options, session)), options);
     const Part part = options.part(session);
-    const Traffic planned = part_traffic(plan, options.topology(part.count), part.index);
+    const Traffic planned = part_traffic(plan, options.topology(session, "tp"), part.index);
     report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0; " + formula}});
     report.comment(describe_split(options.config(), part));
     return report.finish();

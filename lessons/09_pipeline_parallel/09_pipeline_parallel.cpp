@@ -100,8 +100,10 @@ struct Options : TrainingOptions {
     shape.gradients = gradients;
     return {config(), shape, pipeline, ranks, global_batch / shape.B};
   }
-  /// So many ranks as formulas see them.
-  Topology topology(int ranks) const { return one_machine(ranks, messages.ranks_per_node, device); }
+  /// Which ranks share a node.
+  Topology topology() const { return topology_of_job(messages.ranks_per_node, device); }
+  /// That of the first and the last of so many ranks.
+  Topology ends(int ranks) const { return topology().among({0, ranks - 1}); }
   /// By which all sums over ranks are made.
   Algorithm algorithm() const { return messages.algorithm(Arithmetic(arithmetic).default_collectives()); }
 };
@@ -208,7 +210,7 @@ CategoryBytes memory_formula(const Options& options, int p, int rank)
   bytes[Category::activations] = plan.activation_bytes(rank);
   bytes[Category::workspace] = workspace_bytes(config, plan.shape) + kernel_bytes(options.device);
   bytes[Category::communication] =
-      message_bytes(plan, options.algorithm(), options.gradients, options.topology(p), options.topology(2), rank) +
+      message_bytes(plan, options.algorithm(), options.gradients, options.topology(), options.ends(p), rank) +
       host_values_bytes(options.device, p) +
       (p > 1 && (rank == 0 || rank == p - 1) ? host_values_bytes(options.device, 2) : 0);  // group_of_ends()
   return bytes;
@@ -684,7 +686,7 @@ int run(const Options& options, const Session& session)
   if (p > 1)
     report_traffic(report, "tied", "a step, of the tied embedding", state->sent_tied,
                    tied_traffic(p, session.rank(), options.algorithm(), options.gradients,
-                                token_elements(plan.table), options.topology(2)),
+                                token_elements(plan.table), options.ends(p)),
                    "2 V C in all, between first and last stage");
   report_schedule(report, plan.schedule,
                   schedule_times(planned, state->performed, state->messages.clock(),

@@ -103,6 +103,10 @@ struct Options : TrainingOptions {
   {
     return TrainingOptions::batch(default_micro_batch(pipeline, share(layout), static_cast<int>(layout.pp)));
   }
+  /// By which all sums over ranks are made.
+  Algorithm algorithm() const { return messages.algorithm(Arithmetic(arithmetic).default_collectives()); }
+  /// Which ranks share a node.
+  Topology topology() const { return topology_of_job(messages.ranks_per_node, device); }
   /// What one of N ranks has, does and sends.
   MeshPlan plan(int rank, int ranks) const
   {
@@ -118,9 +122,8 @@ struct Options : TrainingOptions {
             mesh.zero == 1,
             gradients,
             sums.keeps_tied_apart(),
-            messages.algorithm(sums.default_collectives()),
-            messages.ranks_per_node,
-            device};
+            algorithm(),
+            topology()};
   }
 };
 
@@ -253,7 +256,7 @@ CategoryBytes memory_formula(const Options& options, int rank, int ranks)
   bytes[Category::optimizer] = adamw_bytes(elements_of(plan.updated()), options.precision);
   bytes[Category::activations] = pipeline.activation_bytes(plan.place.pp);
   bytes[Category::workspace] = workspace_bytes(pipeline.config, pipeline.shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = plan.message_bytes(rank, ranks);
+  bytes[Category::communication] = plan.message_bytes();
   return bytes;
 }
 
@@ -696,6 +699,7 @@ void check_mesh_of(const Options& options, int ranks)
   const BatchShape batch = options.batch(layout);
   check_split(options.mesh.split(ranks), config, batch.sequence, static_cast<int>(layout.tp));
   check_share(options.global_batch, static_cast<int>(layout.dp));
+  check_algorithm(options.algorithm(), options.topology(), axes_of(layout));
   TrainingOptions chosen = options;  // with the micro-batch that stands for "default"
   chosen.micro_batch = batch.micro_batch;
   check_options(chosen, layout);

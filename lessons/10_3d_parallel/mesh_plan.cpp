@@ -48,11 +48,6 @@ std::vector<int> MeshPlan::line(const std::string& axis) const
   return axis == "tied" ? std::vector{ranks.front(), ranks.back()} : ranks;
 }
 
-Topology MeshPlan::topology(std::int64_t ranks) const
-{
-  return one_machine(static_cast<int>(ranks), ranks_per_node, device);
-}
-
 namespace {
 
 /// The messages of one stage to the other parts.
@@ -100,7 +95,7 @@ Traffic MeshPlan::to_parts() const
 {
   Traffic sum;
   for (const PipelineStage& stage : stages())
-    sum += part_traffic(split_plan(*this, stage), topology(layout.tp), place.tp);
+    sum += part_traffic(split_plan(*this, stage), topology("tp"), place.tp);
   return sum;
 }
 
@@ -112,18 +107,18 @@ Traffic MeshPlan::to_stages() const
 Traffic MeshPlan::to_other_end() const
 {
   return tied_traffic(static_cast<int>(layout.pp), place.pp, algorithm, gradients, tied_elements(*this),
-                      topology(2));
+                      topology("tied"));
 }
 
 Traffic MeshPlan::to_replicas() const
 {
   Traffic sum;
   for (const CollectiveShape& call : replica_calls(*this))
-    sum += expected_traffic(call, topology(layout.dp), place.dp);
+    sum += expected_traffic(call, topology("dp"), place.dp);
   return sum;
 }
 
-std::int64_t MeshPlan::message_bytes(int rank, int ranks) const
+std::int64_t MeshPlan::message_bytes() const
 {
   const ActivationShape& shape = pipeline.shape;
   const std::int64_t block = whole_block_elements(pipeline.table);
@@ -132,10 +127,10 @@ std::int64_t MeshPlan::message_bytes(int rank, int ranks) const
     return CollectiveShape{"all-reduce", algorithm, DType::i64, count};
   };
 
-  std::int64_t of_parts = scratch_of({broadcast_of_block, numbers(4)}, topology(layout.tp), place.tp);
+  std::int64_t of_parts = scratch_of({broadcast_of_block, numbers(4)}, topology("tp"), place.tp);
   std::int64_t row_gradients = 0;
   for (const PipelineStage& stage : stages()) {
-    of_parts = std::max(of_parts, part_scratch(split_plan(*this, stage), topology(layout.tp), place.tp));
+    of_parts = std::max(of_parts, part_scratch(split_plan(*this, stage), topology("tp"), place.tp));
     const std::int64_t places = shape.puts_weights_off ? pipeline.in_flight(stage) : 1;
     row_gradients +=
         places * RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
@@ -145,13 +140,13 @@ std::int64_t MeshPlan::message_bytes(int rank, int ranks) const
   of_replicas.push_back(broadcast_of_block);
   const bool end = layout.pp > 1 && (place.pp == 0 || place.pp == layout.pp - 1);
   const CollectiveShape tied{"all-reduce", algorithm, gradients, tied_elements(*this)};
-  std::int64_t host_values = end ? host_values_bytes(device, 2) : 0;
-  for (const std::int64_t line : {layout.dp, layout.tp, layout.pp, std::int64_t{ranks}})
-    host_values += host_values_bytes(device, static_cast<int>(line));
-  return host_values + of_parts + scratch_of(of_replicas, topology(layout.dp), place.dp) +
-         scratch_of({broadcast_of_block, numbers(loss_numbers)}, topology(layout.pp), place.pp) +
-         scratch_of({numbers(1)}, topology(ranks), rank) +
-         (end ? scratch_of({tied}, topology(2), place.pp == 0 ? 0 : 1) : 0) +
+  std::int64_t host_values = end ? host_values_bytes(job.device, 2) : 0;
+  for (const std::int64_t ranks : {layout.dp, layout.tp, layout.pp, static_cast<std::int64_t>(job.node_of.size())})
+    host_values += host_values_bytes(job.device, static_cast<int>(ranks));
+  return host_values + of_parts + scratch_of(of_replicas, topology("dp"), place.dp) +
+         scratch_of({broadcast_of_block, numbers(loss_numbers)}, topology("pp"), place.pp) +
+         scratch_of({numbers(1)}, job, rank_of(layout, place)) +
+         (end ? scratch_of({tied}, topology("tied"), place.pp == 0 ? 0 : 1) : 0) +
          Pipeline::bytes(static_cast<int>(layout.pp), pipeline.schedule.virtual_stages, place.pp, shape.type,
                          pipeline.rows()) +
          PartMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * (row_gradients + block);

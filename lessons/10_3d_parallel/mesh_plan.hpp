@@ -26,8 +26,7 @@ struct MeshPlan {
   DType gradients;        ///< their type
   bool tied_apart;        ///< whether the tied embedding's second gradient is a sum of its own
   Algorithm algorithm;    ///< of collectives
-  int ranks_per_node;     ///< as `--ranks-per-node`
-  DeviceKind device;      ///< of the ranks
+  Topology job;           ///< of all ranks
 
   /// This rank's stages.
   std::vector<PipelineStage> stages() const { return pipeline.stages_of(place.pp); }
@@ -42,8 +41,8 @@ struct MeshPlan {
   std::vector<Range> counted(Range range) const;
   /// The ranks of the job along an axis through this one, "pp", "dp" or "tp"; or of the two ends of its pipeline, "tied".
   std::vector<int> line(const std::string& axis) const;
-  /// So many ranks along an axis, as formulas see them.
-  Topology topology(std::int64_t ranks) const;
+  /// Which of the ranks of a line share a node.
+  Topology topology(const std::string& axis) const { return job.among(line(axis)); }
 
   /// Sent in a step to the ranks that have the other parts.
   Traffic to_parts() const;
@@ -55,8 +54,7 @@ struct MeshPlan {
   Traffic to_replicas() const;
 
   /// Bytes kept for all messages of a run.
-  /// @param rank, ranks  of the job.
-  std::int64_t message_bytes(int rank, int ranks) const;
+  std::int64_t message_bytes() const;
   /// Makes the scratch of the passes' collectives among the parts, which must not grow in a pass: receives of a pipeline are
   /// under way then, started ahead of their time.
   void reserve_scratch(Group& parts) const;

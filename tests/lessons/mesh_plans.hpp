@@ -7,6 +7,7 @@
 
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/one_machine.hpp"
 
 /// @file
 /// For tests of lesson 10: plans of a small model on a mesh.
@@ -23,6 +24,8 @@ struct MeshPlanOptions {
   bool tied_apart = false;                                         ///< as in a tree over the sequences
   bool sequence_parallel = false;                                  ///< whether rows are divided
   DType type = DType::f32;                                         ///< of parameters and activations
+  Algorithm algorithm = Algorithm::ring;                           ///< of collectives
+  Topology job{};                                                  ///< of all ranks; empty: one machine
 };
 
 /// The plan of the rank at a place.
@@ -32,9 +35,14 @@ inline MeshPlan mesh_plan(const Layout& layout, const Place& place, const MeshPl
   const ActivationShape shape{
       .type = o.type, .B = o.B, .T = o.config.context, .part = part, .tokens = o.sequence_parallel ? part : Part{}};
   const PipelineOptions pipeline{o.schedule, 0, ""};
-  return {layout,          place,      {o.config, shape, pipeline, static_cast<int>(layout.pp), o.passes},
-          o.zero,          DType::f32, o.tied_apart,
-          Algorithm::ring, 0,          DeviceKind::cpu};
+  return {layout,
+          place,
+          {o.config, shape, pipeline, static_cast<int>(layout.pp), o.passes},
+          o.zero,
+          DType::f32,
+          o.tied_apart,
+          o.algorithm,
+          o.job.node_of.empty() ? one_machine(static_cast<int>(layout.dp * layout.tp * layout.pp)) : o.job};
 }
 
 /// Calls f with each place of a mesh.

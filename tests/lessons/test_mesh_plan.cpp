@@ -171,5 +171,37 @@ TEST_CASE("MeshPlan::line: the ranks of each axis, and the two ends of the pipel
   const MeshPlan middle = nano_plan(line, place_of(line, 3));
   CHECK(middle.line("pp") == Ranks{1, 3, 5, 7});
   CHECK(middle.line("tied") == Ranks{1, 7});
-  CHECK(six.topology(4).nodes == 1);
+}
+
+TEST_CASE("MeshPlan::topology: the nodes of the ranks of a line, whichever of the job they are")
+{
+  using Nodes = std::vector<int>;
+  const Topology six_and_two = topology_of({0, 0, 0, 0, 0, 0, 6, 6}, 0), fours = one_machine(8, 4);
+  const auto nodes = [](const Topology& job, int rank, const char* axis) {
+    return nano_plan(cube, place_of(cube, rank), {.job = job}).topology(axis).node_of;
+  };
+  CHECK(nodes(six_and_two, 0, "dp") == Nodes{0, 0});
+  CHECK(nodes(six_and_two, 4, "dp") == Nodes{0, 1});
+  CHECK(nodes(six_and_two, 6, "tp") == Nodes{0, 0});
+  CHECK(nodes(fours, 6, "dp") == Nodes{0, 0});
+  CHECK(nodes(fours, 6, "pp") == Nodes{0, 1});
+  CHECK(nodes(fours, 6, "tied") == Nodes{0, 1});
+}
+
+TEST_CASE("MeshPlan: each rank's own lines decide what it sends and keeps")
+{
+  // Of the dp lines 0 2, 1 3, 4 6 and 5 7 the first two are on one machine, so that auto reads shared memory there.
+  const Topology job = topology_of({0, 0, 0, 0, 0, 0, 6, 6}, 0);
+  const auto plan = [&](int rank) {
+    return nano_plan(cube, place_of(cube, rank), {.algorithm = Algorithm::automatic, .job = job});
+  };
+  for (const int rank : {0, 1, 2, 3}) {
+    CHECK(plan(rank).to_replicas().bytes == 0);
+    CHECK(plan(rank).to_replicas().read_bytes > 0);
+  }
+  for (const int rank : {4, 5, 6, 7}) {
+    CHECK(plan(rank).to_replicas().bytes > 0);
+    CHECK(plan(rank).to_replicas().read_bytes == 0);
+    CHECK(plan(rank).message_bytes() > plan(rank - 4).message_bytes());
+  }
 }

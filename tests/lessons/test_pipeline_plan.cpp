@@ -10,6 +10,7 @@
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/one_machine.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -141,7 +142,7 @@ TEST_CASE("tied_traffic: the first and the last rank send V C elements each by r
 {
   const std::int64_t elements = token_elements(ParameterTable(config));
   CHECK(elements == 16 * C);  // with padding
-  const Topology two = one_machine(2, 0);
+  const Topology two = one_machine(2);
   for (const int p : {2, 3, 4})
     for (int rank = 0; rank < p; ++rank) {
       const Traffic sent = tied_traffic(p, rank, Algorithm::ring, DType::f32, elements, two);
@@ -159,13 +160,13 @@ TEST_CASE("message_bytes: a block, the channels, and scratch, which the ends hav
   const PipelinePlan plan = plan_of(with(ScheduleKind::gpipe), 3, 4);
   const std::int64_t block = block_elements(plan.segments());
   const auto bytes = [&](int rank) {
-    return message_bytes(plan, Algorithm::ring, DType::f32, one_machine(3, 0), one_machine(2, 0), rank);
+    return message_bytes(plan, Algorithm::ring, DType::f32, one_machine(3), one_machine(2), rank);
   };
   const auto channels = [&](int rank) { return Pipeline::bytes(3, 1, rank, DType::f32, plan.rows()); };
   const auto scratch = [&](int rank) { return bytes(rank) - 4 * block - channels(rank); };
-  const std::int64_t of_line = scratch_bytes({"all-reduce", Algorithm::ring, DType::i64, 5}, one_machine(3, 0), 1);
+  const std::int64_t of_line = scratch_bytes({"all-reduce", Algorithm::ring, DType::i64, 5}, one_machine(3), 1);
   const std::int64_t of_ends =
-      scratch_bytes({"all-reduce", Algorithm::ring, DType::f32, token_elements(plan.table)}, one_machine(2, 0), 0);
+      scratch_bytes({"all-reduce", Algorithm::ring, DType::f32, token_elements(plan.table)}, one_machine(2), 0);
   CHECK(scratch(1) >= of_line);
   for (const int end : {0, 2}) CHECK(scratch(end) == scratch(1) + of_ends);
   CHECK(of_ends > 0);

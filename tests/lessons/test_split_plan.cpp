@@ -7,6 +7,7 @@
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/one_machine.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -36,7 +37,7 @@ std::int64_t row_bytes(std::int64_t layers, int t, const Kind& kind, DType type 
   config.layers = layers;
   const SplitPlan plan = plan_of(config, 4, 1024, {0, t}, kind, 1, type);
   const std::int64_t numbers = RowGradients::elements(ParameterTable(config, {0, t}), plan.shape);
-  const Topology topology = one_machine(t, 0);
+  const Topology topology = one_machine(t);
   return part_traffic(plan, topology, 0).bytes -
          expected_traffic({"all-reduce", Algorithm::ring, DType::f32, numbers}, topology, 0).bytes;
 }
@@ -138,11 +139,11 @@ TEST_CASE("replica_traffic: all gradients of a part once a step, and the tied em
   const ModelConfig config = preset("nano");
   for (const int t : {1, 2, 4}) {
     SplitPlan plan = plan_of(config, 4, 64, {0, t}, {}, 3);
-    const Topology two = one_machine(2, 0);
+    const Topology two = one_machine(2);
     CHECK(replica_traffic(plan, two, 0).bytes == 4 * ParameterTable(config, {0, t}).elements());
     plan.tied_apart = true;
     CHECK(replica_traffic(plan, two, 0).bytes == 4 * (ParameterTable(config, {0, t}).elements() + 256 * 64 / t));
-    CHECK(replica_traffic(plan, one_machine(1, 0), 0).bytes == 0);
+    CHECK(replica_traffic(plan, one_machine(1), 0).bytes == 0);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "common/error.hpp"
 #include "lessons/06_zero3/units.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/one_machine.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
@@ -249,7 +250,7 @@ TEST_CASE("step_traffic: all ranks together send what is gathered and all gradie
           std::int64_t gathered = 0, sent = 0;
           for (const GatherStep& step : gathers)
             for (const std::size_t u : step.gathers) gathered += plan.buckets[u].elements.count;
-          for (int rank = 0; rank < N; ++rank) sent += step_traffic(plan, gathers, one_machine(N, 0), rank).bytes;
+          for (int rank = 0; rank < N; ++rank) sent += step_traffic(plan, gathers, one_machine(N), rank).bytes;
           const std::int64_t passes = micro_batch == 0 ? 1 : 12 / N;
           CHECK(sent == 4 * (N - 1) * (passes * (gathered + plan.table.elements()) + plan.table.apart().count));
         }

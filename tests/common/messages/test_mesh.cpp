@@ -9,6 +9,7 @@
 #include "common/messages/mesh.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/common/messages/axes.hpp"
+#include "tests/one_machine.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -127,18 +128,75 @@ TEST_CASE("check_mesh: sizes that do not make up the ranks are refused")
   REQUIRE_THROWS_WITH(check_mesh({{"dp", 0}}, 1), Contains("--dp=0 is no number of ranks"));
 }
 
-TEST_CASE("find_topology: ranks of one machine are one node, or as many as are asked for")
+TEST_CASE("topology_of_job: ranks of one machine are one node, or as many as are asked for")
 {
   const int N = world().ranks();
-  const Communicator all = Communicator::world();
-  const Topology machines = find_topology(all, 0);
+  const Topology machines = topology_of_job(0);
   REQUIRE(machines.nodes == 1);  // the tests run on one machine
   REQUIRE(machines.ranks_per_node() == N);
-  const Topology pairs = find_topology(all, 2);
+  const Topology pairs = topology_of_job(2);
   REQUIRE(pairs.nodes == (N + 1) / 2);
   REQUIRE(pairs.ranks_per_node() == (N == 1 ? 1 : N % 2 == 0 ? 2 : 0));
   for (int r = 0; r < N; ++r) REQUIRE(pairs.node_of[static_cast<std::size_t>(r)] == r / 2);
   REQUIRE(pairs.ranks_of(0).size() == static_cast<std::size_t>(std::min(N, 2)));
+}
+
+TEST_CASE("topology_of: machines of any size, dealt out in any order, whole or in parts")
+{
+  using Nodes = std::vector<int>;
+  const auto nodes = [](const Nodes& machine_of, int ranks_per_node) {
+    return topology_of(machine_of, ranks_per_node).node_of;
+  };
+  CHECK(nodes({0, 0, 2}, 0) == Nodes{0, 0, 1});
+  CHECK(nodes({0, 1, 0, 1}, 0) == Nodes{0, 1, 0, 1});
+  CHECK(nodes({0, 0, 2}, 1) == Nodes{0, 1, 2});
+  CHECK(nodes({0, 0, 0, 3, 3}, 2) == Nodes{0, 0, 1, 2, 2});  // a part never has ranks of two machines
+  CHECK(nodes({0, 1, 0, 1, 0}, 2) == Nodes{0, 1, 0, 1, 2});
+  CHECK(topology_of({0, 0, 2}, 0).nodes == 2);
+  CHECK(topology_of({0, 0, 2}, 0).ranks_per_node() == 0);
+  CHECK(topology_of({0, 0, 2}, 1).ranks_per_node() == 1);
+}
+
+TEST_CASE("Topology::among: the nodes of some ranks, in the order of these")
+{
+  using Nodes = std::vector<int>;
+  const Topology job = topology_of({0, 0, 0, 3, 3, 3}, 2, DeviceKind::cuda);  // nodes 0 0 1 2 2 3
+  CHECK(job.among({0, 1, 2, 3, 4, 5}).node_of == job.node_of);
+  CHECK(job.among({3, 4}).node_of == Nodes{0, 0});
+  CHECK(job.among({0, 2, 4}).node_of == Nodes{0, 1, 2});
+  CHECK(job.among({4, 1, 0}).node_of == Nodes{0, 1, 1});
+  CHECK(job.among({4, 1, 0}).nodes == 2);
+  CHECK(job.among({4}).device == DeviceKind::cuda);
+}
+
+TEST_CASE("Mesh: the groups know the nodes that formulas know")
+{
+  const int N = world().ranks();
+  for (const int ranks_per_node : {0, 1, 2, 3}) {
+    GroupForTest test(Algorithm::ring, ranks_per_node);
+    for_each_mesh(N, 2, [&](const std::vector<Axis>& axes) {
+      Mesh mesh(world(), axes, test.setup);
+      const Topology job = topology_of_job(ranks_per_node);
+      REQUIRE(mesh.world().topology().node_of == job.node_of);
+      for (const Axis& axis : axes) {
+        const Topology line = job.among(line_of(axes, world().rank(), axis.name));
+        REQUIRE(mesh.group(axis.name).topology().node_of == line.node_of);
+      }
+    });
+  }
+}
+
+TEST_CASE("check_algorithm: lines of a mesh that meet the nodes unevenly are refused for two levels only")
+{
+  const std::vector<Axis> six{{"dp", 3}, {"tp", 2}}, turned{{"dp", 2}, {"tp", 3}};
+  const Topology two = topology_of({0, 0, 0, 3, 3, 3}, 0);
+  REQUIRE_NOTHROW(check_algorithm(Algorithm::hierarchical, two, turned));
+  REQUIRE_NOTHROW(check_algorithm(Algorithm::automatic, two, six));
+  REQUIRE_THROWS_WITH(check_algorithm(Algorithm::hierarchical, two, six),
+                      Contains("of the ranks along dp (0 2 4) the nodes do not all have as many"));
+  REQUIRE_THROWS_WITH(check_algorithm(Algorithm::hierarchical, topology_of({0, 0, 2}, 0), {{"dp", 3}}),
+                      Contains("same number of ranks"));
+  REQUIRE_THROWS_WITH(check_algorithm(Algorithm::shared, two, turned), Contains("the ranks are on 2 nodes"));
 }
 
 TEST_CASE("check_algorithm: shared memory across nodes and uneven nodes are refused")
@@ -157,7 +215,7 @@ TEST_CASE("chosen_algorithm: auto goes by topology and size")
   const auto choice = [](const Topology& topology, std::int64_t bytes) {
     return chosen_algorithm(Algorithm::automatic, topology, "all-reduce", bytes);
   };
-  REQUIRE(choice(one_machine(4, 0), 1 << 10) == Algorithm::shared);
+  REQUIRE(choice(one_machine(4), 1 << 10) == Algorithm::shared);
   REQUIRE(choice(one_machine(4, 2), 1 << 10) == Algorithm::halving);
   REQUIRE(choice(one_machine(4, 2), 1 << 20) == Algorithm::hierarchical);
   REQUIRE(choice(one_machine(5, 2), 1 << 20) == Algorithm::ring);  // nodes of different size
