@@ -320,10 +320,14 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   return {halving_scratch(collective != "all-gather", c)};
 }
 
-std::int64_t scratch_bytes(const CollectiveShape& shape, const Topology& topology, int rank)
+std::int64_t scratch_bytes(const std::vector<CollectiveShape>& calls, const Topology& topology, int rank)
 {
-  const auto [own, inside, between] = scratch_by_level(shape, topology, rank);
-  return own + inside + between;
+  ScratchBytes most;
+  for (const CollectiveShape& call : calls) {
+    const ScratchBytes one = scratch_by_level(call, topology, rank);
+    most = {std::max(most.own, one.own), std::max(most.inside, one.inside), std::max(most.between, one.between)};
+  }
+  return most.own + most.inside + most.between;
 }
 
 }  // namespace rankwise

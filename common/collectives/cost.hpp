@@ -38,8 +38,8 @@ struct ScratchBytes {
 
 /// The scratch that a group keeps after such a call, level by level.
 ScratchBytes scratch_by_level(const CollectiveShape& shape, const Topology& topology, int rank);
-/// The same, all levels together.
-std::int64_t scratch_bytes(const CollectiveShape& shape, const Topology& topology, int rank);
+/// The scratch that a group keeps after such calls, all levels together: each keeps the largest that it was asked for.
+std::int64_t scratch_bytes(const std::vector<CollectiveShape>& calls, const Topology& topology, int rank);
 
 /// The straight line t = alpha + beta b through measured times of messages of b bytes.
 struct AlphaBeta {

@@ -63,7 +63,7 @@ std::int64_t scratch_formula(const Candidate& candidate, Algorithm algorithm, co
 {
   const bool alone = topology.node_of.size() == 1;
   if (candidate.algorithm == "naive") return rank == 0 && !alone ? problem.n * bytes_of(problem.type) : 0;
-  return scratch_bytes({candidate.collective, algorithm, problem.type, problem.n, problem.root}, topology, rank);
+  return scratch_bytes({{candidate.collective, algorithm, problem.type, problem.n, problem.root}}, topology, rank);
 }
 
 // ---- Bench ----

@@ -79,9 +79,7 @@ std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, c
     calls.push_back({"reduce-scatter", algorithm, options.gradients, n});
     calls.push_back({"all-gather", algorithm, options.precision, n});
   }
-  std::int64_t most = 0;
-  for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, session.rank()));
-  return most;
+  return scratch_bytes(calls, topology, session.rank());
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "lessons/03_ddp/sum_plan.hpp"
 
-#include <algorithm>
 #include <vector>
 
 #include "common/collectives/cost.hpp"
@@ -44,9 +43,7 @@ std::int64_t scratch_of_run(const SumPlan& plan, const Topology& topology, int r
   calls.push_back({"broadcast", plan.algorithm, DType::f32, ParameterTable(plan.config).elements()});
   calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
   calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
-  std::int64_t most = 0;
-  for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, rank));
-  return most;
+  return scratch_bytes(calls, topology, rank);
 }
 
 }  // namespace rankwise

@@ -1,6 +1,5 @@
 #include "lessons/04_zero1/step_plan.hpp"
 
-#include <algorithm>
 #include <vector>
 
 #include "common/collectives/cost.hpp"
@@ -75,9 +74,8 @@ std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int r
   for (const Bucket& bucket : plan.buckets) calls.push_back(gather_call(plan, bucket));
   calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
   calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
-  std::int64_t most = 0;
-  for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, rank));
-  return most + bytes_of(DType::f32) * block_elements(make_segments(plan.buckets, ranks));
+  return scratch_bytes(calls, topology, rank) +
+         bytes_of(DType::f32) * block_elements(make_segments(plan.buckets, ranks));
 }
 
 }  // namespace rankwise

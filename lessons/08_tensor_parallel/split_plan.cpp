@@ -1,6 +1,5 @@
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 
-#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -76,14 +75,12 @@ Traffic traffic_of(const std::vector<Call>& calls, const Topology& topology, int
   return sum;
 }
 
-/// The scratch of a group that makes these calls, and sums of a few whole numbers.
-std::int64_t scratch_of(std::vector<Call> calls, std::int64_t numbers, const SplitPlan& plan,
-                        const Topology& topology, int rank)
+/// These calls, each once, and a sum of a few whole numbers.
+std::vector<CollectiveShape> each_once(const std::vector<Call>& calls, std::int64_t numbers, const SplitPlan& plan)
 {
-  calls.push_back({{"all-reduce", plan.algorithm, DType::i64, numbers}, 1});
-  std::int64_t most = 0;
-  for (const Call& call : calls) most = std::max(most, scratch_bytes(call.shape, topology, rank));
-  return most;
+  std::vector<CollectiveShape> shapes{{"all-reduce", plan.algorithm, DType::i64, numbers}};
+  for (const Call& call : calls) shapes.push_back(call.shape);
+  return shapes;
 }
 
 }  // namespace
@@ -93,10 +90,13 @@ Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank)
   return traffic_of(part_calls(plan), topology, rank);
 }
 
-std::int64_t part_scratch(const SplitPlan& plan, const Topology& topology, int rank)
+std::vector<CollectiveShape> part_collectives(const SplitPlan& plan)
 {
   constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
-  return scratch_of(part_calls(plan), norm_numbers, plan, topology, rank);
+  std::vector<CollectiveShape> shapes = each_once(part_calls(plan), norm_numbers, plan);
+  const ParameterTable table(plan.config, plan.shape.part);
+  shapes.push_back({"broadcast", plan.algorithm, DType::f32, whole_block_elements(table)});
+  return shapes;
 }
 
 void reserve_part_scratch(const SplitPlan& plan, Group& parts)
@@ -121,12 +121,9 @@ std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const T
                            const Topology& world, int rank_in_parts, int rank_in_replicas, int rank_in_world)
 {
   const ParameterTable table(plan.config, plan.shape.part);
-  std::vector<Call> of_parts = part_calls(plan);
-  of_parts.push_back({{"broadcast", plan.algorithm, DType::f32, whole_block_elements(table)}, 1});
-  constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
-  return scratch_of(of_parts, norm_numbers, plan, parts, rank_in_parts) +
-         scratch_of(replica_calls(plan), loss_numbers, plan, replicas, rank_in_replicas) +
-         scratch_of({}, 1, plan, world, rank_in_world) + PartMessages::bytes(plan.shape, plan.config.channels) +
+  return scratch_bytes(part_collectives(plan), parts, rank_in_parts) +
+         scratch_bytes(each_once(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
+         scratch_bytes(each_once({}, 1, plan), world, rank_in_world) + PartMessages::bytes(plan.shape, plan.config.channels) +
          bytes_of(DType::f32) * (RowGradients::elements(table, plan.shape) + whole_block_elements(table));
 }
 

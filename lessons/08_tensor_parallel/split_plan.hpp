@@ -35,9 +35,9 @@ struct SplitPlan {
 /// and the head take one sum each, the loss three numbers a row.
 /// @source  Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2.2.
 Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank);
-/// The scratch that these messages leave with the group.
-std::int64_t part_scratch(const SplitPlan& plan, const Topology& topology, int rank);
-/// Makes it before them.
+/// The collectives that the group makes in a run, each once: these decide about its scratch.
+std::vector<CollectiveShape> part_collectives(const SplitPlan& plan);
+/// Makes the scratch of those of a step before them.
 void reserve_part_scratch(const SplitPlan& plan, Group& parts);
 /// What one rank sends to its replicas in one step.
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank);

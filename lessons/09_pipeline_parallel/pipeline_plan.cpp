@@ -81,13 +81,11 @@ std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType 
 {
   const int ranks = plan.schedule.ranks;
   const std::int64_t block = block_elements(plan.segments());
-  std::int64_t of_line = 0;
-  for (const CollectiveShape& call : {CollectiveShape{"all-reduce", algorithm, DType::i64, loss_numbers},
-                                      CollectiveShape{"broadcast", algorithm, DType::f32, block}})
-    of_line = std::max(of_line, scratch_bytes(call, line, rank));
+  const std::vector<CollectiveShape> of_line{{"all-reduce", algorithm, DType::i64, loss_numbers},
+                                             {"broadcast", algorithm, DType::f32, block}};
   const bool end = ranks > 1 && (rank == 0 || rank == ranks - 1);
   const CollectiveShape tied{"all-reduce", algorithm, gradients, token_elements(plan.table)};
-  return of_line + (end ? scratch_bytes(tied, two_ranks, rank == 0 ? 0 : 1) : 0) +
+  return scratch_bytes(of_line, line, rank) + (end ? scratch_bytes({tied}, two_ranks, rank == 0 ? 0 : 1) : 0) +
          Pipeline::bytes(ranks, plan.schedule.virtual_stages, rank, plan.shape.type, plan.rows()) +
          bytes_of(DType::f32) * block;
 }

@@ -1,7 +1,5 @@
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
-#include <algorithm>
-
 #include "common/partition.hpp"
 #include "lessons/03_ddp/replicas.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
@@ -82,13 +80,6 @@ std::int64_t tied_elements(const MeshPlan& plan)
   return plan.updated(plan.pipeline.table.entries().front().elements).count;
 }
 
-std::int64_t scratch_of(const std::vector<CollectiveShape>& calls, const Topology& topology, int rank)
-{
-  std::int64_t most = 0;
-  for (const CollectiveShape& call : calls) most = std::max(most, scratch_bytes(call, topology, rank));
-  return most;
-}
-
 }  // namespace
 
 Traffic MeshPlan::to_parts() const
@@ -127,10 +118,11 @@ std::int64_t MeshPlan::message_bytes() const
     return CollectiveShape{"all-reduce", algorithm, DType::i64, count};
   };
 
-  std::int64_t of_parts = scratch_of({broadcast_of_block, numbers(4)}, topology("tp"), place.tp);
+  std::vector<CollectiveShape> of_parts;
   std::int64_t row_gradients = 0;
   for (const PipelineStage& stage : stages()) {
-    of_parts = std::max(of_parts, part_scratch(split_plan(*this, stage), topology("tp"), place.tp));
+    const std::vector<CollectiveShape> of_stage = part_collectives(split_plan(*this, stage));
+    of_parts.insert(of_parts.end(), of_stage.begin(), of_stage.end());
     const std::int64_t places = shape.puts_weights_off ? pipeline.in_flight(stage) : 1;
     row_gradients +=
         places * RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
@@ -143,10 +135,11 @@ std::int64_t MeshPlan::message_bytes() const
   std::int64_t host_values = end ? host_values_bytes(job.device, 2) : 0;
   for (const std::int64_t ranks : {layout.dp, layout.tp, layout.pp, static_cast<std::int64_t>(job.node_of.size())})
     host_values += host_values_bytes(job.device, static_cast<int>(ranks));
-  return host_values + of_parts + scratch_of(of_replicas, topology("dp"), place.dp) +
-         scratch_of({broadcast_of_block, numbers(loss_numbers)}, topology("pp"), place.pp) +
-         scratch_of({numbers(1)}, job, rank_of(layout, place)) +
-         (end ? scratch_of({tied}, topology("tied"), place.pp == 0 ? 0 : 1) : 0) +
+  return host_values + scratch_bytes(of_parts, topology("tp"), place.tp) +
+         scratch_bytes(of_replicas, topology("dp"), place.dp) +
+         scratch_bytes({broadcast_of_block, numbers(loss_numbers)}, topology("pp"), place.pp) +
+         scratch_bytes({numbers(1)}, job, rank_of(layout, place)) +
+         (end ? scratch_bytes({tied}, topology("tied"), place.pp == 0 ? 0 : 1) : 0) +
          Pipeline::bytes(static_cast<int>(layout.pp), pipeline.schedule.virtual_stages, place.pp, shape.type,
                          pipeline.rows()) +
          PartMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * (row_gradients + block);

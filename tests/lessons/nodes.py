@@ -1,8 +1,8 @@
-"""Nodes on one machine, for tests: each has a hostname, a network and shared memory of its own, and one wire joins them.
+"""Two nodes on one machine, for tests: each has a hostname, a network and shared memory of its own; a wire joins them.
 
-A node is a set of Linux namespaces. They lie inside others, of processes, mounts and networks: the test's own, into which
-enter() moves it. Nothing of what happens there is seen outside, and the system takes all of it away, the processes too, when
-the test ends, however it ends. Messages cross the wire or stay within a node; no packet leaves the test.
+A node is a set of Linux namespaces. They lie inside others, the test's own, in which main() runs it. Nothing of what
+happens there is seen outside, no packet leaves, and when the test ends, however it ends, the system takes all of it away,
+the processes too.
 """
 
 import functools

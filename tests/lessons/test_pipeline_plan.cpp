@@ -164,9 +164,9 @@ TEST_CASE("message_bytes: a block, the channels, and scratch, which the ends hav
   };
   const auto channels = [&](int rank) { return Pipeline::bytes(3, 1, rank, DType::f32, plan.rows()); };
   const auto scratch = [&](int rank) { return bytes(rank) - 4 * block - channels(rank); };
-  const std::int64_t of_line = scratch_bytes({"all-reduce", Algorithm::ring, DType::i64, 5}, one_machine(3), 1);
+  const std::int64_t of_line = scratch_bytes({{"all-reduce", Algorithm::ring, DType::i64, 5}}, one_machine(3), 1);
   const std::int64_t of_ends =
-      scratch_bytes({"all-reduce", Algorithm::ring, DType::f32, token_elements(plan.table)}, one_machine(2), 0);
+      scratch_bytes({{"all-reduce", Algorithm::ring, DType::f32, token_elements(plan.table)}}, one_machine(2), 0);
   CHECK(scratch(1) >= of_line);
   for (const int end : {0, 2}) CHECK(scratch(end) == scratch(1) + of_ends);
   CHECK(of_ends > 0);

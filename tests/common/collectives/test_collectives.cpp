@@ -132,7 +132,7 @@ TEST_CASE("expected_traffic: what is sent, and the scratch that is kept, are tho
         CHECK(measured.messages == expected.messages);
         CHECK(measured.bytes == expected.bytes);
         CHECK(measured.read_bytes == expected.read_bytes);
-        const std::int64_t scratch = scratch_bytes(shape, test.group.topology(), world().rank());
+        const std::int64_t scratch = scratch_bytes({shape}, test.group.topology(), world().rank());
         CHECK(test.ledger.current(Tier::device)[Category::communication] == scratch);
 
         GroupForTest reserved(algorithm, per_node);
@@ -240,5 +240,18 @@ TEST_CASE("barrier: nobody leaves before the last has come")
       check_mpi(MPI_Allreduce(MPI_IN_PLACE, &came, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD), "finding the last");
       REQUIRE(left >= came);
     }
+  }
+}
+
+TEST_CASE("scratch_bytes: after several calls the group and both of its levels keep their largest")
+{
+  GroupForTest test(Algorithm::automatic, 2);
+  std::vector<CollectiveShape> calls;
+  for (const std::int64_t n : {100001L, 1001L, 200001L, 10L}) {  // by both levels, or by the group itself
+    Guarded<float> values(n, world().rank());
+    call("all-reduce", values.tensor(), 0, test.group);
+    calls.push_back({"all-reduce", Algorithm::automatic, DType::f32, n});
+    CHECK(test.ledger.current(Tier::device)[Category::communication] ==
+          scratch_bytes(calls, test.group.topology(), world().rank()));
   }
 }

@@ -128,7 +128,7 @@ TEST_CASE("collectives of GPUs: messages, bytes and scratch are those of the for
         CHECK(test.traffic.total().messages == expected.messages);
         CHECK(test.traffic.total().bytes == expected.bytes);
         CHECK(test.ledger.current(Tier::device)[Category::communication] ==
-              scratch_bytes(shape, test.group.topology(), world().rank()));
+              scratch_bytes({shape}, test.group.topology(), world().rank()));
       }
 }
 
