@@ -15,7 +15,7 @@ import unittest
 SKIPPED = 77  # exit status of a test that cannot run here
 INSIDE = "RANKWISE_INSIDE"  # set in the test's own namespaces
 HOLD = ["--net", "--uts", "--mount", "--ipc"]  # the namespaces of a node
-START_S, JOB_S = 20, 100  # seconds: a node is there; the launcher ends a job
+JOB_S, GRACE_S = 100, 20  # seconds after which the launcher ends a job, and those that this may take
 
 
 def own_namespaces():
@@ -112,4 +112,4 @@ class Nodes:
         dealt = ["--map-by", "node"] if in_turn else []
         launcher = ["mpirun", "--timeout", str(JOB_S), "--host", hosts, "-np", str(sum(ranks)), *dealt]
         return subprocess.run([*self.on(self.names[0]), *launcher, *command], capture_output=True, text=True,
-                              errors="replace", timeout=JOB_S + START_S, env=self.environment, check=False)
+                              errors="replace", timeout=JOB_S + GRACE_S, env=self.environment, check=False)

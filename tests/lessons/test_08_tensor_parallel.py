@@ -337,12 +337,21 @@ class WrongInput(Divided, zero_case.Lesson):
         self.assert_refused(*plans[-1], f"--memory-limit={totals[-1] - 1}B", ranks=2,
                             says=[f"this run needs {totals[-1]:,} bytes a rank"])
 
+    def test_the_plan_is_that_of_the_rank_that_needs_most(self):
+        """With nodes of three ranks and one, the groups of the last rank alone all meet both, which takes most room."""
+        options = [self.data, "--steps=1", "--dp=2", "--collectives=auto", "--ranks-per-node=3"]
+        total = self.total(*options, ranks=4)
+        ranks = self.report(*options, f"--memory-limit={total}B", ranks=4)["memory_ranks"]
+        needs = [sum(category["peak"] for category in rank["device"].values()) for rank in ranks]
+        self.assertEqual(needs[3], total)
+        self.assertLess(max(needs[:3]), total)
+
     def test_rows_that_cannot_be_divided_are_no_remedy(self):
         done = self.assert_refused("--memory-limit=3MB", "--sequence=63", ranks=2, says=["bytes"])
         self.assertNotIn(HALVES, done.stderr)
 
-    def total(self, *options):
-        done = self.run_program("--dry-run", *options, ranks=2)
+    def total(self, *options, ranks=2):
+        done = self.run_program("--dry-run", *options, ranks=ranks)
         self.assertEqual(done.returncode, 0, done.stderr)
         return int(re.search(r"  total +([\d,]+)", done.stdout).group(1).replace(",", ""))
 
