@@ -27,7 +27,7 @@ struct Job {
   int rank_on_machine = 0;
   int ranks_on_machine = 1;
   std::vector<int> machine_of{0};  // by rank: the lowest rank there
-  int* spoken = nullptr;  // shared by the ranks of this machine: set by the first that fails
+  int* spoken = nullptr;           // shared by the ranks of this machine: set by the first that fails
 };
 Job job;
 

@@ -35,7 +35,8 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       setup_(setup),
-      topology_(topology_of_job(setup.ranks_per_node, setup.memory.device->kind()).among(communicator_.ranks_in_job()))
+      topology_(
+          topology_of_job(setup.ranks_per_node, setup.memory.device->kind()).among(communicator_.ranks_in_job()))
 {
   check_algorithm(setup_.algorithm, topology_);
   add_innermost();

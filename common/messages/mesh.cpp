@@ -128,8 +128,9 @@ void check_algorithm(Algorithm algorithm, const Topology& topology, const std::v
     for (int rank = 0; rank < static_cast<int>(topology.node_of.size()); ++rank)
       if (topology.among(line_of(axes, rank, axis.name)).ranks_per_node() == 0)
         throw UserError(
-            fmt::format("--collectives=hierarchical, but of the ranks along {} ({}) the nodes do not all have as many.",
-                        axis.name, fmt::join(line_of(axes, rank, axis.name), " ")),
+            fmt::format(
+                "--collectives=hierarchical, but of the ranks along {} ({}) the nodes do not all have as many.",
+                axis.name, fmt::join(line_of(axes, rank, axis.name), " ")),
             "Between the nodes each rank has one partner on every node. Choose other degrees, or use "
             "--collectives=ring or auto.");
 }

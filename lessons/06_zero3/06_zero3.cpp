@@ -204,8 +204,8 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, session)), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = message_bytes(plan, options.topology(), session.rank()) +
-                                   host_values_bytes(options.device, session.ranks());
+  bytes[Category::communication] =
+      message_bytes(plan, options.topology(), session.rank()) + host_values_bytes(options.device, session.ranks());
   return bytes;
 }
 
@@ -488,8 +488,7 @@ int run(const Options& options, const Session& session)
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
     report_plan(report, memory_plan(options, session), options);
-    const Traffic planned =
-        step_traffic(options.plan(), options.gathers(), options.topology(), session.rank());
+    const Traffic planned = step_traffic(options.plan(), options.gathers(), options.topology(), session.rank());
     report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     report.comment(describe_units(options.plan(), options.gathers()));
     return report.finish();

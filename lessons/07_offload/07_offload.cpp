@@ -586,8 +586,7 @@ int run(const Options& options, const Session& session)
     const TierBytes tiers = memory_plan(options, session);
     report_plan(report, in_tier(Tier::device, tiers), options);
     report_tier_plan(report, tiers, link_traffic(options.offload_plan(session)));
-    const Traffic planned =
-        step_traffic(options.plan(), options.gathers(), options.topology(), session.rank());
+    const Traffic planned = step_traffic(options.plan(), options.gathers(), options.topology(), session.rank());
     report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
     report.comment(describe_units(options.plan(), options.gathers()));
     return report.finish();

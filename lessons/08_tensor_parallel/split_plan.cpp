@@ -1,6 +1,5 @@
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 
-
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
@@ -123,7 +122,8 @@ std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const T
   const ParameterTable table(plan.config, plan.shape.part);
   return scratch_bytes(part_collectives(plan), parts, rank_in_parts) +
          scratch_bytes(each_once(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
-         scratch_bytes(each_once({}, 1, plan), world, rank_in_world) + PartMessages::bytes(plan.shape, plan.config.channels) +
+         scratch_bytes(each_once({}, 1, plan), world, rank_in_world) +
+         PartMessages::bytes(plan.shape, plan.config.channels) +
          bytes_of(DType::f32) * (RowGradients::elements(table, plan.shape) + whole_block_elements(table));
 }
 

@@ -104,8 +104,7 @@ Traffic MeshPlan::to_other_end() const
 Traffic MeshPlan::to_replicas() const
 {
   Traffic sum;
-  for (const CollectiveShape& call : replica_calls(*this))
-    sum += expected_traffic(call, topology("dp"), place.dp);
+  for (const CollectiveShape& call : replica_calls(*this)) sum += expected_traffic(call, topology("dp"), place.dp);
   return sum;
 }
 
