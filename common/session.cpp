@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "common/error.hpp"
+#include "common/launcher.hpp"
 #include "common/output_file.hpp"
 #include "common/time_ledger.hpp"
 
@@ -35,6 +36,15 @@ Job job;
 bool first_to_fail()
 {
   return job.spoken == nullptr || std::atomic_ref<int>(*job.spoken).exchange(1) == 0;
+}
+
+/// Which MPI library this is, by its own account.
+std::string mpi_library()
+{
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "asking for the version of MPI");
+  return {text.data(), static_cast<std::size_t>(length)};
 }
 
 [[noreturn]] void end_job_after_uncaught_exception()
@@ -79,6 +89,7 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "asking for the number of ranks");
   job.rank = rank_;
   job.ranks = ranks_;
+  check_launcher(ranks_, mpi_library());
   check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not let several threads send (MPI_THREAD_MULTIPLE)");
   std::uint64_t number = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "numbering the job");
@@ -162,7 +173,7 @@ void abort_job(const Failure& failure)
   } else {
     std::string text = failure.message + "\n";
     if (failure.status == exit_user_error)
-      text += fmt::format("       (said by rank {} of {})\n", job.rank, job.ranks);
+      text += job.ranks == 1 ? "" : fmt::format("       (said by rank {} of {})\n", job.rank, job.ranks);
     else if (failure.status != exit_watchdog)
       text = fmt::format("rank {} of {}: {}", job.rank, job.ranks, text);
     std::fflush(stdout);

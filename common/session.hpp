@@ -22,7 +22,8 @@ class Session {
  public:
   /// Starts MPI for several threads (MPI_THREAD_MULTIPLE); all ranks of the job construct their session.
   /// @param argc, argv  the arguments of main; what belongs to MPI is taken out.
-  /// @failure  Error when MPI cannot start, or is built without threads.
+  /// @failure  Error when MPI cannot start, or is built without threads. UserError when another MPI library's launcher
+  ///           started this process (check_launcher()).
   Session(int& argc, char**& argv);
 
   /// Ends MPI, together with all other ranks. When an exception is on its way out it does not: the others would wait
