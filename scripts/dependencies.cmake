@@ -58,6 +58,9 @@ if(rankwise_missing)
                       "scripts/setup.sh --how says how to do it by hand.")
 endif()
 
+include(${CMAKE_CURRENT_LIST_DIR}/same_mpi.cmake)
+rankwise_check_same_mpi("${MPI_C_LIBRARIES}" "${HDF5_C_LIBRARIES}")
+
 # The module that finds HDF5 offers a target only since CMake 3.26 or so; this one is the same everywhere.
 add_library(rankwise_hdf5 INTERFACE)
 target_include_directories(rankwise_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})

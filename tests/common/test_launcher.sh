@@ -21,6 +21,7 @@ complain() {
 # process's own number.
 run() {
   ran="$*"
+  # shellcheck disable=SC2016  # the inner shell expands it
   timeout 60 bash -c 'exec env "${@//@PID/$$}"' run "$@" >"$output/out" 2>"$output/err"
   status=$?
 }
