@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <thread>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "common/crash_report.hpp"
 #include "common/error.hpp"
 #include "common/launcher.hpp"
 #include "common/output_file.hpp"
@@ -23,6 +26,9 @@ namespace {
 // What abort_job() needs to know of the session, wherever in the process the failure is noticed.
 struct Job {
   bool running = false;  // between MPI_Init and MPI_Finalize
+  bool ending = false;   // abort_job() has been called
+  pid_t process = 0;     // not that of a child
+  std::string program;   // its name without folders
   int rank = 0;
   int ranks = 1;
   int rank_on_machine = 0;
@@ -32,10 +38,27 @@ struct Job {
 };
 Job job;
 
-/// Whether this is the first rank of its machine that fails.
+/// Whether this is the first rank of its machine that fails. A signal handler may ask too.
 bool first_to_fail()
 {
-  return job.spoken == nullptr || std::atomic_ref<int>(*job.spoken).exchange(1) == 0;
+  int* const spoken = job.spoken;
+  return spoken == nullptr || std::atomic_ref<int>(*spoken).exchange(1) == 0;
+}
+
+/// What the calling thread is doing, as ", while reading the tokens (data/corpus.cpp:12)"; empty without a span.
+std::string current_span()
+{
+  std::array<char, 256> text{};
+  const std::size_t length = TimeLedger::write_innermost_span(text);
+  return length == 0 ? "" : ", while " + std::string(text.data(), length);
+}
+
+/// An exit handler: a program that ends while the job runs leaves the other ranks waiting.
+void end_job_after_exit()
+{
+  if (!job.running || job.ending || getpid() != job.process) return;
+  abort_job({fmt::format("{}: exit() was called before the run had ended{}", job.program, current_span()),
+             exit_failure});
 }
 
 /// Which MPI library this is, by its own account.
@@ -90,6 +113,10 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   job.rank = rank_;
   job.ranks = ranks_;
   check_launcher(ranks_, mpi_library());
+  job.process = getpid();
+  job.program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "program";
+  check(std::atexit(end_job_after_exit) == 0, "no exit handler can be registered");
+  report_crashes(fmt::format("rank {} of {}: {}", rank_, ranks_, job.program), first_to_fail);
   check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not let several threads send (MPI_THREAD_MULTIPLE)");
   std::uint64_t number = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "numbering the job");
@@ -150,7 +177,7 @@ Failure describe(std::exception_ptr exception)
 {
   const std::string doing = innermost_failed_span();
   const std::string span = doing.empty() ? "" : fmt::format(", while {}", doing);
-  if (exception == nullptr) return {"the program was ended without an exception" + span, exit_failure};
+  if (exception == nullptr) return {"the program was ended without an exception" + current_span(), exit_failure};
   try {
     std::rethrow_exception(exception);
   } catch (const UserError& e) {
@@ -167,6 +194,7 @@ Failure describe(std::exception_ptr exception)
 
 void abort_job(const Failure& failure)
 {
+  job.ending = true;
   if (!first_to_fail()) {
     // The first one ends the job within a moment. Should it die before that, this rank does it.
     std::this_thread::sleep_for(std::chrono::seconds(5));

@@ -16,8 +16,8 @@ namespace rankwise {
 /// The time during which this process is one rank of a job: MPI runs from construction to destruction.
 ///
 /// A program has one, in its main function. Without a launcher the job has one rank. Errors of MPI come back as codes
-/// (for check_mpi) instead of ending the process. An exception that nobody catches, in any thread, ends the whole job
-/// like abort_job().
+/// (for check_mpi) instead of ending the process. An exception that nobody catches, in any thread, and a call of exit()
+/// end the whole job like abort_job(). A signal that ends the process is told with its rank (report_crashes()).
 class Session {
  public:
   /// Starts MPI for several threads (MPI_THREAD_MULTIPLE); all ranks of the job construct their session.

@@ -1,6 +1,7 @@
 #include "common/time_ledger.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <numeric>
 
@@ -17,6 +18,7 @@ namespace {
 // Spans nest within a thread, so each thread has its own innermost one.
 thread_local TimeLedger::Span* innermost = nullptr;
 thread_local std::string failed;
+TimeLedger::Span* const* const innermost_of_first_thread = &innermost;  // static objects are made by the first thread
 
 template <class Clock>
 std::int64_t now_ns()
@@ -108,6 +110,20 @@ std::string TimeLedger::open_span() const
 {
   const std::scoped_lock lock(mutex_);
   return open_.empty() ? "" : open_.back()->text();
+}
+
+std::size_t TimeLedger::write_innermost_span(std::span<char> text)
+{
+  const Span* const own = innermost;
+  const Span* const span = own != nullptr ? own : *innermost_of_first_thread;
+  if (span == nullptr) return 0;
+  // The first thread may be leaving its span just now, so only what lies in the span itself is read there.
+  const std::string_view name(span->name_.data(), strnlen(span->name_.data(), span->name_.size()));
+  const auto written = own != nullptr
+                           ? fmt::format_to_n(text.data(), text.size(), "{} ({}:{})", name,
+                                              short_file_name(span->where_.file_name()), span->where_.line())
+                           : fmt::format_to_n(text.data(), text.size(), "{}", name);
+  return std::min(written.size, text.size());
 }
 
 void TimeLedger::record()

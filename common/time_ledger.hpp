@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,6 +110,12 @@ class TimeLedger {
 
   /// The span that began last of those that are open, as "reading the tokens (data/corpus.cpp:12)"; empty without any.
   std::string open_span() const;
+
+  /// Writes what the calling thread is doing, its innermost open span of any ledger, as open_span() puts it. A thread
+  /// without spans works for the process's first thread, and that one's span is named, without its line. No memory is
+  /// allocated and no lock taken: it is for signal handlers.
+  /// @return  the characters written to @p text, 0 when no span is open.
+  static std::size_t write_innermost_span(std::span<char> text);
 
   /// From now on spans are kept as events, for a trace.
   void record();

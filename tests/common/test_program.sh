@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # How a job of N ranks ends when something goes wrong: with the right status, with one message, and soon.
 #
-#   tests/common/test_program.sh N FAIL FAILING_CASES     (tests/programs/fail.cpp and failing_cases.cpp, built)
+#   tests/common/test_program.sh N FAIL FAILING_CASES [sanitized]   (tests/programs/fail.cpp and failing_cases.cpp, built)
 set -uo pipefail
-ranks=$1 fail=$2 failing_cases=$3
+ranks=$1 fail=$2 failing_cases=$3 sanitized=${4:-}
 last=$((ranks - 1))
 output=$(mktemp -d)
 trap 'rm -r "$output"' EXIT
@@ -113,6 +113,68 @@ expect "$((ranks > 1))" err "^       (said by rank $last of $ranks)"
 run "$fail" --how=status --rank="$last"
 expect_status 1
 expect 0 err "^rank "
+
+# ---- A rank that dies: it is named, once, with what it was doing --------------------------------------------------------
+
+doing=", while averaging gradients ($here)\$"
+
+run "$fail" --how=terminate --rank="$last"
+expect_status 1
+expect 1 err "$by_last"'the program was ended without an exception'"$doing"
+
+for rank in "$last" -1; do
+  run "$fail" --how=exit --rank="$rank"
+  expect_status 1
+  expect 1 err "$said"
+  expect 1 err "${said}fail: exit() was called before the run had ended$doing"
+done
+run "$fail" --how=exit-in-thread --rank="$last"
+expect_status 1
+expect 1 err "${by_last}fail: exit() was called before the run had ended, while averaging gradients\$"
+
+# The launcher takes the signal over into its status; MPICH's makes it one of its own.
+expect_signal() {
+  [ "$status" = "$((128 + $1))" ] || [ "$status" = "$1" ] || complain "status $status instead of $((128 + $1))"
+}
+
+# dies HOW NUMBER NAME FUNCTION: by that signal, in that function, with its line.
+dies() {
+  run "$fail" --how="$1" --rank="$last"
+  expect_signal "$2"
+  expect 1 err "$said"
+  expect 1 err "${by_last}fail: $3 (.*)$doing"
+  [ "$(grep -c "^$4 at .*/$here" "$output/err")" -ge 1 ] || complain "the place is not said"
+  expect 0 out "$here"
+}
+
+# A sanitizer has a report of its own.
+if [ -z "$sanitized" ]; then
+  program='(anonymous namespace)'
+  dies segfault 11 SIGSEGV "$program::die($program::How)"
+  dies overflow 11 SIGSEGV "$program::recurse(int)"
+  dies bus 7 SIGBUS "$program::die($program::How)"
+  dies division 8 SIGFPE "$program::die($program::How)"
+  dies illegal 4 SIGILL "$program::die($program::How).*"
+  dies abort 6 SIGABRT "$program::die($program::How).*"
+
+  run "$fail" --how=segfault-in-thread --rank="$last"
+  expect_signal 11
+  expect 1 err "${by_last}fail: SIGSEGV (segmentation fault), while averaging gradients\$"
+
+  run "$fail" --how=segfault --rank=-1
+  expect_signal 11
+  expect 1 err "$said"
+  expect 1 err "${said}fail: SIGSEGV (segmentation fault)$doing"
+
+  # Where addr2line does not work, the command for it is shown.
+  mkdir "$output/bin"
+  printf '#!/bin/sh\nexit 1\n' >"$output/bin/addr2line"
+  chmod +x "$output/bin/addr2line"
+  run env PATH="$output/bin:$PATH" "$fail" --how=segfault --rank="$last"
+  expect_signal 11
+  expect 1 err "${by_last}fail: SIGSEGV (segmentation fault)$doing"
+  expect 1 err "^addr2line -Cfpie $fail 0x[0-9a-f]* 0x"
+fi
 
 # ---- The main function of the tests -----------------------------------------------------------------------------------
 

@@ -28,6 +28,33 @@ void work_for(int milliseconds)
 
 }  // namespace
 
+TEST_CASE("TimeLedger: the innermost open span is written without its text being made")
+{
+  const auto written = [](std::size_t room) {
+    std::string text(room, '?');
+    text.resize(TimeLedger::write_innermost_span(text));
+    return text;
+  };
+  CHECK(written(100).empty());
+  TimeLedger time, other;
+  const auto outer = time.span(Work::compute, "running the step");
+  {
+    const auto inner = other.span(Work::exposed, "averaging gradients");
+    CHECK(written(100) == other.open_span());
+    CHECK(written(9) == "averaging");
+    // A thread works for the first one, until it has a span of its own.
+    std::string of_thread, own;
+    std::thread([&] {
+      of_thread = written(100);
+      const auto span = time.span(Work::io, "reading");
+      own = written(7);
+    }).join();
+    CHECK(of_thread == "averaging gradients");
+    CHECK(own == "reading");
+  }
+  CHECK(written(100) == time.open_span());
+}
+
 TEST_CASE("TimeLedger: nested spans count once, and the kinds add up to the outermost span")
 {
   TimeLedger time;

@@ -1,7 +1,9 @@
 // A program that fails on purpose, for tests/common/test_program.sh: on one rank, on all, before or after the first
 // message. The ranks that do not fail wait in a barrier that the failing one never reaches.
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 
@@ -15,7 +17,10 @@ namespace {
 
 using namespace rankwise;
 
-enum class How { nothing, error, standard, user, mpi, exercise, thread, status };
+enum class How {
+  nothing, error, standard, user, mpi, exercise, thread, status,
+  segfault, overflow, bus, division, illegal, abort, exit, exit_in_thread, segfault_in_thread, terminate
+};
 
 struct Settings {
   How how = How::nothing;
@@ -24,6 +29,27 @@ struct Settings {
 
   bool meant(const Session& session) const { return rank == -1 || rank == session.rank(); }
 };
+
+/// Needs a new piece of the stack again and again; the result keeps it from becoming a loop.
+int recurse(int depth)
+{
+  volatile char piece[4096];
+  piece[0] = static_cast<char>(depth);
+  return depth < 0 ? 0 : recurse(depth + 1) + piece[0];
+}
+
+/// Does what ends a process.
+void die(How how)
+{
+  if (how == How::segfault || how == How::segfault_in_thread) *static_cast<volatile int*>(nullptr) = 1;
+  if (how == How::overflow) std::exit(recurse(1));
+  if (how == How::bus) check(std::raise(SIGBUS) == 0, "raising SIGBUS");
+  if (how == How::division) check(std::raise(SIGFPE) == 0, "raising SIGFPE");
+  if (how == How::illegal) __builtin_trap();
+  if (how == How::abort) std::abort();
+  if (how == How::exit || how == How::exit_in_thread) std::exit(0);
+  if (how == How::terminate) std::terminate();
+}
 
 void fail(How how)
 {
@@ -36,6 +62,8 @@ void fail(How how)
   if (how == How::mpi) check_mpi(MPI_Send(nullptr, 0, MPI_INT, 1000, 0, MPI_COMM_WORLD), "sending to nobody");
   if (how == How::exercise) not_implemented("01.1", "write the backward pass");
   if (how == How::thread) std::thread([] { throw Error("thrown in a thread"); }).join();
+  if (how == How::segfault_in_thread || how == How::exit_in_thread) std::thread(die, how).join();
+  die(how);
 }
 
 }  // namespace
@@ -52,7 +80,17 @@ int main(int argc, char** argv)
                            {"mpi", How::mpi},
                            {"exercise", How::exercise},
                            {"thread", How::thread},
-                           {"status", How::status}},
+                           {"status", How::status},
+                           {"segfault", How::segfault},
+                           {"overflow", How::overflow},
+                           {"bus", How::bus},
+                           {"division", How::division},
+                           {"illegal", How::illegal},
+                           {"abort", How::abort},
+                           {"exit", How::exit},
+                           {"exit-in-thread", How::exit_in_thread},
+                           {"segfault-in-thread", How::segfault_in_thread},
+                           {"terminate", How::terminate}},
                           "what to do");
   options.add("Failing", "rank", settings.rank, "the rank that fails, -1 for all");
   options.add("Failing", "early", settings.early, "fail while looking for what cannot be");
