@@ -46,6 +46,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::string best;
   int best_distance = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
+    // Letters that one has more than the other are at least to be inserted; without a look at them a long word is cheap.
+    const std::size_t more = std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size());
+    if (more >= static_cast<std::size_t>(best_distance)) continue;
     const int distance = edit_distance(word, candidate);
     if (distance >= best_distance) continue;
     best_distance = distance;

@@ -26,6 +26,7 @@ namespace {
 /// What stands between a checked command line and a file; rank 0 has one, other ranks have nothing to do.
 struct Job {
   std::int64_t heads = 0;                     // --heads
+  bool allow_not_finite = false;              // --allow-not-finite
   std::unique_ptr<PublishedModel> published;  // to import
   std::optional<CheckpointInfo> checkpoint;   // to export
   std::vector<FileLock> locks;                // of the file to write
@@ -35,7 +36,7 @@ struct Job {
 void check_job(const std::vector<std::string>& words, Job& job)
 {
   const std::string usage =
-      "build/data/weights import [--heads=H] MODEL.safetensors FILE.h5\n"
+      "build/data/weights import [--heads=H] [--allow-not-finite] MODEL.safetensors FILE.h5\n"
       "build/data/weights export FILE.h5 MODEL.safetensors";
   if (words.size() != 3)
     throw UserError(fmt::format("a command and two files are needed; {} words given.", words.size()), usage);
@@ -48,6 +49,7 @@ void check_job(const std::vector<std::string>& words, Job& job)
     job.checkpoint = check_checkpoint(from, from);
   } else {
     job.published = std::make_unique<PublishedModel>(from, job.heads);
+    if (!job.allow_not_finite) job.published->check_finite();
   }
 }
 
@@ -73,6 +75,7 @@ int main(int argc, char** argv)
   FileArguments arguments(argc, argv);
   OptionTable table("weights", "Weights from and to Hugging Face's files: weights import|export FROM TO");
   table.add("model", "heads", job.heads, "attention heads, for import; 0: one for every 64 channels");
+  table.add("model", "allow-not-finite", job.allow_not_finite, "import weights that are NaN or infinite too");
   return run_program(
       arguments.count(), arguments.rest(), table,
       [&](const Session& session) {

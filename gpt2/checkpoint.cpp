@@ -14,6 +14,7 @@
 #include "common/digest.hpp"
 #include "common/hdf5.hpp"
 #include "common/sealed_file.hpp"
+#include "gpt2/weights.hpp"
 
 namespace rankwise {
 
@@ -445,6 +446,7 @@ void check_checkpoints(const TrainingOptions& options, const Tokens& tokens)
   if (options.initial.empty()) return;
   const FileRequest said = request("--initial=" + options.initial);
   check_same_model(check_checkpoint(options.initial, said.asked), options.config(), said);
+  check_finite_weights(options.initial, options.config(), said.asked);
 }
 
 }  // namespace rankwise

@@ -98,7 +98,8 @@ void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard
 /// @param options  as check_options() has passed them.
 /// @param tokens   the data of the run.
 /// @throws UserError  for a file that is missing or damaged, another model's, another run's (naming what differs), that
-///                    of a run without a step left, or one that a new run would replace.
+///                    of a run without a step left, or one that a new run would replace; for weights to start from
+///                    that are not finite.
 void check_checkpoints(const TrainingOptions& options, const Tokens& tokens);
 
 }  // namespace rankwise

@@ -25,7 +25,7 @@ struct ReferenceRun {
 ///
 /// Its memory is counted by a ledger of its own that knows no limit, and is given back before the call returns. So what
 /// is compared finds its own ledger untouched, and `--memory-limit` does not hold here.
-/// @param options  of the run; check_options() and check_compared_steps() have passed them.
+/// @param options  of the run; check_options() and check_fits_data() have passed them.
 /// @param text     what the run trains on.
 /// @cost           as many steps of the reference kernels.
 /// @throws Error   when a loss or a gradient is not finite.

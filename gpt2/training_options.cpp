@@ -356,8 +356,34 @@ std::string what_fits(const TrainingOptions& options, std::int64_t share, const 
   return fmt::format("Even {} needs {} bytes. Use a smaller model or more memory.", smallest, group_digits(least));
 }
 
-void check_compared_steps(const TrainingOptions& options, const Tokens& tokens)
+namespace {
+
+/// Refuses to sample where the tokenizer has no text for a token that the model may draw, or the model does not know the
+/// prompt.
+void check_sampling(const TrainingOptions& options, const Tokens& tokens)
 {
+  if (options.sample == 0) return;
+  const std::int64_t known = options.config().vocabulary, written = tokens.tokenizer->vocabulary();
+  if (known > written)
+    throw UserError(
+        fmt::format("--sample={} may draw tokens up to {}, the last of the model's vocabulary, and the tokenizer "
+                    "\"{}\" of {} has text for 0 to {}.",
+                    options.sample, known - 1, tokens.tokenizer->name(), tokens.name, written - 1),
+        fmt::format("Use --vocabulary={}, which is the tokenizer's, or train without --sample.", written));
+  const std::vector<Token> prompt = tokens.tokenizer->encode("\n");  // that of all lessons
+  if (const Token largest = std::ranges::max(prompt); largest >= known)
+    throw UserError(fmt::format("--sample={} begins with the token {}, beyond the model's vocabulary.",
+                                options.sample, largest),
+                    fmt::format("A sample begins with a line end. Use --vocabulary={} or more, or train without "
+                                "--sample.",
+                                largest + 1));
+}
+
+}  // namespace
+
+void check_fits_data(const TrainingOptions& options, const Tokens& tokens)
+{
+  check_sampling(options, tokens);
   const Loader loader(tokens.train, options.loader_options());
   const std::int64_t steps = options.schedule_over(loader).steps;
   if (options.compare > steps)

@@ -95,10 +95,11 @@ void check_options(const TrainingOptions& options, const Layout& layout);
 std::string what_fits(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
                       const CategoryBytes& planned, std::int64_t room);
 
-/// Refuses to compare more steps than the run has, which --epochs tells only with the data at hand.
+/// Refuses what does not fit the data: more steps to compare than the run has, which --epochs tells only with the data at
+/// hand; a sample from a model with tokens that the data's tokenizer has no text for.
 /// @param options  as check_options() has passed them.
 /// @param tokens   the data of the run, enough for a step.
-/// @throws UserError with the number of steps.
-void check_compared_steps(const TrainingOptions& options, const Tokens& tokens);
+/// @throws UserError with the number of steps, or the two vocabularies.
+void check_fits_data(const TrainingOptions& options, const Tokens& tokens);
 
 }  // namespace rankwise

@@ -1,14 +1,17 @@
 #include "gpt2/weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/device.hpp"
+#include "common/text.hpp"
 #include "gpt2/parameter_table.hpp"
 
 namespace rankwise {
@@ -34,6 +37,34 @@ void for_each_run(std::int64_t elements, const std::function<void(std::int64_t, 
   for (std::int64_t first = 0; first < elements; first += block_elements)
     work(first, std::min(block_elements, elements - first));
 }
+
+/// What is not finite among weights that are shown to it.
+class NotFinite {
+ public:
+  /// Looks at elements of the tensor @p name, from its element @p first on.
+  void look(const std::string& name, std::int64_t first, std::span<const float> elements)
+  {
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      if (std::isfinite(elements[i])) continue;
+      if (count_++ == 0)
+        example_ = fmt::format("{} is element {} of {}", elements[i],
+                               group_digits(first + static_cast<std::int64_t>(i)), name);
+    }
+  }
+  /// Throws UserError, which begins with @p file and ends with @p remedy, if there is any.
+  void refuse_any(const std::string& file, const std::string& remedy) const
+  {
+    if (count_ == 0) return;
+    throw UserError(fmt::format("{} has {} {} not finite: {}{}.", file, group_digits(count_),
+                                count_ == 1 ? "weight that is" : "weights that are",
+                                count_ == 1 ? "" : "the first, ", example_),
+                    "With such weights every loss is NaN. " + remedy);
+  }
+
+ private:
+  std::int64_t count_ = 0;
+  std::string example_;  // the first of them
+};
 
 std::vector<std::int64_t> extents(const Shape& shape)
 {
@@ -97,11 +128,12 @@ void PublishedModel::check_tensors() const
     else if (tensor->dtype != "F32" && tensor->dtype != "F16" && tensor->dtype != "BF16")
       wrong.push_back(fmt::format("{} is {}, not F32, F16 or BF16", p.name, tensor->dtype));
   }
+  std::set<std::string> names;
+  for (const Parameter& p : table.entries()) names.insert(prefix_ + p.name);
   for (const SafetensorsEntry& tensor : file_.tensors()) {
     const bool derived =
         tensor.name == head || tensor.name.ends_with(".attn.bias") || tensor.name.ends_with(".attn.masked_bias");
-    const auto same_name = [&](const Parameter& p) { return prefix_ + p.name == tensor.name; };
-    if (!derived && std::none_of(table.entries().begin(), table.entries().end(), same_name))
+    if (!derived && !names.contains(tensor.name))
       wrong.push_back(fmt::format("{} is no tensor of a GPT-2 of {} layers", tensor.name, config_.layers));
   }
   constexpr std::size_t shown = 5;
@@ -127,9 +159,26 @@ void PublishedModel::check_head()
     b.resize(a.size());
     file_.read(*apart, first, a);
     file_.read(*tied, first, b);
-    if (a != b)
+    const auto same = [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+    if (!std::equal(a.begin(), a.end(), b.begin(), same))
       refuse(path_, fmt::format("has a {} that differs from {}, to which GPT-2's is tied", head, tied->name));
   });
+}
+
+void PublishedModel::check_finite()
+{
+  const ParameterTable table(config_);
+  NotFinite wrong;
+  std::vector<float> elements;
+  for (const Parameter& p : table.entries()) {
+    const SafetensorsEntry& tensor = *find(p.name);
+    for_each_run(tensor.elements, [&](std::int64_t first, std::int64_t count) {
+      elements.resize(static_cast<std::size_t>(count));
+      file_.read(tensor, first, elements);
+      wrong.look(tensor.name, first, elements);
+    });
+  }
+  wrong.refuse_any(path_, "Make or download the file again, or import it as it is: --allow-not-finite.");
 }
 
 void PublishedModel::save(const std::string& path)
@@ -138,15 +187,27 @@ void PublishedModel::save(const std::string& path)
   const std::unique_ptr<Stream> stream = make_cpu_device()->make_stream();
   std::vector<float> elements;
   create_checkpoint(path, {.config = config_, .moments = false});
-  for (const Parameter& p : table.entries()) {
-    const SafetensorsEntry& tensor = *find(p.name);
-    for_each_run(tensor.elements, [&](std::int64_t first, std::int64_t count) {
-      elements.resize(static_cast<std::size_t>(count));
-      file_.read(tensor, first, elements);
-      write_checkpoint(path, *stream, weights_shard(table, p, first, elements));
-    });
-  }
+  // Runs of the flat vector, many small tensors in each: opening the file takes the longer the more tensors it has.
+  auto next = table.entries().begin();
+  for_each_run(table.elements(), [&](std::int64_t first, std::int64_t count) {
+    const Range run{first, count};
+    elements.assign(static_cast<std::size_t>(count), 0);  // padding stays zero
+    for (; next != table.entries().end() && next->elements.first < run.end(); ++next) {
+      read_part(*next, run, elements);
+      if (next->elements.end() > run.end()) break;
+    }
+    write_checkpoint(path, *stream, {table, run, Tensor(std::span(elements), {count}), {}, {}});
+  });
   commit_checkpoint(path);
+}
+
+void PublishedModel::read_part(const Parameter& p, Range run, std::span<float> to)
+{
+  const SafetensorsEntry& tensor = *find(p.name);
+  const Range both = intersect(run, {p.elements.first, tensor.elements});  // padding lies behind the elements
+  if (both.empty()) return;
+  file_.read(tensor, both.first - p.elements.first,
+             to.subspan(static_cast<std::size_t>(both.first - run.first), static_cast<std::size_t>(both.count)));
 }
 
 void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
@@ -169,6 +230,28 @@ void publish(const std::string& checkpoint, const ModelConfig& config, const std
       writer.write(elements);
     });
   writer.close();
+}
+
+void check_finite_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& asked)
+{
+  const ParameterTable table(config);
+  const std::unique_ptr<Stream> stream = make_cpu_device()->make_stream();
+  NotFinite wrong;
+  std::vector<float> elements;
+  auto next = table.entries().begin();
+  for_each_run(table.elements(), [&](std::int64_t first, std::int64_t count) {
+    const Range run{first, count};
+    elements.resize(static_cast<std::size_t>(count));
+    read_checkpoint(checkpoint, *stream, {table, run, Tensor(std::span(elements), {count}), {}, {}});
+    for (; next != table.entries().end() && next->elements.first < run.end(); ++next) {
+      const Range both = intersect(run, next->elements);
+      wrong.look(next->name, both.first - next->elements.first,
+                 std::span(elements).subspan(static_cast<std::size_t>(both.first - first),
+                                             static_cast<std::size_t>(both.count)));
+      if (next->elements.end() > run.end()) break;
+    }
+  });
+  wrong.refuse_any(asked, "Begin with other weights.");
 }
 
 }  // namespace rankwise

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "gpt2/checkpoint.hpp"
 #include "gpt2/config.hpp"
+#include "gpt2/parameter_table.hpp"
 #include "gpt2/safetensors.hpp"
 
 /// @file
@@ -28,6 +30,9 @@ class PublishedModel {
 
   /// The sizes that its tensors have.
   const ModelConfig& config() const { return config_; }
+  /// Refuses weights that are not finite; it reads all of them.
+  /// @throws UserError  with their number, and the tensor and position of the first.
+  void check_finite();
   /// Writes its weights to a checkpoint without moments, in blocks; for `--initial`.
   /// @param path  of the checkpoint.
   /// @failure  Error when the disk is full; nothing is left.
@@ -38,6 +43,7 @@ class PublishedModel {
   void read_sizes(std::int64_t heads);
   void check_tensors() const;
   void check_head();
+  void read_part(const Parameter& p, Range run, std::span<float> to);  // what of the run is of the tensor
 
   std::string path_;
   SafetensorsFile file_;
@@ -52,5 +58,12 @@ class PublishedModel {
 /// @param path        of the safetensors file; replaced when it is complete.
 /// @throws UserError  when that cannot be made. Error when the disk is full.
 void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path);
+
+/// Refuses a checkpoint with weights that are not finite; it reads all of them. Moments are not looked at.
+/// @param checkpoint  a file that check_checkpoint() has passed.
+/// @param config      what that said of its model.
+/// @param asked       what the user asked for, as "--initial=FILE.h5"; the message begins with it.
+/// @throws UserError  with their number, and the tensor and position of the first.
+void check_finite_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& asked);
 
 }  // namespace rankwise

@@ -442,7 +442,7 @@ void check(const Options& options, const Session& session)
   const Tokens tokens = open_corpus(options.data);
   check_vocabulary(tokens, options.config().vocabulary);
   check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);
-  check_compared_steps(options, tokens);
+  check_fits_data(options, tokens);
   check_checkpoints(options, tokens);
 }
 

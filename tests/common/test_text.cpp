@@ -41,6 +41,16 @@ TEST_CASE("nearest: the first of the nearest, and nothing when all are far")
   CHECK(nearest("bucket", names) == "");
   CHECK(nearest("steps", {}) == "");
   CHECK(nearest("ac", {"ab", "aa"}) == "ab");
+  CHECK(nearest("st", {"step"}) == "step");  // two more letters are near, three are not
+  CHECK(nearest("st", {"steps"}) == "");
+  CHECK(nearest("learning-rate-of-all", {"learning-rate"}) == "");
+  CHECK(nearest("learning-rates-all", {"learning-rate"}) == "learning-rate");
+}
+
+TEST_CASE("nearest: a very long word is refused without being compared letter by letter")
+{
+  const std::vector<std::string> names(40, "learning-rate");  // comparing would take minutes
+  CHECK(nearest(std::string(20'000'000, 'a'), names) == "");
 }
 
 TEST_CASE("one_of: commas, and an or before the last")

@@ -51,14 +51,15 @@ def tensors_of(names_and_shapes, seed=1):
 
 def write(path, tensors):
     """A safetensors file as the library writes it: names in order, {"format": "pt"}."""
-    header, data = {"__metadata__": {"format": "pt"}}, b""
+    header, data, end = {"__metadata__": {"format": "pt"}}, [], 0
     for name, (dtype, shape, content) in sorted(tensors.items()):
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(content)]}
+        data.append(content)
+        end += len(content)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(data))
 
 
 class Weights(unittest.TestCase):
@@ -79,8 +80,8 @@ class Weights(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def assert_refused(self, *words, says):
-        done = self.run_program(*words)
+    def assert_refused(self, *words, says, program="data/weights"):
+        done = self.run_program(*words, program=program)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
         for text in says:
@@ -138,6 +139,31 @@ class Refusals(Weights):
         self.refuse({**whole, "wpe.weight": ("F32", [64], bytes(256))}, says=["wpe.weight", "no matrix"])
         self.refuse(tensors_of(shapes(1, 40, 8, 16)), says=["40 channels", "--heads"])
         self.refuse(whole, "--heads=7", says=["--heads=7"])
+
+    def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(self):
+        tensors = tensors_of(shapes(2, 64, 8, 256))
+        tensors["lm_head.weight"] = tensors["wte.weight"]
+
+        def put(name, at, value):
+            dtype, shape, content = tensors[name]
+            tensors[name] = (dtype, shape, content[:4 * at] + struct.pack("<f", value) + content[4 * at + 4:])
+
+        put("h.1.mlp.c_fc.bias", 17, float("-inf"))
+        self.refuse(tensors, says=["a.safetensors has 1 weight that is not finite: -inf is element 17 of h.1.mlp.c_fc.bias.",
+                                   "--allow-not-finite"])
+        for name in "wte.weight", "lm_head.weight":  # tied: NaN differs from itself
+            put(name, 1000, float("nan"))
+        self.refuse(tensors, says=["2 weights that are not finite: the first, nan is element 1,000 of wte.weight."])
+        # As it is, if it has to be; no run starts from it.
+        self.succeed("import", "--allow-not-finite", self.source, self.checkpoint)
+        self.succeed("export", self.checkpoint, self.back)
+        del tensors["lm_head.weight"]
+        write(self.source, tensors)
+        self.assertEqual(self.content(self.source), self.content(self.back))
+        self.assert_refused("--layers=2", "--heads=1", "--context=8", f"--initial={self.checkpoint}",
+                            "--steps=1", program="lessons/01_single_device",
+                            says=[f"--initial={self.checkpoint} has 2 weights that are not finite: "
+                                  "the first, nan is element 1,000 of wte.weight."])
 
     def test_files_and_commands(self):
         write(self.source, tensors_of(shapes(1, 64, 8, 16)))

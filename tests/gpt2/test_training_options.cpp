@@ -99,7 +99,7 @@ TEST_CASE("check_options: a run is compared only where a single device could tra
   CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=-1"));
 }
 
-TEST_CASE("check_compared_steps: no more steps than the run has, by steps, epochs or default")
+TEST_CASE("check_fits_data: no more steps than the run has, by steps, epochs or default")
 {
   Tokens tokens;
   tokens.train = std::make_shared<MemoryTokens>(std::vector<Token>(321, 1));  // 5 windows of 64
@@ -107,9 +107,9 @@ TEST_CASE("check_compared_steps: no more steps than the run has, by steps, epoch
   options.global_batch = 2;
   const auto refused = [&](std::int64_t compare, const std::string& says) {
     options.compare = compare;
-    CHECK_THROWS_WITH(check_compared_steps(options, tokens), Contains(says));
+    CHECK_THROWS_WITH(check_fits_data(options, tokens), Contains(says));
     options.compare = compare - 1;
-    CHECK_NOTHROW(check_compared_steps(options, tokens));
+    CHECK_NOTHROW(check_fits_data(options, tokens));
   };
   refused(101, "the 100 of this run");
   options.steps = 7;
@@ -117,6 +117,28 @@ TEST_CASE("check_compared_steps: no more steps than the run has, by steps, epoch
   options.steps = 0;
   options.epochs = 3;
   refused(9, "the 8 of this run");
+}
+
+TEST_CASE("check_fits_data: a sample has only tokens that the tokenizer can write, and begins with one that the model knows")
+{
+  Tokens tokens;
+  tokens.train = std::make_shared<MemoryTokens>(std::vector<Token>(1100, 1));
+  tokens.name = "the text";
+  tokens.tokenizer = std::make_shared<ByteTokenizer>();
+  TrainingOptions options;
+  options.vocabulary = 300;
+  CHECK_NOTHROW(check_fits_data(options, tokens));
+  options.sample = 10;
+  CHECK_THROWS_AS(check_fits_data(options, tokens), UserError);
+  CHECK_THROWS_WITH(check_fits_data(options, tokens), Contains("--sample=10 may draw tokens up to 299") &&
+                                                          Contains("\"byte\" of the text has text for 0 to 255") &&
+                                                          Contains("--vocabulary=256"));
+  options.vocabulary = 256;
+  CHECK_NOTHROW(check_fits_data(options, tokens));
+  options.vocabulary = 11;
+  CHECK_NOTHROW(check_fits_data(options, tokens));
+  options.vocabulary = 10;
+  CHECK_THROWS_WITH(check_fits_data(options, tokens), Contains("begins with the token 10") && Contains("--vocabulary=11"));
 }
 
 TEST_CASE("check_exact: degrees, batches and sizes that are no branches of the tree are refused by name")

@@ -1,0 +1,85 @@
+// PublishedModel of gpt2/weights.hpp: what tests/data/test_weights.py cannot see from outside.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <hdf5.h>
+
+#include "common/device.hpp"
+#include "gpt2/weights.hpp"
+#include "tests/scratch_folder.hpp"
+
+using namespace rankwise;
+
+namespace {
+
+int opened = 0;  // times that an HDF5 file was opened
+
+/// A file of such a model, whose elements are numbered throughout.
+void write_model(const std::string& path, const ModelConfig& config)
+{
+  const ParameterTable table(config);
+  std::vector<SafetensorsDeclaration> declarations;
+  for (const Parameter& p : table.entries()) {
+    std::vector<std::int64_t> shape;
+    for (int i = 0; i < p.shape.rank(); ++i) shape.push_back(p.shape[i]);
+    declarations.push_back({p.name, shape});
+  }
+  SafetensorsWriter writer(path, declarations, {});
+  float number = 0;
+  for (const Parameter& p : table.entries()) {
+    std::vector<float> elements(static_cast<std::size_t>(p.shape.elements()));
+    for (float& element : elements) element = number++;
+    writer.write(elements);
+  }
+  writer.close();
+}
+
+}  // namespace
+
+extern "C" hid_t __real_H5Fopen(const char* name, unsigned flags, hid_t access);
+extern "C" hid_t __wrap_H5Fopen(const char* name, unsigned flags, hid_t access)
+{
+  ++opened;
+  return __real_H5Fopen(name, flags, access);
+}
+
+TEST_CASE("PublishedModel: the file is not opened again for each tensor")
+{
+  const ScratchFolder folder("published_model");
+  const std::string from = folder.path("a.safetensors"), to = folder.path("a.h5");
+  for (const std::int64_t layers : {1, 30}) {
+    write_model(from, {.layers = layers, .heads = 1, .channels = 4, .context = 8, .vocabulary = 16});
+    opened = 0;
+    PublishedModel(from, 1).save(to);
+    CHECK(opened == 1);
+  }
+}
+
+TEST_CASE("PublishedModel: a tensor that is cut between two blocks arrives whole, and padding is zero")
+{
+  const ScratchFolder folder("published_model");
+  const std::string from = folder.path("a.safetensors"), to = folder.path("a.h5");
+  const ModelConfig config{.layers = 1, .heads = 2, .channels = 96, .context = 8, .vocabulary = 50001};
+  write_model(from, config);
+  opened = 0;
+  PublishedModel(from, 2).save(to);
+  CHECK(opened == 2);
+
+  const ParameterTable table(config);
+  std::vector<float> elements(static_cast<std::size_t>(table.elements()));
+  read_checkpoint(to, *make_cpu_device()->make_stream(),
+                  {table, {0, table.elements()}, Tensor(std::span(elements), {table.elements()}), {}, {}});
+  float number = 0;
+  std::int64_t wrong = 0;
+  for (const Parameter& p : table.entries()) {
+    for (std::int64_t i = 0; i < p.elements.count; ++i) {
+      const float expected = i < p.shape.elements() ? number++ : 0;
+      wrong += elements[static_cast<std::size_t>(p.elements.first + i)] == expected ? 0 : 1;
+    }
+  }
+  CHECK(wrong == 0);
+}
