@@ -49,10 +49,10 @@ extern "C" hid_t __wrap_H5Fopen(const char* name, unsigned flags, hid_t access)
 
 TEST_CASE("PublishedModel: the file is not opened again for each tensor")
 {
-  const ScratchFolder folder("published_model");
-  const std::string from = folder.path("a.safetensors"), to = folder.path("a.h5");
+  const ScratchFolder folder;
+  const std::string from = folder / "a.safetensors", to = folder / "a.h5";
   for (const std::int64_t layers : {1, 30}) {
-    write_model(from, {.layers = layers, .heads = 1, .channels = 4, .context = 8, .vocabulary = 16});
+    write_model(from, {.name = "tiny", .layers = layers, .heads = 1, .channels = 4, .context = 8, .vocabulary = 16});
     opened = 0;
     PublishedModel(from, 1).save(to);
     CHECK(opened == 1);
@@ -61,9 +61,9 @@ TEST_CASE("PublishedModel: the file is not opened again for each tensor")
 
 TEST_CASE("PublishedModel: a tensor that is cut between two blocks arrives whole, and padding is zero")
 {
-  const ScratchFolder folder("published_model");
-  const std::string from = folder.path("a.safetensors"), to = folder.path("a.h5");
-  const ModelConfig config{.layers = 1, .heads = 2, .channels = 96, .context = 8, .vocabulary = 50001};
+  const ScratchFolder folder;
+  const std::string from = folder / "a.safetensors", to = folder / "a.h5";
+  const ModelConfig config{.name = "cut", .layers = 1, .heads = 2, .channels = 96, .context = 8, .vocabulary = 50001};
   write_model(from, config);
   opened = 0;
   PublishedModel(from, 2).save(to);
