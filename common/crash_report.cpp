@@ -20,6 +20,7 @@
 #include <execinfo.h>
 #include <link.h>
 #include <spawn.h>
+
 #include <sys/wait.h>
 #endif
 
@@ -70,7 +71,8 @@ void sleep_ms(long milliseconds)
 
 void say_what_happened(int number)
 {
-  const auto signal = std::find_if(signals.begin(), signals.end(), [&](const Signal& s) { return s.number == number; });
+  const auto signal =
+      std::find_if(signals.begin(), signals.end(), [&](const Signal& s) { return s.number == number; });
   std::array<char, 256> span{};
   const std::size_t length = TimeLedger::write_innermost_span(span);
   std::array<char, 512> line{};
@@ -149,7 +151,8 @@ std::size_t find_frames(std::span<std::array<char, 20>, shown_frames> texts)
   std::size_t count = 0;
   for (auto frame = arrived; frame < end && count < texts.size(); ++frame) {
     if (!own(*frame)) continue;
-    const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(*frame) - program_base - (frame == arrived ? 0 : 1);
+    const std::uintptr_t address =
+        reinterpret_cast<std::uintptr_t>(*frame) - program_base - (frame == arrived ? 0 : 1);
     *fmt::format_to_n(texts[count].data(), texts[count].size() - 1, "{:#x}", address).out = '\0';
     ++count;
   }
@@ -206,7 +209,7 @@ void report_crashes(const std::string& name, bool (*first)())
   stack.ss_sp = handler_stack.data();
   stack.ss_size = handler_stack.size();
   check(sigaltstack(&stack, nullptr) == 0, "no stack can be set up for signal handlers");
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = report;
   action.sa_flags = SA_ONSTACK;
   for (const Signal& signal : signals)

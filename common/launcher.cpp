@@ -50,14 +50,13 @@ bool is_task()
   }
   std::string name(library.substr(0, library.find_first_of(",\n")));
   std::replace(name.begin(), name.end(), '\t', ' ');
-  throw UserError(
-      fmt::format("{} processes were started ({}), but each of them is alone: a job of one rank.",
-                  number_in(launcher.processes), launcher.processes),
-      fmt::format("The launcher belongs to another MPI library than the program, which is built for\n"
-                  "{}. Start it with the mpirun of that library, under Slurm with\n"
-                  "`srun --mpi=TYPE` of a type that it knows (`srun --mpi=list`).\n"
-                  "Where each process is to be a run of its own: env -u {} PROGRAM.",
-                  name, launcher.processes));
+  throw UserError(fmt::format("{} processes were started ({}), but each of them is alone: a job of one rank.",
+                              number_in(launcher.processes), launcher.processes),
+                  fmt::format("The launcher belongs to another MPI library than the program, which is built for\n"
+                              "{}. Start it with the mpirun of that library, under Slurm with\n"
+                              "`srun --mpi=TYPE` of a type that it knows (`srun --mpi=list`).\n"
+                              "Where each process is to be a run of its own: env -u {} PROGRAM.",
+                              name, launcher.processes));
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ std::string current_span()
 void end_job_after_exit()
 {
   if (!job.running || job.ending || getpid() != job.process) return;
-  abort_job({fmt::format("{}: exit() was called before the run had ended{}", job.program, current_span()),
-             exit_failure});
+  abort_job(
+      {fmt::format("{}: exit() was called before the run had ended{}", job.program, current_span()), exit_failure});
 }
 
 /// Which MPI library this is, by its own account.
@@ -122,7 +122,13 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "numbering the job");
   set_job_number(number);
   if (ranks_ == 1) return;
+  find_machines();
+  share_flag();
+}
 
+/// Finds out which ranks share a machine.
+void Session::find_machines()
+{
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
             "finding the ranks of this machine");
   check_mpi(MPI_Comm_rank(machine_, &job.rank_on_machine), "asking for the rank on this machine");
@@ -132,8 +138,11 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   job.machine_of.resize(static_cast<std::size_t>(ranks_));
   check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, job.machine_of.data(), 1, MPI_INT, MPI_COMM_WORLD),
             "asking for the machines of all ranks");
+}
 
-  // One integer of shared memory a machine, in the hands of its first rank.
+/// Makes job.spoken: one integer of shared memory a machine, in the hands of its first rank.
+void Session::share_flag()
+{
   int unit = 0;
   MPI_Aint bytes = job.rank_on_machine == 0 ? sizeof(int) : 0;
   int* own = nullptr;

@@ -39,6 +39,9 @@ class Session {
   int ranks() const { return ranks_; }
 
  private:
+  void find_machines();
+  void share_flag();
+
   int rank_ = 0;
   int ranks_ = 1;
   int exceptions_ = 0;                // that were on their way when the session began

@@ -18,7 +18,8 @@ namespace {
 // Spans nest within a thread, so each thread has its own innermost one.
 thread_local TimeLedger::Span* innermost = nullptr;
 thread_local std::string failed;
-TimeLedger::Span* const* const innermost_of_first_thread = &innermost;  // static objects are made by the first thread
+TimeLedger::Span* const* const innermost_of_first_thread =
+    &innermost;  // static objects are made by the first thread
 
 template <class Clock>
 std::int64_t now_ns()

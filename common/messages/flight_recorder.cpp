@@ -148,7 +148,8 @@ double FlightRecorder::longest_s() const
     for (const Message& message : track.messages)
       longest = std::max(longest, still_s(message.began, message.thread, now));
   }
-  for (const Handle& handle : handles_) longest = std::max(longest, seconds_between(std::max(handle.began, not_before_), now));
+  for (const Handle& handle : handles_)
+    longest = std::max(longest, seconds_between(std::max(handle.began, not_before_), now));
   return longest;
 }
 
@@ -194,7 +195,8 @@ FlightRecord FlightRecorder::record() const
   if (time_ != nullptr) record.span = time_->open_span();
   for (const GroupTrack& track : tracks_) record.tracks.push_back(record_of(track, now));
   for (const Handle& handle : handles_)
-    record.handles.push_back({handle.label, text_of(handle.where), seconds_between(std::max(handle.began, not_before_), now)});
+    record.handles.push_back(
+        {handle.label, text_of(handle.where), seconds_between(std::max(handle.began, not_before_), now)});
   return record;
 }
 

@@ -115,7 +115,7 @@ class FlightRecorder {
   std::vector<Handle> handles_;  // not waited for
   std::int64_t handles_started_ = 0;
   std::map<std::thread::id, Clock::time_point> moved_;  // when each thread last began or ended something
-  Clock::time_point not_before_{};  // from when on time counts
+  Clock::time_point not_before_{};                      // from when on time counts
   bool finished_ = false;
 };
 

@@ -17,7 +17,8 @@ constexpr auto look_every = 50ms;
 constexpr auto look_at_the_end_every = 2ms;
 constexpr auto answer_within = 2s;
 constexpr auto rank_0_asks_within = 500ms;
-constexpr double longest_pause_s = 2;  // between two looks: a busy machine makes a thread wait, but not for that long
+constexpr double longest_pause_s =
+    2;  // between two looks: a busy machine makes a thread wait, but not for that long
 
 // The tags of the three messages.
 constexpr int tag_alarm = 1, tag_question = 2, tag_answer = 3;

@@ -73,9 +73,9 @@ class Watchdog {
   // The thread's own.
   std::list<Sent> sent_;
   std::optional<Clock::time_point> looked_;  // the last time
-  std::optional<Clock::time_point> alarm_;  // since when this rank waits for rank 0 to ask
-  std::optional<Clock::time_point> asked_;  // since when this rank waits for answers
-  std::vector<FlightRecord> answers_;       // by rank
+  std::optional<Clock::time_point> alarm_;   // since when this rank waits for rank 0 to ask
+  std::optional<Clock::time_point> asked_;   // since when this rank waits for answers
+  std::vector<FlightRecord> answers_;        // by rank
   MPI_Request all_ended_ = MPI_REQUEST_NULL;
   std::thread thread_;  // last: it uses all of the above
 };

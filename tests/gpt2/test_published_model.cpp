@@ -1,12 +1,12 @@
 // PublishedModel of gpt2/weights.hpp: what tests/data/test_weights.py cannot see from outside.
 
 #include <filesystem>
+#include <hdf5.h>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
-#include <hdf5.h>
 
 #include "common/device.hpp"
 #include "gpt2/weights.hpp"
@@ -52,7 +52,8 @@ TEST_CASE("PublishedModel: the file is not opened again for each tensor")
   const ScratchFolder folder;
   const std::string from = folder / "a.safetensors", to = folder / "a.h5";
   for (const std::int64_t layers : {1, 30}) {
-    write_model(from, {.name = "tiny", .layers = layers, .heads = 1, .channels = 4, .context = 8, .vocabulary = 16});
+    write_model(from,
+                {.name = "tiny", .layers = layers, .heads = 1, .channels = 4, .context = 8, .vocabulary = 16});
     opened = 0;
     PublishedModel(from, 1).save(to);
     CHECK(opened == 1);
@@ -63,7 +64,8 @@ TEST_CASE("PublishedModel: a tensor that is cut between two blocks arrives whole
 {
   const ScratchFolder folder;
   const std::string from = folder / "a.safetensors", to = folder / "a.h5";
-  const ModelConfig config{.name = "cut", .layers = 1, .heads = 2, .channels = 96, .context = 8, .vocabulary = 50001};
+  const ModelConfig config{
+      .name = "cut", .layers = 1, .heads = 2, .channels = 96, .context = 8, .vocabulary = 50001};
   write_model(from, config);
   opened = 0;
   PublishedModel(from, 2).save(to);

@@ -119,7 +119,9 @@ TEST_CASE("check_fits_data: no more steps than the run has, by steps, epochs or 
   refused(9, "the 8 of this run");
 }
 
-TEST_CASE("check_fits_data: a sample has only tokens that the tokenizer can write, and begins with one that the model knows")
+TEST_CASE(
+    "check_fits_data: a sample has only tokens that the tokenizer can write, and begins with one that the model "
+    "knows")
 {
   Tokens tokens;
   tokens.train = std::make_shared<MemoryTokens>(std::vector<Token>(1100, 1));
@@ -138,7 +140,8 @@ TEST_CASE("check_fits_data: a sample has only tokens that the tokenizer can writ
   options.vocabulary = 11;
   CHECK_NOTHROW(check_fits_data(options, tokens));
   options.vocabulary = 10;
-  CHECK_THROWS_WITH(check_fits_data(options, tokens), Contains("begins with the token 10") && Contains("--vocabulary=11"));
+  CHECK_THROWS_WITH(check_fits_data(options, tokens),
+                    Contains("begins with the token 10") && Contains("--vocabulary=11"));
 }
 
 TEST_CASE("check_exact: degrees, batches and sizes that are no branches of the tree are refused by name")

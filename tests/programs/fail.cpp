@@ -18,8 +18,24 @@ namespace {
 using namespace rankwise;
 
 enum class How {
-  nothing, error, standard, user, mpi, exercise, thread, status,
-  segfault, overflow, bus, division, illegal, abort, exit, exit_in_thread, segfault_in_thread, terminate
+  nothing,
+  error,
+  standard,
+  user,
+  mpi,
+  exercise,
+  thread,
+  status,
+  segfault,
+  overflow,
+  bus,
+  division,
+  illegal,
+  abort,
+  exit,
+  exit_in_thread,
+  segfault_in_thread,
+  terminate
 };
 
 struct Settings {

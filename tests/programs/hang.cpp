@@ -95,7 +95,8 @@ void suspend_all(Rank& rank)
 {
   const auto own = static_cast<std::int64_t>(getpid());
   std::vector<std::int64_t> all(static_cast<std::size_t>(rank.session.ranks()));
-  check_mpi(MPI_Allgather(&own, 1, MPI_INT64_T, all.data(), 1, MPI_INT64_T, MPI_COMM_WORLD), "asking for processes");
+  check_mpi(MPI_Allgather(&own, 1, MPI_INT64_T, all.data(), 1, MPI_INT64_T, MPI_COMM_WORLD),
+            "asking for processes");
   if (rank.session.rank() != 3) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others call their next collective
   for (const std::int64_t process : all)
