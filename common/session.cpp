@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,11 @@
 #include "common/launcher.hpp"
 #include "common/output_file.hpp"
 #include "common/time_ledger.hpp"
+
+#ifdef __GLIBC__
+#include <dlfcn.h>
+#include <link.h>
+#endif
 
 namespace rankwise {
 
@@ -51,6 +57,22 @@ std::string current_span()
   std::array<char, 256> text{};
   const std::size_t length = TimeLedger::write_innermost_span(text);
   return length == 0 ? "" : ", while " + std::string(text.data(), length);
+}
+
+/// Keeps the code of all libraries in memory as long as the process lives. MPI_Finalize() unloads the plug-ins of MPI, and a
+/// thread of theirs that has not quite ended would go on where there is no code: a crash, now and then, after a good end.
+void keep_libraries()
+{
+#ifdef __GLIBC__
+  std::vector<std::string> names;
+  const auto add = [](dl_phdr_info* object, std::size_t, void* to) {
+    static_cast<std::vector<std::string>*>(to)->emplace_back(object->dlpi_name);
+    return 0;
+  };
+  dl_iterate_phdr(add, &names);
+  for (const std::string& name : names)
+    if (!name.empty()) dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+#endif
 }
 
 /// An exit handler: a program that ends while the job runs leaves the other ranks waiting.
@@ -163,6 +185,7 @@ Session::~Session()
     job.spoken = nullptr;
     if (spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");
     if (machine_ != MPI_COMM_NULL) check_mpi(MPI_Comm_free(&machine_), "freeing a communicator");
+    keep_libraries();
     check_mpi(MPI_Finalize(), "ending MPI");
     job.running = false;
   } catch (...) {

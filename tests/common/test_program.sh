@@ -43,6 +43,7 @@ expect() {
 run "$fail"
 expect_status 0
 expect "$ranks" out '^rank [0-9]* runs$'
+expect 0 out 'libraries are gone'
 
 run "$fail" --help
 expect_status 0

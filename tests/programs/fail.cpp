@@ -3,8 +3,11 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstddef>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include <fmt/format.h>
@@ -45,6 +48,15 @@ struct Settings {
 
   bool meant(const Session& session) const { return rank == -1 || rank == session.rank(); }
 };
+
+/// How many libraries' code is in memory; 0 where the system does not say.
+std::ptrdiff_t libraries()
+{
+  std::ifstream maps("/proc/self/maps");
+  std::ptrdiff_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("r-xp") != line.npos && line.find(".so") != line.npos;
+  return count;
+}
 
 /// Needs a new piece of the stack again and again; the result keeps it from becoming a loop.
 int recurse(int depth)
@@ -111,13 +123,15 @@ int main(int argc, char** argv)
   options.add("Failing", "rank", settings.rank, "the rank that fails, -1 for all");
   options.add("Failing", "early", settings.early, "fail while looking for what cannot be");
 
-  return run_program(
+  std::ptrdiff_t loaded = 0;
+  const int status = run_program(
       argc, argv, options,
       [&](const Session& session) {
         if (settings.early && settings.meant(session)) fail(settings.how);
       },
       [&](Session& session) {
         fmt::print("rank {} runs\n", session.rank());
+        loaded = libraries();
         if (settings.how == How::nothing) return static_cast<int>(exit_success);
         if (settings.how == How::status) {
           return static_cast<int>(settings.meant(session) ? exit_failure : exit_success);
@@ -126,4 +140,6 @@ int main(int argc, char** argv)
         check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for the rank that fails");
         return static_cast<int>(exit_success);
       });
+  if (libraries() < loaded) fmt::print("libraries are gone\n");
+  return status;
 }
