@@ -12,9 +12,9 @@
 
 namespace rankwise {
 
-std::string system_error()
+std::string system_error(int code)
 {
-  return std::generic_category().message(errno);
+  return std::generic_category().message(code);
 }
 
 void check_system(bool good, std::string_view doing, SourceLocation where)

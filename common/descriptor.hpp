@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,8 +16,8 @@
 
 namespace rankwise {
 
-/// The system's words for the error that the last call on this thread left in errno.
-std::string system_error();
+/// The system's words for an error, by default for the one that the last call on this thread left in errno.
+std::string system_error(int code = errno);
 
 /// Throws Error "cannot @p doing: " and the system's reason unless @p good, the verdict on a call that sets errno.
 void check_system(bool good, std::string_view doing, SourceLocation where = SourceLocation::current());

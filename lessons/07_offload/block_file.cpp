@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <memory>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "common/descriptor.hpp"
 #include "common/digest.hpp"
 #include "common/error.hpp"
 #include "common/text.hpp"
@@ -23,11 +23,6 @@
 namespace rankwise {
 
 namespace {
-
-std::string system_error(int code = errno)
-{
-  return std::generic_category().message(code);
-}
 
 /// Throws Error with @p message and what the system says, unless the call went well that is made for @p good.
 void check_call(bool good, const std::string& message, SourceLocation where = SourceLocation::current())

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <future>
 #include <random>
-#include <system_error>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
+#include "common/descriptor.hpp"
 #include "common/error.hpp"
 #include "common/text.hpp"
 #include "common/time_ledger.hpp"
@@ -25,11 +25,6 @@ namespace {
 [[noreturn]] void refuse(const std::string& path, const std::string& why, const std::string& remedy)
 {
   throw UserError(fmt::format("--tier=disk:{} cannot be used: {}.", path, why), remedy);
-}
-
-std::string system_error()
-{
-  return std::generic_category().message(errno);
 }
 
 void lock(int directory, const std::string& path)
