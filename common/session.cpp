@@ -19,6 +19,7 @@
 #include "common/launcher.hpp"
 #include "common/output_file.hpp"
 #include "common/time_ledger.hpp"
+#include "common/wait.hpp"
 
 #ifdef __GLIBC__
 #include <dlfcn.h>
@@ -125,6 +126,7 @@ const std::vector<int>& machine_of_ranks()
 Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
 {
   std::set_terminate(end_job_after_uncaught_exception);
+  prepare_waits();
   int threads = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads), "starting MPI");
   job.running = true;

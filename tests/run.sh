@@ -9,6 +9,4 @@ export ASAN_OPTIONS=detect_leaks=0
 # For the threads build: what MPI's own libraries do among themselves is not ours to judge.
 TSAN_OPTIONS="suppressions=$(dirname "${BASH_SOURCE[0]}")/thread_sanitizer.supp ${TSAN_OPTIONS:-}"
 export TSAN_OPTIONS
-# Threads that wait for each other sleep, since several tests may run on the same cores.
-export OMP_WAIT_POLICY=passive
 exec "$@"

@@ -2,7 +2,6 @@
 #include <array>
 #include <cstring>
 #include <nccl.h>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/nccl.hpp"
 #include "common/partition.hpp"
+#include "common/wait.hpp"
 
 namespace rankwise {
 
@@ -156,15 +156,15 @@ class Nccl final : public NcclTransport {
   void wait_for(const Event& event)
   {
     const auto done = static_cast<cudaEvent_t>(event.handle());
-    while (true) {
+    spin_then_nap([&] {
       const cudaError_t code = cudaEventQuery(done);
-      if (code == cudaSuccess) return;
+      if (code == cudaSuccess) return true;
       if (code != cudaErrorNotReady) check_cuda(code, "waiting for messages");
       ncclResult_t state = ncclSuccess;
       check_nccl(ncclCommGetAsyncError(nccl_, &state), "asking how messages go on");
       check_nccl(state, "sending or receiving messages");
-      std::this_thread::yield();
-    }
+      return false;
+    });
   }
 
   void call(ncclResult_t code, std::string_view name)

@@ -2,28 +2,18 @@
 
 #include <ctime>
 #include <limits>
-#include <sched.h>
 #include <unistd.h>
 
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
+
+#include "common/wait.hpp"
 
 namespace rankwise {
 
 namespace {
-
-/// Lets the other hardware thread of a core go first for a moment.
-void pause_briefly()
-{
-#ifdef __SSE2__
-  _mm_pause();
-#endif
-}
 
 /// Sleeps until wake_all(), for a millisecond at most; not at all when @p word is not @p value any more.
 void sleep_while(const std::atomic<std::uint32_t>& word, std::uint32_t value)
@@ -47,21 +37,7 @@ void wake_all([[maybe_unused]] const std::atomic<std::uint32_t>& word)
 
 }  // namespace
 
-bool Meeting::come_soon(std::uint32_t round, bool crowded) const
-{
-  constexpr int looks = 100;  // a few microseconds; and if the core is given away each time, some tens
-  for (int i = 0; i < looks && !crowded; ++i) {
-    if (round_.load(std::memory_order_acquire) == round) return true;
-    pause_briefly();
-  }
-  for (int i = 0; i < looks; ++i) {
-    if (round_.load(std::memory_order_acquire) == round) return true;
-    sched_yield();
-  }
-  return false;
-}
-
-void Meeting::meet(int ranks, std::uint32_t round, bool crowded, const std::function<void()>& meanwhile)
+void Meeting::meet(int ranks, std::uint32_t round, const std::function<void()>& meanwhile)
 {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(ranks)) {
     arrived_.store(0, std::memory_order_relaxed);
@@ -69,7 +45,7 @@ void Meeting::meet(int ranks, std::uint32_t round, bool crowded, const std::func
     if (sleepers_.load() > 0) wake_all(round_);
     return;
   }
-  if (come_soon(round, crowded)) return;
+  if (spin([&] { return round_.load(std::memory_order_acquire) == round; })) return;
   // Whoever comes last sees this rank among the sleepers, or this rank sees the new round: seq_cst.
   sleepers_.fetch_add(1);
   for (bool first = true; round_.load() != round; first = false) {

@@ -107,7 +107,6 @@ struct SharedMemory::State final : Device {
 
   const Communicator& ranks;
   const int exceptions = std::uncaught_exceptions();  // that were on their way when this was made
-  const bool crowded = ranks_on_machine() > sysconf(_SC_NPROCESSORS_ONLN);
   std::int64_t windows_made = 0;
   std::map<const std::byte*, Window> windows;    // of the buffers, by the first byte at this rank
   Window first;                                  // what is shared behind the scenes
@@ -264,7 +263,7 @@ std::span<void* const> SharedMemory::peers(const void* own)
 void SharedMemory::barrier()
 {
   State& s = *state_;
-  s.control.front()->meeting.meet(s.ranks.ranks(), ++s.round, s.crowded, [&s] { s.let_messages_go_on(); });
+  s.control.front()->meeting.meet(s.ranks.ranks(), ++s.round, [&s] { s.let_messages_go_on(); });
 }
 
 }  // namespace rankwise

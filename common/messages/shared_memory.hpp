@@ -16,8 +16,8 @@ namespace rankwise {
 /// The shared memory of the N ranks of a group, all on one machine. They make it, destroy it and call it together.
 ///
 /// Its device() deals out buffers that lie in windows of shared memory (MPI-3): each rank has its own buffer, and
-/// finds those of the others by peers(). A rank that waits looks for a moment whether the others have come, unless
-/// the machine has more ranks than cores, and then sleeps; MPI goes on with messages that are under way.
+/// finds those of the others by peers(). A rank that waits looks for a moment whether the others have come, and then
+/// sleeps; MPI goes on with messages that are under way.
 class SharedMemory {
  public:
   /// @param communicator  the N ranks, N >= 1; outlives this.

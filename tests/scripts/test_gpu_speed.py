@@ -240,7 +240,7 @@ class Program(unittest.TestCase):
              "--rounds=2", "--gemm-size=32", "--copy-bytes=4KiB", "--least-turn=0", "--attention-batch=2"]
 
     def run_program(self, *options, memory=256 << 20):
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "EMULATED_CUDA_MEMORY": str(memory)}
+        environment = {**os.environ, "EMULATED_CUDA_MEMORY": str(memory)}
         said = {option.split("=")[0] for option in options}
         all_options = [option for option in self.small if option.split("=")[0] not in said] + list(options)
         return subprocess.run([BUILD / "tests/gpu_speed", *all_options], capture_output=True, text=True, check=False,

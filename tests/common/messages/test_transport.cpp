@@ -1,9 +1,12 @@
 // Point-to-point messages, and the layers around them.
 
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "common/error.hpp"
 #include "common/messages/mpi_transport.hpp"
@@ -25,7 +28,43 @@ void pass_around(Transport& transport, std::int64_t n)
   REQUIRE(arrived.intact());
 }
 
+#ifdef __linux__  // elsewhere MPI waits as it likes
+/// How often this thread slept while rank 0 came 300 ms late to what all ranks @p meet() in.
+template <class Meet>
+long sleeps_while_waiting(Meet&& meet)
+{
+  const auto sleeps = [] {
+    rusage usage{};
+    check(getrusage(RUSAGE_THREAD, &usage) == 0, "asking how often this thread gave its core away");
+    return usage.ru_nvcsw;
+  };
+  meet();
+  const long before = sleeps();
+  if (world().rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  meet();
+  return sleeps() - before;
+}
+#endif
+
 }  // namespace
+
+#ifdef __linux__
+
+TEST_CASE("MpiTransport: ranks that wait long sleep")
+{
+  GroupForTest test(Algorithm::ring);
+  const auto meet = [&] { pass_around<float>(test.group.transport(), 3); };
+  const long sleeps = sleeps_while_waiting(meet);
+  if (world().rank() == 1) CHECK(sleeps >= 3);  // it receives from rank 0
+}
+
+TEST_CASE("Session: ranks that wait long in a call to MPI sleep")
+{
+  const auto meet = [] { check_mpi(MPI_Barrier(MPI_COMM_WORLD), "meeting"); };
+  const long sleeps = sleeps_while_waiting(meet);
+  if (world().rank() > 0) CHECK(sleeps >= 3);
+}
+#endif
 
 TEST_CASE("MpiTransport: exchange passes any type on, at any count")
 {
