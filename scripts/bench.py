@@ -14,6 +14,7 @@ run leaves build/bench/NAME.json and adds its rounds to build/bench/bench.csv an
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import time
 
+import bench_busy
 import bench_collectives
 import bench_offload
 import bench_pipeline
@@ -163,10 +165,10 @@ def measure_run(run, rounds):
     return kept(run.name, run_program(run.command(BUILD, rounds), run.environment))
 
 
-def report_of(command, folder):
+def report_of(command, folder, environment=None):
     """The report of one run of a lesson."""
     report = pathlib.Path(folder) / "report.json"
-    run_program([*command, f"--report={report}"])
+    run_program([*command, f"--report={report}"], environment)
     return json.loads(report.read_text(encoding="utf-8"))
 
 
@@ -183,14 +185,19 @@ def measure_ways(rounds, options):
                 for _ in range(rounds or WAYS_ROUNDS)]
 
 
-def turns_of(commands, rounds):
-    """The reports of several runs by their names, once a round.
-
-    commands(tokens, folder) gives what to start by name; the text has few tokens, so that validation takes no time."""
+@contextlib.contextmanager
+def folder_with_tokens():
+    """A folder, and in it few tokens, so that validation takes no time."""
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         text, tokens = (pathlib.Path(folder) / name for name in ("text.txt", "text.h5"))
         text.write_text(bench_sharding.TEXT, encoding="utf-8")
         run_program([BUILD / "data/prepare", "--tokenizer=byte", text, tokens])
+        yield folder, tokens
+
+
+def turns_of(commands, rounds):
+    """The reports of several runs by their names, once a round; commands(tokens, folder) gives what to start by name."""
+    with folder_with_tokens() as (folder, tokens):
         return [{name: report_of(command, folder) for name, command in commands(tokens, folder).items()}
                 for _ in range(rounds)]
 
@@ -221,6 +228,35 @@ def measure_pipeline(rounds):
     turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in bench_pipeline.WAYS},
                      rounds or bench_pipeline.ROUNDS)
     return kept("pipeline", json.dumps(turns))
+
+
+@contextlib.contextmanager
+def busy_processes(count):
+    """So many processes that compute without end; their time counts as this script's own."""
+    processes = [subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def measure_situation(situation, tokens, folder):
+    """Seconds of a step by way and policy, in one situation."""
+    with busy_processes(situation.processes):
+        return {way.title: {policy: report_of(way.command(BUILD, tokens, situation), folder,
+                                              bench_busy.environment(policy))["time"]["step_s"]
+                            for policy in [*bench_busy.OTHERS, bench_busy.POLICY]}
+                for way in bench_busy.WAYS}
+
+
+def measure_busy(rounds):
+    """Seconds of a step by situation, way and policy, once a round."""
+    with folder_with_tokens() as (folder, tokens):
+        turns = [{situation.title: measure_situation(situation, tokens, folder) for situation in bench_busy.SITUATIONS}
+                 for _ in range(rounds or bench_busy.ROUNDS)]
+    return kept("busy", json.dumps(turns))
 
 
 # ---- What is kept ------------------------------------------------------------------------------------------------------
@@ -264,14 +300,14 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["collectives"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
           "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
-          "machine of pipeline parallelism", "pipeline parallelism",
+          "machine of pipeline parallelism", "pipeline parallelism", "machine of busy machines", "busy machines",
           "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, collectives, date):
+def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -299,6 +335,9 @@ def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, col
     if pipeline:
         blocks["machine of pipeline parallelism"] = machine_text(date)
         blocks["pipeline parallelism"] = bench_pipeline.pipeline_table(pipeline)
+    if busy:
+        blocks["machine of busy machines"] = machine_text(date)
+        blocks["busy machines"] = bench_busy.busy_table(busy)
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
@@ -328,7 +367,7 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "busy", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
@@ -361,10 +400,11 @@ def bench(arguments):
     offload = watched("offload", lambda: measure_offload(options.rounds)) if "offload" in options.case else None
     tensor = watched("tensor", lambda: measure_tensor(options.rounds)) if "tensor" in options.case else None
     pipeline = watched("pipeline", lambda: measure_pipeline(options.rounds)) if "pipeline" in options.case else None
+    busy = watched("busy", lambda: measure_busy(options.rounds)) if "busy" in options.case else None
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
 
-    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, collectives, date)
+    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)

@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/scripts")]
 sys.dont_write_bytecode = True
 
 import bench  # noqa: E402
+import bench_busy  # noqa: E402
 import bench_collectives  # noqa: E402
 import bench_offload  # noqa: E402
 import bench_pipeline  # noqa: E402
@@ -326,6 +327,60 @@ class PipelineBench(unittest.TestCase):
         self.assertEqual(row[9:11], ["1", "within"])  # the virtual clock
 
 
+def busy_turn(active, passive, brief):
+    """One round in which a step took so long by each policy, everywhere."""
+    steps = {"active": active, "passive": passive, "brief": brief}
+    return {situation.title: {way.title: dict(steps) for way in bench_busy.WAYS} for situation in bench_busy.SITUATIONS}
+
+
+class Busy(unittest.TestCase):
+    def test_the_ratio_is_to_the_better_policy_within_each_round(self):
+        table = bench_busy.busy_table([busy_turn(1, 2, 1.1), busy_turn(2, 4, 2), busy_turn(4, 3, 5)])
+        for way in bench_busy.WAYS:
+            for situation in bench_busy.SITUATIONS:
+                self.assertEqual(row_of(table, f"{way.title}, {situation.title}"),
+                                 ["2000.0", "3000.0", "2000.0", "1.10", "1.20", "met"])
+        self.assertEqual(row_of(bench_busy.busy_table([busy_turn(2, 1, 1.25)]), "two ranks, idle")[3:], ["1.25", "1.20", "above"])
+
+    def test_every_way_has_two_cores_and_takes_the_options(self):
+        for way in bench_busy.WAYS:
+            for situation in bench_busy.SITUATIONS:
+                command = [part for part in way.command(bench.BUILD, "x.h5", situation) if part != "--data=x.h5"]
+                self.assertEqual((command[2] if command[0] == "mpirun" else 1) * way.threads, 2)
+                self.assertIn(f"--threads={way.threads}", command)
+                done = subprocess.run([*map(str, command), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_each_policy_is_one_that_programs_know(self):
+        command = [str(part) for part in bench_busy.WAYS[0].command(bench.BUILD, "x.h5", bench_busy.SITUATIONS[0])]
+        for policy, status in [*((policy, 0) for policy in [*bench_busy.OTHERS, bench_busy.POLICY]), ("another", 2)]:
+            done = subprocess.run([command[0], "--dry-run"], env={**os.environ, **bench_busy.environment(policy)},
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            self.assertEqual(done.returncode, status, policy)
+
+    def test_all_situations_are_measured_and_no_process_is_left(self):
+        def measured(command, _, environment):
+            started.append((command, environment, [process.poll() for process in processes]))
+            return {"time": {"step_s": 1.0}}
+
+        def popen(*arguments, **more):
+            processes.append(real_popen(*arguments, **more))
+            return processes[-1]
+
+        started, processes, real_popen = [], [], subprocess.Popen
+        tokens = contextlib.nullcontext(("folder", "x.h5"))
+        with mock.patch.object(bench, "report_of", measured), mock.patch.object(bench, "folder_with_tokens", lambda: tokens), \
+                mock.patch.object(bench, "kept", lambda _, text: json.loads(text)), \
+                mock.patch.object(bench.subprocess, "Popen", popen):
+            turns = bench.measure_busy(1)
+        self.assertEqual(turns, [busy_turn(1, 1, 1)])
+        running = [running.count(None) for _, _, running in started]
+        policies = len(bench_busy.WAYS) * (len(bench_busy.OTHERS) + 1)
+        self.assertEqual(running, [situation.processes for situation in bench_busy.SITUATIONS for _ in range(policies)])
+        self.assertEqual([process.poll() is None for process in processes], [False] * len(processes))
+
+
 class Page(unittest.TestCase):
     text = "a\n<!-- bench: one -->\n```\nold\n```\nb\n<!-- bench: one more -->\n```\nkept\n```\n"
 
@@ -393,7 +448,7 @@ class Script(unittest.TestCase):
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
                             ("measure_sharding", self.measure_sharding), ("measure_offload", self.measure_offload),
                             ("measure_tensor", self.measure_tensor), ("measure_pipeline", self.measure_pipeline),
-                            ("measure_run", self.measure_run)):
+                            ("measure_busy", self.measure_busy), ("measure_run", self.measure_run)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -434,6 +489,11 @@ class Script(unittest.TestCase):
         self.measured.append(("pipeline", rounds))
         return [pipeline_turn(1, 1, 1)]
 
+    def measure_busy(self, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append(("busy", rounds))
+        return [busy_turn(1, 1, 1)]
+
     def measure_run(self, run, rounds):
         self.pass_time(10, own=2)
         self.measured.append((run.name, rounds))
@@ -450,7 +510,7 @@ class Script(unittest.TestCase):
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
         self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] +
-                         [(name, 2) for name in ("ways", "sharding", "offload", "tensor", "pipeline")] +
+                         [(name, 2) for name in ("ways", "sharding", "offload", "tensor", "pipeline", "busy")] +
                          [(run.name, 2) for run in bench_collectives.RUNS])
         for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI",
                                                                                     "ZeRO-2"]:
@@ -508,6 +568,13 @@ class Script(unittest.TestCase):
         self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
                          ["machine of pipeline parallelism", "pipeline parallelism"])
 
+    def test_busy_machines_have_tables_for_themselves(self):
+        before = self.page.read_text(encoding="utf-8")
+        self.assertEqual(self.run_script("--case=busy", "--write")[0], 0)
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of busy machines", "busy machines"])
+
     def test_a_busy_machine_is_refused(self):
         self.processors = 1.5
         status, output, errors = self.run_script()
@@ -555,9 +622,7 @@ class Program(unittest.TestCase):
     L, H, C, V, B, T = 4, 4, 64, 256, 2, 32  # of nano
 
     def run_program(self, *options):
-        # Threads that wait in a loop would keep those of a parallel ctest from working.
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-        return subprocess.run([self.program, *options], capture_output=True, text=True, check=False, env=environment)
+        return subprocess.run([self.program, *options], capture_output=True, text=True, check=False)
 
     def test_it_prints_what_the_tables_are_made_of(self):
         done = self.run_program("--model=nano", f"--batch={self.B}", f"--sequence={self.T}", "--rounds=2",
