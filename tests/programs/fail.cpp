@@ -2,8 +2,8 @@
 // message. The ranks that do not fail wait in a barrier that the failing one never reaches.
 
 #include <csignal>
-#include <cstdio>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
@@ -54,7 +54,8 @@ std::ptrdiff_t libraries()
 {
   std::ifstream maps("/proc/self/maps");
   std::ptrdiff_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("r-xp") != line.npos && line.find(".so") != line.npos;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("r-xp") != line.npos && line.find(".so") != line.npos;
   return count;
 }
 
