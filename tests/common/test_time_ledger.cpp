@@ -21,6 +21,8 @@ using namespace rankwise;
 
 namespace {
 
+constexpr double rounding_s = 1e-9;  // of a ledger, which counts whole nanoseconds
+
 void work_for(int milliseconds)
 {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
@@ -59,8 +61,10 @@ TEST_CASE("TimeLedger: nested spans count once, and the kinds add up to the oute
 {
   TimeLedger time;
   const Stopwatch clock;
+  double inside_s = 0;
   {
     const auto outer = time.span(Work::compute, "outer");
+    const Stopwatch inside;
     work_for(20);
     {
       const auto middle = time.span(Work::exposed, "middle");
@@ -70,6 +74,7 @@ TEST_CASE("TimeLedger: nested spans count once, and the kinds add up to the oute
     }
     const auto again = time.span(Work::exposed, "again");
     work_for(5);
+    inside_s = inside.seconds();
   }
   const double total_s = clock.seconds();
   // A sleep may be longer than asked for, never shorter.
@@ -79,14 +84,15 @@ TEST_CASE("TimeLedger: nested spans count once, and the kinds add up to the oute
   CHECK(time.seconds(Work::io) == 0);
   CHECK(time.total_seconds() ==
         Approx(time.seconds(Work::compute) + time.seconds(Work::exposed) + time.seconds(Work::waiting)));
-  CHECK(time.total_seconds() <= total_s);
-  CHECK(time.total_seconds() >= 0.065);
-  CHECK(time.total_seconds() == Approx(total_s).margin(0.005));
+  // All of the outermost span, and once: between what was measured just inside and just outside of it.
+  CHECK(time.total_seconds() >= inside_s - rounding_s);
+  CHECK(time.total_seconds() <= total_s + rounding_s);
 }
 
 TEST_CASE("TimeLedger: a span of another ledger takes no time from this one")
 {
   TimeLedger mine, other;
+  const Stopwatch clock;
   {
     const auto outer = mine.span(Work::compute, "mine");
     const auto between = other.span(Work::io, "other's");
@@ -94,7 +100,7 @@ TEST_CASE("TimeLedger: a span of another ledger takes no time from this one")
     work_for(10);
   }
   CHECK(mine.seconds(Work::exposed) >= 0.010);
-  CHECK(mine.seconds(Work::compute) < mine.seconds(Work::exposed));  // what lies inside is not counted twice
+  CHECK(mine.total_seconds() <= clock.seconds() + rounding_s);  // what lies inside is not counted twice
   CHECK(other.seconds(Work::io) >= 0.010);
 }
 
@@ -131,6 +137,7 @@ TEST_CASE("TimeLedger: two threads nest their spans each for itself")
 
 TEST_CASE("TimeLedger: events are kept only after record()")
 {
+  const Stopwatch clock;
   TimeLedger time;
   {
     const auto span = time.span(Work::compute, "not recorded");
@@ -153,7 +160,7 @@ TEST_CASE("TimeLedger: events are kept only after record()")
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const double age_s = 1e-9 * static_cast<double>(std::chrono::nanoseconds(now).count() - events[0].start_ns);
   CHECK(age_s >= 0);
-  CHECK(age_s < 10);
+  CHECK(age_s < clock.seconds() + 1);  // the two clocks may drift apart
 }
 
 TEST_CASE("innermost_failed_span: the innermost span that an exception left")

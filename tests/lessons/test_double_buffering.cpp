@@ -14,6 +14,7 @@
 #include "common/error.hpp"
 #include "common/time_ledger.hpp"
 #include "lessons/07_offload/tiered_vector.hpp"
+#include "tests/eventually.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/world.hpp"
 
@@ -53,8 +54,8 @@ class SlowStore final : public BlockStore {
     for (const auto& transfer : log)
       while (!transfer->done) std::this_thread::yield();
   }
-  /// From now on what is begun is not done before let_go(), or half a second.
-  void hold() { held = true; }
+  /// From now on what is begun is not done before let_go(). Nothing is held any more once somebody has waited for it.
+  void hold() { held = !gave_up; }
   /// Ends that.
   void let_go() { held = false; }
 
@@ -73,8 +74,7 @@ class SlowStore final : public BlockStore {
     transfer.room = room.raw();
     const auto move = [this, &transfer, fetched, block, room] {
       using namespace std::chrono_literals;
-      for (int i = 0; held && i < 500; ++i) std::this_thread::sleep_for(1ms);
-      if (held) gave_up = true;
+      if (!eventually([&] { return !held || gave_up; })) gave_up = true;
       std::this_thread::sleep_for(fetched ? 3ms : 20ms);  // rooms are wanted again before they are free
       const std::span<float> used = room.span<float>();
       if (fetched)

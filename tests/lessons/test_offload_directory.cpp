@@ -1,6 +1,7 @@
 // The directory of the disk tier: who may use it, what is refused before the start, and how fast its disk is.
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "common/error.hpp"
 #include "lessons/07_offload/offload_directory.hpp"
+#include "tests/eventually.hpp"
 #include "tests/lessons/faulty_disk.hpp"
 #include "tests/scratch_folder.hpp"
 #include "tests/world.hpp"
@@ -171,28 +173,28 @@ TEST_CASE("measure_disk: reads and writes at the same time; the file is new afte
   BlockFile file(folder / "", 0, 8, S);
   const BlockBuffer coming = memory.buffer(S), going = memory.buffer(S);
   FaultyDisk disk;
-  std::int64_t read = 0;
-  std::atomic<std::int64_t> written = 0;
-  std::atomic<bool> together = false, writing = false;
+  std::atomic<std::int64_t> read = 0, written = 0;
+  // Once the file is filled, the first read and the first write wait for each other: they end only if both are under way.
+  const auto once = [](bool together, std::size_t count) -> ssize_t {
+    if (together) return static_cast<ssize_t>(count);
+    errno = ETIMEDOUT;
+    return -1;
+  };
   disk.before_read = [&](std::size_t count, off_t) {
     read += static_cast<std::int64_t>(count);
     usleep(20000);
-    if (writing) together = true;
-    return static_cast<ssize_t>(count);
+    return once(eventually([&] { return written > 8 * S; }), count);
   };
   disk.before_write = [&](std::size_t count, off_t) {
     written += static_cast<std::int64_t>(count);
-    writing = true;
-    usleep(20000);
-    writing = false;
-    return static_cast<ssize_t>(count);
+    return once(written <= 8 * S || eventually([&] { return read > 0; }), count);
   };
   const DiskBandwidth bandwidth = measure_disk(file, 8, coming.bytes(), going.bytes());
   CHECK(read == 5 * S);
   CHECK(written == (8 + 3) * S);
-  CHECK(together);
   CHECK(bandwidth.GBps > 0);
   CHECK(bandwidth.GBps < 1e-9 * 8 * S / (5 * 0.02));
+  disk.before_read = disk.before_write = nullptr;
   REQUIRE_THROWS_WITH(file.read(0, coming.bytes()), Contains("never written"));
   CHECK(measure_disk(file, 1, coming.bytes(), going.bytes()).GBps > 0);
   REQUIRE_THROWS(measure_disk(file, 9, coming.bytes(), going.bytes()));

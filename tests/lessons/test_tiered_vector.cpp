@@ -10,6 +10,7 @@
 
 #include "common/error.hpp"
 #include "lessons/07_offload/tiered_vector.hpp"
+#include "tests/eventually.hpp"
 #include "tests/lessons/tiered_rank.hpp"
 
 using namespace rankwise;
@@ -90,14 +91,6 @@ void for_all(const Work& work)
         Walked walked(lies, used, blocks, type);
         work(walked);
       }
-}
-
-/// Returns when @p holds does, or after ten seconds.
-template <class Holds>
-bool eventually(const Holds& holds)
-{
-  for (int i = 0; i < 10'000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return holds();
 }
 
 /// A gate that transfers of a disk wait at.

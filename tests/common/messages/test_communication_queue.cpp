@@ -1,5 +1,6 @@
 // Collectives beside the program: order, waiting, the time that it takes, and that nothing is lost.
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -7,6 +8,7 @@
 
 #include "common/messages/communication_queue.hpp"
 #include "tests/common/collectives/testing.hpp"
+#include "tests/eventually.hpp"
 
 using namespace rankwise;
 
@@ -58,11 +60,21 @@ TEST_CASE("CommunicationQueue: waiting is exposed time, work is hidden time")
   TimeLedger time;
   CommunicationQueue queue(test.group, time);
   queue.record();
-  const auto nap = [](Group&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
-  Pending first = queue.start("first", nap), second = queue.start("second", nap);
+  // Each takes 20 ms from the moment at which it is waited for.
+  std::atomic<int> waited_for = 0;
+  const auto nap = [&](int before) {
+    return [&, before](Group&) {
+      eventually([&] { return waited_for == before && !time.open_span().empty(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+  };
+  Pending first = queue.start("first", nap(0)), second = queue.start("second", nap(1));
+  const Stopwatch clock;
   first.wait();
+  ++waited_for;
   second.wait();
-  REQUIRE(time.seconds(Work::exposed) > 0.035);
+  REQUIRE(time.seconds(Work::exposed) <= clock.seconds());
+  REQUIRE(time.seconds(Work::exposed) >= 0.04);
   REQUIRE(queue.time().seconds(Work::hidden) >= 0.04);
   const std::vector<TraceEvent> events = queue.time().events();
   REQUIRE(events.size() == 2);

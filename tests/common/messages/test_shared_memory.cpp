@@ -1,5 +1,6 @@
 // Memory that the ranks of a node share: where it lies, how ranks meet there, and that all of it is given back.
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <ctime>
@@ -10,6 +11,7 @@
 #include <sys/statvfs.h>
 
 #include "common/messages/shared_memory.hpp"
+#include "common/time_ledger.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
@@ -202,9 +204,10 @@ TEST_CASE("barrier: ranks that wait long leave the processor to others")
   SharedMemory memory(ranks);
   memory.barrier();
   const double before = processor_time_s();
+  const Stopwatch clock;
   if (ranks.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
   memory.barrier();
-  CHECK(processor_time_s() - before < 0.1);
+  CHECK(processor_time_s() - before < 0.25 * std::max(0.4, clock.seconds()));  // rank 0 may sleep longer
 }
 
 TEST_CASE("barrier: messages that are under way arrive meanwhile")
