@@ -16,8 +16,9 @@ if [ "$ranks" = 1 ]; then launcher=(); fi
 
 # Runs a command on all ranks, a single one without a launcher; leaves its status in $status, its streams in $output.
 # A job that hangs has status 124.
+limit_s=$(awk -v slowness="${RANKWISE_SLOWNESS:-1}" 'BEGIN { print 30 * slowness }')
 run() {
-  timeout 30 "${launcher[@]}" "$@" >"$output/out" 2>"$output/err"
+  timeout "$limit_s" "${launcher[@]}" "$@" >"$output/out" 2>"$output/err"
   status=$?
   ran="$*"
 }

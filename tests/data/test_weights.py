@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 BUILD = os.environ["RANKWISE_BUILD"]
+TIME_LIMIT_S = 60 * float(os.environ.get("RANKWISE_SLOWNESS", "1"))  # of a program; as long as this machine is slow
 
 try:
     import safetensors.torch
@@ -73,7 +74,8 @@ class Weights(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def run_program(self, *words, program="data/weights"):
-        return subprocess.run([os.path.join(BUILD, program), *words], capture_output=True, text=True, timeout=60)
+        return subprocess.run([os.path.join(BUILD, program), *words], capture_output=True, text=True,
+                              timeout=TIME_LIMIT_S)
 
     def succeed(self, *words):
         done = self.run_program(*words)
@@ -116,7 +118,7 @@ class RoundTrip(Weights):
         self.succeed("import", self.source, self.checkpoint)
         sizes = ["--layers=1", "--heads=1", "--steps=1"]
         plain, tuned = (subprocess.run([os.path.join(BUILD, "lessons/01_single_device"), *sizes, *more], capture_output=True,
-                                       text=True, timeout=60) for more in ([], [f"--initial={self.checkpoint}"]))
+                                       text=True, timeout=TIME_LIMIT_S) for more in ([], [f"--initial={self.checkpoint}"]))
         self.assertEqual(tuned.returncode, 0, tuned.stdout + tuned.stderr)
         self.assertNotEqual(plain.stdout.partition("digest")[2][:20], tuned.stdout.partition("digest")[2][:20])
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-from program_case import BUILD, ProgramCase
+from program_case import BUILD, TIME_LIMIT_S, ProgramCase
 
 QUICK = ["--count=1001", "--repeats=1"]
 
@@ -195,7 +195,7 @@ class WrongInput(Lesson):
                                  ("--root=0", "--root=1", ["root 0", "root 1"])]:
             common = ["--check-messages", "--collective=broadcast", "--collectives=tree"]
             command = ["mpirun", "-np", "1", program, one, *common, ":", "-np", "1", program, other, *common]
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
             for text in ["rank 0", "rank 1", *says]:

@@ -16,6 +16,7 @@ import unittest
 
 import zero_case
 from gathering import RESHARDS, UNITS, Pass, options_of
+from program_case import TIME_LIMIT_S
 from program_case import BUILD
 from zero_case import ALL, L01, LADDER, P
 
@@ -567,7 +568,7 @@ class Failures(Offload, zero_case.Lesson):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.terminate)
-        until = time.monotonic() + 60
+        until = time.monotonic() + TIME_LIMIT_S
         while not os.path.exists(self.file):
             self.assertIsNone(process.poll(), "the run ended early")
             self.assertLess(time.monotonic(), until, "no checkpoint was saved")
@@ -588,7 +589,7 @@ class Failures(Offload, zero_case.Lesson):
 
     def assert_ends(self, process, says):
         """With status 1 and one message; a checkpoint is there, from which lesson 01 goes on as if nothing had been."""
-        _, text = process.communicate(timeout=60)
+        _, text = process.communicate(timeout=TIME_LIMIT_S)
         self.assertEqual(process.returncode, 1, text)
         self.assertRegex(text, says)
         self.assertEqual(len(re.findall(r"rank \d of 2: ", text)), 1, text)
@@ -646,7 +647,7 @@ class Failures(Offload, zero_case.Lesson):
                             says=[f"--tier=disk:{self.directory} cannot be used: another job uses it",
                                   "Choose another directory"])
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=TIME_LIMIT_S)
         self.report(self.data, "--steps=1", *self.off("all", "disk"), ranks=2)  # it is free again
 
 
@@ -678,7 +679,7 @@ class WrongInput(Offload, zero_case.WrongInput):
                 self.skipTest("the superuser may write everywhere")
             as_others = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override"]
         done = subprocess.run([*as_others, "mpirun", "-np", "2", os.path.join(BUILD, PROGRAM), *self.off("all", "disk")],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=TIME_LIMIT_S)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
         for text in (f"--tier=disk:{self.directory} cannot be used", "Permission denied",

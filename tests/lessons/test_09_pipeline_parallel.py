@@ -7,6 +7,7 @@ With RANKWISE_ALL every combination is tried; else a set that covers them.
 import concurrent.futures
 import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import time
 import unittest
 
 import zero_case
+from program_case import SLOWNESS, TIME_LIMIT_S
 from zero_case import ALL, L01
 
 PROGRAM = "lessons/09_pipeline_parallel"
@@ -410,15 +412,15 @@ class Hanging(Staged, zero_case.Lesson):
         """The only step is so long that a rank stops in the middle of it."""
         stop = self.path("stop")
         command = ["mpirun", "-np", "4", "bash", "-c", self.stops, stop, os.path.join(zero_case.BUILD, PROGRAM), "--steps=1",
-                   "--global-batch=4096", "--micro-batch=1", "--arithmetic=exact", "--timeout=1"]
+                   "--global-batch=4096", "--micro-batch=1", "--arithmetic=exact", f"--timeout={math.ceil(SLOWNESS)}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
             for line in job.stdout:
                 if "nats/token" in line:
                     break
-            time.sleep(0.5)
+            time.sleep(0.5 * SLOWNESS)
             with open(stop, "w", encoding="ascii"):
                 pass
-            _, said = job.communicate(timeout=60)
+            _, said = job.communicate(timeout=TIME_LIMIT_S)
         self.assertEqual(job.returncode, 86, said)
         self.assertRegex(said, r"watchdog: rank [13] waits for a message that rank 2 does not send, 16,384 bytes from rank 2 for "
                                r'"(backward of micro-batch \d+ in stage 1|forward of micro-batch \d+ in stage 3)"')

@@ -14,6 +14,7 @@ from program_case import BUILD, SLOWNESS, ProgramCase, temporaries
 SMALL = "layers = 1\nchannels = 16\nheads = 2\nsequence = 16\nglobal-batch = 4\n"  # the command line may say otherwise
 KILLS = int(os.environ.get("RANKWISE_KILLS", "20"))
 TIME_LIMIT_S = 60 * SLOWNESS
+LOOK_S = 0.0002  # between two looks for a file; writing a checkpoint takes some milliseconds
 
 
 class Lesson(ProgramCase):
@@ -187,19 +188,22 @@ class Breakdown(Lesson):
         done = self.run_program(self.small, "--steps=1", "--initial=" + self.checkpoint)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def kill_while_writing(self, process):
-        """Kills a run that has begun a checkpoint and not committed it. It is stopped before it is looked at, so that it cannot
-        go on between the look and the kill. It reads nothing then, and what it prints is not lost."""
-        before, end = set(temporaries(self.checkpoint)), time.monotonic() + TIME_LIMIT_S
+    def kill_while_writing(self, process, left):
+        """Kills a run that has begun a checkpoint and not committed it. It is stopped before the last look, so that it cannot
+        commit between that and the kill. `left`: the files that runs before it have left."""
+        end = time.monotonic() + TIME_LIMIT_S
+        writes = lambda: set(temporaries(self.checkpoint)) - left
         while process.poll() is None and time.monotonic() < end:
-            if set(temporaries(self.checkpoint)) <= before:
+            if not writes():
+                time.sleep(LOOK_S)
                 continue
             process.send_signal(signal.SIGSTOP)
             os.waitpid(process.pid, os.WUNTRACED)
-            if set(temporaries(self.checkpoint)) > before:
+            if writes():
                 process.kill()
                 return
             process.send_signal(signal.SIGCONT)
+        process.kill()
         self.fail("no checkpoint is written under a temporary name")
 
     def test_after_kills_at_random_moments_the_run_goes_on_from_the_last_commit(self):
@@ -210,14 +214,17 @@ class Breakdown(Lesson):
         saving = [*options, "--checkpoint-every=1"]
         process = self.start(*saving, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.wait_for_checkpoint(process)
-        steps = []
+        steps, left = [], set()
         for number in range(KILLS):
             time.sleep(draw.uniform(0, 0.1))
             if number % 2 == 0:
                 process.kill()
             else:
-                self.kill_while_writing(process)
+                self.kill_while_writing(process, left)
             process.wait()
+            left = set(temporaries(self.checkpoint))
+            if number % 2 == 1:
+                self.assertNotEqual(left, set())
             process = self.start(*saving, "--resume", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             rows = (line.split() for line in process.stdout)
             first = next((int(row[0]) for row in rows if row and row[0].isdigit()), None)

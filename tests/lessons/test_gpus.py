@@ -7,6 +7,7 @@ import subprocess
 import unittest
 
 from gpu_case import ALL, EMULATED, GPUS, LESSONS, GpuCase
+from program_case import TIME_LIMIT_S
 
 SEEDS = int(os.environ.get("RANKWISE_SEEDS", "10"))
 
@@ -225,7 +226,7 @@ class Failures(GpuCase):
                     shutil.copy(hang, program)
                     done = subprocess.run(["mpirun", "-np", "4", program, f"--case={case}", "--timeout=2",
                                            "--device=cuda", f"--transport={transport}"],
-                                          capture_output=True, text=True, timeout=60, check=False)
+                                          capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
                     self.assertEqual(done.returncode, 86, done.stdout + done.stderr)
                     self.assertIn(says, done.stderr)
 

@@ -1,6 +1,7 @@
 """Jobs that wait in vain: each is named within the time-out and 5 s, with status 86, and leaves no process behind."""
 
 import concurrent.futures
+import math
 import os
 import re
 import shutil
@@ -12,9 +13,11 @@ import unittest
 
 HANG = os.environ["HANG"]  # tests/programs/hang.cpp, built
 RANKS = 4
-TIMEOUT_S = 2
-WITHIN_S = TIMEOUT_S + 5
-START_S = 6  # what starting 4 processes may take on a busy machine
+SLOWNESS = float(os.environ.get("RANKWISE_SLOWNESS", "1"))  # of this machine; time limits are for an idle one
+TIMEOUT_S = min(math.ceil(2 * SLOWNESS), 10)  # less than the 20 s for which a rank of the program does something else
+WITHIN_S = TIMEOUT_S + 5 * SLOWNESS
+START_S = 6 * SLOWNESS  # what starting 4 processes may take
+LIMIT_S = 60 * SLOWNESS
 
 HERE = r"tests/programs/hang\.cpp:\d+"
 SUM = rf"all-reduce \(ring\) of 1,024 f32 \({HERE}\)"
@@ -56,15 +59,20 @@ class Job:
         command = ["mpirun", "-np", str(RANKS), self.program, f"--case={case}", f"--timeout={TIMEOUT_S}", *options]
         began = time.monotonic()
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
         except subprocess.TimeoutExpired:
             subprocess.run(["pkill", "-KILL", "-f", self.program], check=False)
             raise
         self.seconds = time.monotonic() - began
         self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
         # mpirun may be back a moment before the system has cleared away the last rank.
-        time.sleep(0.5)
-        self.left_behind = subprocess.run(["pgrep", "-f", self.program], capture_output=True, text=True).stdout.split()
+        end = time.monotonic() + START_S
+        while (left_behind := self.processes()) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.left_behind = left_behind
+
+    def processes(self):
+        return subprocess.run(["pgrep", "-f", self.program], capture_output=True, text=True).stdout.split()
 
     def __str__(self):
         return f"status {self.status} after {self.seconds:.1f} s\n{self.out}\n{self.err}"
