@@ -14,6 +14,8 @@ from exercise_tree import Refused, write_tree
 LABEL = re.compile(r"^(?:exercise-(\d\d\.\d+)|lesson-(\d\d))$")
 # What Catch2 prints above a failure: the case, its sections and the line, between rulers.
 CASE = re.compile(r"-{70,}\n(.+?)\n-{70,}\n\S+:\d+\n\.{70,}", re.DOTALL)
+# What tests/run.sh prints of a test that took too long, however slow the machine is.
+CUT_OFF = re.compile(r"(?<=^tests/run\.sh: )cut off after \d+ s", re.MULTILINE)
 # Catch2 breaks long lines, and with several ranks each line begins with the rank.
 NOT_IMPLEMENTED = re.compile(r"exercise (\d\d\.\d+) is not implemented".replace(" ", r"\s+(?:rank \d+:\s+)?"))
 
@@ -103,8 +105,8 @@ class Bench:
                 return "failed", f"{name} needs exercise {min(missing)} first"
             case = CASE.search(output)
             where = " ".join(case.group(1).split()) if case else name
-            failure = cases[name].find("failure")
-            how = "" if failure is None else failure.get("message", "")
+            failure, cut_off = cases[name].find("failure"), CUT_OFF.search(output)
+            how = cut_off[0] if cut_off else "" if failure is None else failure.get("message", "")
             if cases[name].get("status") == "run":
                 how = "the program ended before its tests"
             return "failed", where + (f" ({how})" if how not in ("", "Failed") else "")

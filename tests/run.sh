@@ -39,7 +39,8 @@ status=0
 RANKWISE_RUNS="${RANKWISE_RUNS:-} $mark" timeout --foreground --kill-after=5 "$limit_s" "$@" || status=$?
 if [ "$SECONDS" -lt "$limit_s" ]; then exit "$status"; fi
 for signal in TERM KILL; do
-  for process in $(grep -lsF -- "$mark" /proc/[0-9]*/environ | cut -d/ -f3); do kill -s "$signal" "$process" 2>/dev/null || true; done
+  grep -lsF -- "$mark" /proc/[0-9]*/environ | cut -d/ -f3 |
+    while read -r process; do kill -s "$signal" "$process" 2>/dev/null || true; done || true
   sleep 1
 done
 echo "tests/run.sh: cut off after $limit_s s, on a machine that takes $RANKWISE_SLOWNESS times as long as an idle one" >&2
