@@ -272,7 +272,7 @@ TEST_CASE("Watchdog: a job in which all goes well does not notice it, however la
 TEST_CASE("Watchdog: what takes long but moves is no alarm")
 {
   Recorded test;
-  const double timeout_s = std::min(slowness(), 4.0);  // of which a move takes 5 ms, and the whole half as long again
+  const double timeout_s = std::min(slowness(), 4.0);  // a move takes 5 ms of it, all half as long again
   const Watchdog watchdog(test.recorder, timeout_s);
   const CollectiveScope scope(*test.group, {"all-reduce", "ring", DType::f32, 12});
   for (const Stopwatch clock; clock.seconds() < 1.5 * timeout_s;) {
