@@ -32,8 +32,8 @@ class Descriptor {
   Descriptor(const std::string& path, int flags, mode_t mode = 0666);
   /// Takes over an open descriptor.
   explicit Descriptor(int id) : id_(id) {}
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&& other) noexcept;
+  Descriptor(Descriptor&& other) noexcept;             ///< takes over the open file
+  Descriptor& operator=(Descriptor&& other) noexcept;  ///< as above
   ~Descriptor();
 
   /// Whether a file is open.

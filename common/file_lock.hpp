@@ -19,7 +19,7 @@ class FileLock {
   /// @throws UserError  when another process holds the lock, naming its host and number, and when no lock file can be made.
   /// Where the file system has no locks this is said on standard error, and nothing is held.
   FileLock(const std::string& path, const std::string& asked);
-  FileLock(FileLock&&) noexcept = default;
+  FileLock(FileLock&&) noexcept = default;  ///< takes over the lock
   FileLock& operator=(FileLock&&) = delete;
   /// Removes the lock file.
   ~FileLock();

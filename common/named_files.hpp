@@ -20,9 +20,9 @@ enum class FileUse {
 
 /// A file that the user named.
 struct NamedFile {
-  std::string path;   ///< as given
-  std::string asked;  ///< with what names it, as "--report=run.json"
-  FileUse use = FileUse::read;
+  std::string path;             ///< as given
+  std::string asked;            ///< with what names it, as "--report=run.json"
+  FileUse use = FileUse::read;  ///< what is done with it
 };
 
 /// Refuses files of which one would replace another, and those that cannot be written. Nothing is created, changed or read.

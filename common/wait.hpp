@@ -68,6 +68,7 @@ WaitClock& wait_clock();
 /// A look that does something begins the wait anew, since more may follow at once.
 class Wait {
  public:
+  /// Begins now.
   explicit Wait(WaitClock& clock = wait_clock()) : clock_(clock), begin_(clock.now()), looks_since_(begin_) {}
 
   /// Lets time pass before the next look: next to nothing for spin_time, then naps.

@@ -204,8 +204,8 @@ CategoryBytes memory_formula(const Options& options, const Session& session)
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, session)), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] =
-      message_bytes(plan, options.topology(), session.rank()) + host_values_bytes(options.device, session.ranks());
+  bytes[Category::communication] = host_values_bytes(options.device, session.ranks());
+  bytes[Category::communication] += message_bytes(plan, options.topology(), session.rank());
   return bytes;
 }
 

@@ -227,8 +227,8 @@ TierBytes memory_formula(const Options& options, const Session& session)
   CategoryBytes& bytes = in_tier(Tier::device, tiers);
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = message_bytes(plan.step, options.topology(), session.rank()) +
-                                   host_values_bytes(options.device, session.ranks());
+  bytes[Category::communication] = host_values_bytes(options.device, session.ranks());
+  bytes[Category::communication] += message_bytes(plan.step, options.topology(), session.rank());
   return tiers;
 }
 

@@ -16,7 +16,7 @@ using namespace rankwise;
 
 namespace {
 
-int opened = 0;  // times that an HDF5 file was opened
+int opened = 0;  // times that an HDF5 file was opened; once when it is complete, to be read again
 
 /// A file of such a model, whose elements are numbered throughout.
 void write_model(const std::string& path, const ModelConfig& config)
@@ -56,7 +56,7 @@ TEST_CASE("PublishedModel: the file is not opened again for each tensor")
                 {.name = "tiny", .layers = layers, .heads = 1, .channels = 4, .context = 8, .vocabulary = 16});
     opened = 0;
     PublishedModel(from, 1).save(to);
-    CHECK(opened == 1);
+    CHECK(opened == 1 + 1);
   }
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("PublishedModel: a tensor that is cut between two blocks arrives whole
   write_model(from, config);
   opened = 0;
   PublishedModel(from, 2).save(to);
-  CHECK(opened == 2);
+  CHECK(opened == 2 + 1);
 
   const ParameterTable table(config);
   std::vector<float> elements(static_cast<std::size_t>(table.elements()));
