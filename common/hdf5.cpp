@@ -290,17 +290,12 @@ Hdf5Object open_group(const Hdf5Object& parent, const std::string& name)
 
 std::vector<std::string> members(const Hdf5Object& group)
 {
-  const std::string doing = "list a group";
-  H5G_info_t info{};
-  check_hdf5(H5Gget_info(group.id(), &info), doing);
   std::vector<std::string> names;
-  for (hsize_t i = 0; i < info.nlinks; ++i) {
-    std::array<char, 256> name{};
-    check_hdf5(
-        H5Lget_name_by_idx(group.id(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(), H5P_DEFAULT),
-        doing);
-    names.emplace_back(name.data());
-  }
+  const auto keep = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+    return 0;
+  };
+  check_hdf5(H5Literate(group.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, keep, &names), "list a group");
   return names;
 }
 

@@ -5,7 +5,9 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -320,18 +322,17 @@ namespace {
 void check_section(const Hdf5Object& file, const char* name, const ParameterTable& table)
 {
   const Hdf5Object section = open_group(file, name);
+  std::set<std::string_view> known;
   for (const Parameter& p : table.entries()) {
+    known.insert(p.name);
     const std::string called = fmt::format("{}/{}", name, p.name);
     const Hdf5Object dataset = open_plain_dataset(section, p.name);
     check(holds_f32(dataset), called + " is not f32");
     const Shape shape = shape_of(dataset);
     check(shape == p.shape, fmt::format("{} has the shape {}, not {}", called, shape.text(), p.shape.text()));
   }
-  for (const std::string& member : members(section)) {
-    const auto known = [&](const Parameter& p) { return p.name == member; };
-    check(std::any_of(table.entries().begin(), table.entries().end(), known),
-          fmt::format("{}/{} is no tensor of its model", name, member));
-  }
+  for (const std::string& member : members(section))
+    check(known.contains(member), fmt::format("{}/{} is no tensor of its model", name, member));
 }
 
 CheckpointInfo checked_info(const std::string& path)
