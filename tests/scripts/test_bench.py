@@ -186,7 +186,7 @@ class Sharding(unittest.TestCase):
             self.assertIn(f"--data={prepare[-1]}", command)
             self.assertIn("--global-batch=8", command)
 
-    def run_program(self, command):
+    def run_program(self, command, _environment=None):
         self.commands.append(command)
         if command[0] == "mpirun":
             report = next(part for part in command[4:] if part.startswith("--report=")).removeprefix("--report=")
