@@ -88,7 +88,7 @@ FileLock::FileLock(const std::string& path, const std::string& asked) : name_(lo
                            system_error())
                    .c_str(),
                stderr);
-    fs::remove(name_);
+    std::remove(name_.c_str());
     return;
   }
   remove_stale_temporaries(path);

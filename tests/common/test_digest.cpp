@@ -69,3 +69,16 @@ TEST_CASE("sha256_of_file: a missing file and a folder are refused by name")
   CHECK_THROWS_WITH(sha256_of_file("/nowhere/at/all"), Catch::Contains("/nowhere/at/all"));
   CHECK_THROWS_AS(sha256_of_file("/"), Error);
 }
+
+TEST_CASE("placed_digest: the sum over pieces is that of the whole; place, value and number of times count")
+{
+  const std::vector<float> values{1, -2, 0, 4, 0, 0, 7.5F};
+  const std::span<const float> all(values);
+  const std::uint64_t whole = placed_digest(0, all);
+  CHECK(placed_digest(3, all.subspan(3)) + placed_digest(0, all.first(3)) == whole);
+  CHECK(placed_digest(0, all.first(6)) != whole);               // one is missing
+  CHECK(whole + placed_digest(2, all.subspan(2, 1)) != whole);  // a zero, twice
+  CHECK(placed_digest(1, all) != whole);                        // all at another place
+  CHECK(placed_digest<float>(0, std::vector<float>{1, -2, -0.0F, 4, 0, 0, 7.5F}) != whole);
+  CHECK(placed_digest<float>(0, std::vector<float>{-2, 1, 0, 4, 0, 0, 7.5F}) != whole);
+}

@@ -10,6 +10,7 @@
 #include "common/device.hpp"
 #include "common/hdf5.hpp"
 #include "common/in_turn.hpp"
+#include "common/output_file.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "tests/scratch_folder.hpp"
 #include "tests/world.hpp"
@@ -201,4 +202,32 @@ TEST_CASE("checkpoint: parts of divided layers and runs of units write the same 
       for (const ParameterTable& table : tables) check_read(path, table, 3);
       check_mpi(MPI_Barrier(MPI_COMM_WORLD), "reading the checkpoint");
     }
+}
+
+TEST_CASE(
+    "checkpoint: elements that are missing, written twice or lost on the way are noticed before it gets its name")
+{
+  const SharedFolder folder;
+  const std::string path = folder / "model.h5", one = written_by_one(path);
+  if (world().rank() != 0) return;
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  Flat whole{ParameterTable(config)};
+  const std::int64_t n = whole.table.elements();
+  const auto refused = [&](const std::vector<Range>& written, const std::function<void()>& before_commit) {
+    create_checkpoint(path, info);
+    for (const Range& range : written) write_checkpoint(path, *stream, whole.shard(range));
+    before_commit();
+    CHECK_THROWS_WITH(commit_checkpoint(path), Catch::Contains("does not hold what was to be written to it"));
+    CHECK((read_file(path) == one));
+  };
+  const auto nothing = [] {};
+  refused({{0, n - 1}}, nothing);
+  refused({{0, n}, {n / 2, 1}}, nothing);
+  refused({{0, n}}, [&] {
+    const Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+    const float lost = 0;
+    write_slab(open_plain_dataset(open_group(file, "second_moments"), "ln_f.bias"),
+               {.count = {1, 1}, .at = {0, 1}, .block = {1, 1}, .at_in_block = {0, 0}}, &lost);
+  });
 }
