@@ -9,11 +9,11 @@
 
 namespace rankwise {
 
-void begin_job(Report& report, const std::string& lesson, const Session& session)
+void begin_job(Report& report, const std::string& lesson, int ranks)
 {
-  report.comment(fmt::format("lesson {} on {} rank{}", lesson, session.ranks(), session.ranks() == 1 ? "" : "s"));
+  report.comment(fmt::format("lesson {} on {} rank{}", lesson, ranks, ranks == 1 ? "" : "s"));
   report.json()["lesson"] = lesson;
-  report.json()["ranks"] = session.ranks();
+  report.json()["ranks"] = ranks;
 }
 
 namespace {

@@ -13,7 +13,8 @@
 namespace rankwise {
 
 /// Prints which lesson runs on how many ranks, and enters both in the document.
-void begin_job(Report& report, const std::string& lesson, const Session& session);
+/// @param ranks  N.
+void begin_job(Report& report, const std::string& lesson, int ranks);
 
 /// Block "memory": bytes of the device tier by category, current = formula and peak, those of the rank with the largest
 /// peak; a check of each category on all ranks; enters `memory` and `memory_ranks` in the document. All ranks make this

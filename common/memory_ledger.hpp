@@ -56,6 +56,19 @@ struct CategoryBytes {
   friend bool operator==(const CategoryBytes&, const CategoryBytes&) = default;
 };
 
+/// Bytes by tier.
+using TierBytes = std::array<CategoryBytes, tier_count>;
+/// Those of one tier.
+inline CategoryBytes& in_tier(Tier tier, TierBytes& bytes)
+{
+  return bytes[static_cast<std::size_t>(tier)];
+}
+/// Those of one tier.
+inline const CategoryBytes& in_tier(Tier tier, const TierBytes& bytes)
+{
+  return bytes[static_cast<std::size_t>(tier)];
+}
+
 /// Refuses a run whose plan does not fit.
 /// @param planned      bytes of the device tier, by category.
 /// @param limit_bytes  the size of the device; 0 for no limit.

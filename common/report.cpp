@@ -108,6 +108,17 @@ void Report::check(const std::string& name, const nlohmann::json& expected, cons
   checks_.push_back({name, expected, measured, pass});
 }
 
+void Report::write(bool finished)
+{
+  json_["finished"] = finished;
+  if (print_ && !json_path_.empty()) write_file(json_path_, json_.dump(2) + "\n");
+}
+
+void Report::write_so_far()
+{
+  if (!is_stream(json_path_)) write(false);  // a pipe gets one document
+}
+
 int Report::finish()
 {
   bool all_pass = true;
@@ -121,7 +132,7 @@ int Report::finish()
         {{"name", check.name}, {"expected", check.expected}, {"measured", check.measured}, {"pass", check.pass}});
   }
   if (!lines.empty()) block("checks", lines);
-  if (print_ && !json_path_.empty()) write_file(json_path_, json_.dump(2) + "\n");
+  write(true);
   return all_pass ? exit_success : exit_failure;
 }
 

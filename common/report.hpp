@@ -63,6 +63,10 @@ class Report {
   /// The document; the caller fills it in.
   nlohmann::json& json() { return json_; }
 
+  /// Writes the document as it is, with `finished` false, so that it outlives a run that is killed.
+  /// @failure  Error when the document cannot be written.
+  void write_so_far();
+
   /// Ends the report: prints the block "checks", adds `checks` to the document and writes it.
   /// @return  exit_success if all checks hold, else exit_failure; on every rank that noted the checks.
   /// @failure  Error when the document cannot be written.
@@ -70,6 +74,7 @@ class Report {
 
  private:
   void print(const std::string& text);
+  void write(bool finished);
 
   /// One claim and its verdict.
   struct Check {

@@ -13,6 +13,12 @@
 
 namespace rankwise {
 
+/// Rank r of N: whom a formula is about. It need not be a rank that runs.
+struct RankOf {
+  int rank = 0;   ///< r, 0 <= r < N
+  int ranks = 1;  ///< N
+};
+
 /// The time during which this process is one rank of a job: MPI runs from construction to destruction.
 ///
 /// A program has one, in its main function. Without a launcher the job has one rank. Errors of MPI come back as codes
@@ -37,6 +43,8 @@ class Session {
   int rank() const { return rank_; }
   /// N, the number of ranks of the job.
   int ranks() const { return ranks_; }
+  /// Both, for a formula.
+  operator RankOf() const { return {rank_, ranks_}; }
 
  private:
   void find_machines();

@@ -127,16 +127,37 @@ std::size_t TimeLedger::write_innermost_span(std::span<char> text)
   return std::min(written.size, text.size());
 }
 
+TimeLedger::TimeLedger(TimeLedger& beside) : main_(&beside)
+{
+  open_.reserve(16);
+  const std::scoped_lock lock(beside.mutex_);
+  recording_ = beside.recording_;
+  beside.beside_.push_back(this);
+}
+
+TimeLedger::~TimeLedger()
+{
+  if (main_ == nullptr) return;
+  const std::scoped_lock lock(main_->mutex_);
+  std::erase(main_->beside_, this);
+}
+
 void TimeLedger::record()
 {
   const std::scoped_lock lock(mutex_);
   recording_ = true;
+  for (TimeLedger* const ledger : beside_) ledger->record();
 }
 
 std::vector<TraceEvent> TimeLedger::events() const
 {
   const std::scoped_lock lock(mutex_);
-  return events_;
+  std::vector<TraceEvent> all = events_;
+  for (const TimeLedger* const ledger : beside_) {
+    const std::vector<TraceEvent> further = ledger->events();
+    all.insert(all.end(), further.begin(), further.end());
+  }
+  return all;
 }
 
 std::string innermost_failed_span()

@@ -59,12 +59,18 @@ struct TraceEvent {
 ///
 /// Spans nest; time counts for the innermost only, so the kinds add up to the time spent in outermost spans. Any thread
 /// may open spans (they nest within a thread); two threads that work at the same time both count. A thread whose time
-/// is hidden behind another's keeps its own ledger, and both ledgers' events may go to one trace. Tools that show what
+/// is hidden behind another's keeps its own ledger beside that one's. Tools that show what
 /// a GPU does see the same spans (NVTX).
 class TimeLedger {
  public:
   /// Nothing spent so far, nothing recorded.
   TimeLedger() { open_.reserve(16); }
+  /// The ledger of a thread that works beside another: it is recorded with that one's, and its events are among that one's.
+  /// @param beside  outlives this ledger.
+  explicit TimeLedger(TimeLedger& beside);
+  ~TimeLedger();
+  TimeLedger(const TimeLedger&) = delete;
+  TimeLedger& operator=(const TimeLedger&) = delete;
 
   /// A piece of work, from the call of TimeLedger::span() to the end of its scope.
   class Span {
@@ -117,9 +123,9 @@ class TimeLedger {
   /// @return  the characters written to @p text, 0 when no span is open.
   static std::size_t write_innermost_span(std::span<char> text);
 
-  /// From now on spans are kept as events, for a trace.
+  /// From now on spans are kept as events, for a trace; those of ledgers beside this one too.
   void record();
-  /// The events kept so far, in the order in which the spans ended.
+  /// The events kept so far, in the order in which the spans ended; then those of each ledger beside this one.
   std::vector<TraceEvent> events() const;
 
  private:
@@ -128,6 +134,8 @@ class TimeLedger {
   std::vector<const Span*> open_;  // in the order in which they began; long enough from the start
   bool recording_ = false;
   std::vector<TraceEvent> events_;
+  TimeLedger* const main_ = nullptr;   // the one that this is beside
+  std::vector<TimeLedger*> beside_{};  // that are beside this one
 };
 
 /// What this thread was doing when an exception left it: the innermost span that was left, as "reading the tokens

@@ -48,6 +48,19 @@ void report_validation(Report& report, const Validation& measured)
   report.comment(fmt::format("validation after {} steps: {:.6f} nats/token", measured.step, measured.loss));
 }
 
+void enter_record(Report& report, const RunRecord& record)
+{
+  nlohmann::json& json = report.json();
+  json["first_step"] = record.first_step;
+  json["loss"] = json["grad_norm"] = json["validation"] = nlohmann::json::array();
+  for (const StepReport& step : record.steps) {
+    json["loss"].push_back(step.loss);
+    json["grad_norm"].push_back(step.gradient_norm);
+  }
+  for (const Validation& v : record.validation) json["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
+  json["digest"] = record.digest;
+}
+
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens)
 {
   const double first = record.steps.front().loss, last = record.steps.back().loss;
@@ -76,16 +89,7 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
     report.check("validation loss", fmt::format("above {:.3f}, the floor less 5 %", least),
                  record.validation.back().loss, record.validation.back().loss > least);
   }
-
-  nlohmann::json& json = report.json();
-  json["first_step"] = record.first_step;
-  for (const StepReport& step : record.steps) {
-    json["loss"].push_back(step.loss);
-    json["grad_norm"].push_back(step.gradient_norm);
-  }
-  json["validation"] = nlohmann::json::array();
-  for (const Validation& v : record.validation) json["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
-  json["digest"] = record.digest;
+  enter_record(report, record);
 }
 
 namespace {

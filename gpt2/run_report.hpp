@@ -55,6 +55,9 @@ void report_step(Report& report, std::int64_t step, const StepReport& measured);
 /// Prints a validation loss between two rows.
 void report_validation(Report& report, const Validation& measured);
 
+/// Enters what a run has measured so far in the document: losses, norms, validation, digest.
+void enter_record(Report& report, const RunRecord& record);
+
 /// Block "loss": first and last loss beside ln V and the floor of the data, validation, digest; with their checks: the
 /// first loss is near ln V and the loss falls, if the run began from scratch; the validation loss is not below the floor.
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);

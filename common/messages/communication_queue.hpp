@@ -70,10 +70,8 @@ class CommunicationQueue {
   [[nodiscard]] Pending start(std::string label, std::function<void(Group&)> work,
                               SourceLocation where = SourceLocation::current());
 
-  /// What the thread has done, as spans beside those of the rank's own ledger.
+  /// What the thread has done, a ledger beside the rank's own.
   const TimeLedger& time() const { return thread_time_; }
-  /// From now on the thread's spans are kept as events, for a trace.
-  void record() { thread_time_.record(); }
 
  private:
   friend class Pending;
@@ -92,7 +90,7 @@ class CommunicationQueue {
 
   Group& group_;
   TimeLedger& time_;
-  TimeLedger thread_time_;
+  TimeLedger thread_time_{time_};
   int exceptions_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -37,14 +37,19 @@ void declare(OptionTable& table, MessageOptions& o)
 
 void check_options(const MessageOptions& options, Algorithm fallback, DeviceKind device)
 {
-  check_transport(options.transport, device);
+  check_options(options, fallback, topology_of_job(std::max(options.ranks_per_node, 0), device));
+}
+
+void check_options(const MessageOptions& options, Algorithm fallback, const Topology& topology)
+{
+  check_transport(options.transport, topology.device);
   if (options.transport == TransportKind::nccl && !options.link.empty())
     throw UserError(fmt::format("--link={} cannot be done with --transport=nccl.", options.link),
                     "The virtual clock's times travel with MPI's messages. Use --transport=mpi.");
   if (options.ranks_per_node < 0)
     throw UserError(fmt::format("--ranks-per-node={} is out of range.", options.ranks_per_node),
                     "Use a number of ranks, or 0 for machines as they are.");
-  check_algorithm(options.algorithm(fallback), topology_of_job(options.ranks_per_node, device));
+  check_algorithm(options.algorithm(fallback), topology);
   if (options.timeout_s < 0)
     throw UserError(fmt::format("--timeout={} is out of range.", options.timeout_s),
                     "Use a number of seconds, or 0 to wait for ever.");

@@ -46,6 +46,8 @@ void declare(OptionTable& table, MessageOptions& options);
 /// @param device    where the ranks compute.
 /// @throws UserError.
 void check_options(const MessageOptions& options, Algorithm fallback, DeviceKind device = DeviceKind::cpu);
+/// The same for the ranks of a topology, which need not be those of the job.
+void check_options(const MessageOptions& options, Algorithm fallback, const Topology& topology);
 
 /// What all groups of a run share: who counts, who watches, and how messages are made.
 class Messages {
@@ -70,6 +72,8 @@ class Messages {
 
   /// Bytes and messages sent so far.
   TrafficLedger& traffic() { return traffic_; }
+  /// The same, to be read.
+  const TrafficLedger& traffic() const { return traffic_; }
   /// Counts virtual time; null without `--link`.
   VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
   /// The first step begins: what came before it does not count in virtual time.

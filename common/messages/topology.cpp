@@ -50,6 +50,13 @@ Topology topology_of_job(int ranks_per_node, DeviceKind device)
   return topology_of(machine_of_ranks(), ranks_per_node, device);
 }
 
+Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device)
+{
+  const auto ranks = static_cast<std::size_t>(N);
+  return ranks == machine_of_ranks().size() ? topology_of_job(ranks_per_node, device)
+                                            : topology_of(std::vector<int>(ranks, 0), ranks_per_node, device);
+}
+
 Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::string_view collective,
                            std::int64_t bytes)
 {

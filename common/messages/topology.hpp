@@ -37,6 +37,10 @@ Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, Dev
 /// @param ranks_per_node, device  as for topology_of().
 Topology topology_of_job(int ranks_per_node, DeviceKind device = DeviceKind::cpu);
 
+/// The topology of N ranks: that of the job if it has as many; else they are on one machine.
+/// @param ranks_per_node, device  as for topology_of().
+Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device);
+
 /// What an algorithm stands for: `auto` goes by topology and size, others are what they are.
 /// @param algorithm   which.
 /// @param topology    of the group's ranks.

@@ -194,7 +194,7 @@ void check(const Options& options, const Session& session)
 /// Prints who takes part, and enters layout and options in the document.
 void begin(Report& report, const Options& options, const Session& session, const Topology& topology)
 {
-  begin_job(report, "02_collectives", session);
+  begin_job(report, "02_collectives", session.ranks());
   report.comment(fmt::format("each has {} elements of type {}: {} bytes", group_digits(options.count),
                              name_of(options.type), group_digits(options.problem().n * bytes_of(options.type))));
   for (int node = 0; node < topology.nodes && topology.nodes > 1; ++node)

@@ -10,7 +10,7 @@
 #include "common/text.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 
@@ -36,17 +36,17 @@ std::vector<std::int64_t> runs_of(Stage stage, const ParameterTable& table, DTyp
 }
 
 /// The elements of a run that a rank owns at most.
-std::int64_t share_of(std::int64_t elements, const Session& session)
+std::int64_t share_of(std::int64_t elements, RankOf rank)
 {
-  return Partition(elements, session.ranks()).segment(0).count;
+  return Partition(elements, rank.ranks).segment(0).count;
 }
 
 /// What a rank that owns its shares of all runs adds up at most.
-GradientLayout shares_of(const GradientLayout& all, const std::vector<std::int64_t>& runs, const Session& session)
+GradientLayout shares_of(const GradientLayout& all, const std::vector<std::int64_t>& runs, RankOf rank)
 {
   GradientLayout own{
-      .elements = 0, .type = all.type, .tied = {0, std::min(all.tied.count, share_of(runs.back(), session))}};
-  for (const std::int64_t n : runs) own.elements += share_of(n, session);
+      .elements = 0, .type = all.type, .tied = {0, std::min(all.tied.count, share_of(runs.back(), rank))}};
+  for (const std::int64_t n : runs) own.elements += share_of(n, rank);
   return own;
 }
 
@@ -68,30 +68,30 @@ std::int64_t gathered(const std::vector<std::int64_t>& runs)
 
 /// The scratch of all messages of a step.
 std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, const TrainingOptions& options,
-                     const MessageOptions& messages, const Session& session)
+                     const MessageOptions& messages, RankOf rank)
 {
   const Algorithm algorithm = messages.algorithm(Arithmetic(options.arithmetic).default_collectives());
-  const Topology topology = topology_of_job(messages.ranks_per_node, options.device);
   std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers},
-                                     {"all-gather", algorithm, DType::i64, session.ranks()}};
+                                     {"all-gather", algorithm, DType::i64, rank.ranks}};
   if (tied > 0) calls.push_back({"all-reduce", algorithm, options.gradients, tied});
   for (const std::int64_t n : runs) {
     calls.push_back({"reduce-scatter", algorithm, options.gradients, n});
     calls.push_back({"all-gather", algorithm, options.precision, n});
   }
-  return scratch_bytes(calls, topology, session.rank());
+  const Topology topology = topology_of_ranks(rank.ranks, messages.ranks_per_node, options.device);
+  return scratch_bytes(calls, topology, rank.rank);
 }
 
 }  // namespace
 
 std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
-                         std::int64_t bucket, const Session& session, const CategoryBytes& planned)
+                         std::int64_t bucket, RankOf rank, const CategoryBytes& planned)
 {
   const ParameterTable table(options.config());
   const Arithmetic arithmetic(options.arithmetic);
-  const std::int64_t P = table.elements(), N = session.ranks();
+  const std::int64_t P = table.elements(), N = rank.ranks;
   const std::vector<std::int64_t> runs = runs_of(stage, table, options.gradients, bucket);
-  const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, session);
+  const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, rank);
   const std::int64_t tied = arithmetic.keeps_tied_apart() ? all.tied.count : 0;
   const std::int64_t share = options.global_batch / N, passes = share / options.batch(share).micro_batch;
   const CategoryBytes sums = arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, passes);
@@ -105,22 +105,22 @@ std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const Mess
   bytes[Category::optimizer] = adamw_bytes(stage >= Stage::zero1 ? own.elements : P, options.precision);
   constexpr std::int64_t most = 1 << 18;  // elements of a block of parameters of any rank
   std::int64_t block = 0;
-  for (const std::int64_t n : runs) block = std::max(block, share_of(n, session));
-  bytes[Category::communication] = scratch(runs, tied, options, messages, session) +
+  for (const std::int64_t n : runs) block = std::max(block, share_of(n, rank));
+  bytes[Category::communication] = scratch(runs, tied, options, messages, rank) +
                                    bytes_of(DType::f32) * std::min(most, block) +
                                    host_values_bytes(options.device, static_cast<int>(N));
   return bytes.total();
 }
 
 std::string what_fits(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
-                      std::int64_t bucket, const Session& session, const CategoryBytes& planned, std::int64_t room)
+                      std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t room)
 {
   const ParameterTable table(options.config());
   GradientLayout sums = gradient_layout(table, options.gradients);
-  if (stage >= Stage::zero2) sums = shares_of(sums, runs_of(stage, table, options.gradients, bucket), session);
-  std::string text = what_fits(options, options.global_batch / session.ranks(), sums, planned, room);
+  if (stage >= Stage::zero2) sums = shares_of(sums, runs_of(stage, table, options.gradients, bucket), rank);
+  std::string text = what_fits(options, options.global_batch / rank.ranks, sums, planned, room);
   for (int later = static_cast<int>(stage) + 1; later < static_cast<int>(names.size()); ++later) {
-    const std::int64_t bytes = stage_bytes(static_cast<Stage>(later), options, messages, bucket, session, planned);
+    const std::int64_t bytes = stage_bytes(static_cast<Stage>(later), options, messages, bucket, rank, planned);
     if (bytes > room) continue;
     return text + fmt::format(" Or use {}, which needs {} bytes at most with these options.",
                               names[static_cast<std::size_t>(later)], group_digits(bytes));

@@ -26,17 +26,17 @@ enum class Stage : std::uint8_t {
 /// @param options  as check_options() has passed them.
 /// @param messages as check_options() has passed them.
 /// @param bucket   bytes of gradients that are sent together, at least.
-/// @param session  of the ranks.
-/// @param planned  bytes of this rank in the stage that the options are of.
+/// @param rank     that is asked about.
+/// @param planned  bytes of that rank in the stage that the options are of.
 /// @source  Rajbhandari et al. 2020 (ZeRO), figure 1.
 std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
-                         std::int64_t bucket, const Session& session, const CategoryBytes& planned);
+                         std::int64_t bucket, RankOf rank, const CategoryBytes& planned);
 
 /// What would make a run fit that has no room, as a paragraph: another micro-batch (what_fits() of all lessons), and the
 /// first stage behind this one.
 /// @param stage  of the run; the others as for stage_bytes().
 /// @param room   bytes that there are.
 std::string what_fits(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
-                      std::int64_t bucket, const Session& session, const CategoryBytes& planned, std::int64_t room);
+                      std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t room);
 
 }  // namespace rankwise

@@ -54,12 +54,12 @@
 #include "gpt2/run_report.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/shards.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 namespace {
@@ -428,7 +428,7 @@ void check(const Options& options, const Session& session)
 int run(const Options& options, const Session& session)
 {
   Report report(session.rank() == 0, options.report);
-  begin_job(report, "04_zero1", session);
+  begin_job(report, "04_zero1", session.ranks());
   const Layout layout{.dp = session.ranks()};
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
@@ -448,7 +448,6 @@ int run(const Options& options, const Session& session)
   begin_steps(report);
   if (!options.trace.empty()) {
     state->time.record();
-    state->queue.record();
     state->ledger.record();
   }
 
@@ -492,8 +491,7 @@ int run(const Options& options, const Session& session)
                  "(N-1)/N of the gradients and of the parameters");
   report_time(report, record, state->time, options);
   state->messages.report_virtual_clock(report);
-  if (!options.trace.empty())
-    write_trace(session, options.trace, all_events(state->time, state->queue.time()), state->ledger);
+  if (!options.trace.empty()) write_trace(session, options.trace, state->time.events(), state->ledger);
   if (options.sample > 0) report.comment("sample:\n" + sample(*state));
   return report.finish();
 }

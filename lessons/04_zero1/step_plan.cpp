@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/segments.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 

@@ -60,7 +60,6 @@
 #include "gpt2/run_report.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/04_zero1/shards.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
@@ -76,6 +75,7 @@
 #include "lessons/07_offload/tiered_sums.hpp"
 #include "lessons/07_offload/tiers.hpp"
 #include "lessons/07_offload/what_fits.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 namespace {
@@ -579,7 +579,7 @@ void check(const Options& options, const Session& session, std::optional<Offload
 int run(const Options& options, const Session& session)
 {
   Report report(session.rank() == 0, options.report);
-  begin_job(report, "07_offload", session);
+  begin_job(report, "07_offload", session.ranks());
   const Layout layout{.dp = session.ranks()};
   if (options.dry_run) {
     begin_report(report, layout, options.table, options, {});
@@ -602,7 +602,6 @@ int run(const Options& options, const Session& session)
   begin_steps(report);
   if (!options.trace.empty()) {
     state->time.record();
-    state->queue.record();
     state->ledger.record();
     state->tiers.record();
   }
@@ -654,7 +653,7 @@ int run(const Options& options, const Session& session)
   report_links(report, state->moved, link_traffic(state->offload), state->tiers.disk_alone(), record);
   state->messages.report_virtual_clock(report);
   if (!options.trace.empty()) {
-    std::vector<TraceEvent> events = all_events(state->time, state->queue.time());
+    std::vector<TraceEvent> events = state->time.events();
     for (const TraceEvent& event : state->tiers.events()) events.push_back(event);
     write_trace(session, options.trace, events, state->ledger);
   }

@@ -57,18 +57,6 @@ enum class TierLink : std::uint8_t {
 constexpr int link_count = 4;
 /// "host to device", "device to host", "disk to host" or "host to disk".
 std::string_view name_of(TierLink link);
-/// Bytes by tier.
-using TierBytes = std::array<CategoryBytes, tier_count>;
-/// Those of one tier.
-inline CategoryBytes& in_tier(Tier tier, TierBytes& bytes)
-{
-  return bytes[static_cast<std::size_t>(tier)];
-}
-/// Those of one tier.
-inline const CategoryBytes& in_tier(Tier tier, const TierBytes& bytes)
-{
-  return bytes[static_cast<std::size_t>(tier)];
-}
 /// Bytes by link.
 using LinkBytes = std::array<std::int64_t, link_count>;
 

@@ -8,18 +8,12 @@
 
 #include "common/device.hpp"
 #include "lessons/07_offload/tiers.hpp"
+#include "lessons/frame/shards.hpp"
 
 /// @file
 /// Vectors that are used elsewhere than where they lie: their blocks come one by one, and go back.
 
 namespace rankwise {
-
-/// What a walk does with the blocks.
-enum class Access : std::uint8_t {
-  read,    ///< they come
-  write,   ///< they go, new from end to end
-  update,  ///< they come and go
-};
 
 /// A vector where it is used. Somebody walks over its blocks:
 ///

@@ -58,13 +58,13 @@
 #include "gpt2/run_report.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "gpt2/training_options.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/shards.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "lessons/08_tensor_parallel/whole_tensors.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 namespace {
@@ -505,7 +505,7 @@ void check(const Options& options, const Session& session)
 int run(const Options& options, const Session& session)
 {
   Report report(session.rank() == 0, options.report);
-  begin_job(report, "08_tensor_parallel", session);
+  begin_job(report, "08_tensor_parallel", session.ranks());
   const Layout layout = options.layout(session);
   const SplitPlan plan = options.plan(session);
   const std::string formula = describe_part_traffic(plan.shape);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/whole_tensors.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 

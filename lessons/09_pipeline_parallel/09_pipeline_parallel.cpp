@@ -57,7 +57,6 @@
 #include "gpt2/run_report.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "gpt2/training_options.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/shards.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
@@ -70,6 +69,7 @@
 #include "lessons/09_pipeline_parallel/stash.hpp"
 #include "lessons/09_pipeline_parallel/text_pipeline.hpp"
 #include "lessons/09_pipeline_parallel/tied_embedding.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 namespace {
@@ -616,7 +616,7 @@ void check(const Options& options, const Session& session)
 int run(const Options& options, const Session& session)
 {
   Report report(session.rank() == 0, options.report);
-  begin_job(report, "09_pipeline_parallel", session);
+  begin_job(report, "09_pipeline_parallel", session.ranks());
   const int p = session.ranks();
   const Layout layout{.pp = p};
   const PipelinePlan plan = options.plan(p);

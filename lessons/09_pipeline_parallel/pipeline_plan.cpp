@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/09_pipeline_parallel/stages.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/collectives/collectives.hpp"
-#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/job_report.hpp"
-#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 

@@ -53,7 +53,6 @@
 #include "gpt2/run_report.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "gpt2/training_options.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/shards.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
@@ -76,6 +75,7 @@
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 #include "lessons/10_3d_parallel/mesh_traffic.hpp"
 #include "lessons/10_3d_parallel/whole_model.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 namespace {
@@ -801,7 +801,7 @@ void report_traffic(Report& report, const State& state)
 int run(const Options& options, const Session& session)
 {
   Report report(session.rank() == 0, options.report);
-  begin_job(report, "10_3d_parallel", session);
+  begin_job(report, "10_3d_parallel", session.ranks());
   const MeshPlan plan = options.plan(session.rank(), session.ranks());
   const TimedSchedule planned = check_schedule(plan.pipeline.schedule, plan.pipeline.costs);
   const double flops_per_s = parse_flops(options.messages.flops);

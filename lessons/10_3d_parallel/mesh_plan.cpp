@@ -1,13 +1,13 @@
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
 #include "common/partition.hpp"
-#include "lessons/03_ddp/replicas.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "lessons/08_tensor_parallel/whole_tensors.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
+#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 

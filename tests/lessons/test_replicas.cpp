@@ -7,7 +7,7 @@
 
 #include "common/error.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/frame/replicas.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

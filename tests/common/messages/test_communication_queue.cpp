@@ -59,7 +59,7 @@ TEST_CASE("CommunicationQueue: waiting is exposed time, work is hidden time")
   GroupForTest test(Algorithm::ring);
   TimeLedger time;
   CommunicationQueue queue(test.group, time);
-  queue.record();
+  time.record();
   // Each takes 20 ms from the moment at which it is waited for.
   std::atomic<int> waited_for = 0;
   const auto nap = [&](int before) {

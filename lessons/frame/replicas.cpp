@@ -1,4 +1,4 @@
-#include "lessons/03_ddp/replicas.hpp"
+#include "lessons/frame/replicas.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,6 +12,7 @@
 
 #include "common/digest.hpp"
 #include "common/error.hpp"
+#include "common/job_report.hpp"
 #include "common/messages/agreement.hpp"
 
 namespace rankwise {
@@ -82,6 +83,14 @@ bool same_on_all_ranks(const std::string& text, Group& group)
   std::int64_t different = first == text ? 0 : 1;
   all_reduce_sum(different, group);
   return different == 0;
+}
+
+bool same_on_all_ranks(const std::string& text)
+{
+  std::string first = text;
+  check_mpi(MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_CHAR, 0, MPI_COMM_WORLD),
+            "comparing what ranks have");
+  return on_all_ranks(first == text);
 }
 
 }  // namespace rankwise

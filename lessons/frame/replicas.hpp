@@ -42,5 +42,7 @@ std::string replica_hash(Stream& stream, const Tensor& parameters);
 
 /// Whether all ranks have the same text, as long on all of them. They make this call together.
 bool same_on_all_ranks(const std::string& text, Group& group);
+/// The same of all ranks of the job.
+bool same_on_all_ranks(const std::string& text);
 
 }  // namespace rankwise

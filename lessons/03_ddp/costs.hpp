@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lessons/03_ddp/options.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// What data parallelism needs and sends, from the sizes alone.
+
+namespace rankwise {
+
+/// Runs of the flat vector whose gradients are summed over the ranks one after the other: tensors, all at once, or buckets.
+std::vector<Range> pieces_of(const DdpOptions& options);
+
+/// Memory and traffic of rank r of N.
+///
+///     model state   as on one device: each rank has all of it
+///     activations   of a share of the global batch
+///     sent          2 (N-1)/N of the gradients in a step: an all-reduce of 4 P bytes (bf16: 2 P) by a ring
+Costs costs(const DdpOptions& options, RankOf rank);
+
+/// Options with which the run would fit into @p bytes, as a paragraph.
+std::string suggest_options(const DdpOptions& options, int N, std::int64_t bytes);
+
+}  // namespace rankwise

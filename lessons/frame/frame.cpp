@@ -1,0 +1,227 @@
+#include "lessons/frame/frame.hpp"
+
+#include <fmt/format.h>
+
+#include "common/cuda/devices.hpp"
+#include "common/in_turn.hpp"
+#include "common/job_report.hpp"
+#include "common/placement.hpp"
+#include "common/text.hpp"
+#include "common/trace.hpp"
+#include "gpt2/checkpoint.hpp"
+#include "gpt2/reference_run.hpp"
+#include "lessons/frame/replicas.hpp"
+
+namespace rankwise {
+
+// ---- Checks ---------------------------------------------------------------------------------------------------------
+
+int ranks_of(const LessonOptions& options, const Session& session)
+{
+  return options.ranks != 0 ? options.ranks : session.ranks();
+}
+
+void check_sizes(const LessonOptions& options, int N, const Layout& layout, const BatchShape& batch)
+{
+  if (options.ranks != 0 && !options.dry_run)
+    throw UserError(fmt::format("--ranks={} without --dry-run.", options.ranks),
+                    "A run has the ranks that were started: mpirun -np N. Only a dry run answers for others.");
+  check_share(options.global_batch, static_cast<int>(layout.dp));
+  TrainingOptions chosen = options;
+  chosen.micro_batch = batch.micro_batch;
+  check_options(chosen, layout);
+  const Arithmetic arithmetic(options.arithmetic);
+  check_options(options.messages, arithmetic.default_collectives(), options.topology(N));
+  arithmetic.check_collectives(options.algorithm());
+}
+
+void check_capacity(const LessonOptions& options, const CategoryBytes& most,
+                    const std::function<std::string(std::int64_t)>& suggest)
+{
+  const std::int64_t limit = options.memory_limit.value;
+  if (limit != 0 && most.total() > limit) check_memory_limit(most, limit, suggest(limit));
+  if (options.dry_run) return;
+  check_device(options.device);
+  check_own_gpus(options.messages.transport, options.device);
+  const std::int64_t capacity = room_on(options.device);
+  if (most.total() > capacity) check_room(most, options.device, suggest(capacity));
+}
+
+void check_data(const LessonOptions& options, const BatchShape& batch)
+{
+  const Tokens tokens = open_corpus(options.data);
+  check_vocabulary(tokens, options.config().vocabulary);
+  check_enough_tokens(tokens, batch.sequence, options.global_batch);
+  check_fits_data(options, tokens);
+  check_checkpoints(options, tokens);
+}
+
+// ---- Costs ----------------------------------------------------------------------------------------------------------
+
+CategoryBytes largest_on_device(const CostsOfRank& costs, int N)
+{
+  CategoryBytes largest;
+  for (int rank = 0; rank < N; ++rank) {
+    const Costs of_rank = costs({rank, N});
+    const CategoryBytes& bytes = in_tier(Tier::device, of_rank.most);
+    if (bytes.total() > largest.total()) largest = bytes;
+  }
+  return largest;
+}
+
+void report_planned_traffic(Report& report, const Costs& costs)
+{
+  std::vector<Line> lines;
+  for (const SentPerStep& sent : costs.sent)
+    lines.push_back({sent.what, format_bytes(sent.traffic.bytes), "", "bytes sent by rank 0; " + sent.formula});
+  report.block("traffic", lines);
+}
+
+void report_costs(Report& report, const Run& run, const Costs& formula)
+{
+  report_memory(report, run.session, run.ledger, in_tier(Tier::device, formula.kept),
+                in_tier(Tier::device, formula.most));
+  report_gpu_memory(report, run.ledger, run.options.device);
+  for (const SentPerStep& sent : formula.sent) {
+    const auto measured = run.sent.find(sent.axis);
+    report_traffic(report, sent.axis, sent.what, measured == run.sent.end() ? Traffic{} : measured->second,
+                   sent.traffic, sent.formula);
+  }
+}
+
+// ---- Progress -------------------------------------------------------------------------------------------------------
+
+Progress::Progress(Run& run, Report& report) : run_(run), report_(report), last_(run.options.last_step(run.loader))
+{
+}
+
+void Progress::begin(const OptionTable& table, const Layout& layout, const std::string& description)
+{
+  begin_report(report_, layout, table, run_.options, run_.tokens);
+  report_placement(report_, run_.session, run_.options.device);
+  if (!run_.messages.carrier().empty()) report_.comment(run_.messages.carrier());
+  if (!description.empty()) report_.comment(description);
+  begin_steps(report_);
+  if (run_.options.trace.empty()) return;
+  run_.time.record();
+  run_.ledger.record();
+}
+
+std::optional<std::int64_t> Progress::load(const ModelOnRanks& model)
+{
+  const TrainingOptions& o = run_.options;
+  const auto span = run_.time.span(Work::io, "reading a checkpoint");
+  record_.from_scratch = !o.resume && o.initial.empty();
+  if (!o.initial.empty())  // the parameters, and nothing else
+    model.held.for_each(Access::update, [&](const Shard& shard, Stream& stream) {
+      read_checkpoint(o.initial, stream, {shard.table, shard.owned, shard.parameters, {}, {}});
+    });
+  if (!o.resume) return std::nullopt;
+  const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
+  model.held.for_each(Access::write,
+                      [&](const Shard& shard, Stream& stream) { read_checkpoint(o.checkpoint, stream, shard); });
+  record_.first_step = made_ = saved.step;
+  return saved.updates;
+}
+
+std::optional<std::int64_t> Progress::next_step() const
+{
+  return made_ < last_ && stopped_by_ == 0 ? std::optional(made_) : std::nullopt;
+}
+
+void Progress::make_step(const std::function<StepReport()>& train_step)
+{
+  stop_.begin_step();
+  run_.sent.clear();
+  const Stopwatch clock;
+  StepReport measured;
+  {
+    const auto span = run_.time.span(Work::compute, "training step");
+    measured = train_step();
+    run_.stream->synchronise();
+    run_.messages.end_step();
+  }
+  measured.seconds = clock.seconds();
+  record_.steps.push_back(measured);
+  report_step(report_, made_, measured);
+  ++made_;
+  report_.progress(made_, last_);
+  stopped_by_ = stop_.end_step();
+}
+
+void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<LossSum()>& evaluate)
+{
+  const TrainingOptions& o = run_.options;
+  if (made_ == o.compare)
+    compared_ = gather_parameters(run_.config, model.owned,
+                                  Communicator::world().split(model.replica, run_.session.rank()));
+  const bool validation_is_due = o.evaluate_every > 0 && made_ % o.evaluate_every == 0;
+  const bool stops = stopped_by_ != 0;
+  if (!stops && (made_ == last_ || validation_is_due)) {
+    const auto span = run_.time.span(Work::compute, "validation");
+    record_.validation.push_back({made_, evaluate().mean()});
+    report_validation(report_, record_.validation.back());
+  }
+  const bool save_is_due = checkpoint_is_due(o, made_, last_) || (stops && !o.checkpoint.empty());
+  if (save_is_due) save(model, updates);
+  if (!validation_is_due && !save_is_due && !stops) return;
+  enter_record(report_, record_);
+  report_.write_so_far();
+}
+
+void Progress::save(const ModelOnRanks& model, std::int64_t updates)
+{
+  const auto span = run_.time.span(Work::io, "saving a checkpoint");
+  const std::string& path = run_.options.checkpoint;
+  const bool first = run_.session.rank() == 0;
+  if (first)
+    create_checkpoint(path, {.config = run_.config,
+                             .step = made_,
+                             .updates = updates,
+                             .options = run_options(run_.options, run_.tokens)});
+  in_turn(run_.session, [&] {
+    if (model.replica != 0) return;
+    model.owned.for_each(Access::read,
+                         [&](const Shard& shard, Stream& stream) { write_checkpoint(path, stream, shard); });
+  });
+  if (first) commit_checkpoint(path);
+}
+
+void Progress::report_results(const ModelOnRanks& model)
+{
+  const Communicator replica = Communicator::world().split(model.replica, run_.session.rank());
+  record_.digest = parameter_digest(run_.config, model.owned, replica);
+  report_loss(report_, record_, run_.config, run_.tokens);
+  report_.check("digest on every rank", "the same", record_.digest.substr(0, 12),
+                same_on_all_ranks(record_.digest));
+  if (stopped_by_ != 0)
+    report_.comment(fmt::format("stopped by {} after step {} of {}", name_of_signal(stopped_by_), made_, last_));
+  if (run_.options.compare > 0 && made_ >= run_.options.compare) compare();
+}
+
+/// The reference run is rank 0's; the others wait.
+void Progress::compare()
+{
+  in_turn(run_.session, [&] {
+    if (run_.session.rank() != 0) return;
+    const ReferenceRun reference = reference_run(run_.options, run_.tokens.train);
+    report_deviation(report_, record_, reference, deviation_of(run_.config, compared_, reference.parameters),
+                     run_.options);
+  });
+}
+
+void Progress::report_times()
+{
+  report_time(report_, record_, run_.time, run_.options);
+  run_.messages.report_virtual_clock(report_);
+  if (!run_.options.trace.empty()) write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger);
+}
+
+int Progress::finish()
+{
+  const int status = report_.finish();
+  constexpr int ended_by_signal = 128;  // as a shell says it
+  return stopped_by_ != 0 && status == exit_success ? ended_by_signal + stopped_by_ : status;
+}
+
+}  // namespace rankwise

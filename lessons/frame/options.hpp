@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/messages/messages.hpp"
+#include "common/messages/topology.hpp"
+#include "common/session.hpp"
+#include "gpt2/training_options.hpp"
+
+/// @file
+/// The options that all lessons share, and what follows from them for rank r of N.
+
+namespace rankwise {
+
+/// Options of training and of messages. A lesson derives its own options from these; what it divides in another way than
+/// data parallelism does, it says in functions of the same names.
+struct LessonOptions : TrainingOptions {
+  MessageOptions messages;  ///< how ranks talk to each other
+  int ranks = 0;            ///< `--ranks`: of a dry run for another number of ranks than were started; 0: those
+
+  /// Degrees of parallelism of N ranks: all of them are replicas.
+  Layout layout(int N) const { return {.dp = N}; }
+  /// G, B and T on N ranks. Without --micro-batch a rank computes its share of the global batch at once.
+  BatchShape batch(int N) const { return TrainingOptions::batch(share(N)); }
+  /// Shape of a micro-batch on one of N ranks.
+  ActivationShape activation_shape(RankOf rank) const
+  {
+    return TrainingOptions::activation_shape(share(rank.ranks));
+  }
+  /// Sequences of the global batch that one of N replicas computes.
+  std::int64_t share(int N) const { return global_batch / N; }
+  /// Algorithm of all collectives: --collectives, or the one that suits --arithmetic.
+  Algorithm algorithm() const { return messages.algorithm(Arithmetic(arithmetic).default_collectives()); }
+  /// Nodes of N ranks: those of the job, or for another N one machine, cut by --ranks-per-node.
+  Topology topology(int N) const;
+};
+
+/// Declares them: those of training, of messages, and --ranks.
+void declare(OptionTable& table, LessonOptions& options);
+
+}  // namespace rankwise

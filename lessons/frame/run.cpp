@@ -1,0 +1,88 @@
+#include "lessons/frame/run.hpp"
+
+#include <cmath>
+#include <omp.h>
+
+#include "common/cuda/devices.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The number of threads has to be set before the first buffer is filled.
+const LessonOptions& with_threads(const LessonOptions& options)
+{
+  omp_set_num_threads(options.threads);
+  return options;
+}
+
+}  // namespace
+
+Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const ActivationShape& a)
+    : options(with_threads(o)),
+      session(s),
+      config(o.config()),
+      batch(b),
+      shape(a),
+      ledger(o.memory_limit.value),
+      device(make_device(o.device)),
+      stream(device->make_stream()),
+      memory{device.get(), &ledger},
+      arithmetic(o.arithmetic, o.tf32),
+      messages(o.messages, memory, *stream, time),
+      kernels(arithmetic.make_kernels(memory, *stream)),
+      tokens(open_corpus(o.data)),
+      loader(tokens.train, o.loader_options()),
+      schedule(o.schedule_over(loader))
+{
+}
+
+MicroBatch Run::load(const Activations& kept, Range sequences, std::int64_t step)
+{
+  const auto reading = time.span(Work::io, "reading tokens");
+  loader.load(step, sequences, host_batch_);
+  return place(kept, *stream, host_batch_, sequences, step);
+}
+
+LossSum Run::validate(const Activations& kept, Part part, const std::function<LossSum(const MicroBatch&)>& forward)
+{
+  const Loader validation(tokens.validation, options.loader_options());
+  const std::int64_t B = batch.micro_batch;
+  LossSum loss;
+  for (std::int64_t first = 0; first < validation.windows(); first += part.count * B) {
+    const Range windows = intersect({first + part.index * B, B}, {0, validation.windows()});
+    validation.load_in_order(windows, host_batch_);
+    pad(host_batch_, B);
+    MicroBatch micro_batch = place(kept, *stream, host_batch_, {0, B}, 0);
+    micro_batch.training = false;
+    loss += forward(micro_batch);
+  }
+  return loss;
+}
+
+void Run::charge(std::int64_t unit, int passes, const char* what)
+{
+  VirtualClock* const clock = messages.clock();
+  if (clock == nullptr) return;
+  const double flops = unit_flops(config, unit, shape.rows(), batch.sequence) / shape.part.count;
+  clock->charge_compute(passes * std::llround(flops), what);
+}
+
+Traffic Run::sent_so_far(const std::string& axis) const
+{
+  Traffic all;
+  for (const char* level : {"", " inside", " between"}) all += messages.traffic().of(axis + level);
+  return all;
+}
+
+Run::Counted::Counted(Run& run, std::string axis)
+    : run_(run), axis_(std::move(axis)), before_(run.sent_so_far(axis_))
+{
+}
+
+Run::Counted::~Counted()
+{
+  run_.sent[axis_] += run_.sent_so_far(axis_) - before_;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,59 @@
+#include "lessons/frame/stop.hpp"
+
+#include <csignal>
+
+#include "common/session.hpp"
+
+namespace rankwise {
+
+namespace {
+
+volatile std::sig_atomic_t noted_signal = 0;
+
+extern "C" void note(int signal)
+{
+  noted_signal = signal;
+}
+
+void handle_once(int signal)
+{
+  struct sigaction action = {};
+  action.sa_handler = note;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+StopRequests::StopRequests() : world_(Communicator::world())
+{
+  noted_signal = 0;
+  handle_once(SIGTERM);
+  handle_once(SIGINT);
+}
+
+StopRequests::~StopRequests()
+{
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+}
+
+void StopRequests::begin_step()
+{
+  noted_ = noted_signal;
+  check_mpi(MPI_Iallreduce(&noted_, &agreed_, 1, MPI_INT, MPI_MAX, world_.handle(), &agreeing_),
+            "telling the other ranks of a request to stop");
+}
+
+int StopRequests::end_step()
+{
+  check_mpi(MPI_Wait(&agreeing_, MPI_STATUS_IGNORE), "agreeing on whether to stop");
+  return agreed_;
+}
+
+const char* name_of_signal(int signal)
+{
+  return signal == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
+}  // namespace rankwise
