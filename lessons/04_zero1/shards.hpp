@@ -14,20 +14,14 @@
 #include "gpt2/kernels/kernels.hpp"
 #include "gpt2/reference_run.hpp"
 #include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/sharded_norm.hpp"
+#include "lessons/frame/finite.hpp"
 
 /// @file
 /// What ranks that own different parts of a model say of it together. All of them make each call; none ever holds more
 /// of what the others own than a block of 1 MiB.
 
 namespace rankwise {
-
-/// The sum of the squares of all elements of which each rank has some; the same bits on all ranks, since an ExactScalar
-/// does not depend on the order of its terms. With kernels that make every square a term of its own they do not depend on
-/// how the elements are shared out either.
-/// @param own    of this rank, one tensor or more; no element is another rank's too.
-/// @param group  the ranks that have them all together.
-/// @cost         an all-reduce of 32 bytes.
-double squared_norm(const Kernels& kernels, const std::vector<Tensor>& own, Group& group);
 
 /// Copies elements of the flat vector that this rank owns, neighbours within a segment, to a tensor of the group's memory.
 using CopyOwn = std::function<void(Range elements, const Tensor& to)>;
@@ -70,19 +64,5 @@ ParameterDeviation parameter_deviation(const ParameterTable& table, const std::v
 /// @failure       Error; the others wait until abort_job() ends them.
 void write_in_turn(const Session& session, const std::string& path, Stream& stream,
                    const std::vector<Shard>& shards);
-
-/// Ends the run on all ranks unless loss and gradient are finite.
-/// @param loss, gradient_norm  the same on all ranks.
-/// @param shards               what this rank owns.
-/// @param gradients            of each shard.
-/// @throws Error  the same on all ranks: the step and the first tensor whose gradient or else parameter is not finite.
-void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
-                  const std::vector<Shard>& shards, const std::vector<Tensor>& gradients, Group& group);
-/// The same where they are not all there at a time.
-/// @param table            all parameters.
-/// @param first_of_own     the first element of this rank's that is not finite, counted through all parameters and then
-///                         through all their gradients; nothing where all are. Called if loss or gradient are not.
-void check_finite(std::int64_t step, double loss, double gradient_norm, const ParameterTable& table,
-                  const std::function<std::optional<std::int64_t>()>& first_of_own, Group& group);
 
 }  // namespace rankwise

@@ -41,9 +41,9 @@ GradientLayout sums_of(const StepPlan& plan)
   return sums;
 }
 
-std::vector<Range> owned_segments(const StepPlan& plan, const Session& session)
+std::vector<Range> owned_segments(const StepPlan& plan, RankOf rank)
 {
-  return segments_of(session.rank(), make_segments(plan.buckets, session.ranks()));
+  return segments_of(rank.rank, make_segments(plan.buckets, rank.ranks));
 }
 
 Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank)
@@ -74,8 +74,7 @@ std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int r
   for (const Bucket& bucket : plan.buckets) calls.push_back(gather_call(plan, bucket));
   calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
   calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
-  return scratch_bytes(calls, topology, rank) +
-         bytes_of(DType::f32) * block_elements(make_segments(plan.buckets, ranks));
+  return scratch_bytes(calls, topology, rank);
 }
 
 }  // namespace rankwise

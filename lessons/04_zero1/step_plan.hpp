@@ -39,7 +39,7 @@ std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
 GradientLayout sums_of(const StepPlan& plan);
 
 /// The segments that a rank owns.
-std::vector<Range> owned_segments(const StepPlan& plan, const Session& session);
+std::vector<Range> owned_segments(const StepPlan& plan, RankOf rank);
 
 /// What one rank sends of gradients in one step: in reduce-scatters of all buckets.
 Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank);
@@ -51,7 +51,7 @@ Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topolog
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
 /// Bytes that one rank keeps for all messages of a run: scratch for the collectives of a step, sums of losses and the
-/// comparison of replicas; and room for a block, block_elements().
+/// comparison of replicas.
 std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int rank);
 
 }  // namespace rankwise

@@ -58,12 +58,12 @@ std::vector<Tensor> ShardSums::totals()
   return totals;
 }
 
-CategoryBytes ShardSums::bytes(const Arithmetic& arithmetic, const StepPlan& plan, const Session& session)
+CategoryBytes ShardSums::bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank)
 {
   CategoryBytes sum;
-  for (const Range& segment : owned_segments(plan, session)) {
+  for (const Range& segment : owned_segments(plan, rank)) {
     const CategoryBytes of_one =
-        arithmetic.gradient_bytes(layout_of(sums_of(plan), segment), sums_of_step(plan, session.ranks()));
+        arithmetic.gradient_bytes(layout_of(sums_of(plan), segment), sums_of_step(plan, rank.ranks));
     for (std::size_t c = 0; c < sum.bytes.size(); ++c) sum.bytes[c] += of_one.bytes[c];
   }
   return sum;

@@ -45,7 +45,7 @@ class ShardSums {
   std::vector<Tensor> totals();
 
   /// The bytes that those of a rank take by category.
-  static CategoryBytes bytes(const Arithmetic& arithmetic, const StepPlan& plan, const Session& session);
+  static CategoryBytes bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank);
 
  private:
   std::vector<std::unique_ptr<GradientSum>> sums_;

@@ -137,9 +137,9 @@ std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std
   return plan;
 }
 
-std::int64_t kept_bytes(const StepPlan& plan, const Session& session)
+std::int64_t kept_bytes(const StepPlan& plan, RankOf rank)
 {
-  const std::vector<Range> own = owned_segments(plan, session);
+  const std::vector<Range> own = owned_segments(plan, rank);
   const std::int64_t of_apart = plan.table.apart().empty() ? 0 : own.back().count;  // within what lies apart
   return bytes_of(plan.parameters) * (elements_of(own) - of_apart + plan.table.apart().count);
 }

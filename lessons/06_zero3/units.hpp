@@ -79,7 +79,7 @@ std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std
 std::vector<std::size_t> places_of(const std::vector<Bucket>& units, const std::vector<Use>& uses);
 
 /// The bytes of parameters that a rank keeps from step to step: its segments, and whole what lies apart.
-std::int64_t kept_bytes(const StepPlan& plan, const Session& session);
+std::int64_t kept_bytes(const StepPlan& plan, RankOf rank);
 
 /// The most bytes that are gathered at a time.
 /// @param plan     of the units.

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lessons/04_zero1/options.hpp"
+#include "lessons/04_zero1/step_plan.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// What the lesson needs and sends, from the sizes alone.
+
+namespace rankwise {
+
+/// What is sent in a step, and in which pieces.
+StepPlan step_plan(const Zero1Options& options);
+
+/// Memory and traffic of rank r of N.
+///
+///     parameters, gradients   on every rank: 4 P bytes each
+///     optimizer               8 P / N: the moments of this rank's shards
+///     sent                    (N-1)/N of the gradients and of the parameters in a step
+Costs costs(const Zero1Options& options, RankOf rank);
+
+/// Options with which the run would fit into @p bytes, as a paragraph.
+std::string suggest_options(const Zero1Options& options, int N, std::int64_t bytes);
+
+}  // namespace rankwise

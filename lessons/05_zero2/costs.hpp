@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lessons/04_zero1/step_plan.hpp"
+#include "lessons/05_zero2/options.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// What the lesson needs and sends, from the sizes alone.
+
+namespace rankwise {
+
+/// What is sent in a step, and in which pieces.
+StepPlan step_plan(const Zero2Options& options);
+
+/// Memory and traffic of rank r of N.
+///
+///     parameters             on every rank: 4 P bytes
+///     gradients, optimizer   4 P / N and 8 P / N: of this rank's shards; and the buckets that are in flight
+///     sent                   (N-1)/N of the gradients after each of the M micro-batches, and of the parameters
+Costs costs(const Zero2Options& options, RankOf rank);
+
+/// Options with which the run would fit into @p bytes, as a paragraph.
+std::string suggest_options(const Zero2Options& options, int N, std::int64_t bytes);
+
+}  // namespace rankwise

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "lessons/03_ddp/options.hpp"
+
+/// @file
+/// The options of lesson 05.
+
+namespace rankwise {
+
+/// Options of ZeRO-2: those of buckets.
+struct Zero2Options : BucketOptions {};
+
+}  // namespace rankwise

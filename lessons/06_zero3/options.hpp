@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "lessons/06_zero3/units.hpp"
+#include "lessons/frame/options.hpp"
+
+/// @file
+/// The options of lesson 06.
+
+namespace rankwise {
+
+/// Options of ZeRO-3: what is gathered, and when.
+struct Zero3Options : LessonOptions {
+  GatherOptions gathering;  ///< FSDP units
+
+  /// Units of the table that a forward and backward pass uses, in order; only those of a forward pass unless @p training.
+  std::vector<Use> uses(bool training) const;
+};
+
+/// Declares them.
+void declare(OptionTable& table, Zero3Options& options);
+/// Refuses what cannot be gathered.
+void check_lesson(const Zero3Options& options, int N);
+
+}  // namespace rankwise
