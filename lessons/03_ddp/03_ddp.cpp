@@ -43,7 +43,8 @@
 
 namespace rankwise {
 
-/// What this rank holds: a whole model. The frame (lessons/frame/train.hpp) does what is no part of a step.
+/// What this rank holds: a whole model.
+/// The frame (lessons/frame/train.hpp) does what is no part of a step.
 class Ddp {
  public:
   /// One optimizer step over the global batch.

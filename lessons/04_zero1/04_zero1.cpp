@@ -44,7 +44,8 @@
 
 namespace rankwise {
 
-/// What this rank holds: a whole model, and 1/N of the optimizer. The frame (lessons/frame/train.hpp) does what is no part of a step.
+/// What this rank holds: a whole model, and 1/N of the optimizer.
+/// The frame (lessons/frame/train.hpp) does what is no part of a step.
 class Zero1 {
  public:
   /// One optimizer step over the global batch.

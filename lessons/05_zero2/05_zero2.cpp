@@ -46,7 +46,8 @@
 
 namespace rankwise {
 
-/// What this rank holds: all parameters, and 1/N of gradients and optimizer. The frame (lessons/frame/train.hpp) does what is no part of a step.
+/// What this rank holds: all parameters, and 1/N of gradients and optimizer.
+/// The frame (lessons/frame/train.hpp) does what is no part of a step.
 class Zero2 {
  public:
   /// One optimizer step over the global batch.

@@ -24,10 +24,8 @@
 // Expect:       the loss column of lesson 05, whatever the number of ranks; 1/N of its parameters.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
-#include <omp.h>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,531 +33,258 @@
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
-#include "common/cuda/devices.hpp"
-#include "common/device.hpp"
-#include "common/job_report.hpp"
-#include "common/messages/agreement.hpp"
 #include "common/messages/communication_queue.hpp"
-#include "common/messages/messages.hpp"
-#include "common/options.hpp"
-#include "common/placement.hpp"
-#include "common/program.hpp"
-#include "common/report.hpp"
-#include "common/text.hpp"
-#include "common/time_ledger.hpp"
-#include "common/trace.hpp"
-#include "data/corpus.hpp"
-#include "gpt2/adamw.hpp"
-#include "gpt2/checkpoint.hpp"
 #include "gpt2/generate.hpp"
-#include "gpt2/model.hpp"
-#include "gpt2/reference_run.hpp"
-#include "gpt2/run_report.hpp"
-#include "gpt2/training_options.hpp"
-#include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
-#include "lessons/04_zero1/shards.hpp"
-#include "lessons/04_zero1/step_plan.hpp"
+#include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
+#include "lessons/06_zero3/costs.hpp"
+#include "lessons/06_zero3/options.hpp"
 #include "lessons/06_zero3/sharded_parameters.hpp"
-#include "lessons/06_zero3/units.hpp"
-#include "lessons/frame/replicas.hpp"
+#include "lessons/frame/finite.hpp"
+#include "lessons/frame/train.hpp"
 
 namespace rankwise {
-namespace {
 
-// ---- Options ---------------------------------------------------------------------------------------------------------
-
-struct Options : TrainingOptions {
-  OptionTable table{"06_zero3", "Sharded parameters (ZeRO-3, FSDP)"};
-  MessageOptions messages;
-  GatherOptions gathering;
-
-  Options()
+/// What this rank holds: 1/N of parameters, gradients and optimizer. The frame (lessons/frame/train.hpp) does what is no part
+/// of a step.
+class Zero3 {
+ public:
+  /// One optimizer step over the global batch.
+  StepReport train_step(std::int64_t step)
   {
-    declare(table, *this);
-    declare(table, messages);
-    declare(table, gathering);
-  }
-
-  /// The sequences of the global batch that one rank computes.
-  std::int64_t share(int ranks) const { return global_batch / ranks; }
-  /// Which ranks share a node.
-  Topology topology() const { return topology_of_job(messages.ranks_per_node, device); }
-  /// The units that a pass computes with, in order: what is gathered, and when, follows from it.
-  std::vector<Use> uses(bool training) const
-  {
-    const std::int64_t head = unit_count(config()) - 1;
-    std::vector<Use> uses;
-    for (std::int64_t u = 0; u < head; ++u) uses.push_back({u});
-    uses.push_back({head, 0});  // which has the token embedding
-    for (std::int64_t u = head - 1; training && u > 0; --u) {
-      if (recompute_blocks && u % 2 == 0) uses.insert(uses.end(), {{u - 1}, {u}});
-      uses.push_back({u});
-    }
-    return uses;
-  }
-  /// When those of a training pass are gathered.
-  std::vector<GatherStep> gathers() const { return plan_gathers(plan().buckets, uses(true), gathering); }
-  /// What formulas count.
-  StepPlan plan() const
-  {
-    const Arithmetic sums(arithmetic);
-    const ParameterTable parameters(config(), {}, {0, -1}, gathering.persist);
-    return {parameters,
-            make_units(parameters, gathering.unit),
-            gradients,
-            precision,
-            sums.keeps_tied_apart(),
-            messages.algorithm(sums.default_collectives()),
-            global_batch,
-            micro_batch};
-  }
-};
-
-// ---- State -----------------------------------------------------------------------------------------------------------
-
-/// What this rank holds.
-struct State {
-  State(const Options& o, const Session& s) : options(o), session(s) {}
-
-  const Options& options;                                                            // what was asked for
-  const Session& session;                                                            // rank r of N
-  ModelConfig config = options.config();                                             // L, H, C, V
-  BatchShape batch = options.batch(options.share(session.ranks()));                  // G, B, T
-  ActivationShape shape = options.activation_shape(options.share(session.ranks()));  // of one micro-batch
-
-  TimeLedger time;                                               // where the time goes
-  MemoryLedger ledger{options.memory_limit.value};               // counts every buffer below
-  std::unique_ptr<Device> device = make_device(options.device);  // where everything lies
-  std::unique_ptr<Stream> stream = device->make_stream();        // the order in which it works
-  DeviceMemory memory{device.get(), &ledger};                    // the device's memory, counted
-  Arithmetic arithmetic{options.arithmetic, options.tf32};       // the order of sums
-  Messages messages{options.messages, memory, *stream, time};    // who counts them and who watches
-  Group world{"world", Communicator::world(), messages.setup(arithmetic.default_collectives())};  // all N ranks
-  std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  // what the pieces compute with
-
-  Tokens tokens = open_corpus(options.data);              // the text
-  Loader loader{tokens.train, options.loader_options()};  // deals out its windows
-  Batch host_batch;                                       // windows on their way to the device
-  Schedule schedule = options.schedule_over(loader);      // the learning rate of each step
-
-  ParameterTable table = options.plan().table;                              // what stands where in the flat vectors
-  Model model{{config, kernels.get(), {}, options.dropout, options.seed}};  // the chain
-  std::vector<Bucket> buckets = options.plan().buckets;                     // units, in backward order
-  CommunicationQueue queue{world, time};  // gathers them and sends gradients meanwhile
-
-  std::vector<Segment> segments = make_segments(buckets, world.ranks());  // of these: who owns what
-  std::vector<Range> own = segments_of(world.rank(), segments);           // this rank: one of each bucket
-  Buffer room{memory, Category::communication, DType::f32, {block_elements(segments)}, "a block"};  // of any owner
-  ShardedParameters parameters{memory,  *stream, queue,      table,
-                               buckets, own,     shape.type, options.gathering};     // (P/N), and what a pass is at
-  ShardedAdamW adamw{memory, *stream, table, own, parameters.own(), options.adamw};  // (P/N) states
-
-  GradientLayout layout = sums_of(options.plan());                     // what is summed
-  ShardSums sums{arithmetic, *kernels, *stream, memory, layout, own};  // (P/N) gradients
-  BucketGradients gradients{memory, *stream, table, buckets, layout};  // of what the backward pass is at
-
-  Pending pending;                                // the bucket on its way
-  std::optional<std::size_t> on_its_way;          // which one that is
-  Traffic sent;                                   // by one step's gradients and parameters
-  Workspace work{memory, config, shape};          // scratch of both passes
-  Activations kept{memory, config, shape, work};  // from a forward pass to its backward pass
-};
-
-/// Copies the parameters that stay on every rank from the ranks that own them to all others.
-void gather_apart(State& state)
-{
-  if (state.parameters.apart().empty()) return;
-  const auto span = state.time.span(Work::exposed, "gathering parameters");
-  // BEGIN EXERCISE 06.4 points=5 "What stays: those tensors are whole on every rank, one behind the other, but each rank has "
-  //     "new values of its own segment of them only. Give all ranks all of them."
-  all_gather(state.parameters.apart(), state.world);
-  // END EXERCISE
-}
-
-/// A state in which what this rank owns has its initial values.
-std::unique_ptr<State> make_state(const Options& options, const Session& session)
-{
-  omp_set_num_threads(options.threads);
-  auto state = std::make_unique<State>(options, session);
-  for (const Shard& mine : state->adamw.shards())
-    initialize_parameters(*state->stream, mine.parameters, state->table, state->config, options.seed,
-                          mine.owned.first);
-  return state;
-}
-
-/// The same bytes by category, from the sizes alone.
-CategoryBytes memory_formula(const Options& options, const Session& session)
-{
-  const ModelConfig config = options.config();
-  const StepPlan plan = options.plan();
-  const std::int64_t share = options.share(session.ranks());
-  const ActivationShape shape = options.activation_shape(share);
-  CategoryBytes bytes = ShardSums::bytes(Arithmetic(options.arithmetic), plan, session);
-  bytes[Category::parameters] = kept_bytes(plan, session);
-  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, session)), options.precision);
-  bytes[Category::activations] = activation_bytes(config, shape);
-  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = host_values_bytes(options.device, session.ranks());
-  bytes[Category::communication] += message_bytes(plan, options.topology(), session.rank());
-  return bytes;
-}
-
-/// What a run needs at most: the same, and the units that are gathered and the gradients that are alive at once.
-CategoryBytes memory_plan(const Options& options, const Session& session)
-{
-  CategoryBytes bytes = memory_formula(options, session);
-  bytes[Category::gradients] += alive_bytes(options.plan());
-  bytes[Category::parameters] += gathered_bytes(options.plan(), options.gathers());
-  return bytes;
-}
-
-// ---- Sums of gradients ----------------------------------------------------------------------------------------------
-
-/// Waits for the bucket that is on its way, if there is one; keeps the sums of this rank's segment and frees the rest.
-void collect(State& state, const MicroBatch& batch)
-{
-  if (!state.on_its_way) return;
-  const auto span = state.time.span(Work::exposed, "summing gradients");
-  const std::size_t bucket = *state.on_its_way;
-  state.pending.wait();
-  state.sums.add(bucket, of_all_ranks(batch.rows.sequences, state.world),
-                 state.gradients.of(bucket, state.own[bucket]));
-  state.gradients.free(bucket);
-  state.on_its_way.reset();
-}
-
-/// Starts the sum over the ranks of the bucket that is complete with @p unit, if there is one: each rank gets its segment.
-void send_if_full(State& state, std::int64_t unit, const MicroBatch& batch)
-{
-  for (std::size_t bucket = 0; bucket < state.buckets.size(); ++bucket) {
-    if (state.buckets[bucket].units.first != unit) continue;
-    collect(state, batch);  // the one before: no more than two neighbours are alive
-    const std::vector<Tensor> gradients = state.gradients.of(bucket);
-    state.pending = state.queue.start(fmt::format("bucket of unit {}", unit), [gradients](Group& world) {
-      reduce_scatter_sum(gradients[0], world);
-      for (std::size_t i = 1; i < gradients.size(); ++i) all_reduce_sum(gradients[i], world);  // what is kept apart
-    });
-    state.on_its_way = bucket;
-  }
-}
-
-// ---- Forward and backward pass ---------------------------------------------------------------------------------------
-
-/// Counts the arithmetic of a unit on the virtual clock, if there is one.
-/// @param passes  1 for a forward pass, 2 for a backward pass.
-void charge(State& state, std::int64_t unit, int passes)
-{
-  VirtualClock* clock = state.messages.clock();
-  if (clock == nullptr) return;
-  const double flops = unit_flops(state.config, unit, state.shape.rows(), state.batch.sequence);
-  clock->charge_compute(passes * std::llround(flops), passes == 1 ? "forward" : "backward");
-}
-
-/// Forward pass of branches [first, last).
-void forward_branches(State& state, std::size_t first, std::size_t last, const MicroBatch& batch)
-{
-  const Activations& kept = state.kept;
-  const Tensor& output = state.work.output;
-  for (std::size_t i = first; i < last; ++i) {
-    const Branch& branch = state.model.branches[i];
-    const BranchTensors p = branch_tensors(state.parameters.use(branch.unit()));
-    branch.normalise(kept.branches[i], p);
-    branch.apply(output, kept.branches[i], p, batch);
-    branch.add(kept.stream(i + 1), kept.branches[i], output, p, batch);
-    charge(state, branch.unit(), 1);
-  }
-}
-
-/// The head's parameters, when the pass is there.
-HeadTensors head_parameters(State& state)
-{
-  const std::int64_t head = unit_count(state.config) - 1;
-  return head_tensors(state.parameters.of(head), embedding_tensors(state.parameters.of(0)).token);
-}
-
-/// The sum of losses of a micro-batch; what its backward pass needs is kept.
-LossSum forward(State& state, const MicroBatch& batch)
-{
-  const Model& model = state.model;
-  const Activations& kept = state.kept;
-  const Tensor& output = state.work.output;
-
-  state.parameters.begin(state.options.uses(batch.training));
-  const EmbeddingTensors first = embedding_tensors(state.parameters.use(0));
-  model.embedding.lookup(output, first, batch);
-  model.embedding.add(kept.stream(0), output, first, batch);
-  forward_branches(state, 0, model.branches.size(), batch);
-  state.parameters.use(unit_count(state.config) - 1);
-  charge(state, unit_count(state.config) - 1, 1);
-  return model.head.forward(kept.head, head_parameters(state), batch);
-}
-
-/// Adds the gradient of that sum to the sums of gradients; each unit's is made, sent and freed on the way.
-void backward(State& state, const MicroBatch& batch)
-{
-  const Model& model = state.model;
-  const HeadTensors p_head = head_parameters(state);
-  const Activations& kept = state.kept;
-  const Tensor &dx = state.work.dstream, &output = state.work.output, &wide = state.work.wide;
-
-  const std::int64_t last = unit_count(state.config) - 1;
-  const EmbeddingTensors d_embedding = embedding_tensors(state.gradients.make_room(0));
-  const HeadTensors d_head =
-      head_tensors(state.gradients.make_room(last), state.gradients.second_of(d_embedding.token));
-  model.head.apply_backward(output, d_head, kept.head, p_head, batch);
-  state.stream->zero(dx);
-  model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
-  charge(state, last, 2);
-  send_if_full(state, last, batch);
-
-  for (std::size_t i = model.branches.size(); i-- > 0;) {
-    const bool last_of_block = i % 2 == 1;
-    if (state.shape.recompute && last_of_block) forward_branches(state, i - 1, i + 1, batch);
-
-    const Branch& branch = model.branches[i];
-    const BranchTensors p = branch_tensors(state.parameters.use(branch.unit()));
-    const BranchTensors d = branch_tensors(state.gradients.make_room(branch.unit()));
-    const Tensor doutput = branch.add_backward(d, dx, output, batch);
-    branch.apply_backward(output, d, doutput, wide, kept.branches[i], p, batch);
-    branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
-    charge(state, branch.unit(), 2);
-    send_if_full(state, branch.unit(), batch);
-  }
-  state.parameters.end();
-  model.embedding.backward(d_embedding, dx, batch);
-  send_if_full(state, 0, batch);
-  collect(state, batch);
-}
-
-// ---- Training --------------------------------------------------------------------------------------------------------
-
-/// One optimizer step over the global batch; this rank's share of it in passes of B.
-StepReport train_step(State& state, std::int64_t step)
-{
-  const Stopwatch clock;
-  const auto span = state.time.span(Work::compute, "training step");
-  LossSum loss;
-  const Traffic before = state.messages.traffic().total();
-  for (const Range& sequences : passes_of_step(state.batch, state.world)) {
+    // Gradients are summed over the ranks after each micro-batch, so the ranks' micro-batches are neighbours.
+    LossSum loss;
     {
-      const auto reading = state.time.span(Work::io, "reading tokens");
-      state.loader.load(step, sequences, state.host_batch);
+      const auto counted = run.count("world");
+      for (const Range& sequences : passes_of_step(run.batch, world)) {
+        const MicroBatch batch = run.load(kept, sequences, step);
+        loss += forward(batch);
+        backward(batch);
+      }
     }
-    const MicroBatch batch = place(state.kept, *state.stream, state.host_batch, sequences, step);
-    loss += forward(state, batch);
-    backward(state, batch);
+    all_reduce_sum(loss, world);
+    return update(step, loss, sums.totals());
   }
 
-  const std::vector<Tensor> gradients = state.sums.totals();
-  state.sent = state.messages.traffic().total() - before;
-  all_reduce_sum(loss, state.world);
-
-  const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-  const double norm = std::sqrt(squared_norm(*state.kernels, gradients, state.world)) / valid_tokens;
-  const double learning_rate = state.schedule.at(step);
-  check_finite(step, loss.mean(), norm, *state.kernels, state.adamw.shards(), gradients, state.world);
-  const Traffic updating = state.messages.traffic().total();
-  state.adamw.step(*state.kernels, gradients, learning_rate, clip_factor(norm, state.options.clip) / valid_tokens);
-  gather_apart(state);
-  state.sent += state.messages.traffic().total() - updating;
-  state.stream->synchronise();
-  state.messages.end_step();
-  return {loss.mean(), norm, learning_rate, clock.seconds()};
-}
-
-/// The mean loss over the whole validation split; each rank takes every N-th pass, or one without windows: all ranks gather.
-double evaluate(State& state)
-{
-  const auto span = state.time.span(Work::compute, "validation");
-  const Loader validation(state.tokens.validation, state.options.loader_options());
-  LossSum loss;
-  const std::int64_t B = state.batch.micro_batch;
-  for (std::int64_t first = 0; first < validation.windows(); first += state.session.ranks() * B) {
-    const Range windows = intersect({first + state.session.rank() * B, B}, {0, validation.windows()});
-    validation.load_in_order(windows, state.host_batch);
-    pad(state.host_batch, B);
-    MicroBatch batch = place(state.kept, *state.stream, state.host_batch, {0, B}, 0);
-    batch.training = false;
-    loss += forward(state, batch);
-    state.parameters.end();
-  }
-  all_reduce_sum(loss, state.world);
-  return loss.mean();
-}
-
-/// Generates text, one token after the other, from the last T of those before it; the same on all ranks.
-std::string sample(State& state)
-{
-  const auto span = state.time.span(Work::compute, "sampling");
-  const std::shared_ptr<const Tokenizer> tokenizer = state.tokens.tokenizer;
-  GeneratingPass pass(state.memory, *state.stream, state.model, state.shape.type, state.batch.sequence);
-  const std::vector<Token> prompt = tokenizer->encode("\n");
-  std::vector<Token> text = prompt;
-  for (std::int64_t number = 0; number < state.options.sample; ++number) {
-    pass.begin(text);
-    state.parameters.begin(state.options.uses(false));
-    pass.embedding(embedding_tensors(state.parameters.use(0)));
-    for (std::size_t i = 0; i < state.model.branches.size(); ++i)
-      pass.branch(i, branch_tensors(state.parameters.use(state.model.branches[i].unit())));
-    state.parameters.use(unit_count(state.config) - 1);
-    text.push_back(pick_token(pass.head(head_parameters(state)), state.options.sampling, number));
-    state.parameters.end();
-  }
-  text.erase(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(prompt.size()));
-  return tokenizer->decode(text);
-}
-
-// ---- Checkpoints -----------------------------------------------------------------------------------------------------
-
-/// Saves the state after @p step steps; each rank what it owns, one after the other. The checkpoint before it stays until
-/// this one is complete.
-void save(State& state, std::int64_t step)
-{
-  const auto span = state.time.span(Work::io, "saving a checkpoint");
-  const std::string& path = state.options.checkpoint;
-  if (state.session.rank() == 0)
-    create_checkpoint(path, {.config = state.config,
-                             .step = step,
-                             .updates = state.adamw.updates(),
-                             .options = run_options(state.options, state.tokens)});
-  write_in_turn(state.session, path, *state.stream, state.adamw.shards());
-  if (state.session.rank() == 0) commit_checkpoint(path);
-}
-
-/// Goes on from what --resume or --initial names, if one of them is given; this rank reads what it owns.
-/// @return  the steps that were made before.
-std::int64_t resume(State& state)
-{
-  const Options& o = state.options;
-  const auto span = state.time.span(Work::io, "reading a checkpoint");
-  if (!o.initial.empty())  // the parameters, and nothing else
-    for (const Shard& mine : state.adamw.shards())
-      read_checkpoint(o.initial, *state.stream, {state.table, mine.owned, mine.parameters, {}, {}});
-  if (!o.resume) return 0;
-  const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
-  // BEGIN EXERCISE 06.3 points=10 "Save on 4, load on 2: a checkpoint has whole tensors and does not say who wrote which part "
-  //     "of them. Read what this rank owns now, the moments too, and let AdamW go on from the updates that were made."
-  for (const Shard& mine : state.adamw.shards()) read_checkpoint(o.checkpoint, *state.stream, mine);
-  state.adamw.resume(saved.updates);
-  // END EXERCISE
-  return saved.step;
-}
-
-// ---- Run -------------------------------------------------------------------------------------------------------------
-
-/// Refuses what cannot be done, before anything is done.
-void check(const Options& options, const Session& session)
-{
-  check_share(options.global_batch, session.ranks());
-  check_options(options, {.dp = session.ranks()});
-  check_gathers(options.gathering, options.uses(true));
-  const Arithmetic arithmetic(options.arithmetic);
-  const Algorithm fallback = arithmetic.default_collectives();
-  check_options(options.messages, fallback, options.device);
-  arithmetic.check_collectives(options.messages.algorithm(fallback));
-  const CategoryBytes planned = memory_plan(options, session);
-  const std::int64_t limit = options.memory_limit.value;
-  const auto remedy = [&](std::int64_t room) {
-    return what_fits(Stage::zero3, options, options.messages, 0, session, planned, room);
-  };
-  check_memory_limit(planned, limit, remedy(limit));
-  if (options.dry_run) return;
-  check_device(options.device);
-  check_own_gpus(options.messages.transport, options.device);
-  check_room(planned, options.device, remedy(room_on(options.device)));
-  const Tokens tokens = open_corpus(options.data);
-  check_vocabulary(tokens, options.config().vocabulary);
-  check_enough_tokens(tokens, options.batch(options.share(session.ranks())).sequence, options.global_batch);
-  check_fits_data(options, tokens);
-  check_checkpoints(options, tokens);
-}
-
-/// Trains, validates, and tells.
-int run(const Options& options, const Session& session)
-{
-  Report report(session.rank() == 0, options.report);
-  begin_job(report, "06_zero3", session.ranks());
-  const Layout layout{.dp = session.ranks()};
-  if (options.dry_run) {
-    begin_report(report, layout, options.table, options, {});
-    report_plan(report, memory_plan(options, session), options);
-    const Traffic planned = step_traffic(options.plan(), options.gathers(), options.topology(), session.rank());
-    report.block("traffic", {{"a step", format_bytes(planned.bytes), "", "bytes sent by rank 0"}});
-    report.comment(describe_units(options.plan(), options.gathers()));
-    return report.finish();
-  }
-  check_alike(options.table, open_corpus(options.data));
-  const std::unique_ptr<State> state = make_state(options, session);
-  const std::unique_ptr<Watchdog> watchdog = state->messages.make_watchdog();
-  begin_report(report, layout, options.table, options, state->tokens);
-  report_placement(report, session, options.device);
-  if (!state->messages.carrier().empty()) report.comment(state->messages.carrier());
-  report.comment(
-      fmt::format("collectives by {}; {} units", describe_algorithm(state->world), state->buckets.size()));
-  begin_steps(report);
-  if (!options.trace.empty()) {
-    state->time.record();
-    state->ledger.record();
+  /// Loss of a micro-batch, summed over its tokens. All ranks gather what it uses, so all call it equally often.
+  LossSum forward(const MicroBatch& batch)
+  {
+    // NEW: the pass announces which units of the table it will use, so that each FSDP unit can be gathered ahead of its use.
+    parameters.begin(options.uses(batch.training));
+    // NEW: use() frees what is not needed any more, and waits until the parameters asked for have been gathered.
+    const EmbeddingTensors embedding = embedding_tensors(parameters.use(0));
+    model.embedding.lookup(work.output, embedding, batch);
+    model.embedding.add(kept.stream(0), work.output, embedding, batch);
+    forward_branches(0, model.branches.size(), batch);
+    parameters.use(head_unit);
+    run.charge_forward(head_unit);
+    return model.head.forward(kept.head, head_parameters(), batch);
   }
 
-  RunRecord record;
-  record.first_step = resume(*state);
-  record.from_scratch = !options.resume && options.initial.empty();
-  state->adamw.round(*state->kernels);
-  gather_apart(*state);
-  state->messages.begin_steps();
-  std::vector<float> compared;  // this rank's parameters after --compare steps
-  const std::int64_t steps = options.last_step(state->loader);
-  for (std::int64_t step = record.first_step; step < steps; ++step) {
-    record.steps.push_back(train_step(*state, step));
-    report_step(report, step, record.steps.back());
-    report.progress(step + 1, steps);
-    if (step + 1 == options.compare) compared = to_host(*state->stream, state->adamw.shards());
-    const bool last = step + 1 == steps;
-    if (last || (options.evaluate_every > 0 && (step + 1) % options.evaluate_every == 0)) {
-      record.validation.push_back({step + 1, evaluate(*state)});
-      report_validation(report, record.validation.back());
+  /// Adds the gradient of that loss to the sums of this rank's shards.
+  void backward(const MicroBatch& batch)
+  {
+    const Tensor &dx = work.dstream, &output = work.output;
+    const HeadTensors p_head = head_parameters();  // of the forward pass's last use
+    // A unit's gradients are allocated when the pass comes to it. Those of the token embedding, which the head adds to
+    // first, live until the lookup at the other end has added its own.
+    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_room(0));
+    const HeadTensors d_head = head_tensors(gradients.make_room(head_unit), gradients.second_of(d_embedding.token));
+    model.head.apply_backward(output, d_head, kept.head, p_head, batch);
+    run.stream->zero(dx);
+    model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
+    unit_done(head_unit, batch);
+
+    for (std::size_t i = model.branches.size(); i-- > 0;) {
+      const bool last_of_block = i % 2 == 1;
+      if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1, batch);
+
+      const Branch& branch = model.branches[i];
+      const BranchTensors p = branch_tensors(parameters.use(branch.unit()));  // NEW: gathered for the second time
+      const BranchTensors d = branch_tensors(gradients.make_room(branch.unit()));
+      const Tensor doutput = branch.add_backward(d, dx, output, batch);
+      branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
+      branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
+      unit_done(branch.unit(), batch);
     }
-    if (checkpoint_is_due(options, step + 1, steps)) save(*state, step + 1);
+    // NEW: the backward pass of a lookup reads no parameter, so the embedding is not gathered again.
+    parameters.end();
+    model.embedding.backward(d_embedding, dx, batch);
+    unit_done(0, batch);
+    collect(batch);
   }
-  record.digest = parameter_digest(state->segments, state->adamw.shards(), state->room.tensor(), state->world);
 
-  report_loss(report, record, state->config, state->tokens);
-  if (options.gathering.persist > 0) {
-    const std::string copy = replica_hash(*state->stream, state->parameters.apart());
-    report.check("parameters that stay", "the same", copy, same_on_all_ranks(copy, state->world));
+  /// Loss of the whole validation split, of which each rank computes every N-th micro-batch.
+  LossSum evaluate()
+  {
+    LossSum loss = run.validate(kept, {world.rank(), world.ranks()}, [&](const MicroBatch& b) {
+      const LossSum of_batch = forward(b);
+      parameters.end();
+      return of_batch;
+    });
+    all_reduce_sum(loss, world);
+    return loss;
   }
-  if (options.compare > 0) {
-    const ReferenceRun reference = reference_run_on_rank_0(session, options, state->tokens.train);
-    const ParameterDeviation deviation = parameter_deviation(
-        state->table, state->segments, compared, reference.parameters, state->room.tensor(), state->world);
-    if (session.rank() == 0) report_deviation(report, record, reference, deviation, options);
-  }
-  report_memory(report, session, state->ledger, memory_formula(options, session), memory_plan(options, session));
-  report_gpu_memory(report, state->ledger, options.device);
-  report_traffic(report, "world", "a step", state->sent,
-                 step_traffic(options.plan(), options.gathers(), state->world.topology(), session.rank()),
-                 "(N-1)/N of all that is gathered and of M times the gradients");
-  report_time(report, record, state->time, options);
-  state->messages.report_virtual_clock(report);
-  if (!options.trace.empty()) write_trace(session, options.trace, state->time.events(), state->ledger);
-  if (options.sample > 0) report.comment("sample:\n" + sample(*state));
-  return report.finish();
-}
 
-}  // namespace
+  /// The token that follows a text; all ranks compute the same, and gather for it.
+  Token next_token(std::span<const Token> text, std::int64_t number)
+  {
+    if (!pass) pass.emplace(run.memory, *run.stream, model, run.shape.type, run.batch.sequence);
+    pass->begin(text);
+    parameters.begin(options.uses(false));
+    pass->embedding(embedding_tensors(parameters.use(0)));
+    for (std::size_t i = 0; i < model.branches.size(); ++i)
+      pass->branch(i, branch_tensors(parameters.use(model.branches[i].unit())));
+    parameters.use(head_unit);
+    const Token token = pick_token(pass->head(head_parameters()), run.options.sampling, number);
+    parameters.end();
+    return token;
+  }
+
+ private:
+  /// Forward pass of branches [first, last).
+  void forward_branches(std::size_t first, std::size_t last, const MicroBatch& batch)
+  {
+    for (std::size_t i = first; i < last; ++i) {
+      const Branch& branch = model.branches[i];
+      const BranchTensors p = branch_tensors(parameters.use(branch.unit()));
+      branch.normalise(kept.branches[i], p);
+      branch.apply(work.output, kept.branches[i], p, batch);
+      branch.add(kept.stream(i + 1), kept.branches[i], work.output, p, batch);
+      run.charge_forward(branch.unit());
+    }
+  }
+
+  /// Parameters of the head, when the pass is there: its matrix is the token embedding.
+  HeadTensors head_parameters() const
+  {
+    return head_tensors(parameters.of(head_unit), embedding_tensors(parameters.of(0)).token);
+  }
+
+  /// A unit's gradients of this micro-batch are complete: the bucket that it fills goes to the owners of its shards.
+  void unit_done(std::int64_t unit, const MicroBatch& batch)
+  {
+    run.charge_backward(unit);
+    for (std::size_t bucket = 0; bucket < units.size(); ++bucket) {
+      if (units[bucket].units.first != unit) continue;
+      collect(batch);  // the one before: no more than two neighbours are alive
+      const std::vector<Tensor> of_bucket = gradients.of(bucket);
+      pending = queue.start(fmt::format("bucket of unit {}", unit), [of_bucket](Group& group) {
+        reduce_scatter_sum(of_bucket[0], group);
+        for (std::size_t i = 1; i < of_bucket.size(); ++i) all_reduce_sum(of_bucket[i], group);  // the tied second
+      });
+      in_flight = bucket;
+    }
+  }
+
+  /// Waits for the bucket in flight, adds this rank's shard of it to the sums, and frees it.
+  void collect(const MicroBatch& batch)
+  {
+    if (!in_flight) return;
+    const auto span = run.time.span(Work::exposed, "summing gradients");
+    const std::size_t bucket = *in_flight;
+    pending.wait();
+    sums.add(bucket, of_all_ranks(batch.rows.sequences, world), gradients.of(bucket, own[bucket]));
+    gradients.free(bucket);
+    in_flight.reset();
+  }
+
+  /// AdamW with the mean gradient, clipped to a norm of at most --clip.
+  /// NEW: nothing is gathered after the update: the next forward pass gathers what it uses.
+  StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& shard_gradients)
+  {
+    const auto valid_tokens = static_cast<double>(loss.valid_tokens);
+    const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
+    const double learning_rate = run.schedule.at(step);
+    check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
+    adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
+    gather_replicated();
+    return {loss.mean(), norm, learning_rate};
+  }
+
+  /// NEW: of parameters that stay replicated (--persist) each rank has updated its shard.
+  void gather_replicated()
+  {
+    if (parameters.apart().empty()) return;
+    const auto counted = run.count("world");
+    const auto span = run.time.span(Work::exposed, "gathering parameters");
+    // BEGIN EXERCISE 06.4 points=5 "What is replicated: those tensors are whole on every rank, one behind the other, but each "
+    //     "rank has new values of its own shard of them only. Give all ranks all of them."
+    all_gather(parameters.apart(), world);
+    // END EXERCISE
+  }
+
+ public:
+  // ---- What the frame asks for --------------------------------------------------------------------------------------
+
+  using Options = Zero3Options;
+  static constexpr const char* name = "06_zero3";
+  static constexpr const char* title = "Sharded parameters (ZeRO-3, FSDP)";
+
+  Zero3(Run& r, const Options& o) : run(r), options(o)
+  {
+    for (const Shard& mine : adamw.shards())
+      initialize_parameters(*run.stream, mine.parameters, table, run.config, run.options.seed, mine.owned.first);
+  }
+
+  /// Of each bucket this rank's shard.
+  HeldShards shards()
+  {
+    // BEGIN EXERCISE 06.3 points=10 "Save on 4, load on 2: a checkpoint has whole tensors and does not say who wrote which part "
+    //     "of them. Name what this rank owns now, the moments too: it is read when a run is resumed, and written when it is "
+    //     "saved."
+    return {adamw.shards(), *run.stream};
+    // END EXERCISE
+  }
+  ShardedAdamW& optimizer() { return adamw; }
+  void after_load()
+  {
+    adamw.round(*run.kernels);
+    gather_replicated();
+  }
+  std::string describe() const
+  {
+    return fmt::format("collectives by {}; {} units", describe_algorithm(world), units.size());
+  }
+  void report(Report& report)
+  {
+    if (options.gathering.persist == 0) return;
+    const std::string copy = replica_hash(*run.stream, parameters.apart());
+    report.check("parameters that stay", "the same", copy, same_on_all_ranks(copy));
+  }
+
+ private:
+  // ---- What this rank holds -----------------------------------------------------------------------------------------
+
+  Run& run;                                                                                 // device, data, ledgers
+  const Options& options;                                                                   // what was asked for
+  Group world{"world", Communicator::world(), run.group_setup()};                           // all N ranks
+  ParameterTable table = step_plan(options).table;                                          // of the flat vectors
+  std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
+  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
+  std::vector<Bucket> units = step_plan(options).buckets;               // FSDP units, in backward order
+  CommunicationQueue queue{world, run.time};                            // gathers and sends meanwhile
+  std::vector<Segment> segments = make_segments(units, world.ranks());  // who owns which elements
+  std::vector<Range> own = segments_of(world.rank(), segments);         // of each unit this rank's shard
+  ShardedParameters parameters{run.memory, *run.stream, queue,          table,
+                               units,      own,         run.shape.type, options.gathering};
+  ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N)
+  GradientLayout layout = sums_of(step_plan(options));                                           // what is summed
+  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};            // (P/N) gradients
+  BucketGradients gradients{run.memory, *run.stream, table, units, layout};  // of the buckets that are alive
+  Pending pending;                                                           // the bucket in flight
+  std::optional<std::size_t> in_flight;                                      // which one that is
+  Workspace work{run.memory, run.config, run.shape};                         // scratch of both passes
+  Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
+  std::optional<GeneratingPass> pass;                         // of a sample
+};
+
 }  // namespace rankwise
 
 int main(int argc, char** argv)
 {
-  using namespace rankwise;
-  Options options;
-  return run_program(
-      argc, argv, options.table, [&](const Session& session) { check(options, session); },
-      [&](Session& session) { return run(options, session); });
+  return rankwise::train<rankwise::Zero3>(argc, argv);
 }
