@@ -33,7 +33,6 @@
 #include "gpt2/adamw.hpp"
 #include "gpt2/generate.hpp"
 #include "lessons/01_single_device/costs.hpp"
-#include "lessons/01_single_device/options.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -62,21 +61,23 @@ class SingleDevice {
   LossSum forward(const MicroBatch& batch)
   {
     // The residual stream begins as the embedding of tokens and positions; each branch reads it and adds to it.
-    model.embedding.lookup(work.output, weights.embedding, batch);
-    model.embedding.add(kept.stream(0), work.output, weights.embedding, batch);
+    const EmbeddingTensors& embedding = weights.embedding;
+    model.embedding.lookup(work.output, embedding, batch);
+    model.embedding.add(kept.stream(0), work.output, embedding, batch);
     forward_branches(0, model.branches.size(), batch);
     // The head turns what has come out of the last branch into logits, and these into a loss.
     return model.head.forward(kept.head, weights.head, batch);
   }
 
-  /// Adds the gradient of that loss with respect to all parameters to @p d.
-  void backward(const ModelTensors& d, const MicroBatch& batch)
+  /// Adds the gradient of that loss with respect to all parameters to @p gradient.
+  void backward(const ModelTensors& gradient, const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
+    const HeadTensors &p_head = weights.head, &d_head = gradient.head;
     // The chain rule goes through the model from its end: first the head gives the gradient dx of the stream.
-    model.head.apply_backward(output, d.head, kept.head, weights.head, batch);
+    model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
-    model.head.normalise_backward(dx, d.head, output, kept.head, weights.head, batch);
+    model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
 
     // Then each branch, last first, adds to dx what comes through it.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
@@ -86,11 +87,12 @@ class SingleDevice {
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
-      branch.apply_backward(output, d.branches[i], doutput, work.wide, kept.branches[i], p, batch);
-      branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p, batch);
+      const BranchTensors& d = gradient.branches[i];
+      const Tensor doutput = branch.add_backward(d, dx, output, batch);
+      branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
+      branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
     }
-    model.embedding.backward(d.embedding, dx, batch);
+    model.embedding.backward(gradient.embedding, dx, batch);
   }
 
   /// Loss of the whole validation split.
@@ -135,20 +137,16 @@ class SingleDevice {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = SingleDeviceOptions;
-  static constexpr const char* name = "01_single_device";
-  static constexpr const char* title = "GPT-2 on a single device";
+  static constexpr const char *name = "01_single_device", *title = "GPT-2 on a single device";
 
-  SingleDevice(Run& r, const Options&) : run(r)
-  {
-    initialize_parameters(*run.stream, master, table, run.config, run.options.seed);
-  }
+  SingleDevice(Run& r, const Options&) : run(r) {}
 
   /// All parameters with their moments.
   HeldShards shards()
   {
     return {{{table, {0, table.elements()}, master, adamw.first_moments(), adamw.second_moments()}}, *run.stream};
   }
-  AdamW& optimizer() { return adamw; }
+  auto& optimizer() { return adamw; }
   /// The model computes with the master weights, rounded.
   void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
   std::string describe() const { return ""; }

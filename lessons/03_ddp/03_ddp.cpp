@@ -38,7 +38,6 @@
 #include "gpt2/generate.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/costs.hpp"
-#include "lessons/03_ddp/options.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -76,20 +75,22 @@ class Ddp {
   /// Loss of a micro-batch, summed over its tokens; what the backward pass needs is kept.
   LossSum forward(const MicroBatch& batch)
   {
-    model.embedding.lookup(work.output, weights.embedding, batch);
-    model.embedding.add(kept.stream(0), work.output, weights.embedding, batch);
+    const EmbeddingTensors& embedding = weights.embedding;
+    model.embedding.lookup(work.output, embedding, batch);
+    model.embedding.add(kept.stream(0), work.output, embedding, batch);
     forward_branches(0, model.branches.size(), batch);
     run.charge_forward(head_unit);
     return model.head.forward(kept.head, weights.head, batch);
   }
 
-  /// Adds the gradient of that loss to @p d.
-  void backward(const ModelTensors& d, const MicroBatch& batch)
+  /// Adds the gradient of that loss to @p gradient.
+  void backward(const ModelTensors& gradient, const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
-    model.head.apply_backward(output, d.head, kept.head, weights.head, batch);
+    const HeadTensors &p_head = weights.head, &d_head = gradient.head;
+    model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
-    model.head.normalise_backward(dx, d.head, output, kept.head, weights.head, batch);
+    model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
     unit_done(head_unit, batch);
 
     for (std::size_t i = model.branches.size(); i-- > 0;) {
@@ -98,12 +99,13 @@ class Ddp {
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
-      branch.apply_backward(output, d.branches[i], doutput, work.wide, kept.branches[i], p, batch);
-      branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p, batch);
+      const BranchTensors& d = gradient.branches[i];
+      const Tensor doutput = branch.add_backward(d, dx, output, batch);
+      branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
+      branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       unit_done(branch.unit(), batch);
     }
-    model.embedding.backward(d.embedding, dx, batch);
+    model.embedding.backward(gradient.embedding, dx, batch);
     unit_done(0, batch);
   }
 
@@ -145,7 +147,8 @@ class Ddp {
     //     "GradientSum::sums() gives this rank's: all elements, and where the tied embedding's second gradient is kept "
     //     "apart, that too. Add them up over the ranks, one of the pieces after the other."
     const std::vector<Tensor> sums = gradients->sums();
-    for (const Range& piece : pieces_of(options)) all_reduce_sum(sums[0].slice(piece), world);
+    for (const Range& piece : pieces_of(table, options.gradients, options.strategy, options.bucket.value))
+      all_reduce_sum(sums[0].slice(piece), world);
     if (sums.size() > 1) all_reduce_sum(sums[1], world);
     // END EXERCISE
   }
@@ -163,9 +166,9 @@ class Ddp {
     if (!last) return;
     for (const Bucket& bucket : buckets) {
       if (bucket.units.first != unit) continue;
-      const std::vector<Tensor> sums = gradients->finish(bucket.elements);
-      pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [sums](Group& group) {
-        for (const Tensor& sum : sums) all_reduce_sum(sum, group);
+      const std::vector<Tensor> ready = gradients->finish(bucket.elements);
+      pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
+        for (const Tensor& sum : ready) all_reduce_sum(sum, group);
       }));
     }
     // END EXERCISE
@@ -195,14 +198,9 @@ class Ddp {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = DdpOptions;
-  static constexpr const char* name = "03_ddp";
-  static constexpr const char* title = "Data parallelism (DDP)";
+  static constexpr const char *name = "03_ddp", *title = "Data parallelism (DDP)";
 
-  Ddp(Run& r, const Options& o) : run(r), options(o)
-  {
-    if (world.rank() == 0) initialize_parameters(*run.stream, master, table, run.config, run.options.seed);
-    broadcast(master, 0, world);
-  }
+  Ddp(Run& r, const Options& o) : run(r), options(o) {}
 
   /// All parameters with their moments, on every rank.
   HeldShards shards()
@@ -211,13 +209,15 @@ class Ddp {
   }
   /// Each rank holds a copy of the model.
   int replica() const { return world.rank(); }
-  AdamW& optimizer() { return adamw; }
-  void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
-  void after_step(std::int64_t step)
+  auto& optimizer() { return adamw; }
+  /// All ranks begin with the parameters of rank 0.
+  void after_load()
   {
-    if (options.check_every > 0 && (step + 1) % options.check_every == 0)
-      check_replicas(*run.stream, master, fmt::format("after step {}", step), world);
+    broadcast(master, 0, world);
+    adamw.round(*run.kernels, parameters.tensor());
   }
+  /// Compared by the frame.
+  Tensor replicated() const { return parameters.tensor(); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; {} buckets", describe_algorithm(world), buckets.size());

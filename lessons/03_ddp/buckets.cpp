@@ -32,4 +32,15 @@ std::vector<Bucket> make_buckets(const ParameterTable& table, DType type, std::i
   // END EXERCISE
 }
 
+std::vector<Range> pieces_of(const ParameterTable& table, DType type, Strategy strategy, std::int64_t bytes)
+{
+  if (strategy == Strategy::flat) return {{0, table.elements()}};
+  std::vector<Range> pieces;
+  if (strategy == Strategy::per_tensor)
+    for (const Parameter& p : table.entries()) pieces.push_back(p.elements);
+  else
+    for (const Bucket& bucket : make_buckets(table, type, bytes)) pieces.push_back(bucket.elements);
+  return pieces;
+}
+
 }  // namespace rankwise

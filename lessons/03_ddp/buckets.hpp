@@ -32,4 +32,16 @@ void check_bucket(std::int64_t bytes);
 /// @source  Li et al. 2020, section 3.2.3.
 std::vector<Bucket> make_buckets(const ParameterTable& table, DType type, std::int64_t bytes);
 
+/// `--strategy`: when gradients are summed over the ranks.
+enum class Strategy : std::uint8_t {
+  per_tensor,  ///< after the backward pass, one tensor after the other
+  flat,        ///< after the backward pass, all at once
+  bucketed,    ///< after the backward pass, in buckets
+  overlapped,  ///< in buckets, each as soon as the backward pass is done with it
+};
+
+/// The runs of the flat vector whose gradients are summed over the ranks one after the other: tensors, all at once, or buckets.
+/// @param table, type, bytes  as for make_buckets().
+std::vector<Range> pieces_of(const ParameterTable& table, DType type, Strategy strategy, std::int64_t bytes);
+
 }  // namespace rankwise

@@ -12,8 +12,8 @@
 
 namespace rankwise {
 
-/// Runs of the flat vector whose gradients are summed over the ranks one after the other: tensors, all at once, or buckets.
-std::vector<Range> pieces_of(const DdpOptions& options);
+/// The all-reduces of one step's gradients.
+std::vector<CollectiveShape> gradient_sums(const DdpOptions& options);
 
 /// Memory and traffic of rank r of N.
 ///

@@ -71,8 +71,7 @@ std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, c
                      const MessageOptions& messages, RankOf rank)
 {
   const Algorithm algorithm = messages.algorithm(Arithmetic(options.arithmetic).default_collectives());
-  std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers},
-                                     {"all-gather", algorithm, DType::i64, rank.ranks}};
+  std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers}};
   if (tied > 0) calls.push_back({"all-reduce", algorithm, options.gradients, tied});
   for (const std::int64_t n : runs) {
     calls.push_back({"reduce-scatter", algorithm, options.gradients, n});
@@ -127,6 +126,12 @@ std::string what_fits(Stage stage, const TrainingOptions& options, const Message
   }
   return stage == Stage::ddp ? text
                              : text + " Or use more ranks, each of which keeps less, or offload (lesson 07).";
+}
+
+std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket, const Costs& costs, int N,
+                          std::int64_t bytes)
+{
+  return what_fits(stage, options, options.messages, bucket, {0, N}, in_tier(Tier::device, costs.most), bytes);
 }
 
 }  // namespace rankwise

@@ -6,6 +6,8 @@
 #include "common/messages/messages.hpp"
 #include "common/session.hpp"
 #include "gpt2/training_options.hpp"
+#include "lessons/frame/costs.hpp"
+#include "lessons/frame/options.hpp"
 
 /// @file
 /// The stages of the memory ladder: which one a run fits in.
@@ -38,5 +40,9 @@ std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const Mess
 /// @param room   bytes that there are.
 std::string what_fits(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
                       std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t room);
+
+/// The same for rank 0 of N with these costs.
+std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket, const Costs& costs, int N,
+                          std::int64_t bytes);
 
 }  // namespace rankwise

@@ -35,11 +35,9 @@
 #include "gpt2/generate.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/04_zero1/costs.hpp"
-#include "lessons/04_zero1/options.hpp"
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/sharded_norm.hpp"
-#include "lessons/frame/finite.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -74,20 +72,22 @@ class Zero1 {
   /// Loss of a micro-batch, summed over its tokens; what the backward pass needs is kept.
   LossSum forward(const MicroBatch& batch)
   {
-    model.embedding.lookup(work.output, weights.embedding, batch);
-    model.embedding.add(kept.stream(0), work.output, weights.embedding, batch);
+    const EmbeddingTensors& embedding = weights.embedding;
+    model.embedding.lookup(work.output, embedding, batch);
+    model.embedding.add(kept.stream(0), work.output, embedding, batch);
     forward_branches(0, model.branches.size(), batch);
     run.charge_forward(head_unit);
     return model.head.forward(kept.head, weights.head, batch);
   }
 
-  /// Adds the gradient of that loss to @p d.
-  void backward(const ModelTensors& d, const MicroBatch& batch)
+  /// Adds the gradient of that loss to @p gradient.
+  void backward(const ModelTensors& gradient, const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
-    model.head.apply_backward(output, d.head, kept.head, weights.head, batch);
+    const HeadTensors &p_head = weights.head, &d_head = gradient.head;
+    model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
-    model.head.normalise_backward(dx, d.head, output, kept.head, weights.head, batch);
+    model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
     unit_done(head_unit, batch);
 
     for (std::size_t i = model.branches.size(); i-- > 0;) {
@@ -96,12 +96,13 @@ class Zero1 {
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
-      branch.apply_backward(output, d.branches[i], doutput, work.wide, kept.branches[i], p, batch);
-      branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p, batch);
+      const BranchTensors& d = gradient.branches[i];
+      const Tensor doutput = branch.add_backward(d, dx, output, batch);
+      branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
+      branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       unit_done(branch.unit(), batch);
     }
-    model.embedding.backward(d.embedding, dx, batch);
+    model.embedding.backward(gradient.embedding, dx, batch);
     unit_done(0, batch);
   }
 
@@ -144,11 +145,10 @@ class Zero1 {
     if (!last) return;
     for (const Bucket& bucket : buckets) {
       if (bucket.units.first != unit) continue;
-      const std::vector<Tensor> sums = gradients->finish(bucket.elements);
-      pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [sums](Group& group) {
-        reduce_scatter_sum(sums[0], group);
-        for (std::size_t i = 1; i < sums.size(); ++i)
-          all_reduce_sum(sums[i], group);  // the tied embedding's second
+      const std::vector<Tensor> ready = gradients->finish(bucket.elements);
+      pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
+        reduce_scatter_sum(ready[0], group);
+        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the tied embedding's second
       }));
     }
   }
@@ -189,37 +189,25 @@ class Zero1 {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = Zero1Options;
-  static constexpr const char* name = "04_zero1";
-  static constexpr const char* title = "Sharded optimizer (ZeRO-1)";
+  static constexpr const char *name = "04_zero1", *title = "Sharded optimizer (ZeRO-1)";
 
-  Zero1(Run& r, const Options& o) : run(r), options(o)
-  {
-    for (const Shard& mine : adamw.shards())
-      initialize_parameters(*run.stream, mine.parameters, table, run.config, run.options.seed, mine.owned.first);
-  }
+  Zero1(Run& r, const Options& o) : run(r), options(o) {}
 
   /// NEW: of each bucket this rank's shard.
   HeldShards shards() { return {adamw.shards(), *run.stream}; }
-  ShardedAdamW& optimizer() { return adamw; }
+  auto& optimizer() { return adamw; }
   void after_load()
   {
     adamw.round(*run.kernels);
     gather_parameters();
   }
-  void after_step(std::int64_t step)
-  {
-    if (options.check_every > 0 && (step + 1) % options.check_every == 0)
-      check_replicas(*run.stream, parameters.tensor(), fmt::format("after step {}", step), world);
-  }
+  /// Compared by the frame.
+  Tensor replicated() const { return parameters.tensor(); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; {} buckets", describe_algorithm(world), buckets.size());
   }
-  void report(Report& report)
-  {
-    const std::string copy = replica_hash(*run.stream, parameters.tensor());
-    report.check("parameters on every rank", "the same", copy, same_on_all_ranks(copy));
-  }
+  void report(Report&) const {}
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 #include "lessons/04_zero1/costs.hpp"
 
-#include "common/cuda/devices.hpp"
-#include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/segments.hpp"
@@ -11,42 +9,26 @@ namespace rankwise {
 StepPlan step_plan(const Zero1Options& options)
 {
   const ParameterTable table(options.config());
-  return {table,
-          make_buckets(table, options.gradients, options.bucket.value),
-          options.gradients,
-          options.precision,
-          Arithmetic(options.arithmetic).keeps_tied_apart(),
-          options.algorithm()};
+  return step_plan(options, table, make_buckets(table, options.gradients, options.bucket.value));
 }
 
 Costs costs(const Zero1Options& options, RankOf rank)
 {
-  const ModelConfig config = options.config();
   const StepPlan plan = step_plan(options);
-  const ParameterTable& table = plan.table;
-  const ActivationShape shape = options.activation_shape(rank);
+  const Traffic sent = step_traffic(plan, options.topology(rank.ranks), rank.rank);
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = Arithmetic(options.arithmetic)
-              .gradient_bytes(gradient_layout(table, options.gradients), options.share(rank.ranks) / shape.B);
-  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
+  bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, rank)), options.precision);
-  bytes[Category::activations] = activation_bytes(config, shape);
-  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] =
-      message_bytes(plan, options.topology(rank.ranks), rank.rank) + host_values_bytes(options.device, rank.ranks);
+  bytes[Category::communication] = message_bytes(options, collectives_of(plan), rank);
   costs.most = costs.kept;
-
-  const Traffic sent = step_traffic(plan, options.topology(rank.ranks), rank.rank);
   costs.sent = {{"world", "a step", sent, "(N-1)/N of the gradients and of the parameters"}};
   return costs;
 }
 
 std::string suggest_options(const Zero1Options& options, int N, std::int64_t bytes)
 {
-  const RankOf rank{0, N};
-  return what_fits(Stage::zero1, options, options.messages, options.bucket.value, rank,
-                   in_tier(Tier::device, costs(options, rank).most), bytes);
+  return suggest_stage(Stage::zero1, options, options.bucket.value, costs(options, {0, N}), N, bytes);
 }
 
 }  // namespace rankwise

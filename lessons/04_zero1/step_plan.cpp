@@ -1,10 +1,9 @@
 #include "lessons/04_zero1/step_plan.hpp"
 
+#include <utility>
 #include <vector>
 
-#include "common/collectives/cost.hpp"
 #include "lessons/04_zero1/segments.hpp"
-#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 
@@ -28,6 +27,19 @@ CollectiveShape gather_call(const StepPlan& plan, const Bucket& bucket)
 }
 
 }  // namespace
+
+StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, std::vector<Bucket> buckets,
+                   bool each_micro_batch)
+{
+  return {table,
+          std::move(buckets),
+          options.gradients,
+          options.precision,
+          Arithmetic(options.arithmetic).keeps_tied_apart(),
+          options.algorithm(),
+          each_micro_batch ? options.global_batch : 0,
+          each_micro_batch ? options.micro_batch : 0};
+}
 
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
 {
@@ -67,14 +79,11 @@ Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank)
   return sum;
 }
 
-std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int rank)
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan)
 {
-  const auto ranks = static_cast<int>(topology.node_of.size());
   std::vector<CollectiveShape> calls = gradient_calls(plan);
   for (const Bucket& bucket : plan.buckets) calls.push_back(gather_call(plan, bucket));
-  calls.push_back({"all-reduce", plan.algorithm, DType::i64, loss_numbers});
-  calls.push_back({"all-gather", plan.algorithm, DType::i64, ranks});
-  return scratch_bytes(calls, topology, rank);
+  return calls;
 }
 
 }  // namespace rankwise

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/collectives/cost.hpp"
 #include "common/messages/algorithm.hpp"
 #include "common/messages/topology.hpp"
 #include "common/messages/traffic_ledger.hpp"
@@ -12,6 +13,7 @@
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/03_ddp/buckets.hpp"
+#include "lessons/frame/options.hpp"
 
 /// @file
 /// What the messages of a step cost where each rank owns a part of the model, from the sizes alone.
@@ -30,6 +32,11 @@ struct StepPlan {
   std::int64_t global_batch = 0;  ///< sequences of a step
   std::int64_t micro_batch = 0;   ///< sequences of a pass; 0: all of a rank's share
 };
+
+/// That of a run whose gradients are summed over the ranks once a step; or after each micro-batch.
+/// @param table, buckets  what is sent together.
+StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, std::vector<Bucket> buckets,
+                   bool each_micro_batch = false);
 
 /// How often gradients are summed over @p ranks ranks in a step.
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
@@ -50,8 +57,7 @@ Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topolog
 /// What one rank sends in one step: in reduce-scatters of the gradients and in one all-gather of each bucket's parameters.
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
-/// Bytes that one rank keeps for all messages of a run: scratch for the collectives of a step, sums of losses and the
-/// comparison of replicas.
-std::int64_t message_bytes(const StepPlan& plan, const Topology& topology, int rank);
+/// The collectives of a step, each once.
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan);
 
 }  // namespace rankwise

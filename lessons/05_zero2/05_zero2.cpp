@@ -39,9 +39,7 @@
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/costs.hpp"
-#include "lessons/05_zero2/options.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
-#include "lessons/frame/finite.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -70,8 +68,9 @@ class Zero2 {
   /// Loss of a micro-batch, summed over its tokens; what the backward pass needs is kept.
   LossSum forward(const MicroBatch& batch)
   {
-    model.embedding.lookup(work.output, weights.embedding, batch);
-    model.embedding.add(kept.stream(0), work.output, weights.embedding, batch);
+    const EmbeddingTensors& embedding = weights.embedding;
+    model.embedding.lookup(work.output, embedding, batch);
+    model.embedding.add(kept.stream(0), work.output, embedding, batch);
     forward_branches(0, model.branches.size(), batch);
     run.charge_forward(head_unit);
     return model.head.forward(kept.head, weights.head, batch);
@@ -81,13 +80,14 @@ class Zero2 {
   void backward(const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
+    const HeadTensors& p_head = weights.head;
     // NEW: a unit's gradients are allocated when the pass comes to it. Those of the token embedding, which the head adds to
     // first, live until the lookup at the other end has added its own.
     const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_room(0));
     const HeadTensors d_head = head_tensors(gradients.make_room(head_unit), gradients.second_of(d_embedding.token));
-    model.head.apply_backward(output, d_head, kept.head, weights.head, batch);
+    model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
-    model.head.normalise_backward(dx, d_head, output, kept.head, weights.head, batch);
+    model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
     unit_done(head_unit, batch);
 
     for (std::size_t i = model.branches.size(); i-- > 0;) {
@@ -144,10 +144,10 @@ class Zero2 {
     for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
       if (buckets[bucket].units.first != unit) continue;
       collect(batch);  // the one before: no more than two neighbours are alive
-      const std::vector<Tensor> of_bucket = gradients.of(bucket);
-      pending = queue.start(fmt::format("bucket of unit {}", unit), [of_bucket](Group& group) {
-        reduce_scatter_sum(of_bucket[0], group);
-        for (std::size_t i = 1; i < of_bucket.size(); ++i) all_reduce_sum(of_bucket[i], group);  // the tied second
+      const std::vector<Tensor> ready = gradients.of(bucket);
+      pending = queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
+        reduce_scatter_sum(ready[0], group);
+        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the tied embedding's second
       });
       in_flight = bucket;
     }
@@ -194,37 +194,25 @@ class Zero2 {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = Zero2Options;
-  static constexpr const char* name = "05_zero2";
-  static constexpr const char* title = "Sharded gradients (ZeRO-2)";
+  static constexpr const char *name = "05_zero2", *title = "Sharded gradients (ZeRO-2)";
 
-  Zero2(Run& r, const Options& o) : run(r), options(o)
-  {
-    for (const Shard& mine : adamw.shards())
-      initialize_parameters(*run.stream, mine.parameters, table, run.config, run.options.seed, mine.owned.first);
-  }
+  Zero2(Run& r, const Options& o) : run(r), options(o) {}
 
   /// Of each bucket this rank's shard.
   HeldShards shards() { return {adamw.shards(), *run.stream}; }
-  ShardedAdamW& optimizer() { return adamw; }
+  auto& optimizer() { return adamw; }
   void after_load()
   {
     adamw.round(*run.kernels);
     gather_parameters();
   }
-  void after_step(std::int64_t step)
-  {
-    if (options.check_every > 0 && (step + 1) % options.check_every == 0)
-      check_replicas(*run.stream, parameters.tensor(), fmt::format("after step {}", step), world);
-  }
+  /// Compared by the frame.
+  Tensor replicated() const { return parameters.tensor(); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; {} buckets", describe_algorithm(world), buckets.size());
   }
-  void report(Report& report)
-  {
-    const std::string copy = replica_hash(*run.stream, parameters.tensor());
-    report.check("parameters on every rank", "the same", copy, same_on_all_ranks(copy));
-  }
+  void report(Report&) const {}
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------

@@ -41,9 +41,7 @@
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/06_zero3/costs.hpp"
-#include "lessons/06_zero3/options.hpp"
 #include "lessons/06_zero3/sharded_parameters.hpp"
-#include "lessons/frame/finite.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -73,7 +71,7 @@ class Zero3 {
   LossSum forward(const MicroBatch& batch)
   {
     // NEW: the pass announces which units of the table it will use, so that each FSDP unit can be gathered ahead of its use.
-    parameters.begin(options.uses(batch.training));
+    parameters.begin(uses_of(options, batch.training));
     // NEW: use() frees what is not needed any more, and waits until the parameters asked for have been gathered.
     const EmbeddingTensors embedding = embedding_tensors(parameters.use(0));
     model.embedding.lookup(work.output, embedding, batch);
@@ -81,7 +79,9 @@ class Zero3 {
     forward_branches(0, model.branches.size(), batch);
     parameters.use(head_unit);
     run.charge_forward(head_unit);
-    return model.head.forward(kept.head, head_parameters(), batch);
+    const LossSum loss = model.head.forward(kept.head, head_parameters(), batch);
+    if (!batch.training) parameters.end();
+    return loss;
   }
 
   /// Adds the gradient of that loss to the sums of this rank's shards.
@@ -120,11 +120,8 @@ class Zero3 {
   /// Loss of the whole validation split, of which each rank computes every N-th micro-batch.
   LossSum evaluate()
   {
-    LossSum loss = run.validate(kept, {world.rank(), world.ranks()}, [&](const MicroBatch& b) {
-      const LossSum of_batch = forward(b);
-      parameters.end();
-      return of_batch;
-    });
+    LossSum loss =
+        run.validate(kept, {world.rank(), world.ranks()}, [&](const MicroBatch& b) { return forward(b); });
     all_reduce_sum(loss, world);
     return loss;
   }
@@ -134,7 +131,7 @@ class Zero3 {
   {
     if (!pass) pass.emplace(run.memory, *run.stream, model, run.shape.type, run.batch.sequence);
     pass->begin(text);
-    parameters.begin(options.uses(false));
+    parameters.begin(uses_of(options, false));
     pass->embedding(embedding_tensors(parameters.use(0)));
     for (std::size_t i = 0; i < model.branches.size(); ++i)
       pass->branch(i, branch_tensors(parameters.use(model.branches[i].unit())));
@@ -171,10 +168,10 @@ class Zero3 {
     for (std::size_t bucket = 0; bucket < units.size(); ++bucket) {
       if (units[bucket].units.first != unit) continue;
       collect(batch);  // the one before: no more than two neighbours are alive
-      const std::vector<Tensor> of_bucket = gradients.of(bucket);
-      pending = queue.start(fmt::format("bucket of unit {}", unit), [of_bucket](Group& group) {
-        reduce_scatter_sum(of_bucket[0], group);
-        for (std::size_t i = 1; i < of_bucket.size(); ++i) all_reduce_sum(of_bucket[i], group);  // the tied second
+      const std::vector<Tensor> ready = gradients.of(bucket);
+      pending = queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
+        reduce_scatter_sum(ready[0], group);
+        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the tied embedding's second
       });
       in_flight = bucket;
     }
@@ -201,12 +198,12 @@ class Zero3 {
     const double learning_rate = run.schedule.at(step);
     check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
-    gather_replicated();
+    gather_parameters();
     return {loss.mean(), norm, learning_rate};
   }
 
   /// NEW: of parameters that stay replicated (--persist) each rank has updated its shard.
-  void gather_replicated()
+  void gather_parameters()
   {
     if (parameters.apart().empty()) return;
     const auto counted = run.count("world");
@@ -221,14 +218,9 @@ class Zero3 {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = Zero3Options;
-  static constexpr const char* name = "06_zero3";
-  static constexpr const char* title = "Sharded parameters (ZeRO-3, FSDP)";
+  static constexpr const char *name = "06_zero3", *title = "Sharded parameters (ZeRO-3, FSDP)";
 
-  Zero3(Run& r, const Options& o) : run(r), options(o)
-  {
-    for (const Shard& mine : adamw.shards())
-      initialize_parameters(*run.stream, mine.parameters, table, run.config, run.options.seed, mine.owned.first);
-  }
+  Zero3(Run& r, const Options& o) : run(r), options(o) {}
 
   /// Of each bucket this rank's shard.
   HeldShards shards()
@@ -239,22 +231,19 @@ class Zero3 {
     return {adamw.shards(), *run.stream};
     // END EXERCISE
   }
-  ShardedAdamW& optimizer() { return adamw; }
+  auto& optimizer() { return adamw; }
   void after_load()
   {
     adamw.round(*run.kernels);
-    gather_replicated();
+    gather_parameters();
   }
+  /// Compared by the frame.
+  Tensor replicated() const { return parameters.apart(); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; {} units", describe_algorithm(world), units.size());
   }
-  void report(Report& report)
-  {
-    if (options.gathering.persist == 0) return;
-    const std::string copy = replica_hash(*run.stream, parameters.apart());
-    report.check("parameters that stay", "the same", copy, same_on_all_ranks(copy));
-  }
+  void report(Report&) const {}
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
@@ -272,11 +261,11 @@ class Zero3 {
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,
                                units,      own,         run.shape.type, options.gathering};
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N)
-  GradientLayout layout = sums_of(step_plan(options));                                           // what is summed
-  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};            // (P/N) gradients
+  Pending pending;                                                                     // the bucket in flight
+  std::optional<std::size_t> in_flight;                                                // which one that is
+  GradientLayout layout = sums_of(step_plan(options));                                 // what is summed
+  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N) gradients
   BucketGradients gradients{run.memory, *run.stream, table, units, layout};  // of the buckets that are alive
-  Pending pending;                                                           // the bucket in flight
-  std::optional<std::size_t> in_flight;                                      // which one that is
   Workspace work{run.memory, run.config, run.shape};                         // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
   std::optional<GeneratingPass> pass;                         // of a sample

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "lessons/06_zero3/units.hpp"
 #include "lessons/frame/options.hpp"
 
@@ -13,9 +11,6 @@ namespace rankwise {
 /// Options of ZeRO-3: what is gathered, and when.
 struct Zero3Options : LessonOptions {
   GatherOptions gathering;  ///< FSDP units
-
-  /// Units of the table that a forward and backward pass uses, in order; only those of a forward pass unless @p training.
-  std::vector<Use> uses(bool training) const;
 };
 
 /// Declares them.

@@ -7,6 +7,7 @@
 #include "common/options.hpp"
 #include "common/partition.hpp"
 #include "gpt2/parameter_table.hpp"
+#include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
 
@@ -52,6 +53,10 @@ std::vector<Bucket> make_units(const ParameterTable& table, Unit unit);
 
 /// What a pass computes with at one place: units of the table, one or, for tied tensors, more.
 using Use = std::vector<std::int64_t>;
+
+/// What a pass uses, in order: the units of the table from the embedding to the head, whose matrix is the embedding's; in
+/// training then the branches, last first, and where blocks are recomputed their units once more.
+std::vector<Use> uses_of(const TrainingOptions& options, bool training);
 
 /// What one place of a pass needs, and what is done before it is used. Units are given by their number in make_units().
 struct GatherStep {

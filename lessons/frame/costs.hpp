@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/collectives/cost.hpp"
 #include "common/memory_ledger.hpp"
 #include "common/messages/traffic_ledger.hpp"
+#include "gpt2/activations.hpp"
+#include "lessons/frame/options.hpp"
 
 /// @file
 /// What a run costs, from the sizes alone.
@@ -25,5 +29,17 @@ struct Costs {
   TierBytes most{};               ///< peak within a step
   std::vector<SentPerStep> sent;  ///< in one step, by axis
 };
+
+/// Bytes of the device, messages left out, of a rank that keeps the whole model state: what sharding lessens.
+/// @param shape      of a micro-batch.
+/// @param sequences  of the global batch that the rank computes in a step.
+CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, std::int64_t sequences);
+
+/// Bytes that a rank keeps for messages: scratch of such collectives of all ranks, of the sum of losses and of the comparison
+/// of hashes, and the copies of values on the host.
+std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveShape> calls, RankOf rank);
+
+/// What a rank sends in such collectives of all ranks.
+Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank);
 
 }  // namespace rankwise

@@ -26,6 +26,9 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
   if (options.ranks != 0 && !options.dry_run)
     throw UserError(fmt::format("--ranks={} without --dry-run.", options.ranks),
                     "A run has the ranks that were started: mpirun -np N. Only a dry run answers for others.");
+  if (options.check_every < 0)
+    throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
+                    "Use a number of steps, or 0.");
   check_share(options.global_batch, static_cast<int>(layout.dp));
   TrainingOptions chosen = options;
   chosen.micro_batch = batch.micro_batch;
@@ -89,7 +92,23 @@ void report_costs(Report& report, const Run& run, const Costs& formula)
   }
 }
 
+void report_replicated(Report& report, const Run& run, const Tensor& parameters)
+{
+  if (parameters.empty()) return;
+  const std::string copy = replica_hash(*run.stream, parameters);
+  report.check("replicated parameters", "the same", copy, same_on_all_ranks(copy));
+}
+
 // ---- Progress -------------------------------------------------------------------------------------------------------
+
+void initialize(const ModelOnRanks& model, const Run& run)
+{
+  model.held.for_each(Access::write, [&](const Shard& shard, Stream& stream) {
+    initialize_parameters(stream, shard.parameters, shard.table, run.config, run.options.seed, shard.owned.first);
+    stream.zero(shard.first_moments);
+    stream.zero(shard.second_moments);
+  });
+}
 
 Progress::Progress(Run& run, Report& report) : run_(run), report_(report), last_(run.options.last_step(run.loader))
 {
@@ -147,6 +166,13 @@ void Progress::make_step(const std::function<StepReport()>& train_step)
   ++made_;
   report_.progress(made_, last_);
   stopped_by_ = stop_.end_step();
+}
+
+void Progress::check_replicated(const Tensor& parameters) const
+{
+  const std::int64_t every = run_.options.check_every;
+  if (every > 0 && made_ % every == 0 && !parameters.empty())
+    check_replicas(*run_.stream, parameters, fmt::format("after step {}", made_ - 1));
 }
 
 void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<LossSum()>& evaluate)

@@ -51,12 +51,18 @@ void report_planned_traffic(Report& report, const Costs& costs);
 /// Blocks "memory" and "traffic": measured beside the formula, with their checks. All ranks make this call.
 void report_costs(Report& report, const Run& run, const Costs& formula);
 
+/// Check of parameters that all ranks have whole: the same on all of them. All ranks make this call.
+void report_replicated(Report& report, const Run& run, const Tensor& parameters);
+
 /// The model on all ranks, for what the frame reads and writes of it.
 struct ModelOnRanks {
   HeldShards held;   ///< all that this rank holds
   HeldShards owned;  ///< of these what no other rank of its replica owns too
   int replica = 0;   ///< number of the copy of the model that these are of
 };
+
+/// Gives the shards that this rank holds their initial values: parameters by --seed, moments zero.
+void initialize(const ModelOnRanks& model, const Run& run);
 
 /// The course of a run: what was measured, what comes next. All ranks make the same calls.
 class Progress {
@@ -74,6 +80,9 @@ class Progress {
   std::optional<std::int64_t> next_step() const;
   /// Makes that step, and reports it.
   void make_step(const std::function<StepReport()>& train_step);
+  /// Compares parameters that all ranks have whole, every --check-every steps.
+  /// @failure  Error on all ranks: which of them differ.
+  void check_replicated(const Tensor& parameters) const;
   /// Between two steps: validates, saves, keeps parameters to compare with the reference run, where that is due.
   void after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<LossSum()>& evaluate);
 

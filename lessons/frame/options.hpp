@@ -15,8 +15,9 @@ namespace rankwise {
 /// Options of training and of messages. A lesson derives its own options from these; what it divides in another way than
 /// data parallelism does, it says in functions of the same names.
 struct LessonOptions : TrainingOptions {
-  MessageOptions messages;  ///< how ranks talk to each other
-  int ranks = 0;            ///< `--ranks`: of a dry run for another number of ranks than were started; 0: those
+  MessageOptions messages;        ///< how ranks talk to each other
+  std::int64_t check_every = 10;  ///< steps between comparisons of what is replicated; 0: only at the end
+  int ranks = 0;  ///< `--ranks`: of a dry run for another number of ranks than were started; 0: those
 
   /// Degrees of parallelism of N ranks: all of them are replicas.
   Layout layout(int N) const { return {.dp = N}; }
@@ -35,7 +36,14 @@ struct LessonOptions : TrainingOptions {
   Topology topology(int N) const;
 };
 
-/// Declares them: those of training, of messages, and --ranks.
+/// Declares them: those of training, of messages, --check-every and --ranks.
 void declare(OptionTable& table, LessonOptions& options);
+/// Refuses nothing: a lesson has a function of this name for its own options where there is something to refuse.
+/// @param N  ranks.
+/// @throws UserError  for what N ranks cannot do.
+inline void check_lesson(const LessonOptions& options, int N)
+{
+  static_cast<void>(options), static_cast<void>(N);
+}
 
 }  // namespace rankwise

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <span>
 #include <utility>
 #include <vector>
@@ -57,14 +56,16 @@ std::uint64_t hash_of(Stream& stream, const Tensor& elements)
 
 }  // namespace
 
-void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when, Group& group)
+void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when)
 {
-  const auto hash = std::bit_cast<std::int64_t>(hash_of(stream, parameters));
-  const std::vector<std::int64_t> hashes = all_gather(hash, group);
+  const std::uint64_t own = hash_of(stream, parameters);
+  std::vector<std::uint64_t> hashes(machine_of_ranks().size());
+  check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD),
+            "comparing what ranks have");
 
-  std::vector<int> different;
-  for (int r = 1; r < group.ranks(); ++r)
-    if (hashes[static_cast<std::size_t>(r)] != hashes[0]) different.push_back(r);
+  std::vector<std::size_t> different;
+  for (std::size_t r = 1; r < hashes.size(); ++r)
+    if (hashes[r] != hashes[0]) different.push_back(r);
   check(different.empty(),
         fmt::format("{} the parameters of rank {} differ from those of rank 0: the replicas have "
                     "not made the same updates",

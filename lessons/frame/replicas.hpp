@@ -28,13 +28,12 @@ void check_share(std::int64_t global_batch, int ranks);
 /// @throws UserError  on all ranks: what differs, and who was told what.
 void check_alike(const OptionTable& options, const Tokens& tokens);
 
-/// Ends the run unless the parameters of all ranks are the same, by a fast hash.
+/// Ends the run unless the parameters of all ranks of the job are the same, by a fast hash.
 /// @param stream      of their device: made them.
 /// @param parameters  of this rank.
 /// @param when        as "after step 10", for the message.
 /// @failure  Error on all ranks: which of them differ from rank 0.
-/// @cost     an all-gather of 8 bytes a rank.
-void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when, Group& group);
+void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when);
 
 /// A fast hash of the parameters of this rank, as 16 hexadecimal digits.
 /// @param stream  of their device: made them.

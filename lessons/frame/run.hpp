@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/device.hpp"
 #include "common/messages/messages.hpp"
@@ -47,9 +46,7 @@ struct Run {
   Loader loader;      ///< deals out windows of it
   Schedule schedule;  ///< learning rate of each step
 
-  std::map<std::string, Traffic> sent;           ///< by axis, counted since the step began
-  std::vector<std::function<void()>> recorders;  ///< start to record what a trace shows of the lesson's own threads
-  std::vector<const TimeLedger*> further_ledgers;  ///< of such threads
+  std::map<std::string, Traffic> sent;  ///< by axis, counted since the step began
 
   /// What a group of ranks is made with.
   GroupSetup group_setup() { return messages.setup(arithmetic.default_collectives()); }

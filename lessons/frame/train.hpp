@@ -11,6 +11,7 @@
 #include "common/report.hpp"
 #include "gpt2/run_report.hpp"
 #include "lessons/frame/costs.hpp"
+#include "lessons/frame/finite.hpp"
 #include "lessons/frame/frame.hpp"
 #include "lessons/frame/options.hpp"
 #include "lessons/frame/replicas.hpp"
@@ -40,7 +41,7 @@ namespace rankwise {
 ///     owned_shards()                       of its shards() those that no other rank of its replica writes too
 ///     replica()                            number of the copy of the model that this rank holds shards of
 ///     next_token(text, number)             the token that follows a text, the same on all ranks, to generate text
-///     after_step(step)                     checks between two steps
+///     replicated()                         parameters that are whole on every rank, to be compared
 ///     close()                              ends the use of what outlives the run
 ///     report_plan(report, options, N)      a free function: what else a dry run prints
 ///     prepare(options, rank)               a free function: checks and reserves what only a run needs, no dry run
@@ -77,7 +78,7 @@ concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& ask
     lesson.optimizer().updates()
     } -> std::same_as<std::int64_t>;
   lesson.optimizer().resume(number);  // after so many updates
-  lesson.after_load();                // the shards have got their values: round, gather, broadcast
+  lesson.after_load();                // the shards have got their values: broadcast, round, gather
   {
     lesson.describe()
     } -> std::same_as<std::string>;  // how ranks and messages are arranged, in a line
@@ -149,17 +150,19 @@ int run_lesson(Report& report, const OptionTable& table, const typename L::Optio
 
   Progress progress(run, report);
   progress.begin(table, options.layout(N), lesson.describe());
+  initialize(model, run);
   if (const auto updates = progress.load(model)) lesson.optimizer().resume(*updates);
   lesson.after_load();
   run.messages.begin_steps();
   while (const auto step = progress.next_step()) {
     progress.make_step([&] { return lesson.train_step(*step); });
-    if constexpr (requires { lesson.after_step(*step); }) lesson.after_step(*step);
+    if constexpr (requires { lesson.replicated(); }) progress.check_replicated(lesson.replicated());
     progress.after_step(model, lesson.optimizer().updates(), [&] { return lesson.evaluate(); });
   }
 
   progress.report_results(model);
   report_costs(report, run, costs(options, RankOf(session)));
+  if constexpr (requires { lesson.replicated(); }) report_replicated(report, run, lesson.replicated());
   lesson.report(report);
   progress.report_times();
   if constexpr (requires(std::span<const Token> text) { lesson.next_token(text, 0); })

@@ -1,0 +1,38 @@
+#include "lessons/frame/costs.hpp"
+
+#include "common/cuda/devices.hpp"
+#include "gpt2/adamw.hpp"
+#include "gpt2/arithmetic.hpp"
+#include "gpt2/gradient_sum.hpp"
+#include "lessons/frame/replicas.hpp"
+
+namespace rankwise {
+
+CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, std::int64_t sequences)
+{
+  const ModelConfig config = options.config();
+  const ParameterTable table(config);
+  CategoryBytes bytes =
+      Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, options.gradients), sequences / shape.B);
+  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
+  bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
+  bytes[Category::activations] = activation_bytes(config, shape);
+  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
+  return bytes;
+}
+
+std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveShape> calls, RankOf rank)
+{
+  calls.push_back({"all-reduce", options.algorithm(), DType::i64, loss_numbers});
+  return scratch_bytes(calls, options.topology(rank.ranks), rank.rank) +
+         host_values_bytes(options.device, rank.ranks);
+}
+
+Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank)
+{
+  Traffic sent;
+  for (const CollectiveShape& call : calls) sent += expected_traffic(call, options.topology(rank.ranks), rank.rank);
+  return sent;
+}
+
+}  // namespace rankwise
