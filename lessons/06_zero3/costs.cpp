@@ -1,5 +1,6 @@
 #include "lessons/06_zero3/costs.hpp"
 
+#include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
@@ -25,7 +26,7 @@ Costs costs(const Zero3Options& options, RankOf rank)
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
   bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
-  bytes[Category::gradients] = bytes[Category::exact_sums] = 0;
+  bytes[Category::gradients] = bytes[further_sums] = 0;
   bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, rank)), options.precision);
   bytes[Category::parameters] = kept_bytes(plan, rank);

@@ -149,7 +149,7 @@ class Checkpoints(Sharded, zero_case.Checkpoints):
 
 
 class Output(Sharded, zero_case.Output):
-    replicas = "parameters that stay"
+    replicas = "replicated parameters"
 
     def test_a_dry_run_says_what_stays(self):
         """Rajbhandari et al. 2020 keep tensors of up to 1e5 elements; of GPT-2 large these are the vectors of its norms

@@ -33,7 +33,7 @@ class Offload:
 
     program = PROGRAM
     watched = ["--persist=64"]
-    replicas = "parameters that stay"
+    replicas = "replicated parameters"
 
     def setUp(self):
         super().setUp()

@@ -261,7 +261,7 @@ class Checkpoints(Lesson):
 
 
 class Output(Lesson):
-    replicas = "parameters on every rank"  # the check of what all ranks have
+    replicas = "replicated parameters"
 
     def test_validation_and_sample_are_those_of_lesson_01(self):
         options = [*self.small, "--arithmetic=exact", "--evaluate-every=2"]
