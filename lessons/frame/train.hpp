@@ -45,45 +45,28 @@ namespace rankwise {
 ///     close()                              ends the use of what outlives the run
 ///     report_plan(report, options, N)      a free function: what else a dry run prints
 ///     prepare(options, rank)               a free function: checks and reserves what only a run needs, no dry run
+// clang-format off
 template <class L>
-concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& asked,
-                          const typename L::Options& options, RankOf rank, std::int64_t number, Report& report)
-{
+concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& asked, const typename L::Options& options,
+                          RankOf rank, std::int64_t number, Report& report) {
   requires std::derived_from<typename L::Options, LessonOptions>;
   requires std::constructible_from<L, Run&, const typename L::Options&>;
-  {
-    L::name
-    } -> std::convertible_to<std::string>;  // of the program, as "06_zero3"
-  {
-    L::title
-    } -> std::convertible_to<std::string>;  // what it shows, as "Sharded parameters (ZeRO-3, FSDP)"
+  { L::name } -> std::convertible_to<std::string>;            // of the program, as "06_zero3"
+  { L::title } -> std::convertible_to<std::string>;           // what it shows, as "Sharded parameters (ZeRO-3, FSDP)"
   declare(table, asked);
   check_lesson(options, rank.ranks);
-  {
-    costs(options, rank)
-    } -> std::same_as<Costs>;
-  {
-    suggest_options(options, rank.ranks, number)
-    } -> std::same_as<std::string>;
-  {
-    lesson.train_step(number)
-    } -> std::same_as<StepReport>;  // one optimizer step over the global batch
-  {
-    lesson.evaluate()
-    } -> std::same_as<LossSum>;  // of the whole validation split, summed over all ranks
-  {
-    lesson.shards()
-    } -> std::same_as<HeldShards>;  // what this rank holds: to read, and to write
-  {
-    lesson.optimizer().updates()
-    } -> std::same_as<std::int64_t>;
-  lesson.optimizer().resume(number);  // after so many updates
-  lesson.after_load();                // the shards have got their values: broadcast, round, gather
-  {
-    lesson.describe()
-    } -> std::same_as<std::string>;  // how ranks and messages are arranged, in a line
-  lesson.report(report);             // checks and figures that are this lesson's own
+  { costs(options, rank) } -> std::same_as<Costs>;
+  { suggest_options(options, rank.ranks, number) } -> std::same_as<std::string>;
+  { lesson.train_step(number) } -> std::same_as<StepReport>;  // one optimizer step over the global batch
+  { lesson.evaluate() } -> std::same_as<LossSum>;             // of the whole validation split, summed over all ranks
+  { lesson.shards() } -> std::same_as<HeldShards>;            // what this rank holds: to read, and to write
+  { lesson.optimizer().updates() } -> std::same_as<std::int64_t>;
+  lesson.optimizer().resume(number);                          // after so many updates
+  lesson.after_load();                                        // the shards have got their values: broadcast, round, gather
+  { lesson.describe() } -> std::same_as<std::string>;         // how ranks and messages are arranged, in a line
+  lesson.report(report);                                      // checks and figures that are this lesson's own
 };
+// clang-format on
 
 /// The model on all ranks.
 template <Lesson L>
