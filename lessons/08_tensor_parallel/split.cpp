@@ -70,7 +70,7 @@ ActivationShape divided(ActivationShape whole, const SplitOptions& options, Part
   return whole;
 }
 
-std::vector<Range> answers_for(const ParameterTable& table, Part part)
+std::vector<Range> owned_elements(const ParameterTable& table, Part part)
 {
   std::vector<Range> ranges;
   for (const Parameter& p : table.entries()) {

@@ -58,7 +58,7 @@ ActivationShape divided(ActivationShape whole, const SplitOptions& options, Part
 /// The elements of a part's flat vector that it answers for, where every element of the model is counted once: its own parts
 /// of the tensors that are divided, and if it is part 0, what all parts have. Neighbours are one range.
 /// @param table  of that part.
-std::vector<Range> answers_for(const ParameterTable& table, Part part);
+std::vector<Range> owned_elements(const ParameterTable& table, Part part);
 
 /// A table of what a part has of each tensor of the embedding and of one block, a line each.
 std::string describe_split(const ModelConfig& config, Part part);

@@ -5,7 +5,6 @@
 #include "common/collectives/collectives.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
-#include "lessons/08_tensor_parallel/whole_tensors.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -92,10 +91,7 @@ Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank)
 std::vector<CollectiveShape> part_collectives(const SplitPlan& plan)
 {
   constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
-  std::vector<CollectiveShape> shapes = each_once(part_calls(plan), norm_numbers, plan);
-  const ParameterTable table(plan.config, plan.shape.part);
-  shapes.push_back({"broadcast", plan.algorithm, DType::f32, whole_block_elements(table)});
-  return shapes;
+  return each_once(part_calls(plan), norm_numbers, plan);
 }
 
 void reserve_part_scratch(const SplitPlan& plan, Group& parts)
@@ -117,14 +113,13 @@ std::string describe_part_traffic(const ActivationShape& shape)
 }
 
 std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,
-                           const Topology& world, int rank_in_parts, int rank_in_replicas, int rank_in_world)
+                           int rank_in_parts, int rank_in_replicas)
 {
   const ParameterTable table(plan.config, plan.shape.part);
   return scratch_bytes(part_collectives(plan), parts, rank_in_parts) +
          scratch_bytes(each_once(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
-         scratch_bytes(each_once({}, 1, plan), world, rank_in_world) +
          PartMessages::bytes(plan.shape, plan.config.channels) +
-         bytes_of(DType::f32) * (RowGradients::elements(table, plan.shape) + whole_block_elements(table));
+         bytes_of(DType::f32) * RowGradients::elements(table, plan.shape);
 }
 
 }  // namespace rankwise

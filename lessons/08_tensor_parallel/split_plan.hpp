@@ -44,11 +44,10 @@ Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int ran
 /// The first of these in letters, for people.
 std::string describe_part_traffic(const ActivationShape& shape);
 
-/// Bytes that one rank keeps for all messages of a run: scratch of the groups, PartMessages, RowGradients, and room for a
-/// block of a whole tensor.
-/// @param parts, replicas, world                          the groups.
-/// @param rank_in_parts, rank_in_replicas, rank_in_world  this rank in each of them.
+/// Bytes that one rank keeps for all messages of a run: scratch of the groups, PartMessages and RowGradients.
+/// @param parts, replicas                  the groups.
+/// @param rank_in_parts, rank_in_replicas  this rank in each of them.
 std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,
-                           const Topology& world, int rank_in_parts, int rank_in_replicas, int rank_in_world);
+                           int rank_in_parts, int rank_in_replicas);
 
 }  // namespace rankwise

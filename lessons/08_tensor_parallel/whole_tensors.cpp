@@ -121,17 +121,6 @@ std::string parameter_digest(const DividedModel& model, const Tensor& room)
   return digest.hex();
 }
 
-std::string common_digest(const ParameterTable& table, const Tensor& own, Stream& stream)
-{
-  Sha256 digest;
-  for (const Parameter& p : table.entries()) {
-    if (p.split != Split::none) continue;
-    const std::vector<float> values = to_host<float>(stream, own.slice(p.elements));
-    digest.update(std::as_bytes(std::span(values)));
-  }
-  return digest.hex();
-}
-
 ParameterDeviation parameter_deviation(const DividedModel& model, std::span<const float> reference,
                                        const Tensor& room)
 {

@@ -55,10 +55,6 @@ void for_each_whole_block(const DividedModel& model, const Tensor& room,
 /// SHA-256 over all parameters, as parameter_digest() of whole tensors; the same on all ranks.
 std::string parameter_digest(const DividedModel& model, const Tensor& room);
 
-/// SHA-256 over what every part has of the parameters: norms, positions, biases behind a sum. Ranks of one group that have not
-/// all made the same updates of it have not the same digest.
-std::string common_digest(const ParameterTable& table, const Tensor& own, Stream& stream);
-
 /// How far the parameters of all parts are from a reference; ranks without one give nothing.
 /// @param reference  of ReferenceRun, or empty.
 ParameterDeviation parameter_deviation(const DividedModel& model, std::span<const float> reference,

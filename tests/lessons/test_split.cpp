@@ -33,7 +33,7 @@ std::string refusal(const SplitOptions& options, int ranks, std::int64_t sequenc
 
 }  // namespace
 
-TEST_CASE("answers_for: over the parts every element of the model is counted once, and padding by its part")
+TEST_CASE("owned_elements: over the parts every element of the model is counted once, and padding by its part")
 {
   for (const int t : {1, 2, 3, 4, 6, 12}) {
     INFO(t << " parts");
@@ -43,7 +43,7 @@ TEST_CASE("answers_for: over the parts every element of the model is counted onc
     for (int part = 0; part < t; ++part) {
       const ParameterTable table(config, {part, t});
       std::vector<int> mine(static_cast<std::size_t>(table.elements()));
-      for (const Range& range : answers_for(table, {part, t}))
+      for (const Range& range : owned_elements(table, {part, t}))
         for (std::int64_t i = range.first; i < range.end(); ++i) ++mine.at(static_cast<std::size_t>(i));
       for (const Parameter& p : table.entries()) {
         const bool answers = p.split != Split::none || part == 0;
@@ -64,12 +64,12 @@ TEST_CASE("answers_for: over the parts every element of the model is counted onc
   }
 }
 
-TEST_CASE("answers_for: neighbours are one range")
+TEST_CASE("owned_elements: neighbours are one range")
 {
   const ModelConfig config = tiny_config(2, 4, 32, 6);
   const ParameterTable first(config, {0, 2}), second(config, {1, 2});
-  CHECK(answers_for(first, {0, 2}) == std::vector<Range>{{0, first.elements()}});
-  const std::vector<Range> ranges = answers_for(second, {1, 2});
+  CHECK(owned_elements(first, {0, 2}) == std::vector<Range>{{0, first.elements()}});
+  const std::vector<Range> ranges = owned_elements(second, {1, 2});
   CHECK(ranges.size() == 1 + 4);  // wte; of each branch c_attn or c_fc, its bias, and c_proj behind it
   for (std::size_t i = 0; i + 1 < ranges.size(); ++i) CHECK(ranges[i].end() < ranges[i + 1].first);
   CHECK(ranges[0] == Range{0, 8 * 32});
