@@ -54,7 +54,7 @@ class TensorParallel {
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // NEW: the t ranks that divide a model compute the same sequences together: those of their replica's share.
+    // NEW: t ranks compute the same sequences together, those of their replica's share of the global batch.
     LossSum loss;
     gradients->clear();
     for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
@@ -64,11 +64,15 @@ class TensorParallel {
       const GradientTensors d = gradients->begin(sequences);
       loss += forward(batch);
       backward(model_tensors(table, d.flat, d.tied), batch);
+      // NEW: with sequence parallelism gradients of norms and biases are sums over this rank's tokens: add these up too.
       row_gradients.add_to(d.flat, tp);
       gradients->end(sequences);
     }
-    // NEW: replicas of this part add up their gradients, and their losses. With one replica nothing is sent.
-    sum_over_replicas();
+    // NEW: the replicas of this part, if there are several, add up its gradients and their losses.
+    {
+      const auto counted = run.count("dp");
+      for (const Tensor& sums : gradients->sums()) all_reduce_sum(sums, dp);
+    }
     all_reduce_sum(loss, dp);
     return update(step, loss, gradients->total());
   }
@@ -94,11 +98,10 @@ class TensorParallel {
   {
     const Tensor &dx = work.dstream, &output = work.output;
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);
-    // NEW: all columns contribute to the gradient of their input, so what a rank computes of it is a partial sum.
+    // NEW: every column contributes to the gradient of its input, so what a rank has of it is a partial sum.
     model.head.apply_backward(output, d.head, parts.regathered(kept.head), weights.head, batch);
-    const Tensor dhead = parts.sum(output);
     run.stream->zero(dx);
-    row_gradients.normalise_backward(model.head, dx, d.head, dhead, kept.head, weights.head, rows);
+    row_gradients.normalise_backward(model.head, dx, d.head, parts.sum(output), kept.head, weights.head, rows);
     run.charge_backward(head_unit);
 
     for (std::size_t i = model.branches.size(); i-- > 0;) {
@@ -108,7 +111,7 @@ class TensorParallel {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
       const BranchActivations& a = kept.branches[i];
-      // NEW: the other way round. Where the forward pass sums, all rows are gathered; where it gathers, rows are summed.
+      // NEW: the reverse of the forward pass: a branch needs all rows of doutput, and gives a partial sum of dnormalised.
       const Tensor own = row_gradients.add_backward(branch, d.branches[i], dx, output, rows);
       const Tensor doutput = parts.gather(own, output);
       branch.apply_backward(output, d.branches[i], doutput, work.wide, parts.regathered(a), p, batch);
@@ -151,7 +154,6 @@ class TensorParallel {
   /// Forward pass of branches [first, last).
   void forward_branches(std::size_t first, std::size_t last, const MicroBatch& batch)
   {
-    const Tensor& output = work.output;
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
@@ -161,8 +163,8 @@ class TensorParallel {
       //     "added to the stream is the sum over the parts. parts.own() and parts.gathered() give the activations of a "
       //     "part's rows and of all rows; parts.sum() is the one message that a branch cannot do without."
       branch.normalise(parts.own(kept.branches[i]), p);
-      branch.apply(output, parts.gathered(kept.branches[i]), p, batch);
-      const Tensor sum = parts.sum(output);
+      branch.apply(work.output, parts.gathered(kept.branches[i]), p, batch);
+      const Tensor sum = parts.sum(work.output);
       branch.add(kept.stream(i + 1), kept.branches[i], sum, p, rows);
       // END EXERCISE
       run.charge_forward(branch.unit());
@@ -184,14 +186,6 @@ class TensorParallel {
     // END EXERCISE
   }
 
-  /// The gradients of this part over the global batch.
-  void sum_over_replicas()
-  {
-    const auto counted = run.count("dp");
-    const auto span = run.time.span(Work::exposed, "summing gradients of replicas");
-    for (const Tensor& sums : gradients->sums()) all_reduce_sum(sums, dp);
-  }
-
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const LossSum& loss, const Tensor& gradient)
   {
@@ -201,18 +195,11 @@ class TensorParallel {
     for (const Range& elements : owned) own.push_back(gradient.slice(elements));
     const double norm = std::sqrt(squared_norm(*run.kernels, own, tp)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
-    check_finite(step, loss.mean(), norm, *run.kernels, {{table, {0, table.elements()}, master, {}, {}}}, {gradient},
-                 mesh.world());
+    check_finite(step, loss.mean(), norm, *run.kernels, {{table, {0, table.elements()}, master, {}, {}}},
+                 {gradient}, mesh.world());
     adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
-  }
-
-  /// Some of the parameters of this part, with their moments.
-  Shard shard(Range elements)
-  {
-    return {table, elements, master.slice(elements), adamw.first_moments().slice(elements),
-            adamw.second_moments().slice(elements)};
   }
 
  public:
@@ -228,12 +215,17 @@ class TensorParallel {
   }
 
   /// All parameters of this part: its rows or columns of what is divided, and what is replicated.
-  HeldShards shards() { return {{shard({0, table.elements()})}, *run.stream}; }
+  HeldShards shards()
+  {
+    return {{{table, {0, table.elements()}, master, adamw.first_moments(), adamw.second_moments()}}, *run.stream};
+  }
   /// Of these what no other rank of the replica owns: rank 0 owns what is replicated.
   HeldShards owned_shards()
   {
     std::vector<Shard> shards;
-    for (const Range& elements : owned) shards.push_back(shard(elements));
+    for (const Range& e : owned)
+      shards.push_back(
+          {table, e, master.slice(e), adamw.first_moments().slice(e), adamw.second_moments().slice(e)});
     return {shards, *run.stream};
   }
   int replica() const { return dp.rank(); }
@@ -241,8 +233,8 @@ class TensorParallel {
   void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
   std::string describe() const
   {
-    return fmt::format("collectives by {}; --tp={}: {} of the model on each rank", describe_algorithm(tp), tp.ranks(),
-                       tp.ranks() == 1 ? "all" : fmt::format("1/{}", tp.ranks()));
+    return fmt::format("collectives by {}; --tp={}: {} of the model on each rank", describe_algorithm(tp),
+                       tp.ranks(), tp.ranks() == 1 ? "all" : fmt::format("1/{}", tp.ranks()));
   }
   /// What is replicated gets the same updates on all ranks, without a message for it: a check of what came of that.
   void report(Report& report) const
@@ -257,23 +249,23 @@ class TensorParallel {
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
 
-  Run& run;                                                                           // device, data, ledgers
-  const Options& options;                                                             // what was asked for
-  Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};       // all N ranks
-  Group &tp = mesh.group("tp"), &dp = mesh.group("dp");                               // t neighbours; dp replicas
-  Range share = Partition(run.batch.global_batch, dp.ranks()).segment(dp.rank());     // of the global batch
-  ParameterTable table{run.config, run.shape.part};                                   // of this part's flat vectors
-  std::vector<Range> owned = owned_elements(table, run.shape.part);                   // of these, each element once
-  std::int64_t head_unit = unit_count(run.config) - 1;                                // of the table
+  Run& run;                                                                        // device, data, ledgers
+  const Options& options;                                                          // what was asked for
+  Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};    // all N ranks
+  Group &tp = mesh.group("tp"), &dp = mesh.group("dp");                            // t neighbours; dp replicas
+  Range share = Partition(run.batch.global_batch, dp.ranks()).segment(dp.rank());  // of the global batch
+  ParameterTable table{run.config, run.shape.part};                                // of this part's flat vectors
+  std::vector<Range> owned = owned_elements(table, run.shape.part);                // of these, each element once
+  std::int64_t head_unit = unit_count(run.config) - 1;                             // of the table
   Model model{{run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed}};  // the chain
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P/t)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of them
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P/t)
       *run.kernels, *run.stream, dp.often_reduced(), gradient_layout(table, run.options.gradients));
   AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
-              run.shape.type, run.options.adamw};     // (P/t) moments
-  Tensor master = adamw.master(parameters.tensor());  // (P/t) f32: what is updated; in f32 the parameters themselves
-  Workspace work{run.memory, run.config, run.shape};  // scratch of both passes
+              run.shape.type, run.options.adamw};             // (P/t) moments
+  Tensor master = adamw.master(parameters.tensor());          // (P/t) f32: what is updated
+  Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
   PartMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // partial sums, and rows
   RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, *run.kernels};  // of what is replicated

@@ -9,26 +9,19 @@
 
 namespace rankwise {
 
-namespace {
-
-SplitPlan plan_of(const TensorParallelOptions& options, RankOf rank)
-{
-  const ActivationShape shape = options.activation_shape(rank);
-  return {options.config(),
-          shape,
-          options.share(rank.ranks) / shape.B,
-          gradient_layout(ParameterTable(options.config(), shape.part), options.gradients),
-          Arithmetic(options.arithmetic).keeps_tied_apart(),
-          options.algorithm()};
-}
-
-}  // namespace
-
 Costs costs(const TensorParallelOptions& options, RankOf rank)
 {
-  const SplitPlan plan = plan_of(options, rank);
-  const Part part = plan.shape.part;
-  const int replica = rank.rank / part.count;
+  const ModelConfig config = options.config();
+  const ActivationShape shape = options.activation_shape(rank);
+  const ParameterTable table(config, shape.part);
+  const Arithmetic arithmetic(options.arithmetic);
+  const SplitPlan plan{config,
+                       shape,
+                       options.share(rank.ranks) / shape.B,
+                       gradient_layout(table, options.gradients),
+                       arithmetic.keeps_tied_apart(),
+                       options.algorithm()};
+  const int part = shape.part.index, t = shape.part.count, replica = rank.rank / t;
   const auto along = [&](const std::string& axis) {
     return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
   };
@@ -36,17 +29,17 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
 
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = Arithmetic(options.arithmetic).gradient_bytes(plan.gradients, plan.passes);
-  bytes[Category::parameters] = bytes_of(options.precision) * plan.gradients.elements;
-  bytes[Category::optimizer] = adamw_bytes(plan.gradients.elements, options.precision);
-  bytes[Category::activations] = activation_bytes(plan.config, plan.shape);
-  bytes[Category::workspace] = workspace_bytes(plan.config, plan.shape) + kernel_bytes(options.device);
-  bytes[Category::communication] = message_bytes(plan, tp, dp, part.index, replica) +
-                                   host_values_bytes(options.device, part.count) +
+  bytes = arithmetic.gradient_bytes(plan.gradients, plan.passes);
+  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
+  bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
+  bytes[Category::activations] = activation_bytes(config, shape);
+  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
+  bytes[Category::communication] = message_bytes(plan, tp, dp, part, replica) +
+                                   host_values_bytes(options.device, t) +
                                    host_values_bytes(options.device, options.split.dp);
   costs.most = costs.kept;
 
-  costs.sent = {{"tp", "a step", part_traffic(plan, tp, part.index), describe_part_traffic(plan.shape)}};
+  costs.sent = {{"tp", "a step", part_traffic(plan, tp, part), describe_part_traffic(shape)}};
   if (options.split.dp > 1)
     costs.sent.push_back(
         {"dp", "a step, to replicas", replica_traffic(plan, dp, replica), "2 (dp-1)/dp of a part's gradients"});
