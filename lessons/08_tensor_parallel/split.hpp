@@ -55,8 +55,8 @@ void check_split(const SplitOptions& options, const ModelConfig& config, std::in
 /// @param part   of this rank.
 ActivationShape divided(ActivationShape whole, const SplitOptions& options, Part part);
 
-/// The elements of a part's flat vector that it answers for, where every element of the model is counted once: its own parts
-/// of the tensors that are divided, and if it is part 0, what all parts have. Neighbours are one range.
+/// Elements of its flat vector that a tensor-parallel rank owns, so that each of the model is counted once: its part of the
+/// divided tensors, and on rank 0 the replicated ones. Neighbours are one range.
 /// @param table  of that part.
 std::vector<Range> owned_elements(const ParameterTable& table, Part part);
 

@@ -1,4 +1,4 @@
-// How lesson 08 divides a model: who has what, who answers for what, and what cannot be divided.
+// How lesson 08 divides a model: who has what, who owns what, and what cannot be divided.
 
 #include <algorithm>
 #include <string>
