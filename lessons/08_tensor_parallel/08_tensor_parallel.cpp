@@ -38,9 +38,8 @@
 #include "common/messages/mesh.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/04_zero1/shards.hpp"
+#include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/08_tensor_parallel/costs.hpp"
-#include "lessons/08_tensor_parallel/options.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
@@ -82,8 +81,9 @@ class TensorParallel {
   {
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);  // with sequence parallelism T / t tokens of each
     // NEW: a rank looks up the tokens of its run of the vocabulary and puts zeros for the others; a sum makes rows whole.
-    model.embedding.lookup(work.output, weights.embedding, batch);
-    model.embedding.add(kept.stream(0), parts.sum(work.output), weights.embedding, rows);
+    const EmbeddingTensors& embedding = weights.embedding;
+    model.embedding.lookup(work.output, embedding, batch);
+    model.embedding.add(kept.stream(0), parts.sum(work.output), embedding, rows);
     forward_branches(0, model.branches.size(), batch);
     // NEW: the head makes the logits of this rank's run of the vocabulary: 1/t of them, which stay here.
     model.head.normalise(parts.own(kept.head), weights.head);
@@ -93,15 +93,16 @@ class TensorParallel {
     return vocabulary_parallel_loss(head, batch);
   }
 
-  /// Adds the gradient of that loss with respect to all parameters of this part to @p d.
-  void backward(const ModelTensors& d, const MicroBatch& batch)
+  /// Adds the gradient of that loss with respect to all parameters of this part to @p gradient.
+  void backward(const ModelTensors& gradient, const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
+    const HeadTensors &p_head = weights.head, &d_head = gradient.head;
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);
     // NEW: every column contributes to the gradient of its input, so what a rank has of it is a partial sum.
-    model.head.apply_backward(output, d.head, parts.regathered(kept.head), weights.head, batch);
+    model.head.apply_backward(output, d_head, parts.regathered(kept.head), p_head, batch);
     run.stream->zero(dx);
-    row_gradients.normalise_backward(model.head, dx, d.head, parts.sum(output), kept.head, weights.head, rows);
+    row_gradients.normalise_backward(model.head, dx, d_head, parts.sum(output), kept.head, p_head, rows);
     run.charge_backward(head_unit);
 
     for (std::size_t i = model.branches.size(); i-- > 0;) {
@@ -110,16 +111,17 @@ class TensorParallel {
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
+      const BranchTensors& d = gradient.branches[i];
       const BranchActivations& a = kept.branches[i];
       // NEW: the reverse of the forward pass: a branch needs all rows of doutput, and gives a partial sum of dnormalised.
-      const Tensor own = row_gradients.add_backward(branch, d.branches[i], dx, output, rows);
+      const Tensor own = row_gradients.add_backward(branch, d, dx, output, rows);
       const Tensor doutput = parts.gather(own, output);
-      branch.apply_backward(output, d.branches[i], doutput, work.wide, parts.regathered(a), p, batch);
+      branch.apply_backward(output, d, doutput, work.wide, parts.regathered(a), p, batch);
       const Tensor dnormalised = parts.sum(output);
-      row_gradients.normalise_backward(branch, dx, d.branches[i], dnormalised, a, p, rows);
+      row_gradients.normalise_backward(branch, dx, d, dnormalised, a, p, rows);
       run.charge_backward(branch.unit());
     }
-    model.embedding.backward(d.embedding, parts.gather(dx, output), batch);
+    model.embedding.backward(gradient.embedding, parts.gather(dx, output), batch);
   }
 
   /// Loss of the whole validation split, of which each replica computes every dp-th micro-batch.
@@ -206,13 +208,10 @@ class TensorParallel {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = TensorParallelOptions;
-  static constexpr const char* name = "08_tensor_parallel";
-  static constexpr const char* title = "Tensor parallelism, sequence parallelism, vocabulary-parallel loss";
+  static constexpr const char *name = "08_tensor_parallel",
+                              *title = "Tensor parallelism, sequence parallelism, vocabulary-parallel loss";
 
-  TensorParallel(Run& r, const Options& o) : run(r), options(o)
-  {
-    initialize_parameters(*run.stream, master, table, run.config, run.options.seed);
-  }
+  TensorParallel(Run& r, const Options& o) : run(r), options(o) {}
 
   /// All parameters of this part: its rows or columns of what is divided, and what is replicated.
   HeldShards shards()
@@ -229,7 +228,7 @@ class TensorParallel {
     return {shards, *run.stream};
   }
   int replica() const { return dp.rank(); }
-  AdamW& optimizer() { return adamw; }
+  auto& optimizer() { return adamw; }
   void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
   std::string describe() const
   {
