@@ -106,12 +106,4 @@ void write_trace(const Session& session, const std::string& path, std::span<cons
   write_file(path, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + text + "\n]}\n");
 }
 
-std::vector<TraceEvent> all_events(const TimeLedger& a, const TimeLedger& b)
-{
-  std::vector<TraceEvent> events = a.events();
-  const std::vector<TraceEvent> more = b.events();
-  events.insert(events.end(), more.begin(), more.end());
-  return events;
-}
-
 }  // namespace rankwise

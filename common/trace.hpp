@@ -29,7 +29,4 @@ namespace rankwise {
 void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
                  const MemoryLedger& memory);
 
-/// The events of two ledgers of one rank, for one trace.
-std::vector<TraceEvent> all_events(const TimeLedger& a, const TimeLedger& b);
-
 }  // namespace rankwise

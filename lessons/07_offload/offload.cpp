@@ -69,12 +69,12 @@ std::string_view name_of(TierLink link)
 // ---- Plan -----------------------------------------------------------------------------------------------------------
 
 OffloadPlan::OffloadPlan(const OffloadOptions& what, const StepPlan& of_step, std::vector<GatherStep> of_pass,
-                         const Session& session, bool with_clipping)
+                         RankOf rank, bool with_clipping)
     : options(what),
       step(of_step),
       gathers(std::move(of_pass)),
-      ranks(session.ranks()),
-      own(owned_segments(of_step, session)),
+      ranks(rank.ranks),
+      own(owned_segments(of_step, rank)),
       blocks(own, sums_of(of_step).tied),
       clips(with_clipping)
 {
@@ -304,16 +304,16 @@ TierBytes tier_bytes(const OffloadPlan& plan)
   return bytes;
 }
 
-TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, const Session& session)
+TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, RankOf rank)
 {
   TierBytes tiers = tier_bytes(plan);
   CategoryBytes& bytes = in_tier(Tier::device, tiers);
   if (plan.tier_of(Category::gradients) == Tier::device) {
-    const CategoryBytes sums = ShardSums::bytes(arithmetic, plan.step, session);
+    const CategoryBytes sums = ShardSums::bytes(arithmetic, plan.step, rank);
     for (const Category c : {Category::gradients, further_sums}) bytes[c] += sums[c];
   }
   bytes[Category::parameters] = plan.tier_of(Category::parameters) == Tier::device
-                                    ? kept_bytes(plan.step, session)
+                                    ? kept_bytes(plan.step, rank)
                                     : bytes_of(plan.step.parameters) * plan.step.table.apart().count;
   if (plan.tier_of(Category::optimizer) == Tier::device)
     bytes[Category::optimizer] = adamw_bytes(plan.blocks.elements(), plan.step.parameters);

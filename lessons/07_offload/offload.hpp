@@ -70,10 +70,10 @@ struct OffloadPlan {
   OwnBlocks blocks;                 ///< of these
   bool clips = true;                ///< whether an update waits for the norm of all gradients
 
-  /// @param session  of the ranks.
-  /// @param clips    whether gradients are clipped (`--clip`).
-  OffloadPlan(const OffloadOptions& options, const StepPlan& step, std::vector<GatherStep> gathers,
-              const Session& session, bool clips = true);
+  /// @param rank   r of N.
+  /// @param clips  whether gradients are clipped (`--clip`).
+  OffloadPlan(const OffloadOptions& options, const StepPlan& step, std::vector<GatherStep> gathers, RankOf rank,
+              bool clips = true);
 
   /// Where that lies.
   Tier tier_of(Category category) const { return options.tier_of(category); }
@@ -132,8 +132,8 @@ std::int64_t disk_blocks(const OffloadPlan& plan);
 TierBytes tier_bytes(const OffloadPlan& plan);
 /// The same with all model state that is kept from step to step on the device.
 /// @param arithmetic  how sums are made.
-/// @param session     of the plan's ranks.
-TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, const Session& session);
+/// @param rank        that of the plan.
+TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, RankOf rank);
 /// Bytes over each link in one step.
 LinkBytes link_traffic(const OffloadPlan& plan);
 

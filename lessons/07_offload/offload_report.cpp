@@ -66,30 +66,28 @@ std::string GBps(double bytes, double seconds)
 
 }  // namespace
 
-void report_links(Report& report, const LinkUse& use, const LinkBytes& formula,
-                  const std::optional<DiskBandwidth>& alone, const RunRecord& record)
+void report_links(Report& report, const StepLinks& steps, const LinkBytes& formula,
+                  const std::optional<DiskBandwidth>& alone)
 {
-  const auto steps = static_cast<std::int64_t>(record.steps.size());
-  double step_s = 0;
-  for (const StepReport& step : record.steps) step_s += step.seconds / static_cast<double>(steps);
-  const double exposed_s = use.waited_s / static_cast<double>(steps), hiding_s = step_s - exposed_s;
+  const LinkUse& use = steps.links;
+  const auto count = static_cast<double>(steps.count);
+  const double step_s = steps.seconds / count, exposed_s = use.waited_s / count, hiding_s = step_s - exposed_s;
 
   std::vector<Line> lines;
   nlohmann::json& json = report.json()["links"];
   json = {{"exposed_s", exposed_s}, {"step_s", step_s}};
   for (std::size_t l = 0; l < link_count; ++l) {
     const std::string name(name_of(static_cast<TierLink>(l)));
-    const bool as_formula = on_all_ranks(use.bytes[l] == steps * formula[l]);
+    const bool as_formula = on_all_ranks(use.bytes[l] == steps.count * formula[l]);
     if (as_formula && formula[l] == 0) continue;
-    const std::int64_t of_a_step = use.bytes[l] / steps;
+    const std::int64_t of_a_step = use.bytes[l] / steps.count;
     const auto bytes = static_cast<double>(of_a_step);
     const std::string reached = GBps(static_cast<double>(use.bytes[l]), use.busy_s[l]),
                       enough = GBps(bytes, hiding_s);
     lines.push_back({name, format_bytes(of_a_step), format_bytes(formula[l]),
                      fmt::format("bytes a step, at {} GB/s; {} GB/s would hide them", reached, enough)});
     report.check("bytes from " + name, formula[l], of_a_step, as_formula);
-    json[name] = {
-        {"bytes", of_a_step}, {"formula", formula[l]}, {"busy_s", use.busy_s[l] / static_cast<double>(steps)}};
+    json[name] = {{"bytes", of_a_step}, {"formula", formula[l]}, {"busy_s", use.busy_s[l] / count}};
   }
   if (alone) {
     lines.push_back({"disk by itself", fmt::format("{:.3g}", alone->GBps), "",

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "common/report.hpp"
-#include "gpt2/run_report.hpp"
 #include "lessons/07_offload/offload.hpp"
 #include "lessons/07_offload/tiers.hpp"
 
@@ -26,11 +25,10 @@ void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes&
 /// Block "links": what went over each link in a step beside the formula, the bandwidth that was reached and the one that
 /// would hide it behind the rest of the step; the seconds of a step that were exposed; a check of each link on all ranks;
 /// enters `links` in the document. All ranks make this call.
-/// @param use      in all steps, by this rank.
+/// @param steps    what this rank has counted.
 /// @param formula  of this rank and one step.
 /// @param alone    what the disk does by itself, if there is one.
-/// @param record   the steps.
-void report_links(Report& report, const LinkUse& use, const LinkBytes& formula,
-                  const std::optional<DiskBandwidth>& alone, const RunRecord& record);
+void report_links(Report& report, const StepLinks& steps, const LinkBytes& formula,
+                  const std::optional<DiskBandwidth>& alone);
 
 }  // namespace rankwise

@@ -20,7 +20,7 @@ TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterT
                          const Place& where, const AdamWOptions& options)
     : tiers_(tiers),
       table_(table),
-      kernels_(where.kernels),
+      where_(where),
       options_(options),
       parameters_(tiers, &parameters, plan.updated_in(), plan.step.parameters, "parameters"),
       first_(make(plan, tiers, "first moments")),
@@ -33,17 +33,27 @@ TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterT
   for (std::size_t b = 0; b < tiers.blocks().count(); ++b) runs_.push_back(decay_runs(table, tiers.blocks()[b]));
 }
 
-void TieredAdamW::for_each(Access access, const std::function<void(const Shard&)>& work)
+void TieredAdamW::initialize(const ModelConfig& config, std::uint64_t seed)
+{
+  for_each(Access::write, [&](const Shard& mine, Stream& stream) {
+    initialize_parameters(stream, mine.parameters, table_, config, seed, mine.owned.first);
+    stream.zero(mine.first_moments);
+    stream.zero(mine.second_moments);
+  });
+}
+
+void TieredAdamW::for_each(Access access, const UseShard& work)
 {
   for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->begin(access);
   for (std::size_t b = 0; b < tiers_.blocks().count(); ++b)
-    work({table_, tiers_.blocks()[b], weights().block(b), first_.vector.block(b), second_.vector.block(b)});
+    work({table_, tiers_.blocks()[b], weights().block(b), first_.vector.block(b), second_.vector.block(b)},
+         where_.stream);
   for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->end();
 }
 
 void TieredAdamW::round_block(std::size_t block, const Tensor& weights)
 {
-  if (master_) kernels_.convert(parameters_.block(block), weights);
+  if (master_) where_.kernels.convert(parameters_.block(block), weights);
 }
 
 void TieredAdamW::round()
@@ -84,7 +94,7 @@ void TieredAdamW::update(std::size_t block, const Tensor& gradient)
                           .gradient_scale = step_.gradient_scale,
                           .number = updates_};
   const Tensor changed = weights().block(block);
-  update_adamw(kernels_, runs_[block], tiers_.blocks()[block],
+  update_adamw(where_.kernels, runs_[block], tiers_.blocks()[block],
                {changed, first_.vector.block(block), second_.vector.block(block), gradient, {}}, numbers,
                options_.weight_decay);
   round_block(block, changed);
@@ -102,23 +112,24 @@ void TieredAdamW::expect_finite(std::optional<std::int64_t> first) const
   if (first) end_not_finite(step_.step, step_.loss, std::nan(""), table_, first);
 }
 
-void TieredAdamW::copy_own(Range elements, const Tensor& to, Stream& stream)
+void TieredAdamW::copy_own(Range elements, const Tensor& to)
 {
   const OwnBlocks& blocks = tiers_.blocks();
   for (std::size_t b = 0; b < blocks.count(); ++b) {
     const Range shared = intersect(blocks[b], elements);
     if (shared.empty()) continue;
-    stream.copy(to.slice({shared.first - elements.first, shared.count}),
-                weights().at(b).slice({shared.first - blocks[b].first, shared.count}));
-    stream.synchronise();  // the block's memory is used again
+    where_.stream.copy(to.slice({shared.first - elements.first, shared.count}),
+                       weights().at(b).slice({shared.first - blocks[b].first, shared.count}));
+    where_.stream.synchronise();  // the block's memory is used again
   }
 }
 
-std::optional<std::int64_t> TieredAdamW::first_not_finite(BlockStore* gradients)
+std::optional<std::int64_t> TieredAdamW::first_not_finite(BlockStore* gradients,
+                                                          std::optional<std::int64_t> of_gradients)
 {
-  std::optional<std::int64_t> first;
+  std::optional<std::int64_t> first = of_gradients;
   const auto look_at = [&](const Tensor& values, std::int64_t begin) {
-    if (const auto at = kernels_.first_not_finite(values))
+    if (const auto at = where_.kernels.first_not_finite(values))
       first = std::min(first.value_or(begin + *at), begin + *at);
   };
   if (gradients != nullptr) {
@@ -126,7 +137,7 @@ std::optional<std::int64_t> TieredAdamW::first_not_finite(BlockStore* gradients)
     gradients_->begin(Access::read);
   }
   std::size_t b = 0;
-  for_each(Access::read, [&](const Shard& mine) {
+  for_each(Access::read, [&](const Shard& mine, Stream&) {
     look_at(mine.parameters, mine.owned.first);
     if (gradients != nullptr) look_at(gradients_->block(b++), table_.elements() + mine.owned.first);
   });

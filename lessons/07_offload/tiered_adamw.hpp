@@ -7,10 +7,10 @@
 
 #include "gpt2/adamw.hpp"
 #include "gpt2/checkpoint.hpp"
-#include "lessons/04_zero1/shards.hpp"
 #include "lessons/07_offload/offload.hpp"
 #include "lessons/07_offload/tiered_vector.hpp"
 #include "lessons/07_offload/tiers.hpp"
+#include "lessons/frame/shards.hpp"
 
 /// @file
 /// AdamW where its states are: on the device, or on the host with the states there or on disk.
@@ -35,7 +35,7 @@ struct TieredStep {
 ///     adamw.end();
 class TieredAdamW {
  public:
-  /// Moments are of undefined content, as the weights are, until for_each() has filled them.
+  /// Moments are of undefined content, as the weights are, until initialize() or for_each() has filled them.
   /// @param plan        what lies where.
   /// @param tiers       brings the blocks.
   /// @param table       all parameters.
@@ -46,8 +46,10 @@ class TieredAdamW {
   TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
               const Place& where, const AdamWOptions& options);
 
+  /// Gives the weights their initial values, and zeroes the moments.
+  void initialize(const ModelConfig& config, std::uint64_t seed);
   /// Calls @p work for each block of the weights that are updated, with their moments, where AdamW runs.
-  void for_each(Access access, const std::function<void(const Shard&)>& work);
+  void for_each(Access access, const UseShard& work);
   /// Makes the parameters the rounded copy of the master weights; without these they stay as they are.
   void round();
   /// Updates all parameters. Not where updates are early: there is no room for gradients.
@@ -68,12 +70,13 @@ class TieredAdamW {
   /// Whether an update has begun, and not ended.
   bool is_under_way() const { return under_way_; }
   /// Copies some of the weights, neighbours within a segment.
-  /// @param to      (elements) f32, in memory of the device.
-  /// @param stream  of the device.
-  void copy_own(Range elements, const Tensor& to, Stream& stream);
+  /// @param to  (elements) f32, in memory of the host; they are there when this returns.
+  void copy_own(Range elements, const Tensor& to);
   /// The first element that is not finite, counted through all parameters of the table and then through all gradients.
-  /// @param gradients  where they lie; nullptr: only parameters are looked at.
-  std::optional<std::int64_t> first_not_finite(BlockStore* gradients);
+  /// @param gradients     where they lie; nullptr: only parameters are looked at.
+  /// @param of_gradients  of gradients that are not there any more.
+  std::optional<std::int64_t> first_not_finite(BlockStore* gradients,
+                                               std::optional<std::int64_t> of_gradients = std::nullopt);
 
   /// Updates made so far.
   std::int64_t updates() const { return updates_; }
@@ -92,7 +95,7 @@ class TieredAdamW {
 
   Tiers& tiers_;
   const ParameterTable& table_;
-  const Kernels& kernels_;
+  Place where_;
   AdamWOptions options_;
   std::vector<std::vector<DecayRun>> runs_;  // by block
   TieredVector parameters_;

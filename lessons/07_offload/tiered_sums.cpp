@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/collectives/collectives.hpp"
-#include "lessons/04_zero1/shards.hpp"
+#include "lessons/04_zero1/sharded_norm.hpp"
 
 namespace rankwise {
 

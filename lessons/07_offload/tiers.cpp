@@ -4,9 +4,19 @@
 #include <utility>
 
 #include "common/session.hpp"
-#include "common/trace.hpp"
 
 namespace rankwise {
+
+// ---- Places ---------------------------------------------------------------------------------------------------------
+
+Places::Places(const DeviceMemory& memory, const Place& on_device, const Arithmetic& arithmetic)
+    : host_memory{&memory.device->host_memory(), memory.ledger, Tier::host},
+      host_stream(host_memory.device->make_stream()),
+      host_kernels(arithmetic.make_kernels(host_memory, *host_stream)),
+      device(on_device),
+      host{*host_kernels, *host_stream}
+{
+}
 
 // ---- LinkLedger -----------------------------------------------------------------------------------------------------
 
@@ -53,13 +63,14 @@ void LinkLedger::add_waiting(double seconds)
 // ---- Disk -----------------------------------------------------------------------------------------------------------
 
 struct Tiers::Disk {
-  Disk(const OffloadPlan& plan, const DeviceMemory& device, const DeviceMemory& host, int rank)
+  Disk(const OffloadPlan& plan, const DeviceMemory& device, const DeviceMemory& host, TimeLedger& time, int rank)
       : file(plan.options.directory(), rank, disk_blocks(plan), plan.disk_block_bytes(),
              {.keep = plan.options.keep}),
         coming(host, file.block_bytes(), "room for a block from the disk"),
         going(host, file.block_bytes(), "room for a block to the disk"),
         in(device.device->make_stream()),
-        out(device.device->make_stream())
+        out(device.device->make_stream()),
+        queue(time)
   {
   }
 
@@ -188,9 +199,10 @@ Tiers::Tiers(const OffloadPlan& plan, const DeviceMemory& device, Stream& comput
       compute_(compute),
       time_(time),
       in_(device.device->make_stream()),
-      out_(device.device->make_stream())
+      out_(device.device->make_stream()),
+      queue_(time)
 {
-  if (disk_blocks(plan) > 0) disk_ = std::make_unique<Disk>(plan, device, host, rank);
+  if (disk_blocks(plan) > 0) disk_ = std::make_unique<Disk>(plan, device, host, time, rank);
 }
 
 Tiers::~Tiers() = default;
@@ -269,19 +281,17 @@ void Tiers::close()
   if (disk_) disk_->file.close();
 }
 
-std::vector<TraceEvent> Tiers::events() const
+void Tiers::begin_step()
 {
-  std::vector<TraceEvent> all = all_events(queue_.fetch_time(), queue_.store_time());
-  if (!disk_) return all;
-  const std::vector<TraceEvent> of_disk = all_events(disk_->queue.fetch_time(), disk_->queue.store_time());
-  all.insert(all.end(), of_disk.begin(), of_disk.end());
-  return all;
+  before_step_ = links_.use();
+  step_clock_ = Stopwatch();
 }
 
-void Tiers::record()
+void Tiers::end_step()
 {
-  queue_.record();
-  if (disk_) disk_->queue.record();
+  ++steps_.count;
+  steps_.seconds += step_clock_.seconds();
+  steps_.links += links_.use().since(before_step_);
 }
 
 }  // namespace rankwise

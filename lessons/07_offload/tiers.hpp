@@ -10,6 +10,7 @@
 
 #include "common/device.hpp"
 #include "common/time_ledger.hpp"
+#include "gpt2/arithmetic.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "lessons/07_offload/block_buffer.hpp"
 #include "lessons/07_offload/block_file.hpp"
@@ -28,6 +29,24 @@ struct Place {
   Stream& stream;          ///< on which they work
 };
 
+/// The device and the host as places.
+struct Places {
+  /// @param memory      of the device.
+  /// @param on_device   what computes there; with @p memory outlives this.
+  /// @param arithmetic  of the kernels of the host.
+  Places(const DeviceMemory& memory, const Place& on_device, const Arithmetic& arithmetic);
+
+  /// One of them.
+  /// @param tier  device or host.
+  const Place& in(Tier tier) const { return tier == Tier::device ? device : host; }
+
+  DeviceMemory host_memory;               ///< what the device reaches of it
+  std::unique_ptr<Stream> host_stream;    ///< of the host
+  std::unique_ptr<Kernels> host_kernels;  ///< on it
+  Place device;                           ///< what computes there
+  Place host;                             ///< what computes there
+};
+
 /// What went over the links.
 struct LinkUse {
   LinkBytes bytes{};                        ///< by link
@@ -38,6 +57,13 @@ struct LinkUse {
   LinkUse& operator+=(const LinkUse& other);
   /// What came on top of @p before.
   LinkUse since(const LinkUse& before) const;
+};
+
+/// What went over the links in steps of a run.
+struct StepLinks {
+  std::int64_t count = 0;  ///< steps
+  double seconds = 0;      ///< of all of them
+  LinkUse links{};         ///< in all of them
 };
 
 /// Counts what goes over the links. Several threads do.
@@ -112,7 +138,8 @@ class Tiers {
   /// @param device   memory of the device.
   /// @param compute  the stream that computes there.
   /// @param host     memory of the host that the device reaches.
-  /// @param time     where this rank's waiting is counted as exposed; outlives this, as all of the above.
+  /// @param time     where this rank's waiting is counted as exposed, and beside which the threads that move blocks have
+  ///                 ledgers; outlives this, as all of the above.
   /// @param rank     of the job.
   /// @throws Error   when there is no room.
   Tiers(const OffloadPlan& plan, const DeviceMemory& device, Stream& compute, const DeviceMemory& host,
@@ -152,10 +179,12 @@ class Tiers {
   /// Ends the use of the file: one that stays is complete.
   void close();
 
-  /// What the threads have done, for a trace.
-  std::vector<TraceEvent> events() const;
-  /// From now on that is kept.
-  void record();
+  /// A step of the run begins.
+  void begin_step();
+  /// That step has ended, and the device has done all of it: what went over the links meanwhile is counted.
+  void end_step();
+  /// The steps so far.
+  const StepLinks& steps() const { return steps_; }
 
  private:
   friend class StoreInMemory;
@@ -176,6 +205,9 @@ class Tiers {
   std::int64_t next_number_ = 0;      // of blocks in memory
   std::unique_ptr<Disk> disk_;
   std::optional<DiskBandwidth> disk_alone_;
+  LinkUse before_step_;
+  Stopwatch step_clock_;
+  StepLinks steps_;
   TransferQueue queue_;  // between host and device; last: it uses all of the above
 };
 

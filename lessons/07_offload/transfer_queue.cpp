@@ -60,7 +60,7 @@ void BlockTransfer::wait()
 
 // ---- TransferQueue ------------------------------------------------------------------------------------------------------
 
-TransferQueue::TransferQueue()
+TransferQueue::TransferQueue(TimeLedger& time) : in_(time), out_(time)
 {
   in_.thread = std::thread([this] { run(in_, out_); });
   out_.thread = std::thread([this] { run(out_, in_); });
@@ -151,12 +151,6 @@ void TransferQueue::take_back(std::int64_t number)
   if (!failure_)
     failure_ = std::make_exception_ptr(Error("a link was given up when an exception left a block of it"));
   changed_.wait(lock, [&] { return is_done(number); });
-}
-
-void TransferQueue::record()
-{
-  in_.time.record();
-  out_.time.record();
 }
 
 }  // namespace rankwise

@@ -57,7 +57,8 @@ class BlockTransfer {
 /// The queue outlives its transfers, and memory its transfer.
 class TransferQueue {
  public:
-  TransferQueue();
+  /// @param time  of the rank: its trace shows what the threads do. Outlives the queue.
+  explicit TransferQueue(TimeLedger& time);
   /// Ends the threads: all transfers were waited for, or have been given up by an exception on its way out.
   ~TransferQueue();
   TransferQueue(const TransferQueue&) = delete;
@@ -73,12 +74,10 @@ class TransferQueue {
   [[nodiscard]] BlockTransfer store(std::int64_t block, std::function<void()> move,
                                     SourceLocation where = SourceLocation::current());
 
-  /// What the thread that fetches has done, as spans of Work::fetching beside those of the rank's own ledger.
+  /// What the thread that fetches has done, as spans of Work::fetching; a ledger beside the rank's own.
   const TimeLedger& fetch_time() const { return in_.time; }
   /// As above, of the thread that stores, as spans of Work::storing.
   const TimeLedger& store_time() const { return out_.time; }
-  /// From now on the threads' spans are kept as events, for a trace.
-  void record();
 
  private:
   friend class BlockTransfer;
@@ -93,6 +92,7 @@ class TransferQueue {
   };
   /// One direction.
   struct Lane {
+    explicit Lane(TimeLedger& beside) : time(beside) {}
     std::deque<Job> jobs;  // by number; the first one may be under way
     TimeLedger time;
     std::thread thread;

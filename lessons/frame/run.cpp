@@ -75,14 +75,19 @@ Traffic Run::sent_so_far(const std::string& axis) const
   return all;
 }
 
-Run::Counted::Counted(Run& run, std::string axis)
-    : run_(run), axis_(std::move(axis)), before_(run.sent_so_far(axis_))
+Run::Counted::Counted(Run& run, std::string axis, bool left_out)
+    : run_(run), axis_(std::move(axis)), left_out_(left_out), before_(run.sent_so_far(axis_))
 {
 }
 
 Run::Counted::~Counted()
 {
-  run_.sent[axis_] += run_.sent_so_far(axis_) - before_;
+  Traffic& sent = run_.sent[axis_];
+  const Traffic meanwhile = run_.sent_so_far(axis_) - before_;
+  if (left_out_)
+    sent = sent - meanwhile;
+  else
+    sent += meanwhile;
 }
 
 }  // namespace rankwise

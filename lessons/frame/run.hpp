@@ -69,12 +69,13 @@ struct Run {
   /// What this rank has sent along an axis so far, the levels of its group included.
   Traffic sent_so_far(const std::string& axis) const;
 
-  /// From its making to its end adds what is sent along an axis to Run::sent.
+  /// From its making to its end adds what is sent along an axis to Run::sent, or takes it off.
   class Counted {
    public:
-    /// @param run   outlives it.
-    /// @param axis  name of a group.
-    Counted(Run& run, std::string axis);
+    /// @param run       outlives it.
+    /// @param axis      name of a group.
+    /// @param left_out  taken off.
+    Counted(Run& run, std::string axis, bool left_out);
     ~Counted();
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
@@ -82,10 +83,13 @@ struct Run {
    private:
     Run& run_;
     std::string axis_;
+    bool left_out_;
     Traffic before_;
   };
   /// Counts what is sent along an axis until the end of the scope: `const auto counted = run.count("world");`
-  [[nodiscard]] Counted count(const std::string& axis) { return {*this, axis}; }
+  [[nodiscard]] Counted count(const std::string& axis) { return {*this, axis, false}; }
+  /// Within such a scope: does not count what is sent along the axis until the end of this one.
+  [[nodiscard]] Counted leave_out(const std::string& axis) { return {*this, axis, true}; }
 
  private:
   void charge(std::int64_t unit, int passes, const char* what);

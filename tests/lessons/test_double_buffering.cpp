@@ -88,7 +88,8 @@ class SlowStore final : public BlockStore {
   }
 
   std::atomic<bool> held = false;
-  TransferQueue queue;  // last: it uses all of the above
+  TimeLedger time;
+  TransferQueue queue{time};  // last: it uses all of the above
 };
 
 /// A vector of some blocks, each of another length, with all that it needs.

@@ -40,7 +40,7 @@ struct Updated {
     Laboratory& lab = rank.lab;
     const Tensor weights = lab.filled(DType::f32, {elements}, 1), m = lab.filled(DType::f32, {elements}, 2, 0.1),
                  v = lab.filled(DType::f32, {elements}, 3, 0.01, 0.02);
-    adamw->for_each(Access::write, [&](const Shard& mine) {
+    adamw->for_each(Access::write, [&](const Shard& mine, Stream&) {
       rank.stream->copy(mine.parameters, weights.slice(mine.owned));
       rank.stream->copy(mine.first_moments, m.slice(mine.owned));
       rank.stream->copy(mine.second_moments, v.slice(mine.owned));
@@ -80,7 +80,7 @@ struct Updated {
       return of_segment.slice({block.first - rank.plan.own[s].first, block.count});
     };
     std::int64_t elements_seen = 0;
-    adamw->for_each(Access::read, [&](const Shard& mine) {
+    adamw->for_each(Access::read, [&](const Shard& mine, Stream&) {
       while (intersect(rank.plan.own[s], mine.owned) != mine.owned) ++s;
       const Shard& other = expected->shards()[s];
       count += different_bits(mine.parameters, same_part(other.parameters, mine.owned)) +
@@ -170,6 +170,28 @@ TEST_CASE("TieredAdamW: goes on after updates that somebody else has made")
   }
 }
 
+TEST_CASE("TieredAdamW: initial weights are those of the whole model, and moments are zero")
+{
+  for (const Tier tier : {Tier::host, Tier::disk})
+    for (const Offload what : all_offloads) {
+      Updated updated({.what = what, .tier = tier});
+      TieredRank& rank = updated.rank;
+      INFO(text_of(updated.options));
+      const ParameterTable& table = rank.plan.step.table;
+      const Tensor whole = rank.lab.zeros(DType::f32, {updated.elements}),
+                   zero = rank.lab.zeros(DType::f32, {updated.elements});
+      initialize_parameters(*rank.stream, whole, table, updated.options.config, 5, 0);
+      updated.adamw->initialize(updated.options.config, 5);
+      std::int64_t different = 0;
+      updated.adamw->for_each(Access::read, [&](const Shard& mine, Stream&) {
+        different += different_bits(mine.parameters, whole.slice(mine.owned)) +
+                     different_bits(mine.first_moments, zero.slice(mine.owned)) +
+                     different_bits(mine.second_moments, zero.slice(mine.owned));
+      });
+      CHECK(different == 0);
+    }
+}
+
 TEST_CASE("TieredAdamW: the parameters are the rounded weights when they were rounded, and not before")
 {
   for (const Offload what : all_offloads) {
@@ -177,8 +199,9 @@ TEST_CASE("TieredAdamW: the parameters are the rounded weights when they were ro
     TieredRank& rank = updated.rank;
     const Tensor weights = rank.lab.filled(DType::f32, {updated.elements}, 30),
                  rounded = rank.lab.converted(weights, DType::bf16);
-    updated.adamw->for_each(
-        Access::update, [&](const Shard& mine) { rank.stream->copy(mine.parameters, weights.slice(mine.owned)); });
+    updated.adamw->for_each(Access::update, [&](const Shard& mine, Stream& stream) {
+      stream.copy(mine.parameters, weights.slice(mine.owned));
+    });
     CHECK(rank.different(*updated.parameters, updated.flat) == 0);
     updated.adamw->round();
     CHECK(rank.different(*updated.parameters, rounded) == 0);
@@ -199,7 +222,7 @@ TEST_CASE("TieredAdamW: copies any neighbours of what this rank owns")
         for (const Range part :
              {own, Range{own.first, 1}, {own.end() - 1, 1}, {own.first + own.count / 3, own.count / 2}}) {
           const Tensor to = lab.zeros(DType::f32, {part.count});
-          updated.adamw->copy_own(part, to, *updated.rank.stream);
+          updated.adamw->copy_own(part, to);
           same = different_bits(to, updated.flat.slice(part)) == 0 && same;
         }
       CHECK(same);
@@ -222,7 +245,7 @@ TEST_CASE("TieredAdamW: the first element that is not finite, of the parameters 
         return updated.adamw->first_not_finite(updated.gradients.get());
       };
       const auto spoil_weight = [&](std::int64_t at, float value) {
-        updated.adamw->for_each(Access::update, [&](const Shard& mine) {
+        updated.adamw->for_each(Access::update, [&](const Shard& mine, Stream&) {
           if (mine.owned.contains(at))
             mine.parameters.span<float>()[static_cast<std::size_t>(at - mine.owned.first)] = value;
         });
@@ -234,8 +257,10 @@ TEST_CASE("TieredAdamW: the first element that is not finite, of the parameters 
       CHECK(look() == updated.elements + late);
       gradient.span<float>()[static_cast<std::size_t>(early)] = std::nanf("");
       CHECK(look() == updated.elements + early);
+      CHECK(updated.adamw->first_not_finite(nullptr, updated.elements + late) == updated.elements + late);
       spoil_weight(late, infinity);
       CHECK(look() == late);
+      CHECK(updated.adamw->first_not_finite(nullptr, updated.elements + late) == late);
       spoil_weight(early, -infinity);
       CHECK(look() == early);
       spoil_weight(early, 0);

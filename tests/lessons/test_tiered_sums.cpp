@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "lessons/04_zero1/shards.hpp"
+#include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/tiered_sums.hpp"
 #include "tests/common/collectives/testing.hpp"

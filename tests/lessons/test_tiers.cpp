@@ -290,10 +290,35 @@ TEST_CASE("Tiers: a file that stays is complete when it was closed")
   CHECK(different_bits(read, lab.filled(DType::f32, {read.elements()}, 6)) == 0);
 }
 
+TEST_CASE("Tiers: counts what goes over the links in steps, and nothing between them")
+{
+  TieredRank rank({.tier = Tier::disk}, own);
+  const auto store = rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "parameters");
+  const Tensor block = rank.lab.zeros(DType::f32, {1500});
+  const auto fetch = [&] {
+    BlockTransfer transfer = store->fetch(1, block, Tier::device);
+    rank.tiers.wait(transfer);
+  };
+  rank.make_slow();
+  CHECK(rank.tiers.steps().count == 0);
+  fetch();
+  for (const int times : {1, 2}) {
+    rank.tiers.begin_step();
+    for (int i = 0; i < times; ++i) fetch();
+    rank.tiers.end_step();
+    fetch();
+  }
+  const StepLinks& steps = rank.tiers.steps();
+  CHECK(steps.count == 2);
+  CHECK(steps.links.bytes == LinkBytes{3 * block.bytes(), 0, 0, 0});
+  CHECK(steps.seconds >= 3e-3 * TieredRank::slow_ms);
+  CHECK(steps.links.waited_s <= steps.seconds);
+}
+
 TEST_CASE("Tiers: what the threads do is in the trace")
 {
   TieredRank rank({.tier = Tier::disk}, own);
-  rank.tiers.record();
+  rank.time.record();
   const auto on_host = rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "parameters");
   const auto on_disk = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "parameters");
   const Tensor block = rank.lab.zeros(DType::f32, {100});
@@ -302,7 +327,7 @@ TEST_CASE("Tiers: what the threads do is in the trace")
       BlockTransfer transfer = in ? store->fetch(0, block, Tier::device) : store->store(0, block, Tier::device);
       transfer.wait();
     }
-  const std::vector<TraceEvent> events = rank.tiers.events();
+  const std::vector<TraceEvent> events = rank.time.events();
   CHECK(events.size() == 4);
   for (const TraceEvent& event : events) CHECK((event.work == Work::fetching || event.work == Work::storing));
 }

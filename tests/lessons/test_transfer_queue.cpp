@@ -69,7 +69,8 @@ struct FileLink {
   }
 
   BlockFile& file;
-  TransferQueue queue;
+  TimeLedger time;  // of the rank
+  TransferQueue queue{time};
 };
 
 /// Makes transfers take a while. The code is right whether they do or not: what is wrong shows only if they do.
@@ -328,7 +329,8 @@ TEST_CASE("BlockTransfer: one that is never waited for ends the job, with its li
 
 TEST_CASE("TransferQueue: each direction keeps the order of the calls")
 {
-  TransferQueue queue;
+  TimeLedger time;
+  TransferQueue queue(time);
   std::mutex mutex;
   std::vector<int> in, out;
   const auto note = [&](std::vector<int>& order, int block) {
@@ -350,7 +352,8 @@ TEST_CASE("TransferQueue: each direction keeps the order of the calls")
 
 TEST_CASE("TransferQueue: a transfer is over when its move has returned, and what it left is seen")
 {
-  TransferQueue queue;
+  TimeLedger time;
+  TransferQueue queue(time);
   int value = 0;  // no atomic: the wait is what orders the threads
   BlockTransfer fetch = queue.fetch(0, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -376,7 +379,7 @@ TEST_CASE("TransferQueue: what its threads do is shown as hidden, by block")
     transfer.wait();
   };
   read(3);
-  link.queue.record();  // what was before is no event
+  link.time.record();  // what was before is no event
   for (const int block : {0, 1, 2}) read(block);
   BlockTransfer write = link.write(3, out.bytes());
   write.wait();
@@ -391,4 +394,6 @@ TEST_CASE("TransferQueue: what its threads do is shown as hidden, by block")
   CHECK(events[1].duration_ns >= 20'000'000);
   REQUIRE(going.events().size() == 1);
   CHECK(going.events()[0].name == "storing block 3");
+  CHECK(link.time.events().size() == 4);
+  CHECK(link.time.total_seconds() == 0);
 }

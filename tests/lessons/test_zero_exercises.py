@@ -1,5 +1,5 @@
 """Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, to
-go on from a checkpoint, to keep tensors the same on all ranks, to save states that are elsewhere), beside lesson 01.
+name what it owns, to keep tensors the same on all ranks, to save and resume states that are elsewhere), beside lesson 01.
 
     test_zero_exercises.py 04.3|05.1|06.3|06.4|07.3 PREPARE LESSON_01 LESSON
 """
@@ -104,6 +104,17 @@ class Saving(exercise_case.ExerciseCase):
     def test_save_what_lies_on_disk(self):
         self.go_on(2, f"--tier=disk:{self.folder}")
         self.go_on(4, f"--tier=disk:{self.folder}", "--micro-batch=1")
+
+    def test_resume_what_lies_elsewhere(self):
+        """The first of two steps by lesson 01, the second by this program, which reads what its ranks own."""
+        for ranks, *options in ((2, "--offload=all"), (4, "--offload=parameters", "--micro-batch=1"),
+                                (2, "--offload=optimizer", f"--tier=disk:{self.folder}"),
+                                (4, f"--tier=disk:{self.folder}")):
+            fixed = ["--arithmetic=exact", f"--checkpoint={self.checkpoint()}"]
+            first = self.report(1, *fixed, "--stop-after=1")
+            second = self.report(ranks, *fixed, *options, "--resume")
+            self.assertEqual(first["loss"] + second["loss"], self.expected["loss"])
+            self.assertEqual(second["digest"], self.expected["digest"])
 
     def test_save_leaves_the_checkpoint_before_it_until_it_is_complete(self):
         """Somebody looks all the time while checkpoints are written one after the other."""

@@ -1,0 +1,57 @@
+#include "lessons/07_offload/costs.hpp"
+
+#include "common/cuda/devices.hpp"
+#include "gpt2/smaller_run.hpp"
+#include "lessons/05_zero2/bucket_gradients.hpp"
+#include "lessons/07_offload/offload_report.hpp"
+
+namespace rankwise {
+
+OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank)
+{
+  return {options.offload, step_plan(options), gathers(options), rank, options.clip > 0};
+}
+
+Costs costs(const ZeroOffloadOptions& options, RankOf rank)
+{
+  const ModelConfig config = options.config();
+  const StepPlan plan = step_plan(options);
+  const ActivationShape shape = options.activation_shape(rank);
+  Costs costs;
+  costs.kept = state_bytes(offload_plan(options, rank), Arithmetic(options.arithmetic), rank);
+  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
+  bytes[Category::activations] = activation_bytes(config, shape);
+  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
+  bytes[Category::communication] =
+      message_bytes(plan, options.topology(rank.ranks), rank.rank) + host_values_bytes(options.device, rank.ranks);
+  costs.most = costs.kept;
+  in_tier(Tier::device, costs.most)[Category::gradients] += alive_bytes(plan);
+  in_tier(Tier::device, costs.most)[Category::parameters] += gathered_bytes(plan, gathers(options));
+
+  const Traffic sent = step_traffic(plan, gathers(options), options.topology(rank.ranks), rank.rank);
+  costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
+  return costs;
+}
+
+std::string suggest_options(const ZeroOffloadOptions& options, int N, std::int64_t bytes)
+{
+  ZeroOffloadOptions o = options;
+  SmallerRun run([&] { return in_tier(Tier::device, costs(o, {0, N}).most).total(); }, bytes);
+  if (run.fits_with("--offload=all", o.offload.what, Offload::all) ||
+      run.fits_with("--recompute=block", o.recompute_blocks, true) ||
+      (o.gradients == DType::f32 && run.fits_with("--micro-batch=1", o.micro_batch, std::int64_t{1})) ||
+      run.fits_with("--prefetch=0", o.gathering.prefetch, std::int64_t{0}) ||
+      run.fits_with("--unit=branch", o.gathering.unit, Unit::branch) ||
+      run.fits_with("--reshard=after-forward", o.gathering.reshard, Reshard::after_forward) ||
+      run.fits_with("--persist=0", o.gathering.persist, std::int64_t{0}))
+    return run.enough();
+  return run.least("", "Or use more ranks, or a smaller model.");
+}
+
+void report_plan(Report& report, const ZeroOffloadOptions& options, int N)
+{
+  report_tier_plan(report, costs(options, {0, N}).most, link_traffic(offload_plan(options, {0, N})));
+  report_plan(report, static_cast<const Zero3Options&>(options), N);
+}
+
+}  // namespace rankwise
