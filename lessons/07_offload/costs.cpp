@@ -1,6 +1,5 @@
 #include "lessons/07_offload/costs.hpp"
 
-#include "common/cuda/devices.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/07_offload/offload_report.hpp"
@@ -14,21 +13,18 @@ OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank)
 
 Costs costs(const ZeroOffloadOptions& options, RankOf rank)
 {
-  const ModelConfig config = options.config();
   const StepPlan plan = step_plan(options);
-  const ActivationShape shape = options.activation_shape(rank);
+  const Traffic sent = step_traffic(plan, gathers(options), options.topology(rank.ranks), rank.rank);
+  const CategoryBytes all = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
   Costs costs;
   costs.kept = state_bytes(offload_plan(options, rank), Arithmetic(options.arithmetic), rank);
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes[Category::activations] = activation_bytes(config, shape);
-  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
-  bytes[Category::communication] =
-      message_bytes(plan, options.topology(rank.ranks), rank.rank) + host_values_bytes(options.device, rank.ranks);
+  bytes[Category::activations] = all[Category::activations];
+  bytes[Category::workspace] = all[Category::workspace];
+  bytes[Category::communication] = message_bytes(options, collectives_of(plan), rank);
   costs.most = costs.kept;
   in_tier(Tier::device, costs.most)[Category::gradients] += alive_bytes(plan);
   in_tier(Tier::device, costs.most)[Category::parameters] += gathered_bytes(plan, gathers(options));
-
-  const Traffic sent = step_traffic(plan, gathers(options), options.topology(rank.ranks), rank.rank);
   costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
   return costs;
 }

@@ -33,15 +33,6 @@ TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterT
   for (std::size_t b = 0; b < tiers.blocks().count(); ++b) runs_.push_back(decay_runs(table, tiers.blocks()[b]));
 }
 
-void TieredAdamW::initialize(const ModelConfig& config, std::uint64_t seed)
-{
-  for_each(Access::write, [&](const Shard& mine, Stream& stream) {
-    initialize_parameters(stream, mine.parameters, table_, config, seed, mine.owned.first);
-    stream.zero(mine.first_moments);
-    stream.zero(mine.second_moments);
-  });
-}
-
 void TieredAdamW::for_each(Access access, const UseShard& work)
 {
   for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->begin(access);

@@ -35,7 +35,7 @@ struct TieredStep {
 ///     adamw.end();
 class TieredAdamW {
  public:
-  /// Moments are of undefined content, as the weights are, until initialize() or for_each() has filled them.
+  /// Moments are of undefined content, as the weights are, until for_each() has filled them.
   /// @param plan        what lies where.
   /// @param tiers       brings the blocks.
   /// @param table       all parameters.
@@ -46,8 +46,6 @@ class TieredAdamW {
   TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
               const Place& where, const AdamWOptions& options);
 
-  /// Gives the weights their initial values, and zeroes the moments.
-  void initialize(const ModelConfig& config, std::uint64_t seed);
   /// Calls @p work for each block of the weights that are updated, with their moments, where AdamW runs.
   void for_each(Access access, const UseShard& work);
   /// Makes the parameters the rounded copy of the master weights; without these they stay as they are.
