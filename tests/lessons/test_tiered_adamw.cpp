@@ -170,28 +170,6 @@ TEST_CASE("TieredAdamW: goes on after updates that somebody else has made")
   }
 }
 
-TEST_CASE("TieredAdamW: initial weights are those of the whole model, and moments are zero")
-{
-  for (const Tier tier : {Tier::host, Tier::disk})
-    for (const Offload what : all_offloads) {
-      Updated updated({.what = what, .tier = tier});
-      TieredRank& rank = updated.rank;
-      INFO(text_of(updated.options));
-      const ParameterTable& table = rank.plan.step.table;
-      const Tensor whole = rank.lab.zeros(DType::f32, {updated.elements}),
-                   zero = rank.lab.zeros(DType::f32, {updated.elements});
-      initialize_parameters(*rank.stream, whole, table, updated.options.config, 5, 0);
-      updated.adamw->initialize(updated.options.config, 5);
-      std::int64_t different = 0;
-      updated.adamw->for_each(Access::read, [&](const Shard& mine, Stream&) {
-        different += different_bits(mine.parameters, whole.slice(mine.owned)) +
-                     different_bits(mine.first_moments, zero.slice(mine.owned)) +
-                     different_bits(mine.second_moments, zero.slice(mine.owned));
-      });
-      CHECK(different == 0);
-    }
-}
-
 TEST_CASE("TieredAdamW: the parameters are the rounded weights when they were rounded, and not before")
 {
   for (const Offload what : all_offloads) {
