@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "lessons/04_zero1/shards.hpp"
+#include "lessons/04_zero1/sharded_norm.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/testing.hpp"
 

@@ -1,5 +1,6 @@
-"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, to
-name what it owns, to keep tensors the same on all ranks, to save and resume states that are elsewhere), beside lesson 01.
+"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, the
+shards that a checkpoint is made of, a way to keep tensors the same on all ranks, to save states that are elsewhere), beside
+lesson 01.
 
     test_zero_exercises.py 04.3|05.1|06.3|06.4|07.3 PREPARE LESSON_01 LESSON
 """
@@ -13,20 +14,20 @@ import exercise_case
 
 
 class Update(exercise_case.ExerciseCase):
-    def test_train_step_after_it_all_ranks_have_all_new_parameters(self):
+    def test_update_after_it_all_ranks_have_all_new_parameters(self):
         for ranks, bucket in ((2, "20kB"), (4, "1B"), (2, "1MB")):
             self.assert_steps_of_lesson_01(ranks, f"--bucket={bucket}", "--check-every=1")
 
-    def test_train_step_with_accumulation_and_other_options(self):
+    def test_update_with_accumulation_and_other_options(self):
         self.assert_steps_of_lesson_01(4, "--bucket=20kB", "--micro-batch=1", "--check-every=1")
 
-    def test_train_step_sends_what_the_formula_says(self):
+    def test_update_sends_what_the_formula_says(self):
         report = self.assert_steps_of_lesson_01(2, "--bucket=20kB")
         self.assertEqual(report["traffic"]["world"]["bytes"], report["traffic"]["world"]["formula"])
 
 
 class Freeing(exercise_case.ExerciseCase):
-    def test_collect_keeps_the_sums_of_this_rank_s_segments(self):
+    def test_collect_keeps_the_sums_of_this_rank_s_shards(self):
         for ranks, bucket in ((2, "20kB"), (4, "1B"), (2, "1MB")):
             self.assert_steps_of_lesson_01(ranks, f"--bucket={bucket}")
 
@@ -54,29 +55,29 @@ class Resuming(exercise_case.ExerciseCase):
         self.assertEqual(first["loss"] + second["loss"], self.expected["loss"])
         self.assertEqual(second["digest"], self.expected["digest"])
 
-    def test_resume_reads_what_this_rank_owned(self):
+    def test_shards_of_the_rank_that_wrote_them(self):
         self.go_on(2, 2)
 
-    def test_resume_reads_on_2_ranks_what_4_have_written(self):
+    def test_shards_on_2_ranks_of_what_4_have_written(self):
         self.go_on(4, 2)
 
-    def test_resume_reads_on_4_ranks_what_2_have_written(self):
+    def test_shards_on_4_ranks_of_what_2_have_written(self):
         self.go_on(2, 4, "--unit=branch", "--micro-batch=1")
 
-    def test_resume_reads_what_one_device_has_written(self):
+    def test_shards_of_what_one_device_has_written(self):
         self.go_on(1, 4)
 
 
-class WhatStays(exercise_case.ExerciseCase):
-    def test_gather_apart_after_it_all_ranks_have_all_that_stays(self):
+class Replicated(exercise_case.ExerciseCase):
+    def test_gather_replicated_after_it_all_ranks_have_all_of_it(self):
         for ranks, persist in ((2, 32), (4, 128), (2, 4096)):
             self.assert_steps_of_lesson_01(ranks, f"--persist={persist}")
 
-    def test_gather_apart_with_accumulation(self):
+    def test_gather_replicated_with_accumulation(self):
         report = self.assert_steps_of_lesson_01(4, "--persist=96", "--micro-batch=1", "--unit=branch")
         self.assertEqual(report["traffic"]["world"]["bytes"], report["traffic"]["world"]["formula"])
 
-    def test_gather_apart_where_everything_stays(self):
+    def test_gather_replicated_where_everything_is(self):
         self.assert_steps_of_lesson_01(2, "--persist=1000000")
 
 
@@ -138,4 +139,4 @@ class Saving(exercise_case.ExerciseCase):
 
 
 if __name__ == "__main__":
-    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Resuming, "06.4": WhatStays, "07.3": Saving})
+    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Resuming, "06.4": Replicated, "07.3": Saving})
