@@ -26,6 +26,7 @@ void copy_rows(const HeldShards& owned, const Parameter& stored, Range rows, std
 {
   const std::int64_t width = stored.shape[stored.shape.rank() - 1];
   const std::int64_t stored_width = stored.stored[stored.stored.rank() - 1];
+  Range copied{};
   std::vector<float> values;
   for (const Slab& slab : owned.table.slabs(stored)) {
     const Range shared = intersect(rows, slab.rows);
@@ -33,10 +34,13 @@ void copy_rows(const HeldShards& owned, const Parameter& stored, Range rows, std
     // These rows lie one behind the other in the flat vector, though not all of their columns need be this slab's.
     const std::int64_t first_row = slab.stored_row + shared.first - slab.rows.first;
     const Range flat{stored.elements.first + first_row * stored_width, shared.count * stored_width};
-    values.assign(static_cast<std::size_t>(flat.count), 0);
-    for (const Range& range : owned.ranges)
-      if (const Range own = intersect(flat, range); !own.empty())
-        owned.copy_parameters(own, Tensor(values.data() + (own.first - flat.first), DType::f32, {own.count}));
+    if (flat != copied) {  // q, k and v are slabs of the same rows
+      values.assign(static_cast<std::size_t>(flat.count), 0);
+      for (const Range& range : owned.ranges)
+        if (const Range own = intersect(flat, range); !own.empty())
+          owned.copy_parameters(own, Tensor(values.data() + (own.first - flat.first), DType::f32, {own.count}));
+      copied = flat;
+    }
     for (std::int64_t row = 0; row < shared.count; ++row)
       std::copy_n(values.begin() + row * stored_width + slab.stored_column, slab.columns.count,
                   block.begin() + (shared.first + row - rows.first) * width + slab.columns.first);
