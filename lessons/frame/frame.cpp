@@ -18,6 +18,8 @@ namespace rankwise {
 
 int ranks_of(const LessonOptions& options, const Session& session)
 {
+  if (options.ranks < 0)
+    throw UserError(fmt::format("--ranks={} is out of range.", options.ranks), "Use a number of ranks, or 0.");
   return options.ranks != 0 ? options.ranks : session.ranks();
 }
 

@@ -24,6 +24,7 @@ namespace rankwise {
 using CostsOfRank = std::function<Costs(RankOf)>;
 
 /// N: `--ranks` of a dry run, or the ranks of the job.
+/// @throws UserError  for fewer than one.
 int ranks_of(const LessonOptions& options, const Session& session);
 
 /// Refuses sizes that do not fit each other or N ranks, and messages that these cannot send.
@@ -76,7 +77,7 @@ class Progress {
   /// @return  updates of the optimizer that were made before; nothing unless the run is resumed.
   std::optional<std::int64_t> load(const ModelOnRanks& model);
 
-  /// Number of the next step; nothing after the last one, or once SIGTERM or SIGINT ask to stop.
+  /// Number of the next step; nothing after the last one, or once a signal asks to stop (stop.hpp).
   std::optional<std::int64_t> next_step() const;
   /// Makes that step, and reports it.
   void make_step(const std::function<StepReport()>& train_step);

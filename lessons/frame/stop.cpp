@@ -8,6 +8,8 @@ namespace rankwise {
 
 namespace {
 
+constexpr int requests[] = {SIGTERM, SIGINT, SIGUSR1};
+
 volatile std::sig_atomic_t noted_signal = 0;
 
 extern "C" void note(int signal)
@@ -28,14 +30,12 @@ void handle_once(int signal)
 StopRequests::StopRequests() : world_(Communicator::world())
 {
   noted_signal = 0;
-  handle_once(SIGTERM);
-  handle_once(SIGINT);
+  for (const int signal : requests) handle_once(signal);
 }
 
 StopRequests::~StopRequests()
 {
-  std::signal(SIGTERM, SIG_DFL);
-  std::signal(SIGINT, SIG_DFL);
+  for (const int signal : requests) std::signal(signal, SIG_DFL);
 }
 
 void StopRequests::begin_step()
@@ -53,6 +53,7 @@ int StopRequests::end_step()
 
 const char* name_of_signal(int signal)
 {
+  if (signal == SIGUSR1) return "SIGUSR1";
   return signal == SIGINT ? "SIGINT" : "SIGTERM";
 }
 

@@ -5,19 +5,20 @@
 #include "common/messages/communicator.hpp"
 
 /// @file
-/// Requests to stop a run between two steps: SIGTERM, as a scheduler sends it, and SIGINT, as Ctrl-C does.
+/// Requests to stop a run between two steps: SIGTERM, as a scheduler sends it, SIGINT, as Ctrl-C does, and SIGUSR1, which a
+/// launcher passes on to all ranks without ending them: `kill -USR1` with the id of mpirun.
 
 namespace rankwise {
 
-/// Notes SIGTERM and SIGINT, and lets all ranks agree on the step after which they stop. The second signal of a kind ends the
+/// Notes these signals, and lets all ranks agree on the step after which they stop. The second signal of a kind ends the
 /// process at once, as it would without this.
 ///
 /// One in a process. All ranks make and destroy it together.
 class StopRequests {
  public:
-  /// From now on both signals are noted.
+  /// From now on the signals are noted.
   StopRequests();
-  /// Both signals end the process again.
+  /// The signals end the process again.
   ~StopRequests();
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
@@ -34,7 +35,7 @@ class StopRequests {
   MPI_Request agreeing_ = MPI_REQUEST_NULL;
 };
 
-/// "SIGTERM" or "SIGINT".
+/// "SIGTERM", "SIGINT" or "SIGUSR1".
 const char* name_of_signal(int signal);
 
 }  // namespace rankwise

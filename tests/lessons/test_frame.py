@@ -1,0 +1,252 @@
+"""What the frame does around every lesson: it stops between steps when it is asked to, its report is written as the run goes
+on, and a dry run of one process answers for any number of ranks.
+"""
+
+import contextlib
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+import uuid
+
+from program_case import BUILD, SLOWNESS, TIME_LIMIT_S, ProgramCase
+
+SMALL = ["--layers=1", "--arithmetic=exact", "--sequence=16", "--dropout=0.1"]
+ENDLESS = "--steps=1000000"
+LOOK_S = 0.01  # between two looks
+
+
+def wait_until(holds, what):
+    """Looks until it holds; however slow the machine is, something must have gone wrong after TIME_LIMIT_S."""
+    end = time.monotonic() + TIME_LIMIT_S
+    while not holds():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited too long for {what}")
+        time.sleep(LOOK_S)
+
+
+class Job:
+    """A run that would not end by itself. Its ranks are found by a mark in their environment."""
+
+    def __init__(self, command, ranks, folder):
+        self.ranks, self.report_path = ranks, os.path.join(folder, "running.json")
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.report_path)
+        self.output_path = os.path.join(folder, "output.txt")
+        self.mark = f"RANKWISE_JOB={uuid.uuid4()}"
+        launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
+        with open(self.output_path, "wb") as output:
+            self.process = subprocess.Popen(
+                [*launcher, *command, f"--report={self.report_path}"], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env=dict([*os.environ.items(), tuple(self.mark.split("="))]))
+
+    def rank(self, number):
+        """The process id of a rank that runs."""
+        if self.ranks is None:
+            return self.process.pid
+        name = f"OMPI_COMM_WORLD_RANK={number}".encode()
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            with contextlib.suppress(OSError), open(path, "rb") as file:  # it has ended, or is somebody else's
+                environment = file.read().split(b"\0")
+                if self.mark.encode() in environment and name in environment:
+                    return int(path.split("/")[2])
+        raise AssertionError(f"rank {number} is not there:\n{self.output()}")
+
+    def wait_for_report(self):
+        """Until the first validation, after which the report is there."""
+        wait_until(lambda: os.path.exists(self.report_path) or self.process.poll() is not None, "the first report")
+
+    def wait(self):
+        """The exit status."""
+        return self.process.wait(TIME_LIMIT_S)
+
+    def output(self):
+        with open(self.output_path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def report(self):
+        with open(self.report_path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Frame(ProgramCase):
+    def start(self, program, ranks, *options):
+        """A job that has made a step and validated."""
+        self.program = f"lessons/{program}"
+        job = Job([os.path.join(BUILD, self.program), *options, "--evaluate-every=1"], ranks, self.folder)
+        self.addCleanup(job.end)
+        job.wait_for_report()
+        return job
+
+
+class Stopping(Frame):
+    def assert_stops(self, program, ranks, number, send, *options):
+        """Asked to, the run stops after a step, reports and saves; a resumed run goes on to what the undisturbed run has."""
+        file = os.path.join(self.folder, f"{program}-{ranks}-{number}.h5")
+        fixed = [*SMALL, ENDLESS, *options]
+        job = self.start(program, ranks, *fixed, f"--checkpoint={file}")
+        send(job)
+        self.assertEqual(job.wait(), 128 + number, job.output())
+        report = job.report()
+        made = len(report["loss"])
+        self.assertIn(f"# stopped by {signal.Signals(number).name} after step {made} of", job.output())
+        self.assertTrue(report["finished"])
+        self.assertIn(("digest on every rank", True), [(check["name"], check["pass"]) for check in report["checks"]])
+        self.assertTrue(all(check["pass"] for check in report["checks"]), report["checks"])
+
+        end = f"--stop-after={made + 2}"
+        resumed = self.report(*fixed, f"--checkpoint={file}", "--resume", end, ranks=ranks)
+        whole = self.report(*fixed, end, ranks=ranks)
+        self.assertEqual(resumed["first_step"], made)
+        self.assertEqual(report["loss"] + resumed["loss"], whole["loss"])
+        self.assertEqual(resumed["digest"], whole["digest"])
+
+    def test_one_process(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            with self.subTest(number=number):
+                self.assert_stops("01_single_device", None, number, lambda job: job.process.send_signal(number))
+
+    def test_all_ranks_stop_after_the_same_step_whoever_was_asked(self):
+        for program, ranks, asked, *options in [("03_ddp", 2, 1), ("06_zero3", 4, 2), ("04_zero1", 1, 0)]:
+            with self.subTest(program=program, ranks=ranks):
+                self.assert_stops(program, ranks, signal.SIGTERM,
+                                  lambda job: os.kill(job.rank(asked), signal.SIGTERM), *options)
+
+    def test_the_launcher_passes_sigusr1_on(self):
+        self.assert_stops("05_zero2", 4, signal.SIGUSR1, lambda job: job.process.send_signal(signal.SIGUSR1))
+
+    def test_without_a_checkpoint_it_reports_all_the_same(self):
+        job = self.start("03_ddp", 3, "--layers=1", ENDLESS, "--global-batch=12")
+        os.kill(job.rank(0), signal.SIGINT)
+        self.assertEqual(job.wait(), 128 + signal.SIGINT, job.output())
+        self.assertTrue(job.report()["finished"])
+
+    def test_the_second_signal_ends_a_rank_at_once(self):
+        file = os.path.join(self.folder, "run.h5")
+        job = self.start("03_ddp", 2, *SMALL, ENDLESS, f"--checkpoint={file}")
+        waiting, held = job.rank(0), job.rank(1)
+        os.kill(held, signal.SIGSTOP)  # so rank 0 does not come to the end of a step
+        handled = 1 << (signal.SIGTERM - 1)
+
+        def noted():
+            with open(f"/proc/{waiting}/status", encoding="utf-8") as status:
+                return not int(re.search(r"SigCgt:\s*(\w+)", status.read())[1], 16) & handled
+
+        self.assertFalse(noted())
+        os.kill(waiting, signal.SIGTERM)
+        wait_until(noted, "rank 0 to note the signal")
+        self.assertIsNone(job.process.poll())
+        os.kill(waiting, signal.SIGTERM)
+        self.assertNotEqual(job.wait(), 0)
+        self.assertIn("signal 15", job.output())
+        self.assertNotIn("stopped by", job.output())
+        self.assertFalse(job.report()["finished"])
+        self.assertFalse(os.path.exists(file))
+
+
+class ReportAsItGoesOn(Frame):
+    def test_the_last_document_stands_when_the_job_is_killed(self):
+        for program, ranks in (("01_single_device", None), ("06_zero3", 2)):
+            with self.subTest(program=program):
+                job = self.start(program, ranks, *SMALL, ENDLESS)
+                os.kill(job.rank(0), signal.SIGKILL)
+                self.assertNotEqual(job.wait(), 0)
+                report = job.report()
+                self.assertFalse(report["finished"])
+                self.assertEqual([entry["step"] for entry in report["validation"]],
+                                 list(range(1, len(report["loss"]) + 1)))
+                self.assertEqual((report["digest"], "memory" in report), ("", False))
+                whole = self.report(*SMALL, ENDLESS, f"--stop-after={len(report['loss'])}", "--evaluate-every=1",
+                                    ranks=ranks)
+                self.assertTrue(whole["finished"])
+                for what in ("loss", "grad_norm", "validation", "model", "layout", "lesson", "ranks", "first_step"):
+                    self.assertEqual(whole[what], report[what], what)
+
+    def test_a_checkpoint_comes_with_a_document_too(self):
+        file = os.path.join(self.folder, "run.h5")
+        options = [*SMALL, "--steps=3", f"--checkpoint={file}", "--checkpoint-every=1", "--learning-rate=1e38", "--warmup=0",
+                   "--clip=0"]  # the second or third step is not finite any more, and ends the run
+        self.program = "lessons/03_ddp"
+        path = os.path.join(self.folder, "report.json")
+        done = self.run_program(*options, f"--report={path}", ranks=2)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertFalse(report["finished"])
+        self.assertGreaterEqual(len(report["loss"]), 1)
+
+
+class DryRun(ProgramCase):
+    """`--ranks=N` in one process beside `mpirun -np N`."""
+
+    CASES = {
+        "03_ddp": [[], ["--strategy=flat", "--precision=bf16", "--gradients=bf16"], ["--arithmetic=exact", "--micro-batch=1"],
+                   ["--collectives=hierarchical", "--ranks-per-node=2"]],
+        "04_zero1": [[], ["--bucket=100kB", "--model=mini"], ["--precision=bf16", "--arithmetic=exact"]],
+        "05_zero2": [[], ["--bucket=100kB", "--micro-batch=1"], ["--precision=bf16", "--gradients=bf16"]],
+        "06_zero3": [[], ["--unit=branch", "--prefetch=0", "--micro-batch=1"],
+                     ["--persist=4096", "--recompute=block", "--precision=bf16"], ["--reshard=after-backward"]],
+    }
+
+    def answer(self, program, *options, ranks=None):
+        """What is printed and written, without the two options that are not the same and the columns that these widen."""
+        path = os.path.join(self.folder, f"{ranks}.json")
+        done = self.run_program("--dry-run", *options, f"--report={path}", ranks=ranks, program=f"lessons/{program}")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        for option in ("ranks", "report"):
+            document["options"].pop(option, None)
+        return re.sub(" +", " ", re.sub(r"# --(ranks|report) .*\n", "", done.stdout)), document
+
+    def assert_same_answers(self, ranks):
+        for program, cases in self.CASES.items():
+            for options in cases:
+                if "--collectives=hierarchical" in options and ranks % 2 == 1:
+                    continue
+                options = [*options, f"--global-batch={8 * ranks}"]
+                with self.subTest(program=program, ranks=ranks, options=options):
+                    expected = self.answer(program, *options, ranks=ranks)
+                    self.assertEqual(self.answer(program, *options, f"--ranks={ranks}"), expected)
+                    self.assertEqual(expected[1]["ranks"], ranks)
+
+    def test_one_rank(self):
+        self.assert_same_answers(1)
+
+    def test_two_ranks(self):
+        self.assert_same_answers(2)
+
+    def test_three_ranks(self):
+        self.assert_same_answers(3)
+
+    def test_four_ranks(self):
+        self.assert_same_answers(4)
+
+    def test_eight_ranks(self):
+        self.assert_same_answers(8)
+
+    def test_the_number_that_is_asked_for_counts_whatever_was_started(self):
+        self.assertEqual(self.answer("05_zero2", "--ranks=4", ranks=2), self.answer("05_zero2", ranks=4))
+
+    def test_only_a_dry_run_answers_for_others(self):
+        self.program = "lessons/06_zero3"
+        self.assert_all_refused([(["--ranks=4"], ["--ranks=4 without --dry-run", "mpirun -np N"]),
+                                 (["--dry-run", "--ranks=-1"], ["--ranks=-1 is out of range"]),
+                                 (["--dry-run", "--ranks=3"], ["cannot be shared out among 3 ranks"])])
+        self.assert_refused("--ranks=4", ranks=2, says=["--ranks=4 without --dry-run"])
+
+    def test_one_device_is_one_rank(self):
+        self.assertEqual(self.answer("01_single_device"), self.answer("01_single_device", ranks=1))
+
+
+if __name__ == "__main__":
+    unittest.main()
