@@ -15,7 +15,7 @@ import unittest
 
 from program_case import BUILD, ProgramCase, temporaries
 
-LIBRARY = os.environ["FAILING_WRITES"]
+LIBRARY = os.environ["FAILING_CALLS"]
 MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=8", "--vocabulary=256", "--global-batch=2",
          "--arithmetic=exact")
 NO_SPACE = "No space left on device"
@@ -106,11 +106,11 @@ class FailingCalls(FullDisk):
 
     def count(self, name):
         """How many calls there are when none fails."""
-        folder, count = self.folder_for(name, "count"), os.path.join(self.folder, "count")
-        status, text = self.try_it(name, folder, self.environment(folder, FAILING_COUNT=count))
+        folder, log = self.folder_for(name, "count"), os.path.join(self.folder, f"calls of {name}")
+        status, text = self.try_it(name, folder, self.environment(folder, FAILING_LOG=log))
         self.assertEqual(status, 0, text)
-        with open(count, encoding="utf-8") as file:
-            return int(file.read())
+        with open(log, encoding="utf-8") as file:
+            return len(file.readlines())
 
     def fail_at(self, name, call, once):
         folder = self.folder_for(name, call, once)

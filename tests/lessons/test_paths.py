@@ -13,7 +13,7 @@ import unittest
 from program_case import BUILD, ProgramCase, temporaries
 
 MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=8", "--vocabulary=256", "--global-batch=2", "--steps=1")
-LIBRARY = os.environ["FAILING_WRITES"]
+LIBRARY = os.environ["FAILING_CALLS"]
 TIME_LIMIT_S = 60
 
 
