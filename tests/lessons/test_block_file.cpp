@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -11,6 +13,7 @@
 
 #include "common/error.hpp"
 #include "lessons/07_offload/block_file.hpp"
+#include "tests/fuzz.hpp"
 #include "tests/lessons/faulty_disk.hpp"
 #include "tests/scratch_folder.hpp"
 
@@ -44,6 +47,13 @@ struct Place {
   std::string directory = folder / "disk";
   BlockMemory memory;
 };
+
+/// Gives a file another content. It is not made anew, which file systems bring to the disk at once.
+void overwrite(const std::string& path, const std::string& content)
+{
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << content;
+  std::filesystem::resize_file(path, content.size());
+}
 
 }  // namespace
 
@@ -359,6 +369,38 @@ TEST_CASE("BlockFile: a kept file that was removed, or whose process was killed,
   REQUIRE(run_and_kill([&] { at.write_all(*new BlockFile(at.directory, 0, 3, S, {.keep = true})); }));
   CHECK(files_in(at.directory) == 1);
   REQUIRE_THROWS_WITH(BlockFile::open_kept(at.directory, 0), Contains("no file that rank 0 kept and closed"));
+}
+
+TEST_CASE("BlockFile: random damage is noticed, while the file is in use and when it was kept")
+{
+  Place at;
+  FaultyDisk disk;
+  disk.knows_direct = false;  // each input would have to reach the disk
+  BlockFile used(at.directory, 0, 3, disk_alignment);
+  at.write_all(used);
+  const std::string path = path_of_unnamed(at.directory), kept = BlockFile::kept_name(at.directory, 0);
+  {
+    BlockFile file(at.directory, 0, 3, disk_alignment, {.keep = true});
+    at.write_all(file);
+    file.close();
+  }
+  const std::string blocks = read_file(path), whole = read_file(kept);
+  REQUIRE(blocks == whole.substr(0, blocks.size()));
+  Draw draw(1);
+  for (int i = 0; i < fuzz_inputs(500); ++i) {
+    const std::string bytes = damaged(whole, draw);
+    overwrite(kept, bytes);
+    const auto open_and_read = [&] {
+      BlockFile file = BlockFile::open_kept(at.directory, 0);
+      return at.all_come_back(file);
+    };
+    CHECK_THROWS_AS(open_and_read(), Error);
+    overwrite(path, bytes);
+    if (bytes.starts_with(blocks))
+      CHECK(at.all_come_back(used));
+    else
+      CHECK_THROWS_AS(at.all_come_back(used), Error);
+  }
 }
 
 TEST_CASE("BlockBuffer: aligned, and counted")

@@ -1,7 +1,16 @@
 """Every program that reads files, given damaged ones: it ends with status 2 and one message, or works with what is still
-valid; never by a signal, never without end. The readers themselves are tried on many more inputs in C++ (*.fuzz).
+valid; never by a signal, never without end.
 
-Damage is drawn at random from a seed; RANKWISE_DAMAGE=N tries N inputs of each kind, RANKWISE_DAMAGE_SEED=S others.
+Each kind of file goes to each lesson that reads it, in turn: tokens and checkpoints to all but lesson 02, configurations to
+all. Damage is drawn at random from a seed: RANKWISE_DAMAGE=N tries N inputs of each kind, RANKWISE_DAMAGE_SEED=S others. What
+runs where:
+
+    damaged_files        24 inputs of each kind, in the tests that everybody runs
+    damaged_files.all    2000 of each, nightly: a program takes a tenth of a second to start, and more where a launcher does it
+    NAME.fuzz            10,000 of each kind, given to the readers themselves, in C++
+    NAME.fuzz_long       1,000,000 of each, nightly
+
+Offload files are damaged in test_damaged_blocks.py, since they live no longer than the run that reads them.
 """
 
 import concurrent.futures
@@ -16,8 +25,8 @@ from program_case import BUILD, ProgramCase
 INPUTS = int(os.environ.get("RANKWISE_DAMAGE", "24"))  # of each kind
 SEED = int(os.environ.get("RANKWISE_DAMAGE_SEED", "1"))
 SMALL = ("--layers=1", "--channels=8", "--heads=2", "--context=8", "--vocabulary=256", "--global-batch=4")
-LESSONS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(BUILD, "lessons", "[0-9]*"))
-                 if "02_" not in path)  # which reads nothing but a configuration
+COLLECTIVES = "lessons/02_collectives"  # which reads nothing but a configuration
+LESSONS = [path for path in sorted(glob.glob("lessons/[0-9]*", root_dir=BUILD)) if path != COLLECTIVES]
 FIRST = "lessons/01_single_device"
 CONFIGURATION = """# A run of the smallest model.
 layers = 1
@@ -30,6 +39,14 @@ learning-rate = 1e-3
 learning-rate-schedule = cosine
 mask = causal
 memory-limit = 64MB
+"""
+CONFIGURATION_02 = """# What is called.
+collective = all-reduce
+collectives = ring
+count = 1024
+type = bf16
+root = 0
+repeats = 3
 """
 
 
@@ -90,7 +107,7 @@ class DamagedFiles(ProgramCase):
             whole = file.read()
         # A sealed file is whole or it is refused; each lesson has its turn, on one rank and on two.
         self.try_all(whole, lambda damaged_path, number: [
-            1 + number % 2, os.path.join("lessons", LESSONS[number % len(LESSONS)]), *SMALL, "--steps=2",
+            1 + number % 2, LESSONS[number % len(LESSONS)], *SMALL, "--steps=2",
             *(option.format(file=damaged_path) for option in options)], statuses=(2,))
 
     def test_tokens(self):
@@ -103,9 +120,10 @@ class DamagedFiles(ProgramCase):
         self.try_lessons(self.checkpoint, f"--data={self.tokens}", "--initial={file}")
 
     def test_configuration(self):
-        programs = [os.path.join("lessons", name) for name in LESSONS]
         self.try_all(CONFIGURATION.encode(), lambda path, number: [
-            1, programs[number % len(programs)], f"--config={path}", "--steps=1", "--dry-run"], statuses=(0, 2))
+            1 + number % 2, LESSONS[number % len(LESSONS)], f"--config={path}", "--steps=1", "--dry-run"], statuses=(0, 2))
+        self.try_all(CONFIGURATION_02.encode(), lambda path, number: [
+            1 + number % 2, COLLECTIVES, f"--config={path}", "--dry-run"], statuses=(0, 2))
 
     def test_weights(self):
         with open(self.weights, "rb") as file:
