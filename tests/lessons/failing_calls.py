@@ -18,6 +18,12 @@ def failing(folder, **variables):
             **{f"FAILING_{name.upper()}": str(value) for name, value in variables.items()}}
 
 
+def calls_in(log):
+    """The calls that the library has logged: name and file of each, in order."""
+    with open(log, encoding="utf-8") as file:
+        return [tuple(line.rstrip("\n").split(" ", 1)) for line in file]
+
+
 class FailingCase(ProgramCase):
     """Runs of a small model in exact arithmetic, on a text so short that most of a run is its steps."""
 

@@ -14,7 +14,7 @@ import os
 import re
 import unittest
 
-from failing_calls import FailingCase, failing
+from failing_calls import FailingCase, calls_in, failing
 
 ALL = bool(os.environ.get("RANKWISE_ALL"))
 RUNS = [  # ranks, options of a step (one pass; two that are added up; updates beside the backward pass), options of the file
@@ -42,8 +42,7 @@ class DamagedBlocks(FailingCase):
         folder = self.new_folder("whole", run, how, rank)
         done = self.run_in(folder, run, failing(folder, how=how, rank=rank, log=folder + ".log"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        with open(folder + ".log", encoding="utf-8") as file:
-            return folder, len(file.readlines())
+        return folder, len(calls_in(folder + ".log"))
 
     def fail_at(self, run, how, rank, call, whole):
         ranks, _, keep = run

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import unittest
 
+from failing_calls import calls_in, failing
 from program_case import BUILD, ProgramCase, temporaries
 
-LIBRARY = os.environ["FAILING_CALLS"]
 MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=8", "--vocabulary=256", "--global-batch=2",
          "--arithmetic=exact")
 NO_SPACE = "No space left on device"
@@ -56,7 +56,7 @@ class FullDisk(ProgramCase):
         done = self.run_program(*options, program=program)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def try_it(self, name, folder, environment=()):
+    def try_it(self, name, folder, environment=None):
         """Runs the command on the file `out` in this folder, where `before` is. Returns its status and what it says."""
         before, ranks, program, *options = self.commands[name]
         out = os.path.join(folder, "out")
@@ -65,7 +65,7 @@ class FullDisk(ProgramCase):
         launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
         command = [*launcher, os.path.join(BUILD, program), *(option.replace("{out}", out) for option in options)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=100,
-                              env=dict([*os.environ.items(), *environment]))
+                              env={**os.environ, **(environment or {})})
         return done.returncode, done.stdout + done.stderr
 
     def assert_nothing_lost(self, name, folder, status, text):
@@ -99,23 +99,17 @@ class FailingCalls(FullDisk):
         os.makedirs(path)
         return path
 
-    def environment(self, folder, **variables):
-        # Sanitizers want to be loaded first; that they are not does no harm here.
-        options = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
-        return [("LD_PRELOAD", LIBRARY), ("FAILING_FOLDER", folder), ("ASAN_OPTIONS", options), *variables.items()]
-
     def count(self, name):
         """How many calls there are when none fails."""
         folder, log = self.folder_for(name, "count"), os.path.join(self.folder, f"calls of {name}")
-        status, text = self.try_it(name, folder, self.environment(folder, FAILING_LOG=log))
+        status, text = self.try_it(name, folder, failing(folder, log=log))
         self.assertEqual(status, 0, text)
-        with open(log, encoding="utf-8") as file:
-            return len(file.readlines())
+        return len(calls_in(log))
 
     def fail_at(self, name, call, once):
         folder = self.folder_for(name, call, once)
-        more = {"FAILING_ONCE": "1"} if once else {}
-        status, text = self.try_it(name, folder, self.environment(folder, FAILING_CALL=str(call), **more))
+        more = {"once": 1} if once else {}
+        status, text = self.try_it(name, folder, failing(folder, call=call, **more))
         with self.subTest(name=name, call=call, once=once):
             self.assert_nothing_lost(name, folder, status, text)
         return status

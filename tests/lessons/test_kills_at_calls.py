@@ -17,7 +17,7 @@ import signal
 import time
 import unittest
 
-from failing_calls import FailingCase, failing
+from failing_calls import FailingCase, calls_in, failing
 from program_case import TIME_LIMIT_S, temporaries
 
 ALL = bool(os.environ.get("RANKWISE_ALL"))
@@ -88,11 +88,11 @@ class KillsAtCalls(FailingCase):
             self.assertEqual(done.returncode, 0, done.stderr)
         self.digest = self.report_in(os.path.join(self.folder, "whole.json"))["digest"]
 
-    def resume(self, case, folder, *options, environment=()):
+    def resume(self, case, folder, *options, environment=None):
         disk = folder + ".disk"
         os.makedirs(disk, exist_ok=True)
         done = self.run_failing(case.ranks, case.lesson, *(option.format(disk=disk) for option in case.options),
-                                f"--checkpoint={folder}/run.h5", "--resume", *options, environment=dict(environment))
+                                f"--checkpoint={folder}/run.h5", "--resume", *options, environment=environment or {})
         self.wait_for_all_of(folder)
         self.assertEqual(os.listdir(disk), [])
         return done
@@ -118,8 +118,7 @@ class KillsAtCalls(FailingCase):
         folder = self.new_place(case, rank)
         done = self.save_twice(case, folder, rank, log=folder + ".log")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        with open(folder + ".log", encoding="utf-8") as file:
-            return Calls(tuple(line.rstrip("\n").split(" ", 1)) for line in file)
+        return Calls(calls_in(folder + ".log"))
 
     def kill_and_resume(self, case, rank, call, calls):
         folder = self.new_place(case, rank, call)

@@ -10,10 +10,10 @@ import threading
 import time
 import unittest
 
+from failing_calls import failing
 from program_case import BUILD, ProgramCase, temporaries
 
 MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=8", "--vocabulary=256", "--global-batch=2", "--steps=1")
-LIBRARY = os.environ["FAILING_CALLS"]
 TIME_LIMIT_S = 60
 
 
@@ -158,10 +158,9 @@ class Paths(ProgramCase):
 
     def test_a_file_system_without_locks_is_warned_of(self):
         saved = self.path("run.h5")
-        options = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         done = subprocess.run([os.path.join(BUILD, self.program), *MODEL, f"--checkpoint={saved}"], capture_output=True,
                               text=True, timeout=TIME_LIMIT_S,
-                              env={**os.environ, "LD_PRELOAD": LIBRARY, "FAILING_LOCKS": "1", "ASAN_OPTIONS": options})
+                              env={**os.environ, **failing(self.folder, locks=1)})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"warning: --checkpoint={saved} cannot be locked: No locks available", done.stderr)
         self.assertEqual(os.listdir(self.folder), ["run.h5"])
