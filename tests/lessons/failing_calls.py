@@ -1,8 +1,10 @@
 """Programs beside which tests/programs/failing_calls.c is loaded: something goes wrong at one of their calls."""
 
+import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 
 from program_case import BUILD, TIME_LIMIT_S, ProgramCase
@@ -43,6 +45,15 @@ class FailingCase(ProgramCase):
         path = os.path.join(self.folder, "-".join(re.sub(r"\W+", "-", str(word)) for word in words))
         os.makedirs(path)
         return path
+
+    @staticmethod
+    def remove(folder):
+        """This folder and what lies beside it under its name: there are thousands of them."""
+        for path in (folder, *glob.glob(glob.escape(folder) + ".*")):
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.remove(path)
 
     def run_failing(self, ranks, lesson, *options, environment):
         """The finished process; without a launcher where there is one rank."""

@@ -62,6 +62,7 @@ class DamagedBlocks(FailingCase):
                 self.assertRegex(said[0], rf"^rank {rank} of {ranks}: .*{re.escape(name)}: block \d+ of \d+ "
                                           r"\(bytes [\d,]+ to [\d,]+\) (is damaged: its checksum is|cannot be read: )")
             self.assertEqual(set(os.listdir(folder)), {f"offload.rank{r}" for r in range(ranks)} if keep else set())
+        self.remove(folder)
         return how, done.returncode
 
     def digest(self, folder):

@@ -139,6 +139,7 @@ class KillsAtCalls(FailingCase):
             self.assertEqual(self.report_in(report)["digest"], self.digest)
             self.assertTrue(filecmp.cmp(file, self.saved[LAST + 1], shallow=False))
             self.assertEqual(os.listdir(folder), ["run.h5"])
+        self.remove(folder)
 
     def tries(self):
         for number, case in enumerate(CASES):
