@@ -1,4 +1,5 @@
-#include <cstring>
+#include <algorithm>
+#include <span>
 
 #include <catch2/catch.hpp>
 
@@ -33,7 +34,7 @@ void compare_with_tree(std::int64_t n, int sources)
       return static_cast<Sum>(vectors[static_cast<std::size_t>(s)][static_cast<std::size_t>(i)]);
     })));
   sum_elements(dtype_of<T>(), vectors[0].data(), pointers, n);  // into one of the sources
-  REQUIRE(std::memcmp(vectors[0].data(), expected.data(), sizeof(T) * static_cast<std::size_t>(n)) == 0);
+  REQUIRE(std::ranges::equal(std::as_bytes(std::span(vectors[0])), std::as_bytes(std::span(expected))));
 }
 
 }  // namespace
