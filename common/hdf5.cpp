@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/activity.hpp"
 #include "common/error.hpp"
 
 namespace rankwise {
@@ -333,6 +334,7 @@ void write_u64(const Hdf5Object& dataset, std::span<const std::uint64_t> values)
   const std::string doing = "write integers";
   check(shape_of(dataset) == Shape{std::ssize(values)}, doing + ": the dataset has another length");
   check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), doing);
+  note_progress();
 }
 
 std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset)
@@ -342,6 +344,7 @@ std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset)
   check(shape.rank() == 1, doing + ": the dataset has not one dimension");
   std::vector<std::uint64_t> values(static_cast<std::size_t>(shape[0]));
   check_hdf5(H5Dread(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), doing);
+  note_progress();
   return values;
 }
 
@@ -379,6 +382,7 @@ void write_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, const float* bl
   const std::string doing = "write to a dataset";
   const Selection s(dataset, slab, doing);
   check_hdf5(H5Dwrite(dataset.id(), H5T_NATIVE_FLOAT, s.memory.id(), s.file.id(), H5P_DEFAULT, block), doing);
+  note_progress();
 }
 
 void read_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, float* block)
@@ -386,6 +390,7 @@ void read_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, float* block)
   const std::string doing = "read from a dataset";
   const Selection s(dataset, slab, doing);
   check_hdf5(H5Dread(dataset.id(), H5T_NATIVE_FLOAT, s.memory.id(), s.file.id(), H5P_DEFAULT, block), doing);
+  note_progress();
 }
 
 }  // namespace rankwise

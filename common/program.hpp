@@ -18,6 +18,10 @@ namespace rankwise {
 /// 2. The ranks agree. If any refused, rank 0 prints what the lowest of them has to say, once, and all ranks return
 ///    exit_user_error. `--help` is settled here too: printed once, all return exit_success.
 /// 3. Each rank calls @p run. What it returns is this rank's status; the launcher fails if any rank's does.
+/// 4. When all ranks have come back, a message between them that was not received makes it exit_failure, and is named.
+///
+/// A watchdog guards a job of several ranks from its start to step 4. It waits for Watchdog::default_timeout_s, or for as
+/// long as an option `--timeout` says.
 ///
 /// An exception out of @p run, or any other than UserError out of @p check, ends the whole job (abort_job()) with one
 /// message: rank, file, line and the innermost span.

@@ -9,28 +9,23 @@
 
 namespace rankwise {
 
-namespace {
-
-/// The text of each rank, on all of them.
-std::vector<std::string> gather(const Communicator& communicator, const std::string& own)
+std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own)
 {
   const int N = communicator.ranks(), length = static_cast<int>(own.size());
   std::vector<int> lengths(static_cast<std::size_t>(N)), places(static_cast<std::size_t>(N));
   check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, communicator.handle()),
-            "comparing what ranks were told");
+            "gathering texts");
   int total = 0;
   for (std::size_t r = 0; r < lengths.size(); ++r) places[r] = std::exchange(total, total + lengths[r]);
   std::string all(static_cast<std::size_t>(total), ' ');
   check_mpi(MPI_Allgatherv(own.data(), length, MPI_CHAR, all.data(), lengths.data(), places.data(), MPI_CHAR,
                            communicator.handle()),
-            "comparing what ranks were told");
+            "gathering texts");
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r)
     texts.push_back(all.substr(static_cast<std::size_t>(places[r]), static_cast<std::size_t>(lengths[r])));
   return texts;
 }
-
-}  // namespace
 
 void check_agreement(const Communicator& communicator,
                      const std::vector<std::pair<std::string, std::string>>& facts)
@@ -38,7 +33,7 @@ void check_agreement(const Communicator& communicator,
   for (const auto& [name, value] : facts) {
     std::map<std::string, std::vector<int>> ranks_by_value;
     int rank = 0;
-    for (const std::string& text : gather(communicator, value)) ranks_by_value[text].push_back(rank++);
+    for (const std::string& text : gather_texts(communicator, value)) ranks_by_value[text].push_back(rank++);
     if (ranks_by_value.size() == 1) continue;
     std::string who;
     for (const auto& [text, ranks] : ranks_by_value)

@@ -11,6 +11,11 @@
 
 namespace rankwise {
 
+/// The text of each rank, by rank, on all of them. All ranks make this call.
+/// @param communicator  the ranks.
+/// @param own           of this rank.
+std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own);
+
 /// Refuses a job whose ranks were given different things, before they work together. All ranks make this call.
 /// @param communicator  the ranks.
 /// @param facts         name and value of each, as {"--global-batch", "16"}; the same names on all ranks.

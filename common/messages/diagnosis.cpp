@@ -148,6 +148,30 @@ std::string forgotten_handle(const Records& records, double timeout_s)
   return "";
 }
 
+/// A rank in a call of MPI, and a rank that does not answer it: one that is in no such call, where there is one.
+std::string mpi_call(const Records& records)
+{
+  std::string text;
+  for (std::size_t r = 0; r < records.size(); ++r)
+    for (const MpiCallRecord& call : records[r].mpi_calls) {
+      const auto is_in_it = [&](std::size_t other) {
+        return std::any_of(records[other].mpi_calls.begin(), records[other].mpi_calls.end(),
+                           [&](const MpiCallRecord& theirs) { return theirs.name == call.name; });
+      };
+      std::size_t missing = 0;
+      if (call.peer >= 0)
+        missing = static_cast<std::size_t>(call.peer);
+      else
+        while (missing < records.size() && (missing == r || is_in_it(missing))) ++missing;
+      if (missing >= records.size() || missing == r) continue;
+      const bool elsewhere = records[missing].mpi_calls.empty();
+      if (!elsewhere && !text.empty()) continue;
+      text = fmt::format("rank {} is in {}, and rank {} {}", r, text_of(call), missing, place_of(records[missing]));
+      if (elsewhere) return text;
+    }
+  return text;
+}
+
 /// Why nothing moves.
 std::string cause(const Records& records, const std::vector<Wait>& waits, double timeout_s)
 {
@@ -162,7 +186,8 @@ std::string cause(const Records& records, const std::vector<Wait>& waits, double
   if (text.empty() && !waits.empty() && waits.front().call != nullptr)
     text = fmt::format("all ranks are in collective {} of {}, {}, and nothing moves", waits.front().call->number,
                        waits.front().track->group, text_of(*waits.front().call));
-  return text.empty() ? "a message was started and not waited for" : text;
+  if (text.empty() && waits.empty()) text = mpi_call(records);
+  return text.empty() ? "no rank finishes a kernel, a block of a file or a message any more" : text;
 }
 
 /// The first collective that ranks called from different lines, as long as all are known: from there on they may be out

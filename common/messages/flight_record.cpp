@@ -16,7 +16,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TransferRecord, sends, peer, bytes, label, wh
                                    since_s, still_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrackRecord, group, members, made, calls, last, transfers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HandleRecord, label, where, since_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightRecord, answers, finished, span, tracks, handles)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MpiCallRecord, name, peer, bytes, code, where, since_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightRecord, answers, finished, idle_s, phase, span, mpi_calls, tracks, handles)
 
 bool CallRecord::matches(const CallRecord& other) const
 {
@@ -45,7 +46,7 @@ const CallRecord* TrackRecord::call(std::int64_t number) const
 
 double FlightRecord::longest_s() const
 {
-  double longest = 0;
+  double longest = idle_s;
   for (const TrackRecord& track : tracks) {
     if (const CallRecord* call = track.open_call()) longest = std::max(longest, call->still_s);
     for (const TransferRecord& transfer : track.transfers) longest = std::max(longest, transfer.still_s);

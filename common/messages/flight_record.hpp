@@ -67,15 +67,28 @@ struct HandleRecord {
   double since_s = 0;  ///< when
 };
 
+/// A call of MPI that has not returned.
+struct MpiCallRecord {
+  std::string name;        ///< as "MPI_Send"
+  int peer = -1;           ///< the other rank, by its number in the job; negative: none, or any
+  std::int64_t bytes = 0;  ///< of the message that it sends or receives, or of what is broadcast
+  std::uint64_t code = 0;  ///< where in the program it stands (code_places.hpp); 0 when not known
+  std::string where;       ///< the same in words
+  double since_s = 0;      ///< when it began
+};
+
 /// All of one rank.
 struct FlightRecord {
-  bool answers = true;                ///< if not, the rest is empty
-  bool finished = false;              ///< the rank has ended its work
-  std::string span;                   ///< what it is doing, as "backward (file:line)"; empty when not known
-  std::vector<TrackRecord> tracks;    ///< by group
-  std::vector<HandleRecord> handles;  ///< that nobody has waited for yet
+  bool answers = true;                   ///< if not, the rest is empty
+  bool finished = false;                 ///< the rank has ended its work
+  double idle_s = 0;                     ///< since when it has finished nothing; 0 while it is in a kernel
+  std::string phase;                     ///< what it is doing, as "has its turn"; empty when not known
+  std::string span;                      ///< what it is doing, as "backward (file:line)"; empty when not known
+  std::vector<MpiCallRecord> mpi_calls;  ///< that are under way, apart from those of our messages
+  std::vector<TrackRecord> tracks;       ///< by group
+  std::vector<HandleRecord> handles;     ///< that nobody has waited for yet
 
-  /// How long the collective, message or handle has been under way that has been so for longest without any movement.
+  /// How long nothing has moved: the longest of idle_s and of the collective, message or handle that is under way.
   double longest_s() const;
 };
 

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "common/activity.hpp"
+#include "common/code_places.hpp"
 #include "common/session.hpp"
 
 namespace rankwise {
@@ -25,6 +27,18 @@ std::string text_of(SourceLocation where)
 
 }  // namespace
 
+FlightRecorder& flight_recorder()
+{
+  static auto* const recorder = new FlightRecorder;  // threads may tell it things until the process ends
+  return *recorder;
+}
+
+void FlightRecorder::follow(const TimeLedger* time)
+{
+  const std::lock_guard lock(mutex_);
+  time_ = time;
+}
+
 FlightRecorder::Track FlightRecorder::open_track(const std::string& group, std::vector<int> members)
 {
   const std::lock_guard lock(mutex_);
@@ -36,7 +50,9 @@ FlightRecorder::Track FlightRecorder::open_track(const std::string& group, std::
     if (!track->open) place = track;
   }
   if (place == tracks_.end()) place = tracks_.emplace(place);
+  std::vector<Counted> counts = std::move(place->counts);
   *place = {group, std::move(members), made};
+  place->counts = std::move(counts);
   return static_cast<Track>(place - tracks_.begin());
 }
 
@@ -64,6 +80,18 @@ void FlightRecorder::enter(Track track, const Collective& collective)
   call.began = moved_[call.thread] = Clock::now();
 }
 
+/// Where a track counts messages of this kind; a place among its counts.
+std::size_t FlightRecorder::place_of_count(GroupTrack& track, int peer, std::string_view name, SourceLocation where)
+{
+  const auto found = std::find_if(track.counts.begin(), track.counts.end(), [&](const Counted& counted) {
+    return counted.peer == peer && counted.name == name && counted.where.line() == where.line() &&
+           std::string_view(counted.where.file_name()) == where.file_name();
+  });
+  const auto place = static_cast<std::size_t>(found - track.counts.begin());
+  if (found == track.counts.end()) track.counts.push_back({peer, name, where});
+  return place;
+}
+
 void FlightRecorder::leave(Track track, bool made)
 {
   const std::lock_guard lock(mutex_);
@@ -71,6 +99,7 @@ void FlightRecorder::leave(Track track, bool made)
   Call& call = group.last.back();
   call.open = false;
   call.ended = moved_[call.thread] = Clock::now();
+  note_progress();
   if (made) return;
   --group.calls;
   group.last.pop_back();
@@ -82,11 +111,16 @@ void FlightRecorder::start(Track track, Ticket ticket, std::span<const Transfer>
   GroupTrack& group = tracks_[track];
   const std::thread::id thread = std::this_thread::get_id();
   const Clock::time_point now = moved_[thread] = Clock::now();
-  const std::int64_t collective = !group.last.empty() && group.last.back().open ? group.calls : 0;
+  const Call* const call = !group.last.empty() && group.last.back().open ? &group.last.back() : nullptr;
   for (const Transfer& transfer : transfers) {
     if (transfer.data.bytes() == 0) continue;
-    group.messages.push_back({ticket, transfer.direction, group.members.at(static_cast<std::size_t>(transfer.peer)),
-                              transfer.data.bytes(), transfer.where, collective, false, now, thread});
+    const int peer = group.members.at(static_cast<std::size_t>(transfer.peer));
+    const std::size_t counted =
+        place_of_count(group, peer, call != nullptr ? call->collective.name : std::string_view(),
+                       call != nullptr ? call->collective.where : transfer.where);
+    if (transfer.direction == Transfer::Direction::send) ++group.counts[counted].sent;
+    group.messages.push_back({ticket, transfer.direction, peer, transfer.data.bytes(), transfer.where,
+                              call != nullptr ? call->number : 0, false, now, thread, counted});
   }
 }
 
@@ -104,7 +138,13 @@ void FlightRecorder::finish(Track track, Ticket ticket)
 {
   const std::lock_guard lock(mutex_);
   moved_[std::this_thread::get_id()] = Clock::now();
-  std::erase_if(tracks_[track].messages, [&](const Message& message) { return message.ticket == ticket; });
+  note_progress();
+  GroupTrack& group = tracks_[track];
+  std::erase_if(group.messages, [&](const Message& message) {
+    if (message.ticket != ticket) return false;
+    if (message.direction == Transfer::Direction::receive) ++group.counts[message.counted].received;
+    return true;
+  });
 }
 
 std::int64_t FlightRecorder::handle_started(std::string_view label, SourceLocation where)
@@ -118,6 +158,52 @@ void FlightRecorder::handle_waited(std::int64_t handle)
 {
   const std::lock_guard lock(mutex_);
   std::erase_if(handles_, [&](const Handle& h) { return h.number == handle; });
+}
+
+std::int64_t FlightRecorder::mpi_call_began(std::string_view name, int peer, std::int64_t bytes, const void* where)
+{
+  const std::lock_guard lock(mutex_);
+  mpi_calls_.push_back(
+      {++mpi_calls_begun_,
+       {.name = std::string(name), .peer = peer, .bytes = bytes, .code = place_in_program(where), .where = ""},
+       Clock::now()});
+  return mpi_calls_begun_;
+}
+
+void FlightRecorder::mpi_call_ended(std::int64_t call)
+{
+  const std::lock_guard lock(mutex_);
+  std::erase_if(mpi_calls_, [&](const MpiCall& c) { return c.number == call; });
+  note_progress();
+}
+
+void FlightRecorder::count_mpi_message(bool sends, int peer)
+{
+  const std::lock_guard lock(mutex_);
+  MessageCount& count = mpi_counts_[peer];
+  ++(sends ? count.sent : count.received);
+}
+
+void FlightRecorder::do_not_count_mpi_messages()
+{
+  const std::lock_guard lock(mutex_);
+  counts_mpi_messages_ = false;
+}
+
+std::vector<MessageCount> FlightRecorder::counts() const
+{
+  const std::lock_guard lock(mutex_);
+  std::vector<MessageCount> all;
+  for (const GroupTrack& track : tracks_)
+    for (const Counted& c : track.counts)
+      all.push_back({track.group, track.members, std::string(c.name), text_of(c.where), c.peer, c.sent, c.received});
+  if (!counts_mpi_messages_) {
+    all.push_back({.group = "MPI", .peer = MessageCount::not_counted});
+    return all;
+  }
+  for (const auto& [peer, count] : mpi_counts_)
+    all.push_back({.group = "MPI", .peer = peer, .sent = count.sent, .received = count.received});
+  return all;
 }
 
 void FlightRecorder::set_finished(bool finished)
@@ -135,22 +221,6 @@ void FlightRecorder::restart_clocks()
 double FlightRecorder::still_s(Clock::time_point began, std::thread::id thread, Clock::time_point now) const
 {
   return seconds_between(std::max({began, moved_.at(thread), not_before_}), now);
-}
-
-double FlightRecorder::longest_s() const
-{
-  const std::lock_guard lock(mutex_);
-  const Clock::time_point now = Clock::now();
-  double longest = 0;
-  for (const GroupTrack& track : tracks_) {
-    if (!track.last.empty() && track.last.back().open)
-      longest = std::max(longest, still_s(track.last.back().began, track.last.back().thread, now));
-    for (const Message& message : track.messages)
-      longest = std::max(longest, still_s(message.began, message.thread, now));
-  }
-  for (const Handle& handle : handles_)
-    longest = std::max(longest, seconds_between(std::max(handle.began, not_before_), now));
-  return longest;
 }
 
 CallRecord FlightRecorder::record_of(const Call& call, Clock::time_point now) const
@@ -192,7 +262,10 @@ FlightRecord FlightRecorder::record() const
   const Clock::time_point now = Clock::now();
   FlightRecord record;
   record.finished = finished_;
+  record.phase = Phase::current();
   if (time_ != nullptr) record.span = time_->open_span();
+  for (const MpiCall& call : mpi_calls_)
+    record.mpi_calls.emplace_back(call.record).since_s = seconds_between(std::max(call.began, not_before_), now);
   for (const GroupTrack& track : tracks_) record.tracks.push_back(record_of(track, now));
   for (const Handle& handle : handles_)
     record.handles.push_back(

@@ -11,6 +11,7 @@
 
 #include "common/messages/communicator.hpp"
 #include "common/messages/flight_record.hpp"
+#include "common/messages/message_counts.hpp"
 #include "common/messages/transport.hpp"
 #include "common/time_ledger.hpp"
 
@@ -27,8 +28,11 @@ class FlightRecorder {
   /// How many collectives of a group are kept.
   static constexpr std::size_t kept_calls = 8;
 
-  /// @param time  whose open span says what the rank is doing outside of collectives; may be null; outlives this.
+  /// @param time  as follow() is given it.
   explicit FlightRecorder(const TimeLedger* time = nullptr) : time_(time) {}
+
+  /// From now on the open span of @p time says what the rank is doing outside of collectives; null: nothing does.
+  void follow(const TimeLedger* time);
 
   /// A group by its number here.
   using Track = std::size_t;
@@ -55,16 +59,28 @@ class FlightRecorder {
   /// It was waited for, or is about to be.
   void handle_waited(std::int64_t handle);
 
+  /// The program itself calls MPI.
+  /// @param where  the address of the code that calls.
+  /// @return  what to give to mpi_call_ended(), once.
+  std::int64_t mpi_call_began(std::string_view name, int peer, std::int64_t bytes, const void* where);
+  /// It has returned.
+  void mpi_call_ended(std::int64_t call);
+  /// The program itself has sent (or, if not @p sends, received) a message without a transport.
+  /// @param peer  the other rank, by its number in the job.
+  void count_mpi_message(bool sends, int peer);
+  /// The program itself calls MPI in a way that does not let its messages be counted: mpi_messages() has none from now on.
+  void do_not_count_mpi_messages();
+
   /// Whether the rank has ended its work.
   void set_finished(bool finished);
 
   /// Nothing counts as having been under way for longer than since now: the rank itself has not run for a while.
   void restart_clocks();
 
-  /// All of it.
+  /// What is under way, and what was last. Only the watchdog knows FlightRecord::idle_s.
   FlightRecord record() const;
-  /// FlightRecord::longest_s(), without the rest.
-  double longest_s() const;
+  /// Messages sent and received since the start, by group, collective and rank.
+  std::vector<MessageCount> counts() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -87,7 +103,14 @@ class FlightRecorder {
     bool waited_for;
     Clock::time_point began;
     std::thread::id thread;
+    std::size_t counted;  // in GroupTrack::counts
     std::string label{};  // outside of any collective, once it is waited for
+  };
+  struct Counted {
+    int peer;               // by its number in the job
+    std::string_view name;  // of the collective; empty outside of any
+    SourceLocation where;   // the line that called it, or started the message
+    std::int64_t sent = 0, received = 0;
   };
   struct GroupTrack {
     std::string group;
@@ -97,6 +120,12 @@ class FlightRecorder {
     std::int64_t calls = 0;
     std::vector<Call> last{};
     std::vector<Message> messages{};  // that are not finished
+    std::vector<Counted> counts{};    // of groups like this before it too
+  };
+  struct MpiCall {
+    std::int64_t number;
+    MpiCallRecord record;  // without its time
+    Clock::time_point began;
   };
   struct Handle {
     std::int64_t number;
@@ -105,6 +134,7 @@ class FlightRecorder {
     Clock::time_point began;
   };
 
+  static std::size_t place_of_count(GroupTrack& track, int peer, std::string_view name, SourceLocation where);
   double still_s(Clock::time_point began, std::thread::id thread, Clock::time_point now) const;
   CallRecord record_of(const Call& call, Clock::time_point now) const;
   TrackRecord record_of(const GroupTrack& track, Clock::time_point now) const;
@@ -114,10 +144,17 @@ class FlightRecorder {
   std::vector<GroupTrack> tracks_;
   std::vector<Handle> handles_;  // not waited for
   std::int64_t handles_started_ = 0;
+  std::vector<MpiCall> mpi_calls_;  // that have not returned
+  std::int64_t mpi_calls_begun_ = 0;
+  std::map<int, MessageCount> mpi_counts_;  // by rank, of messages without a transport
+  bool counts_mpi_messages_ = true;
   std::map<std::thread::id, Clock::time_point> moved_;  // when each thread last began or ended something
   Clock::time_point not_before_{};                      // from when on time counts
   bool finished_ = false;
 };
+
+/// The recorder of this process, which all of its groups and calls of MPI tell unless they are given another one.
+FlightRecorder& flight_recorder();
 
 /// The layer that tells a flight recorder what goes through a group.
 class WatchedTransport final : public TransportLayer {

@@ -65,11 +65,16 @@ Messages::Messages(const MessageOptions& options, const DeviceMemory& memory, St
       memory_(memory),
       compute_(stream),
       stream_(memory.device->make_stream()),
-      carrier_(choose_carrier(options.transport, memory.device->kind(), !options.link.empty())),
-      recorder_(&time)
+      carrier_(choose_carrier(options.transport, memory.device->kind(), !options.link.empty()))
 {
+  flight_recorder().follow(&time);
   if (!options.link.empty()) clock_.emplace(parse_link(options.link), parse_flops(options.flops));
   if (options.chaos != 0) chaos_ = Chaos{options.chaos};
+}
+
+Messages::~Messages()
+{
+  flight_recorder().follow(nullptr);
 }
 
 GroupSetup Messages::setup(Algorithm fallback)
@@ -81,17 +86,11 @@ GroupSetup Messages::setup(Algorithm fallback)
           .ranks_per_node = options_.ranks_per_node,
           .check_messages = options_.check_messages,
           .log = nullptr,
-          .recorder = &recorder_,
+          .recorder = &flight_recorder(),
           .clock = clock(),
           .chaos = chaos_ ? &*chaos_ : nullptr,
           .compute = &compute_,
           .nccl = carrier_.nccl};
-}
-
-std::unique_ptr<Watchdog> Messages::make_watchdog()
-{
-  if (options_.timeout_s == 0) return nullptr;
-  return std::make_unique<Watchdog>(recorder_, options_.timeout_s);
 }
 
 void Messages::begin_steps()

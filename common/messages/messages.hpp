@@ -27,7 +27,7 @@ struct MessageOptions {
   std::string collectives = "default";                 ///< an algorithm; or the one that suits the arithmetic
   int ranks_per_node = 0;                              ///< pretend that so many ranks make a node; 0: the machines
   bool check_messages = false;                         ///< compare what the ranks call, each time
-  double timeout_s = 300;                              ///< how long ranks may wait for each other; 0: for ever
+  double timeout_s = Watchdog::default_timeout_s;      ///< how long ranks may wait for each other; 0: for ever
   std::uint32_t chaos = 0;                             ///< seed of the chaos that messages meet; 0: none
   std::string link;                                    ///< of the virtual clock; empty: none
   std::string flops = "100GFLOP/s";                    ///< of the virtual clock
@@ -58,14 +58,13 @@ class Messages {
   /// @param stream   of the same device: makes what is sent and uses what arrives.
   /// @param time     of this rank; what it is doing is named when nothing moves.
   Messages(const MessageOptions& options, const DeviceMemory& memory, Stream& stream, const TimeLedger& time);
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
 
   /// What a group is made with.
   /// @param fallback  the algorithm, unless the user asked for one.
   GroupSetup setup(Algorithm fallback);
-
-  /// What watches the ranks from its making to its end; nothing with `--timeout=0`. All ranks make it last and destroy it
-  /// first.
-  std::unique_ptr<Watchdog> make_watchdog();
 
   /// What carries messages and why, in a sentence; empty where there is nothing to choose.
   const std::string& carrier() const { return carrier_.text; }
@@ -97,7 +96,6 @@ class Messages {
   std::vector<VirtualStep> virtual_steps_;  // all of them
   std::vector<VirtualSpan> last_step_;      // the last one, to be drawn
   std::optional<Chaos> chaos_;
-  FlightRecorder recorder_;
 };
 
 }  // namespace rankwise

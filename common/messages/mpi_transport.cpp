@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "common/messages/mpi_calls.hpp"
+
 namespace rankwise {
 
 namespace {
@@ -67,6 +69,7 @@ Ticket MpiTransport::start(std::span<const Transfer> transfers)
 void MpiTransport::start_transfer(const Transfer& transfer, Batch& batch)
 {
   const bool sends = transfer.direction == Transfer::Direction::send;
+  const OwnMpiCalls own;
   const auto send = sends_ == Sends::synchronous ? MPI_Issend : MPI_Isend;
   const std::int64_t bytes = transfer.data.bytes();
   for (std::int64_t first = 0; first < bytes; first += largest_message) {
@@ -86,6 +89,7 @@ void MpiTransport::finish(Ticket ticket)
             batches_[static_cast<std::size_t>(ticket)].open,
         "transfers were to be finished that are not under way");
   Batch& batch = batches_[static_cast<std::size_t>(ticket)];
+  const OwnMpiCalls own;
   statuses_.resize(batch.requests.size());
   check_mpi(MPI_Waitall(static_cast<int>(batch.requests.size()), batch.requests.data(), statuses_.data()),
             "waiting for messages");

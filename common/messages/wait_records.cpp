@@ -110,6 +110,16 @@ std::string text_of(const TransferRecord& transfer)
                      transfer.where);
 }
 
+std::string text_of(const MpiCallRecord& call)
+{
+  const bool sends = call.name == "MPI_Send" || call.name == "MPI_Ssend";
+  std::string text = call.name;
+  if (call.bytes > 0) text += fmt::format(" of {} bytes", group_digits(call.bytes));
+  if (call.peer >= 0) text += fmt::format(" {} rank {}", sends ? "to" : "from", call.peer);
+  if (!call.where.empty()) text += ", called by " + call.where;
+  return text;
+}
+
 std::string place_of(const FlightRecord& record)
 {
   if (!record.answers) return "does not answer: its process is stopped, or its machine is out of reach";
@@ -128,9 +138,15 @@ std::string place_of(const FlightRecord& record)
     for (const TransferRecord& transfer : track.transfers)
       if (transfer.collective > 0 && transfer.waited_for) text += "; there for " + text_of(transfer);
   if (!waits.empty()) return text;
+  const std::string doing = record.span.empty() ? "" : "; it is at " + record.span;
+  if (!record.mpi_calls.empty()) {
+    const MpiCallRecord& call = record.mpi_calls.front();
+    return fmt::format("{}is in {}, for {:.1f} s{}", record.phase.empty() ? "" : record.phase + ": it ",
+                       text_of(call), call.since_s, doing);
+  }
   if (record.finished) return "has ended" + last_call(record);
-  return fmt::format("is in no collective{}{}", last_call(record),
-                     record.span.empty() ? "" : "; it is at " + record.span);
+  if (!record.phase.empty()) return record.phase + doing;
+  return fmt::format("is in no collective{}{}", last_call(record), doing);
 }
 
 }  // namespace rankwise

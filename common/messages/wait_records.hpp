@@ -46,6 +46,8 @@ std::string calls(const std::vector<int>& ranks);
 std::string text_of(const CallRecord& call);
 /// "1,024 bytes from rank 2 (file:line)".
 std::string text_of(const TransferRecord& transfer);
+/// "MPI_Send of 1,024 bytes to rank 1, called by f (file.cpp:12)".
+std::string text_of(const MpiCallRecord& call);
 /// Where a rank is: "waits in ...", "is in no collective ...", "has ended ...", "does not answer".
 std::string place_of(const FlightRecord& record);
 

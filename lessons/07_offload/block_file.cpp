@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "common/activity.hpp"
 #include "common/descriptor.hpp"
 #include "common/digest.hpp"
 #include "common/error.hpp"
@@ -69,6 +70,7 @@ std::string move_all(std::int64_t total, std::int64_t piece, const Move& move)
     if (whole == 0)
       return fmt::format("only {} of {} bytes are there", group_digits(done + count), group_digits(total));
     done += whole;
+    note_progress();
   }
   return "";
 }

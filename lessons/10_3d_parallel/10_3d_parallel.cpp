@@ -822,7 +822,6 @@ int run(const Options& options, const Session& session)
   }
   check_alike(options.table, open_corpus(options.data));
   const std::unique_ptr<State> state = make_state(options, session);
-  const std::unique_ptr<Watchdog> watchdog = state->messages.make_watchdog();
   begin_report(report, plan.layout, options.table, options, state->tokens);
   report_placement(report, session, options.device);
   if (!state->messages.carrier().empty()) report.comment(state->messages.carrier());

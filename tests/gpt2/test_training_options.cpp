@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/activity.hpp"
 #include "common/text.hpp"
 #include "gpt2/training_options.hpp"
 
@@ -155,6 +156,20 @@ TEST_CASE("check_exact: degrees, batches and sizes that are no branches of the t
   CHECK_THROWS_WITH(check_exact({}, nano, {12, 4, 64}), Contains("--global-batch=12") && Contains("8 or 16"));
   CHECK_THROWS_WITH(check_exact({}, nano, {24, 3, 64}), Contains("power of two"));
   CHECK_THROWS_WITH(check_exact({}, nano, {16, 4, 63}), Contains("--sequence=63") && Contains("64"));
+}
+
+TEST_CASE("Arithmetic: its kernels are watched")
+{
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  MemoryLedger ledger;
+  std::vector<float> values{3, 4};
+  for (const Sums sums : {Sums::fast, Sums::exact}) {
+    const std::unique_ptr<Kernels> kernels = Arithmetic(sums).make_kernels({device.get(), &ledger}, *stream);
+    const std::uint64_t before = current_activity().finished;
+    REQUIRE(kernels->squared_norm(Tensor(std::span<float>(values), {2})).value() == 25);
+    REQUIRE(current_activity().finished > before);
+  }
 }
 
 TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of micro-batches")

@@ -1,5 +1,5 @@
 // A job that waits in vain, each time for another reason, for tests/common/messages/test_watchdog.py: the watchdog has
-// to name it.
+// to name it. And jobs that take long but get on, and one whose messages get lost.
 
 #include <chrono>
 #include <csignal>
@@ -11,12 +11,13 @@
 
 #include <fmt/format.h>
 
+#include "common/activity.hpp"
 #include "common/collectives/collectives.hpp"
 #include "common/device_option.hpp"
 #include "common/error.hpp"
+#include "common/in_turn.hpp"
 #include "common/messages/carrier.hpp"
 #include "common/messages/communication_queue.hpp"
-#include "common/messages/watchdog.hpp"
 #include "common/program.hpp"
 
 namespace {
@@ -39,6 +40,15 @@ enum class Case {
   suspended,
   killed,
   left,
+  refusing,
+  loops,
+  turn,
+  sends,
+  absent,
+  kernel,
+  polls,
+  root,
+  lost,
 };
 
 struct Settings {
@@ -47,6 +57,7 @@ struct Settings {
   std::string collectives = "ring";
   DeviceKind device = DeviceKind::cpu;
   TransportKind transport = TransportKind::automatic;
+  bool dry_run = false;
 };
 
 constexpr int steps = 5, wrong_step = 3, buckets = 3;
@@ -87,6 +98,8 @@ void make_buckets(Rank& rank, int step)
   }
   all_reduce_sum(rank.tensor(what == Case::count && rank.now(1, step) ? elements / 2 : elements), rank.world);
   all_reduce_sum(what == Case::type && rank.now(3, step) ? rank.whole : rank.tensor(), rank.world);
+  if (what == Case::root)  // so few that they may be sent before anybody receives them
+    return broadcast(rank.tensor(16), rank.now(3, step) ? 3 : 0, rank.world);
   broadcast(rank.tensor(), 0, what == Case::group && rank.now(1, step) ? rank.pair : rank.world);
 }
 
@@ -106,6 +119,42 @@ void suspend_all(Rank& rank)
   for (int i = 0; i < 100; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
+/// Does for a while what no watchdog can see.
+void do_something_else()
+{
+  std::this_thread::sleep_for(std::chrono::seconds(20));
+}
+
+/// What is wrong with the way that a program itself calls MPI, or does without.
+void use_mpi(Rank& rank, int step)
+{
+  const Case what = rank.settings.what;
+  const int r = rank.session.rank(), next = r ^ 1;
+  if (step != wrong_step) return;
+  if (what == Case::loops) do_something_else();
+  if (what == Case::turn)
+    in_turn(rank.session, [&] {
+      if (r == 1) do_something_else();
+    });
+  if (what == Case::sends || (what == Case::absent && r < 2)) {
+    std::vector<float> rows(1 << 22);
+    check_mpi(MPI_Send(rows.data(), 1 << 22, MPI_FLOAT, next, 0, MPI_COMM_WORLD), "sending rows");
+    check_mpi(MPI_Recv(rows.data(), 1 << 22, MPI_FLOAT, next, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+              "receiving rows");
+  }
+  if (what == Case::lost && r == 2)
+    check_mpi(MPI_Send(&r, 1, MPI_INT, next, 0, MPI_COMM_WORLD), "sending to nobody");
+  if (what == Case::kernel && r == 3) {
+    const Working working;
+    std::this_thread::sleep_for(std::chrono::duration<double>(3 * rank.settings.timeout_s));
+  }
+  if (what == Case::polls)
+    for (const Stopwatch clock; clock.seconds() < 3 * rank.settings.timeout_s;) {
+      check_mpi(MPI_Barrier(MPI_COMM_WORLD), "doing something");
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+}
+
 /// What is wrong with a rank itself.
 void misbehave(Rank& rank, int step)
 {
@@ -121,7 +170,7 @@ void misbehave(Rank& rank, int step)
   if (wrong(Case::left, 2)) _exit(0);
   if (wrong(Case::slow, 3)) {
     const auto span = rank.time.span(Work::compute, "a long computation");
-    std::this_thread::sleep_for(std::chrono::seconds(20));
+    do_something_else();
   }
   Pending handle = rank.queue.start("a sum beside the rest", [&](Group& group) { barrier(group); });
   if (wrong(Case::handle, 1))
@@ -132,22 +181,21 @@ void misbehave(Rank& rank, int step)
 
 int run(const Session& session, const Settings& settings)
 {
+  if (settings.dry_run) return exit_success;
   MemoryLedger memory;
   TrafficLedger traffic;
   TimeLedger time;
-  FlightRecorder recorder(&time);
+  flight_recorder().follow(&time);
   const auto device = make_device(settings.device);
   const auto stream = device->make_stream();
   GroupSetup setup{{device.get(), &memory}, stream.get(), &traffic};
   setup.nccl = choose_carrier(settings.transport, settings.device, false).nccl;
   for (const auto& [name, algorithm] : algorithms())
     if (name == settings.collectives) setup.algorithm = algorithm;
-  setup.recorder = &recorder;
   Group world("world", Communicator::world(), setup);
   Group pair("pair", world.communicator().split(session.rank() / 2, session.rank()), setup);
   Group beside("beside", Communicator::world(), setup);
   CommunicationQueue queue(beside, time);
-  const Watchdog watchdog(recorder, settings.timeout_s);
 
   const Buffer values(setup.memory, Category::workspace, DType::f32, {elements}, "values");
   const Buffer whole(setup.memory, Category::workspace, DType::i32, {elements}, "whole numbers");
@@ -157,9 +205,11 @@ int run(const Session& session, const Settings& settings)
   for (int step = 0; step < steps; ++step) {
     if (settings.what == Case::early && rank.now(2, step + 1)) break;
     misbehave(rank, step);
+    use_mpi(rank, step);
     make_buckets(rank, step);
   }
-  if (!rank.forgotten.empty()) std::this_thread::sleep_for(std::chrono::seconds(20));
+  if (!rank.forgotten.empty()) do_something_else();
+  flight_recorder().follow(nullptr);
   return exit_success;
 }
 
@@ -184,12 +234,26 @@ int main(int argc, char** argv)
                             {"stopped", Case::stopped},
                             {"suspended", Case::suspended},
                             {"killed", Case::killed},
-                            {"left", Case::left}},
+                            {"left", Case::left},
+                            {"refusing", Case::refusing},
+                            {"loops", Case::loops},
+                            {"turn", Case::turn},
+                            {"sends", Case::sends},
+                            {"absent", Case::absent},
+                            {"kernel", Case::kernel},
+                            {"polls", Case::polls},
+                            {"root", Case::root},
+                            {"lost", Case::lost}},
                            "what goes wrong");
   options.add("Hanging", "timeout", settings.timeout_s, "seconds after which the watchdog looks");
+  options.add("Hanging", "dry-run", settings.dry_run, "do nothing");
   options.add("Hanging", "collectives", settings.collectives, "by which algorithm");
   declare_device(options, settings.device);
   declare_transport(options, "Hanging", settings.transport);
   return run_program(
-      argc, argv, options, [](const Session&) {}, [&](const Session& session) { return run(session, settings); });
+      argc, argv, options,
+      [&](const Session& session) {
+        if (settings.what == Case::refusing && session.rank() == 1) do_something_else();
+      },
+      [&](const Session& session) { return run(session, settings); });
 }

@@ -246,6 +246,43 @@ TEST_CASE("diagnose: nothing moves and all are there")
              StartsWith("watchdog: all ranks are in collective 17 of world"));
 }
 
+TEST_CASE("diagnose: calls of MPI in the program itself, and who does not answer them")
+{
+  std::vector<FlightRecord> records(3);
+  for (FlightRecord& record : records) record.idle_s = 3.2;
+  records[0].mpi_calls = {{.name = "MPI_Send", .peer = 1, .bytes = 4096, .where = "step() (step.cpp:12)", .since_s = 3.1}};
+  records[1].phase = "has its turn";
+  CHECK(first_line(diagnose(records, timeout_s)) ==
+        "watchdog: rank 0 is in MPI_Send of 4,096 bytes to rank 1, called by step() (step.cpp:12), and rank 1 has its "
+        "turn.");
+  CHECK_THAT(diagnose(records, timeout_s), Contains("\n  For 3.2 s nothing has moved there"));
+  records[1].mpi_calls = records[0].mpi_calls;
+  records[1].mpi_calls[0].peer = 0;
+  CHECK_THAT(first_line(diagnose(records, timeout_s)),
+             Contains("rank 0 is in MPI_Send of 4,096 bytes to rank 1") &&
+                 Contains("and rank 1 has its turn: it is in MPI_Send of 4,096 bytes to rank 0"));
+  // A rank that is missing in a collective is named sooner than one that is in a call as well.
+  for (FlightRecord& record : records)
+    record.mpi_calls = {{.name = "MPI_Barrier", .peer = -1, .where = "", .since_s = 3.1}};
+  records[1].mpi_calls[0] = {.name = "MPI_Bcast", .peer = -1, .bytes = 4, .where = "", .since_s = 3.1};
+  records[2].mpi_calls.clear();
+  CHECK(first_line(diagnose(records, timeout_s)) ==
+        "watchdog: rank 1 is in MPI_Bcast of 4 bytes, and rank 2 is in no collective; it never made one.");
+}
+
+TEST_CASE("diagnose: ranks none of which waits")
+{
+  std::vector<FlightRecord> records(2);
+  for (FlightRecord& record : records) record.idle_s = 3.2;
+  records[0].phase = "waits for its turn";
+  records[1].span = "searching (search.cpp:7)";
+  CHECK(diagnose(records, timeout_s) ==
+        "watchdog: no rank finishes a kernel, a block of a file or a message any more.\n"
+        "  For 3.2 s nothing has moved there (--timeout=3); the job ends with status 86.\n"
+        "  rank 0 waits for its turn\n"
+        "  rank 1 is in no collective; it never made one; it is at searching (search.cpp:7)");
+}
+
 TEST_CASE("diagnose: every rank has its line, and the line of source where ranks parted is noted")
 {
   std::vector<FlightRecord> records = four_that_wait();
@@ -271,6 +308,9 @@ TEST_CASE("FlightRecord: travels as text and comes back the same")
   record.tracks[0].transfers = {
       {.sends = true, .peer = 2, .bytes = 5, .label = "", .where = "a:1", .collective = 17}};
   record.handles = {{"bucket 3", "ddp.cpp:77", 3.0}};
+  record.mpi_calls = {{.name = "MPI_Recv", .peer = 3, .bytes = 8, .code = 77, .where = "f()", .since_s = 1}};
+  record.phase = "has its turn";
+  record.idle_s = 2.5;
   record.tracks[0].last[0].label = "h.2.mlp";
   record.tracks[0].transfers[0].label = "rows";
   const FlightRecord back = flight_record_from(to_text(record));

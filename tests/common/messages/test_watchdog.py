@@ -44,6 +44,13 @@ CASES = {
                rf"for \"rows of step 3\" \({HERE}\): .*",
     "slow": r"rank 3 has not called collective \d+ of \w+, .* in which ranks 0, 1 and 2 wait: rank 3, which is in no "
             rf"collective; its last, .*; it is at a long computation \({HERE}\)\.",
+    "refusing": r"rank 0 is in MPI_Allreduce of 4 bytes, called by .*, and rank 1 looks for what cannot be done\.",
+    "loops": r"no rank finishes a kernel, a block of a file or a message any more\.",
+    "turn": r"rank 0 is in MPI_Barrier, called by rankwise::in_turn.*, and rank 1 has its turn\.",
+    "sends": r"rank 0 is in MPI_Send of 16,777,216 bytes to rank 1, called by .*, and rank 1 is in MPI_Send of "
+             r"16,777,216 bytes to rank 0, called by .*",
+    "absent": r"rank 0 has not called collective \d+ of \w+, .*, in which ranks 2 and 3 wait: rank 0, which is in MPI_Send "
+              r"of 16,777,216 bytes to rank 1, called by .*",
     "stopped": r"rank 0 has not called collective \d+ of \w+, .*, in which ranks 1, 2 and 3 wait: rank 0, which does "
                r"not answer\.",
 }
@@ -52,11 +59,16 @@ CASES = {
 class Job:
     """One run of the program, under a name that no other process has."""
 
-    def __init__(self, folder, case, *options):
+    def __init__(self, folder, case, *options, apart=None):
+        """`apart`: further options of rank 0 alone."""
         self.program = os.path.join(folder, f"hang-{case}-{os.getpid()}")
         shutil.copy(HANG, self.program)
         environment = dict(os.environ, OMPI_MCA_odls_base_sigkill_timeout="0")
-        command = ["mpirun", "-np", str(RANKS), self.program, f"--case={case}", f"--timeout={TIMEOUT_S}", *options]
+        program = [self.program, f"--case={case}", f"--timeout={TIMEOUT_S}", *options]
+        command = ["mpirun", "-np", str(RANKS), *program]
+        if apart is not None:
+            first = [option for option in program if option.split("=")[0] not in [a.split("=")[0] for a in apart]]
+            command = ["mpirun", "-np", "1", *first, *apart, ":", "-np", str(RANKS - 1), *program]
         began = time.monotonic()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
@@ -130,7 +142,36 @@ class Watchdog(unittest.TestCase):
     def test_what_ends_well_ends_well(self):
         job = Job(self.folder, "nothing")
         self.assert_ended(job, 0, 0)
-        self.assertNotIn("watchdog", job.err)
+        self.assertEqual(job.err, "")
+
+    def test_what_takes_several_time_outs_and_gets_on_ends_well(self):
+        for case in ("kernel", "polls"):
+            with self.subTest(case=case):
+                job = Job(self.folder, case)
+                self.assert_ended(job, 0, 3 * TIMEOUT_S)
+                self.assertEqual(job.err, "")
+
+    def test_a_rank_that_does_not_take_part_in_the_run_is_named(self):
+        job = Job(self.folder, "nothing", apart=["--dry-run"])
+        self.assert_ended(job, 86, WITHIN_S)
+        self.assertRegex(job.err, r"(?m)^watchdog: rank 1 is in MPI_\w+, called by .*, and rank 0 has ended; it "
+                                  r"never made one\.$")
+
+    def test_ranks_may_wait_for_different_times(self):
+        for last in ("--timeout=0", "--timeout=1000"):
+            with self.subTest(last=last):
+                job = Job(self.folder, "loops", apart=[last])
+                self.assert_ended(job, 86, WITHIN_S)
+
+    def test_messages_that_nobody_received_are_named_at_the_end(self):
+        says = {"root": rf"rank 2 sent 5 messages to rank 3 by broadcast of world \({HERE}\), and rank 3 received 4 of them: ",
+                "lost": r"rank 2 sent 1 message to rank 3 by calls of MPI, and rank 3 received 0 of them: "}
+        for case, text in says.items():
+            with self.subTest(case=case):
+                job = Job(self.folder, case)
+                self.assert_ended(job, 1, 0)
+                self.assertRegex(job.err, "^" + text)
+                self.assertEqual(len(re.findall("^rank", job.err, re.MULTILINE)), 1, str(job))
 
     def test_a_job_that_was_suspended_for_longer_than_the_time_out_continues(self):
         with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -1,0 +1,211 @@
+#include "gpt2/kernels/watched_kernels.hpp"
+
+#include <utility>
+
+#include "common/activity.hpp"
+
+namespace rankwise {
+
+namespace {
+
+class WatchedKernels final : public Kernels {
+ public:
+  explicit WatchedKernels(std::unique_ptr<Kernels> kernels) : kernels_(std::move(kernels)) {}
+
+  void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
+              bool accumulate) const override
+  {
+    const Working working;
+    kernels_->matmul(out, a, b, order, bias, accumulate);
+  }
+
+  void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const override
+  {
+    const Working working;
+    kernels_->bias_backward(dbias, dy, order);
+  }
+
+  void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const override
+  {
+    const Working working;
+    kernels_->token_forward(y, wte, tokens, vocabulary);
+  }
+
+  void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
+                      const SumOrder& order) const override
+  {
+    const Working working;
+    kernels_->token_backward(dwte, dx, tokens, vocabulary, order);
+  }
+
+  void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
+                        const Dropout& dropout) const override
+  {
+    const Working working;
+    kernels_->position_forward(x, y, wpe, rows, dropout);
+  }
+
+  void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const override
+  {
+    const Working working;
+    kernels_->position_backward(dwpe, dx, rows);
+  }
+
+  void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias) const override
+  {
+    const Working working;
+    kernels_->norm_forward(y, mean, rstd, x, weight, bias);
+  }
+
+  void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                     const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                     const SumOrder& order) const override
+  {
+    const Working working;
+    kernels_->norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order);
+  }
+
+  void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                         const AttentionShape& shape, const Dropout& dropout) const override
+  {
+    const Working working;
+    kernels_->attention_forward(y, log_sum_exp, qkv, shape, dropout);
+  }
+
+  void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
+                                const AttentionShape& shape, Range tokens) const override
+  {
+    const Working working;
+    kernels_->cached_attention_forward(y, cache, qkv, shape, tokens);
+  }
+
+  void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                          const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override
+  {
+    const Working working;
+    kernels_->attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout);
+  }
+
+  void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override
+  {
+    const Working working;
+    kernels_->bias_gelu_forward(y, x, bias);
+  }
+
+  void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override
+  {
+    const Working working;
+    kernels_->gelu_backward(dx, dy, x);
+  }
+
+  void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b, const SumOrder& order,
+                           const Tensor& bias) const override
+  {
+    const Working working;
+    kernels_->matmul_gelu_forward(y, x, a, b, order, bias);
+  }
+
+  void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
+                            const Tensor& x) const override
+  {
+    const Working working;
+    kernels_->matmul_gelu_backward(dx, dy, b, order, x);
+  }
+
+  void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
+                        const Dropout& dropout) const override
+  {
+    const Working working;
+    kernels_->residual_forward(out, x, y, bias, dropout);
+  }
+
+  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override
+  {
+    const Working working;
+    kernels_->dropout_backward(dy, dx, dropout);
+  }
+
+  void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override
+  {
+    const Working working;
+    kernels_->row_maximum(maximum, logits, valid);
+  }
+
+  void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
+               const Tensor& targets, Range vocabulary, const SumOrder& order) const override
+  {
+    const Working working;
+    kernels_->row_sum(sum, target_logit, logits, maximum, targets, vocabulary, order);
+  }
+
+  void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
+                      const Tensor& targets, Range vocabulary, const SumOrder& order) const override
+  {
+    const Working working;
+    kernels_->row_statistics(maximum, sum, target_logit, logits, targets, vocabulary, order);
+  }
+
+  ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
+                       const Tensor& targets) const override
+  {
+    const Working working;
+    return kernels_->loss_sum(sum, maximum, target_logit, targets);
+  }
+
+  void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
+                     Range vocabulary) const override
+  {
+    const Working working;
+    kernels_->loss_backward(logits, maximum, sum, targets, vocabulary);
+  }
+
+  void add(const Tensor& into, const Tensor& from) const override
+  {
+    const Working working;
+    kernels_->add(into, from);
+  }
+
+  void maximum(const Tensor& into, const Tensor& from) const override
+  {
+    const Working working;
+    kernels_->maximum(into, from);
+  }
+
+  ExactScalar squared_norm(const Tensor& x) const override
+  {
+    const Working working;
+    return kernels_->squared_norm(x);
+  }
+
+  std::optional<std::int64_t> first_not_finite(const Tensor& x) const override
+  {
+    const Working working;
+    return kernels_->first_not_finite(x);
+  }
+
+  void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
+             const Tensor& rounded) const override
+  {
+    const Working working;
+    kernels_->adamw(p, m, v, gradient, step, rounded);
+  }
+
+  void convert(const Tensor& to, const Tensor& from) const override
+  {
+    const Working working;
+    kernels_->convert(to, from);
+  }
+
+ private:
+  const std::unique_ptr<Kernels> kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> watched(std::unique_ptr<Kernels> kernels)
+{
+  return std::make_unique<WatchedKernels>(std::move(kernels));
+}
+
+}  // namespace rankwise

@@ -1,0 +1,46 @@
+// Kernels say when they are at work: while a call lasts the process works, and when it returns it has got on.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/activity.hpp"
+#include "gpt2/kernels/reference/reference.hpp"
+#include "gpt2/kernels/watched_kernels.hpp"
+
+using namespace rankwise;
+
+namespace {
+
+/// Looks at the activity while it adds.
+class Looking final : public ReferenceKernels {
+ public:
+  explicit Looking(Activity& seen) : seen_(seen) {}
+  void add(const Tensor& into, const Tensor& from) const override
+  {
+    seen_ = current_activity();
+    ReferenceKernels::add(into, from);
+  }
+
+ private:
+  Activity& seen_;
+};
+
+}  // namespace
+
+TEST_CASE("watched: a call of a kernel is work while it lasts, and progress when it returns")
+{
+  Activity seen;
+  const std::unique_ptr<Kernels> kernels = watched(std::make_unique<Looking>(seen));
+  std::vector<float> into{1, 2}, from{3, 4};
+  const Activity before = current_activity();
+  kernels->add(Tensor(std::span<float>(into), {2}), Tensor(std::span<float>(from), {2}));
+  REQUIRE(into == std::vector<float>{4, 6});
+  REQUIRE(before.working == 0);
+  REQUIRE(seen.working == 1);
+  REQUIRE(seen.finished == before.finished);
+  REQUIRE(current_activity().working == 0);
+  REQUIRE(current_activity().finished > before.finished);
+}
