@@ -148,26 +148,32 @@ std::string forgotten_handle(const Records& records, double timeout_s)
   return "";
 }
 
+/// A rank that is not in the collective of MPI in which another one is, in no call of MPI at all if there is one; negative
+/// when all are in it.
+int missing_in(const Records& records, const std::string& name)
+{
+  int missing = -1;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    const auto& calls = records[r].mpi_calls;
+    if (calls.empty()) return static_cast<int>(r);
+    const bool in_it = std::any_of(calls.begin(), calls.end(), [&](const auto& call) { return call.name == name; });
+    if (!in_it && missing < 0) missing = static_cast<int>(r);
+  }
+  return missing;
+}
+
 /// A rank in a call of MPI, and a rank that does not answer it: one that is in no such call, where there is one.
 std::string mpi_call(const Records& records)
 {
   std::string text;
   for (std::size_t r = 0; r < records.size(); ++r)
     for (const MpiCallRecord& call : records[r].mpi_calls) {
-      const auto is_in_it = [&](std::size_t other) {
-        return std::any_of(records[other].mpi_calls.begin(), records[other].mpi_calls.end(),
-                           [&](const MpiCallRecord& theirs) { return theirs.name == call.name; });
-      };
-      std::size_t missing = 0;
-      if (call.peer >= 0)
-        missing = static_cast<std::size_t>(call.peer);
-      else
-        while (missing < records.size() && (missing == r || is_in_it(missing))) ++missing;
-      if (missing >= records.size() || missing == r) continue;
-      const bool elsewhere = records[missing].mpi_calls.empty();
-      if (!elsewhere && !text.empty()) continue;
-      text = fmt::format("rank {} is in {}, and rank {} {}", r, text_of(call), missing, place_of(records[missing]));
-      if (elsewhere) return text;
+      const int missing = call.peer >= 0 ? call.peer : missing_in(records, call.name);
+      if (missing < 0 || missing == static_cast<int>(r)) continue;
+      const FlightRecord& other = at(records, missing);
+      if (!other.mpi_calls.empty() && !text.empty()) continue;
+      text = fmt::format("rank {} is in {}, and rank {} {}", r, text_of(call), missing, place_of(other));
+      if (other.mpi_calls.empty()) return text;
     }
   return text;
 }

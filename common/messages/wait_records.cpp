@@ -26,7 +26,7 @@ std::string last_call(const FlightRecord& record)
   const TrackRecord* track = nullptr;
   for (const TrackRecord& t : record.tracks)
     if (!t.last.empty() && (track == nullptr || t.last.back().ended_s < track->last.back().ended_s)) track = &t;
-  if (track == nullptr) return "; it never made one";
+  if (track == nullptr) return "; it never made a collective";
   const CallRecord& call = track->last.back();
   return fmt::format("; its last, number {} of {}: {}, ended {:.1f} s ago", call.number, track->group,
                      text_of(call), call.ended_s);

@@ -267,7 +267,10 @@ TEST_CASE("diagnose: calls of MPI in the program itself, and who does not answer
   records[1].mpi_calls[0] = {.name = "MPI_Bcast", .peer = -1, .bytes = 4, .where = "", .since_s = 3.1};
   records[2].mpi_calls.clear();
   CHECK(first_line(diagnose(records, timeout_s)) ==
-        "watchdog: rank 1 is in MPI_Bcast of 4 bytes, and rank 2 is in no collective; it never made one.");
+        "watchdog: rank 0 is in MPI_Barrier, and rank 2 is in no collective; it never made a collective.");
+  records[2].mpi_calls = records[0].mpi_calls;
+  CHECK(first_line(diagnose(records, timeout_s)) ==
+        "watchdog: rank 0 is in MPI_Barrier, and rank 1 has its turn: it is in MPI_Bcast of 4 bytes, for 3.1 s.");
 }
 
 TEST_CASE("diagnose: ranks none of which waits")
@@ -280,7 +283,7 @@ TEST_CASE("diagnose: ranks none of which waits")
         "watchdog: no rank finishes a kernel, a block of a file or a message any more.\n"
         "  For 3.2 s nothing has moved there (--timeout=3); the job ends with status 86.\n"
         "  rank 0 waits for its turn\n"
-        "  rank 1 is in no collective; it never made one; it is at searching (search.cpp:7)");
+        "  rank 1 is in no collective; it never made a collective; it is at searching (search.cpp:7)");
 }
 
 TEST_CASE("diagnose: every rank has its line, and the line of source where ranks parted is noted")

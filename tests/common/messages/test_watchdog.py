@@ -155,7 +155,7 @@ class Watchdog(unittest.TestCase):
         job = Job(self.folder, "nothing", apart=["--dry-run"])
         self.assert_ended(job, 86, WITHIN_S)
         self.assertRegex(job.err, r"(?m)^watchdog: rank 1 is in MPI_\w+, called by .*, and rank 0 has ended; it "
-                                  r"never made one\.$")
+                                  r"never made a collective\.$")
 
     def test_ranks_may_wait_for_different_times(self):
         for last in ("--timeout=0", "--timeout=1000"):
