@@ -196,7 +196,8 @@ std::vector<MessageCount> FlightRecorder::counts() const
   std::vector<MessageCount> all;
   for (const GroupTrack& track : tracks_)
     for (const Counted& c : track.counts)
-      all.push_back({track.group, track.members, std::string(c.name), text_of(c.where), c.peer, c.sent, c.received});
+      all.push_back(
+          {track.group, track.members, std::string(c.name), text_of(c.where), c.peer, c.sent, c.received});
   if (!counts_mpi_messages_) {
     all.push_back({.group = "MPI", .peer = MessageCount::not_counted});
     return all;

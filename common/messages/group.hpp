@@ -34,7 +34,8 @@ struct GroupSetup {
   int ranks_per_node = 0;                 ///< 0 for machines as they are; else so many ranks count as a node
   bool check_messages = false;            ///< compare what the ranks call, each time
   MessageLog* log = nullptr;              ///< records messages, if there is one; outlives the groups
-  FlightRecorder* recorder = &flight_recorder();  ///< knows what is under way, for the watchdog; outlives the groups
+  FlightRecorder* recorder =
+      &flight_recorder();         ///< knows what is under way, for the watchdog; outlives the groups
   VirtualClock* clock = nullptr;  ///< what messages take is counted on it, if there is one; outlives the groups
   const Chaos* chaos = nullptr;   ///< which chaos messages meet, if any
   Stream* compute = nullptr;      ///< of the same device: makes what is sent and uses what arrives; null: `stream`

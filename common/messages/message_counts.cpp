@@ -60,10 +60,10 @@ std::string lost_messages(const std::vector<std::vector<MessageCount>>& counts)
     const std::string what = by_mpi         ? "by calls of MPI"
                              : name.empty() ? fmt::format("outside of the collectives of {} ({})", group, sum.where)
                                             : fmt::format("by {} of {} ({})", name, group, sum.where);
-    return fmt::format("rank {} sent {} message{} to rank {} {}, and rank {} received {} of them: the calls of the two "
-                       "ranks differ, as with another root, or one was left out",
-                       from, group_digits(sum.sent), sum.sent == 1 ? "" : "s", to, what, to,
-                       group_digits(sum.received));
+    return fmt::format(
+        "rank {} sent {} message{} to rank {} {}, and rank {} received {} of them: the calls of the two "
+        "ranks differ, as with another root, or one was left out",
+        from, group_digits(sum.sent), sum.sent == 1 ? "" : "s", to, what, to, group_digits(sum.received));
   }
   return "";
 }

@@ -200,24 +200,22 @@ int MPI_Sendrecv(const void* data, int n, MPI_Datatype type, int to, int tag, vo
   MPI_Status own;
   MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
   count(true, to, comm);
-  const int code =
-      wait_in({"MPI_Sendrecv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(most, into_type)}, [&] {
-        return PMPI_Sendrecv(data, n, type, to, tag, into, most, into_type, from, into_tag, comm, arrived);
-      });
+  const int code = wait_in(
+      {"MPI_Sendrecv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(most, into_type)},
+      [&] { return PMPI_Sendrecv(data, n, type, to, tag, into, most, into_type, from, into_tag, comm, arrived); });
   count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
   return code;
 }
 
-int MPI_Sendrecv_replace(void* data, int n, MPI_Datatype type, int to, int tag, int from, int into_tag, MPI_Comm comm,
-                         MPI_Status* status)
+int MPI_Sendrecv_replace(void* data, int n, MPI_Datatype type, int to, int tag, int from, int into_tag,
+                         MPI_Comm comm, MPI_Status* status)
 {
   MPI_Status own;
   MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
   count(true, to, comm);
   const int code =
-      wait_in({"MPI_Sendrecv_replace", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)}, [&] {
-        return PMPI_Sendrecv_replace(data, n, type, to, tag, from, into_tag, comm, arrived);
-      });
+      wait_in({"MPI_Sendrecv_replace", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)},
+              [&] { return PMPI_Sendrecv_replace(data, n, type, to, tag, from, into_tag, comm, arrived); });
   count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
   return code;
 }

@@ -114,7 +114,8 @@ bool Watchdog::look_after(End end)
 void Watchdog::notice_a_stop(Clock::time_point now)
 {
   const double timeout_s = timeout_s_;
-  const std::chrono::duration<double> longest(timeout_s > 0 ? std::min(timeout_s / 2, longest_pause_s) : longest_pause_s);
+  const std::chrono::duration<double> longest(timeout_s > 0 ? std::min(timeout_s / 2, longest_pause_s)
+                                                            : longest_pause_s);
   if (looked_ && now - *looked_ > longest) {
     recorder_.restart_clocks();
     got_on_ = now;
@@ -171,7 +172,8 @@ void Watchdog::keep_quiet(Clock::time_point now)
 {
   if (idle_s(now) < timeout_s_) return;
   alarm_.reset();
-  quiet_until_ = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_.load()));
+  quiet_until_ =
+      now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_.load()));
 }
 
 void Watchdog::receive_all()

@@ -66,8 +66,8 @@ class WatchedKernels final : public Kernels {
     kernels_->norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order);
   }
 
-  void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                         const AttentionShape& shape, const Dropout& dropout) const override
+  void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
+                         const Dropout& dropout) const override
   {
     const Working working;
     kernels_->attention_forward(y, log_sum_exp, qkv, shape, dropout);
@@ -99,8 +99,8 @@ class WatchedKernels final : public Kernels {
     kernels_->gelu_backward(dx, dy, x);
   }
 
-  void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b, const SumOrder& order,
-                           const Tensor& bias) const override
+  void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
+                           const SumOrder& order, const Tensor& bias) const override
   {
     const Working working;
     kernels_->matmul_gelu_forward(y, x, a, b, order, bias);

@@ -29,11 +29,7 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
 
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = arithmetic.gradient_bytes(plan.gradients, plan.passes);
-  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
-  bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
-  bytes[Category::activations] = activation_bytes(config, shape);
-  bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
+  bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
   bytes[Category::communication] = message_bytes(plan, tp, dp, part, replica) +
                                    host_values_bytes(options.device, t) +
                                    host_values_bytes(options.device, options.split.dp);

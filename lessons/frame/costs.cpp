@@ -11,7 +11,7 @@ namespace rankwise {
 CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, std::int64_t sequences)
 {
   const ModelConfig config = options.config();
-  const ParameterTable table(config);
+  const ParameterTable table(config, shape.part);
   CategoryBytes bytes =
       Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, options.gradients), sequences / shape.B);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();

@@ -30,8 +30,8 @@ struct Costs {
   std::vector<SentPerStep> sent;  ///< in one step, by axis
 };
 
-/// Bytes of the device, messages left out, of a rank that keeps the whole model state: what sharding lessens.
-/// @param shape      of a micro-batch.
+/// Bytes of the device, messages left out, of a rank that keeps the model state of all layers: what sharding lessens.
+/// @param shape      of a micro-batch; with its part of every layer, if tensor parallelism divides them.
 /// @param sequences  of the global batch that the rank computes in a step.
 CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, std::int64_t sequences);
 

@@ -250,10 +250,12 @@ TEST_CASE("diagnose: calls of MPI in the program itself, and who does not answer
 {
   std::vector<FlightRecord> records(3);
   for (FlightRecord& record : records) record.idle_s = 3.2;
-  records[0].mpi_calls = {{.name = "MPI_Send", .peer = 1, .bytes = 4096, .where = "step() (step.cpp:12)", .since_s = 3.1}};
+  records[0].mpi_calls = {
+      {.name = "MPI_Send", .peer = 1, .bytes = 4096, .where = "step() (step.cpp:12)", .since_s = 3.1}};
   records[1].phase = "has its turn";
   CHECK(first_line(diagnose(records, timeout_s)) ==
-        "watchdog: rank 0 is in MPI_Send of 4,096 bytes to rank 1, called by step() (step.cpp:12), and rank 1 has its "
+        "watchdog: rank 0 is in MPI_Send of 4,096 bytes to rank 1, called by step() (step.cpp:12), and rank 1 has "
+        "its "
         "turn.");
   CHECK_THAT(diagnose(records, timeout_s), Contains("\n  For 3.2 s nothing has moved there"));
   records[1].mpi_calls = records[0].mpi_calls;

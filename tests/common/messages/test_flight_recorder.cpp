@@ -262,12 +262,13 @@ TEST_CASE("FlightRecorder: messages are counted by group, collective and rank, w
     sent_received[count.name].first += count.peer == next ? count.sent : 0;
     sent_received[count.name].second += count.peer == previous ? count.received : 0;
   }
-  REQUIRE(sent_received == std::map<std::string, std::pair<std::int64_t, std::int64_t>>{{"", {2, 2}},
-                                                                                       {"all-reduce", {4, 4}}});
+  REQUIRE(sent_received ==
+          std::map<std::string, std::pair<std::int64_t, std::int64_t>>{{"", {2, 2}}, {"all-reduce", {4, 4}}});
   REQUIRE(lost_messages(Communicator::world(), test.recorder.counts()).empty());
 }
 
-TEST_CASE("FlightRecorder: calls of MPI in the program itself are seen while they last, with the other rank's number")
+TEST_CASE(
+    "FlightRecorder: calls of MPI in the program itself are seen while they last, with the other rank's number")
 {
   const int N = world().ranks(), r = world().rank();
   const auto calls = [] { return flight_recorder().record().mpi_calls; };

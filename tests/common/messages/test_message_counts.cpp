@@ -33,12 +33,15 @@ TEST_CASE("lost_messages: nothing to say where each message was received, whatev
 
 TEST_CASE("lost_messages: names ranks, numbers, collective, group and line")
 {
-  CHECK_THAT(lost_messages({{count(1, 1003, 0)}, {count(0, 0, 1002)}}),
-             StartsWith("rank 0 sent 1,003 messages to rank 1 by broadcast of world (step.cpp:40), and rank 1 received 1,002 "
-                        "of them: "));
-  CHECK_THAT(lost_messages({{}, {count(0, 1, 0, "")}}),
-             StartsWith("rank 1 sent 1 message to rank 0 outside of the collectives of world (step.cpp:40), and rank 0 "
-                        "received 0 of them: "));
+  CHECK_THAT(
+      lost_messages({{count(1, 1003, 0)}, {count(0, 0, 1002)}}),
+      StartsWith(
+          "rank 0 sent 1,003 messages to rank 1 by broadcast of world (step.cpp:40), and rank 1 received 1,002 "
+          "of them: "));
+  CHECK_THAT(
+      lost_messages({{}, {count(0, 1, 0, "")}}),
+      StartsWith("rank 1 sent 1 message to rank 0 outside of the collectives of world (step.cpp:40), and rank 0 "
+                 "received 0 of them: "));
   CHECK_THAT(lost_messages({{by_mpi(1, 2, 0)}, {by_mpi(0, 0, 1)}}),
              StartsWith("rank 0 sent 2 messages to rank 1 by calls of MPI, and rank 1 received 1 of them: "));
 }
@@ -52,7 +55,8 @@ TEST_CASE("lost_messages: where a rank could not count the program's calls of MP
 {
   const MessageCount not_counted{.group = "MPI", .peer = MessageCount::not_counted};
   CHECK(lost_messages({{by_mpi(1, 2, 0)}, {not_counted}}).empty());
-  CHECK_THAT(lost_messages({{by_mpi(1, 2, 0), count(1, 1, 0)}, {not_counted}}), StartsWith("rank 0 sent 1 message"));
+  CHECK_THAT(lost_messages({{by_mpi(1, 2, 0), count(1, 1, 0)}, {not_counted}}),
+             StartsWith("rank 0 sent 1 message"));
 }
 
 TEST_CASE("lost_messages: all ranks of a job say the same")
