@@ -196,6 +196,8 @@ class Bytes(Divided, zero_case.Lesson):
                 expected = {name: bytes_["formula"] for name, bytes_ in report["memory"].items() if bytes_["formula"] > 0}
                 self.assertEqual(told, expected | {"total": sum(expected.values()),
                                                    "a step": report["traffic"]["tp"]["bytes"]})
+                alone = self.run_program("--dry-run", f"--ranks={ranks}", *options)  # one process answers for all
+                self.assertEqual(*(p.stdout.partition("\nplan")[2] for p in (done, alone)))
 
     def test_a_dry_run_tells_who_has_what(self):
         done = self.run_program("--dry-run", "--model=gpt2", ranks=4)
