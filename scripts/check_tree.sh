@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks the plan of the house:  scripts/check_tree.sh [FOLDER]
 #
-#   - includes point one way: lessons -> data, gpt2, common; data -> gpt2, common; gpt2 -> common
+#   - includes point one way: lessons -> their frame, data, gpt2, common; the frame -> data, gpt2, common;
+#     data -> gpt2, common; gpt2 -> common
 #   - no program of a lesson is included
 #   - gpt2 knows neither MPI nor ranks, common knows no transformer, lessons do not know how exact sums are made
 #   - GPUs are a choice at run time: no #if asks for CUDA in gpt2 or lessons, no triple chevrons
@@ -41,6 +42,7 @@ forbid code "$include(gpt2|data|lessons|tests)/" "common includes only common" "
 forbid code "$include(data|lessons|tests)/" "gpt2 includes only gpt2 and common" "${gpt2[@]}"
 forbid code "$include(lessons|tests)/" "data includes only data, gpt2 and common" "${data[@]}"
 forbid code "${include}tests/" "lessons include no tests" "${lessons[@]}"
+forbid code "${include}lessons/[0-9]" "the frame includes no lesson" lessons/frame/*.[ch]pp
 forbid code "$include.*\.cpp\"" "a source file is not included" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code '#include "[^/"]*"' "includes are written from the root" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 
