@@ -3,8 +3,8 @@
 #
 #   scripts/diff.sh 03          (or: make diff-03)
 #
-# A section begins with its ruler, // ---- Name ----. In front of a group of changed lines stands the function that it is
-# in. Coloured on a terminal; COLOR=always or COLOR=never decides otherwise.
+# A section begins with its ruler, // ---- Name ----, or is "The step": the lesson's class down to its first ruler. In front of
+# a group of changed lines stands the function that it is in. Coloured on a terminal; COLOR=always or COLOR=never decides otherwise.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,11 +18,15 @@ program() {
   echo "${found[0]}"
 }
 
-# sections FILE FOLDER: writes each section of a program to a file of its own, and prints their names in order.
+# sections FILE FOLDER: writes each section of a program to a file of its own, and prints their names in order. What stands in
+# the class is moved to the left, where git looks for the names of functions.
 sections() {
   mkdir "$2"
   awk -v folder="$2" '
     BEGIN { name = "Beginning"; print name }
+    /^class / { name = "The step"; print name; in_class = 1 }
+    /^};/ { in_class = 0 }
+    in_class { sub(/^  /, "") }
     /^\/\/ ---- / { name = $0; sub(/^\/\/ ---- /, "", name); sub(/ -*$/, "", name); print name }
     { print > (folder "/" name) }' "$1"
 }
