@@ -20,7 +20,7 @@ import random
 import subprocess
 import unittest
 
-from program_case import BUILD, ProgramCase
+from program_case import BUILD, TIME_LIMIT_S, ProgramCase
 
 INPUTS = int(os.environ.get("RANKWISE_DAMAGE", "24"))  # of each kind
 SEED = int(os.environ.get("RANKWISE_DAMAGE_SEED", "1"))
@@ -92,7 +92,7 @@ class DamagedFiles(ProgramCase):
             ranks, program, *options = command(path, number)
             launcher = [] if ranks == 1 else ["mpirun", "-np", str(ranks)]
             done = subprocess.run([*launcher, os.path.join(BUILD, program), *options], capture_output=True, text=True,
-                                  errors="replace", timeout=200)
+                                  errors="replace", timeout=TIME_LIMIT_S)
             what = f"seed {SEED}, input {number}: {program} {options}\n{done.stdout}{done.stderr}"
             self.assertIn(done.returncode, statuses, what)
             self.assertEqual(done.stderr.count("error:"), 1 if done.returncode == 2 else 0, what)

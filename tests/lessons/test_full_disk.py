@@ -14,7 +14,7 @@ import sys
 import unittest
 
 from failing_calls import calls_in, failing
-from program_case import BUILD, ProgramCase, temporaries
+from program_case import BUILD, TIME_LIMIT_S, ProgramCase, temporaries
 
 MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=8", "--vocabulary=256", "--global-batch=2",
          "--arithmetic=exact")
@@ -64,7 +64,7 @@ class FullDisk(ProgramCase):
             shutil.copy(before, out)
         launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
         command = [*launcher, os.path.join(BUILD, program), *(option.replace("{out}", out) for option in options)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=100,
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S,
                               env={**os.environ, **(environment or {})})
         return done.returncode, done.stdout + done.stderr
 

@@ -18,11 +18,11 @@ TEST_CASE("check_replicas: one bit that differs on one rank is noticed on all, w
   GroupForTest test(Algorithm::ring);
   std::vector<float> parameters(1001, 0.5f);
   const Tensor tensor(std::span<float>(parameters), {1001});
-  REQUIRE_NOTHROW(check_replicas(*test.stream, tensor, "after step 3", test.group));
+  REQUIRE_NOTHROW(check_replicas(*test.stream, tensor, "after step 3"));
   const int last = world().ranks() - 1;
   if (last == 0) return;
   if (world().rank() == last) parameters[1000] = std::nextafter(0.5f, 1.0f);
-  REQUIRE_THROWS_WITH(check_replicas(*test.stream, tensor, "after step 3", test.group),
+  REQUIRE_THROWS_WITH(check_replicas(*test.stream, tensor, "after step 3"),
                       Contains("after step 3") && Contains("rank " + std::to_string(last) + " differ"));
 }
 
@@ -33,10 +33,10 @@ TEST_CASE("check_replicas, replica_hash: of bf16 parameters too, to the last bit
   const Tensor tensor(std::span<bf16>(parameters), {1001});
   const std::string before = replica_hash(*test.stream, tensor);
   CHECK(before.size() == 16);
-  REQUIRE_NOTHROW(check_replicas(*test.stream, tensor, "after step 3", test.group));
+  REQUIRE_NOTHROW(check_replicas(*test.stream, tensor, "after step 3"));
   if (world().rank() == world().ranks() - 1) parameters[1000].bits ^= 1;
   CHECK((replica_hash(*test.stream, tensor) == before) == (world().rank() < world().ranks() - 1));
-  if (world().ranks() > 1) REQUIRE_THROWS(check_replicas(*test.stream, tensor, "after step 3", test.group));
+  if (world().ranks() > 1) REQUIRE_THROWS(check_replicas(*test.stream, tensor, "after step 3"));
 }
 
 TEST_CASE("same_on_all_ranks: a digit that differs on one rank is noticed on all")
