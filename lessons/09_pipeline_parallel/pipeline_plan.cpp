@@ -42,19 +42,20 @@ int PipelinePlan::in_flight(const PipelineStage& stage) const
   return most_in_flight(schedule.actions[static_cast<std::size_t>(schedule.rank_of(stage.number))], stage.number);
 }
 
-std::vector<Segment> PipelinePlan::segments() const
-{
-  std::vector<Segment> all;
-  for (const PipelineStage& stage : stages) all.push_back({stage.elements, schedule.rank_of(stage.number)});
-  return all;
-}
-
 std::int64_t PipelinePlan::activation_bytes(int rank) const
 {
   std::int64_t bytes = rankwise::activation_bytes(config, shape) - kept_bytes(config, shape);  // the shared block
   for (const PipelineStage& stage : stages_of(rank))
     bytes += in_flight(stage) * kept_bytes(config, shape_of(stage));
   return bytes;
+}
+
+PipelinePlan plan_of(const PipelineParallelOptions& options, int N)
+{
+  const std::int64_t B = options.batch(N).micro_batch;
+  ActivationShape shape = options.TrainingOptions::activation_shape(B);
+  shape.gradients = options.gradients;
+  return {options.config(), shape, options.pipeline, N, options.share(N) / B};
 }
 
 std::string describe_stages(const PipelinePlan& plan)
@@ -80,14 +81,13 @@ std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType 
                            const Topology& two_ranks, int rank)
 {
   const int ranks = plan.schedule.ranks;
-  const std::int64_t block = block_elements(plan.segments());
-  const std::vector<CollectiveShape> of_line{{"all-reduce", algorithm, DType::i64, loss_numbers},
-                                             {"broadcast", algorithm, DType::f32, block}};
+  const CollectiveShape loss{"all-reduce", algorithm, DType::i64, loss_numbers};
   const bool end = ranks > 1 && (rank == 0 || rank == ranks - 1);
   const CollectiveShape tied{"all-reduce", algorithm, gradients, token_elements(plan.table)};
-  return scratch_bytes(of_line, line, rank) + (end ? scratch_bytes({tied}, two_ranks, rank == 0 ? 0 : 1) : 0) +
-         Pipeline::bytes(ranks, plan.schedule.virtual_stages, rank, plan.shape.type, plan.rows()) +
-         bytes_of(DType::f32) * block;
+  const std::int64_t of_ends =
+      scratch_bytes({tied}, two_ranks, rank == 0 ? 0 : 1) + host_values_bytes(two_ranks.device, 2);
+  return scratch_bytes({loss}, line, rank) + host_values_bytes(line.device, ranks) + (end ? of_ends : 0) +
+         Pipeline::bytes(ranks, plan.schedule.virtual_stages, rank, plan.shape.type, plan.rows());
 }
 
 Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, const Shape& rows)

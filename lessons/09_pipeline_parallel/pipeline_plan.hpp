@@ -11,7 +11,7 @@
 #include "gpt2/activations.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/04_zero1/segments.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_options.hpp"
+#include "lessons/09_pipeline_parallel/options.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
 #include "lessons/09_pipeline_parallel/stage.hpp"
@@ -40,18 +40,24 @@ struct PipelinePlan {
 
   /// The stages of a rank, in order.
   std::vector<PipelineStage> stages_of(int rank) const;
+  /// The number of an action's stage among those of its rank.
+  std::size_t place_of(const Action& action) const
+  {
+    return static_cast<std::size_t>(action.stage / schedule.ranks);
+  }
   /// The shape of a micro-batch in a stage.
   ActivationShape shape_of(const PipelineStage& stage) const;
   /// (R, C) of a micro-batch, or (R / t, C) where its sequences are divided.
   Shape rows() const { return {shape.shared_rows(), config.channels}; }
   /// The most micro-batches of which a stage keeps activations at a time.
   int in_flight(const PipelineStage& stage) const;
-  /// Who has which elements, a segment for each stage; copies have no owner.
-  std::vector<Segment> segments() const;
 
   /// Bytes that a rank keeps of its micro-batches in flight, with the block that recomputation shares.
   std::int64_t activation_bytes(int rank) const;
 };
+
+/// The pipeline of a run of lesson 09 on N ranks.
+PipelinePlan plan_of(const PipelineParallelOptions& options, int N);
 
 /// What one rank sends to its neighbours when a schedule is carried out: the rows behind each of its stages, forwards, and the
 /// gradients of those in front of it, backwards. Each boundary between two stages is crossed by m B T C elements in either
@@ -63,7 +69,7 @@ Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, cons
 /// The blocks of each stage, and what its work is beside the largest one's, for people.
 std::string describe_stages(const PipelinePlan& plan);
 
-/// Bytes that one rank keeps for all messages of a run: scratch of its groups, the channels, and room for a block.
+/// Bytes that one rank keeps for all messages of a run: scratch of its groups, values of the host on the device, the channels.
 /// @param gradients  type of the gradients.
 /// @param line, two_ranks  of all p ranks, and of the first and the last.
 std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType gradients, const Topology& line,

@@ -7,6 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "common/collectives/collectives.hpp"
+#include "common/messages/link_options.hpp"
+#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -130,6 +132,14 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
                    "activations by rank, of a stage and micro-batch each"});
   report.block("schedule", lines);
   for (const std::string& picture : pictures) report.comment(picture);
+}
+
+void report_plan(Report& report, const PipelineParallelOptions& options, int N)
+{
+  const PipelinePlan plan = plan_of(options, N);
+  report.comment(describe_stages(plan));
+  report_schedule(report, plan.schedule, {check_schedule(plan.schedule, plan.costs), {}, {}},
+                  parse_flops(options.messages.flops));
 }
 
 }  // namespace rankwise

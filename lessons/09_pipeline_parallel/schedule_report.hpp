@@ -9,6 +9,7 @@
 #include "common/messages/group.hpp"
 #include "common/messages/virtual_clock.hpp"
 #include "common/report.hpp"
+#include "lessons/09_pipeline_parallel/options.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
 
@@ -46,5 +47,8 @@ ScheduleTimes schedule_times(const TimedSchedule& planned, const std::vector<Per
 /// @param flops_per_s  of a rank, which makes seconds of what is planned.
 void report_schedule(Report& report, const PipelineSchedule& schedule, const ScheduleTimes& times,
                      double flops_per_s);
+
+/// What a dry run prints of lesson 09 beside its costs: the stages, and the schedule as it is planned.
+void report_plan(Report& report, const PipelineParallelOptions& options, int N);
 
 }  // namespace rankwise

@@ -39,8 +39,17 @@ std::vector<PipelineStage> describe_stages(const ParameterTable& table, const st
 std::vector<Range> ranges_of(const ParameterTable& table, const PipelineStage& stage);
 /// What the stages of one rank have, one stage behind the other.
 std::vector<Range> ranges_of(const ParameterTable& table, const std::vector<PipelineStage>& stages);
-/// Whether a range of a stage is a copy, which somebody else answers for.
+/// Whether a range of a stage is a copy, which another rank owns.
 bool is_copy(const PipelineStage& stage, Range range);
+/// What belongs to the ranges of one rank, without that of the copy, which another rank owns.
+/// @param of_ranges  of each of ranges_of() its stages; the copy is the last.
+/// @param last       of its stages.
+template <class T>
+std::vector<T> without_copy(std::vector<T> of_ranges, const PipelineStage& last)
+{
+  if (!last.copied.empty()) of_ranges.pop_back();
+  return of_ranges;
+}
 
 /// The parameters of a stage, or their gradients, as views of its flat vector; what it has not is empty.
 /// @param flat  (stage.size()).

@@ -33,6 +33,7 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
       kernels(arithmetic.make_kernels(memory, *stream)),
       tokens(open_corpus(o.data)),
       loader(tokens.train, o.loader_options()),
+      validation(tokens.validation, o.loader_options()),
       schedule(o.schedule_over(loader))
 {
 }
@@ -44,19 +45,21 @@ MicroBatch Run::load(const Activations& kept, Range sequences, std::int64_t step
   return place(kept, *stream, host_batch_, sequences, step);
 }
 
+MicroBatch Run::load_validation(const Activations& kept, Range windows)
+{
+  validation.load_in_order(intersect(windows, {0, validation.windows()}), host_batch_);
+  pad(host_batch_, windows.count);
+  MicroBatch micro_batch = place(kept, *stream, host_batch_, {0, windows.count}, 0);
+  micro_batch.training = false;
+  return micro_batch;
+}
+
 LossSum Run::validate(const Activations& kept, Part part, const std::function<LossSum(const MicroBatch&)>& forward)
 {
-  const Loader validation(tokens.validation, options.loader_options());
   const std::int64_t B = batch.micro_batch;
   LossSum loss;
-  for (std::int64_t first = 0; first < validation.windows(); first += part.count * B) {
-    const Range windows = intersect({first + part.index * B, B}, {0, validation.windows()});
-    validation.load_in_order(windows, host_batch_);
-    pad(host_batch_, B);
-    MicroBatch micro_batch = place(kept, *stream, host_batch_, {0, B}, 0);
-    micro_batch.training = false;
-    loss += forward(micro_batch);
-  }
+  for (std::int64_t first = 0; first < validation.windows(); first += part.count * B)
+    loss += forward(load_validation(kept, {first + part.index * B, B}));
   return loss;
 }
 
@@ -71,7 +74,8 @@ void Run::charge(std::int64_t unit, int passes, const char* what)
 Traffic Run::sent_so_far(const std::string& axis) const
 {
   Traffic all;
-  for (const char* level : {"", " inside", " between"}) all += messages.traffic().of(axis + level);
+  for (const auto& [group, collectives] : messages.traffic().all())
+    if (group == axis || group.starts_with(axis + " ")) all += messages.traffic().of(group);
   return all;
 }
 

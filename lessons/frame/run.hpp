@@ -44,6 +44,7 @@ struct Run {
 
   Tokens tokens;      ///< the text
   Loader loader;      ///< deals out windows of it
+  Loader validation;  ///< the same of the validation split
   Schedule schedule;  ///< learning rate of each step
 
   std::map<std::string, Traffic> sent;  ///< by axis, counted since the step began
@@ -54,6 +55,10 @@ struct Run {
   /// Reads sequences of a step's global batch and places them.
   /// @param kept  where the pass keeps its tokens.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step);
+
+  /// Reads B windows of the validation split in order and places them, for a forward pass that is not trained on.
+  /// @param windows  those after the last one of the split count nothing.
+  MicroBatch load_validation(const Activations& kept, Range windows);
 
   /// Loss of the whole validation split, of which this rank computes every n-th micro-batch: a sum over its own.
   /// @param kept      as for load().
@@ -66,7 +71,7 @@ struct Run {
   /// The same of its backward pass: two products for each of the forward pass.
   void charge_backward(std::int64_t unit) { charge(unit, 2, "backward"); }
 
-  /// What this rank has sent along an axis so far, the levels of its group included.
+  /// What this rank has sent along an axis so far: in the groups whose names begin with it, as "dp", "dp inside", "pp forward".
   Traffic sent_so_far(const std::string& axis) const;
 
   /// From its making to its end adds what is sent along an axis to Run::sent, or takes it off.

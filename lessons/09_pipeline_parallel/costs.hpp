@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lessons/09_pipeline_parallel/options.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// What a pipeline needs and sends, from the sizes alone.
+
+namespace rankwise {
+
+/// Memory and traffic of rank r of p.
+///
+///     model state   of its stages, about 16 P / p; the last stage has a copy of the token embedding
+///     activations   of a stage for each micro-batch in flight
+///     sent, pp      m B T C elements a boundary and direction
+///     sent, tied    V C elements between first and last stage, by an all-reduce
+Costs costs(const PipelineParallelOptions& options, RankOf rank);
+
+/// Options with which the run would fit into @p bytes, as a sentence.
+std::string suggest_options(const PipelineParallelOptions& options, int N, std::int64_t bytes);
+
+}  // namespace rankwise

@@ -1,0 +1,31 @@
+#include "lessons/09_pipeline_parallel/options.hpp"
+
+#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
+
+namespace rankwise {
+
+BatchShape PipelineParallelOptions::batch(int N) const
+{
+  return TrainingOptions::batch(default_micro_batch(pipeline, share(N), N));
+}
+
+ActivationShape PipelineParallelOptions::activation_shape(RankOf rank) const
+{
+  return plan_of(*this, rank.ranks).shape;
+}
+
+void declare(OptionTable& table, PipelineParallelOptions& options)
+{
+  declare(table, static_cast<LessonOptions&>(options));
+  declare(table, options.pipeline);
+}
+
+void check_lesson(const PipelineParallelOptions& options, int N)
+{
+  TrainingOptions chosen = options;
+  chosen.micro_batch = options.batch(N).micro_batch;
+  check_options(chosen, options.layout(N));
+  check_pipeline(options.pipeline, options.config(), N, options.share(N), options.share(N) / chosen.micro_batch);
+}
+
+}  // namespace rankwise

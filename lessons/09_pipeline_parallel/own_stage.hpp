@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpt2/gradient_sum.hpp"
+#include "gpt2/model.hpp"
+#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
+#include "lessons/09_pipeline_parallel/stage.hpp"
+#include "lessons/09_pipeline_parallel/stash.hpp"
+#include "lessons/frame/run.hpp"
+
+/// @file
+/// A stage on the rank that has it.
+
+namespace rankwise {
+
+/// One of a rank's stages, with what it computes with.
+struct OwnStage {
+  PipelineStage stage;                     ///< which
+  Model model;                             ///< its run of the chain
+  ModelTensors weights;                    ///< its parameters, as views
+  std::unique_ptr<GradientSum> gradients;  ///< of all of them
+  Stash stash;                             ///< activations of its micro-batches in flight
+};
+
+/// All stages of a rank, in order.
+/// @param run         of the rank; outlives the stages, as everything here does.
+/// @param rank        of the pipeline.
+/// @param parameters  of all its stages, one stage after the other.
+/// @param work        scratch of all passes.
+std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
+                                      const Workspace& work);
+
+}  // namespace rankwise
