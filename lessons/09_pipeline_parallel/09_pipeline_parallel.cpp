@@ -57,10 +57,9 @@ class PipelineParallel {
       // NEW: the order of forward and backward passes is data. The pipeline goes through this rank's list of actions: it
       // waits for what an action needs, calls perform(), and sends the result on.
       const auto counted = run.count("pp");
-      performed =
-          pipeline.run(plan.schedule, [&](const Action& action, const Tensor& received, const Tensor& send_buffer) {
-            loss += perform(action, step, received, send_buffer);
-          });
+      performed = pipeline.run(plan.schedule, [&](const Action& action, const auto&... rows) {
+        loss += perform(action, step, rows...);
+      });
     }
     const std::vector<Tensor> gradients = whole_gradients();
     all_reduce_sum(loss, pp);
@@ -91,9 +90,7 @@ class PipelineParallel {
       own.gradients->end(sequences);
     }
     own.stash.after(action, true);
-    if (VirtualClock* const clock = run.messages.clock())
-      clock->charge_compute(plan.costs[static_cast<std::size_t>(action.stage)].of(action.kind),
-                            name_of(action.kind));
+    charge(run.messages.clock(), plan, action);
     return loss;
   }
 
@@ -148,16 +145,7 @@ class PipelineParallel {
   /// Loss of the whole validation split, whose micro-batches follow each other through the stages, forwards only.
   LossSum evaluate()
   {
-    const std::int64_t B = run.batch.micro_batch, micro_batches = (run.validation.windows() + B - 1) / B;
-    LossSum loss;
-    pipeline.run(forward_only(pp.ranks(), plan.schedule.virtual_stages, static_cast<int>(micro_batches)),
-                 [&](const Action& action, const Tensor& received, const Tensor& send_buffer) {
-                   OwnStage& own = stages[plan.place_of(action)];
-                   InFlight& m = own.stash.before(action);
-                   m.batch = run.load_validation(m.kept, {action.micro_batch * B, B});
-                   loss += forward(own, m, received, send_buffer);
-                   own.stash.after(action, false);
-                 });
+    LossSum loss = validate(run, pipeline, plan, stages, {}, [&](const auto&... of) { return forward(of...); });
     all_reduce_sum(loss, pp);
     return loss;
   }
@@ -248,12 +236,7 @@ class PipelineParallel {
   static constexpr const char* name = "09_pipeline_parallel";
   static constexpr const char* title = "Pipeline parallelism, with the schedule as data";
 
-  PipelineParallel(Run& r, const Options& o) : run(r), options(o)
-  {
-    for (const Shard& shard : adamw.shards())
-      initialize_parameters(*run.stream, shard.parameters, shard.table, run.config, run.options.seed,
-                            shard.owned.first);
-  }
+  PipelineParallel(Run& r, const Options& o) : run(r), options(o) { initialize_parameters(run, adamw.shards()); }
 
   /// The parameters of this rank's stages with their moments, the copy of the token embedding too.
   HeldShards shards() { return {adamw.shards(), *run.stream}; }
@@ -263,17 +246,12 @@ class PipelineParallel {
   void after_load() { adamw.round(*run.kernels); }
   std::string describe() const
   {
-    return fmt::format("collectives by {}; {} micro-batches of {} by {}; {}", describe_algorithm(pp),
-                       plan.schedule.micro_batches, run.batch.micro_batch, plan.schedule.name,
-                       describe_stages(plan));
+    return fmt::format("collectives by {}; {}", describe_algorithm(pp), rankwise::describe(plan));
   }
   void report(Report& report)
   {
     check_tied(report, ranges, adamw.shards(), *run.stream, ends.get());
-    const ScheduleTimes times =
-        schedule_times(check_schedule(plan.schedule, plan.costs), performed, run.messages.clock(),
-                       run.messages.last_virtual_step(), plan.schedule, pp);
-    report_schedule(report, plan.schedule, times, parse_flops(options.messages.flops));
+    report_schedule(report, plan, performed, run, pp);
   }
 
  private:

@@ -21,4 +21,30 @@ std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int ra
   return stages;
 }
 
+void initialize_parameters(Run& run, const std::vector<Shard>& shards)
+{
+  for (const Shard& shard : shards)
+    initialize_parameters(*run.stream, shard.parameters, shard.table, run.config, run.options.seed,
+                          shard.owned.first);
+}
+
+LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<OwnStage>& stages,
+                 Part replicas, const StageForward& forward)
+{
+  const std::int64_t B = run.batch.micro_batch, all = (run.validation.windows() + B - 1) / B;
+  const std::int64_t micro_batches = (all - replicas.index + replicas.count - 1) / replicas.count;
+  LossSum loss;
+  if (micro_batches <= 0) return loss;
+  const PipelineSchedule forwards =
+      forward_only(plan.schedule.ranks, plan.schedule.virtual_stages, static_cast<int>(micro_batches));
+  pipeline.run(forwards, [&](const Action& action, const Tensor& received, const Tensor& send_buffer) {
+    OwnStage& own = stages[plan.place_of(action)];
+    InFlight& m = own.stash.before(action);
+    m.batch = run.load_validation(m.kept, {(action.micro_batch * replicas.count + replicas.index) * B, B});
+    loss += forward(own, m, received, send_buffer);
+    own.stash.after(action, false);
+  });
+  return loss;
+}
+
 }  // namespace rankwise

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "gpt2/checkpoint.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/model.hpp"
+#include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/09_pipeline_parallel/stage.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
@@ -31,5 +34,20 @@ struct OwnStage {
 /// @param work        scratch of all passes.
 std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
                                       const Workspace& work);
+
+/// Gives the shards of a rank their initial values.
+void initialize_parameters(Run& run, const std::vector<Shard>& shards);
+
+/// Forward pass of a micro-batch through a stage, from the rows that were received to those that are sent on.
+/// @return  the sum of losses, in the last stage.
+using StageForward = std::function<LossSum(const OwnStage& own, const InFlight& m, const Tensor& received,
+                                           const Tensor& send_buffer)>;
+
+/// Loss of the validation split, whose micro-batches follow each other through the stages, forwards only: a sum over what this
+/// rank's pipeline computes. All ranks of the pipeline make this call.
+/// @param stages    of this rank.
+/// @param replicas  index and number n of the pipelines that share the split; each takes every n-th micro-batch.
+LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<OwnStage>& stages,
+                 Part replicas, const StageForward& forward);
 
 }  // namespace rankwise

@@ -58,6 +58,18 @@ PipelinePlan plan_of(const PipelineParallelOptions& options, int N)
   return {options.config(), shape, options.pipeline, N, options.share(N) / B};
 }
 
+void charge(VirtualClock* clock, const PipelinePlan& plan, const Action& action)
+{
+  if (clock == nullptr) return;
+  clock->charge_compute(plan.costs[static_cast<std::size_t>(action.stage)].of(action.kind), name_of(action.kind));
+}
+
+std::string describe(const PipelinePlan& plan)
+{
+  return fmt::format("{} micro-batches of {} by {}; {}", plan.schedule.micro_batches, plan.shape.B,
+                     plan.schedule.name, describe_stages(plan));
+}
+
 std::string describe_stages(const PipelinePlan& plan)
 {
   std::vector<std::string> blocks;
@@ -84,9 +96,8 @@ std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType 
   const CollectiveShape loss{"all-reduce", algorithm, DType::i64, loss_numbers};
   const bool end = ranks > 1 && (rank == 0 || rank == ranks - 1);
   const CollectiveShape tied{"all-reduce", algorithm, gradients, token_elements(plan.table)};
-  const std::int64_t of_ends =
-      scratch_bytes({tied}, two_ranks, rank == 0 ? 0 : 1) + host_values_bytes(two_ranks.device, 2);
-  return scratch_bytes({loss}, line, rank) + host_values_bytes(line.device, ranks) + (end ? of_ends : 0) +
+  return scratch_bytes({loss}, line, rank) + host_values_bytes(line.device, ranks) +
+         (end ? scratch_bytes({tied}, two_ranks, rank == 0 ? 0 : 1) : 0) +
          Pipeline::bytes(ranks, plan.schedule.virtual_stages, rank, plan.shape.type, plan.rows());
 }
 

@@ -8,6 +8,7 @@
 #include "common/device.hpp"
 #include "common/messages/topology.hpp"
 #include "common/messages/traffic_ledger.hpp"
+#include "common/messages/virtual_clock.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/04_zero1/segments.hpp"
@@ -66,6 +67,11 @@ PipelinePlan plan_of(const PipelineParallelOptions& options, int N);
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 3.2.
 Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, const Shape& rows);
 
+/// Counts the arithmetic of an action on the virtual clock. @param clock  null where there is none.
+void charge(VirtualClock* clock, const PipelinePlan& plan, const Action& action);
+
+/// Micro-batches, schedule and stages, for people.
+std::string describe(const PipelinePlan& plan);
 /// The blocks of each stage, and what its work is beside the largest one's, for people.
 std::string describe_stages(const PipelinePlan& plan);
 

@@ -8,7 +8,6 @@
 
 #include "common/collectives/collectives.hpp"
 #include "common/messages/link_options.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -132,6 +131,15 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
                    "activations by rank, of a stage and micro-batch each"});
   report.block("schedule", lines);
   for (const std::string& picture : pictures) report.comment(picture);
+}
+
+void report_schedule(Report& report, const PipelinePlan& plan, const std::vector<PerformedAction>& performed,
+                     Run& run, Group& line)
+{
+  const ScheduleTimes times =
+      schedule_times(check_schedule(plan.schedule, plan.costs), performed, run.messages.clock(),
+                     run.messages.last_virtual_step(), plan.schedule, line);
+  report_schedule(report, plan.schedule, times, parse_flops(run.options.messages.flops));
 }
 
 void report_plan(Report& report, const PipelineParallelOptions& options, int N)

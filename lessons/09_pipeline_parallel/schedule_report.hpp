@@ -9,9 +9,10 @@
 #include "common/messages/group.hpp"
 #include "common/messages/virtual_clock.hpp"
 #include "common/report.hpp"
-#include "lessons/09_pipeline_parallel/options.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
+#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
+#include "lessons/frame/run.hpp"
 
 /// @file
 /// A schedule as it was planned and as it ran.
@@ -47,6 +48,11 @@ ScheduleTimes schedule_times(const TimedSchedule& planned, const std::vector<Per
 /// @param flops_per_s  of a rank, which makes seconds of what is planned.
 void report_schedule(Report& report, const PipelineSchedule& schedule, const ScheduleTimes& times,
                      double flops_per_s);
+
+/// The same of a run. All ranks of the line make this call.
+/// @param performed  by this rank in the last step, in order.
+void report_schedule(Report& report, const PipelinePlan& plan, const std::vector<PerformedAction>& performed,
+                     Run& run, Group& line);
 
 /// What a dry run prints of lesson 09 beside its costs: the stages, and the schedule as it is planned.
 void report_plan(Report& report, const PipelineParallelOptions& options, int N);

@@ -10,6 +10,9 @@
 
 #include "common/text.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
+#include "lessons/09_pipeline_parallel/schedule_report.hpp"
+#include "lessons/10_3d_parallel/costs.hpp"
+#include "lessons/frame/frame.hpp"
 
 namespace rankwise {
 
@@ -114,6 +117,36 @@ void report_meshes(Report& report, int ranks, std::int64_t room,
   const std::int64_t limit = room > 0 ? room : std::numeric_limits<std::int64_t>::max();
   const std::optional<MeshForecast> best = fastest_mesh(ranks, limit, forecast);
   report.comment(best ? "fastest that has room: " + name(best->layout) : "no mesh has room");
+}
+
+std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const Layout& layout, int N)
+{
+  MeshParallelOptions other = options;
+  other.mesh.dp = static_cast<int>(layout.dp);
+  other.mesh.tp = static_cast<int>(layout.tp);
+  other.mesh.pp = static_cast<int>(layout.pp);
+  if (layout.tp == 1) other.mesh.sequence_parallel = other.mesh.regather = false;
+  try {
+    check_lesson(other, N);
+  } catch (const UserError&) {
+    return {};
+  }
+  const MessageOptions& m = options.messages;
+  const double step_s =
+      m.link.empty() ? 0 : step_seconds(plan_of(other, {0, N}), parse_link(m.link), parse_flops(m.flops));
+  const auto costs_of_rank = [&](RankOf rank) { return costs(other, rank); };
+  return MeshForecast{layout, largest_on_device(costs_of_rank, N).total(), step_s};
+}
+
+void report_plan(Report& report, const MeshParallelOptions& options, int N)
+{
+  const PipelinePlan plan = plan_of(options, {0, N}).pipeline;
+  report.comment(describe_stages(plan));
+  report_schedule(report, plan.schedule, {check_schedule(plan.schedule, plan.costs), {}, {}},
+                  parse_flops(options.messages.flops));
+  if (!options.messages.link.empty())
+    report_meshes(report, N, options.memory_limit.value,
+                  [&](const Layout& layout) { return forecast(options, layout, N); });
 }
 
 }  // namespace rankwise

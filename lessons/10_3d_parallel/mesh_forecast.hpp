@@ -43,4 +43,10 @@ std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t room,
 void report_meshes(Report& report, int ranks, std::int64_t room,
                    const std::function<std::optional<MeshForecast>(const Layout&)>& forecast);
 
+/// What a run would need and take on another mesh of N ranks, no time without links; nothing where it cannot be cut so.
+std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const Layout& layout, int N);
+
+/// What a dry run prints of lesson 10 beside its costs: the stages, the schedule as it is planned, and with links the meshes.
+void report_plan(Report& report, const MeshParallelOptions& options, int N);
+
 }  // namespace rankwise

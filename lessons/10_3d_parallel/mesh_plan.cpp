@@ -5,7 +5,6 @@
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
-#include "lessons/08_tensor_parallel/whole_tensors.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/frame/replicas.hpp"
 
@@ -38,6 +37,39 @@ std::vector<Range> MeshPlan::counted(Range range) const
     if (const Range both = intersect(mine, updated(range)); !both.empty()) counted.push_back(both);
   // END EXERCISE
   return counted;
+}
+
+std::vector<Tensor> MeshPlan::updated_of(const std::vector<Tensor>& of_ranges) const
+{
+  std::vector<Tensor> views;
+  const std::vector<Range> own = ranges();
+  for (std::size_t i = 0; i < own.size(); ++i)
+    views.push_back(of_ranges[i].slice({updated(own[i]).first - own[i].first, updated(own[i]).count}));
+  return views;
+}
+
+std::vector<Tensor> MeshPlan::counted_of(const std::vector<Tensor>& of_updated) const
+{
+  std::vector<Tensor> views;
+  const std::vector<Range> own = ranges();
+  for (std::size_t i = 0; i < own.size(); ++i)
+    for (const Range& range : counted(own[i]))
+      views.push_back(of_updated[i].slice({range.first - updated(own[i]).first, range.count}));
+  return views;
+}
+
+std::vector<Shard> MeshPlan::counted_of(const std::vector<Shard>& of_updated) const
+{
+  std::vector<Shard> views;
+  const std::vector<Range> own = ranges();
+  for (std::size_t i = 0; i < own.size(); ++i)
+    for (const Range& range : counted(own[i])) {
+      const Shard& all = of_updated[i];
+      const Range at{range.first - all.owned.first, range.count};
+      views.push_back(
+          {all.table, range, all.parameters.slice(at), all.first_moments.slice(at), all.second_moments.slice(at)});
+    }
+  return views;
 }
 
 std::vector<int> MeshPlan::line(const std::string& axis) const
@@ -111,12 +143,7 @@ Traffic MeshPlan::to_replicas() const
 std::int64_t MeshPlan::message_bytes() const
 {
   const ActivationShape& shape = pipeline.shape;
-  const std::int64_t block = whole_block_elements(pipeline.table);
-  const CollectiveShape broadcast_of_block{"broadcast", algorithm, DType::f32, block};
-  const auto numbers = [&](std::int64_t count) {
-    return CollectiveShape{"all-reduce", algorithm, DType::i64, count};
-  };
-
+  const CollectiveShape loss{"all-reduce", algorithm, DType::i64, loss_numbers};
   std::vector<CollectiveShape> of_parts;
   std::int64_t row_gradients = 0;
   for (const PipelineStage& stage : stages()) {
@@ -127,26 +154,42 @@ std::int64_t MeshPlan::message_bytes() const
         places * RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
   }
   std::vector<CollectiveShape> of_replicas = replica_calls(*this);
-  of_replicas.push_back(numbers(loss_numbers));
-  of_replicas.push_back(broadcast_of_block);
+  of_replicas.push_back(loss);
   const bool end = layout.pp > 1 && (place.pp == 0 || place.pp == layout.pp - 1);
   const CollectiveShape tied{"all-reduce", algorithm, gradients, tied_elements(*this)};
-  std::int64_t host_values = end ? host_values_bytes(job.device, 2) : 0;
-  for (const std::int64_t ranks : {layout.dp, layout.tp, layout.pp, static_cast<std::int64_t>(job.node_of.size())})
+  std::int64_t host_values = 0;
+  for (const std::int64_t ranks : {layout.dp, layout.tp, layout.pp})
     host_values += host_values_bytes(job.device, static_cast<int>(ranks));
   return host_values + scratch_bytes(of_parts, topology("tp"), place.tp) +
-         scratch_bytes(of_replicas, topology("dp"), place.dp) +
-         scratch_bytes({broadcast_of_block, numbers(loss_numbers)}, topology("pp"), place.pp) +
-         scratch_bytes({numbers(1)}, job, rank_of(layout, place)) +
+         scratch_bytes(of_replicas, topology("dp"), place.dp) + scratch_bytes({loss}, topology("pp"), place.pp) +
          (end ? scratch_bytes({tied}, topology("tied"), place.pp == 0 ? 0 : 1) : 0) +
          Pipeline::bytes(static_cast<int>(layout.pp), pipeline.schedule.virtual_stages, place.pp, shape.type,
                          pipeline.rows()) +
-         PartMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * (row_gradients + block);
+         PartMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * row_gradients;
 }
 
 void MeshPlan::reserve_scratch(Group& parts) const
 {
   for (const PipelineStage& stage : stages()) reserve_part_scratch(split_plan(*this, stage), parts);
+}
+
+MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
+{
+  const auto [r, N] = rank;
+  const Layout layout = options.layout(N);
+  const Place place = place_of(layout, r);
+  const Part part{place.tp, static_cast<int>(layout.tp)};
+  const std::int64_t B = options.batch(N).micro_batch;
+  ActivationShape shape = divided(options.TrainingOptions::activation_shape(B, part), options.mesh.split(N), part);
+  shape.gradients = options.gradients;
+  return {layout,
+          place,
+          {options.config(), shape, options.pipeline, static_cast<int>(layout.pp), options.share(N) / B},
+          options.mesh.zero == 1,
+          options.gradients,
+          Arithmetic(options.arithmetic).keeps_tied_apart(),
+          options.algorithm(),
+          options.topology(N)};
 }
 
 }  // namespace rankwise

@@ -9,8 +9,10 @@
 #include "common/messages/topology.hpp"
 #include "common/messages/traffic_ledger.hpp"
 #include "gpt2/arithmetic.hpp"
+#include "gpt2/checkpoint.hpp"
+#include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
-#include "lessons/10_3d_parallel/mesh_layout.hpp"
+#include "lessons/10_3d_parallel/options.hpp"
 
 /// @file
 /// What a rank of the mesh has and sends, as the sum of what lessons 04, 08 and 09 say of it.
@@ -39,6 +41,13 @@ struct MeshPlan {
   /// Of a range, what this rank answers for where each parameter of the model counts once, as in the norm of the gradient: a run
   /// of elements for each stretch of those it updates.
   std::vector<Range> counted(Range range) const;
+  /// Of tensors of all ranges, views of what this rank updates.
+  std::vector<Tensor> updated_of(const std::vector<Tensor>& of_ranges) const;
+  /// The same of a vector that has all ranges, one after the other.
+  std::vector<Tensor> updated_of(const Tensor& flat) const { return updated_of(cut(flat, ranges())); }
+  /// Of what it updates of all ranges, views of what it answers for: tensors, or shards.
+  std::vector<Tensor> counted_of(const std::vector<Tensor>& of_updated) const;
+  std::vector<Shard> counted_of(const std::vector<Shard>& of_updated) const;  ///< as of tensors
   /// The ranks of the job along an axis through this one, "pp", "dp" or "tp"; or of the two ends of its pipeline, "tied".
   std::vector<int> line(const std::string& axis) const;
   /// Which of the ranks of a line share a node.
@@ -59,5 +68,8 @@ struct MeshPlan {
   /// under way then, started ahead of their time.
   void reserve_scratch(Group& parts) const;
 };
+
+/// The plan of rank r of N.
+MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank);
 
 }  // namespace rankwise

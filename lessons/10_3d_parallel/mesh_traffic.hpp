@@ -1,38 +1,47 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "common/messages/traffic_ledger.hpp"
 #include "common/report.hpp"
-#include "common/session.hpp"
+#include "lessons/frame/run.hpp"
 
 /// @file
 /// Who sends how much to whom.
 
 namespace rankwise {
 
-/// What a rank sent for one purpose.
-struct Sent {
-  Traffic traffic;                       ///< all of it
-  std::vector<std::int64_t> to_ranks{};  ///< (N) bytes to each rank of the job
+/// Bytes that this rank has sent so far along an axis, to each of N ranks: in the groups whose names begin with the axis's.
+std::vector<std::int64_t> sent_to_ranks(const TrafficLedger& ledger, const std::string& axis, int N);
 
-  /// Both together.
-  Sent& operator+=(const Sent& other);
-  /// What was added to @p before to give this.
-  Sent operator-(const Sent& before) const;
+/// By axis, bytes that this rank sent to each rank of the job.
+using Receivers = std::map<std::string, std::vector<std::int64_t>>;
+
+/// From its making to its end counts what is sent along an axis, for the frame and by receiver. Both sums are those of a step.
+class CountedByReceiver {
+ public:
+  /// @param run, receivers  outlive it.
+  CountedByReceiver(Run& run, std::string axis, Receivers& receivers);
+  ~CountedByReceiver();
+  CountedByReceiver(const CountedByReceiver&) = delete;
+  CountedByReceiver& operator=(const CountedByReceiver&) = delete;
+
+ private:
+  Run& run_;
+  std::string axis_;
+  Receivers& receivers_;
+  std::vector<std::int64_t> before_;
+  Run::Counted counted_;
 };
-
-/// What this rank has sent so far in groups of these names, and in their levels.
-/// @param ranks  N.
-Sent sent_in(const TrafficLedger& ledger, const std::vector<std::string>& groups, int ranks);
 
 /// Enters who sent how much to whom along an axis in the document, as `receivers[axis][rank][rank]` in bytes; a check that no
 /// message left the axis. All ranks make this call.
-/// @param sent   by this rank.
+/// @param sent   bytes to each rank of the job, by this rank.
 /// @param peers  the ranks of the job that it may send to.
-void report_receivers(Report& report, const Session& session, const std::string& axis, const Sent& sent,
+void report_receivers(Report& report, const std::string& axis, const std::vector<std::int64_t>& sent,
                       const std::vector<int>& peers);
 
 }  // namespace rankwise

@@ -49,8 +49,12 @@ void copy_rows(const HeldShards& owned, const Parameter& stored, Range rows, std
 
 }  // namespace
 
-HeldShards::HeldShards(std::vector<Shard> shards, Stream& stream)
-    : table(shards.at(0).table),
+HeldShards::HeldShards(std::vector<Shard> shards, Stream& stream) : HeldShards(shards.at(0).table, shards, stream)
+{
+}
+
+HeldShards::HeldShards(const ParameterTable& parameters, std::vector<Shard> shards, Stream& stream)
+    : table(parameters),
       ranges(ranges_of(shards)),
       for_each([shards, &stream](Access, const UseShard& use) {
         for (const Shard& shard : shards) use(shard, stream);

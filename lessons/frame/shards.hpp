@@ -32,6 +32,8 @@ struct HeldShards {
   /// @param shards  of one parameter table, at least one.
   /// @param stream  of the device that holds them.
   HeldShards(std::vector<Shard> shards, Stream& stream);
+  /// Shards in memory of a table of which this rank may hold none.
+  HeldShards(const ParameterTable& table, std::vector<Shard> shards, Stream& stream);
   /// Shards that lie elsewhere.
   HeldShards(const ParameterTable& table, std::vector<Range> ranges,
              std::function<void(Access, const UseShard&)> for_each, std::function<void(Range, const Tensor&)> copy);

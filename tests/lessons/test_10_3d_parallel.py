@@ -177,9 +177,10 @@ class Bytes(OnMesh, zero_case.Lesson):
         report = self.report(*self.options("--steps=1", *options), ranks=ranks)
         done = self.run_program("--dry-run", *self.options(*options), ranks=ranks)
         told = {name: int(bytes_.replace(",", ""))
-                for name, bytes_ in re.findall(r"^  (\w+) +([\d,]+) +bytes", done.stdout, re.MULTILINE)}
+                for name, bytes_ in re.findall(r"^  (a step, [a-z ]+?|\w+) +([\d,]+) +bytes", done.stdout, re.MULTILINE)}
         expected = {name: bytes_["formula"] for name, bytes_ in report["memory"].items() if bytes_["formula"] > 0}
-        sent = {axis: report["traffic"][axis]["bytes"] for axis in ("tp", "pp", "tied", "dp")}
+        axes = {"tp": "to parts", "pp": "to stages", "tied": "of the tied embedding", "dp": "to replicas"}
+        sent = {f"a step, {what}": report["traffic"][axis]["bytes"] for axis, what in axes.items()}
         self.assertEqual(told, expected | {"total": sum(expected.values())} | sent)
 
 

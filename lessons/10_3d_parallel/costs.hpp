@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lessons/10_3d_parallel/options.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// What a rank of a mesh needs and sends, from the sizes alone.
+
+namespace rankwise {
+
+/// Memory and traffic of rank r of N.
+///
+///     model state   4 P / (tp pp) bytes of parameters, as many of gradients, 8 P / N of optimizer states
+///     activations   of its part of a stage, for each micro-batch in flight
+///     sent          along tp as in lesson 08, along pp and between its ends as in lesson 09, along dp 2 (dp-1)/dp of the gradients
+Costs costs(const MeshParallelOptions& options, RankOf rank);
+
+/// Options with which the run would fit into @p bytes, as a sentence.
+std::string suggest_options(const MeshParallelOptions& options, int N, std::int64_t bytes);
+
+}  // namespace rankwise

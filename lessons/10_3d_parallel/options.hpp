@@ -1,0 +1,32 @@
+#pragma once
+
+#include "lessons/09_pipeline_parallel/pipeline_options.hpp"
+#include "lessons/10_3d_parallel/mesh_layout.hpp"
+#include "lessons/frame/options.hpp"
+
+/// @file
+/// The options of lesson 10.
+
+namespace rankwise {
+
+/// Options of training, of the mesh that its ranks form, and of the pipeline along one of its axes.
+struct MeshParallelOptions : LessonOptions {
+  MeshOptions mesh;          ///< degrees
+  PipelineOptions pipeline;  ///< schedule and stages
+
+  /// Degrees of parallelism of N ranks.
+  Layout layout(int N) const { return mesh.layout(N); }
+  /// Sequences of the global batch that one replica computes.
+  std::int64_t share(int N) const { return global_batch / layout(N).dp; }
+  /// G, B and T on N ranks; B without --micro-batch is default_micro_batch() of a replica.
+  BatchShape batch(int N) const;
+  /// Shape of a micro-batch on one of N ranks, which computes its part of every layer.
+  ActivationShape activation_shape(RankOf rank) const;
+};
+
+/// Declares them.
+void declare(OptionTable& table, MeshParallelOptions& options);
+/// Refuses a mesh by which this model and batch cannot be divided.
+void check_lesson(const MeshParallelOptions& options, int N);
+
+}  // namespace rankwise

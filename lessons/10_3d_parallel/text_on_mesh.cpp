@@ -1,0 +1,53 @@
+#include "lessons/10_3d_parallel/text_on_mesh.hpp"
+
+#include "common/collectives/collectives.hpp"
+#include "lessons/09_pipeline_parallel/text_pipeline.hpp"
+
+namespace rankwise {
+
+TextOnMesh::TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<OwnStage>& stages, Group& pp,
+                       Group& tp)
+    : run_(run),
+      plan_(plan),
+      stages_(stages),
+      pp_(pp),
+      tp_(tp),
+      logits_(run.memory, Category::workspace, run.shape.type,
+              {tp.ranks() * run.config.stored_vocabulary(tp.ranks())}, "all logits")
+{
+  for (const OwnStage& own : stages)
+    passes_.emplace_back(run.memory, *run.stream, own.model, run.shape.type, run.batch.sequence);
+}
+
+std::vector<float> TextOnMesh::all_logits(const Tensor& part)
+{
+  const Tensor& logits = logits_.tensor();
+  const std::int64_t stored = logits.elements() / tp_.ranks();
+  run_.stream->copy(logits.slice({tp_.rank() * stored, stored}), part);
+  all_gather(logits, tp_);
+  return read_logits(*run_.stream, logits, run_.config);
+}
+
+Token TextOnMesh::next_token(std::span<const Token> text, std::int64_t number)
+{
+  std::int64_t token = 0;  // on the ranks that have the head; the others add nothing
+  for (GeneratingPass& pass : passes_) pass.begin(text);
+  pass_through(plan_.stages, pp_, passes_, [&](const PipelineStage& stage, std::size_t place) {
+    GeneratingPass& pass = passes_[place];
+    const ModelTensors& weights = stages_[place].weights;
+    if (stage.first) {
+      all_reduce_sum(pass.lookup(weights.embedding), tp_);
+      pass.add(weights.embedding);
+    }
+    for (std::size_t i = 0; i < weights.branches.size(); ++i) {
+      all_reduce_sum(pass.apply(i, weights.branches[i]), tp_);
+      pass.add(i, weights.branches[i]);
+    }
+    if (stage.last) token = pick_token(all_logits(pass.logits(weights.head)), run_.options.sampling, number);
+  });
+  for (GeneratingPass& pass : passes_) pass.end();
+  all_reduce_sum(token, pp_);
+  return static_cast<Token>(token);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/messages/group.hpp"
+#include "gpt2/generate.hpp"
+#include "lessons/09_pipeline_parallel/own_stage.hpp"
+#include "lessons/frame/run.hpp"
+
+/// @file
+/// Text from a model whose stages are on several ranks, each a part of every layer.
+
+namespace rankwise {
+
+/// Generates text. All ranks of a replica make each call together.
+class TextOnMesh {
+ public:
+  /// @param stages  of this rank.
+  /// @param pp, tp  its lines along these axes. All that is given outlives this.
+  TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<OwnStage>& stages, Group& pp, Group& tp);
+
+  /// The token that follows a text, the same on all ranks.
+  /// @param number  of the token, from 0.
+  Token next_token(std::span<const Token> text, std::int64_t number);
+
+ private:
+  std::vector<float> all_logits(const Tensor& part);
+
+  Run& run_;
+  const PipelinePlan& plan_;
+  const std::vector<OwnStage>& stages_;
+  Group &pp_, &tp_;
+  std::vector<GeneratingPass> passes_;  // of each stage
+  Buffer logits_;                       // of all parts
+};
+
+}  // namespace rankwise
