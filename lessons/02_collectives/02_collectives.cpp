@@ -9,6 +9,7 @@
 // Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988
 //
 // Sample runs:  mpirun -np 1 build/lessons/02_collectives --count=1000
+//               mpirun -np 3 build/lessons/02_collectives --collective=all-reduce --collectives=textbook-ring
 //               mpirun -np 2 build/lessons/02_collectives
 //               mpirun -np 3 build/lessons/02_collectives --collective=reduce-scatter --collectives=ring --count=1000003
 //               mpirun -np 4 build/lessons/02_collectives --collective=all-reduce --count=16777216 --repeats=3
@@ -71,7 +72,7 @@ struct Options {
 
   Options()
   {
-    std::vector<std::string> collectives{"all"}, ways{"all", "naive"};
+    std::vector<std::string> collectives{"all"}, ways{"all", "textbook-ring", "naive"};
     collectives.insert(collectives.end(), collective_names.begin(), collective_names.end());
     for (const auto& [word, meaning] : algorithms()) ways.push_back(word);
     std::vector<std::pair<std::string, DType>> types;
@@ -110,14 +111,15 @@ std::vector<Candidate> candidates(const Options& options, const Topology& topolo
     if (options.algorithm == "all") {
       ways = two_halves ? std::vector<std::string>{"ring", "tree", "halving"} : std::vector<std::string>{"tree"};
       if (collective == "broadcast") ways.insert(ways.begin(), "ring");
-      if (collective == "all-reduce") ways.insert(ways.begin(), "naive");
+      if (collective == "all-reduce") ways.insert(ways.begin(), {"naive", "textbook-ring"});
       if (topology.nodes > 1 && topology.ranks_per_node() > 1 && collective != "barrier")
         ways.emplace_back("hierarchical");
       if (topology.nodes == 1 && topology.device == DeviceKind::cpu) ways.emplace_back("shared");
       ways.emplace_back("library");
     }
     for (const std::string& way : ways)
-      if (way != "naive" || collective == "all-reduce") all.push_back({collective, way});
+      if (const Candidate candidate{collective, way}; !candidate.written_here() || collective == "all-reduce")
+        all.push_back(candidate);
   }
   return all;
 }
@@ -181,10 +183,11 @@ void check(const Options& options, const Session& session)
   if (sums && options.type == DType::u8)
     throw UserError(fmt::format("--type=u8 with --collective={}: bytes cannot be added up.", options.collective),
                     "Use --collective=all-gather, broadcast or barrier, or another type.");
-  if (options.algorithm == "naive" && options.collective != "all" && options.collective != "all-reduce")
-    throw UserError(fmt::format("--collectives=naive with --collective={}.", options.collective),
-                    "Only the all-reduce has a naive form here: use --collective=all-reduce.");
-  check_algorithm(Candidate{options.collective, options.algorithm}.of_group(), options.topology());
+  const Candidate asked{options.collective, options.algorithm};
+  if (asked.written_here() && options.collective != "all" && options.collective != "all-reduce")
+    throw UserError(fmt::format("--collectives={} with --collective={}.", options.algorithm, options.collective),
+                    "Only the all-reduce has such a form here: use --collective=all-reduce.");
+  check_algorithm(asked.of_group(), options.topology());
   check_transport(options.transport, options.device);
   if (options.dry_run) return;
   check_device(options.device);

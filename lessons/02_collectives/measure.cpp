@@ -6,6 +6,7 @@
 #include "common/collectives/collectives.hpp"
 #include "common/collectives/cost.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
+#include "lessons/02_collectives/textbook_ring.hpp"
 
 namespace rankwise {
 
@@ -17,6 +18,7 @@ std::string Candidate::way() const
   if (algorithm == "shared") return "ranks read each other's memory";
   if (algorithm == "library") return "the library's own";
   if (algorithm == "naive") return "everything through rank 0, one rank after the other";
+  if (algorithm == "textbook-ring") return "round the ring, a segment a step";
   if (collective == "barrier") return "dissemination";
   if (algorithm == "hierarchical") return "inside the nodes and between them";
   if (collective == "broadcast") return algorithm == "ring" ? "along a chain" : "down a binomial tree";
@@ -29,13 +31,15 @@ Algorithm Candidate::of_group() const
 {
   for (const auto& [word, meaning] : algorithms())
     if (word == algorithm) return meaning;
-  return Algorithm::ring;  // the naive all-reduce only sends and receives
+  return Algorithm::ring;  // what is written here only sends and receives
 }
 
 void make(const Candidate& candidate, const Tensor& values, int root, Group& group)
 {
   if (candidate.algorithm == "naive")
     naive_all_reduce_sum(values, group);
+  else if (candidate.algorithm == "textbook-ring")
+    textbook_ring_all_reduce_sum(values, group);
   else if (candidate.collective == "reduce-scatter")
     reduce_scatter_sum(values, group);
   else if (candidate.collective == "all-gather")
@@ -55,14 +59,16 @@ Traffic traffic_formula(const Candidate& candidate, Algorithm algorithm, const P
 {
   const int N = static_cast<int>(topology.node_of.size());
   if (candidate.algorithm == "naive") return naive_cost(problem.n * bytes_of(problem.type), N, rank, {}).sent;
+  if (candidate.algorithm == "textbook-ring") return textbook_ring_traffic(problem.n, problem.type, N, rank);
   return expected_traffic({candidate.collective, algorithm, problem.type, problem.n, problem.root}, topology, rank);
 }
 
 std::int64_t scratch_formula(const Candidate& candidate, Algorithm algorithm, const Problem& problem,
                              const Topology& topology, int rank)
 {
-  const bool alone = topology.node_of.size() == 1;
-  if (candidate.algorithm == "naive") return rank == 0 && !alone ? problem.n * bytes_of(problem.type) : 0;
+  const int N = static_cast<int>(topology.node_of.size());
+  if (candidate.algorithm == "naive") return rank == 0 && N > 1 ? problem.n * bytes_of(problem.type) : 0;
+  if (candidate.algorithm == "textbook-ring") return textbook_ring_scratch(problem.n, problem.type, N, rank);
   return scratch_bytes({{candidate.collective, algorithm, problem.type, problem.n, problem.root}}, topology, rank);
 }
 
@@ -197,11 +203,11 @@ double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values
 
 void compare_sums(Findings& findings, const Bench& bench, const Tensor& result)
 {
-  const std::string own = digest_of(result);
-  std::string first = own;
+  findings.digest = digest_of(result);
+  std::string first = findings.digest;
   check_mpi(MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_CHAR, 0, bench.all.handle()),
             "comparing the results of all ranks");
-  findings.same_bits = sum_of(of_all_ranks(own != first, bench.all)) == 0;
+  findings.same_bits = sum_of(of_all_ranks(findings.digest != first, bench.all)) == 0;
   findings.from_rank_order = difference(result, bench.by_rank.tensor());
   findings.from_tree = difference(result, bench.by_tree.tensor());
 }

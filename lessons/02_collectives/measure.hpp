@@ -20,12 +20,14 @@ namespace rankwise {
 /// A collective and who makes it.
 struct Candidate {
   std::string collective;  ///< "reduce-scatter", "all-gather", "all-reduce", "broadcast", "reduce" or "barrier"
-  std::string algorithm;   ///< as for --collectives; or "naive", for all-reduce only
+  std::string algorithm;   ///< as for --collectives; or one of this lesson's own, for all-reduce only
 
   /// "all-reduce ring".
   std::string name() const { return collective + " " + algorithm; }
   /// Its way in a few words, as "round the ring".
   std::string way() const;
+  /// Whether this lesson wrote it out: "naive" or "textbook-ring".
+  bool written_here() const { return algorithm == "naive" || algorithm == "textbook-ring"; }
   /// What a group is made with.
   Algorithm of_group() const;
   /// Whether its messages go through the group's transport, where they can be recorded.
@@ -84,6 +86,7 @@ struct Findings {
   std::vector<std::int64_t> scratch;      ///< by rank, in bytes
   std::vector<std::int64_t> scratch_formula;  ///< by rank, in bytes
   std::int64_t wrong = 0;                     ///< elements, on all ranks together
+  std::string digest;                         ///< of this rank's result; of all-reduce
   bool same_bits = true;                      ///< whether all ranks end with the same bits; of all-reduce
   Difference from_rank_order;                 ///< of the sum; of all-reduce
   Difference from_tree;                       ///< of the sum; of all-reduce

@@ -223,6 +223,10 @@ void show_sums(Report& report, const Results& results)
   check_all(report, "order of the tree", "no bit differs",
             those(sums, [&](const Findings& f) { return keeps_tree(f, results); }),
             [](const Findings& f) { return f.from_tree.elements == 0; });
+  for (const Findings& ring : those(sums, [](const Findings& f) { return f.candidate.algorithm == "ring"; }))
+    check_all(report, "textbook ring = ring", "no bit differs",
+              those(sums, [](const Findings& f) { return f.candidate.algorithm == "textbook-ring"; }),
+              [&](const Findings& f) { return f.digest == ring.digest; });
 }
 
 // ---- Document --------------------------------------------------------------------------------------------------------
@@ -246,7 +250,7 @@ void enter_findings(Report& report, const Results& results)
   for (const Findings& f : results.all) {
     nlohmann::json entry{{"collective", f.candidate.collective},
                          {"algorithm", f.candidate.algorithm},
-                         {"chosen", f.candidate.algorithm == "naive" ? "naive" : name_of(f.algorithm)},
+                         {"chosen", f.candidate.written_here() ? f.candidate.algorithm : name_of(f.algorithm)},
                          {"sent", traffic_json(f.sent)},
                          {"formula", traffic_json(f.formula)},
                          {"scratch_bytes", f.scratch},

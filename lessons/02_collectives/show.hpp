@@ -46,7 +46,7 @@ void show_fit(Report& report, const Results& results);
 void show_time(Report& report, const Results& results);
 
 /// Block "order of sums": how the all-reduces differ in their last bits. Checks that results are right and the same on
-/// all ranks, and that those which promise the tree's order keep it.
+/// all ranks, that those which promise the tree's order keep it, and that both rings have the same bits.
 void show_sums(Report& report, const Results& results);
 
 /// Enters `collectives` in the document.

@@ -109,6 +109,15 @@ class Steps(Lesson):
                 self.assertEqual(step, {(r, (r + 1) % N, str((r - k) % N)) for r in range(N)})
         self.assertEqual(len(self.steps("all-reduce", "ring", 4)), 6)
 
+    def test_the_textbook_ring_is_the_ring(self):
+        self.assertEqual(self.steps("all-reduce", "textbook-ring", 3),
+                         [{(0, 1, "2(0)"), (1, 2, "0(1)"), (2, 0, "1(2)")},
+                          {(0, 1, "1(0+2)"), (1, 2, "2(0+1)"), (2, 0, "0(1+2)")},
+                          {(0, 1, "0(all)"), (1, 2, "1(all)"), (2, 0, "2(all)")},
+                          {(0, 1, "2(all)"), (1, 2, "0(all)"), (2, 0, "1(all)")}])
+        for N in (2, 4):
+            self.assertEqual(self.steps("all-reduce", "textbook-ring", N), self.steps("all-reduce", "ring", N))
+
     def test_trees(self):
         self.assertEqual(self.steps("broadcast", "tree", 5, "--root=1"),
                          [{(1, 2, "0..4")}, {(1, 3, "0..4"), (2, 4, "0..4")}, {(1, 0, "0..4")}])
@@ -160,7 +169,8 @@ class Measured(Lesson):
         self.assertGreater(beta, 0)
         self.assertEqual(len(report["fit"]["messages"]), 8)
         found, size = self.found(report), 400000
-        for algorithm, expected in (("naive", 6 * (alpha + beta * size)), ("ring", 6 * (alpha + beta * size / 4)),
+        for algorithm, expected in (("naive", 6 * (alpha + beta * size)),
+                                    ("textbook-ring", 6 * (alpha + beta * size / 4)), ("ring", 6 * (alpha + beta * size / 4)),
                                     ("tree", 4 * (alpha + beta * size)), ("halving", 4 * alpha + 1.5 * beta * size)):
             self.assertAlmostEqual(found["all-reduce", algorithm]["model_s"] / expected, 1, delta=1e-6, msg=algorithm)
 
@@ -179,6 +189,7 @@ class WrongInput(Lesson):
             (["--type=u8", "--collective=reduce"], ["--type=u8"]),
             (["--collectives=shared", "--ranks-per-node=1"], ["--collectives=shared", "2 nodes"]),
             (["--collectives=naive", "--collective=broadcast"], ["naive", "all-reduce"]),
+            (["--collectives=textbook-ring", "--collective=reduce"], ["textbook-ring", "all-reduce"]),
             (["--report=/nowhere/run.json"], ["/nowhere"]),
         ]:
             with self.subTest(options=options):

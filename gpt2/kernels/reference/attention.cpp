@@ -77,6 +77,8 @@ void weighted_values(T* to, std::vector<A>& sums, const std::vector<A>& weights,
 void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                          const AttentionShape& shape, const Dropout& dropout) const
 {
+  // weight[q, k] = exp(scale q.k - log_sum_exp[q]) over the keys k that query q sees, with scale = 1 / sqrt(D)
+  // y[q] = sum over k of weight[q, k] factor[q, k] v[k], factor being what dropout multiplies by
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
@@ -208,6 +210,7 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
                                           const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                                           const Dropout& dropout) const
 {
+  // weight[q, k] = exp(scale q.k - log_sum_exp[q]), y[q] = sum over k of weight[q, k] factor[q, k] v[k]
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;

@@ -51,7 +51,8 @@ std::vector<Range> runs_of_equal_tokens(const std::vector<std::int64_t>& rows, c
 void ReferenceKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
                                       const SumOrder& order) const
 {
-  // y[r] = wte[token[r]]
+  // y[r] = wte[token[r]], so dwte[v] += the sum of dx[r] over the rows r whose token is v. To look at all R rows for each
+  // of V entries would take R V steps. So the rows are sorted by token first; those of one token keep their order.
   with_real_type(dx.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::vector<std::int64_t> rows = rows_by_token(tokens);

@@ -7,6 +7,53 @@ namespace rankwise {
 
 namespace {
 
+/// A matrix with its elements typed.
+template <class T>
+struct TypedMatrix {
+  explicit TypedMatrix(const Matrix& matrix)
+      : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
+  {
+  }
+  T& operator()(std::int64_t i, std::int64_t j) const { return first[i * row_stride + j * column_stride]; }
+
+  T* first;
+  std::int64_t row_stride, column_stride;
+};
+
+// ---- The specification -----------------------------------------------------------------------------------------------
+
+/// The product of two matrices, plus a bias if there is one:
+///
+///     out[i, j] = (sum over k of a[i, k] b[k, j]) + bias[j]
+///
+/// with out (m, n) of type O, and a (m, K), b (K, n) and bias (n) of type T; where it accumulates, this is added to
+/// out[i, j]. The K terms are added as @p order says: those of a leaf one by one, the leaves in tree_sum(). Sums are
+/// made in Accumulator<T> and rounded once, to O.
+template <class O, class T>
+void multiply_plainly(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
+                      const Tensor& bias, bool accumulate)
+{
+  using A = Accumulator<T>;
+  const TypedMatrix<O> to(out);
+  const TypedMatrix<T> left(a), right(b);
+  for (std::int64_t i = 0; i < out.rows; ++i)
+    for (std::int64_t j = 0; j < out.columns; ++j) {
+      A sum = tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
+        A leaf_sum = 0;
+        for (std::int64_t run = 0; run < order.runs(); ++run) {
+          const Range terms = order.run(leaf, run);
+          for (std::int64_t k = terms.first; k < terms.end(); ++k)
+            leaf_sum += widen(left(i, k)) * widen(right(k, j));
+        }
+        return leaf_sum;
+      });
+      if (!bias.empty()) sum += widen(bias.data<T>()[j]);
+      to(i, j) = O(accumulate ? widen(to(i, j)) + sum : sum);
+    }
+}
+
+// ---- The same bits, sooner: tiles of outputs, and threads ------------------------------------------------------------
+
 constexpr int tile_rows = 4;
 
 /// The outputs that are summed side by side: tile_rows rows of one block of columns.
@@ -20,19 +67,6 @@ struct Tile {
     for (std::size_t i = 0; i < tile_rows; ++i) sum.row[i] = a.row[i] + b.row[i];
     return sum;
   }
-};
-
-/// A matrix with its elements typed.
-template <class T>
-struct TypedMatrix {
-  explicit TypedMatrix(const Matrix& matrix)
-      : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
-  {
-  }
-  T& operator()(std::int64_t i, std::int64_t j) const { return first[i * row_stride + j * column_stride]; }
-
-  T* first;
-  std::int64_t row_stride, column_stride;
 };
 
 /// The columns of b in one block, widened: panel[k lane_count + w], missing columns zero.
@@ -76,10 +110,10 @@ Tile<A> tile_sums(const TypedMatrix<T>& a, std::int64_t first_row, std::int64_t 
   });
 }
 
-/// Out (O) from a and b (T). Threads share the blocks of columns.
+/// What multiply_plainly() computes. Threads share the blocks of columns.
 template <class O, class T>
-void multiply(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
-              bool accumulate)
+void multiply_tiles(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
+                    bool accumulate)
 {
   using A = Accumulator<T>;
   const TypedMatrix<O> to(out);
@@ -106,20 +140,37 @@ void multiply(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrde
   }
 }
 
-}  // namespace
+// ---- What can be called ----------------------------------------------------------------------------------------------
 
-void ReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
-                              const Tensor& bias, bool accumulate) const
+/// Calls @p product(O(), T()) for the types of @p out and of the factors; or Error where shapes do not fit.
+template <class Product>
+void with_types(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, Product&& product)
 {
   check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
         "the shapes of three matrices do not fit each other");
   check(order.terms() == a.columns, "the order of a sum has another number of terms than the contraction");
   with_real_type(a.data.type(), [&]<class T>(T) {
     if (out.data.type() == dtype_of<T>())
-      multiply<T, T>(out, a, b, order, bias, accumulate);
+      product(T(), T());
     else
-      multiply<Accumulator<T>, T>(out, a, b, order, bias, accumulate);
+      product(Accumulator<T>(), T());
   });
+}
+
+}  // namespace
+
+void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
+                  bool accumulate)
+{
+  with_types(out, a, b, order,
+             [&]<class O, class T>(O, T) { multiply_plainly<O, T>(out, a, b, order, bias, accumulate); });
+}
+
+void ReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
+                              const Tensor& bias, bool accumulate) const
+{
+  with_types(out, a, b, order,
+             [&]<class O, class T>(O, T) { multiply_tiles<O, T>(out, a, b, order, bias, accumulate); });
 }
 
 void ReferenceKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const

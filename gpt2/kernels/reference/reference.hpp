@@ -94,6 +94,11 @@ Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& t
   });
 }
 
+/// The specification of ReferenceKernels::matmul(), which has its bits and is faster: plain loops, one output after the
+/// other. Parameters and errors are those of Kernels::matmul().
+void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
+                  const Tensor& bias = {}, bool accumulate = false);
+
 /// Copies the keys and values of @p qkv, (R, 3 D heads), into the rows @p tokens of @p cache, (T, 2 D heads).
 void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens);
 

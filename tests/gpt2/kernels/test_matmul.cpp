@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/error.hpp"
+#include "gpt2/kernels/reference/reference.hpp"
 #include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
@@ -47,10 +48,11 @@ std::vector<SumOrder> orders_of(std::int64_t k)
 }
 
 /// A (rows, columns) matrix, or the transpose of one that is stored the other way.
-Matrix matrix(Laboratory& lab, std::int64_t rows, std::int64_t columns, bool transposed, std::uint32_t series)
+Matrix matrix(Laboratory& lab, DType type, std::int64_t rows, std::int64_t columns, bool transposed,
+              std::uint32_t series)
 {
-  if (!transposed) return Matrix::of(lab.filled(DType::f64, {rows, columns}, series), rows);
-  return Matrix::of(lab.filled(DType::f64, {columns, rows}, series), columns).transposed();
+  if (!transposed) return Matrix::of(lab.filled(type, {rows, columns}, series), rows);
+  return Matrix::of(lab.filled(type, {columns, rows}, series), columns).transposed();
 }
 
 }  // namespace
@@ -102,8 +104,8 @@ TEST_CASE("matmul: is the plain triple loop in every order, with transposed fact
       for (const int variant : {0, 1, 2, 3, 4}) {
         INFO("(" << s.m << ", " << s.k << ", " << s.n << "), leaves " << order.leaves() << ", variant " << variant);
         Laboratory lab;
-        const Matrix a = matrix(lab, s.m, s.k, variant == 1 || variant == 3, 1);
-        const Matrix b = matrix(lab, s.k, s.n, variant == 2 || variant == 3, 2);
+        const Matrix a = matrix(lab, DType::f64, s.m, s.k, variant == 1 || variant == 3, 1);
+        const Matrix b = matrix(lab, DType::f64, s.k, s.n, variant == 2 || variant == 3, 2);
         const bool accumulate = variant == 3;
         const Tensor bias = variant == 4 ? lab.filled(DType::f64, {s.n}, 3) : Tensor();
         const Tensor out = lab.filled(DType::f64, {s.m, s.n}, 4);
@@ -112,6 +114,28 @@ TEST_CASE("matmul: is the plain triple loop in every order, with transposed fact
         lab.kernels().matmul(Matrix::of(out, s.m), a, b, order, bias, accumulate);
         CHECK(relative_error(out, expected) < 1e-13);  // f64, sums in another order
       }
+}
+
+TEST_CASE("matmul: has the bits of plain_matmul() in every type, order and layout")
+{
+  constexpr std::pair<DType, DType> types[] = {
+      {DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::f32, DType::bf16}, {DType::f64, DType::f64}};
+  for (const OrderedFamily& family : ordered_families())
+    for (const auto& [sums, factors] : types)
+      for (const Size& s : sizes)
+        for (const SumOrder& order : orders_of(s.k))
+          for (const int variant : {0, 1, 2, 3}) {
+            INFO(family.name << ": " << name_of(sums) << " of " << name_of(factors) << ", (" << s.m << ", " << s.k
+                             << ", " << s.n << "), leaves " << order.leaves() << ", variant " << variant);
+            Laboratory lab(family.make());
+            const Matrix a = matrix(lab, factors, s.m, s.k, variant % 2 == 1, 1);
+            const Matrix b = matrix(lab, factors, s.k, s.n, variant / 2 == 1, 2);
+            const Tensor bias = variant == 1 ? lab.filled(factors, {s.n}, 3) : Tensor();
+            const Tensor out = lab.filled(sums, {s.m, s.n}, 4), plain = lab.copied(out);
+            lab.kernels().matmul(Matrix::of(out, s.m), a, b, order, bias, variant >= 2);
+            plain_matmul(Matrix::of(plain, s.m), a, b, order, bias, variant >= 2);
+            REQUIRE(different_bits(out, plain) == 0);
+          }
 }
 
 TEST_CASE("matmul, bias_backward: dw, dx and dbias of y = x w + bias are those of central differences")
@@ -142,21 +166,18 @@ TEST_CASE("matmul, bias_backward: dw, dx and dbias of y = x w + bias are those o
   CHECK(relative_error(twice, dbias) < 1e-15);  // it accumulates
 }
 
-TEST_CASE("matmul: a sequential sum has the bits of a loop that adds term by term")
+TEST_CASE("plain_matmul: a sequential sum has the bits of a loop that adds term by term")
 {
   constexpr std::int64_t m = 6, k = 50, n = 19;
-  for (const OrderedFamily& family : ordered_families()) {
-    INFO(family.name);
-    Laboratory lab(family.make());
-    const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
-    const Tensor out = lab.zeros(DType::f32, {m, n}), expected = lab.zeros(DType::f32, {m, n});
-    lab.kernels().matmul(Matrix::of(out, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j)
-        for (std::int64_t t = 0; t < k; ++t)
-          expected.data<float>()[i * n + j] += a.data<float>()[i * k + t] * b.data<float>()[t * n + j];
-    CHECK(different_bits(out, expected) == 0);
-  }
+  Laboratory lab;
+  const Tensor a = lab.filled(DType::f32, {m, k}, 1), b = lab.filled(DType::f32, {k, n}, 2);
+  const Tensor out = lab.zeros(DType::f32, {m, n}), expected = lab.zeros(DType::f32, {m, n});
+  plain_matmul(Matrix::of(out, m), Matrix::of(a, m), Matrix::of(b, k), SumOrder::sequential(k));
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::int64_t t = 0; t < k; ++t)
+        expected.data<float>()[i * n + j] += a.data<float>()[i * k + t] * b.data<float>()[t * n + j];
+  CHECK(different_bits(out, expected) == 0);
 }
 
 namespace {
