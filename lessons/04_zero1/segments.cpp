@@ -29,14 +29,6 @@ std::vector<Range> segments_of(int rank, const std::vector<Segment>& segments)
   return own;
 }
 
-std::int64_t block_elements(const std::vector<Segment>& segments)
-{
-  constexpr std::int64_t most = 1 << 18;
-  std::int64_t largest = 0;
-  for (const Segment& segment : segments) largest = std::max(largest, segment.elements.count);
-  return std::min(most, largest);
-}
-
 std::int64_t elements_of(const std::vector<Range>& ranges)
 {
   std::int64_t sum = 0;

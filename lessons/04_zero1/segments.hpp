@@ -32,10 +32,6 @@ std::vector<Segment> make_segments(const std::vector<Bucket>& buckets, int ranks
 /// The segments of one rank, a bucket's each, in the order of the buckets.
 std::vector<Range> segments_of(int rank, const std::vector<Segment>& segments);
 
-/// The elements of a block: as many of one owner as are sent at once where every rank looks at all of a model. The largest
-/// segment, at most 2^18 elements.
-std::int64_t block_elements(const std::vector<Segment>& segments);
-
 /// The elements of some ranges together.
 std::int64_t elements_of(const std::vector<Range>& ranges);
 

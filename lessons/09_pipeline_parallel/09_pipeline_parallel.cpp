@@ -33,10 +33,9 @@
 
 #include "gpt2/generate.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
-#include "lessons/04_zero1/shards.hpp"
+#include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/09_pipeline_parallel/costs.hpp"
 #include "lessons/09_pipeline_parallel/deferred_weights.hpp"
-#include "lessons/09_pipeline_parallel/options.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/09_pipeline_parallel/text_pipeline.hpp"
@@ -110,18 +109,19 @@ class PipelineParallel {
     return stage.last ? model.head.forward(kept.head, weights.head, batch) : LossSum{};
   }
 
-  /// Adds the gradient of the loss with respect to the stage's parameters to @p d.
-  void backward(const OwnStage& own, const ModelTensors& d, const InFlight& m, const Tensor& received,
+  /// Adds the gradient of the loss with respect to the stage's parameters to @p gradient.
+  void backward(const OwnStage& own, const ModelTensors& gradient, const InFlight& m, const Tensor& received,
                 const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
     const auto& [kept, batch, place] = m;
     const Tensor &dx = work.dstream, &output = work.output;
+    const HeadTensors &p_head = weights.head, &d_head = gradient.head;
     // NEW: only the last stage has a loss; the others continue with the gradient that the stage after them has sent.
     if (stage.last) {
-      model.head.apply_backward(output, d.head, kept.head, weights.head, batch);
+      model.head.apply_backward(output, d_head, kept.head, p_head, batch);
       run.stream->zero(dx);
-      model.head.normalise_backward(dx, d.head, output, kept.head, weights.head, batch);
+      model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
     } else {
       run.stream->copy(dx, received);
     }
@@ -132,12 +132,13 @@ class PipelineParallel {
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      const Tensor doutput = branch.add_backward(d.branches[i], dx, output, batch);
-      branch.apply_backward(output, d.branches[i], doutput, work.wide, kept.branches[i], p, batch);
-      branch.normalise_backward(dx, d.branches[i], output, kept.branches[i], p, batch);
+      const BranchTensors& d = gradient.branches[i];
+      const Tensor doutput = branch.add_backward(d, dx, output, batch);
+      branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
+      branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
     }
     if (stage.first)
-      model.embedding.backward(d.embedding, dx, batch);
+      model.embedding.backward(gradient.embedding, dx, batch);
     else
       run.stream->copy(send_buffer, dx);
   }
@@ -233,16 +234,16 @@ class PipelineParallel {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = PipelineParallelOptions;
-  static constexpr const char* name = "09_pipeline_parallel";
-  static constexpr const char* title = "Pipeline parallelism, with the schedule as data";
+  static constexpr const char *name = "09_pipeline_parallel",
+                              *title = "Pipeline parallelism, with the schedule as data";
 
-  PipelineParallel(Run& r, const Options& o) : run(r), options(o) { initialize_parameters(run, adamw.shards()); }
+  PipelineParallel(Run& r, const Options& o) : run(r), options(o) {}
 
   /// The parameters of this rank's stages with their moments, the copy of the token embedding too.
   HeldShards shards() { return {adamw.shards(), *run.stream}; }
   /// The same without that copy.
   HeldShards owned_shards() { return {without_copy(adamw.shards(), stages.back().stage), *run.stream}; }
-  ShardedAdamW& optimizer() { return adamw; }
+  auto& optimizer() { return adamw; }
   void after_load() { adamw.round(*run.kernels); }
   std::string describe() const
   {

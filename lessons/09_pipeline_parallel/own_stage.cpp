@@ -21,13 +21,6 @@ std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int ra
   return stages;
 }
 
-void initialize_parameters(Run& run, const std::vector<Shard>& shards)
-{
-  for (const Shard& shard : shards)
-    initialize_parameters(*run.stream, shard.parameters, shard.table, run.config, run.options.seed,
-                          shard.owned.first);
-}
-
 LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<OwnStage>& stages,
                  Part replicas, const StageForward& forward)
 {

@@ -35,9 +35,6 @@ struct OwnStage {
 std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
                                       const Workspace& work);
 
-/// Gives the shards of a rank their initial values.
-void initialize_parameters(Run& run, const std::vector<Shard>& shards);
-
 /// Forward pass of a micro-batch through a stage, from the rows that were received to those that are sent on.
 /// @return  the sum of losses, in the last stage.
 using StageForward = std::function<LossSum(const OwnStage& own, const InFlight& m, const Tensor& received,

@@ -27,7 +27,6 @@
 
 #include <fmt/format.h>
 
-#include "lessons/04_zero1/shards.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/09_pipeline_parallel/tied_embedding.hpp"
 #include "lessons/10_3d_parallel/costs.hpp"
@@ -106,20 +105,21 @@ class MeshParallel {
     return stage.last ? vocabulary_parallel_loss(model.head, weights.head, kept.head, batch, parts) : LossSum{};
   }
 
-  /// Adds the gradient of the loss with respect to the stage's parameters to @p d.
-  void backward(const OwnStage& own, const ModelTensors& d, const InFlight& m, const Tensor& received,
+  /// Adds the gradient of the loss with respect to the stage's parameters to @p gradient.
+  void backward(const OwnStage& own, const ModelTensors& gradient, const InFlight& m, const Tensor& received,
                 const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
     const auto& [kept, batch, place] = m;
     const Tensor &dx = work.dstream, &output = work.output;
+    const HeadTensors &p_head = weights.head, &d_head = gradient.head;
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);  // between the divided layers: this rank's
     const RowGradients& over_rows = layers.of(own, m).over_rows();
     if (stage.last) {
-      model.head.apply_backward(output, d.head, parts.regathered(kept.head), weights.head, batch);
+      model.head.apply_backward(output, d_head, parts.regathered(kept.head), p_head, batch);
       const Tensor dhead = parts.sum(output);
       run.stream->zero(dx);
-      over_rows.normalise_backward(model.head, dx, d.head, dhead, kept.head, weights.head, rows);
+      over_rows.normalise_backward(model.head, dx, d_head, dhead, kept.head, p_head, rows);
     } else {
       run.stream->copy(dx, received);
     }
@@ -130,15 +130,15 @@ class MeshParallel {
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      const Tensor mine = over_rows.add_backward(branch, d.branches[i], dx, output, rows);
+      const BranchTensors& d = gradient.branches[i];
+      const Tensor mine = over_rows.add_backward(branch, d, dx, output, rows);
       const Tensor doutput = parts.gather(mine, output);
-      branch.apply_backward(output, d.branches[i], doutput, work.wide, parts.regathered(kept.branches[i]), p,
-                            batch);
+      branch.apply_backward(output, d, doutput, work.wide, parts.regathered(kept.branches[i]), p, batch);
       const Tensor dnormalised = parts.sum(output);
-      over_rows.normalise_backward(branch, dx, d.branches[i], dnormalised, kept.branches[i], p, rows);
+      over_rows.normalise_backward(branch, dx, d, dnormalised, kept.branches[i], p, rows);
     }
     if (stage.first)
-      model.embedding.backward(d.embedding, parts.gather(dx, output), batch);
+      model.embedding.backward(gradient.embedding, parts.gather(dx, output), batch);
     else
       run.stream->copy(send_buffer, dx);
   }
@@ -246,21 +246,16 @@ class MeshParallel {
   // ---- What the frame asks for --------------------------------------------------------------------------------------
 
   using Options = MeshParallelOptions;
-  static constexpr const char* name = "10_3d_parallel";
-  static constexpr const char* title = "Data x tensor x pipeline parallelism on one mesh";
+  static constexpr const char *name = "10_3d_parallel", *title = "Data x tensor x pipeline parallelism on one mesh";
 
-  MeshParallel(Run& r, const Options& o) : run(r), options(o)
-  {
-    initialize_parameters(run, adamw.shards());
-    mesh_plan.reserve_scratch(tp);
-  }
+  MeshParallel(Run& r, const Options& o) : run(r), options(o) { mesh_plan.reserve_scratch(tp); }
 
   /// What this rank updates with its moments, the copy of the token embedding too.
   HeldShards shards() { return {adamw.shards(), *run.stream}; }
   /// Of that, what no other rank of a replica has; with ZeRO-1 all replicas are one.
   HeldShards owned_shards() { return {plan.table, mesh_plan.counted_of(adamw.shards()), *run.stream}; }
   int replica() const { return mesh_plan.zero ? 0 : dp.rank(); }
-  ShardedAdamW& optimizer() { return adamw; }
+  auto& optimizer() { return adamw; }
   void after_load()
   {
     adamw.round(*run.kernels);

@@ -29,11 +29,11 @@ std::vector<Range> MeshPlan::counted(Range range) const
   std::vector<Range> counted;
   // BEGIN EXERCISE 10.3 points=10 "The norm counts each parameter once: append to counted what this rank answers for of one of "
   //     "its ranges, of which it updates updated(range). A range that is a copy of the token embedding counts in the first stage, "
-  //     "so nothing of it does here: is_copy() with this rank's last stage. Of the rest count what answers_for() gives for this "
+  //     "so nothing of it does here: is_copy() with this rank's last stage. Of the rest count what owned_elements() gives for this "
   //     "part (pipeline.shape.part), which leaves to part 0 what all parts have: the intersections with updated(range) that "
   //     "are not empty."
   if (is_copy(stages().back(), range)) return counted;
-  for (const Range& mine : answers_for(pipeline.table, pipeline.shape.part))
+  for (const Range& mine : owned_elements(pipeline.table, pipeline.shape.part))
     if (const Range both = intersect(mine, updated(range)); !both.empty()) counted.push_back(both);
   // END EXERCISE
   return counted;

@@ -25,7 +25,7 @@ CountedByReceiver::CountedByReceiver(Run& run, std::string axis, Receivers& rece
       axis_(std::move(axis)),
       receivers_(receivers),
       before_(sent_to_ranks(run.messages.traffic(), axis_, run.session.ranks())),
-      counted_(run, axis_)
+      counted_(run.count(axis_))
 {
   const bool first_of_step = !run.sent.contains(axis_);
   if (first_of_step) receivers_[axis_].assign(before_.size(), 0);

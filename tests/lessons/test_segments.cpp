@@ -72,12 +72,6 @@ TEST_CASE("make_segments: more ranks than elements leave the last ones without")
   CHECK(segments[2].elements.first == 12);
 }
 
-TEST_CASE("block_elements: the largest segment, up to 2^18")
-{
-  CHECK(block_elements(make_segments(make_buckets(table, DType::f32, 1), 3)) == 2'806);
-  CHECK(block_elements(make_segments({{{0, 1}, {0, 1'000'000}}}, 3)) == 262'144);
-}
-
 TEST_CASE("segments_of: those of one rank, a bucket's each")
 {
   const std::vector<Bucket> buckets = make_buckets(table, DType::f32, 1);
