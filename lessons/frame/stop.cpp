@@ -17,6 +17,14 @@ extern "C" void note(int signal)
   noted_signal = signal;
 }
 
+/// Whether whoever started the process wants it not to be stopped so, as a shell does where it starts it behind a script.
+bool is_ignored(int signal)
+{
+  struct sigaction action = {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
 void handle_once(int signal)
 {
   struct sigaction action = {};
@@ -30,12 +38,14 @@ void handle_once(int signal)
 StopRequests::StopRequests() : world_(Communicator::world())
 {
   noted_signal = 0;
-  for (const int signal : requests) handle_once(signal);
+  for (const int signal : requests)
+    if (!is_ignored(signal)) handle_once(signal);
 }
 
 StopRequests::~StopRequests()
 {
-  for (const int signal : requests) std::signal(signal, SIG_DFL);
+  for (const int signal : requests)
+    if (!is_ignored(signal)) std::signal(signal, SIG_DFL);
 }
 
 void StopRequests::begin_step()

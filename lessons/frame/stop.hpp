@@ -16,7 +16,7 @@ namespace rankwise {
 /// One in a process. All ranks make and destroy it together.
 class StopRequests {
  public:
-  /// From now on the signals are noted.
+  /// From now on the signals are noted, but for those that the process ignores.
   StopRequests();
   /// The signals end the process again.
   ~StopRequests();

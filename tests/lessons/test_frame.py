@@ -6,6 +6,7 @@ import contextlib
 import glob
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import uuid
 
 from program_case import BUILD, SLOWNESS, TIME_LIMIT_S, ProgramCase
 
-SMALL = ["--layers=1", "--arithmetic=exact", "--sequence=16", "--dropout=0.1"]
+SMALL = ["--layers=1", "--sequence=16", "--dropout=0.1"]
 ENDLESS = "--steps=1000000"
 LOOK_S = 0.01  # between two looks
 
@@ -32,7 +33,7 @@ def wait_until(holds, what):
 class Job:
     """A run that would not end by itself. Its ranks are found by a mark in their environment."""
 
-    def __init__(self, command, ranks, folder):
+    def __init__(self, command, ranks, folder, interrupt=signal.SIG_DFL):
         self.ranks, self.report_path = ranks, os.path.join(folder, "running.json")
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.report_path)
@@ -42,7 +43,8 @@ class Job:
         with open(self.output_path, "wb") as output:
             self.process = subprocess.Popen(
                 [*launcher, *command, f"--report={self.report_path}"], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env=dict([*os.environ.items(), tuple(self.mark.split("="))]))
+                env=dict([*os.environ.items(), tuple(self.mark.split("="))]),
+                preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt))
 
     def rank(self, number):
         """The process id of a rank that runs."""
@@ -79,10 +81,21 @@ class Job:
 
 
 class Frame(ProgramCase):
-    def start(self, program, ranks, *options):
+    """On a text of its own: the validation split of the embedded corpus is long for a validation after each step."""
+
+    def setUp(self):
+        super().setUp()
+        text, tokens = (os.path.join(self.folder, name) for name in ("text.txt", "text.h5"))
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("".join(random.Random(3).choices("abcdefgh \n", k=3000)))
+        subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", text, tokens], check=True, capture_output=True)
+        self.fast = [f"--data={tokens}", *SMALL]
+        self.small = [*self.fast, "--arithmetic=exact"]
+
+    def start(self, program, ranks, *options, interrupt=signal.SIG_DFL):
         """A job that has made a step and validated."""
         self.program = f"lessons/{program}"
-        job = Job([os.path.join(BUILD, self.program), *options, "--evaluate-every=1"], ranks, self.folder)
+        job = Job([os.path.join(BUILD, self.program), *options, "--evaluate-every=1"], ranks, self.folder, interrupt)
         self.addCleanup(job.end)
         job.wait_for_report()
         return job
@@ -92,7 +105,7 @@ class Stopping(Frame):
     def assert_stops(self, program, ranks, number, send, *options):
         """Asked to, the run stops after a step, reports and saves; a resumed run goes on to what the undisturbed run has."""
         file = os.path.join(self.folder, f"{program}-{ranks}-{number}.h5")
-        fixed = [*SMALL, ENDLESS, *options]
+        fixed = [*self.small, ENDLESS, *options]
         job = self.start(program, ranks, *fixed, f"--checkpoint={file}")
         send(job)
         self.assertEqual(job.wait(), 128 + number, job.output())
@@ -125,14 +138,22 @@ class Stopping(Frame):
         self.assert_stops("05_zero2", 4, signal.SIGUSR1, lambda job: job.process.send_signal(signal.SIGUSR1))
 
     def test_without_a_checkpoint_it_reports_all_the_same(self):
-        job = self.start("03_ddp", 3, "--layers=1", ENDLESS, "--global-batch=12")
+        job = self.start("03_ddp", 3, *self.fast, ENDLESS, "--global-batch=12")
         os.kill(job.rank(0), signal.SIGINT)
         self.assertEqual(job.wait(), 128 + signal.SIGINT, job.output())
         self.assertTrue(job.report()["finished"])
 
+    def test_a_signal_that_is_ignored_stays_so(self):
+        job = self.start("01_single_device", None, *self.small, ENDLESS, interrupt=signal.SIG_IGN)
+        job.process.send_signal(signal.SIGINT)
+        made = len(job.report()["loss"])
+        wait_until(lambda: len(job.report()["loss"]) > made + 2 or job.process.poll() is not None, "further steps")
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 128 + signal.SIGTERM, job.output())
+
     def test_the_second_signal_ends_a_rank_at_once(self):
         file = os.path.join(self.folder, "run.h5")
-        job = self.start("03_ddp", 2, *SMALL, ENDLESS, f"--checkpoint={file}")
+        job = self.start("03_ddp", 2, *self.small, ENDLESS, f"--checkpoint={file}")
         waiting, held = job.rank(0), job.rank(1)
         os.kill(held, signal.SIGSTOP)  # so rank 0 does not come to the end of a step
         handled = 1 << (signal.SIGTERM - 1)
@@ -157,7 +178,7 @@ class ReportAsItGoesOn(Frame):
     def test_the_last_document_stands_when_the_job_is_killed(self):
         for program, ranks in (("01_single_device", None), ("06_zero3", 2)):
             with self.subTest(program=program):
-                job = self.start(program, ranks, *SMALL, ENDLESS)
+                job = self.start(program, ranks, *self.small, ENDLESS)
                 os.kill(job.rank(0), signal.SIGKILL)
                 self.assertNotEqual(job.wait(), 0)
                 report = job.report()
@@ -165,7 +186,7 @@ class ReportAsItGoesOn(Frame):
                 self.assertEqual([entry["step"] for entry in report["validation"]],
                                  list(range(1, len(report["loss"]) + 1)))
                 self.assertEqual((report["digest"], "memory" in report), ("", False))
-                whole = self.report(*SMALL, ENDLESS, f"--stop-after={len(report['loss'])}", "--evaluate-every=1",
+                whole = self.report(*self.small, ENDLESS, f"--stop-after={len(report['loss'])}", "--evaluate-every=1",
                                     ranks=ranks)
                 self.assertTrue(whole["finished"])
                 for what in ("loss", "grad_norm", "validation", "model", "layout", "lesson", "ranks", "first_step"):
@@ -173,7 +194,7 @@ class ReportAsItGoesOn(Frame):
 
     def test_a_checkpoint_comes_with_a_document_too(self):
         file = os.path.join(self.folder, "run.h5")
-        options = [*SMALL, "--steps=3", f"--checkpoint={file}", "--checkpoint-every=1", "--learning-rate=1e38", "--warmup=0",
+        options = [*self.small, "--steps=3", f"--checkpoint={file}", "--checkpoint-every=1", "--learning-rate=1e38", "--warmup=0",
                    "--clip=0"]  # the second or third step is not finite any more, and ends the run
         self.program = "lessons/03_ddp"
         path = os.path.join(self.folder, "report.json")
