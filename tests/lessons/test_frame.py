@@ -231,7 +231,7 @@ class DryRun(ProgramCase):
 
     def assert_same_answers(self, ranks):
         for program, cases in self.CASES.items():
-            for options in cases:
+            for options in cases if ranks == 4 else cases[:2]:
                 if "--collectives=hierarchical" in options and ranks % 2 == 1:
                     continue
                 options = [*options, f"--global-batch={8 * ranks}"]
