@@ -108,20 +108,20 @@ void BlockEncoder::finish()
 void write_tokens(const std::string& path, const TextMeasure& measure, const Tokenizer& tokenizer,
                   TokenFileWriter& out, const std::function<void(std::int64_t)>& progress)
 {
-  Split split = Split::train;
+  TextSplit split = TextSplit::train;
   BlockEncoder encoder(tokenizer, [&](std::span<const Token> tokens) { out.append(split, tokens); });
   std::int64_t to_train = measure.train_characters(), bytes = 0;
   Sha256 digest;
   read_blocks(path, [&](std::string_view block) {
     digest.update(std::as_bytes(std::span(block)));
     bytes += static_cast<std::int64_t>(block.size());
-    if (split == Split::train) {
+    if (split == TextSplit::train) {
       const std::size_t taken = take_characters(block, to_train);
       encoder.add(block.substr(0, taken));
       block.remove_prefix(taken);
       if (!block.empty()) {
         encoder.finish();
-        split = Split::validation;
+        split = TextSplit::validation;
       }
     }
     encoder.add(block);

@@ -165,7 +165,7 @@ std::shared_ptr<const Tokenizer> read_tokenizer(const Hdf5Object& file, const st
   return tokenizer;
 }
 
-std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std::string& path, Split split,
+std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std::string& path, TextSplit split,
                                               std::int64_t vocabulary)
 {
   const char* const name = split_names[static_cast<int>(split)];
@@ -228,7 +228,7 @@ TokenFileWriter::~TokenFileWriter()
   if (!finished_) remove_temporary(path_);
 }
 
-void TokenFileWriter::append(Split split, std::span<const Token> tokens)
+void TokenFileWriter::append(TextSplit split, std::span<const Token> tokens)
 {
   if (tokens.empty()) return;
   for (const Token token : tokens) {
@@ -285,8 +285,8 @@ Tokens open_token_file(const std::string& path)
 {
   const Hdf5Object file = open_checked(path);
   const TokenFileInfo info = read_info(file, path);
-  return {.train = open_split(file, path, Split::train, info.vocabulary),
-          .validation = open_split(file, path, Split::validation, info.vocabulary),
+  return {.train = open_split(file, path, TextSplit::train, info.vocabulary),
+          .validation = open_split(file, path, TextSplit::validation, info.vocabulary),
           .vocabulary = info.vocabulary,
           .name = path,
           .tokenizer = read_tokenizer(file, path, info),

@@ -30,7 +30,7 @@ struct TokenFileInfo {
 };
 
 /// The two parts of a token file.
-enum class Split { train, validation };
+enum class TextSplit { train, validation };
 
 /// Writes a token file. Nothing is seen under its name until it is complete: the tokens go to a temporary file, and finish()
 /// gives it its name. Without finish() the destructor removes the temporary file.
@@ -43,7 +43,7 @@ class TokenFileWriter {
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
 
   /// Adds @p tokens, each in [0, vocabulary) or Error is thrown, to the end of @p split.
-  void append(Split split, std::span<const Token> tokens);
+  void append(TextSplit split, std::span<const Token> tokens);
   /// Closes the file, reads its tokens again, seals and renames it (commit_sealed()); any file of that name is replaced. The
   /// writer cannot be used afterwards.
   /// @failure  Error, also when the file does not hold what was appended.

@@ -6,7 +6,7 @@
 
 namespace rankwise {
 
-double Schedule::at(std::int64_t step) const
+double LearningRateSchedule::at(std::int64_t step) const
 {
   if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup + 1);
   if (decay == Decay::constant) return peak;

@@ -18,7 +18,7 @@ namespace rankwise {
 enum class Decay : std::uint8_t { constant, cosine };
 
 /// The learning rate over the steps of a run.
-struct Schedule {
+struct LearningRateSchedule {
   double peak = 1e-3;             ///< reached at the end of warm-up
   double least = 0;               ///< reached at the last step with Decay::cosine
   std::int64_t warmup = 0;        ///< steps of linear growth

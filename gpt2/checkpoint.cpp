@@ -150,7 +150,7 @@ void for_each_block(const Hdf5Object& file, const Shard& shard,
 
 std::vector<RunOption> run_options(const TrainingOptions& o, const Tokens& tokens)
 {
-  const Schedule& s = o.schedule;
+  const LearningRateSchedule& s = o.schedule;
   const bool cosine = s.decay == Decay::cosine;
   std::vector<RunOption> options{{"data-sha256", tokens.sha256},
                                  {"data-tokenizer", tokens.tokenizer->name()},

@@ -16,7 +16,7 @@ ReferenceRun reference_run(const TrainingOptions& options, const std::shared_ptr
   const std::int64_t G = options.global_batch;
   const ActivationShape shape{.type = DType::f32, .B = 1, .T = options.batch(G).sequence};
   const Loader loader(text, options.loader_options());
-  const Schedule schedule = options.schedule_over(loader);
+  const LearningRateSchedule schedule = options.schedule_over(loader);
 
   const std::unique_ptr<Device> device = make_device(options.device);
   const std::unique_ptr<Stream> stream = device->make_stream();

@@ -45,10 +45,10 @@ LoaderOptions TrainingOptions::loader_options() const
           .uncounted_prefix = std::max<std::int64_t>(config().mask.prefix - 1, 0)};
 }
 
-Schedule TrainingOptions::schedule_over(const Loader& loader) const
+LearningRateSchedule TrainingOptions::schedule_over(const Loader& loader) const
 {
   constexpr std::int64_t default_steps = 100;
-  Schedule whole = schedule;
+  LearningRateSchedule whole = schedule;
   whole.steps = epochs > 0 ? loader.steps(epochs) : steps > 0 ? steps : default_steps;
   return whole;
 }
@@ -172,7 +172,7 @@ struct Bound {
 
 void check_ranges(const TrainingOptions& o)
 {
-  const Schedule& s = o.schedule;
+  const LearningRateSchedule& s = o.schedule;
   const std::array<Bound, 20> bounds{{
       {"steps", static_cast<double>(o.steps), o.steps >= 0, "Use at least one step, or 0."},
       {"epochs", static_cast<double>(o.epochs), o.epochs >= 0, "Use at least one epoch, or 0."},

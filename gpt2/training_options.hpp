@@ -18,26 +18,26 @@ namespace rankwise {
 
 /// What a training run is asked to do. Sizes of the model that are 0 stand for those of the preset.
 struct TrainingOptions {
-  std::string model = "nano";                     ///< preset
-  std::int64_t layers = 0;                        ///< L
-  std::int64_t heads = 0;                         ///< H
-  std::int64_t channels = 0;                      ///< C
-  std::int64_t context = 0;                       ///< longest sequence
-  std::int64_t vocabulary = 0;                    ///< V
-  std::string mask = "causal";                    ///< causal, prefix:K or full
-  std::string data;                               ///< token file; empty for the embedded corpus
-  std::int64_t steps = 0;                         ///< optimizer steps; 0: as epochs says, or 100
-  std::int64_t epochs = 0;                        ///< passes over the training data; 0: as steps says
-  std::int64_t global_batch = 16;                 ///< G, sequences a step
-  std::int64_t micro_batch = 0;                   ///< B; 0 for the rank's share of G
-  std::int64_t sequence = 0;                      ///< T; 0 for the context
-  std::uint32_t seed = 1;                         ///< of initial values, data order, dropout and samples
-  Schedule schedule{.peak = 1e-3, .warmup = 10};  ///< learning rate
-  AdamWOptions adamw{};                           ///< constants of the optimizer
-  double clip = 1;                                ///< largest norm of the gradient; 0 for any
-  double dropout = 0;                             ///< rate
-  DeviceKind device = DeviceKind::cpu;            ///< where it runs
-  DType precision = DType::f32;                   ///< of parameters, activations and their messages: f32 or bf16
+  std::string model = "nano";      ///< preset
+  std::int64_t layers = 0;         ///< L
+  std::int64_t heads = 0;          ///< H
+  std::int64_t channels = 0;       ///< C
+  std::int64_t context = 0;        ///< longest sequence
+  std::int64_t vocabulary = 0;     ///< V
+  std::string mask = "causal";     ///< causal, prefix:K or full
+  std::string data;                ///< token file; empty for the embedded corpus
+  std::int64_t steps = 0;          ///< optimizer steps; 0: as epochs says, or 100
+  std::int64_t epochs = 0;         ///< passes over the training data; 0: as steps says
+  std::int64_t global_batch = 16;  ///< G, sequences a step
+  std::int64_t micro_batch = 0;    ///< B; 0 for the rank's share of G
+  std::int64_t sequence = 0;       ///< T; 0 for the context
+  std::uint32_t seed = 1;          ///< of initial values, data order, dropout and samples
+  LearningRateSchedule schedule{.peak = 1e-3, .warmup = 10};  ///< learning rate
+  AdamWOptions adamw{};                                       ///< constants of the optimizer
+  double clip = 1;                                            ///< largest norm of the gradient; 0 for any
+  double dropout = 0;                                         ///< rate
+  DeviceKind device = DeviceKind::cpu;                        ///< where it runs
+  DType precision = DType::f32;       ///< of parameters, activations and their messages: f32 or bf16
   DType gradients = DType::f32;       ///< of the gradients of parameters: f32, or bf16 in one pass a step
   bool tf32 = false;                  ///< whether f32 products may round their factors to TF32
   Sums arithmetic = Sums::fast;       ///< order of sums
@@ -66,7 +66,7 @@ struct TrainingOptions {
   /// How the loader deals out the data; with --mask=prefix:K what the prefix gives away is not counted.
   LoaderOptions loader_options() const;
   /// The learning rate over all steps: `--steps`, or as many as `--epochs` makes of @p loader, or 100.
-  Schedule schedule_over(const Loader& loader) const;
+  LearningRateSchedule schedule_over(const Loader& loader) const;
   /// The steps after which this run ends: all of them, or `--stop-after`.
   std::int64_t last_step(const Loader& loader) const;
   /// The shape of a micro-batch.

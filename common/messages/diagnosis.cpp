@@ -53,9 +53,9 @@ std::string difference(const Side& most, const Side& odd)
 }
 
 /// Ranks in the same place of a group's order that called different collectives.
-std::string mismatch(const Records& records, const std::vector<Wait>& waits)
+std::string mismatch(const Records& records, const std::vector<RankWait>& waits)
 {
-  for (const Wait& wait : waits) {
+  for (const RankWait& wait : waits) {
     if (wait.call == nullptr) continue;
     const auto sides = sides_of(records, *wait.track, wait.call->number,
                                 [](const CallRecord& a, const CallRecord& b) { return a.matches(b); });
@@ -88,11 +88,11 @@ int weight(const FlightRecord& record)
 }
 
 /// A rank that others wait for, and that does not wait itself.
-std::string absence(const Records& records, const std::vector<Wait>& waits)
+std::string absence(const Records& records, const std::vector<RankWait>& waits)
 {
-  const Wait* found = nullptr;
+  const RankWait* found = nullptr;
   int missing = 0;
-  for (const Wait& wait : waits)
+  for (const RankWait& wait : waits)
     for (const int r : wait.missing(records)) {
       if (waits_itself(waits, r)) continue;
       if (found != nullptr && weight(at(records, r)) <= weight(at(records, missing))) continue;
@@ -115,17 +115,17 @@ std::string absence(const Records& records, const std::vector<Wait>& waits)
 }
 
 /// Ranks that all wait, for each other.
-std::string circle(const Records& records, const std::vector<Wait>& waits)
+std::string circle(const Records& records, const std::vector<RankWait>& waits)
 {
-  for (const Wait& wait : waits)
+  for (const RankWait& wait : waits)
     if (wait.transfer != nullptr)
       return fmt::format("rank {} waits for a message that rank {} does not {}, {}: rank {} {}", wait.rank,
                          wait.transfer->peer, wait.transfer->sends ? "receive" : "send", text_of(*wait.transfer),
                          wait.transfer->peer, place_of(at(records, wait.transfer->peer)));
-  const Wait *most = nullptr, *odd = nullptr;
-  for (const Wait& wait : waits)
+  const RankWait *most = nullptr, *odd = nullptr;
+  for (const RankWait& wait : waits)
     for (const int r : wait.missing(records))
-      for (const Wait& other : waits) {
+      for (const RankWait& other : waits) {
         if (other.rank != r || other.track->same_group(*wait.track)) continue;
         if (most != nullptr && ranks_in(waits, *most).size() >= ranks_in(waits, wait).size()) continue;
         most = &wait;
@@ -179,10 +179,10 @@ std::string mpi_call(const Records& records)
 }
 
 /// Why nothing moves.
-std::string cause(const Records& records, const std::vector<Wait>& waits, double timeout_s)
+std::string cause(const Records& records, const std::vector<RankWait>& waits, double timeout_s)
 {
   const bool stuck =
-      std::any_of(waits.begin(), waits.end(), [&](const Wait& w) { return w.still_s() >= timeout_s; });
+      std::any_of(waits.begin(), waits.end(), [&](const RankWait& w) { return w.still_s() >= timeout_s; });
   std::string text = stuck ? "" : forgotten_handle(records, timeout_s);
   if (text.empty()) text = mismatch(records, waits);
   if (text.empty()) text = lost_message(records);
@@ -198,9 +198,9 @@ std::string cause(const Records& records, const std::vector<Wait>& waits, double
 
 /// The first collective that ranks called from different lines, as long as all are known: from there on they may be out
 /// of step although the calls look alike.
-std::string first_other_line(const Records& records, const std::vector<Wait>& waits)
+std::string first_other_line(const Records& records, const std::vector<RankWait>& waits)
 {
-  for (const Wait& wait : waits)
+  for (const RankWait& wait : waits)
     for (const CallRecord& call : wait.track->last) {
       const auto sides = sides_of(records, *wait.track, call.number,
                                   [](const CallRecord& a, const CallRecord& b) { return a.where == b.where; });
@@ -218,7 +218,7 @@ std::string diagnose(const Records& records, double timeout_s)
 {
   double longest_s = 0;
   for (const FlightRecord& record : records) longest_s = std::max(longest_s, record.longest_s());
-  const std::vector<Wait> waits = all_waits(records);
+  const std::vector<RankWait> waits = all_waits(records);
   std::string text = fmt::format("watchdog: {}.\n", cause(records, waits, timeout_s));
   text += fmt::format("  For {:.1f} s nothing has moved there (--timeout={}); the job ends with status 86.\n",
                       longest_s, timeout_s);

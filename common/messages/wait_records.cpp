@@ -11,7 +11,7 @@ namespace rankwise {
 
 namespace {
 
-void add_waits(const FlightRecord& record, int rank, std::vector<Wait>& waits)
+void add_waits(const FlightRecord& record, int rank, std::vector<RankWait>& waits)
 {
   for (const TrackRecord& track : record.tracks) {
     if (const CallRecord* call = track.open_call()) waits.push_back({rank, &track, call, nullptr});
@@ -34,12 +34,12 @@ std::string last_call(const FlightRecord& record)
 
 }  // namespace
 
-double Wait::still_s() const
+double RankWait::still_s() const
 {
   return call != nullptr ? call->still_s : transfer->still_s;
 }
 
-std::vector<int> Wait::missing(const Records& records) const
+std::vector<int> RankWait::missing(const Records& records) const
 {
   if (transfer != nullptr) return {transfer->peer};
   std::vector<int> ranks;
@@ -50,22 +50,22 @@ std::vector<int> Wait::missing(const Records& records) const
   return ranks;
 }
 
-std::vector<Wait> all_waits(const Records& records)
+std::vector<RankWait> all_waits(const Records& records)
 {
-  std::vector<Wait> waits;
+  std::vector<RankWait> waits;
   for (std::size_t r = 0; r < records.size(); ++r) add_waits(records[r], static_cast<int>(r), waits);
   return waits;
 }
 
-bool waits_itself(const std::vector<Wait>& waits, int rank)
+bool waits_itself(const std::vector<RankWait>& waits, int rank)
 {
-  return std::any_of(waits.begin(), waits.end(), [&](const Wait& wait) { return wait.rank == rank; });
+  return std::any_of(waits.begin(), waits.end(), [&](const RankWait& wait) { return wait.rank == rank; });
 }
 
-std::vector<int> ranks_in(const std::vector<Wait>& waits, const Wait& wait)
+std::vector<int> ranks_in(const std::vector<RankWait>& waits, const RankWait& wait)
 {
   std::vector<int> ranks;
-  for (const Wait& other : waits)
+  for (const RankWait& other : waits)
     if (other.call != nullptr && other.call->number == wait.call->number && other.track->same_group(*wait.track))
       ranks.push_back(other.rank);
   return ranks;
@@ -123,10 +123,10 @@ std::string text_of(const MpiCallRecord& call)
 std::string place_of(const FlightRecord& record)
 {
   if (!record.answers) return "does not answer: its process is stopped, or its machine is out of reach";
-  std::vector<Wait> waits;
+  std::vector<RankWait> waits;
   add_waits(record, 0, waits);
   std::string text;
-  for (const Wait& wait : waits) {
+  for (const RankWait& wait : waits) {
     text += text.empty() ? "waits " : "; and ";
     if (wait.transfer != nullptr)
       text += fmt::format("for {} in {}", text_of(*wait.transfer), wait.track->group);

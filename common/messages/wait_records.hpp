@@ -14,7 +14,7 @@ namespace rankwise {
 using Records = std::vector<FlightRecord>;
 
 /// A rank that waits: in a collective, or for a message outside of any.
-struct Wait {
+struct RankWait {
   int rank;                        ///< who
   const TrackRecord* track;        ///< in which group
   const CallRecord* call;          ///< the collective, or null
@@ -27,11 +27,11 @@ struct Wait {
 };
 
 /// All of them, by rank.
-std::vector<Wait> all_waits(const Records& records);
+std::vector<RankWait> all_waits(const Records& records);
 /// Whether a rank is among them.
-bool waits_itself(const std::vector<Wait>& waits, int rank);
+bool waits_itself(const std::vector<RankWait>& waits, int rank);
 /// All ranks that wait in the same collective.
-std::vector<int> ranks_in(const std::vector<Wait>& waits, const Wait& wait);
+std::vector<int> ranks_in(const std::vector<RankWait>& waits, const RankWait& wait);
 
 /// The record of a rank.
 const FlightRecord& at(const Records& records, int rank);

@@ -136,7 +136,7 @@ std::vector<std::vector<MessageLog::Event>> record(Bench& bench, const Candidate
 }
 
 /// The steps of the collective, seen in a vector of N elements whose values tell what they are.
-Schedule record_steps(Bench& bench, const Candidate& candidate)
+TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
 {
   const int N = bench.all.ranks();
   const bool sums = candidate.collective.find("reduce") != std::string::npos;
@@ -150,7 +150,7 @@ Schedule record_steps(Bench& bench, const Candidate& candidate)
     std::vector<std::int64_t> there = to_host<std::int64_t>(*bench.stream, message);
     return describe_segments(Tensor(std::span(there), message.shape()), N, sums);
   };
-  const Schedule steps = play(record(bench, candidate, values.tensor(), *group), {1, 0});
+  const TransferSchedule steps = play(record(bench, candidate, values.tensor(), *group), {1, 0});
   bench.log.describe = nullptr;
   return steps;
 }

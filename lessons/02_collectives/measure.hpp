@@ -80,7 +80,7 @@ struct Bench {
 struct Findings {
   Candidate candidate;                    ///< whose
   Algorithm algorithm = Algorithm::ring;  ///< what auto stands for; else the candidate's
-  Schedule steps;                         ///< of a vector of N elements, counted in steps; empty if not recorded
+  TransferSchedule steps;                 ///< of a vector of N elements, counted in steps; empty if not recorded
   std::vector<Traffic> sent;              ///< by rank
   std::vector<Traffic> formula;           ///< by rank
   std::vector<std::int64_t> scratch;      ///< by rank, in bytes

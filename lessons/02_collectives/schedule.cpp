@@ -35,7 +35,7 @@ class Player {
   }
 
   /// Goes on where it can until nothing is left.
-  Schedule play()
+  TransferSchedule play()
   {
     for (bool moved = true; moved;) {
       moved = false;
@@ -117,12 +117,12 @@ class Player {
   AlphaBeta line_;
   std::vector<Rank> ranks_;
   std::map<std::tuple<std::string, int, int>, std::deque<Posted>> waiting_;
-  Schedule schedule_;
+  TransferSchedule schedule_;
 };
 
 }  // namespace
 
-Schedule play(const std::vector<std::vector<MessageLog::Event>>& logs, const AlphaBeta& line)
+TransferSchedule play(const std::vector<std::vector<MessageLog::Event>>& logs, const AlphaBeta& line)
 {
   return Player(logs, line).play();
 }
@@ -216,7 +216,7 @@ std::string describe_segments(const Tensor& message, int ranks, bool sums)
   return text + (std::ssize(who) == ranks ? "(all)" : fmt::format("({})", fmt::join(who, "+")));
 }
 
-std::vector<Line> step_table(const Schedule& schedule, int ranks)
+std::vector<Line> step_table(const TransferSchedule& schedule, int ranks)
 {
   std::map<std::pair<int, int>, std::string> cells;  // by rank and step
   std::vector<std::size_t> widths;

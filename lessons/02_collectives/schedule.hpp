@@ -24,7 +24,7 @@ struct ScheduledMessage {
 };
 
 /// All messages of a collective.
-struct Schedule {
+struct TransferSchedule {
   std::vector<ScheduledMessage> messages;  ///< by sender, and in the order in which they left it
   double end_s = 0;                        ///< when the last rank is done
 };
@@ -35,7 +35,7 @@ struct Schedule {
 /// @param logs  the events of one collective, by rank; every message that is sent is received.
 /// @throws Error  when a rank waits for a message that nobody sends.
 /// @source  the single-port model of Hockney 1994, doi:10.1016/S0167-8191(06)80021-9.
-Schedule play(const std::vector<std::vector<MessageLog::Event>>& logs, const AlphaBeta& line);
+TransferSchedule play(const std::vector<std::vector<MessageLog::Event>>& logs, const AlphaBeta& line);
 
 /// The events of all ranks, by rank; all ranks make this call.
 std::vector<std::vector<MessageLog::Event>> gather_events(const std::vector<MessageLog::Event>& own,
@@ -53,6 +53,6 @@ std::string describe_segments(const Tensor& message, int ranks, bool sums);
 
 /// The table of steps: a line a rank, a column a step, "1(0+3) -> 2" for what rank sends.
 /// @param schedule  of play() with alpha = 1 and beta = 0.
-std::vector<Line> step_table(const Schedule& schedule, int ranks);
+std::vector<Line> step_table(const TransferSchedule& schedule, int ranks);
 
 }  // namespace rankwise

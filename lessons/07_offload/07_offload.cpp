@@ -291,7 +291,7 @@ class ZeroOffload {
   OffloadPlan plan = offload_plan(options, run.session);                   // what lies where
   Places places{run.memory, {*run.kernels, *run.stream}, run.arithmetic};  // device and host
   Tiers tiers{plan, run.memory, *run.stream, places.host_memory, run.time, run.session.rank()};  // and the links
-  const Place& updating = places.in(plan.updated_in());                                          // where AdamW runs
+  const ComputePlace& updating = places.in(plan.updated_in());                                   // where AdamW runs
   CommunicationQueue queue{world, run.time};  // gathers and sends meanwhile
   OffloadedParameters parameters{plan, tiers, *run.stream, queue, table, options.gathering};  // (P/N), and units
   TieredAdamW adamw{plan, tiers, table, parameters.store(), updating, run.options.adamw};     // (P/N)

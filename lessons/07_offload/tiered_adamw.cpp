@@ -17,7 +17,7 @@ TieredAdamW::Owned TieredAdamW::make(const OffloadPlan& plan, Tiers& tiers, cons
 }
 
 TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
-                         const Place& where, const AdamWOptions& options)
+                         const ComputePlace& where, const AdamWOptions& options)
     : tiers_(tiers),
       table_(table),
       where_(where),

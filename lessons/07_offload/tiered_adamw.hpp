@@ -44,7 +44,7 @@ class TieredAdamW {
   /// @param options     constants.
   /// @throws Error      when there is no room. All that is given outlives this.
   TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
-              const Place& where, const AdamWOptions& options);
+              const ComputePlace& where, const AdamWOptions& options);
 
   /// Calls @p work for each block of the weights that are updated, with their moments, where AdamW runs.
   void for_each(Access access, const UseShard& work);
@@ -93,7 +93,7 @@ class TieredAdamW {
 
   Tiers& tiers_;
   const ParameterTable& table_;
-  Place where_;
+  ComputePlace where_;
   AdamWOptions options_;
   std::vector<std::vector<DecayRun>> runs_;  // by block
   TieredVector parameters_;

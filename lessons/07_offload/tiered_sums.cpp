@@ -9,8 +9,8 @@
 
 namespace rankwise {
 
-TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers, const Place& device,
-                       const Place& host)
+TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers,
+                       const ComputePlace& device, const ComputePlace& host)
     : plan_(plan), tiers_(tiers), device_(device), host_(host)
 {
   const Tier tier = plan_.tier_of(Category::gradients);

@@ -41,8 +41,8 @@ class TieredSums {
   /// @param device      for sums that stay there.
   /// @param host        for all others.
   /// @throws Error      when there is no room. All that is given outlives this.
-  TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers, const Place& device,
-             const Place& host);
+  TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers, const ComputePlace& device,
+             const ComputePlace& host);
 
   /// What a pass gives to a block.
   struct Gradients {
@@ -88,7 +88,7 @@ class TieredSums {
 
   OffloadPlan plan_;
   Tiers& tiers_;
-  Place device_, host_;
+  ComputePlace device_, host_;
   std::optional<ShardSums> on_device_;
   std::unique_ptr<BlockStore> shown_;                 // what is on the device, as blocks
   std::vector<Tensor> totals_;                        // there

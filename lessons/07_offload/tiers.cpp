@@ -9,7 +9,7 @@ namespace rankwise {
 
 // ---- Places ---------------------------------------------------------------------------------------------------------
 
-Places::Places(const DeviceMemory& memory, const Place& on_device, const Arithmetic& arithmetic)
+Places::Places(const DeviceMemory& memory, const ComputePlace& on_device, const Arithmetic& arithmetic)
     : host_memory{&memory.device->host_memory(), memory.ledger, Tier::host},
       host_stream(host_memory.device->make_stream()),
       host_kernels(arithmetic.make_kernels(host_memory, *host_stream)),

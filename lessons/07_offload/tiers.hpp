@@ -24,7 +24,7 @@
 namespace rankwise {
 
 /// Where something is computed.
-struct Place {
+struct ComputePlace {
   const Kernels& kernels;  ///< of the device, or of the host
   Stream& stream;          ///< on which they work
 };
@@ -34,17 +34,17 @@ struct Places {
   /// @param memory      of the device.
   /// @param on_device   what computes there; with @p memory outlives this.
   /// @param arithmetic  of the kernels of the host.
-  Places(const DeviceMemory& memory, const Place& on_device, const Arithmetic& arithmetic);
+  Places(const DeviceMemory& memory, const ComputePlace& on_device, const Arithmetic& arithmetic);
 
   /// One of them.
   /// @param tier  device or host.
-  const Place& in(Tier tier) const { return tier == Tier::device ? device : host; }
+  const ComputePlace& in(Tier tier) const { return tier == Tier::device ? device : host; }
 
   DeviceMemory host_memory;               ///< what the device reaches of it
   std::unique_ptr<Stream> host_stream;    ///< of the host
   std::unique_ptr<Kernels> host_kernels;  ///< on it
-  Place device;                           ///< what computes there
-  Place host;                             ///< what computes there
+  ComputePlace device;                    ///< what computes there
+  ComputePlace host;                      ///< what computes there
 };
 
 /// What went over the links.

@@ -108,13 +108,13 @@ std::vector<Axis> axes_of(const Layout& layout)
           {"tp", static_cast<int>(layout.tp)}};
 }
 
-Place place_of(const Layout& layout, int rank)
+MeshCoordinates place_of(const Layout& layout, int rank)
 {
   const std::vector<int> coordinates = coordinates_of(axes_of(layout), rank);
   return {.dp = coordinates[1], .tp = coordinates[2], .pp = coordinates[0]};
 }
 
-int rank_of(const Layout& layout, const Place& place)
+int rank_of(const Layout& layout, const MeshCoordinates& place)
 {
   return rank_at(axes_of(layout), {place.pp, place.dp, place.tp});
 }

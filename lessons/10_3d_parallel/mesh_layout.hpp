@@ -50,14 +50,14 @@ std::vector<Layout> factorisations(int ranks);
 std::vector<Axis> axes_of(const Layout& layout);
 
 /// Where a rank stands.
-struct Place {
+struct MeshCoordinates {
   int dp = 0;  ///< which replica
   int tp = 0;  ///< which part of every layer
   int pp = 0;  ///< which place in the pipeline
 };
 /// The place of a rank.
-Place place_of(const Layout& layout, int rank);
+MeshCoordinates place_of(const Layout& layout, int rank);
 /// The rank at a place.
-int rank_of(const Layout& layout, const Place& place);
+int rank_of(const Layout& layout, const MeshCoordinates& place);
 
 }  // namespace rankwise

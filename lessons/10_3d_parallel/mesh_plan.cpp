@@ -177,7 +177,7 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
 {
   const auto [r, N] = rank;
   const Layout layout = options.layout(N);
-  const Place place = place_of(layout, r);
+  const MeshCoordinates place = place_of(layout, r);
   const Part part{place.tp, static_cast<int>(layout.tp)};
   const std::int64_t B = options.batch(N).micro_batch;
   ActivationShape shape = divided(options.TrainingOptions::activation_shape(B, part), options.mesh.split(N), part);

@@ -22,7 +22,7 @@ namespace rankwise {
 /// A run on a mesh, as one of its ranks sees it.
 struct MeshPlan {
   Layout layout;          ///< the degrees
-  Place place;            ///< of this rank
+  MeshCoordinates place;  ///< of this rank
   PipelinePlan pipeline;  ///< of its part of every layer
   bool zero;              ///< whether replicas share out optimizer states
   DType gradients;        ///< their type

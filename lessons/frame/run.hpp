@@ -42,10 +42,10 @@ struct Run {
   Messages messages;                 ///< what all groups share: traffic, virtual clock, transport
   std::unique_ptr<Kernels> kernels;  ///< what the pieces of the model compute with
 
-  Tokens tokens;      ///< the text
-  Loader loader;      ///< deals out windows of it
-  Loader validation;  ///< the same of the validation split
-  Schedule schedule;  ///< learning rate of each step
+  Tokens tokens;                  ///< the text
+  Loader loader;                  ///< deals out windows of it
+  Loader validation;              ///< the same of the validation split
+  LearningRateSchedule schedule;  ///< learning rate of each step
 
   std::map<std::string, Traffic> sent;  ///< by axis, counted since the step began
 

@@ -37,8 +37,8 @@ std::vector<Token> row(std::int64_t first, std::int64_t count, std::int64_t voca
 void write_small(const std::string& path)
 {
   TokenFileWriter writer(path, byte_info);
-  writer.append(Split::train, row(0, 5000, 256, 1));
-  writer.append(Split::validation, row(0, 500, 256, 2));
+  writer.append(TextSplit::train, row(0, 5000, 256, 1));
+  writer.append(TextSplit::validation, row(0, 500, 256, 2));
   writer.finish();
 }
 
@@ -99,8 +99,8 @@ TEST_CASE("token file: what was appended in pieces is read back in other pieces,
     {
       TokenFileWriter writer(path, info);
       for (std::int64_t first = 0, size = 1; first < n; first += size, size = std::min(2 * size + 1, n - first)) {
-        writer.append(Split::train, row(first, size, vocabulary, 1));
-        if (first < 100) writer.append(Split::validation, row(first, size, vocabulary, 2));
+        writer.append(TextSplit::train, row(first, size, vocabulary, 1));
+        if (first < 100) writer.append(TextSplit::validation, row(first, size, vocabulary, 2));
       }
       writer.finish();
     }
@@ -133,7 +133,7 @@ TEST_CASE("TokenFileWriter: nothing stands under the name before finish, and not
   const std::string path = folder / "tokens.h5";
   {
     TokenFileWriter writer(path, byte_info);
-    writer.append(Split::train, row(0, 100, 256, 1));
+    writer.append(TextSplit::train, row(0, 100, 256, 1));
     CHECK(!std::filesystem::exists(path));
     CHECK(folder.files() == 1);
   }
@@ -144,7 +144,7 @@ TEST_CASE("TokenFileWriter: nothing stands under the name before finish, and not
   const std::string before = read_file(path);
   {
     TokenFileWriter writer(path, byte_info);
-    writer.append(Split::train, row(0, 100, 256, 1));
+    writer.append(TextSplit::train, row(0, 100, 256, 1));
   }
   CHECK((read_file(path) == before));
   CHECK(folder.files() == 1);
@@ -156,8 +156,8 @@ TEST_CASE("TokenFileWriter: refuses a folder that is not there, and tokens beyon
   CHECK_THROWS_AS(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Error);
   CHECK_THROWS_WITH(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Catch::Contains("No such file"));
   TokenFileWriter writer(folder / "tokens.h5", byte_info);
-  CHECK_THROWS_AS(writer.append(Split::train, std::vector<Token>{1, 256}), Error);
-  CHECK_THROWS_AS(writer.append(Split::train, std::vector<Token>{-1}), Error);
+  CHECK_THROWS_AS(writer.append(TextSplit::train, std::vector<Token>{1, 256}), Error);
+  CHECK_THROWS_AS(writer.append(TextSplit::train, std::vector<Token>{-1}), Error);
 }
 
 TEST_CASE("open_token_file: refuses what is not a sealed file")
@@ -374,7 +374,7 @@ TEST_CASE("open_token_file: the tokenizer comes with the tokens, or the file is 
                                   .source = "text.txt",
                                   .source_sha256 = "12ab",
                                   .files = {encoder_json, files.vocab_bpe, ""}});
-    writer.append(Split::train, std::vector<Token>{257, 258, 260});
+    writer.append(TextSplit::train, std::vector<Token>{257, 258, 260});
     writer.finish();
   };
   write(files.encoder_json, 269);

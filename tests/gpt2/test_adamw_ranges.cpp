@@ -148,25 +148,26 @@ TEST_CASE("AdamW: matrices decay, vectors do not")
   }
 }
 
-TEST_CASE("Schedule: grows over warm-up, then stays or falls along a cosine to its least value")
+TEST_CASE("LearningRateSchedule: grows over warm-up, then stays or falls along a cosine to its least value")
 {
-  const Schedule constant{.peak = 1, .warmup = 4, .steps = 20};
+  const LearningRateSchedule constant{.peak = 1, .warmup = 4, .steps = 20};
   CHECK(constant.at(0) == Approx(0.2));
   CHECK(constant.at(3) == Approx(0.8));
   CHECK(constant.at(4) == 1);
   CHECK(constant.at(19) == 1);
 
-  const Schedule cosine{.peak = 1, .least = 0.1, .warmup = 4, .steps = 25, .decay = Decay::cosine};
+  const LearningRateSchedule cosine{.peak = 1, .least = 0.1, .warmup = 4, .steps = 25, .decay = Decay::cosine};
   CHECK(cosine.at(4) == Approx(1));
   CHECK(cosine.at(14) == Approx(0.55));
   CHECK(cosine.at(24) == Approx(0.1));
   for (std::int64_t step = 5; step < 25; ++step) CHECK(cosine.at(step) < cosine.at(step - 1));
 }
 
-TEST_CASE("Schedule: a run of one step, and one that is all warm-up, have a learning rate")
+TEST_CASE("LearningRateSchedule: a run of one step, and one that is all warm-up, have a learning rate")
 {
-  CHECK(Schedule{.peak = 1, .steps = 1, .decay = Decay::cosine}.at(0) == Approx(1));
-  CHECK(Schedule{.peak = 1, .warmup = 10, .steps = 5, .decay = Decay::cosine}.at(4) == Approx(5.0 / 11));
+  CHECK(LearningRateSchedule{.peak = 1, .steps = 1, .decay = Decay::cosine}.at(0) == Approx(1));
+  CHECK(LearningRateSchedule{.peak = 1, .warmup = 10, .steps = 5, .decay = Decay::cosine}.at(4) ==
+        Approx(5.0 / 11));
 }
 
 TEST_CASE("clip_factor: 1 up to the limit, then limit over norm")

@@ -29,7 +29,7 @@ struct MeshPlanOptions {
 };
 
 /// The plan of the rank at a place.
-inline MeshPlan mesh_plan(const Layout& layout, const Place& place, const MeshPlanOptions& o = {})
+inline MeshPlan mesh_plan(const Layout& layout, const MeshCoordinates& place, const MeshPlanOptions& o = {})
 {
   const Part part{place.tp, static_cast<int>(layout.tp)};
   const ActivationShape shape{
@@ -46,7 +46,7 @@ inline MeshPlan mesh_plan(const Layout& layout, const Place& place, const MeshPl
 }
 
 /// Calls f with each place of a mesh.
-inline void for_each_place(const Layout& layout, const std::function<void(const Place&)>& f)
+inline void for_each_place(const Layout& layout, const std::function<void(const MeshCoordinates&)>& f)
 {
   for (int pp = 0; pp < layout.pp; ++pp)
     for (int dp = 0; dp < layout.dp; ++dp)

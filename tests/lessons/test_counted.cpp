@@ -34,7 +34,7 @@ std::vector<std::int64_t> places_in_model(const ModelConfig& config, const Param
 /// Calls f with the plan of each rank and with each of its ranges.
 void for_each_range(const MeshCase& c, const std::function<void(const MeshPlan&, Range)>& f)
 {
-  for_each_place(c.layout, [&](const Place& place) {
+  for_each_place(c.layout, [&](const MeshCoordinates& place) {
     const MeshPlan plan = mesh_plan(c.layout, place, c.options);
     for (const Range& range : plan.ranges()) f(plan, range);
   });

@@ -132,7 +132,7 @@ TEST_CASE("rank_of, place_of: rank = (pp * dp degree + dp) * tp degree + tp, and
           for (int tp = 0; tp < layout.tp; ++tp) {
             const int rank = rank_of(layout, {.dp = dp, .tp = tp, .pp = pp});
             REQUIRE(rank == (pp * layout.dp + dp) * layout.tp + tp);
-            const Place place = place_of(layout, rank);
+            const MeshCoordinates place = place_of(layout, rank);
             REQUIRE((place.dp == dp && place.tp == tp && place.pp == pp));
           }
     }

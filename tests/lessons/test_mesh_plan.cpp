@@ -26,7 +26,7 @@ std::int64_t stored_tokens(const ModelConfig& c, std::int64_t tp)
 }
 
 /// nano, in f32: L 4, C 64, V 256, T 64; eight sequences a replica, two at a time.
-MeshPlan nano_plan(const Layout& layout, const Place& place, MeshPlanOptions options = {})
+MeshPlan nano_plan(const Layout& layout, const MeshCoordinates& place, MeshPlanOptions options = {})
 {
   options.config = preset("nano");
   return mesh_plan(layout, place, options);
@@ -45,7 +45,7 @@ TEST_CASE(
     const auto& [dp, tp, pp] = c.layout;
     const ModelConfig& config = c.options.config;
     std::int64_t bytes = 0;
-    for_each_place(c.layout, [&](const Place& place) {
+    for_each_place(c.layout, [&](const MeshCoordinates& place) {
       bytes += adamw_bytes(elements_of(mesh_plan(c.layout, place, c.options).updated()), DType::f32);
     });
     const std::int64_t padding = stored_tokens(config, tp) - config.vocabulary * config.channels;

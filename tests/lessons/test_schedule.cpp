@@ -37,7 +37,7 @@ TEST_CASE("play: a message waits for what its sender has to receive first")
       {start(0, {send(1, 10)}), finish(0)},
       {start(0, {receive(0, 10)}), finish(0), start(0, {send(2, 10)}), finish(0)},
       {start(0, {receive(1, 10)}), finish(0)}};
-  const Schedule schedule = play(chain, {2, 0.1});
+  const TransferSchedule schedule = play(chain, {2, 0.1});
   REQUIRE(schedule.messages.size() == 2);
   CHECK(schedule.messages[0].start_s == 0);
   CHECK(schedule.messages[1].start_s == Approx(3));

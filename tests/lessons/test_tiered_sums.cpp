@@ -92,7 +92,7 @@ struct Summed {
   PlanOptions options;
   TieredRank rank;
   Tensor early_totals = rank.lab.zeros(options.gradients, {rank.plan.step.table.elements()});
-  Place adding = rank.on_host;
+  ComputePlace adding = rank.on_host;
   GroupForTest group{Algorithm::ring};
   Arithmetic arithmetic{options.tied_apart ? Sums::exact : Sums::fast};
   ShardSums expected{arithmetic,        rank.lab.kernels(),      *rank.stream,

@@ -82,7 +82,7 @@ struct TieredRank {
     };
   }
   /// The memory of a tier that AdamW or a sum may run in, with all it takes.
-  const Place& place(Tier tier) const { return tier == Tier::device ? on_device : on_host; }
+  const ComputePlace& place(Tier tier) const { return tier == Tier::device ? on_device : on_host; }
 
   /// Gives a block of a store content.
   void put(BlockStore& store, std::size_t block, const Tensor& content)
@@ -142,7 +142,7 @@ struct TieredRank {
   DeviceMemory host{&device.host_memory(), &ledger, Tier::host};
   OffloadPlan plan;
   Tiers tiers{plan, memory, *stream, host, time, world().rank()};
-  Place on_device{lab.kernels(), *stream}, on_host{lab.kernels(), *host_stream};
+  ComputePlace on_device{lab.kernels(), *stream}, on_host{lab.kernels(), *host_stream};
 
  private:
   static OffloadPlan plan_in(const std::string& folder, PlanOptions options, const std::vector<Range>& own = {})

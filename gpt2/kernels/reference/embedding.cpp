@@ -59,7 +59,7 @@ void ReferenceKernels::token_backward(const Tensor& dwte, const Tensor& dx, cons
     const std::vector<Range> runs = runs_of_equal_tokens(rows, tokens);
     const std::int32_t* const token = tokens.data<std::int32_t>();
     const T* const from = dx.data<T>();
-    const GradientSum<A> to(dwte);
+    const GradientAccumulator<A> to(dwte);
     const std::int64_t C = dx.elements() / tokens.elements();
 #pragma omp parallel for
     for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -108,7 +108,7 @@ void ReferenceKernels::position_backward(const Tensor& dwpe, const Tensor& dx, c
   with_real_type(dx.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const T* const from = dx.data<T>();
-    const GradientSum<A> to(dwpe);
+    const GradientAccumulator<A> to(dwpe);
     const std::int64_t tokens = rows.tokens.count, C = dx.elements() / rows.count();
     const SumOrder order = SumOrder::sequences(rows.sequences.count);
 #pragma omp parallel for

@@ -179,7 +179,7 @@ void ReferenceKernels::bias_backward(const Tensor& dbias, const Tensor& dy, cons
   with_real_type(dy.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const T* const from = dy.data<T>();
-    const GradientSum<A> to(dbias);
+    const GradientAccumulator<A> to(dbias);
     const std::int64_t n = dbias.elements();
 #pragma omp parallel for
     for (std::int64_t j = 0; j < column_blocks(n); ++j) {

@@ -38,7 +38,7 @@ void ReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight, co
     const T *const from = x.data<T>(), *const w = weight.data<T>(), *const dy_at = dy.data<T>();
     const A *const means = mean.data<A>(), *const rstds = rstd.data<A>();
     T* const dx_at = dx.data<T>();
-    const GradientSum<A> dweight_at(dweight), dbias_at(dbias);
+    const GradientAccumulator<A> dweight_at(dweight), dbias_at(dbias);
     const std::int64_t C = weight.elements(), R = x.elements() / C;
     const auto xhat = [&](std::int64_t r, std::int64_t c) {
       return (widen(from[r * C + c]) - means[r]) * rstds[r];

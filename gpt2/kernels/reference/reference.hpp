@@ -48,10 +48,10 @@ Accumulator<T> widen(T value)
 /// The gradient of a parameter that sums in A are added to. Its elements are of type A, or bf16, which are widened, added
 /// to and rounded once.
 template <class A>
-class GradientSum {
+class GradientAccumulator {
  public:
   /// @param gradient  of type A or bf16; outlives this.
-  explicit GradientSum(const Tensor& gradient)
+  explicit GradientAccumulator(const Tensor& gradient)
       : wide_(gradient.type() == DType::bf16 ? nullptr : gradient.data<A>()),
         rounded_(wide_ != nullptr ? nullptr : gradient.data<bf16>())
   {
@@ -59,8 +59,8 @@ class GradientSum {
 
   /// One element.
   struct Element {
-    const GradientSum& gradient;  ///< whose
-    std::int64_t i;               ///< which
+    const GradientAccumulator& gradient;  ///< whose
+    std::int64_t i;                       ///< which
 
     /// Adds @p sum.
     void operator+=(A sum) const
