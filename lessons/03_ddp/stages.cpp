@@ -102,12 +102,8 @@ std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const Mess
   bytes[Category::parameters] =
       bytes_of(options.precision) * (stage == Stage::zero3 ? own.elements + gathered(runs) : P);
   bytes[Category::optimizer] = adamw_bytes(stage >= Stage::zero1 ? own.elements : P, options.precision);
-  constexpr std::int64_t most = 1 << 18;  // elements of a block of parameters of any rank
-  std::int64_t block = 0;
-  for (const std::int64_t n : runs) block = std::max(block, share_of(n, rank));
-  bytes[Category::communication] = scratch(runs, tied, options, messages, rank) +
-                                   bytes_of(DType::f32) * std::min(most, block) +
-                                   host_values_bytes(options.device, static_cast<int>(N));
+  bytes[Category::communication] =
+      scratch(runs, tied, options, messages, rank) + host_values_bytes(options.device, static_cast<int>(N));
   return bytes.total();
 }
 
