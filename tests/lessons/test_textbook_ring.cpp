@@ -48,14 +48,14 @@ TEST_CASE("textbook_ring_all_reduce_sum: has the bits of the ring and sends its 
       ring.traffic.clear();
       textbook_ring_all_reduce_sum(plain.tensor, textbook.group);
       all_reduce_sum(fast.tensor, ring.group);
-      REQUIRE(plain.bytes == fast.bytes);
+      REQUIRE((plain.bytes == fast.bytes));
       REQUIRE(plain.intact());
       REQUIRE(textbook.traffic.total() == textbook_ring_traffic(n, type, world().ranks(), world().rank()));
       REQUIRE(textbook.traffic.total().bytes == ring.traffic.total().bytes);
 
-      if (type == DType::i32 || N < 3 || n < 1000) continue;
+      if (type != DType::f32 || N < 3 || n < 1000) continue;
       sum_of_ranks(by_rank.tensor, world().ranks(), OrderOfSums::by_rank);
-      REQUIRE(plain.bytes != by_rank.bytes);  // the comparison says something: another order has other bits
+      REQUIRE((plain.bytes != by_rank.bytes));  // the comparison says something: another order has other bits
     }
 }
 
