@@ -28,10 +28,12 @@ std::int64_t bytes_of(int count, MPI_Datatype type)
   return PMPI_Type_size(type, &size) == MPI_SUCCESS ? std::int64_t{count} * size : 0;
 }
 
-/// The number in the job of a rank of a communicator; -1 where there is none, as for MPI_ANY_SOURCE.
+/// The number in the job of a rank of a communicator; -1 where there is none, as for MPI_ANY_SOURCE or a rank that the call is
+/// going to refuse.
 int rank_in_job(int rank, MPI_Comm comm)
 {
-  if (rank < 0) return -1;
+  int ranks = 0;
+  if (rank < 0 || comm == MPI_COMM_NULL || PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS || rank >= ranks) return -1;
   if (comm == MPI_COMM_WORLD) return rank;
   MPI_Group group = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
   int in_job = -1;

@@ -24,7 +24,7 @@ class BetweenLayers {
   /// The gradient of the stream for all rows, of which this rank has some.
   /// @param own  of this rank's rows.
   /// @param all  (R, C) where it may be put.
-  virtual Tensor gather(const Tensor& own, const Tensor& /*all*/) { return own; }
+  virtual Tensor gather(const Tensor& own, [[maybe_unused]] const Tensor& all) { return own; }
   /// Activations of a branch, with all rows that go into its layers.
   virtual BranchActivations gathered(const BranchActivations& kept) { return kept; }
   /// The same of the head.
