@@ -22,8 +22,8 @@ namespace rankwise {
 /// rank 1   sends 0 (1) -> 2  sends 2 (0+1) -> 2  sends 1 (all) -> 2  sends 0 (all) -> 2
 /// rank 2   sends 1 (2) -> 0  sends 0 (1+2) -> 0  sends 2 (all) -> 0  sends 1 (all) -> 0
 ///
-/// ring_reduce_scatter_sum() and ring_all_gather() send the same bytes and give the same bits. They are faster: they send
-/// a segment in pieces, so that one is added while the next is under way.
+/// ring_reduce_scatter_sum() and ring_all_gather() send the same bytes and give the same bits. They send a segment in
+/// pieces: one is added while the next is under way, and scratch does not grow with the vector.
 ///
 /// @param values  (n) any type that can be added, the same n on all ranks.
 /// @param group   the N >= 1 ranks that take part; all of them make this call.

@@ -41,21 +41,21 @@ TEST_CASE("textbook_ring_all_reduce_sum: has the bits of the ring and sends its 
   const std::int64_t N = world().ranks();
   for (const DType type : {DType::f32, DType::bf16, DType::f64, DType::i32})
     for (const std::int64_t n :
-         {std::int64_t{0}, std::int64_t{1}, N - 1, N, N + 1, std::int64_t{1001}, N * 200003 + 2}) {
+         {N, N - 1, N + 1, std::int64_t{1}, std::int64_t{0}, std::int64_t{1001}, N * 140003 + 2}) {
       INFO(name_of(type) << ", n = " << n);
       Values plain(type, n), fast(type, n), by_rank(type, n);
       textbook.traffic.clear();
       ring.traffic.clear();
       textbook_ring_all_reduce_sum(plain.tensor, textbook.group);
       all_reduce_sum(fast.tensor, ring.group);
-      REQUIRE((plain.bytes == fast.bytes));
-      REQUIRE(plain.intact());
-      REQUIRE(textbook.traffic.total() == textbook_ring_traffic(n, type, world().ranks(), world().rank()));
-      REQUIRE(textbook.traffic.total().bytes == ring.traffic.total().bytes);
+      CHECK((plain.bytes == fast.bytes));
+      CHECK(plain.intact());
+      CHECK(textbook.traffic.total() == textbook_ring_traffic(n, type, world().ranks(), world().rank()));
+      CHECK(textbook.traffic.total().bytes == ring.traffic.total().bytes);
 
       if (type != DType::f32 || N < 3 || n < 1000) continue;
       sum_of_ranks(by_rank.tensor, world().ranks(), OrderOfSums::by_rank);
-      REQUIRE((plain.bytes != by_rank.bytes));  // the comparison says something: another order has other bits
+      CHECK((plain.bytes != by_rank.bytes));  // the comparison says something: another order has other bits
     }
 }
 
