@@ -1,26 +1,8 @@
-#include <cstring>
-#include <vector>
-
 #include "gpt2/kernels/reference/reference.hpp"
 
 namespace rankwise {
 
 namespace {
-
-/// A matrix with its elements typed.
-template <class T>
-struct TypedMatrix {
-  explicit TypedMatrix(const Matrix& matrix)
-      : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
-  {
-  }
-  T& operator()(std::int64_t i, std::int64_t j) const { return first[i * row_stride + j * column_stride]; }
-
-  T* first;
-  std::int64_t row_stride, column_stride;
-};
-
-// ---- The specification -----------------------------------------------------------------------------------------------
 
 /// The product of two matrices, plus a bias if there is one:
 ///
@@ -52,143 +34,13 @@ void multiply_plainly(const Matrix& out, const Matrix& a, const Matrix& b, const
     }
 }
 
-// ---- The same bits, sooner: tiles of outputs, and threads ------------------------------------------------------------
-
-constexpr int tile_rows = 4;
-
-/// The outputs that are summed side by side: tile_rows rows of one block of columns.
-template <class A>
-struct Tile {
-  std::array<Lanes<A, lane_count>, tile_rows> row;
-
-  friend Tile operator+(const Tile& a, const Tile& b)
-  {
-    Tile sum;
-    for (std::size_t i = 0; i < tile_rows; ++i) sum.row[i] = a.row[i] + b.row[i];
-    return sum;
-  }
-};
-
-/// The columns of b in one block, widened: panel[k lane_count + w], missing columns zero.
-template <class T>
-void pack(std::vector<Accumulator<T>>& panel, const TypedMatrix<T>& b, ColumnBlock block, std::int64_t terms)
-{
-  for (std::int64_t k = 0; k < terms; ++k)
-    for (int w = 0; w < lane_count; ++w)
-      panel[static_cast<std::size_t>(k * lane_count + w)] =
-          w < block.count ? widen(b(k, block.first + w)) : Accumulator<T>{};
-}
-
-/// Adds to @p sum the terms @p terms of tile_rows rows of a times a packed panel of b.
-template <class T, class A = Accumulator<T>>
-void add_terms(Tile<A>& sum, const std::array<const T*, tile_rows>& row, std::int64_t stride, const A* panel,
-               Range terms)
-{
-  using Vector [[gnu::vector_size(lane_count * sizeof(A))]] = A;  // one operation on all lanes, in g++ and clang
-  Vector at[tile_rows], b;
-  std::memcpy(at, sum.row.data(), sizeof at);
-  for (std::int64_t k = terms.first; k < terms.end(); ++k) {
-    std::memcpy(&b, panel + k * lane_count, sizeof b);
-    for (std::size_t i = 0; i < tile_rows; ++i) at[i] += widen(row[i][k * stride]) * b;
-  }
-  std::memcpy(sum.row.data(), at, sizeof at);
-}
-
-/// The sums of one tile: rows first_row ... of a, times a packed panel of b. Rows beyond the last repeat it.
-template <class T, class A = Accumulator<T>>
-Tile<A> tile_sums(const TypedMatrix<T>& a, std::int64_t first_row, std::int64_t last_row, const A* panel,
-                  const SumOrder& order)
-{
-  std::array<const T*, tile_rows> row;
-  for (std::size_t i = 0; i < tile_rows; ++i)
-    row[i] = &a(std::min(first_row + static_cast<std::int64_t>(i), last_row), 0);
-  return tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
-    Tile<A> sum{};
-    for (std::int64_t run = 0; run < order.runs(); ++run)
-      add_terms<T>(sum, row, a.column_stride, panel, order.run(leaf, run));
-    return sum;
-  });
-}
-
-/// What multiply_plainly() computes. Threads share the blocks of columns.
-template <class O, class T>
-void multiply_tiles(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
-                    bool accumulate)
-{
-  using A = Accumulator<T>;
-  const TypedMatrix<O> to(out);
-  const TypedMatrix<T> left(a), right(b);
-  const T* const shift = bias.data<T>();
-#pragma omp parallel
-  {
-    std::vector<A> panel(static_cast<std::size_t>(a.columns * lane_count));
-#pragma omp for
-    for (std::int64_t j = 0; j < column_blocks(out.columns); ++j) {
-      const ColumnBlock block = column_block(j, out.columns);
-      pack(panel, right, block, a.columns);
-      for (std::int64_t i = 0; i < out.rows; i += tile_rows) {
-        const Tile<A> sums = tile_sums(left, i, out.rows - 1, panel.data(), order);
-        for (std::int64_t r = i; r < std::min<std::int64_t>(i + tile_rows, out.rows); ++r)
-          for (int w = 0; w < block.count; ++w) {
-            O& element = to(r, block.first + w);
-            A sum = sums.row[static_cast<std::size_t>(r - i)].at[static_cast<std::size_t>(w)];
-            if (shift) sum += widen(shift[block.first + w]);
-            element = O(accumulate ? widen(element) + sum : sum);
-          }
-      }
-    }
-  }
-}
-
-// ---- What can be called ----------------------------------------------------------------------------------------------
-
-/// Calls @p product(O(), T()) for the types of @p out and of the factors; or Error where shapes do not fit.
-template <class Product>
-void with_types(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, Product&& product)
-{
-  check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
-        "the shapes of three matrices do not fit each other");
-  check(order.terms() == a.columns, "the order of a sum has another number of terms than the contraction");
-  with_real_type(a.data.type(), [&]<class T>(T) {
-    if (out.data.type() == dtype_of<T>())
-      product(T(), T());
-    else
-      product(Accumulator<T>(), T());
-  });
-}
-
 }  // namespace
 
 void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
                   bool accumulate)
 {
-  with_types(out, a, b, order,
-             [&]<class O, class T>(O, T) { multiply_plainly<O, T>(out, a, b, order, bias, accumulate); });
-}
-
-void ReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
-                              const Tensor& bias, bool accumulate) const
-{
-  with_types(out, a, b, order,
-             [&]<class O, class T>(O, T) { multiply_tiles<O, T>(out, a, b, order, bias, accumulate); });
-}
-
-void ReferenceKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const
-{
-  // y[i, j] = x[i, j] + bias[j]
-  with_real_type(dy.type(), [&]<class T>(T) {
-    using A = Accumulator<T>;
-    const T* const from = dy.data<T>();
-    const GradientAccumulator<A> to(dbias);
-    const std::int64_t n = dbias.elements();
-#pragma omp parallel for
-    for (std::int64_t j = 0; j < column_blocks(n); ++j) {
-      const ColumnBlock block = column_block(j, n);
-      const auto sums = sum_rows<A>(
-          order, block, [&](std::int64_t r, std::int64_t column) { return widen(from[r * n + column]); });
-      for (int w = 0; w < block.count; ++w) to[block.first + w] += sums.at[static_cast<std::size_t>(w)];
-    }
-  });
+  with_matmul_types(out, a, b, order,
+                    [&]<class O, class T>(O, T) { multiply_plainly<O, T>(out, a, b, order, bias, accumulate); });
 }
 
 }  // namespace rankwise

@@ -94,8 +94,40 @@ Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& t
   });
 }
 
-/// The specification of ReferenceKernels::matmul(), which has its bits and is faster: plain loops, one output after the
-/// other. Parameters and errors are those of Kernels::matmul().
+/// A matrix with its elements typed.
+template <class T>
+struct TypedMatrix {
+  /// @param matrix  of elements T.
+  explicit TypedMatrix(const Matrix& matrix)
+      : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
+  {
+  }
+  /// Element (i, j).
+  T& operator()(std::int64_t i, std::int64_t j) const { return first[i * row_stride + j * column_stride]; }
+
+  T* first;                    ///< element (0, 0)
+  std::int64_t row_stride;     ///< as in Matrix
+  std::int64_t column_stride;  ///< as in Matrix
+};
+
+/// Calls @p product(O(), T()) for the types of @p out and of the factors; or Error where shapes do not fit.
+template <class Product>
+void with_matmul_types(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
+                       Product&& product)
+{
+  check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
+        "the shapes of three matrices do not fit each other");
+  check(order.terms() == a.columns, "the order of a sum has another number of terms than the contraction");
+  with_real_type(a.data.type(), [&]<class T>(T) {
+    if (out.data.type() == dtype_of<T>())
+      product(T(), T());
+    else
+      product(Accumulator<T>(), T());
+  });
+}
+
+/// The specification of ReferenceKernels::matmul(), which has its bits in less time: plain loops, one output after
+/// the other. Parameters and errors are those of Kernels::matmul().
 void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                   const Tensor& bias = {}, bool accumulate = false);
 
