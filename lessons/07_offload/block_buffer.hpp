@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,6 +27,8 @@ class BlockBuffer {
   BlockBuffer(const DeviceMemory& memory, std::int64_t bytes, std::string_view what)
       : memory_(memory, Category::staging, DType::u8, {bytes + disk_alignment}, what), bytes_(bytes)
   {
+    // A block may be shorter than its place on the disk: what lay here before does not go there with it.
+    if (memory.device->kind() == DeviceKind::cpu) std::ranges::fill(this->bytes(), std::byte{});
   }
 
   /// (bytes); the same memory also after the buffer has changed hands.
