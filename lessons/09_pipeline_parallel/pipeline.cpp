@@ -61,7 +61,7 @@ Pipeline::Pipeline(Group& line, int virtual_stages, const GroupSetup& setup, DTy
                    TimeLedger& time)
     : line_(line), time_(time)
 {
-  if (line.ranks() > 1 && !setup.nccl) progress_ = std::make_unique<MessageProgress>(line.communicator());
+  if (line.ranks() > 1 && !setup.nccl) progress_ = std::make_unique<MessageProgress>();
   const ChannelSetup channel{setup, type, rows, progress_.get(), &time};
   for (const auto& [before, behind] : boundaries(line.ranks(), virtual_stages)) {
     make_channel(rows_group, before, behind, line, channel, rows_out_, rows_in_);

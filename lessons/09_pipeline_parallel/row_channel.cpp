@@ -11,8 +11,8 @@ namespace rankwise {
 
 // ---- Progress -------------------------------------------------------------------------------------------------------
 
-MessageProgress::MessageProgress(const Communicator& communicator)
-    : communicator_(communicator), thread_([this] {
+MessageProgress::MessageProgress()
+    : thread_([this] {
         try {
           run();
         } catch (...) {
@@ -61,7 +61,7 @@ void MessageProgress::run()
     }
     lock.unlock();
     int found = 0;
-    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_.handle(), &found, MPI_STATUS_IGNORE),
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE),
               "asking for messages");
     std::this_thread::sleep_for(pause);
     lock.lock();

@@ -20,11 +20,11 @@
 namespace rankwise {
 
 /// Keeps messages going while a rank computes: MPI moves them only while somebody calls it. A thread asks MPI for news, ten
-/// thousand times a second, as long as there is something to wait for.
+/// thousand times a second, as long as there is something to wait for. It asks for messages that this rank has sent to itself,
+/// of which there are none: where MPI finds a message it says so, and moves no other.
 class MessageProgress {
  public:
-  /// @param communicator  any; outlives this.
-  explicit MessageProgress(const Communicator& communicator);
+  MessageProgress();
   ~MessageProgress();
   MessageProgress(const MessageProgress&) = delete;
   MessageProgress& operator=(const MessageProgress&) = delete;
@@ -38,7 +38,6 @@ class MessageProgress {
  private:
   void run();
 
-  const Communicator& communicator_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int under_way_ = 0;
