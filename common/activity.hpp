@@ -24,7 +24,7 @@ class Working {
 /// What this process does from here to the end of the scope, where no message tells: `const Phase phase("has its turn");`
 class Phase {
  public:
-  /// @param text  a literal that goes on behind "rank 1 ", for the whole process; the text of an outer scope comes back at
+  /// @param text  a literal that continues "rank 1 ", for the whole process; the text of an outer scope comes back at
   ///              the end of this one.
   explicit Phase(const char* text) noexcept;
   ~Phase();

@@ -21,7 +21,7 @@ struct Stop {
   std::string text;
 };
 
-/// The watchdog of a job of several ranks. One rank alone waits for nobody.
+/// The watchdog of a job of several ranks. One rank alone has no other to wait for.
 class WatchedJob {
  public:
   explicit WatchedJob(const Session& session)

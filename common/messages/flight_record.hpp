@@ -86,7 +86,7 @@ struct FlightRecord {
   std::string span;                      ///< what it is doing, as "backward (file:line)"; empty when not known
   std::vector<MpiCallRecord> mpi_calls;  ///< that are under way, apart from those of our messages
   std::vector<TrackRecord> tracks;       ///< by group
-  std::vector<HandleRecord> handles;     ///< that nobody has waited for yet
+  std::vector<HandleRecord> handles;     ///< not yet waited for
 
   /// How long nothing has moved: the longest of idle_s and of the collective, message or handle that is under way.
   double longest_s() const;

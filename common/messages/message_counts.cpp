@@ -55,7 +55,7 @@ std::string lost_messages(const std::vector<std::vector<MessageCount>>& counts)
   for (const auto& [kind, sum] : sums_of(counts)) {
     const auto& [group, members, name, from, to] = kind;
     const bool by_mpi = members.empty();
-    // Calls that are not seen may have sent more, but nobody has received what nobody sent.
+    // Calls that are not seen may have sent more. But no message is received that was not sent.
     if (sum.sent <= sum.received || (by_mpi && !with_mpi)) continue;
     const std::string what = by_mpi         ? "by calls of MPI"
                              : name.empty() ? fmt::format("outside of the collectives of {} ({})", group, sum.where)

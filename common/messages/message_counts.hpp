@@ -7,7 +7,7 @@
 #include "common/messages/communicator.hpp"
 
 /// @file
-/// Whether all messages of a run were received: a message that nobody waits for would get lost in silence.
+/// Whether all messages of a run were received: a message that no rank receives would otherwise be lost without a word.
 
 namespace rankwise {
 

@@ -52,7 +52,7 @@ class Watchdog {
   /// @param timeout_s  0: this rank gives no alarm.
   void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
 
-  /// This rank has ended its work: returns when all ranks have, and nobody watches any more.
+  /// This rank has ended its work: returns when all ranks have, and ends the watch.
   void end_together();
 
  private:

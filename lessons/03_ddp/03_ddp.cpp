@@ -139,7 +139,7 @@ class Ddp {
     }
   }
 
-  /// NEW: the naive sum. When the last backward pass is over, all ranks add up piece after piece, and nobody computes.
+  /// NEW: the naive sum. When the last backward pass is over, all ranks add up piece after piece, and none computes meanwhile.
   void sum_after_backward()
   {
     const auto span = run.time.span(Work::exposed, "summing gradients");

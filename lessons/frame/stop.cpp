@@ -17,7 +17,7 @@ extern "C" void note(int signal)
   noted_signal = signal;
 }
 
-/// Whether whoever started the process wants it not to be stopped so, as a shell does where it starts it behind a script.
+/// Whether the process was started with this signal ignored, as a shell does for a command in the background of a script.
 bool is_ignored(int signal)
 {
   struct sigaction action = {};
