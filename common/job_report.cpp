@@ -93,15 +93,6 @@ void report_traffic(Report& report, const std::string& group, const std::string&
   report.json()["traffic"][group] = {{"bytes", bytes}, {"messages", measured.messages}, {"formula", should}};
 }
 
-CategoryBytes largest_on_any_rank(const Session& session, const CategoryBytes& own)
-{
-  std::vector<CategoryBytes> ranks(static_cast<std::size_t>(session.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, ranks.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
-            "gathering the memory that ranks need");
-  return *std::max_element(ranks.begin(), ranks.end(),
-                           [](const auto& a, const auto& b) { return a.total() < b.total(); });
-}
-
 bool on_all_ranks(bool holds)
 {
   int all = holds ? 1 : 0;

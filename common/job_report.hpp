@@ -41,9 +41,6 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
 void report_traffic(Report& report, const std::string& group, const std::string& what, const Traffic& measured,
                     const Traffic& expected, const std::string& formula);
 
-/// The bytes of the rank that needs most, on all ranks, which make this call together.
-CategoryBytes largest_on_any_rank(const Session& session, const CategoryBytes& own);
-
 /// Whether something holds on all ranks, which make this call together.
 bool on_all_ranks(bool holds);
 

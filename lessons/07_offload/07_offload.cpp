@@ -62,7 +62,7 @@ class ZeroOffload {
       for (const Range& sequences : passes) {
         const MicroBatch batch = run.load(kept, sequences, step);
         loss += forward(batch);
-        // NEW: without clipping an update waits for no norm, and goes on beside the last backward pass.
+        // NEW: without clipping an update needs no norm, so it runs during the last backward pass.
         if (plan.updates_early() && sequences == passes.back()) begin_update(step, loss);
         backward(batch);
       }
@@ -199,7 +199,7 @@ class ZeroOffload {
     in_flight.reset();
   }
 
-  /// NEW: begins an update that goes on beside the last backward pass of a step. All that it divides by is known now.
+  /// NEW: begins an update that runs during the last backward pass of a step. All that it divides by is known now.
   void begin_update(std::int64_t step, LossSum& loss)
   {
     const auto sum_up = [&](Group& group) {

@@ -60,7 +60,7 @@ class MeshParallel {
 
   /// One action: a pass of one micro-batch through one of this rank's stages.
   /// @param received     (R, C) the stream, or its gradient, that came from the stage before or after.
-  /// @param send_buffer  (R, C) where that which goes on is put. Both are empty at the ends of the pipeline.
+  /// @param send_buffer  (R, C) for what is sent on. Both are empty at the ends of the pipeline.
   LossSum perform(const Action& action, std::int64_t step, const Tensor& received, const Tensor& send_buffer)
   {
     LossSum loss;
