@@ -39,12 +39,6 @@ std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger
 }  // namespace
 
 void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
-                   const CategoryBytes& formula)
-{
-  report_memory(report, session, measured, formula, formula);
-}
-
-void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
                    const CategoryBytes& formula, const CategoryBytes& most_by_formula)
 {
   const std::vector<RankMemory> ranks = memory_of_all(session, measured, formula, most_by_formula);

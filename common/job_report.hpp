@@ -23,10 +23,8 @@ void begin_job(Report& report, const std::string& lesson, int ranks);
 /// @param session   the ranks.
 /// @param measured  this rank's ledger at the end of a step.
 /// @param formula   what the paper says, of this rank.
-void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
-                   const CategoryBytes& formula);
-/// The same where more is needed within a step than is there at its end; a check of each category of which that is so.
-/// @param most  by formula, of this rank.
+/// @param most      by formula, of this rank within a step; a check of each category of which more is needed than is there at
+///                  its end.
 void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
                    const CategoryBytes& formula, const CategoryBytes& most);
 

@@ -35,11 +35,6 @@ void declare(OptionTable& table, MessageOptions& o)
   table.add(group, "flops", o.flops, "virtual clock: operations that a rank makes, as 100GFLOP/s");
 }
 
-void check_options(const MessageOptions& options, Algorithm fallback, DeviceKind device)
-{
-  check_options(options, fallback, topology_of_job(std::max(options.ranks_per_node, 0), device));
-}
-
 void check_options(const MessageOptions& options, Algorithm fallback, const Topology& topology)
 {
   check_transport(options.transport, topology.device);

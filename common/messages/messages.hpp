@@ -40,13 +40,11 @@ struct MessageOptions {
 /// Declares all of them.
 void declare(OptionTable& table, MessageOptions& options);
 
-/// Refuses what the ranks of the job cannot do.
+/// Refuses what ranks cannot do.
 /// @param options   as parsed.
 /// @param fallback  the algorithm, unless the user asked for one.
-/// @param device    where the ranks compute.
+/// @param topology  of the ranks, which need not be those of the job.
 /// @throws UserError.
-void check_options(const MessageOptions& options, Algorithm fallback, DeviceKind device = DeviceKind::cpu);
-/// The same for the ranks of a topology, which need not be those of the job.
 void check_options(const MessageOptions& options, Algorithm fallback, const Topology& topology);
 
 /// What all groups of a run share: who counts, who watches, and how messages are made.
