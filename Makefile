@@ -34,16 +34,16 @@ lesson-%: build  ## run the program of lesson NN on one rank
 	@. scripts/mpi_environment.sh && exec build/lessons/$*_* $(ARGS)
 
 diff-%:  ## what lesson NN changes in the lesson it builds on
-	@scripts/diff.sh $*
+	@scripts/course/diff.sh $*
 
 exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
-	@scripts/exercise.py make $* $(ARGS)
+	@scripts/course/exercise.py make $* $(ARGS)
 
 grade-%:  ## check and grade the exercises of lesson NN
-	@scripts/exercise.py grade $* $(ARGS)
+	@scripts/course/exercise.py grade $* $(ARGS)
 
 bench: build  ## time training steps beside the best matrix products here (ARGS=--write keeps the tables)
-	@. scripts/mpi_environment.sh && scripts/bench.py $(ARGS)
+	@. scripts/mpi_environment.sh && scripts/bench/bench.py $(ARGS)
 
 docs:  ## make the documentation (build/docs/html/index.html)
 	@scripts/docs.sh

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "common/digest.hpp"
+#include "common/base/digest.hpp"
 #include "data/grammar.hpp"
 #include "data/token_file.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "gpt2/loader.hpp"
+#include "data/loader.hpp"
 
 /// @file
 /// Which data a run uses.

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/philox.hpp"
+#include "common/base/error.hpp"
+#include "common/base/philox.hpp"
 
 namespace rankwise {
 

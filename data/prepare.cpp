@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/file_arguments.hpp"
-#include "common/named_files.hpp"
-#include "common/program.hpp"
-#include "common/progress_bar.hpp"
-#include "common/text.hpp"
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/files/named_files.hpp"
+#include "common/messages/program.hpp"
+#include "common/program/file_arguments.hpp"
+#include "common/program/progress_bar.hpp"
 #include "data/text_file.hpp"
 
 namespace rankwise {

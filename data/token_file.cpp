@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "common/digest.hpp"
-#include "common/error.hpp"
-#include "common/text.hpp"
+#include "common/base/digest.hpp"
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 

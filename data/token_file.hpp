@@ -6,16 +6,16 @@
 #include <span>
 #include <string>
 
-#include "common/hdf5.hpp"
-#include "common/sealed_file.hpp"
-#include "gpt2/loader.hpp"
+#include "common/files/hdf5.hpp"
+#include "common/files/sealed_file.hpp"
+#include "data/loader.hpp"
 
 /// @file
 /// Token files: text that `build/data/prepare` has turned into tokens once, so that every run can read any part of it.
 ///
 /// An HDF5 file with the datasets `train` and `validation`, one row of unsigned integers each (1 byte a token up to
 /// vocabulary 256, 2 up to 65,536, else 4), in checksummed chunks, and the attributes `vocabulary`, `tokenizer`, `source`
-/// (file name of the text) and `source_sha256`, sealed as "rankwise tokens", version 2 (common/sealed_file.hpp). Tokens of
+/// (file name of the text) and `source_sha256`, sealed as "rankwise tokens", version 2 (common/files/sealed_file.hpp). Tokens of
 /// GPT-2's vocabulary bring it along: the datasets `encoder.json` and `vocab.bpe` hold the bytes of those files.
 
 namespace rankwise {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/device.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/config.hpp"
 
 /// @file

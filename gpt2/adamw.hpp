@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "common/device.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "gpt2/parameter_table.hpp"
 

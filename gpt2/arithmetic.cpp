@@ -40,20 +40,6 @@ CategoryBytes Arithmetic::gradient_bytes(const GradientLayout& layout, std::int6
   return bytes;
 }
 
-Algorithm Arithmetic::default_collectives() const
-{
-  return sums_ == Sums::exact ? Algorithm::halving : Algorithm::ring;
-}
-
-void Arithmetic::check_collectives(Algorithm algorithm) const
-{
-  if (sums_ == Sums::fast || algorithm == Algorithm::halving || algorithm == Algorithm::shared) return;
-  throw UserError(
-      fmt::format("--collectives={} cannot be done with --arithmetic=exact.", name_of(algorithm)),
-      "It adds in another order than the tree that exact sums are. Use --collectives=halving or shared, "
-      "or --arithmetic=fast.");
-}
-
 namespace {
 
 bool power_of_two(std::int64_t n)

@@ -3,8 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/memory_ledger.hpp"
-#include "common/messages/algorithm.hpp"
+#include "common/memory/memory_ledger.hpp"
 #include "gpt2/config.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/kernels/kernels.hpp"
@@ -40,11 +39,8 @@ class Arithmetic {
 
   /// Whether the tied embedding's two gradients are summed apart, as GradientSum::sums() gives them.
   bool keeps_tied_apart() const { return sums_ == Sums::exact; }
-  /// By which algorithm devices add up, where the user leaves it open: exact sums continue their tree by halving.
-  Algorithm default_collectives() const;
-  /// Refuses an algorithm by which devices would add in another order than this arithmetic does.
-  /// @throws UserError  in exact arithmetic, for all but halving and shared.
-  void check_collectives(Algorithm algorithm) const;
+  /// Whether sums across devices have to continue the tree of tree_sum().
+  bool continues_tree() const { return sums_ == Sums::exact; }
 
  private:
   Sums sums_;

@@ -13,9 +13,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/digest.hpp"
-#include "common/hdf5.hpp"
-#include "common/sealed_file.hpp"
+#include "common/base/digest.hpp"
+#include "common/files/hdf5.hpp"
+#include "common/files/sealed_file.hpp"
 #include "gpt2/weights.hpp"
 
 namespace rankwise {

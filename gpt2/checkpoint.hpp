@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "common/device.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/device.hpp"
+#include "data/loader.hpp"
 #include "gpt2/config.hpp"
-#include "gpt2/loader.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "gpt2/training_options.hpp"
 

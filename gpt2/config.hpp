@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// Which GPT-2: its sizes, its mask, and what can be said of it by arithmetic alone.

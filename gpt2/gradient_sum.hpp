@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/device.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "gpt2/parameter_table.hpp"
 

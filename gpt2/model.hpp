@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/exact_scalar.hpp"
+#include "common/base/exact_scalar.hpp"
+#include "data/loader.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/config.hpp"
 #include "gpt2/kernels/kernels.hpp"
-#include "gpt2/loader.hpp"
 #include "gpt2/parameter_table.hpp"
 
 /// @file

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "common/digest.hpp"
+#include "common/base/digest.hpp"
 #include "gpt2/random.hpp"
 
 namespace rankwise {

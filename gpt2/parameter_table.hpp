@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/device.hpp"
-#include "common/partition.hpp"
-#include "common/tensor.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/device.hpp"
+#include "common/memory/tensor.hpp"
 #include "gpt2/config.hpp"
 
 /// @file

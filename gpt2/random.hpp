@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/philox.hpp"
+#include "common/base/philox.hpp"
 
 /// @file
 /// Random numbers of a GPT-2, keyed by what they are for: the same on every layout of devices.

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "common/exact_scalar.hpp"
-#include "gpt2/loader.hpp"
+#include "common/base/exact_scalar.hpp"
+#include "data/loader.hpp"
 #include "gpt2/training_options.hpp"
 
 /// @file

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "common/memory_ledger.hpp"
-#include "common/report.hpp"
-#include "common/time_ledger.hpp"
+#include "common/memory/memory_ledger.hpp"
+#include "common/program/report.hpp"
+#include "common/program/time_ledger.hpp"
+#include "data/loader.hpp"
 #include "gpt2/kernels/kernels.hpp"
-#include "gpt2/loader.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/training_options.hpp"

@@ -14,8 +14,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/error.hpp"
-#include "common/tensor.hpp"
+#include "common/base/error.hpp"
+#include "common/memory/tensor.hpp"
 
 namespace rankwise {
 

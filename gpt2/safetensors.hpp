@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/output_file.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/files/output_file.hpp"
 
 /// @file
 /// Hugging Face's safetensors format: named tensors in one file.

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "gpt2/tokenizer.hpp"
+#include "data/tokenizer.hpp"
 
 /// @file
 /// The choice of the next token.

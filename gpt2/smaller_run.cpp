@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "common/device_option.hpp"
-#include "common/text.hpp"
+#include "common/base/text.hpp"
+#include "common/program/device_option.hpp"
 
 namespace rankwise {
 

@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <string>
 
-#include "common/options.hpp"
+#include "common/program/options.hpp"
+#include "data/loader.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/config.hpp"
-#include "gpt2/loader.hpp"
 #include "gpt2/sampling.hpp"
 
 /// @file

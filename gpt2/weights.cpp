@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/device.hpp"
-#include "common/text.hpp"
+#include "common/base/text.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/parameter_table.hpp"
 
 namespace rankwise {

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Checks the plan of the house:  scripts/check_tree.sh [FOLDER]
 #
-#   - includes point one way: lessons -> their frame, data, gpt2, common; the frame -> data, gpt2, common;
-#     data -> gpt2, common; gpt2 -> common
+#   - includes point one way: lessons -> their frame -> gpt2 -> data -> common; inside common
+#     collectives -> messages -> program -> files -> memory -> base
+#   - code for GPUs is reached through common/cuda/devices.hpp, except by the kernels for GPUs
 #   - no program of a lesson is included
-#   - gpt2 knows neither MPI nor ranks, common knows no transformer, lessons do not know how exact sums are made
+#   - gpt2 and data know neither MPI nor ranks, but for the programs of theirs; common and data know no transformer; lessons
+#     do not know how exact sums are made
 #   - GPUs are a choice at run time: no #if asks for CUDA in gpt2 or lessons, no triple chevrons
 #   - each lesson has a README, and its program begins with the header that readers expect
 #   - each header file is included once and documented as a file
@@ -36,22 +38,41 @@ common=(common/**/*.{[ch]pp,cu})
 gpt2=(gpt2/**/*.{[ch]pp,cu})
 data=(data/**/*.[ch]pp)
 lessons=(lessons/**/*.[ch]pp)
+not_for_gpus=() on_one_rank=()
+for file in "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"; do
+  [[ $file == */cuda/* ]] || not_for_gpus+=("$file")
+done
+for file in "${gpt2[@]}" "${data[@]}"; do
+  [[ $file == data/prepare.cpp || $file == gpt2/programs/* ]] || on_one_rank+=("$file")
+done
 
 include='#include "'
 forbid code "$include(gpt2|data|lessons|tests)/" "common includes only common" "${common[@]}"
-forbid code "$include(data|lessons|tests)/" "gpt2 includes only gpt2 and common" "${gpt2[@]}"
-forbid code "$include(lessons|tests)/" "data includes only data, gpt2 and common" "${data[@]}"
+forbid code "$include(gpt2|lessons|tests)/" "data includes only data and common" "${data[@]}"
+forbid code "$include(lessons|tests)/" "gpt2 includes only gpt2, data and common" "${gpt2[@]}"
+higher=(memory files program messages collectives)
+for room in base "${higher[@]}"; do
+  if [[ $room == "${higher[0]:-}" ]]; then higher=("${higher[@]:1}"); fi
+  if ((${#higher[@]})); then
+    forbid code "${include}common/($(IFS='|' && echo "${higher[*]}"))/" "common/$room includes nothing above it" \
+      common/"$room"/**/*.[ch]pp
+  fi
+done
+forbid code "${include}common/collectives/" "GPUs know no collectives" common/cuda/*
+forbid code "${include}(common|gpt2/kernels)/cuda/([^d]|d[^e]|de[^v])" "GPUs are reached through common/cuda/devices.hpp" \
+  "${not_for_gpus[@]}"
 forbid code "${include}tests/" "lessons include no tests" "${lessons[@]}"
 forbid code "${include}lessons/[0-9]" "the frame includes no lesson" lessons/frame/*.[ch]pp
 forbid code "$include.*\.cpp\"" "a source file is not included" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code '#include "[^/"]*"' "includes are written from the root" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 
-forbid code "${include}common/(session|program)" "gpt2 knows neither MPI nor ranks" "${gpt2[@]}"
-forbid names '\b(mpi|nccl)(\b|_)|[^.]\branks?(\b|_)' "gpt2 knows neither MPI nor ranks" "${gpt2[@]}"
+forbid code "${include}common/(messages|collectives|program/session)" "gpt2 and data know neither MPI nor ranks" \
+  "${on_one_rank[@]}"
+forbid names '\b(mpi|nccl)(\b|_)|[^.]\branks?(\b|_)' "gpt2 and data know neither MPI nor ranks" "${on_one_rank[@]}"
 forbid names '\b(attention|transformer|gpt2)' "common knows no transformer" "${common[@]}"
 forbid names '<<<|\b(__CUDACC__|__CUDA_ARCH__)\b' "kernels are launched by launch(), and one source serves all compilers" "${common[@]}" "${gpt2[@]}"
 forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
-forbid code 'exact' "lessons do not know how sums are made exact" "${lessons[@]}"
+forbid code 'exact' "lessons do not know how sums are made exact" lessons/[0-9]*/**/*.[ch]pp
 
 for file in **/*.hpp; do
   case $file in build*/* | student/*) continue ;; esac

@@ -6,7 +6,7 @@
 #   scripts/gpu_check.sh --pack=FOLDER    builds, and makes a FOLDER that runs on a machine with nothing but a GPU's driver,
 #                                         bash and python3: copy it there and run FOLDER/check
 #
-# Other options go to scripts/gpu_check.py: --quick, --speed and so on. The table is also written to the build folder, as
+# Other options go to scripts/bench/gpu_check.py: --quick, --speed and so on. The table is also written to the build folder, as
 # gpu_check.txt, and all figures of the speed, as gpu_speed.json. Those of another machine come into docs/performance.md by
 #
 #   scripts/gpu_check.sh --build=FOLDER --figures=FOLDER/gpu_speed.json --write
@@ -43,18 +43,19 @@ fi
 if [[ -z $pack ]]; then
   # shellcheck source=scripts/mpi_environment.sh
   source scripts/mpi_environment.sh
-  exec python3 scripts/gpu_check.py "$build" "${options[@]}"
+  exec python3 scripts/bench/gpu_check.py "$build" "${options[@]}"
 fi
 
 # ---- Pack: programs, and every library of theirs that is not the system's or the driver's ------------------------------
 
-mkdir -p "$pack"/{build/lessons,build/data,build/tests,lib,scripts,tests}
+mkdir -p "$pack"/{build/lessons,build/data,build/tests,lib,scripts/bench,tests/lessons}
 cp "$build"/lessons/* "$pack/build/lessons/"
 cp "$build/data/prepare" "$pack/build/data/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/tests" {} +
 cp "$build/gpu_tests.txt" "$pack/build/"
-cp scripts/{gpu_check,gpu_speed_tables,bench_tables,torch_attention}.py scripts/mpi_environment.sh "$pack/scripts/"
-cp tests/lessons/{test_gpus,test_gpu_digests,test_gpu_layouts,gpu_case,program_case}.py "$pack/tests/"
+cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,torch_attention}.py "$pack/scripts/bench/"
+cp scripts/mpi_environment.sh "$pack/scripts/"
+cp tests/lessons/{test_gpus,test_gpu_digests,test_gpu_layouts,gpu_case,program_case}.py "$pack/tests/lessons/"
 
 libraries_of() { ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u; }
 system='/(ld-linux[^/]*|libc|libm|libdl|libpthread|librt|libcuda|libnvidia-ml)\.so'
@@ -73,14 +74,14 @@ cp -L "${files[@]}" "$pack/lib/"
 
 cat > "$pack/check" <<'TEXT'
 #!/usr/bin/env bash
-# Checks the programs of this folder on the GPU of this machine; options as for scripts/gpu_check.py.
+# Checks the programs of this folder on the GPU of this machine; options as for scripts/bench/gpu_check.py.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export OUTSIDE_LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}  # for programs that are not of this folder
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PATH=$here/openmpi/bin:$PATH
 export OPAL_PREFIX=$here/openmpi OPAL_LIBDIR=$here/openmpi-lib OMPI_MCA_mca_base_component_path=$here/openmpi-lib/openmpi3
 [[ -d $here/pmix ]] && export PMIX_MCA_mca_base_component_path=$here/pmix
 source "$here/scripts/mpi_environment.sh"
-exec python3 "$here/scripts/gpu_check.py" "$here/build" "$@"
+exec python3 "$here/scripts/bench/gpu_check.py" "$here/build" "$@"
 TEXT
 chmod +x "$pack/check"
 echo "$pack is packed: $(du -sh "$pack" | cut -f 1). Copy it to the machine with the GPU and run FOLDER/check there."

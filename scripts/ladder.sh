@@ -76,6 +76,6 @@ for program in build/lessons/[0-9][0-9]_*; do
   done
 done
 
-scripts/plot_ladder.py "$reports" "$reports/ladder.svg" >&2 || true  # the table says which runs broke
+scripts/plot/plot_ladder.py "$reports" "$reports/ladder.svg" >&2 || true  # the table says which runs broke
 echo
-scripts/ladder_table.py "$reports"
+scripts/plot/ladder_table.py "$reports"

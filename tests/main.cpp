@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/world.hpp"
 
 namespace {

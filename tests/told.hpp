@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/error.hpp"
-#include "common/report.hpp"
+#include "common/base/error.hpp"
+#include "common/program/report.hpp"
 
 /// @file
 /// Reports that only a test reads.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 
 /// @file
 /// What the main function of the tests lends to them.

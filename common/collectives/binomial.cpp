@@ -1,7 +1,7 @@
 #include "common/collectives/binomial.hpp"
 
-#include "common/element_sum.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
 
 namespace rankwise {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/exact_scalar.hpp"
+#include "common/base/partition.hpp"
 #include "common/collectives/cost.hpp"
-#include "common/exact_scalar.hpp"
 #include "common/messages/group.hpp"
-#include "common/partition.hpp"
 
 /// @file
 /// The collectives: what they leave behind, whatever the algorithm of the group.

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "common/base/partition.hpp"
 #include "common/collectives/chain.hpp"
 #include "common/collectives/halving.hpp"
 #include "common/collectives/ring.hpp"
 #include "common/collectives/shared.hpp"
-#include "common/partition.hpp"
 
 namespace rankwise {
 

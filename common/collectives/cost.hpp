@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/memory/tensor.hpp"
 #include "common/messages/algorithm.hpp"
+#include "common/messages/layers/traffic_ledger.hpp"
 #include "common/messages/topology.hpp"
-#include "common/messages/traffic_ledger.hpp"
-#include "common/tensor.hpp"
 
 /// @file
 /// What a collective costs, by formula.

@@ -4,7 +4,7 @@
 #include <bit>
 #include <vector>
 
-#include "common/element_sum.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

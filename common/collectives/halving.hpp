@@ -1,7 +1,7 @@
 #pragma once
 
+#include "common/base/partition.hpp"
 #include "common/messages/group.hpp"
-#include "common/partition.hpp"
 
 /// @file
 /// Reduce-scatter by recursive halving and all-gather by recursive doubling, neighbours first.

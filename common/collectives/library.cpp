@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "common/element_sum.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "common/element_sum.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "common/base/partition.hpp"
 #include "common/messages/group.hpp"
-#include "common/partition.hpp"
 
 /// @file
 /// Reduce-scatter and all-gather on a ring: each rank talks to its two neighbours only, and every link carries the same.

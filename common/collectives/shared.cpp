@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/element_sum.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "common/base/partition.hpp"
 #include "common/messages/group.hpp"
-#include "common/partition.hpp"
 
 /// @file
 /// Collectives inside a node: ranks read each other's memory, and nothing is sent.

@@ -3,8 +3,8 @@
 #include <cuda_runtime.h>
 #include <string_view>
 
-#include "common/device.hpp"
-#include "common/source_location.hpp"
+#include "common/base/source_location.hpp"
+#include "common/memory/device.hpp"
 
 /// @file
 /// How CUDA is called: every call is checked, and says which line made it.

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/cuda/element_sum.hpp"
-#include "common/error.hpp"
-#include "common/session.hpp"
-#include "common/text.hpp"
+#include "common/program/session.hpp"
 
 namespace rankwise {
 

@@ -4,12 +4,16 @@
 #include <memory>
 #include <string>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 
 /// @file
-/// The GPUs of this machine. In a build without CUDA there are none, and check_device() says so.
+/// The GPUs of this machine, and messages between them: the one way to them for all code that is not for GPUs itself.
+/// In a build without CUDA there are none, and check_device() says so.
 
 namespace rankwise {
+
+class Communicator;
+class NcclTransport;
 
 /// The GPU of this rank: number r mod d for rank r of a machine with d of them. Its streams run beside each other, its
 /// memory is aligned to 256 bytes, and copies between it and host_memory() go on by themselves.
@@ -43,5 +47,11 @@ void check_device(DeviceKind kind);
 void begin_gpu_range(const char* name);
 /// Ends the innermost range of this thread.
 void end_gpu_range();
+
+/// A transport over NCCL for the ranks of a communicator, which make this call together. They learn of each other over MPI.
+/// @param communicator  the ranks; outlives the transport.
+/// @param stream        of this rank's GPU; outlives the transport.
+/// @throws Error        when NCCL cannot start, or in a build without CUDA.
+std::unique_ptr<NcclTransport> make_nccl_transport(const Communicator& communicator, Stream& stream);
 
 }  // namespace rankwise

@@ -1,6 +1,6 @@
 #include "common/cuda/element_sum.hpp"
 #include "common/cuda/launch.hpp"
-#include "common/element_sum.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

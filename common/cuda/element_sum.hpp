@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// Sums of vectors in a GPU's memory, element by element.

@@ -1,3 +1,5 @@
+#include "common/messages/nccl_transport.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -6,10 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "common/base/partition.hpp"
 #include "common/cuda/cuda.hpp"
-#include "common/cuda/nccl.hpp"
-#include "common/partition.hpp"
-#include "common/wait.hpp"
+#include "common/cuda/devices.hpp"
+#include "common/messages/communicator.hpp"
+#include "common/program/wait.hpp"
 
 namespace rankwise {
 

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "common/base/error.hpp"
 #include "common/cuda/devices.hpp"
-#include "common/error.hpp"
 #include "common/messages/communicator.hpp"
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 
 namespace rankwise {
 

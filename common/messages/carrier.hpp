@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "common/device.hpp"
-#include "common/options.hpp"
+#include "common/memory/device.hpp"
+#include "common/program/options.hpp"
 
 /// @file
 /// What carries messages: MPI, or NCCL between GPUs.

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "common/messages/group.hpp"
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 
 /// @file
 /// Collectives that go on while this rank computes.

@@ -3,7 +3,7 @@
 #include <mpi.h>
 #include <vector>
 
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 
 /// @file
 /// An MPI communicator that frees itself.

@@ -6,9 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/messages/comparing_transport.hpp"
-#include "common/messages/link_transport.hpp"
+#include "common/base/error.hpp"
+#include "common/cuda/devices.hpp"
+#include "common/messages/layers/comparing_transport.hpp"
+#include "common/messages/layers/link_transport.hpp"
 #include "common/messages/mpi_transport.hpp"
 #include "common/messages/staging_transport.hpp"
 

@@ -7,18 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "common/cuda/nccl.hpp"
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/algorithm.hpp"
-#include "common/messages/chaos_transport.hpp"
 #include "common/messages/communicator.hpp"
-#include "common/messages/flight_recorder.hpp"
-#include "common/messages/recording_transport.hpp"
+#include "common/messages/layers/chaos_transport.hpp"
+#include "common/messages/layers/recording_transport.hpp"
+#include "common/messages/layers/traffic_ledger.hpp"
+#include "common/messages/layers/virtual_clock.hpp"
+#include "common/messages/nccl_transport.hpp"
 #include "common/messages/shared_memory.hpp"
 #include "common/messages/topology.hpp"
-#include "common/messages/traffic_ledger.hpp"
 #include "common/messages/transport.hpp"
-#include "common/messages/virtual_clock.hpp"
+#include "common/messages/watchdog/flight_recorder.hpp"
 
 /// @file
 /// A group of ranks that make collectives together.

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #endif
 
-#include "common/wait.hpp"
+#include "common/program/wait.hpp"
 
 namespace rankwise {
 

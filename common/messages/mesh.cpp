@@ -13,7 +13,7 @@
 #include <sched.h>
 #endif
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace rankwise {
 

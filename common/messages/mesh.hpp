@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/messages/group.hpp"
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 
 /// @file
 /// Ranks on a mesh of named axes.

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace rankwise {
 

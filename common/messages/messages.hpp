@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "common/messages/carrier.hpp"
-#include "common/messages/chaos_transport.hpp"
-#include "common/messages/flight_recorder.hpp"
 #include "common/messages/group.hpp"
-#include "common/messages/virtual_clock.hpp"
-#include "common/messages/watchdog.hpp"
-#include "common/options.hpp"
-#include "common/report.hpp"
-#include "common/time_ledger.hpp"
+#include "common/messages/layers/chaos_transport.hpp"
+#include "common/messages/layers/virtual_clock.hpp"
+#include "common/messages/watchdog/flight_recorder.hpp"
+#include "common/messages/watchdog/watchdog.hpp"
+#include "common/program/options.hpp"
+#include "common/program/report.hpp"
+#include "common/program/time_ledger.hpp"
 
 /// @file
 /// The options of messages, the same in all lessons, and what they bring about.

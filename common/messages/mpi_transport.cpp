@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "common/messages/mpi_calls.hpp"
+#include "common/messages/watchdog/mpi_calls.hpp"
 
 namespace rankwise {
 

@@ -15,8 +15,8 @@
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 
+#include "common/base/text.hpp"
 #include "common/messages/meeting.hpp"
-#include "common/text.hpp"
 
 namespace rankwise {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/communicator.hpp"
 
 /// @file

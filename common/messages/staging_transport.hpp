@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/transport.hpp"
 
 /// @file

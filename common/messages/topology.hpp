@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/algorithm.hpp"
 
 /// @file

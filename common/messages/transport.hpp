@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/device.hpp"
-#include "common/source_location.hpp"
-#include "common/tensor.hpp"
+#include "common/base/source_location.hpp"
+#include "common/memory/device.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// Messages from one rank to another: the little that all collectives are made of.

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "common/device.hpp"
-#include "common/exact_scalar.hpp"
+#include "common/base/exact_scalar.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/config.hpp"
 #include "gpt2/kernels/sum_order.hpp"
 #include "gpt2/random.hpp"

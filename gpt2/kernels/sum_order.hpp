@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
 
 /// @file
 /// In which order the terms of a contraction are added.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/activity.hpp"
+#include "common/base/activity.hpp"
 
 namespace rankwise {
 

@@ -9,7 +9,7 @@
 
 namespace rankwise {
 
-/// The same kernels; each call of one counts as work while it lasts, and as progress when it returns (common/activity.hpp).
+/// The same kernels; each call of one counts as work while it lasts, and as progress when it returns (common/base/activity.hpp).
 std::unique_ptr<Kernels> watched(std::unique_ptr<Kernels> kernels);
 
 }  // namespace rankwise

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 
 namespace rankwise {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/carrier.hpp"
 #include "common/messages/group.hpp"
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 #include "lessons/02_collectives/schedule.hpp"
 #include "lessons/02_collectives/vectors.hpp"
 

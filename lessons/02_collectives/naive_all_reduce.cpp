@@ -1,6 +1,6 @@
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 
-#include "common/element_sum.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace rankwise {
 

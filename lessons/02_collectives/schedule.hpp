@@ -6,8 +6,8 @@
 
 #include "common/collectives/cost.hpp"
 #include "common/messages/communicator.hpp"
-#include "common/messages/recording_transport.hpp"
-#include "common/report.hpp"
+#include "common/messages/layers/recording_transport.hpp"
+#include "common/program/report.hpp"
 
 /// @file
 /// What went from whom to whom and when: the records of all ranks put together.

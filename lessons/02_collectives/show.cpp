@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text.hpp"
+#include "common/base/text.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 
 namespace rankwise {

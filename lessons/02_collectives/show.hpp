@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/report.hpp"
+#include "common/program/report.hpp"
 #include "lessons/02_collectives/fit.hpp"
 #include "lessons/02_collectives/measure.hpp"
 

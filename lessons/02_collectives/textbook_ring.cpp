@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/element_sum.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

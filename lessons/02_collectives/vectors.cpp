@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "common/digest.hpp"
-#include "common/element_sum.hpp"
-#include "common/philox.hpp"
+#include "common/base/digest.hpp"
+#include "common/base/philox.hpp"
+#include "common/memory/element_sum.hpp"
 
 namespace rankwise {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "common/partition.hpp"
-#include "common/tensor.hpp"
+#include "common/base/partition.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// The vectors that the lesson adds up, and how two results are compared.

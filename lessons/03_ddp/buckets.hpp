@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
 #include "gpt2/parameter_table.hpp"
 
 /// @file

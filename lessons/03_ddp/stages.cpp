@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/base/text.hpp"
 #include "common/collectives/cost.hpp"
-#include "common/text.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/frame/replicas.hpp"
@@ -70,7 +70,7 @@ std::int64_t gathered(const std::vector<std::int64_t>& runs)
 std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, const TrainingOptions& options,
                      const MessageOptions& messages, RankOf rank)
 {
-  const Algorithm algorithm = messages.algorithm(Arithmetic(options.arithmetic).default_collectives());
+  const Algorithm algorithm = messages.algorithm(default_algorithm(Arithmetic(options.arithmetic)));
   std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers}};
   if (tied > 0) calls.push_back({"all-reduce", algorithm, options.gradients, tied});
   for (const std::int64_t n : runs) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/messages/messages.hpp"
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/frame/costs.hpp"
 #include "lessons/frame/options.hpp"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 
 /// @file

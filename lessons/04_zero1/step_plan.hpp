@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/partition.hpp"
 #include "common/collectives/cost.hpp"
+#include "common/memory/tensor.hpp"
 #include "common/messages/algorithm.hpp"
+#include "common/messages/layers/traffic_ledger.hpp"
 #include "common/messages/topology.hpp"
-#include "common/messages/traffic_ledger.hpp"
-#include "common/partition.hpp"
-#include "common/session.hpp"
-#include "common/tensor.hpp"
+#include "common/program/session.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/03_ddp/buckets.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/03_ddp/buckets.hpp"

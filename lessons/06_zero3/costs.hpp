@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/report.hpp"
+#include "common/program/report.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/06_zero3/options.hpp"
 #include "lessons/frame/costs.hpp"

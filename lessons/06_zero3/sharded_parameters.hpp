@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/06_zero3/units.hpp"

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/text.hpp"
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "lessons/04_zero1/segments.hpp"
 
 namespace rankwise {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/options.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/program/options.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/03_ddp/buckets.hpp"

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "lessons/07_offload/block_file.hpp"
 
 /// @file

@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include "common/activity.hpp"
-#include "common/descriptor.hpp"
-#include "common/digest.hpp"
-#include "common/error.hpp"
-#include "common/text.hpp"
+#include "common/base/activity.hpp"
+#include "common/base/digest.hpp"
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/files/descriptor.hpp"
 
 namespace rankwise {
 

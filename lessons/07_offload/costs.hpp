@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/report.hpp"
+#include "common/program/report.hpp"
 #include "lessons/06_zero3/costs.hpp"
 #include "lessons/07_offload/options.hpp"
 

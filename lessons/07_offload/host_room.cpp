@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/text.hpp"
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/memory_ledger.hpp"
+#include "common/memory/memory_ledger.hpp"
 
 /// @file
 /// Whether the host has room for what is offloaded.

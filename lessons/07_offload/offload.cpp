@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "gpt2/adamw.hpp"
 #include "lessons/04_zero1/segments.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/memory_ledger.hpp"
-#include "common/options.hpp"
-#include "common/session.hpp"
+#include "common/memory/memory_ledger.hpp"
+#include "common/program/options.hpp"
+#include "common/program/session.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/06_zero3/units.hpp"

@@ -12,10 +12,10 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
-#include "common/descriptor.hpp"
-#include "common/error.hpp"
-#include "common/text.hpp"
-#include "common/time_ledger.hpp"
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/files/descriptor.hpp"
+#include "common/program/time_ledger.hpp"
 
 namespace rankwise {
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "common/job_report.hpp"
-#include "common/text.hpp"
+#include "common/base/text.hpp"
+#include "common/messages/job_report.hpp"
 
 namespace rankwise {
 

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "common/report.hpp"
+#include "common/program/report.hpp"
 #include "lessons/07_offload/offload.hpp"
 #include "lessons/07_offload/tiers.hpp"
 

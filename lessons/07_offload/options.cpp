@@ -1,6 +1,6 @@
 #include "lessons/07_offload/options.hpp"
 
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 #include "lessons/07_offload/costs.hpp"
 #include "lessons/07_offload/host_room.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
 
 /// @file
 /// What one rank owns, in pieces that come and go one by one.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "lessons/07_offload/tiers.hpp"
 #include "lessons/frame/shards.hpp"
 

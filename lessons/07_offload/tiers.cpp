@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 
 namespace rankwise {
 

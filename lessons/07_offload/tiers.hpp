@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/device.hpp"
-#include "common/time_ledger.hpp"
+#include "common/memory/device.hpp"
+#include "common/program/time_ledger.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "lessons/07_offload/block_buffer.hpp"

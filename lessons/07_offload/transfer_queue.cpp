@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/session.hpp"
+#include "common/base/error.hpp"
+#include "common/program/session.hpp"
 
 namespace rankwise {
 

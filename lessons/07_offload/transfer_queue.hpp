@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 
 /// @file
 /// Blocks that come and go over a link while this rank computes.

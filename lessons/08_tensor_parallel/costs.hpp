@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/report.hpp"
+#include "common/program/report.hpp"
 #include "lessons/08_tensor_parallel/options.hpp"
 #include "lessons/frame/costs.hpp"
 

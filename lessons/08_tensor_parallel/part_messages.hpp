@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "common/collectives/collectives.hpp"
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/group.hpp"
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/kernels/kernels.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/group.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/model.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/options.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/program/options.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/config.hpp"
 #include "gpt2/parameter_table.hpp"

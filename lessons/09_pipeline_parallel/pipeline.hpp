@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/group.hpp"
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 #include "lessons/09_pipeline_parallel/row_channel.hpp"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/options.hpp"
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
+#include "common/program/options.hpp"
 #include "gpt2/config.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 

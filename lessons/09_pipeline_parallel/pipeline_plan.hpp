@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
+#include "common/messages/layers/traffic_ledger.hpp"
+#include "common/messages/layers/virtual_clock.hpp"
 #include "common/messages/topology.hpp"
-#include "common/messages/traffic_ledger.hpp"
-#include "common/messages/virtual_clock.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "lessons/04_zero1/segments.hpp"

@@ -9,10 +9,10 @@
 #include <string>
 #include <thread>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/communicator.hpp"
 #include "common/messages/group.hpp"
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 
 /// @file
 /// Rows on their way from one rank to another, while both compute.

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/collectives/collectives.hpp"
-#include "common/messages/link_options.hpp"
+#include "common/messages/layers/link_options.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/messages/group.hpp"
-#include "common/messages/virtual_clock.hpp"
-#include "common/report.hpp"
+#include "common/messages/layers/virtual_clock.hpp"
+#include "common/program/report.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"

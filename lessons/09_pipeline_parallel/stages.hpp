@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
 #include "gpt2/config.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
 

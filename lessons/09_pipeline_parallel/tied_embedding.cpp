@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/job_report.hpp"
+#include "common/messages/job_report.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/messages/group.hpp"
-#include "common/report.hpp"
+#include "common/program/report.hpp"
 #include "gpt2/checkpoint.hpp"
 
 /// @file

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text.hpp"
+#include "common/base/text.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/10_3d_parallel/costs.hpp"

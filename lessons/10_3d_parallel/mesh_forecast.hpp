@@ -4,8 +4,8 @@
 #include <functional>
 #include <optional>
 
-#include "common/messages/link_options.hpp"
-#include "common/report.hpp"
+#include "common/messages/layers/link_options.hpp"
+#include "common/program/report.hpp"
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
 /// @file

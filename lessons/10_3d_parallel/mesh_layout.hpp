@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/messages/mesh.hpp"
-#include "common/options.hpp"
+#include "common/program/options.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
 

@@ -1,6 +1,6 @@
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
-#include "common/partition.hpp"
+#include "common/base/partition.hpp"
 #include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "common/memory_ledger.hpp"
+#include "common/memory/memory_ledger.hpp"
 #include "common/messages/group.hpp"
+#include "common/messages/layers/traffic_ledger.hpp"
 #include "common/messages/topology.hpp"
-#include "common/messages/traffic_ledger.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/job_report.hpp"
+#include "common/messages/job_report.hpp"
 
 namespace rankwise {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/messages/traffic_ledger.hpp"
-#include "common/report.hpp"
+#include "common/messages/layers/traffic_ledger.hpp"
+#include "common/program/report.hpp"
 #include "lessons/frame/run.hpp"
 
 /// @file

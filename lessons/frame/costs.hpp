@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "common/memory_ledger.hpp"
-#include "common/messages/traffic_ledger.hpp"
+#include "common/memory/memory_ledger.hpp"
+#include "common/messages/layers/traffic_ledger.hpp"
 #include "gpt2/activations.hpp"
 #include "lessons/frame/options.hpp"
 

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
-#include "common/in_turn.hpp"
-#include "common/job_report.hpp"
-#include "common/placement.hpp"
-#include "common/text.hpp"
-#include "common/trace.hpp"
+#include "common/messages/job_report.hpp"
+#include "common/program/in_turn.hpp"
+#include "common/program/placement.hpp"
+#include "common/program/trace.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "gpt2/reference_run.hpp"
 #include "lessons/frame/replicas.hpp"
@@ -36,8 +36,8 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
   chosen.micro_batch = batch.micro_batch;
   check_options(chosen, layout);
   const Arithmetic arithmetic(options.arithmetic);
-  check_options(options.messages, arithmetic.default_collectives(), options.topology(N));
-  arithmetic.check_collectives(options.algorithm());
+  check_options(options.messages, default_algorithm(arithmetic), options.topology(N));
+  check_order(options.algorithm(), arithmetic);
 }
 
 void check_capacity(const LessonOptions& options, const CategoryBytes& most,

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/report.hpp"
-#include "common/session.hpp"
+#include "common/program/report.hpp"
+#include "common/program/session.hpp"
 #include "gpt2/run_report.hpp"
 #include "lessons/frame/costs.hpp"
 #include "lessons/frame/options.hpp"

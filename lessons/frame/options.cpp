@@ -2,7 +2,25 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+
 namespace rankwise {
+
+Algorithm default_algorithm(const Arithmetic& arithmetic)
+{
+  return arithmetic.continues_tree() ? Algorithm::halving : Algorithm::ring;
+}
+
+void check_order(Algorithm algorithm, const Arithmetic& arithmetic)
+{
+  if (!arithmetic.continues_tree() || algorithm == Algorithm::halving || algorithm == Algorithm::shared) return;
+  throw UserError(
+      fmt::format("--collectives={} cannot be done with --arithmetic=exact.", name_of(algorithm)),
+      "It adds in another order than the tree that exact sums are. Use --collectives=halving or shared, "
+      "or --arithmetic=fast.");
+}
 
 Topology LessonOptions::topology(int N) const
 {

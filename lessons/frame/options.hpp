@@ -2,15 +2,23 @@
 
 #include <cstdint>
 
+#include "common/messages/algorithm.hpp"
 #include "common/messages/messages.hpp"
 #include "common/messages/topology.hpp"
-#include "common/session.hpp"
+#include "common/program/session.hpp"
+#include "gpt2/arithmetic.hpp"
 #include "gpt2/training_options.hpp"
 
 /// @file
 /// The options that all lessons share, and what follows from them for rank r of N.
 
 namespace rankwise {
+
+/// Algorithm by which ranks add, where --collectives leaves it open: halving where sums continue a tree, else the ring.
+Algorithm default_algorithm(const Arithmetic& arithmetic);
+/// Refuses an algorithm by which ranks would add in another order than the arithmetic asks for.
+/// @throws UserError  in exact arithmetic, for all but halving and shared.
+void check_order(Algorithm algorithm, const Arithmetic& arithmetic);
 
 /// Options of training and of messages. A lesson derives its own options from these; what it divides in another way than
 /// data parallelism does, it says in functions of the same names.
@@ -31,7 +39,7 @@ struct LessonOptions : TrainingOptions {
   /// Sequences of the global batch that one of N replicas computes.
   std::int64_t share(int N) const { return global_batch / N; }
   /// Algorithm of all collectives: --collectives, or the one that suits --arithmetic.
-  Algorithm algorithm() const { return messages.algorithm(Arithmetic(arithmetic).default_collectives()); }
+  Algorithm algorithm() const { return messages.algorithm(default_algorithm(Arithmetic(arithmetic))); }
   /// Nodes of N ranks: those of the job, or for another N one machine, cut by --ranks-per-node.
   Topology topology(int N) const;
 };

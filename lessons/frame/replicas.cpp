@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/digest.hpp"
-#include "common/error.hpp"
-#include "common/job_report.hpp"
+#include "common/base/digest.hpp"
+#include "common/base/error.hpp"
 #include "common/messages/agreement.hpp"
+#include "common/messages/job_report.hpp"
 
 namespace rankwise {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "common/collectives/collectives.hpp"
-#include "common/options.hpp"
-#include "gpt2/loader.hpp"
+#include "common/program/options.hpp"
+#include "data/loader.hpp"
 #include "gpt2/model.hpp"
 
 /// @file

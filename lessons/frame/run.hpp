@@ -6,13 +6,13 @@
 #include <memory>
 #include <string>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "common/messages/messages.hpp"
-#include "common/session.hpp"
-#include "common/time_ledger.hpp"
+#include "common/program/session.hpp"
+#include "common/program/time_ledger.hpp"
 #include "data/corpus.hpp"
+#include "data/loader.hpp"
 #include "gpt2/activations.hpp"
-#include "gpt2/loader.hpp"
 #include "gpt2/model.hpp"
 #include "lessons/frame/options.hpp"
 
@@ -50,7 +50,7 @@ struct Run {
   std::map<std::string, Traffic> sent;  ///< by axis, counted since the step began
 
   /// What a group of ranks is made with.
-  GroupSetup group_setup() { return messages.setup(arithmetic.default_collectives()); }
+  GroupSetup group_setup() { return messages.setup(default_algorithm(arithmetic)); }
 
   /// Reads sequences of a step's global batch and places them.
   /// @param kept  where the pass keeps its tokens.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/digest.hpp"
-#include "common/error.hpp"
-#include "common/session.hpp"
+#include "common/base/digest.hpp"
+#include "common/base/error.hpp"
+#include "common/program/session.hpp"
 
 namespace rankwise {
 

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "common/session.hpp"
+#include "common/program/session.hpp"
 
 namespace rankwise {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/job_report.hpp"
-#include "common/program.hpp"
-#include "common/report.hpp"
+#include "common/messages/job_report.hpp"
+#include "common/messages/program.hpp"
+#include "common/program/report.hpp"
 #include "gpt2/run_report.hpp"
 #include "lessons/frame/costs.hpp"
 #include "lessons/frame/finite.hpp"

@@ -2,7 +2,7 @@
 //
 //   mpirun -np 2 build/tests/all_reduce --least-bytes=4KiB --most-bytes=256MiB --factor=4 --rounds=7
 //
-// scripts/bench.py --case=collectives runs it and makes tables of what it prints.
+// scripts/bench/bench.py --case=collectives runs it and makes tables of what it prints.
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +17,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/collectives/collectives.hpp"
-#include "common/program.hpp"
-#include "common/time_ledger.hpp"
+#include "common/messages/program.hpp"
+#include "common/program/time_ledger.hpp"
 
 namespace rankwise {
 namespace {

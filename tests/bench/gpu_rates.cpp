@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 
 namespace rankwise {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file

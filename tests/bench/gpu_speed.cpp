@@ -3,7 +3,7 @@
 //   build-gpu/tests/gpu_speed --model=gpt2 --precision=bf16 --rounds=5
 //   build-gpu/tests/gpu_speed --part=attention --rounds=1
 //
-// scripts/gpu_check.py runs it and makes tables of what it prints.
+// scripts/bench/gpu_check.py runs it and makes tables of what it prints.
 
 #include <algorithm>
 #include <memory>
@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/cuda/devices.hpp"
-#include "common/program.hpp"
+#include "common/messages/program.hpp"
 #include "tests/bench/gpu_rates.hpp"
 #include "tests/bench/measured_kernels.hpp"
 #include "tests/bench/memory_bound_kernels.hpp"

@@ -14,8 +14,8 @@
 #include <cblas.h>
 #endif
 
-#include "common/error.hpp"
-#include "common/time_ledger.hpp"
+#include "common/base/error.hpp"
+#include "common/program/time_ledger.hpp"
 
 namespace rankwise {
 

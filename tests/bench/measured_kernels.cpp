@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 
 namespace rankwise {
 

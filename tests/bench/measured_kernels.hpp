@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "tests/bench/allocation_count.hpp"
 

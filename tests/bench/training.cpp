@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "common/error.hpp"
-#include "common/time_ledger.hpp"
+#include "common/base/error.hpp"
+#include "common/program/time_ledger.hpp"
 #include "tests/bench/measured_kernels.hpp"
 
 namespace rankwise {

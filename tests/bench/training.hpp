@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/model.hpp"

@@ -2,7 +2,7 @@
 //
 //   build/tests/training_step --model=gpt2 --batch=4 --sequence=64 --rounds=12
 //
-// scripts/bench.py runs it and makes tables of what it prints.
+// scripts/bench/bench.py runs it and makes tables of what it prints.
 
 #include <memory>
 #include <thread>
@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
-#include "common/program.hpp"
+#include "common/messages/program.hpp"
 #include "tests/bench/allocation_count.hpp"
 #include "tests/bench/machine_rates.hpp"
 #include "tests/bench/training.hpp"

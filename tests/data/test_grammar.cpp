@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "data/corpus.hpp"
 #include "data/grammar.hpp"
 

@@ -3,10 +3,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
+#include "data/bpe.hpp"
 #include "data/text_file.hpp"
-#include "gpt2/bpe.hpp"
-#include "tests/gpt2/small_vocabulary.hpp"
+#include "tests/data/small_vocabulary.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;

@@ -7,10 +7,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "data/token_file.hpp"
+#include "tests/data/small_vocabulary.hpp"
 #include "tests/fuzz.hpp"
-#include "tests/gpt2/small_vocabulary.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;

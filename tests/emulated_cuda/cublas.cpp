@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 #include "tests/emulated_cuda/streams.hpp"
 
 /// @file

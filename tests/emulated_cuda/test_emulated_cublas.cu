@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 #include "tests/emulated_cuda/helpers.hpp"
 
 using namespace emulated_cuda;

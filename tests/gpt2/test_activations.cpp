@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "gpt2/activations.hpp"
 #include "tests/gpt2/testing.hpp"
 

@@ -7,10 +7,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/device.hpp"
-#include "common/hdf5.hpp"
-#include "common/in_turn.hpp"
-#include "common/output_file.hpp"
+#include "common/files/hdf5.hpp"
+#include "common/files/output_file.hpp"
+#include "common/memory/device.hpp"
+#include "common/program/in_turn.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "tests/scratch_folder.hpp"
 #include "tests/world.hpp"

@@ -14,9 +14,9 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "common/device.hpp"
-#include "common/hdf5.hpp"
-#include "common/sealed_file.hpp"
+#include "common/files/hdf5.hpp"
+#include "common/files/sealed_file.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/scratch_folder.hpp"

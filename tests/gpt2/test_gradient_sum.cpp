@@ -5,8 +5,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
-#include "common/tree_sum.hpp"
+#include "common/base/error.hpp"
+#include "common/base/tree_sum.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "tests/gpt2/testing.hpp"

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

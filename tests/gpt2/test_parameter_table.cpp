@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

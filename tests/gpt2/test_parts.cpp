@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/sealed_file.hpp"
+#include "common/base/error.hpp"
+#include "common/files/sealed_file.hpp"
 #include "gpt2/safetensors.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/gpt2/testing.hpp"

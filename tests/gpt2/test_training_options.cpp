@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/activity.hpp"
-#include "common/text.hpp"
+#include "common/base/activity.hpp"
+#include "common/base/text.hpp"
 #include "gpt2/training_options.hpp"
 
 using namespace rankwise;

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/device.hpp"
-#include "common/philox.hpp"
+#include "common/base/philox.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/kernels/kernels.hpp"
 

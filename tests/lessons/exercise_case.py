@@ -1,4 +1,4 @@
-"""What tests of exercises in a lesson's program share: runs beside lesson 01, and a verdict for scripts/exercise.py.
+"""What tests of exercises in a lesson's program share: runs beside lesson 01, and a verdict for scripts/course/exercise.py.
 
     test_..._exercises.py EXERCISE PREPARE LESSON_01 LESSON
 """
@@ -59,7 +59,7 @@ class ExerciseCase(unittest.TestCase):
 
 
 class Result(unittest.TextTestResult):
-    """Names the case that failed where Catch2 names it, for scripts/exercise.py."""
+    """Names the case that failed where Catch2 names it, for scripts/course/exercise.py."""
 
     def addFailure(self, test, err):
         line = inspect.getsourcelines(getattr(test, test._testMethodName))[1]

@@ -1,4 +1,4 @@
-// A program that fails on purpose, for tests/common/test_program.sh: on one rank, on all, before or after the first
+// A program that fails on purpose, for tests/common/messages/test_program.sh: on one rank, on all, before or after the first
 // message. The ranks that do not fail wait in a barrier that the failing one never reaches.
 
 #include <csignal>
@@ -12,9 +12,9 @@
 
 #include <fmt/format.h>
 
-#include "common/error.hpp"
-#include "common/program.hpp"
-#include "common/time_ledger.hpp"
+#include "common/base/error.hpp"
+#include "common/messages/program.hpp"
+#include "common/program/time_ledger.hpp"
 
 namespace {
 

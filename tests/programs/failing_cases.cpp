@@ -1,8 +1,8 @@
-// Test cases that fail on purpose, for tests/common/test_program.sh: one at a time is chosen by its name.
+// Test cases that fail on purpose, for tests/common/messages/test_program.sh: one at a time is chosen by its name.
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;

@@ -1,4 +1,4 @@
-// A job that waits in vain, each time for another reason, for tests/common/messages/test_watchdog.py: the watchdog has
+// A job that waits in vain, each time for another reason, for tests/common/messages/watchdog/test_watchdog.py: the watchdog has
 // to name it. And jobs that take long but get on, and one whose messages get lost.
 
 #include <chrono>
@@ -11,14 +11,14 @@
 
 #include <fmt/format.h>
 
-#include "common/activity.hpp"
+#include "common/base/activity.hpp"
+#include "common/base/error.hpp"
 #include "common/collectives/collectives.hpp"
-#include "common/device_option.hpp"
-#include "common/error.hpp"
-#include "common/in_turn.hpp"
 #include "common/messages/carrier.hpp"
 #include "common/messages/communication_queue.hpp"
-#include "common/program.hpp"
+#include "common/messages/program.hpp"
+#include "common/program/device_option.hpp"
+#include "common/program/in_turn.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // What lesson 01 is compared with: the same training, written down once more in the plainest way, in one pass a step.
 //
 //   training_loop STEPS      nano on the embedded corpus, exact sums, and the options of `Oracle` in
-//                            tests/lessons/test_01_single_device.py; prints loss, grad_norm, validation and digest
+//                            tests/lessons/01/test_01_single_device.py; prints loss, grad_norm, validation and digest
 //                            as the report has them
 
 #include <algorithm>

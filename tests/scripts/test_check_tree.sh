@@ -9,10 +9,11 @@ cd "$tree"
 # plant: writes a small tree in which every rule is kept.
 plant() {
   rm -rf -- *
-  mkdir -p common gpt2 data lessons/01_one
-  printf '#pragma once\n/// @file\n/// Not about attention.\n' >common/sum.hpp
-  printf '#pragma once\n/// @file\n#include "common/sum.hpp"\n/// No rank, no MPI.\n' >gpt2/model.hpp
-  printf '#include "gpt2/model.hpp"\n' >data/corpus.cpp
+  mkdir -p common/base common/memory common/messages common/cuda gpt2 data lessons/01_one
+  printf '#pragma once\n/// @file\n/// Not about attention.\n' >common/base/sum.hpp
+  printf '#include "common/cuda/devices.hpp"\n' >common/messages/group.cpp
+  printf '#pragma once\n/// @file\n#include "common/base/sum.hpp"\n' >data/corpus.hpp
+  printf '#pragma once\n/// @file\n#include "data/corpus.hpp"\n/// No rank, no MPI.\n' >gpt2/model.hpp
   printf '# One\n' >lessons/01_one/README.md
   {
     printf '// Lesson 01: one\n'
@@ -35,19 +36,22 @@ finds() {
 
 plant
 "$check_tree" "$tree"
-echo '#include "gpt2/model.hpp"' >>common/sum.hpp; finds 'common/sum.hpp:4:'
-echo '#include "data/corpus.hpp"' >>gpt2/model.hpp; finds 'gpt2/model.hpp:5:'
-echo '#include "lessons/01_one/x.hpp"' >>data/corpus.cpp; finds 'data/corpus.cpp:2:'
-echo '#include "lessons/01_one/01_one.cpp"' >>data/corpus.cpp; finds 'a source file is not included'
+echo '#include "gpt2/model.hpp"' >>common/base/sum.hpp; finds 'common/base/sum.hpp:4:'
+echo '#include "gpt2/model.hpp"' >>data/corpus.hpp; finds 'data/corpus.hpp:4:'
+echo '#include "lessons/01_one/x.hpp"' >>gpt2/model.hpp; finds 'gpt2/model.hpp:5:'
+echo '#include "common/memory/tensor.hpp"' >>common/base/sum.hpp; finds 'common/base includes nothing above it'
+echo '#include "common/collectives/ring.hpp"' >>common/messages/group.cpp; finds 'common/messages includes nothing above it'
+echo '#include "common/cuda/cuda.hpp"' >>common/messages/group.cpp; finds 'common/messages/group.cpp:2: GPUs are reached'
+echo '#include "lessons/01_one/01_one.cpp"' >gpt2/model.cpp; finds 'a source file is not included'
 mkdir lessons/frame && echo '#include "lessons/01_one/x.hpp"' >lessons/frame/run.cpp; finds 'lessons/frame/run.cpp:1:'
-echo '#include "sum.hpp"' >common/sum.cpp; finds 'written from the root'
+echo '#include "sum.hpp"' >common/base/sum.cpp; finds 'written from the root'
 echo 'int rank = 0;' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
-echo 'MPI_Barrier(MPI_COMM_WORLD);' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
-echo '#include "common/session.hpp"' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
-echo 'struct Attention;' >common/sum.cpp; finds 'common/sum.cpp:1:'
+echo 'MPI_Barrier(MPI_COMM_WORLD);' >data/loader.cpp; finds 'data/loader.cpp:1:'
+echo '#include "common/program/session.hpp"' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
+echo 'struct Attention;' >common/base/sum.cpp; finds 'common/base/sum.cpp:1:'
 echo 'if (arithmetic == Arithmetic::exact) {}' >>lessons/01_one/01_one.cpp; finds 'lessons/01_one/01_one.cpp:11:'
-sed -i 1d common/sum.hpp; finds 'common/sum.hpp: has no #pragma once'
-sed -i /@file/d common/sum.hpp; finds 'common/sum.hpp: has no comment'
+sed -i 1d common/base/sum.hpp; finds 'common/base/sum.hpp: has no #pragma once'
+sed -i /@file/d common/base/sum.hpp; finds 'common/base/sum.hpp: has no comment'
 rm lessons/01_one/README.md; finds 'has no README.md'
 sed -i 1d lessons/01_one/01_one.cpp; finds 'does not begin with'
 sed -i '/Traffic/d' lessons/01_one/01_one.cpp; finds "'// Traffic:'"

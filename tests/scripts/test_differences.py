@@ -10,7 +10,7 @@ import sys
 
 LESSONS = pathlib.Path(__file__).resolve().parents[2] / "lessons"
 BESIDE = ("options.hpp", "options.cpp", "costs.hpp", "costs.cpp")
-# The most code lines that are new or changed: of the program, and of it with its options and costs. scripts/diff.sh shows
+# The most code lines that are new or changed: of the program, and of it with its options and costs. scripts/course/diff.sh shows
 # those of the program.
 NEW = {"03": (90, 130), "04": (30, 50), "05": (40, 55), "06": (50, 96), "07": (90, 140), "08": (130, 190),
        "09": (180, 240), "10": (200, 260)}

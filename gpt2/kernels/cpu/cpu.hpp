@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 /// @file

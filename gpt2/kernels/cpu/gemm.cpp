@@ -7,7 +7,7 @@
 #include <omp.h>
 #endif
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace rankwise {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// The matrix product of a library: oneDNN, or OpenBLAS where that is what there is.

@@ -9,7 +9,7 @@
 #include <dnnl.hpp>
 #endif
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "gpt2/kernels/cpu/gemm.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
 

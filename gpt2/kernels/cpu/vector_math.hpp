@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// What a soft-max is made of, written so that the compiler makes vector code of it.

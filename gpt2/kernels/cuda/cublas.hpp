@@ -9,8 +9,8 @@
 #include <string_view>
 #include <type_traits>
 
-#include "common/source_location.hpp"
-#include "common/tensor.hpp"
+#include "common/base/source_location.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// Matrix products by cuBLASLt: the algorithm is chosen once for each kind of product; and what a product is followed by

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// The types that kernels of a GPU are compiled for.

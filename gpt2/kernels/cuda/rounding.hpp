@@ -5,7 +5,7 @@
 #include <cstring>
 #include <cuda_bf16.h>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// From f32 to bf16 and back, two numbers at a time, by the GPU's own instruction. For .cu files only.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "common/tree_sum.hpp"
+#include "common/base/tree_sum.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
 #include "gpt2/kernels/kernels.hpp"
 

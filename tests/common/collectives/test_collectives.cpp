@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "common/base/tree_sum.hpp"
 #include "common/collectives/cost.hpp"
-#include "common/tree_sum.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

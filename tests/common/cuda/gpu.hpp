@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/cuda/devices.hpp"
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 
 /// @file
 /// What tests of GPUs share.

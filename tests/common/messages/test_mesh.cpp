@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "common/messages/mesh.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/common/messages/axes.hpp"

@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 
 #include "common/messages/shared_memory.hpp"
-#include "common/time_ledger.hpp"
+#include "common/program/time_ledger.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;

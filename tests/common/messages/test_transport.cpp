@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "common/messages/mpi_transport.hpp"
 #include "tests/common/collectives/testing.hpp"
 

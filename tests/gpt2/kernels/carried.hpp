@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/cuda/devices.hpp"
-#include "common/device.hpp"
+#include "common/memory/device.hpp"
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file

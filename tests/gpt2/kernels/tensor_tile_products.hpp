@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cuda_runtime.h>
 
-#include "common/tensor.hpp"
+#include "common/memory/tensor.hpp"
 
 /// @file
 /// Kernels that do with tiles of tensor cores what test_tensor_tiles.cpp does with loops.

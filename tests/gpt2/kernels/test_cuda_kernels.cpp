@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 

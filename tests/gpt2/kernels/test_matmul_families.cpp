@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/gpt2/kernels/families.hpp"
 
 using namespace rankwise;

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/tree_sum.hpp"
+#include "common/base/tree_sum.hpp"
 #include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
 #include "tests/gpt2/testing.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/activity.hpp"
+#include "common/base/activity.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 #include "gpt2/kernels/watched_kernels.hpp"
 

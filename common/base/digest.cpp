@@ -1,0 +1,91 @@
+#include "common/base/digest.hpp"
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+#include <xxhash.h>
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include "common/base/error.hpp"
+
+namespace rankwise {
+
+/// OpenSSL's state of one digest.
+struct Sha256::Context {
+  EVP_MD_CTX* state = EVP_MD_CTX_new();
+  Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context() { EVP_MD_CTX_free(state); }
+};
+
+Sha256::Sha256() : context_(std::make_unique<Context>())
+{
+  check(context_->state != nullptr && EVP_DigestInit_ex(context_->state, EVP_sha256(), nullptr) == 1,
+        "OpenSSL could not begin a SHA-256 digest");
+}
+
+Sha256::~Sha256() = default;
+Sha256::Sha256(Sha256&&) noexcept = default;
+Sha256& Sha256::operator=(Sha256&&) noexcept = default;
+
+void Sha256::update(std::span<const std::byte> bytes)
+{
+  check(EVP_DigestUpdate(context_->state, bytes.data(), bytes.size()) == 1, "OpenSSL could not extend a digest");
+}
+
+std::string Sha256::hex() const
+{
+  // Finishing spoils the state, so a copy is finished.
+  const Context copy;
+  std::array<unsigned char, 32> digest{};
+  check(copy.state != nullptr && EVP_MD_CTX_copy_ex(copy.state, context_->state) == 1 &&
+            EVP_DigestFinal_ex(copy.state, digest.data(), nullptr) == 1,
+        "OpenSSL could not finish a digest");
+  return fmt::format("{:02x}", fmt::join(digest, ""));
+}
+
+std::uint64_t fast_hash(std::span<const std::byte> bytes)
+{
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+template <class T>
+std::uint64_t placed_digest(std::int64_t first, std::span<const T> values)
+{
+  // The finalizer of MurmurHash3: each bit of the place and of the value changes half of the result's.
+  constexpr std::uint64_t odd = 0x9E3779B97F4A7C15, multiplier_1 = 0xFF51AFD7ED558CCD,
+                          multiplier_2 = 0xC4CEB9FE1A85EC53;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint64_t place = static_cast<std::uint64_t>(first) + i + 1;
+    std::uint64_t hash = place * odd + std::bit_cast<std::uint32_t>(values[i]);
+    hash = (hash ^ hash >> 33) * multiplier_1;
+    hash = (hash ^ hash >> 33) * multiplier_2;
+    sum += hash ^ hash >> 33;
+  }
+  return sum;
+}
+
+template std::uint64_t placed_digest(std::int64_t, std::span<const float>);
+template std::uint64_t placed_digest(std::int64_t, std::span<const std::int32_t>);
+
+std::string sha256_of_file(const std::string& path)
+{
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  check(file != nullptr, fmt::format("could not open {}: {}", path, std::strerror(errno)));
+  Sha256 digest;
+  std::vector<std::byte> block(1 << 20);
+  while (const std::size_t count = std::fread(block.data(), 1, block.size(), file.get())) {
+    digest.update(std::span(block).first(count));
+  }
+  check(std::ferror(file.get()) == 0, fmt::format("could not read {}: {}", path, std::strerror(errno)));
+  return digest.hex();
+}
+
+}  // namespace rankwise

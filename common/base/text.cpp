@@ -1,0 +1,78 @@
+#include "common/base/text.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace rankwise {
+
+std::string group_digits(std::int64_t value)
+{
+  std::string digits = std::to_string(value);
+  const int first = value < 0 ? 1 : 0;
+  for (int at = static_cast<int>(digits.size()) - 3; at > first; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return digits;
+}
+
+std::string format_bytes(std::int64_t bytes)
+{
+  return group_digits(bytes);
+}
+
+int edit_distance(std::string_view a, std::string_view b)
+{
+  // distance[i][j] is that of the first i letters of a and the first j of b.
+  std::vector<std::vector<int>> distance(a.size() + 1, std::vector<int>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        distance[i][j] = static_cast<int>(i + j);
+        continue;
+      }
+      const int replaced = distance[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      int best = std::min({replaced, distance[i - 1][j] + 1, distance[i][j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        best = std::min(best, distance[i - 2][j - 2] + 1);
+      }
+      distance[i][j] = best;
+    }
+  }
+  return distance[a.size()][b.size()];
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates)
+{
+  std::string best;
+  int best_distance = std::max(2, static_cast<int>(word.size()) / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    // Letters that one has more than the other are at least to be inserted; without a look at them a long word is cheap.
+    const std::size_t more = std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size());
+    if (more >= static_cast<std::size_t>(best_distance)) continue;
+    const int distance = edit_distance(word, candidate);
+    if (distance >= best_distance) continue;
+    best_distance = distance;
+    best = candidate;
+  }
+  return best;
+}
+
+std::string one_of(const std::vector<std::string>& words)
+{
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+std::string_view trimmed(std::string_view text)
+{
+  constexpr std::string_view blanks = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <hdf5.h>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/source_location.hpp"
+#include "common/memory/tensor.hpp"
+
+/// @file
+/// HDF5 with owners and checks: identifiers close themselves, and no call fails in silence.
+
+namespace rankwise {
+
+/// Owns one HDF5 identifier (file, dataset, dataspace, ...) and closes it; movable, not copyable.
+///
+/// HDF5 keeps up to 64 KiB of a dataset, and all of a file's structure, until they are closed: what was written to is closed
+/// by close(). The destructor is for what was only read, and for leaving by an exception; should it meet an error when no
+/// exception is on its way, it ends the program with that error.
+class Hdf5Object {
+ public:
+  /// Closes an identifier: H5Fclose, H5Dclose and their like.
+  using Close = herr_t (*)(hid_t);
+
+  /// Owns nothing.
+  Hdf5Object() = default;
+  /// Owns @p id. Throws Error when @p id is negative, which is how an HDF5 call says that it failed.
+  /// @param id     what the HDF5 call returned.
+  /// @param closer closes it.
+  /// @param doing  what the call was for, as "open dataset train of corpus.h5".
+  /// @param where  the line of the caller.
+  Hdf5Object(hid_t id, Close closer, std::string_view doing, SourceLocation where = SourceLocation::current());
+  /// Takes over what @p other owns.
+  Hdf5Object(Hdf5Object&& other) noexcept;
+  /// Closes what it owns and takes over what @p other owns.
+  Hdf5Object& operator=(Hdf5Object&& other) noexcept;
+  ~Hdf5Object();
+
+  /// The identifier.
+  hid_t id() const { return id_; }
+  /// Closes now. Buffered bytes reach the disk here, so a full disk may be noticed only now. Does nothing when nothing is
+  /// owned.
+  /// @failure  Error.
+  void close(std::string_view doing, SourceLocation where = SourceLocation::current());
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+  Close close_ = nullptr;
+  std::string doing_;
+};
+
+/// Throws Error with what HDF5 says of the cause when @p status, which an HDF5 call returned, is negative.
+/// @return   @p status.
+std::int64_t check_hdf5(std::int64_t status, std::string_view doing,
+                        SourceLocation where = SourceLocation::current());
+
+/// HDF5's own words on the last call that failed, innermost cause, one line; empty when none did.
+std::string hdf5_cause();
+
+/// Stops HDF5 from printing its error stack. The functions below call it; call it before using HDF5 directly.
+void quiet_hdf5();
+
+/// Opens @p path to read. Throws Error; whoever can say it better asks is_hdf5() and the file system first.
+Hdf5Object open_hdf5(const std::string& path);
+/// Opens @p path to change it. Throws Error.
+Hdf5Object open_hdf5_to_write(const std::string& path);
+/// Creates @p path, or empties it when it exists. Throws Error. None of the three locks the file: where file systems have no
+/// locks HDF5 could not open it, and where they do FileLock is there.
+/// @param path        the file.
+/// @param user_block  bytes that HDF5 leaves free at the beginning: 0, 512 or a greater power of two.
+Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block = 0);
+/// Whether @p path can be read and begins as HDF5 files do.
+bool is_hdf5(const std::string& path);
+
+/// Whether @p object has an attribute called @p name.
+bool has_attribute(const Hdf5Object& object, const std::string& name);
+/// Writes the text attribute @p name, which must not exist yet.
+void write_attribute(const Hdf5Object& object, const std::string& name, const std::string& text);
+/// Writes the integer attribute @p name, which must not exist yet.
+void write_attribute(const Hdf5Object& object, const std::string& name, std::int64_t value);
+/// The text attribute @p name. Throws Error when it is missing or not text.
+std::string read_text_attribute(const Hdf5Object& object, const std::string& name);
+/// The integer attribute @p name. Throws Error when it is missing or not one integer.
+std::int64_t read_integer_attribute(const Hdf5Object& object, const std::string& name);
+
+/// Names of the attributes of @p object, in alphabetical order.
+std::vector<std::string> attribute_names(const Hdf5Object& object);
+
+/// Creates the group @p name, which must not exist yet.
+Hdf5Object create_group(const Hdf5Object& parent, const std::string& name);
+/// The group @p name. Throws Error when it is missing, something else, or in another file.
+Hdf5Object open_group(const Hdf5Object& parent, const std::string& name);
+/// Names of what a group holds, in alphabetical order.
+std::vector<std::string> members(const Hdf5Object& group);
+
+/// Creates the dataset @p name of f32, contiguous, with its place in the file: what is not written is undefined.
+/// @param shape  one or two extents.
+Hdf5Object create_f32_dataset(const Hdf5Object& parent, const std::string& name, const Shape& shape);
+/// Creates the dataset @p name of unsigned integers of 64 bits, all of them zero.
+Hdf5Object create_u64_dataset(const Hdf5Object& parent, const std::string& name, std::int64_t count);
+/// Writes all of a dataset that create_u64_dataset() made.
+void write_u64(const Hdf5Object& dataset, std::span<const std::uint64_t> values);
+/// Reads all of a dataset of one dimension. Throws Error.
+std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset);
+
+/// Opens the dataset @p name, if it is as plain as those that we write: all of it stored in this very file and not
+/// compressed, so that the file's length bounds what a reader has to hold. Throws Error naming what it is instead.
+Hdf5Object open_plain_dataset(const Hdf5Object& parent, const std::string& name);
+/// Its extents. Throws Error for more than two dimensions.
+Shape shape_of(const Hdf5Object& dataset);
+/// Whether its elements are f32, in either byte order.
+bool holds_f32(const Hdf5Object& dataset);
+
+/// A rectangle that goes from a block of memory to a dataset or back. Vectors are one row.
+struct Hdf5Slab {
+  std::array<std::int64_t, 2> count{};        ///< rows and columns of the rectangle
+  std::array<std::int64_t, 2> at{};           ///< its first row and column in the dataset
+  std::array<std::int64_t, 2> block{};        ///< rows and columns of the block of memory, row-major
+  std::array<std::int64_t, 2> at_in_block{};  ///< its first row and column in the block
+};
+
+/// Writes a rectangle of @p block, f32, to a dataset of one or two dimensions. Throws Error, also for a full disk.
+void write_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, const float* block);
+/// Reads a rectangle of a dataset of one or two dimensions into @p block, f32.
+void read_slab(const Hdf5Object& dataset, const Hdf5Slab& slab, float* block);
+
+}  // namespace rankwise

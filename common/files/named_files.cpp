@@ -1,0 +1,81 @@
+#include "common/files/named_files.hpp"
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/files/output_file.hpp"
+
+namespace rankwise {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Refuses a file that could not be written.
+void check_writable(const NamedFile& file)
+{
+  const std::string asked = file.asked + " cannot be written";
+  std::error_code ignored;
+  if (fs::is_directory(file.path, ignored) || !fs::path(file.path).has_filename())
+    throw UserError(asked + ": it names a folder.",
+                    fmt::format("Name a file in it: {}{}NAME.", file.asked, file.asked.ends_with('/') ? "" : "/"));
+  if (is_stream(file.path)) {
+    if (file.use == FileUse::print) return;
+    throw UserError(asked + ": it is a device or a pipe, not a file that could be replaced.", "Name a file.");
+  }
+  const fs::path folder = fs::path(resolve_links(file.path)).parent_path();
+  if (!fs::is_directory(folder, ignored))
+    throw UserError(fmt::format("{}: there is no folder {}.", asked, folder.string()),
+                    "Make the folder first, or name another one.");
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    throw UserError(
+        fmt::format("{}: {}.", asked, system_error()),
+        fmt::format("Files are made in the folder {}; choose one that you may write to.", folder.string()));
+}
+
+bool is_same_file(const NamedFile& a, const NamedFile& b)
+{
+  std::error_code error;
+  return resolve_links(a.path) == resolve_links(b.path) || fs::equivalent(a.path, b.path, error);
+}
+
+/// Refuses two files if writing the first touches the second.
+void check_apart(const NamedFile& written, const NamedFile& other)
+{
+  if (written.use == FileUse::read || is_stream(written.path)) return;
+  if (is_same_file(written, other))
+    throw UserError(written.asked == other.asked
+                        ? fmt::format("{} would replace itself.", written.asked)
+                        : fmt::format("{} and {} are the same file.", written.asked, other.asked),
+                    other.use == FileUse::read ? "What is written would replace what is read. Name another file."
+                                               : "One would replace the other. Name two files.");
+  if (is_temporary_of(other.path, written.path))
+    throw UserError(fmt::format("{} is a temporary file of {}.", other.asked, written.asked),
+                    "It would be removed as left over. Rename it first.");
+}
+
+}  // namespace
+
+void check_files(std::span<const NamedFile> files)
+{
+  for (const NamedFile& file : files)
+    if (file.use != FileUse::read) check_writable(file);
+  for (const NamedFile& a : files)
+    for (const NamedFile& b : files)
+      if (&a != &b) check_apart(a, b);
+}
+
+std::vector<FileLock> lock_files(std::span<const NamedFile> files)
+{
+  std::vector<FileLock> locks;
+  for (const NamedFile& file : files)
+    if (file.use != FileUse::read && !is_stream(file.path)) locks.emplace_back(file.path, file.asked);
+  return locks;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,202 @@
+#include "common/files/output_file.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+
+namespace rankwise {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int most_links = 40;  // as many as Linux follows
+constexpr std::size_t job_digits = 16;
+constexpr std::string_view suffix = ".tmp";
+
+std::uint64_t random_number()
+{
+  std::random_device draw;
+  return std::uint64_t{draw()} << 32 | draw();
+}
+
+std::atomic<std::uint64_t>& job_number()
+{
+  static std::atomic<std::uint64_t> number = random_number();
+  return number;
+}
+
+/// Calls @p visit(name) for a path and for what each of its links in turn leads to; ends when there is no further link, or
+/// when @p visit returns false.
+template <class Visit>
+void follow_links(const fs::path& path, const Visit& visit)
+{
+  fs::path target = path;
+  std::error_code error;
+  for (int links = 0; visit(target) && fs::is_symlink(fs::symlink_status(target, error)); ++links) {
+    if (links == most_links)
+      throw UserError(fmt::format("{} is a symbolic link that never ends.", path.string()),
+                      "Each link leads to another one. Name a file, or mend the links.");
+    const fs::path next = fs::read_symlink(target, error);
+    target = target.parent_path() / next;  // an absolute path replaces all of it
+  }
+}
+
+/// Makes sure that a rename in the folder of @p path has reached the disk.
+void sync_folder(const std::string& path)
+{
+  const Descriptor folder(fs::path(path).parent_path().string(), O_RDONLY | O_DIRECTORY);
+  check_system(folder.good() && fsync(folder.id()) == 0, "bring the folder of " + path + " to the disk");
+}
+
+void write_to_stream(const std::string& path, std::span<const std::byte> content)
+{
+  const std::string doing = "write to " + path;
+  Descriptor stream(path, O_WRONLY | O_APPEND | O_NOCTTY);
+  check_system(stream.good(), doing);
+  check_system(write_all(stream, content), doing);
+  check_system(stream.close(), doing);
+}
+
+}  // namespace
+
+// ---- Names ------------------------------------------------------------------------------------------------------------
+
+std::string resolve_links(const std::string& path)
+{
+  std::error_code error;
+  fs::path target;
+  follow_links(fs::absolute(path, error), [&](const fs::path& name) {
+    target = name;
+    return true;
+  });
+  const fs::path folder = fs::weakly_canonical(target.parent_path(), error);
+  return error ? target.string() : (folder / target.filename()).string();
+}
+
+bool is_stream(const std::string& path)
+{
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) return true;
+  bool open_here = false;  // a link of /proc/self/fd
+  follow_links(fs::absolute(path, error), [&](const fs::path& name) {
+    open_here = name.string().starts_with("/proc/");
+    return !open_here;
+  });
+  return open_here;
+}
+
+std::string temporary_name(const std::string& path)
+{
+  return fmt::format("{}.{:0{}x}{}", resolve_links(path), job_number().load(), job_digits, suffix);
+}
+
+bool is_temporary_of(const std::string& path, const std::string& target)
+{
+  const std::string resolved = resolve_links(path), begin = resolve_links(target) + ".";
+  if (resolved.size() != begin.size() + job_digits + suffix.size()) return false;
+  const std::string digits = resolved.substr(begin.size(), job_digits);
+  return resolved.starts_with(begin) && resolved.ends_with(suffix) &&
+         std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
+}
+
+void set_job_number(std::uint64_t number)
+{
+  job_number() = number;
+}
+
+// ---- Temporary files ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Creates and opens the temporary file of @p path.
+Descriptor open_temporary(const std::string& path)
+{
+  const std::string temporary = temporary_name(path);
+  Descriptor file(temporary, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY);
+  check_system(file.good(), "create " + temporary);
+  return file;
+}
+
+}  // namespace
+
+void create_temporary(const std::string& path)
+{
+  OutputFile(path).keep();
+}
+
+void commit_temporary(const std::string& path)
+{
+  const std::string target = resolve_links(path), temporary = temporary_name(path);
+  const int status = std::rename(temporary.c_str(), target.c_str());
+  if (status != 0) {
+    const int reason = errno;
+    remove_temporary(path);
+    errno = reason;
+  }
+  check_system(status == 0, fmt::format("rename {} to {}", temporary, target));
+  sync_folder(target);
+}
+
+void remove_temporary(const std::string& path)
+{
+  std::remove(temporary_name(path).c_str());
+}
+
+void or_remove_temporary(const std::string& path, const std::function<void()>& work)
+{
+  try {
+    work();
+  } catch (...) {
+    remove_temporary(path);
+    throw;
+  }
+}
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)), file_(open_temporary(path_)) {}
+
+OutputFile::~OutputFile()
+{
+  if (!kept_) remove_temporary(path_);
+}
+
+void OutputFile::write(std::span<const std::byte> bytes)
+{
+  check_system(write_all(file_, bytes), "write " + path_);
+}
+
+void OutputFile::keep()
+{
+  check_system(file_.close(), "write " + path_);
+  kept_ = true;
+}
+
+void OutputFile::commit()
+{
+  check_system(fsync(file_.id()) == 0, "write " + path_);
+  keep();
+  commit_temporary(path_);
+}
+
+void write_file(const std::string& path, std::string_view content)
+{
+  const auto bytes = std::as_bytes(std::span(content));
+  if (is_stream(path)) return write_to_stream(path, bytes);
+  OutputFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+}  // namespace rankwise

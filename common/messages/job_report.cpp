@@ -1,0 +1,97 @@
+#include "common/messages/job_report.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/text.hpp"
+
+namespace rankwise {
+
+void begin_job(Report& report, const std::string& lesson, int ranks)
+{
+  report.comment(fmt::format("lesson {} on {} rank{}", lesson, ranks, ranks == 1 ? "" : "s"));
+  report.json()["lesson"] = lesson;
+  report.json()["ranks"] = ranks;
+}
+
+namespace {
+
+/// The device memory of one rank, as it travels.
+struct RankMemory {
+  CategoryBytes current, peak, formula, most;
+  std::int64_t peak_total;
+};
+
+/// That of all ranks, on all of them.
+std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger& measured,
+                                      const CategoryBytes& formula, const CategoryBytes& most)
+{
+  const RankMemory own{measured.current(Tier::device), measured.peak(Tier::device), formula, most,
+                       measured.peak_total(Tier::device)};
+  std::vector<RankMemory> all(static_cast<std::size_t>(session.ranks()));
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
+            "gathering the memory of all ranks");
+  return all;
+}
+
+}  // namespace
+
+void report_memory(Report& report, const Session& session, const MemoryLedger& measured,
+                   const CategoryBytes& formula, const CategoryBytes& most_by_formula)
+{
+  const std::vector<RankMemory> ranks = memory_of_all(session, measured, formula, most_by_formula);
+  const RankMemory& largest = *std::max_element(
+      ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.peak_total < b.peak_total; });
+  std::vector<Line> lines;
+  nlohmann::json& json = report.json();
+  const auto line = [&](std::string_view name, std::int64_t now, std::int64_t most, std::int64_t expected) {
+    lines.push_back({std::string(name), format_bytes(now), format_bytes(expected),
+                     fmt::format("bytes, peak {}", format_bytes(most))});
+  };
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    const std::string name(name_of(category));
+    const std::int64_t now = largest.current[category], most = largest.peak[category],
+                       expected = largest.formula[category];
+    json["memory"][name] = {{"current", now}, {"peak", most}, {"formula", expected}};
+    bool as_formula = true, most_as_formula = true;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      json["memory_ranks"][r]["device"][name] = {{"current", ranks[r].current[category]},
+                                                 {"peak", ranks[r].peak[category]}};
+      as_formula = as_formula && ranks[r].current[category] == ranks[r].formula[category];
+      most_as_formula = most_as_formula && ranks[r].peak[category] == ranks[r].most[category];
+    }
+    if (as_formula && most == 0 && expected == 0) continue;
+    line(name, now, most, expected);
+    report.check("bytes of " + name, expected, now, as_formula);
+    if (largest.most[category] != expected)
+      report.check("most bytes of " + name, largest.most[category], most, most_as_formula);
+  }
+  line("total", largest.current.total(), largest.peak_total, largest.formula.total());
+  report.block(session.ranks() > 1 ? "memory of the largest rank" : "memory", lines);
+}
+
+void report_traffic(Report& report, const std::string& group, const std::string& what, const Traffic& measured,
+                    const Traffic& expected, const std::string& formula)
+{
+  const bool reads = expected.read_bytes > 0;  // from shared memory
+  const std::int64_t bytes = reads ? measured.read_bytes : measured.bytes;
+  const std::int64_t should = reads ? expected.read_bytes : expected.bytes;
+  const std::string how = reads
+                              ? "bytes read by rank 0"
+                              : fmt::format("bytes sent by rank 0 in {} messages", group_digits(measured.messages));
+  report.block("traffic", {{what, format_bytes(bytes), format_bytes(should), how + "; " + formula}});
+  report.check("traffic of " + what, should, bytes, on_all_ranks(measured == expected));
+  report.json()["traffic"][group] = {{"bytes", bytes}, {"messages", measured.messages}, {"formula", should}};
+}
+
+bool on_all_ranks(bool holds)
+{
+  int all = holds ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "agreeing on a verdict");
+  return all == 1;
+}
+
+}  // namespace rankwise

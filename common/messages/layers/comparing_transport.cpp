@@ -1,0 +1,73 @@
+#include "common/messages/layers/comparing_transport.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// What one rank calls, as it travels.
+struct Call {
+  std::array<char, 24> name{};
+  std::array<char, 16> algorithm{};
+  std::int64_t count = 0;
+  std::int32_t root = 0;
+  std::int32_t type = 0;
+
+  friend auto operator<=>(const Call&, const Call&) = default;
+};
+
+Call as_call(const Collective& collective)
+{
+  Call call{.count = collective.count, .root = collective.root, .type = static_cast<std::int32_t>(collective.type)};
+  collective.name.copy(call.name.data(), call.name.size() - 1);
+  collective.algorithm.copy(call.algorithm.data(), call.algorithm.size() - 1);
+  return call;
+}
+
+std::string text_of(const Call& call)
+{
+  return fmt::format("{} ({}) of {} elements of type {}, root {}", call.name.data(), call.algorithm.data(),
+                     group_digits(call.count), name_of(static_cast<DType>(call.type)), call.root);
+}
+
+}  // namespace
+
+ComparingTransport::ComparingTransport(Transport& inner, const Communicator& communicator)
+    : TransportLayer(inner), communicator_(communicator.split(0, communicator.rank()))
+{
+}
+
+void ComparingTransport::enter(const Collective& collective)
+{
+  const Call own = as_call(collective);
+  std::vector<Call> calls(static_cast<std::size_t>(ranks()));
+  check_mpi(
+      MPI_Allgather(&own, sizeof(Call), MPI_BYTE, calls.data(), sizeof(Call), MPI_BYTE, communicator_.handle()),
+      "comparing what ranks call");
+
+  std::map<Call, std::vector<int>> ranks_by_call;
+  for (std::size_t r = 0; r < calls.size(); ++r) ranks_by_call[calls[r]].push_back(static_cast<int>(r));
+  if (ranks_by_call.size() > 1) {
+    std::string who;
+    for (const auto& [call, who_calls] : ranks_by_call)
+      who += fmt::format("rank {}: {}\n", fmt::join(who_calls, ", "), text_of(call));
+    throw UserError(
+        fmt::format("the ranks do not call the same collective at {}:{}.",
+                    short_file_name(collective.where.file_name()), collective.where.line()),
+        who + "All ranks have to call it with the same count, type and root: give each the same options.");
+  }
+  TransportLayer::enter(collective);
+}
+
+}  // namespace rankwise

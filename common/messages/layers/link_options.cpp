@@ -1,0 +1,129 @@
+#include "common/messages/layers/link_options.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/program/option_value.hpp"
+
+namespace rankwise {
+
+namespace {
+
+using Unit = std::pair<const char*, double>;
+
+constexpr Unit latency_units[] = {{"s", 1e12}, {"ms", 1e9}, {"us", 1e6}, {"ns", 1e3}};  // picoseconds
+constexpr Unit prefixes[] = {{"", 1},     {"k", 1e3},     {"M", 1e6},     {"G", 1e9},     {"T", 1e12},
+                             {"P", 1e15}, {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40}};
+constexpr Unit bandwidth_units[] = {{"B/s", 1}, {"b/s", 0.125}};
+constexpr Unit flops_units[] = {{"FLOP/s", 1}};
+
+const char* const link_forms =
+    "Write --link=LATENCY,BANDWIDTH, as --link=5us,10GB/s; or, where nodes are to count, first the links inside a "
+    "node, "
+    "then those between nodes, then how many ranks a node has: --link=1us,100GB/s,5us,10GB/s,4.\n"
+    "Latencies are in s, ms, us or ns. Bandwidths are in bytes (10GB/s = 10^10 bytes a second, 10GiB/s = 10 * "
+    "2^30) or in "
+    "bits (100Gb/s = 12.5GB/s).";
+
+/// The factor of a unit with a prefix; 0 if it is none.
+double factor_of(std::string_view text, std::span<const Unit> all_prefixes, std::span<const Unit> units)
+{
+  for (const auto& [prefix, power] : all_prefixes)
+    for (const auto& [unit, factor] : units)
+      if (text == fmt::format("{}{}", prefix, unit)) return power * factor;
+  return 0;
+}
+
+/// Reads a number of at least 0 and its unit. @return what it stands for; less than 0 if it is none.
+double read_quantity(const std::string& text, std::span<const Unit> all_prefixes, std::span<const Unit> units)
+{
+  const char* const text_end = text.data() + text.size();
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text_end, number, std::chars_format::fixed);
+  const double factor = factor_of({end, text_end}, all_prefixes, units);
+  if (error != std::errc{} || !std::isfinite(number) || std::signbit(number) || factor == 0) return -1;
+  return number * factor;
+}
+
+/// The parts of a text between commas.
+std::vector<std::string> split_at_commas(const std::string& text)
+{
+  std::vector<std::string> parts(1);
+  for (const char letter : text) {
+    if (letter == ',')
+      parts.emplace_back();
+    else
+      parts.back() += letter;
+  }
+  return parts;
+}
+
+Link read_link(const std::string& text, const std::string& latency, const std::string& bandwidth)
+{
+  const double picoseconds = read_quantity(latency, {prefixes, 1}, latency_units);
+  if (picoseconds < 0 || picoseconds > 1000e12)
+    throw UserError(
+        fmt::format("--link={}: \"{}\" is not a latency between 0s and 1000s with its unit.", text, latency),
+        link_forms);
+  const double bytes_per_s = read_quantity(bandwidth, prefixes, bandwidth_units);
+  if (bytes_per_s < 1e3 || bytes_per_s > 1e18)
+    throw UserError(
+        fmt::format("--link={}: \"{}\" is not a bandwidth of at least 1kB/s with its unit.", text, bandwidth),
+        link_forms);
+  return {std::llround(picoseconds), bytes_per_s};
+}
+
+}  // namespace
+
+Picoseconds Link::occupied(std::int64_t bytes) const
+{
+  return std::llround(static_cast<double>(bytes) * static_cast<double>(picoseconds_per_s) / bandwidth_Bps);
+}
+
+LinkOptions parse_link(const std::string& text)
+{
+  const std::vector<std::string> parts = split_at_commas(text);
+  if (parts.size() != 2 && parts.size() != 5)
+    throw UserError(fmt::format("--link={} has {} parts instead of 2 or 5.", text, parts.size()), link_forms);
+  LinkOptions options;
+  options.inside = options.between = read_link(text, parts[0], parts[1]);
+  if (parts.size() == 2) return options;
+  options.between = read_link(text, parts[2], parts[3]);
+  if (!read_value(parts[4], options.ranks_per_node).empty() || options.ranks_per_node < 1)
+    throw UserError(fmt::format("--link={}: \"{}\" is not a number of ranks of a node.", text, parts[4]),
+                    link_forms);
+  return options;
+}
+
+double parse_flops(const std::string& text)
+{
+  const double rate = read_quantity(text, {prefixes, 6}, flops_units);
+  if (rate < 1e3 || rate > 1e21)
+    throw UserError(
+        fmt::format("--flops={} is not a rate of at least 1kFLOP/s with its unit.", text),
+        "It says how many floating-point operations a rank does in a second of the virtual clock. Write it as "
+        "--flops=100GFLOP/s, with k, M, G, T or P.");
+  return rate;
+}
+
+void check_virtual_clock(Algorithm algorithm)
+{
+  if (algorithm != Algorithm::shared && algorithm != Algorithm::library && algorithm != Algorithm::automatic)
+    return;
+  const char* const why =
+      algorithm == Algorithm::shared    ? "ranks read each other's memory instead of sending messages"
+      : algorithm == Algorithm::library ? "the MPI library sends its messages where nobody sees them"
+                                        : "auto may choose shared memory, which sends no messages";
+  throw UserError(fmt::format("--link cannot be used with --collectives={}: {}.", name_of(algorithm), why),
+                  "The virtual clock counts the messages that the collectives of this project send. Use "
+                  "--collectives=ring, tree, halving or hierarchical.");
+}
+
+}  // namespace rankwise

@@ -1,0 +1,120 @@
+#include "common/messages/program.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <vector>
+
+#include "common/base/activity.hpp"
+#include "common/base/error.hpp"
+#include "common/messages/watchdog/message_counts.hpp"
+#include "common/messages/watchdog/watchdog.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Why a rank does not want to run, and the status with which the program ends for that.
+struct Stop {
+  int status;
+  std::string text;
+};
+
+/// The watchdog of a job of several ranks. One rank alone has no other to wait for.
+class WatchedJob {
+ public:
+  explicit WatchedJob(const Session& session)
+  {
+    if (session.ranks() > 1) watchdog_.emplace(flight_recorder());
+  }
+
+  /// Waits for as long as `--timeout` says, where there is such an option.
+  void take_timeout(const OptionTable& options)
+  {
+    const double timeout_s = options.json().value("timeout", Watchdog::default_timeout_s);
+    if (watchdog_) watchdog_->set_timeout(std::max(timeout_s, 0.0));
+  }
+
+  /// Waits for all ranks, and looks whether all messages between them were received; rank 0 says which was not.
+  /// @param status  of this rank, which has ended its work.
+  /// @return  the same, or that of a failure.
+  int end(const Session& session, int status)
+  {
+    if (!watchdog_) return status;
+    watchdog_->end_together();
+    const std::string lost = lost_messages(Communicator::world(), flight_recorder().counts());
+    if (lost.empty()) return status;
+    if (session.rank() == 0) std::fputs((lost + ".\n").c_str(), stderr);
+    return std::max(status, static_cast<int>(exit_failure));
+  }
+
+ private:
+  std::optional<Watchdog> watchdog_;
+};
+
+/// Reads the options and looks for what cannot be; nothing when the rank is ready to run. Sends no message.
+/// @param locks  gets those of the files that the run will write, on rank 0, which gives all of them their names.
+std::optional<Stop> prepare(const Session& session, int argc, char** argv, OptionTable& options,
+                            const std::function<void(const Session&)>& check, std::vector<FileLock>& locks,
+                            WatchedJob& job)
+{
+  const Phase phase("looks for what cannot be done");
+  try {
+    options.parse(argc, argv);
+    job.take_timeout(options);
+    if (session.rank() == 0) {
+      const std::vector<NamedFile> files = options.files();
+      check_files(files);
+      if (!options.is_set("dry-run")) locks = lock_files(files);
+    }
+    check(session);
+    return std::nullopt;
+  } catch (const HelpRequest& help) {
+    return Stop{exit_success, help.what()};
+  } catch (const UserError& error) {
+    return Stop{exit_user_error, error.what()};
+  }
+}
+
+/// What the lowest rank that does not want to run has to say, the same on all ranks; nothing when all want to.
+std::optional<Stop> agree(const Session& session, const std::optional<Stop>& own)
+{
+  const Phase phase("agrees with the others to run");
+  int speaker = own ? session.rank() : session.ranks();
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &speaker, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "agreeing to run");
+  if (speaker == session.ranks()) return std::nullopt;
+
+  Stop stop = session.rank() == speaker ? *own : Stop{};
+  int numbers[2] = {stop.status, static_cast<int>(stop.text.size())};
+  check_mpi(MPI_Bcast(numbers, 2, MPI_INT, speaker, MPI_COMM_WORLD), "telling why not to run");
+  stop.status = numbers[0];
+  stop.text.resize(static_cast<std::size_t>(numbers[1]));
+  check_mpi(MPI_Bcast(stop.text.data(), numbers[1], MPI_CHAR, speaker, MPI_COMM_WORLD), "telling why not to run");
+  return stop;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, OptionTable& options, const std::function<void(const Session&)>& check,
+                const std::function<int(Session&)>& run)
+{
+  try {
+    Session session(argc, argv);
+    WatchedJob job(session);
+    std::vector<FileLock> locks;
+    if (const std::optional<Stop> stop = agree(session, prepare(session, argc, argv, options, check, locks, job))) {
+      if (session.rank() == 0) {
+        std::FILE* out = stop->status == exit_success ? stdout : stderr;
+        std::fputs((stop->text + "\n").c_str(), out);
+        std::fflush(out);
+      }
+      return stop->status;
+    }
+    return job.end(session, run(session));
+  } catch (...) {
+    abort_job(describe(std::current_exception()));
+  }
+}
+
+}  // namespace rankwise

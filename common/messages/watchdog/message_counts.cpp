@@ -1,0 +1,80 @@
+#include "common/messages/watchdog/message_counts.hpp"
+
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/text.hpp"
+#include "common/messages/agreement.hpp"
+
+namespace rankwise {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MessageCount, group, members, name, where, peer, sent, received)
+
+namespace {
+
+/// Messages from one rank to another, of one group and collective. All lines that called it count together: the ranks may
+/// stand in different ones.
+using Kind = std::tuple<std::string, std::vector<int>, std::string, int, int>;
+
+struct Sum {
+  std::int64_t sent = 0, received = 0;
+  std::string where{};  // the sender's first line
+};
+
+std::map<Kind, Sum> sums_of(const std::vector<std::vector<MessageCount>>& counts)
+{
+  std::map<Kind, Sum> sums;
+  for (std::size_t r = 0; r < counts.size(); ++r)
+    for (const MessageCount& count : counts[r]) {
+      const int rank = static_cast<int>(r);
+      Sum& sent = sums[{count.group, count.members, count.name, rank, count.peer}];
+      sent.sent += count.sent;
+      if (count.sent > 0 && sent.where.empty()) sent.where = count.where;
+      sums[{count.group, count.members, count.name, count.peer, rank}].received += count.received;
+    }
+  return sums;
+}
+
+/// Whether all ranks could count what the program itself did over MPI.
+bool counted_mpi(const std::vector<std::vector<MessageCount>>& counts)
+{
+  for (const std::vector<MessageCount>& of_rank : counts)
+    for (const MessageCount& count : of_rank)
+      if (count.peer == MessageCount::not_counted) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string lost_messages(const std::vector<std::vector<MessageCount>>& counts)
+{
+  const bool with_mpi = counted_mpi(counts);
+  for (const auto& [kind, sum] : sums_of(counts)) {
+    const auto& [group, members, name, from, to] = kind;
+    const bool by_mpi = members.empty();
+    // Calls that are not seen may have sent more. But no message is received that was not sent.
+    if (sum.sent <= sum.received || (by_mpi && !with_mpi)) continue;
+    const std::string what = by_mpi         ? "by calls of MPI"
+                             : name.empty() ? fmt::format("outside of the collectives of {} ({})", group, sum.where)
+                                            : fmt::format("by {} of {} ({})", name, group, sum.where);
+    return fmt::format(
+        "rank {} sent {} message{} to rank {} {}, and rank {} received {} of them: the calls of the two "
+        "ranks differ, as with another root, or one was left out",
+        from, group_digits(sum.sent), sum.sent == 1 ? "" : "s", to, what, to, group_digits(sum.received));
+  }
+  return "";
+}
+
+std::string lost_messages(const Communicator& world, const std::vector<MessageCount>& counts)
+{
+  std::vector<std::vector<MessageCount>> all;
+  const std::string own = nlohmann::json(counts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (const std::string& text : gather_texts(world, own))
+    all.push_back(nlohmann::json::parse(text).get<std::vector<MessageCount>>());
+  return lost_messages(all);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,416 @@
+#include "common/messages/watchdog/mpi_calls.hpp"
+
+#include <algorithm>
+#include <mpi.h>
+#include <span>
+#include <string_view>
+
+#include "common/base/activity.hpp"
+#include "common/messages/watchdog/flight_recorder.hpp"
+
+namespace rankwise {
+
+namespace {
+
+thread_local int own_calls = 0;  // scopes of OwnMpiCalls
+
+/// One call of MPI.
+struct Call {
+  std::string_view name;
+  const void* where;  // the code that it returns to
+  int peer = -1;      // by its number in the job
+  std::int64_t bytes = 0;
+};
+
+std::int64_t bytes_of(int count, MPI_Datatype type)
+{
+  int size = 0;
+  return PMPI_Type_size(type, &size) == MPI_SUCCESS ? std::int64_t{count} * size : 0;
+}
+
+/// The number in the job of a rank of a communicator; -1 where there is none, as for MPI_ANY_SOURCE or a rank that the call is
+/// going to refuse.
+int rank_in_job(int rank, MPI_Comm comm)
+{
+  int ranks = 0;
+  if (rank < 0 || comm == MPI_COMM_NULL || PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS || rank >= ranks) return -1;
+  if (comm == MPI_COMM_WORLD) return rank;
+  MPI_Group group = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
+  int in_job = -1;
+  if (PMPI_Comm_group(comm, &group) != MPI_SUCCESS) return -1;
+  if (PMPI_Comm_group(MPI_COMM_WORLD, &job) == MPI_SUCCESS) {
+    if (PMPI_Group_translate_ranks(group, 1, &rank, job, &in_job) != MPI_SUCCESS || in_job < 0) in_job = -1;
+    PMPI_Group_free(&job);
+  }
+  PMPI_Group_free(&group);
+  return in_job;
+}
+
+/// Makes a call that may wait for other ranks.
+/// @return  MPI's own code.
+template <class Function>
+int wait_in(const Call& call, const Function& function)
+{
+  if (own_calls > 0) return function();
+  const std::int64_t number = flight_recorder().mpi_call_began(call.name, call.peer, call.bytes, call.where);
+  const int code = function();
+  flight_recorder().mpi_call_ended(number);
+  return code;
+}
+
+/// Counts a message to, or from, a rank of a communicator.
+void count(bool sends, int peer, MPI_Comm comm, int code = MPI_SUCCESS)
+{
+  if (own_calls > 0 || code != MPI_SUCCESS || peer == MPI_PROC_NULL) return;
+  const int in_job = rank_in_job(peer, comm);
+  if (in_job < 0)
+    flight_recorder().do_not_count_mpi_messages();
+  else
+    flight_recorder().count_mpi_message(sends, in_job);
+}
+
+/// Makes a call that takes messages which are not counted.
+template <class Function>
+int uncounted(const Function& function)
+{
+  if (own_calls == 0) flight_recorder().do_not_count_mpi_messages();
+  return function();
+}
+
+/// Makes a call that asks whether something is done, and says in @p done how much.
+template <class Function>
+int ask(std::span<const MPI_Request> requests, const int* done, const Function& function)
+{
+  const auto under_way = [](MPI_Request request) { return request != MPI_REQUEST_NULL; };
+  const bool any = std::any_of(requests.begin(), requests.end(), under_way);  // else all are done, again and again
+  const int code = function();
+  if (own_calls == 0 && any && *done > 0) note_progress();
+  return code;
+}
+
+/// The requests that a call of MPI is given.
+std::span<const MPI_Request> requests_of(int n, const MPI_Request* requests)
+{
+  return {requests, static_cast<std::size_t>(std::max(n, 0))};
+}
+
+}  // namespace
+
+OwnMpiCalls::OwnMpiCalls()
+{
+  ++own_calls;
+}
+
+OwnMpiCalls::~OwnMpiCalls()
+{
+  --own_calls;
+}
+
+}  // namespace rankwise
+
+// Weak, so that a program may have its own.
+#pragma weak MPI_Send
+#pragma weak MPI_Ssend
+#pragma weak MPI_Isend
+#pragma weak MPI_Issend
+#pragma weak MPI_Recv
+#pragma weak MPI_Irecv
+#pragma weak MPI_Sendrecv
+#pragma weak MPI_Sendrecv_replace
+#pragma weak MPI_Probe
+#pragma weak MPI_Mprobe
+#pragma weak MPI_Improbe
+#pragma weak MPI_Recv_init
+#pragma weak MPI_Cancel
+#pragma weak MPI_Wait
+#pragma weak MPI_Waitall
+#pragma weak MPI_Waitany
+#pragma weak MPI_Waitsome
+#pragma weak MPI_Test
+#pragma weak MPI_Testany
+#pragma weak MPI_Testsome
+#pragma weak MPI_Testall
+#pragma weak MPI_Barrier
+#pragma weak MPI_Bcast
+#pragma weak MPI_Reduce
+#pragma weak MPI_Allreduce
+#pragma weak MPI_Reduce_scatter
+#pragma weak MPI_Reduce_scatter_block
+#pragma weak MPI_Gather
+#pragma weak MPI_Gatherv
+#pragma weak MPI_Scatter
+#pragma weak MPI_Scatterv
+#pragma weak MPI_Allgather
+#pragma weak MPI_Allgatherv
+#pragma weak MPI_Alltoall
+#pragma weak MPI_Alltoallv
+#pragma weak MPI_Comm_dup
+#pragma weak MPI_Comm_split
+#pragma weak MPI_Comm_split_type
+#pragma weak MPI_Win_allocate_shared
+#pragma weak MPI_Win_free
+
+extern "C" {
+
+using namespace rankwise;
+
+int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+{
+  count(true, to, comm);
+  return wait_in({"MPI_Send", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)},
+                 [&] { return PMPI_Send(data, n, type, to, tag, comm); });
+}
+
+int MPI_Ssend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
+{
+  count(true, to, comm);
+  return wait_in({"MPI_Ssend", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)},
+                 [&] { return PMPI_Ssend(data, n, type, to, tag, comm); });
+}
+
+int MPI_Isend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request)
+{
+  count(true, to, comm);
+  return PMPI_Isend(data, n, type, to, tag, comm, request);
+}
+
+int MPI_Issend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request)
+{
+  count(true, to, comm);
+  return PMPI_Issend(data, n, type, to, tag, comm, request);
+}
+
+int MPI_Recv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
+{
+  MPI_Status own;
+  MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
+  const int code = wait_in({"MPI_Recv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)},
+                           [&] { return PMPI_Recv(data, n, type, from, tag, comm, arrived); });
+  count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
+  return code;
+}
+
+int MPI_Irecv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
+{
+  count(false, from, comm);
+  return PMPI_Irecv(data, n, type, from, tag, comm, request);
+}
+
+int MPI_Sendrecv(const void* data, int n, MPI_Datatype type, int to, int tag, void* into, int most,
+                 MPI_Datatype into_type, int from, int into_tag, MPI_Comm comm, MPI_Status* status)
+{
+  MPI_Status own;
+  MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
+  count(true, to, comm);
+  const int code = wait_in(
+      {"MPI_Sendrecv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(most, into_type)},
+      [&] { return PMPI_Sendrecv(data, n, type, to, tag, into, most, into_type, from, into_tag, comm, arrived); });
+  count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
+  return code;
+}
+
+int MPI_Sendrecv_replace(void* data, int n, MPI_Datatype type, int to, int tag, int from, int into_tag,
+                         MPI_Comm comm, MPI_Status* status)
+{
+  MPI_Status own;
+  MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
+  count(true, to, comm);
+  const int code =
+      wait_in({"MPI_Sendrecv_replace", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)},
+              [&] { return PMPI_Sendrecv_replace(data, n, type, to, tag, from, into_tag, comm, arrived); });
+  count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
+  return code;
+}
+
+int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status* status)
+{
+  return wait_in({"MPI_Probe", __builtin_return_address(0), rank_in_job(from, comm)},
+                 [&] { return PMPI_Probe(from, tag, comm, status); });
+}
+
+int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status)
+{
+  return uncounted([&] {
+    return wait_in({"MPI_Mprobe", __builtin_return_address(0), rank_in_job(from, comm)},
+                   [&] { return PMPI_Mprobe(from, tag, comm, message, status); });
+  });
+}
+
+int MPI_Improbe(int from, int tag, MPI_Comm comm, int* found, MPI_Message* message, MPI_Status* status)
+{
+  return uncounted([&] { return PMPI_Improbe(from, tag, comm, found, message, status); });
+}
+
+int MPI_Recv_init(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
+{
+  return uncounted([&] { return PMPI_Recv_init(data, n, type, from, tag, comm, request); });
+}
+
+int MPI_Cancel(MPI_Request* request)
+{
+  return uncounted([&] { return PMPI_Cancel(request); });
+}
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status)
+{
+  return wait_in({"MPI_Wait", __builtin_return_address(0)}, [&] { return PMPI_Wait(request, status); });
+}
+
+int MPI_Waitall(int n, MPI_Request* requests, MPI_Status* statuses)
+{
+  return wait_in({"MPI_Waitall", __builtin_return_address(0)}, [&] { return PMPI_Waitall(n, requests, statuses); });
+}
+
+int MPI_Waitany(int n, MPI_Request* requests, int* which, MPI_Status* status)
+{
+  return wait_in({"MPI_Waitany", __builtin_return_address(0)},
+                 [&] { return PMPI_Waitany(n, requests, which, status); });
+}
+
+int MPI_Waitsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses)
+{
+  return wait_in({"MPI_Waitsome", __builtin_return_address(0)},
+                 [&] { return PMPI_Waitsome(n, requests, done, which, statuses); });
+}
+
+int MPI_Test(MPI_Request* request, int* done, MPI_Status* status)
+{
+  return ask({request, 1}, done, [&] { return PMPI_Test(request, done, status); });
+}
+
+int MPI_Testall(int n, MPI_Request* requests, int* done, MPI_Status* statuses)
+{
+  return ask(requests_of(n, requests), done, [&] { return PMPI_Testall(n, requests, done, statuses); });
+}
+
+int MPI_Testany(int n, MPI_Request* requests, int* which, int* done, MPI_Status* status)
+{
+  return ask(requests_of(n, requests), done, [&] { return PMPI_Testany(n, requests, which, done, status); });
+}
+
+int MPI_Testsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status* statuses)
+{
+  return ask(requests_of(n, requests), done, [&] { return PMPI_Testsome(n, requests, done, which, statuses); });
+}
+
+int MPI_Barrier(MPI_Comm comm)
+{
+  return wait_in({"MPI_Barrier", __builtin_return_address(0)}, [&] { return PMPI_Barrier(comm); });
+}
+
+int MPI_Bcast(void* data, int n, MPI_Datatype type, int root, MPI_Comm comm)
+{
+  return wait_in({"MPI_Bcast", __builtin_return_address(0), -1, bytes_of(n, type)},
+                 [&] { return PMPI_Bcast(data, n, type, root, comm); });
+}
+
+int MPI_Reduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm)
+{
+  return wait_in({"MPI_Reduce", __builtin_return_address(0), -1, bytes_of(n, type)},
+                 [&] { return PMPI_Reduce(data, into, n, type, op, root, comm); });
+}
+
+int MPI_Allreduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+  return wait_in({"MPI_Allreduce", __builtin_return_address(0), -1, bytes_of(n, type)},
+                 [&] { return PMPI_Allreduce(data, into, n, type, op, comm); });
+}
+
+int MPI_Reduce_scatter(const void* data, void* into, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+  return wait_in({"MPI_Reduce_scatter", __builtin_return_address(0)},
+                 [&] { return PMPI_Reduce_scatter(data, into, counts, type, op, comm); });
+}
+
+int MPI_Reduce_scatter_block(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+  return wait_in({"MPI_Reduce_scatter_block", __builtin_return_address(0), -1, bytes_of(n, type)},
+                 [&] { return PMPI_Reduce_scatter_block(data, into, n, type, op, comm); });
+}
+
+int MPI_Gather(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type, int root,
+               MPI_Comm comm)
+{
+  return wait_in({"MPI_Gather", __builtin_return_address(0)},
+                 [&] { return PMPI_Gather(data, n, type, into, most, into_type, root, comm); });
+}
+
+int MPI_Gatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts, const int* places,
+                MPI_Datatype into_type, int root, MPI_Comm comm)
+{
+  return wait_in({"MPI_Gatherv", __builtin_return_address(0)},
+                 [&] { return PMPI_Gatherv(data, n, type, into, counts, places, into_type, root, comm); });
+}
+
+int MPI_Scatter(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type, int root,
+                MPI_Comm comm)
+{
+  return wait_in({"MPI_Scatter", __builtin_return_address(0)},
+                 [&] { return PMPI_Scatter(data, n, type, into, most, into_type, root, comm); });
+}
+
+int MPI_Scatterv(const void* data, const int* counts, const int* places, MPI_Datatype type, void* into, int n,
+                 MPI_Datatype into_type, int root, MPI_Comm comm)
+{
+  return wait_in({"MPI_Scatterv", __builtin_return_address(0)},
+                 [&] { return PMPI_Scatterv(data, counts, places, type, into, n, into_type, root, comm); });
+}
+
+int MPI_Allgather(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
+                  MPI_Comm comm)
+{
+  return wait_in({"MPI_Allgather", __builtin_return_address(0)},
+                 [&] { return PMPI_Allgather(data, n, type, into, most, into_type, comm); });
+}
+
+int MPI_Allgatherv(const void* data, int n, MPI_Datatype type, void* into, const int* counts, const int* places,
+                   MPI_Datatype into_type, MPI_Comm comm)
+{
+  return wait_in({"MPI_Allgatherv", __builtin_return_address(0)},
+                 [&] { return PMPI_Allgatherv(data, n, type, into, counts, places, into_type, comm); });
+}
+
+int MPI_Alltoall(const void* data, int n, MPI_Datatype type, void* into, int most, MPI_Datatype into_type,
+                 MPI_Comm comm)
+{
+  return wait_in({"MPI_Alltoall", __builtin_return_address(0)},
+                 [&] { return PMPI_Alltoall(data, n, type, into, most, into_type, comm); });
+}
+
+int MPI_Alltoallv(const void* data, const int* counts, const int* places, MPI_Datatype type, void* into,
+                  const int* into_counts, const int* into_places, MPI_Datatype into_type, MPI_Comm comm)
+{
+  return wait_in({"MPI_Alltoallv", __builtin_return_address(0)}, [&] {
+    return PMPI_Alltoallv(data, counts, places, type, into, into_counts, into_places, into_type, comm);
+  });
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy)
+{
+  return wait_in({"MPI_Comm_dup", __builtin_return_address(0)}, [&] { return PMPI_Comm_dup(comm, copy); });
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part)
+{
+  return wait_in({"MPI_Comm_split", __builtin_return_address(0)},
+                 [&] { return PMPI_Comm_split(comm, color, key, part); });
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* part)
+{
+  return wait_in({"MPI_Comm_split_type", __builtin_return_address(0)},
+                 [&] { return PMPI_Comm_split_type(comm, type, key, info, part); });
+}
+
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window)
+{
+  return wait_in({"MPI_Win_allocate_shared", __builtin_return_address(0)},
+                 [&] { return PMPI_Win_allocate_shared(size, unit, info, comm, base, window); });
+}
+
+int MPI_Win_free(MPI_Win* window)
+{
+  return wait_in({"MPI_Win_free", __builtin_return_address(0)}, [&] { return PMPI_Win_free(window); });
+}
+
+}  // extern "C"

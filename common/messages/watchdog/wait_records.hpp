@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/messages/watchdog/flight_record.hpp"
+
+/// @file
+/// Who waits for whom in the flight records of all ranks, and words for it.
+
+namespace rankwise {
+
+/// One of each rank.
+using Records = std::vector<FlightRecord>;
+
+/// A rank that waits: in a collective, or for a message outside of any.
+struct RankWait {
+  int rank;                        ///< who
+  const TrackRecord* track;        ///< in which group
+  const CallRecord* call;          ///< the collective, or null
+  const TransferRecord* transfer;  ///< the message, or null
+
+  /// For how long.
+  double still_s() const;
+  /// Those it waits for: the ranks that have not called the collective, or the other rank of the message.
+  std::vector<int> missing(const Records& records) const;
+};
+
+/// All of them, by rank.
+std::vector<RankWait> all_waits(const Records& records);
+/// Whether a rank is among them.
+bool waits_itself(const std::vector<RankWait>& waits, int rank);
+/// All ranks that wait in the same collective.
+std::vector<int> ranks_in(const std::vector<RankWait>& waits, const RankWait& wait);
+
+/// The record of a rank.
+const FlightRecord& at(const Records& records, int rank);
+/// What a rank knows of a group; null for nothing.
+const TrackRecord* track_of(const Records& records, int rank, const TrackRecord& group);
+
+/// "rank 1", "ranks 0 and 3", "ranks 0, 1 and 3".
+std::string list_of(const std::vector<int>& ranks);
+/// "rank 1 calls", "ranks 0 and 3 call".
+std::string calls(const std::vector<int>& ranks);
+/// `all-reduce (ring) of 1,024 f32 for "h.2.mlp" (file:line)`.
+std::string text_of(const CallRecord& call);
+/// "1,024 bytes from rank 2 (file:line)".
+std::string text_of(const TransferRecord& transfer);
+/// "MPI_Send of 1,024 bytes to rank 1, called by f (file.cpp:12)".
+std::string text_of(const MpiCallRecord& call);
+/// Where a rank is: "waits in ...", "is in no collective ...", "has ended ...", "does not answer".
+std::string place_of(const FlightRecord& record);
+
+}  // namespace rankwise

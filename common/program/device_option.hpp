@@ -1,0 +1,14 @@
+#pragma once
+
+#include "common/memory/device.hpp"
+#include "common/program/options.hpp"
+
+/// @file
+/// The option that says where a program runs, the same in all programs.
+
+namespace rankwise {
+
+/// Declares `--device`.
+void declare_device(OptionTable& table, DeviceKind& device);
+
+}  // namespace rankwise

@@ -1,0 +1,74 @@
+#include "common/program/launcher.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/program/option_value.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Variables by which a launcher tells a process how many they are, and which of them it is.
+struct Launcher {
+  const char* processes;
+  const char* process;
+};
+constexpr Launcher open_mpi = {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"};
+constexpr Launcher pmi = {"PMI_SIZE", "PMI_RANK"};
+constexpr Launcher hydra = {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"};
+constexpr Launcher slurm = {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"};
+
+/// The number that a variable holds; 0 when it is not set, or holds anything else.
+int number_in(const char* variable)
+{
+  const char* const text = std::getenv(variable);
+  int number = 0;
+  return text != nullptr && read_value(text, number).empty() ? number : 0;
+}
+
+/// Whether this process is a task of the step itself. A shell or a batch job that began inside of a step may have inherited
+/// the step's variables; but Slurm numbers its tasks anew, from 0, and says which process it started.
+bool is_task()
+{
+  return number_in(slurm.process) > 0 || number_in("SLURM_TASK_PID") == getpid();
+}
+
+[[noreturn]] void refuse(const Launcher& launcher, std::string_view library)
+{
+  // Process 1 speaks. It is there in any case, while task 0 of a step may be a shell.
+  if (number_in(launcher.process) != 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    std::_Exit(exit_user_error);
+  }
+  std::string name(library.substr(0, library.find_first_of(",\n")));
+  std::replace(name.begin(), name.end(), '\t', ' ');
+  throw UserError(fmt::format("{} processes were started ({}), but each of them is alone: a job of one rank.",
+                              number_in(launcher.processes), launcher.processes),
+                  fmt::format("The launcher belongs to another MPI library than the program, which is built for\n"
+                              "{}. Start it with the mpirun of that library, under Slurm with\n"
+                              "`srun --mpi=TYPE` of a type that it knows (`srun --mpi=list`).\n"
+                              "Where each process is to be a run of its own: env -u {} PROGRAM.",
+                              name, launcher.processes));
+}
+
+}  // namespace
+
+void check_launcher(int ranks, std::string_view library)
+{
+  const Launcher& own = library.starts_with("Open MPI") ? open_mpi : pmi;
+  if (ranks > 1 || number_in(own.processes) == 1) return;
+  for (const Launcher& launcher : {open_mpi, pmi, hydra}) {
+    if (number_in(launcher.processes) > 1) refuse(launcher, library);
+  }
+  if (number_in(slurm.processes) > 1 && is_task()) refuse(slurm, library);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,264 @@
+#include "common/program/options.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/program/option_value.hpp"
+
+namespace rankwise {
+
+namespace {
+
+constexpr const char* list_all = "--help lists all options.";
+
+}  // namespace
+
+OptionTable::OptionTable(std::string program, std::string description)
+    : program_(std::move(program)), description_(std::move(description))
+{
+  add_file("Help", "config", config_, FileUse::read,
+           "file with one `name = value` on a line; the command line wins over it");
+}
+
+// ---- Declaring --------------------------------------------------------------------------------------------------------
+
+template <class T>
+void OptionTable::add(const std::string& group, const std::string& name, T& value, const std::string& help,
+                      const std::string& kind)
+{
+  Entry entry;
+  entry.group = group;
+  entry.name = name;
+  entry.help = help;
+  entry.kind = kind.empty() ? kind_of_value<T>() : kind;
+  entry.assign = [&value](const std::string& text) { return read_value(text, value); };
+  entry.text = [&value] { return show_value(value); };
+  entry.json = [&value] { return json_value(value); };
+  add_entry(std::move(entry));
+}
+
+template void OptionTable::add(const std::string&, const std::string&, int&, const std::string&,
+                               const std::string&);
+template void OptionTable::add(const std::string&, const std::string&, std::int64_t&, const std::string&,
+                               const std::string&);
+template void OptionTable::add(const std::string&, const std::string&, std::uint32_t&, const std::string&,
+                               const std::string&);
+template void OptionTable::add(const std::string&, const std::string&, double&, const std::string&,
+                               const std::string&);
+template void OptionTable::add(const std::string&, const std::string&, bool&, const std::string&,
+                               const std::string&);
+template void OptionTable::add(const std::string&, const std::string&, std::string&, const std::string&,
+                               const std::string&);
+template void OptionTable::add(const std::string&, const std::string&, Bytes&, const std::string&,
+                               const std::string&);
+
+void OptionTable::add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
+                           const std::string& help)
+{
+  add(group, name, value, help, "FILE");
+  entries_.back().use = use;
+}
+
+void OptionTable::add_entry(Entry entry)
+{
+  check(find(entry.name) == nullptr, "option --" + entry.name + " is declared twice");
+  entry.default_text = entry.text();
+  entries_.push_back(std::move(entry));
+}
+
+const OptionTable::Entry* OptionTable::find(const std::string& name) const
+{
+  const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+  return at == entries_.end() ? nullptr : &*at;
+}
+
+bool OptionTable::is_set(const std::string& name) const
+{
+  const Entry* const entry = find(name);
+  return entry != nullptr && entry->text() == "true";
+}
+
+bool OptionTable::given(const std::string& name) const
+{
+  const Entry* entry = find(name);
+  check(entry != nullptr, "no option is called --" + name);
+  return entry->given;
+}
+
+// ---- Reading ----------------------------------------------------------------------------------------------------------
+
+void OptionTable::parse(int argc, char** argv)
+{
+  // CLI11 takes the command line apart; what the words mean is decided here, with one wording for both sources.
+  CLI::App app;
+  app.set_help_flag("--help");
+  app.allow_extras();
+  std::vector<CLI::Option*> options;
+  for (const Entry& entry : entries_) {
+    const std::string name = "--" + entry.name;
+    options.push_back(entry.kind.empty() ? app.add_flag(name) : app.add_option(name));
+    options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw HelpRequest(help());
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string what = error.what();  // "--name: what is missing"
+    refuse_without_value(what.substr(0, what.find(':')));
+  }
+  refuse_extras(app.remaining());
+
+  // The first option is --config: its file is read before the other options, so that they win.
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::vector<std::string>& texts = options[i]->results();
+    const std::string name = "--" + entries_[i].name;
+    if (texts.size() > 1) throw UserError(name + " is given more than once.", "Keep one of them.");
+    if (texts.empty()) continue;
+    if (texts[0].starts_with("--")) refuse_without_value(name);  // CLI11 took the next option for the value
+    set(entries_[i], texts[0], fmt::format("{}={}", name, texts[0]));
+    if (i == 0) read_config_file(config_);
+  }
+}
+
+void OptionTable::read_config_file(const std::string& path)
+{
+  std::ifstream file(path);
+  std::string line;
+  std::vector<std::string> seen;
+  for (int number = 1; std::getline(file, line); ++number) {
+    const std::string where = fmt::format("in {}, line {}", path, number);
+    const std::string_view content = trimmed(std::string_view(line).substr(0, line.find('#')));
+    if (content.empty()) continue;
+    const std::size_t equals = content.find('=');
+    if (equals == std::string_view::npos) {
+      throw UserError(fmt::format("\"{}\" {} is not an option.", content, where),
+                      "Each line is written name = value.");
+    }
+    const std::string name(trimmed(content.substr(0, equals)));
+    const std::string text(trimmed(content.substr(equals + 1)));
+    const auto entry =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+    if (entry == entries_.end()) refuse_unknown(name, fmt::format("{} {}", name, where));
+    if (std::find(seen.begin(), seen.end(), name) != seen.end() || name == "config") {
+      throw UserError(fmt::format("{} {} cannot stand there.", name, where),
+                      "A file sets an option once, and names no other file.");
+    }
+    seen.push_back(name);
+    set(*entry, text, fmt::format("{}={} {}", name, text, where));
+  }
+  if (!file.eof()) {
+    throw UserError(fmt::format("--config={} cannot be read.", path),
+                    "Name a text file with one name = value on a line.");
+  }
+}
+
+void OptionTable::set(Entry& entry, const std::string& text, const std::string& asked)
+{
+  const std::string expected = entry.assign(text);
+  entry.given = true;
+  if (expected.empty()) return;
+  if (entry.choices.empty()) {
+    throw UserError(fmt::format("{} is not {}.", asked, expected),
+                    fmt::format("Write it as --{}={} (the default).", entry.name, entry.default_text));
+  }
+  const std::string near = nearest(text, entry.choices);
+  throw UserError(fmt::format("{} is not one of its choices.", asked),
+                  (near.empty() ? "" : fmt::format("Did you mean {}? ", near)) +
+                      fmt::format("The choices are {}.", one_of(entry.choices)));
+}
+
+void OptionTable::refuse_without_value(const std::string& option) const
+{
+  const Entry* entry = find(option.substr(2));
+  check(entry != nullptr, "the command line could not be taken apart at " + option);
+  const std::string example = entry->default_text.empty() ? entry->kind : entry->default_text;
+  throw UserError(option + " needs a value.", fmt::format("Write it as {}={}. {}", option, example, list_all));
+}
+
+void OptionTable::refuse_extras(const std::vector<std::string>& extras) const
+{
+  if (extras.empty()) return;
+  for (const std::string& extra : extras) {
+    const std::string option = extra.substr(0, extra.find('='));
+    if (option.starts_with("--")) refuse_unknown(option.substr(2), option);
+  }
+  throw UserError(fmt::format("\"{}\" is not an option.", extras[0]),
+                  fmt::format("Options are long and written --name=value. {}", list_all));
+}
+
+void OptionTable::refuse_unknown(const std::string& name, const std::string& asked) const
+{
+  std::vector<std::string> names = {"help"};
+  for (const Entry& entry : entries_) names.push_back(entry.name);
+  const std::string near = nearest(name, names);
+  throw UserError(fmt::format("unknown option {}.", asked),
+                  (near.empty() ? "" : fmt::format("Did you mean --{}? ", near)) + list_all);
+}
+
+// ---- Showing ----------------------------------------------------------------------------------------------------------
+
+std::string OptionTable::help() const
+{
+  std::vector<std::string> groups;
+  for (const Entry& entry : entries_) {
+    if (std::find(groups.begin(), groups.end(), entry.group) == groups.end()) groups.push_back(entry.group);
+  }
+  std::rotate(groups.begin(), groups.begin() + 1, groups.end());  // "Help", declared first, is shown last
+
+  constexpr std::size_t column = 30;
+  std::string text = fmt::format("{}\n\nUsage: {} [--name=value ...]\n", description_, program_);
+  for (const std::string& group : groups) {
+    text += fmt::format("\n{}\n", group);
+    for (const Entry& entry : entries_) {
+      if (entry.group != group) continue;
+      std::string left = fmt::format("  --{}{}{}", entry.name, entry.kind.empty() ? "" : "=", entry.kind);
+      if (left.size() > column) left += fmt::format("\n{:{}}", "", column);
+      text += fmt::format("{:<{}}  {}", left, column, entry.help);
+      const bool flag = entry.kind.empty();
+      text += flag || entry.default_text.empty() ? "\n" : fmt::format(" (default {})\n", entry.default_text);
+    }
+  }
+  return text + fmt::format("{:<{}}  this text", "  --help", column);
+}
+
+std::string OptionTable::table() const
+{
+  std::size_t name_width = 0, value_width = 0;
+  for (const Entry& entry : entries_) {
+    if (!entry.given) continue;
+    name_width = std::max(name_width, entry.name.size());
+    value_width = std::max(value_width, entry.text().size());
+  }
+  std::string text;
+  for (const Entry& entry : entries_) {
+    if (!entry.given) continue;
+    text += fmt::format("{}--{:<{}}  {:<{}}  {}", text.empty() ? "" : "\n", entry.name, name_width, entry.text(),
+                        value_width, entry.help);
+  }
+  return text;
+}
+
+std::vector<NamedFile> OptionTable::files() const
+{
+  std::vector<NamedFile> files;
+  for (const Entry& entry : entries_) {
+    if (!entry.use || entry.text().empty()) continue;
+    files.push_back({entry.text(), fmt::format("--{}={}", entry.name, entry.text()), *entry.use});
+  }
+  return files;
+}
+
+nlohmann::json OptionTable::json() const
+{
+  nlohmann::json object = nlohmann::json::object();
+  for (const Entry& entry : entries_) object[entry.name] = entry.json();
+  return object;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,104 @@
+#include "common/program/placement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/cuda/devices.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// How many ranks of this machine are on this rank's GPU.
+int ranks_on(const GpuFacts& gpu)
+{
+  return std::max(1, (ranks_on_machine() - gpu.number + gpu.count - 1) / gpu.count);
+}
+
+}  // namespace
+
+std::int64_t room_on(DeviceKind device)
+{
+  if (device != DeviceKind::cuda) return std::numeric_limits<std::int64_t>::max();
+  const GpuFacts gpu = gpu_facts();
+  return gpu.free_bytes / ranks_on(gpu);
+}
+
+void check_room(const CategoryBytes& planned, DeviceKind device, const std::string& remedy)
+{
+  const std::int64_t room = room_on(device);
+  if (planned.total() <= room) return;
+  const GpuFacts gpu = gpu_facts();
+  const int sharing = ranks_on(gpu);
+  const std::string who = sharing > 1 ? fmt::format("each of the {} ranks on it has", sharing) : "there are";
+  throw UserError(fmt::format("this run needs {} bytes a rank, which GPU {} ({}) has not: {} {} bytes.",
+                              group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(room)),
+                  planned.table() + "\n" + remedy);
+}
+
+namespace {
+
+/// Where a rank computes, as it travels.
+struct Place {
+  std::array<char, 64> host{}, gpu{};
+  std::int64_t memory_bytes = 0;
+  int number = 0;
+};
+
+template <std::size_t size>
+void write(std::array<char, size>& to, const std::string& text)
+{
+  text.copy(to.data(), size - 1);
+}
+
+Place own_place()
+{
+  Place own;
+  std::array<char, MPI_MAX_PROCESSOR_NAME> host{};
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(host.data(), &length), "asking for the name of this host");
+  write(own.host, {host.data(), static_cast<std::size_t>(length)});
+  const GpuFacts gpu = gpu_facts();
+  write(own.gpu, gpu.name);
+  own.memory_bytes = gpu.memory_bytes;
+  own.number = gpu.number;
+  return own;
+}
+
+}  // namespace
+
+void report_placement(Report& report, const Session& session, DeviceKind device)
+{
+  if (device != DeviceKind::cuda) return;
+  const Place own = own_place();
+  std::vector<Place> places(static_cast<std::size_t>(session.ranks()));
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
+            "asking where all ranks compute");
+  std::string table = fmt::format("{:>4}  {:<20}  {:>3}  {:<24}  {:>16}", "rank", "host", "GPU", "name", "bytes");
+  nlohmann::json& json = report.json()["placement"];
+  for (std::size_t r = 0; r < places.size(); ++r) {
+    const Place& place = places[r];
+    table += fmt::format("\n{:>4}  {:<20}  {:>3}  {:<24}  {:>16}", r, place.host.data(), place.number,
+                         place.gpu.data(), group_digits(place.memory_bytes));
+    json.push_back({{"rank", r}, {"host", place.host.data()}, {"gpu", place.number}, {"name", place.gpu.data()}});
+  }
+  report.comment(table);
+}
+
+void report_gpu_memory(Report& report, const MemoryLedger& ledger, DeviceKind device)
+{
+  if (device != DeviceKind::cuda) return;
+  const GpuFacts gpu = gpu_facts();
+  const std::int64_t used = gpu.memory_bytes - gpu.free_bytes, counted = ledger.current(Tier::device).total();
+  report.block("GPU memory", {{"counted here", format_bytes(counted), "", "bytes in the ledger of rank 0"},
+                              {"in use", format_bytes(used), "", "bytes, as the GPU says, by all who use it"}});
+  report.json()["gpu_memory"] = {{"counted", counted}, {"in_use", used}};
+}
+
+}  // namespace rankwise

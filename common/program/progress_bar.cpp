@@ -1,0 +1,32 @@
+#include "common/program/progress_bar.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace rankwise {
+
+ProgressBar::ProgressBar(std::string unit) : unit_(std::move(unit)), terminal_(isatty(STDERR_FILENO) != 0) {}
+
+void ProgressBar::show(std::int64_t done, std::int64_t total)
+{
+  if (!terminal_ || total <= 0) return;
+  constexpr std::int64_t width = 40;
+  const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);
+  const std::string bar(static_cast<std::size_t>(filled), '#');
+  std::fputs(fmt::format("\r[{:.<{}}] {} of {} {}", bar, width, done, total, unit_).c_str(), stderr);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void ProgressBar::clear()
+{
+  if (!shown_) return;
+  std::fputs("\r\033[K", stderr);  // back to the first column, clear the line
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+}  // namespace rankwise

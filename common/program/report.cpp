@@ -1,0 +1,139 @@
+#include "common/program/report.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/files/output_file.hpp"
+
+namespace rankwise {
+
+namespace {
+
+constexpr std::size_t narrowest_column = 9;
+
+std::size_t width_of(const Column& column)
+{
+  return std::max({column.name.size(), column.unit.size(), narrowest_column});
+}
+
+/// A value of a check as people read it: whole numbers in groups of three digits, text without quotes.
+std::string readable(const nlohmann::json& value)
+{
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_integer()) return group_digits(value.get<std::int64_t>());
+  if (value.is_number_float()) return fmt::format("{:.9g}", value.get<double>());
+  return value.dump();
+}
+
+}  // namespace
+
+Report::Report(bool print, std::string json_path, std::FILE* out)
+    : print_(print), json_path_(std::move(json_path)), out_(out)
+{
+}
+
+void Report::print(const std::string& text)
+{
+  if (!print_) return;
+  bar_.clear();
+  check_system(std::fputs(text.c_str(), out_) >= 0 && std::fflush(out_) == 0, "print the report");
+}
+
+void Report::comment(std::string_view text)
+{
+  std::string lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines += fmt::format("# {}\n", text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  print(lines);
+}
+
+void Report::columns(std::vector<Column> columns)
+{
+  columns_ = std::move(columns);
+  std::string names = "#", units = "#";
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    // The first column gives the "#" its place.
+    const std::size_t width = width_of(columns_[i]) - (i == 0 ? 1 : 0);
+    names += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", columns_[i].name, width);
+    units += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", columns_[i].unit, width);
+  }
+  print(names + "\n" + units + "\n");
+}
+
+void Report::row(const std::vector<double>& values)
+{
+  rankwise::check(values.size() == columns_.size(), "a row of the report has another length than the row of names");
+  std::string line;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string text = fmt::format(fmt::runtime(columns_[i].format), values[i]);
+    line += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", text, width_of(columns_[i]));
+  }
+  print(line + "\n");
+}
+
+void Report::progress(std::int64_t done, std::int64_t total)
+{
+  if (print_) bar_.show(done, total);
+}
+
+void Report::block(std::string_view title, const std::vector<Line>& lines)
+{
+  std::size_t label_width = 0, measured_width = 0, formula_width = 0;
+  for (const Line& line : lines) {
+    label_width = std::max(label_width, line.label.size());
+    measured_width = std::max(measured_width, line.measured.size());
+    formula_width = std::max(formula_width, line.formula.size());
+  }
+  std::string text = fmt::format("\n{}\n", title);
+  for (const Line& line : lines) {
+    std::string out = fmt::format("  {:<{}}  {:>{}}", line.label, label_width, line.measured, measured_width);
+    if (formula_width > 0)
+      out += fmt::format("  {} {:<{}}", line.formula.empty() ? " " : "=", line.formula, formula_width);
+    out += "  " + line.note;
+    out.erase(out.find_last_not_of(' ') + 1);
+    text += out + "\n";
+  }
+  print(text);
+}
+
+void Report::check(const std::string& name, const nlohmann::json& expected, const nlohmann::json& measured,
+                   bool pass)
+{
+  checks_.push_back({name, expected, measured, pass});
+}
+
+void Report::write(bool finished)
+{
+  json_["finished"] = finished;
+  if (print_ && !json_path_.empty()) write_file(json_path_, json_.dump(2) + "\n");
+}
+
+void Report::write_so_far()
+{
+  if (!is_stream(json_path_)) write(false);  // a pipe gets one document
+}
+
+int Report::finish()
+{
+  bool all_pass = true;
+  std::vector<Line> lines;
+  json_["checks"] = nlohmann::json::array();
+  for (const Check& check : checks_) {
+    all_pass = all_pass && check.pass;
+    lines.push_back({fmt::format("{}  {}", check.pass ? "PASS" : "FAIL", check.name), readable(check.measured), "",
+                     "expected " + readable(check.expected)});
+    json_["checks"].push_back(
+        {{"name", check.name}, {"expected", check.expected}, {"measured", check.measured}, {"pass", check.pass}});
+  }
+  if (!lines.empty()) block("checks", lines);
+  write(true);
+  return all_pass ? exit_success : exit_failure;
+}
+
+}  // namespace rankwise

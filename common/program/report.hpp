@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/program/progress_bar.hpp"
+
+/// @file
+/// What a run tells: on standard output for people, and as one JSON document for scripts.
+
+namespace rankwise {
+
+/// One column of the table of steps.
+struct Column {
+  std::string name;    ///< as "loss"
+  std::string unit;    ///< as "nats" or "s"; "-" for a plain number
+  std::string format;  ///< how fmt prints a value, as "{:.6f}"; "{:.0f}" for whole numbers
+};
+
+/// One line of a block.
+struct Line {
+  std::string label;     ///< as "parameters"
+  std::string measured;  ///< with its unit
+  std::string formula;   ///< what it should be, as "4 P = 882,176"; may be empty
+  std::string note;      ///< may be empty
+};
+
+/// The report of one run. Rank 0 prints and writes; on the other ranks the same calls are silent.
+class Report {
+ public:
+  /// @param print      whether this rank prints and writes: rank 0.
+  /// @param json_path  where finish() writes the document; empty: nowhere.
+  /// @param out        where to print.
+  Report(bool print, std::string json_path, std::FILE* out = stdout);
+
+  /// Prints @p text with "# " before each of its lines.
+  void comment(std::string_view text);
+
+  /// Begins the table of steps: the row of names and the row of units, both behind "#".
+  void columns(std::vector<Column> columns);
+
+  /// Prints one row of the table: a number a column.
+  void row(const std::vector<double>& values);
+
+  /// Shows on standard error how much of the run is done, if that is a terminal; the next output takes its place.
+  void progress(std::int64_t done, std::int64_t total);
+
+  /// Prints a titled block of aligned lines: "label  measured  = formula  note".
+  void block(std::string_view title, const std::vector<Line>& lines);
+
+  /// Notes a check for the block "checks". Whether it holds is the caller's verdict, the same on all ranks.
+  /// @param name      what is claimed.
+  /// @param expected  number or text.
+  /// @param measured  number or text.
+  /// @param pass      the verdict.
+  void check(const std::string& name, const nlohmann::json& expected, const nlohmann::json& measured, bool pass);
+
+  /// The document; the caller fills it in.
+  nlohmann::json& json() { return json_; }
+
+  /// Writes the document as it is, with `finished` false, so that it outlives a run that is killed.
+  /// @failure  Error when the document cannot be written.
+  void write_so_far();
+
+  /// Ends the report: prints the block "checks", adds `checks` to the document and writes it.
+  /// @return  exit_success if all checks hold, else exit_failure; on every rank that noted the checks.
+  /// @failure  Error when the document cannot be written.
+  int finish();
+
+ private:
+  void print(const std::string& text);
+  void write(bool finished);
+
+  /// One claim and its verdict.
+  struct Check {
+    std::string name;
+    nlohmann::json expected, measured;
+    bool pass;
+  };
+
+  bool print_;
+  std::string json_path_;
+  std::FILE* out_;
+  ProgressBar bar_;
+  std::vector<Column> columns_;
+  std::vector<Check> checks_;
+  nlohmann::json json_;
+};
+
+}  // namespace rankwise

@@ -1,0 +1,242 @@
+#include "common/program/session.hpp"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/files/output_file.hpp"
+#include "common/program/crash_report.hpp"
+#include "common/program/launcher.hpp"
+#include "common/program/time_ledger.hpp"
+#include "common/program/wait.hpp"
+
+#ifdef __GLIBC__
+#include <dlfcn.h>
+#include <link.h>
+#endif
+
+namespace rankwise {
+
+namespace {
+
+// What abort_job() needs to know of the session, wherever in the process the failure is noticed.
+struct Job {
+  bool running = false;  // between MPI_Init and MPI_Finalize
+  bool ending = false;   // abort_job() has been called
+  pid_t process = 0;     // not that of a child
+  std::string program;   // its name without folders
+  int rank = 0;
+  int ranks = 1;
+  int rank_on_machine = 0;
+  int ranks_on_machine = 1;
+  std::vector<int> machine_of{0};  // by rank: the lowest rank there
+  int* spoken = nullptr;           // shared by the ranks of this machine: set by the first that fails
+};
+Job job;
+
+/// Whether this is the first rank of its machine that fails. A signal handler may ask too.
+bool first_to_fail()
+{
+  int* const spoken = job.spoken;
+  return spoken == nullptr || std::atomic_ref<int>(*spoken).exchange(1) == 0;
+}
+
+/// What the calling thread is doing, as ", while reading the tokens (data/corpus.cpp:12)"; empty without a span.
+std::string current_span()
+{
+  std::array<char, 256> text{};
+  const std::size_t length = TimeLedger::write_innermost_span(text);
+  return length == 0 ? "" : ", while " + std::string(text.data(), length);
+}
+
+/// Keeps the code of all libraries in memory as long as the process lives. MPI_Finalize() unloads the plug-ins of MPI, and a
+/// thread of theirs that has not quite ended would go on where there is no code: a crash, now and then, after a good end.
+void keep_libraries()
+{
+#ifdef __GLIBC__
+  std::vector<std::string> names;
+  const auto add = [](dl_phdr_info* object, std::size_t, void* to) {
+    static_cast<std::vector<std::string>*>(to)->emplace_back(object->dlpi_name);
+    return 0;
+  };
+  dl_iterate_phdr(add, &names);
+  for (const std::string& name : names)
+    if (!name.empty()) dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+#endif
+}
+
+/// An exit handler: a program that ends while the job runs leaves the other ranks waiting.
+void end_job_after_exit()
+{
+  if (!job.running || job.ending || getpid() != job.process) return;
+  abort_job(
+      {fmt::format("{}: exit() was called before the run had ended{}", job.program, current_span()), exit_failure});
+}
+
+/// Which MPI library this is, by its own account.
+std::string mpi_library()
+{
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "asking for the version of MPI");
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+[[noreturn]] void end_job_after_uncaught_exception()
+{
+  abort_job(describe(std::current_exception()));
+}
+
+}  // namespace
+
+int ranks_on_machine()
+{
+  return job.ranks_on_machine;
+}
+
+int rank_on_machine()
+{
+  return job.rank_on_machine;
+}
+
+const std::vector<int>& machine_of_ranks()
+{
+  return job.machine_of;
+}
+
+Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
+{
+  std::set_terminate(end_job_after_uncaught_exception);
+  prepare_waits();
+  int threads = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads), "starting MPI");
+  job.running = true;
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "asking for the rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "asking for the number of ranks");
+  job.rank = rank_;
+  job.ranks = ranks_;
+  check_launcher(ranks_, mpi_library());
+  job.process = getpid();
+  job.program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "program";
+  check(std::atexit(end_job_after_exit) == 0, "no exit handler can be registered");
+  report_crashes(fmt::format("rank {} of {}: {}", rank_, ranks_, job.program), first_to_fail);
+  check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not let several threads send (MPI_THREAD_MULTIPLE)");
+  std::uint64_t number = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "numbering the job");
+  set_job_number(number);
+  if (ranks_ == 1) return;
+  find_machines();
+  share_flag();
+}
+
+/// Finds out which ranks share a machine.
+void Session::find_machines()
+{
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
+            "finding the ranks of this machine");
+  check_mpi(MPI_Comm_rank(machine_, &job.rank_on_machine), "asking for the rank on this machine");
+  check_mpi(MPI_Comm_size(machine_, &job.ranks_on_machine), "asking for the ranks on this machine");
+  int lowest = rank_;
+  check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, machine_), "naming a machine");
+  job.machine_of.resize(static_cast<std::size_t>(ranks_));
+  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, job.machine_of.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "asking for the machines of all ranks");
+}
+
+/// Makes job.spoken: one integer of shared memory a machine, in the hands of its first rank.
+void Session::share_flag()
+{
+  int unit = 0;
+  MPI_Aint bytes = job.rank_on_machine == 0 ? sizeof(int) : 0;
+  int* own = nullptr;
+  check_mpi(MPI_Win_allocate_shared(bytes, sizeof(int), MPI_INFO_NULL, machine_, &own, &spoken_),
+            "allocating shared memory");
+  check_mpi(MPI_Win_set_errhandler(spoken_, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  int* flag = nullptr;
+  check_mpi(MPI_Win_shared_query(spoken_, 0, &bytes, &unit, &flag), "finding shared memory");
+  if (job.rank_on_machine == 0) std::atomic_ref<int>(*flag).store(0);
+  check_mpi(MPI_Barrier(machine_), "starting together");
+  job.spoken = flag;
+}
+
+Session::~Session()
+{
+  if (std::uncaught_exceptions() > exceptions_) return;
+  try {
+    job.spoken = nullptr;
+    if (spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");
+    if (machine_ != MPI_COMM_NULL) check_mpi(MPI_Comm_free(&machine_), "freeing a communicator");
+    keep_libraries();
+    check_mpi(MPI_Finalize(), "ending MPI");
+    job.running = false;
+  } catch (...) {
+    abort_job(describe(std::current_exception()));
+  }
+}
+
+void check_mpi(int code, std::string_view doing, SourceLocation where)
+{
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
+  throw Error(fmt::format("MPI failed at {}: {}", doing,
+                          length > 0 ? std::string(text.data(), static_cast<std::size_t>(length))
+                                     : fmt::format("error code {}", code)),
+              where);
+}
+
+Failure describe(std::exception_ptr exception)
+{
+  const std::string doing = innermost_failed_span();
+  const std::string span = doing.empty() ? "" : fmt::format(", while {}", doing);
+  if (exception == nullptr) return {"the program was ended without an exception" + current_span(), exit_failure};
+  try {
+    std::rethrow_exception(exception);
+  } catch (const UserError& e) {
+    return {e.what(), exit_user_error};
+  } catch (const Error& e) {
+    return {fmt::format("{}:{}: {}{}", short_file_name(e.where().file_name()), e.where().line(), e.what(), span),
+            exit_failure};
+  } catch (const std::exception& e) {
+    return {fmt::format("{}{}", e.what(), span), exit_failure};
+  } catch (...) {
+    return {"an exception that is no std::exception" + span, exit_failure};
+  }
+}
+
+void abort_job(const Failure& failure)
+{
+  job.ending = true;
+  if (!first_to_fail()) {
+    // The first one ends the job within a moment. Should it die before that, this rank does it.
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+  } else {
+    std::string text = failure.message + "\n";
+    if (failure.status == exit_user_error)
+      text += job.ranks == 1 ? "" : fmt::format("       (said by rank {} of {})\n", job.rank, job.ranks);
+    else if (failure.status != exit_watchdog)
+      text = fmt::format("rank {} of {}: {}", job.rank, job.ranks, text);
+    std::fflush(stdout);
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+  // A job of one rank has nobody else to end.
+  if (job.running && job.ranks > 1) MPI_Abort(MPI_COMM_WORLD, failure.status);
+  std::_Exit(failure.status);
+}
+
+}  // namespace rankwise

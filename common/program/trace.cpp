@@ -1,0 +1,109 @@
+#include "common/program/trace.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.hpp"
+#include "common/files/output_file.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// Microseconds of the trace.
+double since_us(std::int64_t origin_ns, std::int64_t time_ns)
+{
+  return 1e-3 * static_cast<double>(time_ns - origin_ns);
+}
+
+/// One counter of a rank for each event, with the same series in each: the categories that have bytes in any of them.
+std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memory, std::int64_t origin_ns)
+{
+  std::vector<Category> used;
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (std::any_of(memory.begin(), memory.end(),
+                    [&](const MemoryEvent& event) { return event.bytes[category] > 0; }))
+      used.push_back(category);
+  }
+  std::vector<nlohmann::json> all;
+  for (const MemoryEvent& event : memory) {
+    nlohmann::json series = nlohmann::json::object();
+    for (const Category category : used) series[std::string(name_of(category))] = event.bytes[category];
+    all.push_back({{"name", "memory"},
+                   {"ph", "C"},
+                   {"pid", rank},
+                   {"ts", since_us(origin_ns, event.time_ns)},
+                   {"args", series}});
+  }
+  return all;
+}
+
+/// The events of one rank as lines of JSON, each with a comma at its end; the names of its lanes first.
+std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::span<const MemoryEvent> memory,
+                          std::int64_t origin_ns)
+{
+  using nlohmann::json;
+  std::string text;
+  const auto line = [&text](const json& event) { text += event.dump() + ",\n"; };
+  line({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
+  line({{"name", "process_sort_index"}, {"ph", "M"}, {"pid", rank}, {"args", {{"sort_index", rank}}}});
+  for (int lane = 0; lane < work_kinds; ++lane) {
+    const json names = {{"name", name_of(static_cast<Work>(lane))}};
+    line({{"name", "thread_name"}, {"ph", "M"}, {"pid", rank}, {"tid", lane}, {"args", names}});
+  }
+  for (const TraceEvent& event : events) {
+    line({{"name", event.name},
+          {"cat", name_of(event.work)},
+          {"ph", "X"},
+          {"pid", rank},
+          {"tid", static_cast<int>(event.work)},
+          {"ts", since_us(origin_ns, event.start_ns)},
+          {"dur", since_us(0, event.duration_ns)}});
+  }
+  for (const json& counter : counters(rank, memory, origin_ns)) line(counter);
+  return text;
+}
+
+/// The text of another rank, for rank 0.
+std::string receive_text(int rank)
+{
+  MPI_Status status;
+  check_mpi(MPI_Probe(rank, 0, MPI_COMM_WORLD, &status), "waiting for a trace");
+  int count = 0;
+  check_mpi(MPI_Get_count(&status, MPI_CHAR, &count), "asking for the length of a trace");
+  std::string text(static_cast<std::size_t>(count), ' ');
+  check_mpi(MPI_Recv(text.data(), count, MPI_CHAR, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+            "receiving a trace");
+  return text;
+}
+
+}  // namespace
+
+void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
+                 const MemoryLedger& memory)
+{
+  const std::vector<MemoryEvent> memory_events = memory.events();
+  std::int64_t origin_ns = std::numeric_limits<std::int64_t>::max();
+  for (const TraceEvent& event : events) origin_ns = std::min(origin_ns, event.start_ns);
+  for (const MemoryEvent& event : memory_events) origin_ns = std::min(origin_ns, event.time_ns);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD),
+            "finding the earliest event");
+
+  std::string text = trace_of_rank(session.rank(), events, memory_events, origin_ns);
+  if (session.rank() != 0) {
+    check(text.size() <= std::numeric_limits<int>::max(), "a trace of more than 2 GB cannot be sent");
+    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD),
+              "sending a trace");
+    return;
+  }
+  for (int rank = 1; rank < session.ranks(); ++rank) text += receive_text(rank);
+  text.erase(text.size() - 2);  // the last comma
+  write_file(path, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + text + "\n]}\n");
+}
+
+}  // namespace rankwise

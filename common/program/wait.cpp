@@ -1,0 +1,213 @@
+#include "common/program/wait.hpp"
+
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+
+#ifdef __linux__
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "common/base/error.hpp"
+#include "common/program/session.hpp"
+
+namespace rankwise {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+/// The system's sched_yield().
+void let_others_go_first()
+{
+#ifdef __linux__
+  syscall(SYS_sched_yield);
+#else
+  std::this_thread::yield();
+#endif
+}
+
+class SystemClock final : public WaitClock {
+ public:
+  nanoseconds now() override { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+  void pause() override
+  {
+    if (ranks_on_machine() > cores_) return let_others_go_first();  // most likely another rank has work to do
+#ifdef __SSE2__
+    _mm_pause();  // the other hardware thread of the core goes first for a moment
+#endif
+  }
+
+  void sleep(nanoseconds time) override
+  {
+    std::this_thread::sleep_for(time);
+  }
+  nanoseconds spins() override
+  {
+    return spins_;
+  }
+
+ private:
+  static nanoseconds spins_of(WaitPolicy policy)
+  {
+    if (policy == WaitPolicy::active) return nanoseconds::max();
+    return policy == WaitPolicy::passive ? nanoseconds::zero() : spin_time;
+  }
+
+  const nanoseconds spins_ = spins_of(wait_policy());
+  const int cores_ = static_cast<int>(std::thread::hardware_concurrency());
+};
+
+}  // namespace
+
+WaitPolicy wait_policy()
+{
+  const char* const set = std::getenv("RANKWISE_WAITS");
+  const std::string_view name = set != nullptr ? set : "brief";
+  if (name == "brief") return WaitPolicy::brief;
+  if (name == "active") return WaitPolicy::active;
+  if (name == "passive") return WaitPolicy::passive;
+  throw UserError(fmt::format("RANKWISE_WAITS is {}.", name), "Set it to brief, active or passive, or not at all.");
+}
+
+WaitClock& wait_clock()
+{
+  static SystemClock clock;
+  return clock;
+}
+
+void prepare_waits()
+{
+  wait_policy();
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
+#ifdef __linux__
+  prctl(PR_SET_TIMERSLACK, 1UL);  // ns; where it is refused naps are longer
+#endif
+}
+
+}  // namespace rankwise
+
+#ifdef __linux__
+/// The system's function, for all libraries of this process: a pause of a wait. Open MPI waits by asking for messages again and
+/// again, and calls this when there were none, in every call that waits and in its tests. There is no option to have it sleep.
+extern "C" int sched_yield() noexcept
+{
+  thread_local rankwise::Wait wait;
+  wait.pause();
+  return 0;
+}
+#endif
+
+// ---- Threads of OpenMP ------------------------------------------------------------------------------------------------
+//
+// OpenMP's libraries wait as the environment says when they are loaded, and have no call to change that: libgomp (g++, and
+// oneDNN of Debian whatever the compiler) reads GOMP_SPINCOUNT and OMP_WAIT_POLICY in its constructor, libomp (clang++) takes
+// KMP_BLOCKTIME when it starts. Left alone, a thread of libgomp spins for milliseconds, and one of libomp for 200.
+//
+// So a program that finds other values in its environment starts itself anew with the right ones. It does so in the first code
+// of a process that is its own, before the constructors of libraries: nothing has been done yet, and it costs a
+// millisecond or two. The C library has no environment by then either; what setenv() did would be lost, and the list of
+// variables has no room for more.
+#if defined(__linux__) && defined(__GLIBC__)
+
+namespace {
+
+// This runs before sanitizers are ready: plain loops and system calls.
+#define RANKWISE_BEFORE_EVERYTHING \
+  __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
+
+struct OpenMpWaits {
+  char* spins;   // of libgomp: looks, of 10 to 50 ns each
+  char* blocks;  // of libomp: ms until a thread sleeps
+};
+char spins_brief[] = "GOMP_SPINCOUNT=300", blocks_brief[] = "KMP_BLOCKTIME=0";
+char spins_active[] = "GOMP_SPINCOUNT=infinite", blocks_active[] = "KMP_BLOCKTIME=infinite";
+char spins_passive[] = "GOMP_SPINCOUNT=0";
+
+/// Whether @p text begins with @p start; with @p whole, whether it is the same.
+RANKWISE_BEFORE_EVERYTHING bool begins(const char* text, const char* start, bool whole = false)
+{
+  while (*start != '\0' && *text == *start) ++text, ++start;
+  return *start == '\0' && (!whole || *text == '\0');
+}
+
+RANKWISE_BEFORE_EVERYTHING bool contains(const char* text, const char* part)
+{
+  for (; *text != '\0'; ++text)
+    if (begins(text, part)) return true;
+  return false;
+}
+
+/// What the environment is to say of OpenMP's waits.
+RANKWISE_BEFORE_EVERYTHING OpenMpWaits wanted_waits(char** environment)
+{
+  for (char** variable = environment; *variable != nullptr; ++variable) {
+    if (begins(*variable, "RANKWISE_WAITS=active", true)) return {spins_active, blocks_active};
+    if (begins(*variable, "RANKWISE_WAITS=passive", true)) return {spins_passive, blocks_brief};
+  }
+  return {spins_brief, blocks_brief};
+}
+
+/// Whether a variable says how OpenMP waits.
+RANKWISE_BEFORE_EVERYTHING bool is_of_waits(const char* variable)
+{
+  return begins(variable, "GOMP_SPINCOUNT=") || begins(variable, "OMP_WAIT_POLICY=") ||
+         begins(variable, "KMP_BLOCKTIME=");
+}
+
+/// Whether this process can be started anew: not where something else (ld.so, valgrind) was started to run it.
+RANKWISE_BEFORE_EVERYTHING bool can_start_anew(char** environment)
+{
+  if (getauxval(AT_BASE) == 0) return false;  // the process is ld.so's
+  for (char** variable = environment; *variable != nullptr; ++variable)
+    if (begins(*variable, "LD_PRELOAD=") && contains(*variable, "vgpreload")) return false;
+  return true;
+}
+
+/// Starts this program anew unless its environment says how OpenMP is to wait. Then it does: there is no second time. Where
+/// that fails, as without /proc, the program goes on as it is.
+RANKWISE_BEFORE_EVERYTHING void settle_openmp_waits(int, char** arguments, char** environment)
+{
+  const OpenMpWaits wanted = wanted_waits(environment);
+  int count = 0, of_waits = 0, right = 0;
+  for (; environment[count] != nullptr; ++count) {
+    of_waits += is_of_waits(environment[count]) ? 1 : 0;
+    right +=
+        begins(environment[count], wanted.spins, true) || begins(environment[count], wanted.blocks, true) ? 1 : 0;
+  }
+  if ((of_waits == 2 && right == 2) || !can_start_anew(environment)) return;
+
+  auto** const changed = static_cast<char**>(__builtin_alloca(sizeof(char*) * static_cast<std::size_t>(count + 3)));
+  char** next = changed;
+  for (char** variable = environment; *variable != nullptr; ++variable)
+    if (!is_of_waits(*variable)) *next++ = *variable;
+  *next++ = wanted.spins;
+  *next++ = wanted.blocks;
+  *next = nullptr;
+
+  // By its name, not as /proc/self/exe: the process keeps the name that ps shows.
+  char path[4096];
+  const long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) return;
+  path[length] = '\0';
+  syscall(SYS_execve, path, arguments, changed);
+}
+
+using EarlyFunction = void (*)(int, char**, char**);
+[[gnu::section(".preinit_array"), gnu::used]] const EarlyFunction settle_first = settle_openmp_waits;
+
+}  // namespace
+
+#endif

@@ -1,0 +1,138 @@
+#include "data/loader.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "data/permutation.hpp"
+
+namespace rankwise {
+
+void MemoryTokens::read(std::int64_t first, std::span<Token> out) const
+{
+  const auto count = static_cast<std::int64_t>(out.size());
+  check(0 <= first && first + count <= size(), "tokens read beyond the end of the data");
+  std::copy_n(tokens_.begin() + first, count, out.begin());
+}
+
+Loader::Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& options)
+    : source_(std::move(source)), options_(options)
+{
+  check(options.T >= 1 && options.global_batch >= 1, "a batch needs a sequence and a token");
+  check(0 <= options.uncounted_prefix && options.uncounted_prefix <= options.T,
+        "the uncounted prefix is longer than the sequence");
+  windows_ = (source_->size() - 1) / options.T;
+  check(windows_ >= 1, "the data are shorter than one sequence and its last target");
+}
+
+std::int64_t Loader::steps(std::int64_t epochs) const
+{
+  return (epochs * windows_ + options_.global_batch - 1) / options_.global_batch;
+}
+
+std::int64_t Loader::window_of(std::int64_t step, std::int64_t sequence) const
+{
+  const std::int64_t g = step * options_.global_batch + sequence;
+  return Permutation(windows_, options_.seed, g / windows_)(g % windows_);
+}
+
+void Loader::load(std::int64_t step, Range sequences, Batch& out) const
+{
+  check(step >= 0, "the number of a step is not negative");
+  check(0 <= sequences.first && 0 <= sequences.count && sequences.end() <= options_.global_batch,
+        "sequences outside the global batch");
+  resize(sequences.count, out);
+  for (std::int64_t b = 0; b < sequences.count; ++b) load_window(window_of(step, sequences.first + b), b, out);
+}
+
+void Loader::load_in_order(Range windows, Batch& out) const
+{
+  check(windows.empty() || (0 <= windows.first && windows.end() <= windows_), "windows outside the data");
+  resize(windows.count, out);
+  for (std::int64_t b = 0; b < windows.count; ++b) load_window(windows.first + b, b, out);
+}
+
+void Loader::resize(std::int64_t B, Batch& out) const
+{
+  const std::int64_t T = options_.T;
+  out.B = B;
+  out.T = T;
+  out.inputs.resize(static_cast<std::size_t>(B * T));
+  out.targets.resize(static_cast<std::size_t>(B * T));
+  out.valid_tokens = B * (T - options_.uncounted_prefix);
+}
+
+/// Fills row @p b of @p out: T inputs, and the T tokens one place further as targets.
+void Loader::load_window(std::int64_t window, std::int64_t b, Batch& out) const
+{
+  const std::int64_t T = options_.T;
+  std::vector<Token> tokens(static_cast<std::size_t>(T + 1));
+  source_->read(window * T, tokens);
+  const auto targets = out.targets.begin() + b * T;
+  std::copy_n(tokens.begin(), T, out.inputs.begin() + b * T);
+  std::copy_n(tokens.begin() + 1, T, targets);
+  std::fill_n(targets, options_.uncounted_prefix, -1);
+}
+
+void pad(Batch& batch, std::int64_t B)
+{
+  check(batch.B <= B, "a batch is larger than what it is padded to");
+  batch.B = B;
+  batch.inputs.resize(static_cast<std::size_t>(B * batch.T), 0);
+  batch.targets.resize(static_cast<std::size_t>(B * batch.T), -1);
+}
+
+void check_enough_tokens(const Tokens& tokens, std::int64_t T, std::int64_t global_batch)
+{
+  const std::int64_t n = tokens.train->size();
+  if (n < global_batch * T + 1) {
+    const std::int64_t largest = (n - 1) / T;
+    throw UserError(
+        fmt::format("{} has {} tokens to train on, but one step needs {}.", tokens.name, group_digits(n),
+                    group_digits(global_batch * T + 1)),
+        fmt::format(
+            "A step reads --global-batch={} sequences of --sequence={} tokens, and one token more as the last "
+            "target.\nLower {}--sequence, or give a longer text with --data.",
+            global_batch, T, largest >= 1 ? fmt::format("--global-batch to {} or less, lower ", largest) : ""));
+  }
+  if (tokens.validation->size() < T + 1) {
+    throw UserError(fmt::format("{} has {} tokens for validation, but one sequence needs {}.", tokens.name,
+                                group_digits(tokens.validation->size()), group_digits(T + 1)),
+                    fmt::format("It reads --sequence={} tokens, and one token more as the last target.\n"
+                                "Lower --sequence, or give a longer text with --data.",
+                                T));
+  }
+}
+
+std::optional<TokenAt> first_token_beyond(const TokenSource& source, std::int64_t vocabulary)
+{
+  constexpr std::int64_t block_size = 1 << 16;
+  std::vector<Token> block;
+  for (std::int64_t first = 0; first < source.size(); first += block_size) {
+    block.resize(static_cast<std::size_t>(std::min(block_size, source.size() - first)));
+    source.read(first, block);
+    const auto beyond =
+        std::find_if(block.begin(), block.end(), [&](Token token) { return token < 0 || token >= vocabulary; });
+    if (beyond != block.end()) return TokenAt{first + (beyond - block.begin()), *beyond};
+  }
+  return std::nullopt;
+}
+
+void check_vocabulary(const Tokens& tokens, std::int64_t vocabulary)
+{
+  if (tokens.vocabulary <= vocabulary) return;
+  for (const bool train : {true, false}) {
+    const auto beyond = first_token_beyond(train ? *tokens.train : *tokens.validation, vocabulary);
+    if (!beyond) continue;
+    throw UserError(
+        fmt::format("{} has the token {} at position {} of its {} part, beyond the model's vocabulary.",
+                    tokens.name, beyond->token, group_digits(beyond->position), train ? "training" : "validation"),
+        fmt::format("The model knows tokens 0 to {}. Use --vocabulary={}, which is the data's, or other "
+                    "data with --data.",
+                    vocabulary - 1, tokens.vocabulary));
+  }
+}
+
+}  // namespace rankwise

@@ -1,0 +1,54 @@
+#include "data/permutation.hpp"
+
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/base/philox.hpp"
+
+namespace rankwise {
+
+namespace {
+
+// Luby and Rackoff prove 4 rounds good for long halves; ours may be of one bit, so twice as many.
+constexpr std::uint32_t rounds = 8;
+
+// "perm": keeps these random numbers apart from those that the same seed gives for other uses.
+constexpr std::uint32_t purpose = 0x7065726D;
+
+}  // namespace
+
+Permutation::Permutation(std::int64_t n, std::uint64_t seed, std::int64_t epoch)
+    : n_(static_cast<std::uint64_t>(n)),
+      half_bits_(1),
+      key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
+      epoch_(static_cast<std::uint64_t>(epoch))
+{
+  check(1 <= n && n <= std::int64_t{1} << 62, "a permutation needs between 1 and 2^62 elements");
+  check(epoch >= 0, "the number of an epoch is not negative");
+  while (std::uint64_t{1} << 2 * half_bits_ < n_) ++half_bits_;
+}
+
+std::int64_t Permutation::operator()(std::int64_t i) const
+{
+  check(0 <= i && i < size(), "a place outside the permutation");
+  std::uint64_t value = network(static_cast<std::uint64_t>(i));
+  while (value >= n_) value = network(value);  // ends: the cycle through i comes back to i < n at the latest
+  return static_cast<std::int64_t>(value);
+}
+
+/// The Feistel network: a bijection of [0, 2^2h).
+std::uint64_t Permutation::network(std::uint64_t value) const
+{
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  std::uint64_t left = value >> half_bits_;
+  std::uint64_t right = value & mask;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    const PhiloxWords words = philox({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(epoch_),
+                                      static_cast<std::uint32_t>(epoch_ >> 32), purpose + round},
+                                     key_);
+    left = std::exchange(right, left ^ (words[0] & mask));
+  }
+  return left << half_bits_ | right;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,147 @@
+#include "data/pretokenizer.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "common/base/error.hpp"
+
+namespace rankwise {
+
+namespace {
+
+// White space as Unicode has it; PCRE2's \s also holds U+180E, which is none since Unicode 6.3.
+const std::string white =
+    R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+
+const std::string piece_pattern = fmt::format(
+    R"('(?:s|t|re|ve|m|ll|d)| ?\p{{L}}++| ?\p{{N}}++| ?[^{0}\p{{L}}\p{{N}}]++|[{0}]+(?![^{0}])|[{0}]+)", white);
+
+// A character that ends a piece, together with the one behind it. Not a sign before a letter: it may be an apostrophe.
+const std::string before_cut_pattern =
+    fmt::format(R"([^{0}](?=[{0}])|\p{{L}}(?=[^{0}\p{{L}}])|\p{{N}}(?=[^{0}\p{{N}}]))", white);
+
+/// Bytes of the well-formed UTF-8 character that @p text begins with; 0 when it begins with none.
+/// @source  The Unicode Standard, table 3-7.
+std::size_t character_bytes(std::string_view text)
+{
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto within = [](unsigned value, unsigned first, unsigned last) { return first <= value && value <= last; };
+  const auto continues = [&](std::size_t i) { return within(byte(i), 0x80, 0xBF); };
+  const unsigned lead = byte(0);
+  if (text.empty()) return 0;
+  if (lead < 0x80) return 1;
+  if (within(lead, 0xC2, 0xDF)) return continues(1) ? 2 : 0;
+  if (within(lead, 0xE0, 0xEF)) {  // neither overlong nor a surrogate
+    return within(byte(1), lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) && continues(2) ? 3 : 0;
+  }
+  if (within(lead, 0xF0, 0xF4)) {  // neither overlong nor beyond U+10FFFF
+    return within(byte(1), lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) && continues(2) && continues(3)
+               ? 4
+               : 0;
+  }
+  return 0;
+}
+
+/// Bytes at the beginning of @p text that are whole characters.
+std::size_t bytes_of_characters(std::string_view text)
+{
+  std::size_t end = 0;
+  while (const std::size_t length = character_bytes(text.substr(end))) end += length;
+  return end;
+}
+
+/// Bytes at the beginning of @p text before its first character.
+std::size_t bytes_of_no_character(std::string_view text)
+{
+  std::size_t end = 0;
+  while (end < text.size() && character_bytes(text.substr(end)) == 0) ++end;
+  return end;
+}
+
+}  // namespace
+
+// ---- Patterns -------------------------------------------------------------------------------------------------------
+
+/// A regular expression, compiled to machine code where PCRE2 can do that.
+class Pretokenizer::Pattern {
+ public:
+  explicit Pattern(const std::string& pattern)
+  {
+    int problem = 0;
+    std::size_t place = 0;
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &problem,
+                              &place, nullptr));
+    check(code_ != nullptr, fmt::format("PCRE2 refuses the pattern {} at {} ({})", pattern, place, problem));
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it matching is slower and gives the same
+  }
+
+  /// Calls @p found with begin and end of each match in @p text, which is UTF-8.
+  template <class Found>
+  void match_all(std::string_view text, const Found& found) const
+  {
+    const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+    check(match != nullptr, "no memory to match a pattern");
+    for (std::size_t begin = 0; begin < text.size();) {
+      const int result = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), begin,
+                                     PCRE2_NO_UTF_CHECK, match.get(), nullptr);
+      if (result == PCRE2_ERROR_NOMATCH) return;
+      check(result > 0, fmt::format("PCRE2 cannot match a pattern (error {})", result));
+      const std::size_t* const place = pcre2_get_ovector_pointer(match.get());
+      found(place[0], place[1]);
+      begin = place[1];
+    }
+  }
+
+ private:
+  struct Free {
+    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+    void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
+  };
+  std::unique_ptr<pcre2_code, Free> code_;
+};
+
+// ---- Cutting --------------------------------------------------------------------------------------------------------
+
+Pretokenizer::Pretokenizer()
+    : piece_(std::make_unique<Pattern>(piece_pattern)), before_cut_(std::make_unique<Pattern>(before_cut_pattern))
+{
+}
+
+Pretokenizer::~Pretokenizer() = default;
+
+void Pretokenizer::cut(std::string_view text, const Use& use) const
+{
+  while (!text.empty()) {
+    const std::string_view characters = text.substr(0, bytes_of_characters(text));
+    piece_->match_all(characters, [&](std::size_t begin, std::size_t end) {
+      use(characters.substr(begin, end - begin));  // every character belongs to a piece
+    });
+    text.remove_prefix(characters.size());
+    if (const std::size_t others = bytes_of_no_character(text)) use(text.substr(0, others));
+    text.remove_prefix(bytes_of_no_character(text));
+  }
+}
+
+std::size_t Pretokenizer::last_cut(std::string_view text, std::size_t known) const
+{
+  constexpr std::size_t two_characters = 8;
+  const std::size_t first = known - std::min(known, two_characters);
+  for (std::size_t window = 4096;; window *= 2) {  // from the end: mostly there is a word in the first of them
+    std::size_t begin = text.size() - std::min(text.size() - first, window), last = 0;
+    const bool all = begin == first;
+    while (begin < text.size()) {
+      const std::string_view characters = text.substr(begin, bytes_of_characters(text.substr(begin)));
+      before_cut_->match_all(characters, [&](std::size_t, std::size_t end) { last = begin + end; });
+      begin += characters.size();
+      begin += bytes_of_no_character(text.substr(begin));
+    }
+    if (last > 0 || all) return last;
+  }
+}
+
+}  // namespace rankwise

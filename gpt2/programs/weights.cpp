@@ -1,0 +1,88 @@
+// Brings GPT-2's published weights in, for fine-tuning with --initial=FILE.h5, and weights of a checkpoint out.
+//
+// Sample runs:  build/data/weights import model.safetensors gpt2.h5
+//               build/data/weights export gpt2.h5 model.safetensors
+
+#include "gpt2/weights.hpp"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/files/named_files.hpp"
+#include "common/messages/program.hpp"
+#include "common/program/file_arguments.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// What stands between a checked command line and a file; rank 0 has one, other ranks have nothing to do.
+struct Job {
+  std::int64_t heads = 0;                     // --heads
+  bool allow_not_finite = false;              // --allow-not-finite
+  std::unique_ptr<PublishedModel> published;  // to import
+  std::optional<CheckpointInfo> checkpoint;   // to export
+  std::vector<FileLock> locks;                // of the file to write
+};
+
+/// Refuses what cannot be done, and leaves @p job ready to run.
+void check_job(const std::vector<std::string>& words, Job& job)
+{
+  const std::string usage =
+      "build/data/weights import [--heads=H] [--allow-not-finite] MODEL.safetensors FILE.h5\n"
+      "build/data/weights export FILE.h5 MODEL.safetensors";
+  if (words.size() != 3)
+    throw UserError(fmt::format("a command and two files are needed; {} words given.", words.size()), usage);
+  const std::string &command = words[0], &from = words[1], &to = words[2];
+  if (command != "import" && command != "export") throw UserError(fmt::format("{} is no command.", command), usage);
+  const std::array<NamedFile, 2> named{{{from, from, FileUse::read}, {to, to, FileUse::replace}}};
+  check_files(named);
+  job.locks = lock_files(named);
+  if (command == "export") {
+    job.checkpoint = check_checkpoint(from, from);
+  } else {
+    job.published = std::make_unique<PublishedModel>(from, job.heads);
+    if (!job.allow_not_finite) job.published->check_finite();
+  }
+}
+
+void run_job(const std::vector<std::string>& words, Job& job)
+{
+  const ModelConfig config = job.published ? job.published->config() : job.checkpoint->config;
+  if (job.published)
+    job.published->save(words[2]);
+  else
+    publish(words[1], config, words[2]);
+  fmt::print("{}: {} parameters, L={} H={} C={} V={}, context {}\n", words[2], group_digits(config.parameters()),
+             config.layers, config.heads, config.channels, config.vocabulary, config.context);
+}
+
+}  // namespace
+
+}  // namespace rankwise
+
+int main(int argc, char** argv)
+{
+  using namespace rankwise;
+  Job job;
+  FileArguments arguments(argc, argv);
+  OptionTable table("weights", "Weights from and to Hugging Face's files: weights import|export FROM TO");
+  table.add("model", "heads", job.heads, "attention heads, for import; 0: one for every 64 channels");
+  table.add("model", "allow-not-finite", job.allow_not_finite, "import weights that are NaN or infinite too");
+  return run_program(
+      arguments.count(), arguments.rest(), table,
+      [&](const Session& session) {
+        if (session.rank() == 0) check_job(arguments.files(), job);
+      },
+      [&](Session& session) {
+        if (session.rank() == 0) run_job(arguments.files(), job);
+        return exit_success;
+      });
+}

@@ -1,0 +1,429 @@
+#!/usr/bin/env python3
+"""Times whole training steps beside the best matrix products of this machine's libraries, lesson 01 in several ways, the
+lessons that shard or divide a model beside those that do not, and all-reduce by several algorithms beside the MPI library's own.
+
+    scripts/bench/bench.py [--case=NAME]... [--rounds=N] [--write]
+    scripts/bench/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
+
+What is compared takes turns within one run, so that a machine that grows slower slows all of it; what is shown is the
+median of the rounds. A machine that is busy with other things is refused, because its figures say nothing. "below" in a
+table says that a floor is not met; the status is 0 all the same.
+
+--write keeps the tables in docs/performance.md, which also says what is measured and how, and docs/collectives.svg. Every
+run leaves build/bench/NAME.json and adds its rounds to build/bench/bench.csv and build/bench/collectives.csv.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench_busy
+import bench_collectives
+import bench_offload
+import bench_pipeline
+import bench_sharding
+import bench_tensor
+import plot_bandwidth
+from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, replace_block,
+                          training_steps_table, ways_table, where_table)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
+PAGE = ROOT / "docs/performance.md"
+CASES = [
+    Case("gpt2-4x64", "gpt2 B=4 T=64", ["--model=gpt2", "--batch=4", "--sequence=64"], rounds=12, floor=0.75,
+         speed_up_floor=1.7, pytorch=0.68, llm_c=0.17),
+    Case("gpt2-1x1024", "gpt2 B=1 T=1024", ["--model=gpt2", "--batch=1", "--sequence=1024"], rounds=7, floor=0.80,
+         speed_up_floor=1.85, pytorch=0.73, llm_c=0.11),
+    Case("mini-8x256", "mini B=8 T=256", ["--model=mini", "--batch=8", "--sequence=256"], rounds=12, floor=0.78),
+    Case("small-12x64", "4 x 128 B=12 T=64",
+         ["--layers=4", "--heads=4", "--channels=128", "--context=64", "--vocabulary=256", "--batch=12",
+          "--sequence=64"], rounds=12, floor=0.70, pytorch=0.50),
+    Case("small-3x4x64", "the same in 3 passes of 4",
+         ["--layers=4", "--heads=4", "--channels=128", "--context=64", "--vocabulary=256", "--batch=12",
+          "--micro-batch=4", "--sequence=64"], rounds=12),
+]
+BF16_CASES = [  # steps in bf16, in turns with steps in f32
+    Case("gpt2-1x1024-bf16", "gpt2 B=1 T=1024",
+         ["--model=gpt2", "--batch=1", "--sequence=1024", "--precision=bf16", "--beside-f32"], rounds=5),
+]
+WAYS = {
+    "one thread": ["--threads=1"],
+    "two threads": ["--threads=2"],
+    "recomputation": ["--threads=1", "--recompute=block"],
+    "16 passes a step": ["--threads=1", "--micro-batch=1"],
+    "dropout 0.1": ["--threads=1", "--dropout=0.1"],
+    "exact arithmetic": ["--threads=1", "--arithmetic=exact"],
+}
+WAYS_ROUNDS = 3
+MOST_BUSY = 0.3  # processors that others may keep busy, before a case and while it is measured
+TRIES = 3        # seconds of patience before a case
+
+
+class Refused(Exception):
+    """What the user asked for cannot be, and why."""
+
+
+# ---- A machine that is busy --------------------------------------------------------------------------------------------
+
+
+def busy_seconds():
+    """Seconds for which the processors have been busy, all together, by anybody; None where there is no /proc."""
+    try:
+        line = pathlib.Path("/proc/stat").read_text(encoding="ascii").split("\n")[0]
+    except OSError:
+        return None
+    fields = [int(field) for field in line.split()[1:]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")  # all but idle and waiting for a disk
+
+
+def own_seconds():
+    """Seconds for which this script and the programs that it has run were busy."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+class Watch:
+    """Sees how many processors others keep busy, from its making on."""
+
+    def __init__(self):
+        self.begin = (time.monotonic(), busy_seconds(), own_seconds())
+
+    def others(self):
+        """Processors that others kept busy, on average; the load of the last minute where there is no /proc."""
+        elapsed, own = time.monotonic() - self.begin[0], own_seconds() - self.begin[2]
+        if self.begin[1] is None:
+            return os.getloadavg()[0] - own / elapsed
+        return (busy_seconds() - self.begin[1] - own) / elapsed
+
+
+def refuse_if_busy(others, when):
+    """Refuses a machine of which others keep so many processors busy."""
+    if others > MOST_BUSY:
+        raise Refused(f"{others:.1f} processors of this machine are busy with other things {when}.\n"
+                      "       Figures would say nothing; wait for it to be idle.")
+
+
+def wait_for_idle_machine(name):
+    """Gives others a few seconds to finish, then refuses."""
+    for _ in range(TRIES):
+        watch = Watch()
+        time.sleep(1)
+        others = watch.others()
+        if others <= MOST_BUSY:
+            return
+    refuse_if_busy(others, f"before {name} is measured")
+
+
+# ---- Measuring ---------------------------------------------------------------------------------------------------------
+
+
+def run_program(command, environment=None):
+    """What a program printed; this script ends as it does when it fails, for it has said why."""
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False,
+                          env={**os.environ, **(environment or {})})
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    return done.stdout
+
+
+def watched(name, measure):
+    """What `measure` returns, on a machine that was idle before and left alone meanwhile."""
+    wait_for_idle_machine(name)
+    print(f"# measuring {name}", file=sys.stderr, flush=True)
+    watch = Watch()
+    result = measure()
+    refuse_if_busy(watch.others(), f"while {name} was measured")
+    return result
+
+
+def kept(name, text):
+    """The document that a program printed; it stays in build/bench, too."""
+    path = BUILD / f"bench/{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return json.loads(text)
+
+
+def measure_case(case, rounds):
+    """What training_step says."""
+    command = [BUILD / "tests/training_step", *case.options, f"--rounds={rounds or case.rounds}"]
+    return kept(case.name, run_program(command))
+
+
+def measure_run(run, rounds):
+    """What all_reduce says."""
+    return kept(run.name, run_program(run.command(BUILD, rounds), run.environment))
+
+
+def report_of(command, folder, environment=None):
+    """The report of one run of a lesson."""
+    report = pathlib.Path(folder) / "report.json"
+    run_program([*command, f"--report={report}"], environment)
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
+def measure_way(options, folder):
+    """Step time in seconds and TFLOP/s of one run of lesson 01."""
+    measured = report_of([BUILD / "lessons/01_single_device", "--steps=6", *options], folder)["time"]
+    return measured["step_s"], measured["tflops"]
+
+
+def measure_ways(rounds, options):
+    """All ways, once a round."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [{way: measure_way([*ways, *options], folder) for way, ways in WAYS.items()}
+                for _ in range(rounds or WAYS_ROUNDS)]
+
+
+@contextlib.contextmanager
+def folder_with_tokens():
+    """A folder, and in it few tokens, so that validation takes no time."""
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        text, tokens = (pathlib.Path(folder) / name for name in ("text.txt", "text.h5"))
+        text.write_text(bench_sharding.TEXT, encoding="utf-8")
+        run_program([BUILD / "data/prepare", "--tokenizer=byte", text, tokens])
+        yield folder, tokens
+
+
+def turns_of(commands, rounds):
+    """The reports of several runs by their names, once a round; commands(tokens, folder) gives what to start by name."""
+    with folder_with_tokens() as (folder, tokens):
+        return [{name: report_of(command, folder) for name, command in commands(tokens, folder).items()}
+                for _ in range(rounds)]
+
+
+def measure_sharding(rounds):
+    """The reports of all stages, once a round."""
+    turns = turns_of(lambda tokens, _: {stage.title: stage.command(BUILD, tokens) for stage in bench_sharding.STAGES},
+                     rounds or bench_sharding.ROUNDS)
+    return kept("sharding", json.dumps(turns))
+
+
+def measure_offload(rounds):
+    """The reports of lessons 06 and 07, once a round."""
+    turns = turns_of(lambda tokens, folder: bench_offload.commands(BUILD, tokens, folder), rounds or bench_offload.ROUNDS)
+    kept("offload", json.dumps([[[*name, report] for name, report in turn.items()] for turn in turns]))
+    return turns
+
+
+def measure_tensor(rounds):
+    """The reports of all ways to give two cores to a model, once a round."""
+    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in bench_tensor.WAYS},
+                     rounds or bench_tensor.ROUNDS)
+    return kept("tensor", json.dumps(turns))
+
+
+def measure_pipeline(rounds):
+    """The reports of a model in two stages and of a single rank, once a round."""
+    turns = turns_of(lambda tokens, _: {way.title: way.command(BUILD, tokens) for way in bench_pipeline.WAYS},
+                     rounds or bench_pipeline.ROUNDS)
+    return kept("pipeline", json.dumps(turns))
+
+
+@contextlib.contextmanager
+def busy_processes(count):
+    """So many processes that compute without end; their time counts as this script's own."""
+    processes = [subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def measure_situation(situation, tokens, folder):
+    """Seconds of a step by way and policy, in one situation."""
+    with busy_processes(situation.processes):
+        return {way.title: {policy: report_of(way.command(BUILD, tokens, situation), folder,
+                                              bench_busy.environment(policy))["time"]["step_s"]
+                            for policy in [*bench_busy.OTHERS, bench_busy.POLICY]}
+                for way in bench_busy.WAYS}
+
+
+def measure_busy(rounds):
+    """Seconds of a step by situation, way and policy, once a round."""
+    with folder_with_tokens() as (folder, tokens):
+        turns = [{situation.title: measure_situation(situation, tokens, folder) for situation in bench_busy.SITUATIONS}
+                 for _ in range(rounds or bench_busy.ROUNDS)]
+    return kept("busy", json.dumps(turns))
+
+
+# ---- What is kept ------------------------------------------------------------------------------------------------------
+
+
+def commit():
+    """The commit that is measured; "dirty" when files differ from it."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.DEVNULL, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def processor_fields():
+    """What Linux says of the processor; nothing elsewhere."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def multiplies_bf16(fields):
+    """Whether the processor has instructions that multiply bf16."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(fields.get("flags", "").split())
+
+
+def processor():
+    """Name, widest vectors and bf16 instructions of the processor."""
+    fields = processor_fields()
+    flags = fields.get("flags", "").split()
+    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), None)
+    bf16 = next((name for flag, name in (("amx_bf16", "AMX"), ("avx512_bf16", "bf16")) if flag in flags), None)
+    name = fields.get("model name", platform.processor() or platform.machine())
+    return ", ".join(filter(None, (name, vectors, bf16)))
+
+
+def machine_text(date, **more):
+    """Where and of what the figures are."""
+    lines = {"commit": commit(), "date": date, "processor": processor(), "cores": str(os.cpu_count()),
+             "system": f"{platform.system()} {platform.machine()}", **more}
+    return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
+
+
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"]]  # have tables for themselves
+BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
+          "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
+          "machine of pipeline parallelism", "pipeline parallelism", "machine of busy machines", "busy machines",
+          "machine of all-reduce", "all-reduce", "more ranks than cores"]
+
+
+def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, date):
+    """All tables by the name of their block in the page; those that nothing was measured for are left out."""
+    blocks = {}
+    if measured:
+        first = measured[0][1]
+        blocks["machine"] = machine_text(date, compiler=first["compiler"], libraries=", ".join(first["libraries"]))
+        blocks["training steps"] = training_steps_table(measured)
+        blocks["machine rates"] = machine_rates_table(measured)
+        blocks["memory"] = memory_table(measured)
+        blocks["where the time goes"] = "\n".join(where_table(*pair) for pair in measured)
+    if in_bf16:
+        first = in_bf16[0][1]
+        blocks["machine of bf16"] = machine_text(date, compiler=first["compiler"], libraries=", ".join(first["libraries"]))
+        blocks["bf16"] = bf16_tables(in_bf16, multiplies_bf16(processor_fields()))
+    if turns:
+        blocks["ways of lesson 01"] = ways_table(turns)
+    if sharding:
+        blocks["machine of sharding"] = machine_text(date)
+        blocks["sharding"] = bench_sharding.sharding_table(sharding)
+    if offload:
+        blocks["machine of offload"] = machine_text(date)
+        blocks["offload"] = bench_offload.offload_table(offload)
+    if tensor:
+        blocks["machine of tensor parallelism"] = machine_text(date)
+        blocks["tensor parallelism"] = bench_tensor.tensor_table(tensor)
+    if pipeline:
+        blocks["machine of pipeline parallelism"] = machine_text(date)
+        blocks["pipeline parallelism"] = bench_pipeline.pipeline_table(pipeline)
+    if busy:
+        blocks["machine of busy machines"] = machine_text(date)
+        blocks["busy machines"] = bench_busy.busy_table(busy)
+    if collectives:
+        blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
+        blocks.update(bench_collectives.collective_blocks(collectives))
+    return blocks
+
+
+def write_page(page, blocks):
+    """Puts the tables where the page has their marks."""
+    text = page.read_text(encoding="utf-8")
+    for name, content in blocks.items():
+        text = replace_block(text, name, content)
+    page.write_text(text, encoding="utf-8")
+
+
+def check_page(page):
+    """Refuses a page that lacks a mark, before anything is measured."""
+    text = page.read_text(encoding="utf-8")
+    for name in BLOCKS:
+        try:
+            replace_block(text, name, "")
+        except ValueError as error:
+            raise Refused(f"{page.name}: {error}.\n       Give it that line, and a block of ``` below it.") from error
+
+
+# ---- Command line ------------------------------------------------------------------------------------------------------
+
+
+def parse(arguments):
+    """The options, and those that go on to the lesson."""
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "busy", "collectives"]
+    parser = argparse.ArgumentParser(prog="scripts/bench/bench.py", allow_abbrev=False,
+                                     description="Times training steps and all-reduce; docs/performance.md says how.")
+    parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
+    parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
+    parser.add_argument("--write", action="store_true", help="keep the tables in docs/performance.md")
+    options, for_lesson = parser.parse_known_args(arguments)
+    if for_lesson and options.case != ["ways"]:
+        raise Refused(f"{for_lesson[0]} is no option of the bench.\n"
+                      "       Options of lesson 01 go with --case=ways; the other cases are what they are.")
+    if options.rounds is not None and options.rounds < 1:
+        raise Refused(f"--rounds={options.rounds} is too small.\n       Use --rounds=1 or more.")
+    if options.write and options.case not in (None, *ALONE):
+        raise Refused("--write keeps all tables of one run, and --case leaves some out.\n"
+                      f"       Use one of them; only {' and '.join(f'--case={alone}' for [alone] in ALONE)} have tables for "
+                      "themselves.")
+    options.case = options.case or names
+    return options, for_lesson
+
+
+def bench(arguments):
+    """Measures, prints, keeps."""
+    options, for_lesson = parse(arguments)
+    if options.write:
+        check_page(PAGE)
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    measured, in_bf16 = ([(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
+                          for case in cases if case.name in options.case] for cases in (CASES, BF16_CASES))
+    turns = watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None
+    sharding = watched("sharding", lambda: measure_sharding(options.rounds)) if "sharding" in options.case else None
+    offload = watched("offload", lambda: measure_offload(options.rounds)) if "offload" in options.case else None
+    tensor = watched("tensor", lambda: measure_tensor(options.rounds)) if "tensor" in options.case else None
+    pipeline = watched("pipeline", lambda: measure_pipeline(options.rounds)) if "pipeline" in options.case else None
+    busy = watched("busy", lambda: measure_busy(options.rounds)) if "busy" in options.case else None
+    collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
+                   for run in bench_collectives.RUNS if "collectives" in options.case]
+
+    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, date)
+    print("\n".join(blocks.values()), end="")
+    rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
+    append_csv(BUILD / "bench/bench.csv", rows)
+    table = BUILD / "bench/collectives.csv"
+    append_csv(table, bench_collectives.csv_rows(collectives, date, commit()), bench_collectives.CSV_COLUMNS)
+    if options.write:
+        write_page(PAGE, blocks)
+    if options.write and collectives:
+        PAGE.with_name("collectives.svg").write_text(plot_bandwidth.draw(plot_bandwidth.read(table)), encoding="utf-8")
+
+
+def main(arguments):
+    try:
+        bench(arguments)
+    except Refused as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Runs tests and lessons on the GPU of this machine and writes one table, and figures of its speed:
+
+    gpu_check.py BUILD [--quick | --speed] [--write] [-- OPTION...]
+
+Tests of kernels and collectives; every lesson on one rank, and on 2 and 4 ranks that share the GPU over MPI; the small
+tests once more under compute-sanitizer, where that is installed; and build/tests/gpu_speed, with PyTorch's attention in
+turns where there is PyTorch. OPTIONs go to lessons 01 and 03; with --speed, which measures the speed alone, to
+gpu_speed. --figures=FILE takes figures that were measured before, as on another machine, and --write keeps their tables in
+docs/performance.md. "below" in a table says that a floor is not met. Ends with status 1 if anything fails.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from bench_tables import replace_block
+from gpu_speed_tables import NO_TORCH, gpu_blocks
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COLUMNS = ["check", "ranks", "result", "ms a step", "tokens/s", "counted bytes", "in use", "digest"]
+LIMIT_S = 600
+EXACT = ["--arithmetic=exact", "--steps=5", "--dropout=0.1"]
+FAST = ["--steps=20", "--compare=10"]
+PAGE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs/performance.md")
+TORCH_TURNS, TORCH_TURN_S = 5, 0.2
+
+
+class Checks:
+    """What was run so far, and whether all of it held."""
+
+    def __init__(self, build, training):
+        self.build, self.training, self.rows, self.failures = build, training, [], []
+
+    def run(self, command, ranks=None, environment=None):
+        launcher = ["mpirun", "-np", str(ranks)] if ranks else []
+        try:
+            return subprocess.run(launcher + command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
+                                  env=environment)
+        except subprocess.TimeoutExpired as stuck:
+            return subprocess.CompletedProcess(command, 124, "", f"{stuck}\n")
+
+    def add(self, name, done, ranks=None, **figures):
+        held = done.returncode == 0
+        row = {"check": name, "ranks": ranks or 1, "result": "PASS" if held else f"FAIL ({done.returncode})", **figures}
+        self.rows.append(row)
+        print(f"{row['result']:<10} {name}, {row['ranks']} rank(s)", flush=True)
+        if not held:
+            self.failures.append(f"{name}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
+    def test(self, name, ranks=None, wrapper=()):
+        program = os.path.join(self.build, "tests", name)
+        label = f"{os.path.basename(wrapper[0])} {wrapper[1].split()[-1]} {name}" if wrapper else name
+        self.add(label, self.run([*wrapper, program], ranks), ranks)
+
+    def lesson(self, name, title, *options, ranks=None):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report.json")
+            program = os.path.join(self.build, "lessons", name)
+            options = [*options, *([] if name.startswith("02") else self.training)]
+            done = self.run([program, "--device=cuda", f"--report={path}", *options], ranks)
+            report = {}
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    report = json.load(file)
+        time, memory = report.get("time", {}), report.get("gpu_memory", {})
+        figures = {"digest": report.get("digest", "")[:12]}
+        if "step_s" in time:
+            figures["ms a step"] = f"{1e3 * time['step_s']:.2f}"
+            figures["tokens/s"] = f"{time['tokens_per_s']:,.0f}"
+        if memory:
+            figures["counted bytes"], figures["in use"] = f"{memory['counted']:,}", f"{memory['in_use']:,}"
+        self.add(f"{name} {title}", done, ranks, **figures)
+        return figures["digest"]
+
+
+def machine():
+    """What the tables were measured on and of."""
+    lines = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"}
+    if shutil.which("git"):
+        done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True,
+                              check=False)
+        lines["commit"] = done.stdout.strip() or "unknown"
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    if shutil.which("nvidia-smi"):
+        gpus = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+        lines["GPUs"] = "; ".join(gpus)
+    return lines
+
+
+def table(rows):
+    """Columns as wide as what is in them."""
+    cells = [COLUMNS] + [[str(row.get(column, "")) for column in COLUMNS] for row in rows]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
+    left = {"check", "result", "digest"}
+    return ["  ".join(text.ljust(width) if column in left else text.rjust(width)
+                      for text, width, column in zip(line, widths, COLUMNS)).rstrip() for line in cells]
+
+
+def check_lessons(checks, quick):
+    checks.lesson("01_single_device", "nano fast", *FAST)
+    exact = {checks.lesson("01_single_device", "nano exact", *EXACT),
+             checks.lesson("01_single_device", "nano exact, micro-batch 2", *EXACT, "--micro-batch=2")}
+    if not quick:
+        checks.lesson("01_single_device", "mini fast", "--model=mini", "--steps=20")
+        checks.lesson("01_single_device", "gpt2 fast, 4 x 1024", "--model=gpt2", "--vocabulary=50257", "--steps=4",
+                      "--global-batch=4")
+    checks.lesson("02_collectives", "", "--count=1000003", ranks=2)
+    checks.lesson("02_collectives", "", "--count=1000003", ranks=4)
+    for ranks in (1, 2, 4):
+        checks.lesson("03_ddp", "nano fast", *FAST, ranks=ranks)
+        exact.add(checks.lesson("03_ddp", "nano exact", *EXACT, ranks=ranks))
+    checks.lesson("03_ddp", "nano fast over NCCL", *FAST, "--transport=nccl", ranks=1)
+    if not quick:
+        checks.lesson("03_ddp", "mini fast", "--model=mini", "--steps=20", ranks=4)
+    same = subprocess.CompletedProcess([], 0 if len(exact) == 1 else 1, f"digests {exact}\n", "")
+    checks.add("one digest in exact arithmetic", same)
+
+
+# ---- Speed ------------------------------------------------------------------------------------------------------------
+
+
+def document_of(done):
+    """The document that a program printed; {} when it failed."""
+    return json.loads(done.stdout) if done.returncode == 0 else {}
+
+
+def torch_turns(checks, attention, options):
+    """Attention here and in PyTorch, in turns; no turns where there is no PyTorch."""
+    shape = [str(attention[extent]) for extent in "BHTD"]
+    outside = {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", "")}
+    environment = outside if "OUTSIDE_LD_LIBRARY_PATH" in os.environ else None  # PyTorch has libraries of its own
+    command = [sys.executable, os.path.join(HERE, "torch_attention.py"), *shape, str(TORCH_TURN_S)]
+    sizes = [option for option in options if option.split("=")[0] not in ("--rounds", "--part")]
+    turns, name = [], ""
+    for _ in range(TORCH_TURNS):
+        done = checks.run(command, environment=environment)
+        theirs = document_of(done)
+        if not theirs:
+            if done.returncode != 0:
+                checks.add("attention of PyTorch", done)
+            break
+        name = theirs.pop("name")
+        own = checks.run([os.path.join(checks.build, "tests/gpu_speed"), "--part=attention", "--rounds=1", *sizes])
+        if own.returncode != 0:
+            checks.add("gpu_speed --part=attention", own)
+            break
+        turns.append({"own": document_of(own)["attention"]["rounds"][0], "torch": theirs})
+    print(name or NO_TORCH, flush=True)
+    return {"name": name, "turns": turns}
+
+
+def measure_speed(checks, options):
+    """The document of gpu_speed with PyTorch's turns and the machine; {} when it failed."""
+    done = checks.run([os.path.join(checks.build, "tests/gpu_speed"), *options])
+    checks.add("gpu_speed", done)
+    document = document_of(done)
+    if document:
+        if document["precision"] == "bf16":
+            document["torch"] = torch_turns(checks, document["attention"], options)
+        document["machine"] = machine()
+        with open(os.path.join(checks.build, "gpu_speed.json"), "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+    return document
+
+
+def write_page(page, blocks):
+    """Puts the tables where the page has their marks."""
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    for name, content in blocks.items():
+        text = replace_block(text, name, content)
+    with open(page, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def report_speed(checks, options, more):
+    """The tables of the speed as text; in the page too, where that was asked for."""
+    if options.figures:
+        with open(options.figures, encoding="utf-8") as file:
+            document = json.load(file)
+    else:
+        document = measure_speed(checks, more)
+    if not document:
+        return ""
+    blocks = gpu_blocks(document)
+    if options.write:
+        write_page(PAGE, blocks)
+    return "\n".join(blocks.values())
+
+
+# ---- All of it --------------------------------------------------------------------------------------------------------
+
+
+def parse(arguments):
+    """The options, and those that go on to a program."""
+    own, more = arguments, []
+    if "--" in own:
+        own, more = own[:own.index("--")], own[own.index("--") + 1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--quick", action="store_true", help="the small model only, no compute-sanitizer, no speed")
+    parser.add_argument("--speed", action="store_true", help="the speed alone")
+    parser.add_argument("--figures", help="take the speed from this file, as BUILD/gpu_speed.json, and measure nothing")
+    parser.add_argument("--write", action="store_true", help="keep the tables of the speed in docs/performance.md")
+    options = parser.parse_args(own)
+    if options.quick and (options.speed or options.figures or options.write):
+        parser.error("--quick leaves the speed out")
+    if options.write and not os.path.exists(PAGE):
+        parser.error(f"--write: there is no {PAGE}; copy gpu_speed.json to where it is, and use --figures there")
+    return options, more
+
+
+def run_tests(checks, quick):
+    """All tests, and those on one rank under compute-sanitizer."""
+    with open(os.path.join(checks.build, "gpu_tests.txt"), encoding="ascii") as file:
+        tests = file.read().split()
+    for name in tests:
+        if name == "test_gpu_collectives":
+            for ranks in (1, 2, 3, 4):
+                checks.test(name, ranks)
+        else:
+            checks.test(name)
+    check_lessons(checks, quick)
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if os.path.exists(sanitizer) and not quick:
+        for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+            for name in tests:
+                if name != "test_gpu_collectives":
+                    checks.test(name, wrapper=[sanitizer, f"--tool={tool}", "--error-exitcode=9"])
+
+
+def main(arguments):
+    options, more = parse(arguments)
+    alone = options.speed or options.figures is not None
+    checks = Checks(os.path.abspath(options.build), [] if alone else more)
+    if not alone:
+        run_tests(checks, options.quick)
+    speed = "" if options.quick else report_speed(checks, options, more if alone else [])
+    lines = [] if alone else [*(f"{name:<7} {value}" for name, value in machine().items()), "", *table(checks.rows), ""]
+    text = "\n".join(lines) + "\n" * bool(lines) + speed
+    if not options.figures:
+        with open(os.path.join(checks.build, "gpu_speed.txt" if alone else "gpu_check.txt"), "w",
+                  encoding="utf-8") as file:
+            file.write(text)
+    print("\n" + text, end="")
+    for failure in checks.failures:
+        print("\nFAILED: " + failure)
+    return 1 if checks.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""What scripts/course/exercise.py knows of files: regions of exercises, a tree in memory, patches."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+
+FOLDERS = ("lessons", "gpt2", "common")  # regions stand only here
+BEGIN = re.compile(r'^(\s*)// BEGIN EXERCISE (\d\d\.\d+) points=([1-9]\d*) (".*")\s*$')
+CONTINUATION = re.compile(r'^\s*//\s+(".*")\s*$')
+END = re.compile(r"^\s*// END EXERCISE\s*$")
+LITERALS = re.compile(r'^(?:"(?:[^"\\]|\\.)*"\s*)+$')
+LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+
+
+class Refused(Exception):
+    """What was asked cannot be done; the text says why and what to do. Exit status 2."""
+
+
+@dataclasses.dataclass
+class Region:
+    """One marked region of a source file; line numbers count from 0."""
+
+    exercise: str   # "01.1"
+    points: int
+    literals: list  # the quoted strings as they stand in the source
+    indent: str
+    path: str
+    begin: int      # the BEGIN line
+    body: int       # the first line of the body
+    end: int        # the END line
+
+    @property
+    def text(self):
+        """What to write, as one sentence or more."""
+        return "".join(LITERAL.match(literal).group(1) for literal in self.literals).replace('\\"', '"')
+
+    @property
+    def title(self):
+        """The text up to its first colon or full stop."""
+        return re.split(r"[:.](?:\s|$)", self.text, maxsplit=1)[0]
+
+
+def find_regions(path, text):
+    """The regions of one file, in order; Refused names file and line of a malformed one."""
+    lines = text.split("\n")
+    regions, opened = [], None
+
+    def refuse(number, why):
+        raise Refused(f"{path}:{number + 1}: {why}")
+
+    for number, line in enumerate(lines):
+        if "BEGIN EXERCISE" in line:
+            if opened:
+                refuse(number, f"exercise {opened.exercise} has not ended yet; regions cannot be nested")
+            match = BEGIN.match(line)
+            if not match or not LITERALS.match(match.group(4)):
+                refuse(number, 'expected: // BEGIN EXERCISE 01.1 points=10 "What to write."')
+            quoted, body = match.group(4), number + 1
+            while body < len(lines) and CONTINUATION.match(lines[body]):
+                quoted, body = quoted + CONTINUATION.match(lines[body]).group(1), body + 1
+            if not LITERALS.match(quoted):
+                refuse(body - 1, "the text of the exercise has an unfinished string")
+            literals = [match_.group(0) for match_ in LITERAL.finditer(quoted)]
+            opened = Region(match.group(2), int(match.group(3)), literals, match.group(1), path, number, body, -1)
+        elif "END EXERCISE" in line:
+            if not opened or not END.match(line):
+                refuse(number, "an END EXERCISE without its BEGIN, or not alone on its line")
+            opened.end = number
+            regions.append(opened)
+            opened = None
+    if opened:
+        refuse(opened.begin, f"exercise {opened.exercise} has no END EXERCISE")
+    return regions
+
+
+def all_regions(tree):
+    """All regions of a tree, sorted by number; a number that stands twice is refused."""
+    found = {}
+    for path in sorted(tree):
+        if path.startswith(tuple(folder + "/" for folder in FOLDERS)) and path.endswith((".hpp", ".cpp")):
+            for region in find_regions(path, tree[path].decode()):
+                first = found.setdefault(region.exercise, region)
+                if first is not region:
+                    raise Refused(f"{path}:{region.begin + 1}: exercise {region.exercise} stands already in "
+                                  f"{first.path}:{first.begin + 1}")
+    return sorted(found.values(), key=lambda region: [int(part) for part in region.exercise.split(".")])
+
+
+def replace_bodies(text, regions, body_of):
+    """The text of a file in which body_of(region), a list of lines, stands in place of each region's body."""
+    lines = text.split("\n")
+    for region in sorted(regions, key=lambda region: -region.begin):
+        lines[region.body:region.end] = body_of(region)
+    return "\n".join(lines)
+
+
+def stub(region):
+    """The body of an exercise that has not been written: it compiles, and says what to write when it runs."""
+    under = region.indent + " " * len("not_implemented(")
+    lines = [f"{region.indent}// Write this.", f'{region.indent}not_implemented("{region.exercise}",']
+    lines += [under + literal for literal in region.literals]
+    lines[-1] += ");"
+    return lines
+
+
+def stubbed_files(tree, regions):
+    """The files of the given regions with stubs in place of the solutions, by path."""
+    files = {}
+    for path in {region.path for region in regions}:
+        mine = [region for region in regions if region.path == path]
+        files[path] = replace_bodies(tree[path].decode(), mine, stub).encode()
+    return files
+
+
+def markers(path, text):
+    """The BEGIN, text and END lines of all regions of a file: what a solution must not change."""
+    lines = text.split("\n")
+    return [line.strip() for region in find_regions(path, text)
+            for line in lines[region.begin:region.body] + [lines[region.end]]]
+
+
+def outside(path, text, exercise):
+    """The text of a file without the body of one exercise."""
+    regions = [region for region in find_regions(path, text) if region.exercise == exercise]
+    return replace_bodies(text, regions, lambda region: [])
+
+
+def read_tree(root):
+    """All files that belong to the repository (tracked, or new and not ignored), path -> bytes."""
+    root = pathlib.Path(root).resolve()
+
+    def git(*arguments):
+        try:
+            return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=True).stdout.decode()
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+
+    if git("rev-parse", "--show-toplevel").strip() == str(root):
+        paths = git("ls-files", "-z", "--cached", "--others", "--exclude-standard").rstrip("\0").split("\0")
+    else:  # not a checkout: everything but what is built or written by students
+        paths = [path.relative_to(root).as_posix() for path in root.rglob("*")]
+        left_out = re.compile(r"^(\.git|student|build[^/]*)/|(^|/)__pycache__/|\.h5$")
+        paths = [path for path in paths if not left_out.search(path)]
+    return {path: (root / path).read_bytes() for path in sorted(paths) if (root / path).is_file()}
+
+
+def write_tree(folder, tree, root):
+    """Makes a folder hold exactly this tree. Files of the same content are not touched, so that builds stay
+    incremental; permissions are those of the files in root, where they exist."""
+    folder = pathlib.Path(folder)
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        if path.relative_to(folder).as_posix() not in tree:
+            path.unlink()
+    for path, content in tree.items():
+        target = folder / path
+        if target.is_file() and target.read_bytes() == content:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        if (pathlib.Path(root) / path).is_file():
+            os.chmod(target, (pathlib.Path(root) / path).stat().st_mode & 0o777)
+
+
+def apply_patch(tree, patch, name):
+    """The files that a unified diff (-p1) changes, path -> bytes. A hunk is placed where its old lines stand; when
+    they have moved they must stand at one place only. Refused says which hunk does not apply."""
+    changed, path, lines = {}, None, patch.split("\n")
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        if line.startswith("+++ "):
+            path = line[4:].split("\t")[0].split("/", 1)[-1]
+            if path not in tree:
+                raise Refused(f"{name}:{number}: there is no file {path}")
+            changed.setdefault(path, tree[path].decode().split("\n"))
+        match = HUNK.match(line)
+        if not match:
+            continue
+        if path is None:
+            raise Refused(f"{name}:{number}: a hunk before its +++ line")
+        old, new, here = [], [], number
+        while number < len(lines) and lines[number][:1] in (" ", "+", "-") and not lines[number].startswith("--- "):
+            if lines[number][0] != "+":
+                old.append(lines[number][1:])
+            if lines[number][0] != "-":
+                new.append(lines[number][1:])
+            number += 1
+        text, first = changed[path], int(match.group(1)) - 1
+        places = [at for at in range(len(text) - len(old) + 1) if text[at:at + len(old)] == old]
+        places = [first] if first in places else places
+        if len(places) != 1 or not old:
+            raise Refused(f"{name}:{here}: the patch does not apply to {path} (its old lines stand at "
+                          f"{len(places)} places)")
+        text[places[0]:places[0] + len(old)] = new
+    if not changed:
+        raise Refused(f"{name}: holds no change")
+    return {path: "\n".join(text).encode() for path, text in changed.items()}

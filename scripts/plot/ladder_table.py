@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Prints one table of all lessons from the reports in a folder, and says whether all is well.
+
+    scripts/plot/ladder_table.py build/ladder
+
+A lesson on R ranks has two reports there, as written by --report: NN_name.npR.fast.json (loss, deviation, time, memory,
+traffic, checks; of a pipeline also its schedule, and the bubble is the share of the ranks' time that is planned idle) and
+NN_name.npR.exact.json (digest and checks). A lesson that trains nothing has one, NN_name.npR.messages.json (traffic and
+checks). Beside each there is NN_name.npR.KIND.txt, which says that the run was made. The status is 1 if a check failed, a
+report is missing, or two digests differ.
+"""
+
+import collections
+import json
+import pathlib
+import sys
+
+# Where a rank's memory goes, in the order of the ledger. A category that no lesson uses gets no column.
+CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "workspace", "staging",
+              "exact"]
+# How far a run is from a single device in exact arithmetic, by column. Without --compare there is no such column.
+DEVIATIONS = {"of loss": "loss", "of parameters": "parameters"}
+DIGEST_SHOWN = 12  # hexadecimal digits: enough to see that two differ
+
+
+def read(path):
+    """The report in a file; None if there is none, which is what a broken run leaves."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def failed_checks(report):
+    return [check for check in report["checks"] if not check["pass"]]
+
+
+def row_of(name, reports):
+    """The cells of one row, NN_name.npR, as text by column; from its reports by kind."""
+    lesson, ranks = name.split(".np")
+    row = {"lesson": lesson, "ranks": ranks}
+    fast, exact = reports.get("fast"), reports.get("exact")
+    if main := fast or reports.get("messages"):
+        failed = failed_checks(main)
+        row["sent"] = f"{sum(group['bytes'] for group in main['traffic'].values()):,}"
+        row["checks"] = f"{len(failed)} FAIL" if failed else f"{len(main['checks'])} PASS"
+    else:
+        row["checks"] = "broke"
+    if fast:
+        row["first loss"] = f"{fast['loss'][0]:.4f}"
+        row["last loss"] = f"{fast['loss'][-1]:.4f}"
+        for column, what in DEVIATIONS.items():
+            deviation = fast.get("deviation", {}).get(what)  # null is what JSON has for NaN
+            if deviation is not None:
+                row[column] = f"{deviation:.1e}"
+        row["step"] = f"{1000 * fast['time']['step_s']:.1f}"
+        row["speed"] = f"{fast['time']['tokens_per_s']:,.0f}"
+        if schedule := fast.get("schedule"):
+            row["bubble"] = f"{100 * schedule['idle']['planned']:.1f}"
+        for category, bytes_of in fast["memory"].items():
+            row[category] = f"{bytes_of['peak']:,}"
+    if "exact" in reports:
+        row["digest"] = exact["digest"][:DIGEST_SHOWN] if exact else "broke"
+    return row
+
+
+def print_table(rows):
+    units = {"first loss": "nats", "last loss": "nats", "step": "ms", "speed": "tokens/s", "bubble": "% planned",
+             "sent": "bytes"}
+    units.update({category: "peak bytes" for category in CATEGORIES}, **{column: column for column in DEVIATIONS})
+    compared = [c for c in DEVIATIONS if any(c in row for row in rows)]
+    used = [c for c in CATEGORIES if any(row.get(c, "0") != "0" for row in rows)]
+    bubble = [c for c in ["bubble"] if any(c in row for row in rows)]
+    columns = ["lesson", "ranks", "first loss", "last loss", *compared, "step", "speed", *bubble, *used, "sent", "checks",
+               "digest"]
+    titles = {c: "deviation" if c in DEVIATIONS else c for c in columns}
+    lines = [titles, units, *rows]
+    widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
+    for line in lines:
+        cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)
+        print("  ".join(cells).rstrip())
+
+
+def reports_in(folder):
+    """{NN_name.npR: {kind of run: its report}}, in order of their names."""
+    lessons = collections.defaultdict(dict)
+    for path in sorted(folder.glob("*.txt")):
+        name, kind = path.stem.rsplit(".", 1)
+        lessons[name][kind] = read(path.with_suffix(".json"))
+    return lessons
+
+
+def main():
+    lessons = reports_in(pathlib.Path(sys.argv[1]))
+    first = next((reports["fast"] for reports in lessons.values() if reports.get("fast")), None)
+    if first:
+        print(f"# model {first['model']['name']}, {first['model']['parameters']:,} parameters; "
+              f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
+    print_table([row_of(name, reports) for name, reports in lessons.items()])
+
+    bad = [f"{name}: a run broke" for name, reports in lessons.items() if None in reports.values()]
+    for name, reports in lessons.items():
+        for report in filter(None, reports.values()):
+            bad += [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
+    if len({reports["exact"]["digest"] for reports in lessons.values() if reports.get("exact")}) > 1:
+        bad.append("the digests differ: in exact arithmetic all lessons must end with the same parameters")
+    for line in bad or ["All checks hold, and all digests are the same."]:
+        print(line)
+    return 1 if bad or not lessons else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Draws which part of each matrix a rank of lesson 08 has, as SVG, and prints the numbers.
+
+    mpirun -np 2 build/lessons/08_tensor_parallel --dry-run | scripts/plot/plot_split.py --output=FILE.svg
+
+What is drawn is what the lesson prints of rank 0; part i of t is as large, and i times as far along. A colour is a rank,
+grey is on all ranks, white lines lie between heads. Matrices are drawn to scale, but the vocabulary no longer than 4 C.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+import svg
+
+COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c564b"]
+EVERYBODY = "#d9d9d9"
+SIDE = 46                           # pixels of C channels, and of the R rows of a micro-batch
+SIGN = 26                           # room for what stands between two matrices
+LEFT, TOP, ROW = 104, 26, 60         # ROW: between two chains, for words
+NAMES = {"wte.weight": "wte", "h.0.attn.c_attn.weight": "c_attn", "h.0.attn.c_proj.weight": "c_proj",
+         "h.0.mlp.c_fc.weight": "c_fc", "h.0.mlp.c_proj.weight": "c_proj of the MLP"}
+LINE = re.compile(r"#\s+(\S+)\s+\(([\d, ]+)\)\s+(rows|columns)((?: \d+\.\.\d+)+)$")
+
+
+class NotThere(Exception):
+    """A text that is not what the lesson prints; the sentence says what it lacks."""
+
+
+class Matrix:
+    """A tensor, and the runs of rows or columns that each rank has of it."""
+
+    def __init__(self, shape, along, runs):
+        self.shape, self.along = shape, along
+        self.whole = shape[0 if along == "rows" else 1]
+        self.runs = runs  # (first, count) of part 0
+
+    def of(self, part):
+        """The runs of a part; the last of the vocabulary's is shorter where the vocabulary is padded."""
+        return [(first + part * count, min(count, self.whole - first - part * count)) for first, count in self.runs]
+
+    def shares_of(self, part):
+        """The same in shares of the whole."""
+        return [(first / self.whole, count / self.whole) for first, count in self.of(part)]
+
+    def words(self, part):
+        """The same as the lesson writes it."""
+        return " ".join(f"{first}..{first + count - 1}" for first, count in self.of(part))
+
+
+class Parts:
+    """What --dry-run says: t, heads, channels, and the matrices by their names here."""
+
+    def __init__(self, text):
+        head = re.search(r"# part 0 of (\d+) has$", text, re.MULTILINE)
+        sizes = re.search(r"# model .* H=(\d+) C=(\d+) ", text)
+        if not head or not sizes:
+            raise NotThere("it has no line '# part 0 of t has'")
+        self.count, self.heads, self.channels = int(head[1]), int(sizes[1]), int(sizes[2])
+        if self.count > len(COLOURS):
+            raise NotThere(f"it has {self.count} parts, and there are {len(COLOURS)} colours")
+        self.matrices = {}
+        for name, shape, along, runs in (found.groups() for found in map(LINE.match, text.splitlines()) if found):
+            if name in NAMES:
+                pairs = [tuple(map(int, run.split(".."))) for run in runs.split()]
+                self.matrices[NAMES[name]] = Matrix(tuple(map(int, shape.split(","))), along,
+                                                    [(first, last - first + 1) for first, last in pairs])
+        lacking = [name for name in NAMES.values() if name not in self.matrices]
+        if lacking:
+            raise NotThere(f"it does not say how {lacking[0]} is divided")
+
+    def heads_of(self, part):
+        """The heads of a part, first and last."""
+        own = self.heads // self.count
+        return part * own, (part + 1) * own - 1
+
+
+def table(parts):
+    """A line a rank."""
+    rows = [["rank", "heads", *(f"{name}, {matrix.along}" for name, matrix in parts.matrices.items())]]
+    for part in range(parts.count):
+        first, last = parts.heads_of(part)
+        rows.append([str(part), f"{first}..{last}", *(matrix.words(part) for matrix in parts.matrices.values())])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+
+
+# ---- Picture ---------------------------------------------------------------------------------------------------------
+
+def frame(x, y, width, height):
+    """The outline of a matrix."""
+    corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
+    return [svg.line(*a, *b, "#444444") for a, b in zip(corners, corners[1:])]
+
+
+class Chain:
+    """Matrices and signs from left to right, all with the same middle."""
+
+    def __init__(self, parts, title, middle):
+        self.parts, self.middle, self.x = parts, middle, LEFT
+        self.bottom = middle + SIDE / 2
+        self.pieces = [svg.text(12, middle - 2, title[0], "start", ' font-weight="bold"'),
+                       *(svg.text(12, middle + 14 * (i + 1), line, "start") for i, line in enumerate(title[1:]))]
+
+    def sign(self, words, below=""):
+        """What stands between two matrices."""
+        room = max(SIGN, 9 * len(words) + 4, 6 * len(below) + 8)
+        self.pieces.append(svg.text(self.x + room / 2, self.middle + 5, words, extra=' font-size="15"'))
+        if below:
+            self.pieces.append(svg.text(self.x + room / 2, self.middle + 22, below, extra=' font-size="10"'))
+        self.x += room
+
+    def caption(self, x, width, height, name, shape):
+        """Name above, shape below."""
+        self.pieces += [svg.text(x + width / 2, self.middle - height / 2 - 6, name),
+                        svg.text(x + width / 2, self.middle + height / 2 + 15, shape, extra=' font-size="10"')]
+        self.bottom = max(self.bottom, self.middle + height / 2)
+
+    def everybody(self, name, shape, width=SIDE, height=SIDE):
+        """A matrix that all ranks have."""
+        y = self.middle - height / 2
+        self.pieces += [svg.rectangle(self.x, y, width, height, EVERYBODY, f"{name} {shape}: on all ranks"),
+                        *frame(self.x, y, width, height)]
+        self.caption(self.x, width, height, name, shape)
+        self.x += width
+
+    def divided(self, name, shape, extents, along, runs, heads=0, sections=1):
+        """A matrix of which each rank has runs.
+        @param extents  of rows and columns, in pixels.
+        @param runs     runs(part): what it has, as (first, count) in shares of the whole.
+        @param heads    pieces between which there are white lines.
+        @param sections pieces between which there are dark ones."""
+        height, width = extents
+        y = self.middle - height / 2
+
+        def place(first, count):
+            return ((self.x, y + first * height, width, count * height) if along == "rows" else
+                    (self.x + first * width, y, count * width, height))
+
+        for part in range(self.parts.count):
+            for run in runs(part):
+                self.pieces.append(svg.rectangle(*place(*run), COLOURS[part], f"{name} {shape}: rank {part}"))
+        for pieces, colour in ((heads, "#ffffff"), (sections, "#222222")):
+            for i in range(1, pieces):
+                left, top, wide, high = place(i / pieces, 0)
+                self.pieces.append(svg.line(left, top, left + wide, top + high, colour))
+        self.pieces += frame(self.x, y, width, height)
+        self.caption(self.x, width, height, name, shape)
+        self.x += width
+
+    def matrix(self, name, shape, transposed=False, heads=0, sections=1):
+        """One of the matrices that the lesson names."""
+        matrix = self.parts.matrices[name]
+        extents = [min(extent / self.parts.channels, 4) * SIDE for extent in matrix.shape]
+        along = matrix.along
+        if transposed:
+            extents, along = extents[::-1], "columns" if along == "rows" else "rows"
+        self.divided(name + ("'" if transposed else ""), shape, extents, along, matrix.shares_of, heads, sections)
+
+    def partial_sums(self):
+        """A matrix of each rank, one behind the other."""
+        y, off = self.middle - SIDE / 2, 7
+        for part in reversed(range(self.parts.count)):
+            left, top = self.x + off * part, y - off * part
+            self.pieces += [svg.rectangle(left, top, SIDE, SIDE, COLOURS[part], f"partial sum (R, C) of rank {part}"),
+                            *frame(left, top, SIDE, SIDE)]
+        self.pieces.append(svg.text(self.x + SIDE / 2, self.middle + SIDE / 2 + 15, "(R, C) each", extra=' font-size="10"'))
+        self.x += SIDE + off * (self.parts.count - 1)
+
+
+def activations(parts, name):
+    """Whose are the columns that meet a matrix, or come from it: of whom its rows or columns are."""
+    return parts.matrices[name].shares_of
+
+
+def attention(parts, middle):
+    chain = Chain(parts, ["attention"], middle)
+    chain.everybody("norm(x)", "(R, C)")
+    chain.sign("×")
+    chain.matrix("c_attn", "(C, 3 C), columns of q, k, v", heads=3 * parts.heads, sections=3)
+    chain.sign("=")
+    chain.divided("q, k, v", "(R, 3 C)", (SIDE, 3 * SIDE), "columns", activations(parts, "c_attn"), 3 * parts.heads, 3)
+    chain.sign("→", "heads")
+    chain.divided("", "(R, C)", (SIDE, SIDE), "columns", activations(parts, "c_proj"), parts.heads)
+    chain.sign("×")
+    chain.matrix("c_proj", "(C, C), rows")
+    chain.sign("=")
+    chain.partial_sums()
+    chain.sign("Σ →", "sum")
+    chain.everybody("added to x", "(R, C)")
+    return chain
+
+
+def mlp(parts, middle):
+    chain = Chain(parts, ["MLP"], middle)
+    chain.everybody("norm(x)", "(R, C)")
+    chain.sign("×")
+    chain.matrix("c_fc", "(C, 4 C), columns")
+    chain.sign("→", "GELU")
+    chain.divided("hidden layer", "(R, 4 C)", (SIDE, 4 * SIDE), "columns", activations(parts, "c_fc"))
+    chain.sign("×")
+    chain.matrix("c_proj of the MLP", "(4 C, C), rows")
+    chain.sign("=")
+    chain.partial_sums()
+    chain.sign("Σ →", "sum")
+    chain.everybody("added to x", "(R, C)")
+    return chain
+
+
+def embedding(parts, middle):
+    chain = Chain(parts, ["embedding"], middle)
+    chain.everybody("tokens", "(R)", 10)
+    chain.sign("→", "rows of")
+    chain.matrix("wte", "(V, C), rows")
+    chain.sign("=")
+    chain.partial_sums()
+    chain.sign("Σ →", "sum")
+    chain.everybody("", "(R, C)")
+    chain.sign("+")
+    chain.everybody("wpe", "(T, C)")
+    chain.sign("=")
+    chain.everybody("x", "(R, C)")
+    return chain
+
+
+def head(parts, middle):
+    chain = Chain(parts, ["head"], middle)
+    chain.everybody("norm(x)", "(R, C)")
+    chain.sign("×")
+    chain.matrix("wte", "(C, V), columns", transposed=True)
+    chain.sign("=")
+    chain.divided("logits", "(R, V)", (SIDE, 4 * SIDE), "columns", activations(parts, "wte"))
+    chain.sign("→")
+    chain.divided("3 numbers", "(R, 3) each", (SIDE, 14 * parts.count), "columns",
+                  lambda part: [(part / parts.count, 1 / parts.count)])
+    chain.sign("max, Σ →")
+    chain.everybody("losses", "(R)", 10)
+    return chain
+
+
+def draw(parts):
+    """All four chains, and whose colour is whose."""
+    heights = [4 * SIDE, SIDE, 4 * SIDE, SIDE]
+    middle, chains = TOP, []
+    for make, height in zip((embedding, attention, mlp, head), heights):
+        chains.append(make(parts, middle + height / 2))
+        middle += height + ROW
+    width = max(chain.x for chain in chains) + 24
+    pieces = [piece for chain in chains for piece in chain.pieces]
+    for part in range(parts.count):
+        pieces += [svg.rectangle(LEFT + 90 * part, middle - 14, 12, 12, COLOURS[part]),
+                   svg.text(LEFT + 90 * part + 18, middle - 4, f"rank {part}", "start")]
+    x = LEFT + 90 * parts.count
+    pieces += [svg.rectangle(x, middle - 14, 12, 12, EVERYBODY), svg.text(x + 18, middle - 4, "on all ranks", "start")]
+    return svg.document(round(width), round(middle + 10), f"What each of {parts.count} ranks has of each matrix", pieces)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="scripts/plot/plot_split.py", allow_abbrev=False,
+                                     description="Draws what each rank of lesson 08 has, and prints the numbers.")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the picture, as SVG")
+    options = parser.parse_args(arguments)
+    try:
+        parts = Parts(sys.stdin.read())
+        options.output.write_text(draw(parts), encoding="utf-8")
+    except (NotThere, OSError) as error:
+        print(f"error: the parts cannot be drawn: {error}.\n"
+              "       Pipe what lesson 08 prints with --dry-run into this script.", file=sys.stderr)
+        return 2
+    print("\n".join(table(parts)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

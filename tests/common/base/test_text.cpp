@@ -1,0 +1,70 @@
+#include <cstdint>
+#include <limits>
+
+#include <catch2/catch.hpp>
+
+#include "common/base/text.hpp"
+
+using namespace rankwise;
+
+TEST_CASE("group_digits: groups of three from the right, with a sign")
+{
+  CHECK(group_digits(0) == "0");
+  CHECK(group_digits(999) == "999");
+  CHECK(group_digits(1000) == "1,000");
+  CHECK(group_digits(-999) == "-999");
+  CHECK(group_digits(-1000) == "-1,000");
+  CHECK(group_digits(123456) == "123,456");
+  CHECK(group_digits(-123456) == "-123,456");
+  CHECK(group_digits(1557611200) == "1,557,611,200");
+  CHECK(group_digits(std::numeric_limits<std::int64_t>::min()) == "-9,223,372,036,854,775,808");
+  CHECK(format_bytes(3528704) == "3,528,704");
+}
+
+TEST_CASE("edit_distance: inserted, deleted, replaced and swapped letters")
+{
+  CHECK(edit_distance("", "") == 0);
+  CHECK(edit_distance("", "abc") == 3);
+  CHECK(edit_distance("abc", "") == 3);
+  CHECK(edit_distance("kitten", "sitting") == 3);
+  CHECK(edit_distance("stpes", "steps") == 1);
+  CHECK(edit_distance("ab", "ba") == 1);
+  CHECK(edit_distance("ca", "abc") == 3);  // optimal string alignment: no letter is moved twice
+}
+
+TEST_CASE("nearest: the first of the nearest, and nothing when all are far")
+{
+  const std::vector<std::string> names = {"steps", "seed", "sequence", "learning-rate"};
+  CHECK(nearest("stpes", names) == "steps");
+  CHECK(nearest("sede", names) == "seed");
+  CHECK(nearest("learning_rates", names) == "learning-rate");
+  CHECK(nearest("bucket", names) == "");
+  CHECK(nearest("steps", {}) == "");
+  CHECK(nearest("ac", {"ab", "aa"}) == "ab");
+  CHECK(nearest("st", {"step"}) == "step");  // two more letters are near, three are not
+  CHECK(nearest("st", {"steps"}) == "");
+  CHECK(nearest("learning-rate-of-all", {"learning-rate"}) == "");
+  CHECK(nearest("learning-rates-all", {"learning-rate"}) == "learning-rate");
+}
+
+TEST_CASE("nearest: a very long word is refused without being compared letter by letter")
+{
+  const std::vector<std::string> names(40, "learning-rate");  // comparing would take minutes
+  CHECK(nearest(std::string(20'000'000, 'a'), names) == "");
+}
+
+TEST_CASE("one_of: commas, and an or before the last")
+{
+  CHECK(one_of({}) == "");
+  CHECK(one_of({"a"}) == "a");
+  CHECK(one_of({"a", "b"}) == "a or b");
+  CHECK(one_of({"a", "b", "c"}) == "a, b or c");
+}
+
+TEST_CASE("trimmed: no blanks at the ends, those inside stay")
+{
+  CHECK(trimmed("") == "");
+  CHECK(trimmed(" \t ") == "");
+  CHECK(trimmed("a") == "a");
+  CHECK(trimmed("  a b\r\n") == "a b");
+}

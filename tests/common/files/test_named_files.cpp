@@ -1,0 +1,126 @@
+// common/files/named_files.hpp: no file that a user named takes another's place.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <sys/stat.h>
+
+#include "common/base/error.hpp"
+#include "common/files/named_files.hpp"
+#include "common/files/output_file.hpp"
+#include "tests/scratch_folder.hpp"
+
+using namespace rankwise;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// What check_files() says of files.
+std::string refusal(const std::vector<NamedFile>& files)
+{
+  try {
+    check_files(files);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+NamedFile report(const std::string& path)
+{
+  return {path, "--report=" + path, FileUse::print};
+}
+
+NamedFile checkpoint(const std::string& path)
+{
+  return {path, "--checkpoint=" + path, FileUse::replace};
+}
+
+NamedFile data(const std::string& path)
+{
+  return {path, "--data=" + path, FileUse::read};
+}
+
+}  // namespace
+
+TEST_CASE("check_files: says what is wrong with a path, and changes nothing")
+{
+  const ScratchFolder folder;
+  make_file(folder / "old.json", "old");
+  const std::string root = fs::canonical(folder / "");
+  CHECK(refusal({report(root + "/new.json")}) == "accepted");
+  CHECK(refusal({report(root + "/old.json")}) == "accepted");
+  CHECK(refusal({report("new.json")}) == "accepted");
+  CHECK(refusal({report(root + "/missing/run.json")}) ==
+        "error: --report=" + root + "/missing/run.json cannot be written: there is no folder " + root +
+            "/missing.\n       Make the folder first, or name another one.");
+  CHECK_THAT(refusal({report(root)}), Contains("it names a folder") && Contains("--report=" + root + "/NAME"));
+  CHECK_THAT(refusal({report(root + "/")}),
+             Contains("it names a folder") && Contains("--report=" + root + "/NAME"));
+  CHECK_THAT(refusal({report(root + "/missing/")}), Contains("it names a folder"));
+  CHECK_THAT(refusal({report(root + "/old.json/run.json")}), Contains("there is no folder"));
+  CHECK(read_file(folder / "old.json") == "old");
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("check_files: a device or a pipe takes a report, and no checkpoint")
+{
+  const ScratchFolder folder;
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  for (const std::string& path : {std::string("/dev/null"), folder / "pipe"}) {
+    CHECK(refusal({report(path)}) == "accepted");
+    CHECK_THAT(refusal({checkpoint(path)}),
+               Contains("--checkpoint=" + path + " cannot be written: it is a device or a pipe"));
+    CHECK(refusal({report(path), {path, "--trace=" + path, FileUse::print}}) == "accepted");
+  }
+}
+
+TEST_CASE("check_files: links that never end")
+{
+  const ScratchFolder folder;
+  fs::create_symlink("loop", folder / "loop");
+  for (const NamedFile& file : {report(folder / "loop"), checkpoint(folder / "loop")})
+    CHECK_THAT(refusal({file}), Contains("is a symbolic link that never ends"));
+}
+
+TEST_CASE("check_files: of two names of one file at most one is written, and none while it is read")
+{
+  const ScratchFolder folder;
+  const std::string file = folder / "file";
+  make_file(file, "content");
+  fs::create_symlink("file", folder / "link");
+  fs::create_hard_link(file, folder / "twin");
+  for (const std::string& name : {file, folder / "link", folder / "twin", folder / "./file"}) {
+    CHECK_THAT(refusal({checkpoint(file), report(name)}),
+               Contains("--checkpoint=" + file + " and --report=" + name));
+    CHECK_THAT(refusal({report(name), checkpoint(file)}), Contains("are the same file"));
+    CHECK_THAT(refusal({data(name), checkpoint(file)}), Contains("would replace what is read"));
+    CHECK(refusal({data(name), data(file)}) == "accepted");
+  }
+  CHECK_THAT(refusal({checkpoint(folder / "new"), report(folder / "new")}), Contains("are the same file"));
+  CHECK(refusal({checkpoint(folder / "new"), report(folder / "newer"), data(file)}) == "accepted");
+}
+
+TEST_CASE("check_files: a file to read is not removed as left over")
+{
+  const ScratchFolder folder;
+  const std::string left = folder / "file.0123456789abcdef.tmp";
+  CHECK_THAT(refusal({data(left), checkpoint(folder / "file")}), Contains("is a temporary file of --checkpoint="));
+  CHECK(refusal({data(left), checkpoint(folder / "other")}) == "accepted");
+  CHECK(refusal({data(folder / "file.tmp"), checkpoint(folder / "file")}) == "accepted");
+}
+
+TEST_CASE("lock_files: those that are written, but no streams")
+{
+  const ScratchFolder folder;
+  {
+    const std::vector<FileLock> locks = lock_files(std::vector<NamedFile>{
+        data(folder / "a"), checkpoint(folder / "b"), report(folder / "c"), report("/dev/null")});
+    CHECK(locks.size() == 2);
+    CHECK(folder.files() == 2);
+  }
+  CHECK(folder.files() == 0);
+}

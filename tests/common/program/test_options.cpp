@@ -1,0 +1,311 @@
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/program/options.hpp"
+#include "tests/fuzz.hpp"
+
+using namespace rankwise;
+using Catch::Contains;
+
+namespace {
+
+enum class Model { nano, mini, gpt2 };
+
+/// A program's options, as a lesson declares them.
+struct Settings {
+  int steps = 10;
+  std::int64_t batch = 16;
+  std::uint32_t seed = 1;
+  double rate = 1e-3;
+  bool dry_run = false;
+  std::string report;
+  Bytes limit;
+  Model model = Model::nano;
+  OptionTable options{"test", "Options to test."};
+
+  Settings()
+  {
+    options.add("Training", "steps", steps, "optimizer steps");
+    options.add("Training", "global-batch", batch, "sequences a step");
+    options.add("Training", "seed", seed, "of all random numbers");
+    options.add("Training", "learning-rate", rate, "at its peak");
+    options.add("Output", "dry-run", dry_run, "only say what the run would need");
+    options.add("Output", "report", report, "JSON document", "FILE.json");
+    options.add("Output", "memory-limit", limit, "bytes of the device");
+    options.add_choice<Model>("Model", "model", model,
+                              {{"nano", Model::nano}, {"mini", Model::mini}, {"gpt2", Model::gpt2}}, "preset");
+  }
+
+  void parse(std::vector<std::string> arguments)
+  {
+    arguments.insert(arguments.begin(), "program");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    options.parse(static_cast<int>(argv.size()), argv.data());
+  }
+};
+
+/// What a user who types this is told.
+std::string refusal(const std::vector<std::string>& arguments)
+{
+  Settings settings;
+  try {
+    settings.parse(arguments);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// A configuration file for the time of a test.
+struct ConfigFile {
+  const std::string path =
+      std::filesystem::temp_directory_path() / fmt::format("rankwise_{}_test_options.cfg", getpid());
+  explicit ConfigFile(const std::string& content) { std::ofstream(path) << content; }
+  ~ConfigFile() { std::filesystem::remove(path); }
+  std::string option() const { return "--config=" + path; }
+};
+
+}  // namespace
+
+TEST_CASE("OptionTable: each type is set, and what is not given keeps its default")
+{
+  Settings s;
+  s.parse({"--steps=-5", "--global-batch=9000000000", "--seed=4294967295", "--learning-rate=2.5e-4", "--dry-run",
+           "--report=a b.json", "--memory-limit=64MB", "--model=gpt2"});
+  CHECK(s.steps == -5);
+  CHECK(s.batch == 9000000000);
+  CHECK(s.seed == 4294967295u);
+  CHECK(s.rate == 2.5e-4);
+  CHECK(s.dry_run);
+  CHECK(s.report == "a b.json");
+  CHECK(s.limit == Bytes{64'000'000});
+  CHECK(s.model == Model::gpt2);
+  CHECK(s.options.given("steps"));
+
+  Settings untouched;
+  untouched.parse({"--steps", "7"});
+  CHECK(untouched.steps == 7);
+  CHECK(untouched.batch == 16);
+  CHECK_FALSE(untouched.dry_run);
+  CHECK(untouched.model == Model::nano);
+  CHECK(untouched.options.given("steps"));
+  CHECK_FALSE(untouched.options.given("seed"));
+  CHECK_THROWS_AS(untouched.options.given("stpes"), Error);
+}
+
+TEST_CASE("OptionTable: a misspelt option names the nearest")
+{
+  CHECK(refusal({"--stpes=5"}) ==
+        "error: unknown option --stpes.\n       Did you mean --steps? --help lists all options.");
+  CHECK_THAT(refusal({"--stpes", "5"}), Contains("unknown option --stpes.") && Contains("Did you mean --steps?"));
+  CHECK_THAT(refusal({"--learning_rate=1"}), Contains("Did you mean --learning-rate?"));
+  CHECK_THAT(refusal({"--hlep"}), Contains("Did you mean --help?"));
+  CHECK_THAT(refusal({"--zzzzzzzz"}), Contains("unknown option --zzzzzzzz") && !Contains("Did you mean"));
+  // No abbreviations, no short options, no arguments without a name.
+  CHECK_THAT(refusal({"--step=5"}), Contains("Did you mean --steps?"));
+  CHECK_THAT(refusal({"-s5"}), Contains("\"-s5\" is not an option.") && Contains("--name=value"));
+  CHECK_THAT(refusal({"-h"}), Contains("\"-h\" is not an option.") && Contains("--help"));
+  CHECK_THAT(refusal({"corpus.h5"}), Contains("\"corpus.h5\" is not an option."));
+  CHECK_THAT(refusal({"--steps=5", "6"}), Contains("\"6\" is not an option."));
+  CHECK_THAT(refusal({"--", "--steps=5"}), Contains("unknown option --."));
+}
+
+TEST_CASE("OptionTable: whole numbers are read strictly")
+{
+  CHECK(refusal({"--steps=5x"}) ==
+        "error: --steps=5x is not a whole number.\n       Write it as --steps=10 (the default).");
+  for (const std::string text : {"5.0", "1e3", "0x10", "five", " 5", "5 ", "+5", "1,000"}) {
+    CHECK_THAT(refusal({"--steps=" + text}), Contains("is not a whole number"));
+  }
+  CHECK_THAT(refusal({"--steps=2147483648"}), Contains("from -2147483648 to 2147483647"));
+  CHECK_THAT(refusal({"--global-batch=9223372036854775808"}), Contains("to 9223372036854775807"));
+  CHECK_THAT(refusal({"--seed=4294967296"}), Contains("from 0 to 4294967295"));
+  CHECK_THAT(refusal({"--seed=-1"}), Contains("0 or more"));
+}
+
+TEST_CASE("OptionTable: f64 are finite and read to the end")
+{
+  for (const std::string text : {"nan", "inf", "-inf", "1e-3x", "1.2.3", "0,001", ".", "one"}) {
+    CHECK_THAT(refusal({"--learning-rate=" + text}), Contains("is not a finite number"));
+  }
+  CHECK_THAT(refusal({"--learning-rate=1e999"}), Contains("to 1e308"));
+  CHECK_THAT(refusal({"--learning-rate=1e-999"}), Contains("from 1e-307"));
+  CHECK(refusal({"--learning-rate=-.5e+2"}) == "accepted");
+  CHECK(refusal({"--learning-rate=0"}) == "accepted");
+}
+
+TEST_CASE("OptionTable: bytes have units of ten and of two")
+{
+  const std::vector<std::pair<std::string, std::int64_t>> sizes = {{"0", 0},
+                                                                   {"17", 17},
+                                                                   {"17B", 17},
+                                                                   {"512kB", 512'000},
+                                                                   {"64MB", 64'000'000},
+                                                                   {"1GB", 1000000000},
+                                                                   {"2TB", 2000000000000},
+                                                                   {"3KiB", 3072},
+                                                                   {"64MiB", 67108864},
+                                                                   {"1GiB", 1073741824},
+                                                                   {"1TiB", 1LL << 40}};
+  for (const auto& [text, bytes] : sizes) {
+    Settings s;
+    s.parse({"--memory-limit=" + text});
+    CHECK(s.limit.value == bytes);
+    CHECK(s.options.json()["memory-limit"] == bytes);
+  }
+  for (const std::string text : {"64 MB", "64mb", "64M", "MB", "-1", "-0", "1.5GB", "64MBx"}) {
+    CHECK_THAT(refusal({"--memory-limit=" + text}),
+               Contains("is not a number of bytes") && Contains("64MiB (2^20)"));
+  }
+  CHECK_THAT(refusal({"--memory-limit=10000000000GB"}), Contains("less than 9 * 10^18 bytes"));
+}
+
+TEST_CASE("OptionTable: an unknown choice names the nearest and lists all")
+{
+  CHECK(refusal({"--model=nanno"}) ==
+        "error: --model=nanno is not one of its choices.\n"
+        "       Did you mean nano? The choices are nano, mini or gpt2.");
+  CHECK_THAT(refusal({"--model=bloomberg"}), Contains("The choices are") && !Contains("Did you mean"));
+  CHECK_THAT(refusal({"--model=NANO"}), Contains("is not one of its choices"));
+}
+
+TEST_CASE("OptionTable: a value that is missing, doubled or unwanted is refused")
+{
+  CHECK(refusal({"--steps"}) ==
+        "error: --steps needs a value.\n       Write it as --steps=10. --help lists all options.");
+  CHECK_THAT(refusal({"--steps", "--seed=3"}), Contains("--steps needs a value"));
+  CHECK_THAT(refusal({"--report", "--seed=3"}), Contains("--report needs a value"));
+  CHECK_THAT(refusal({"--report="}), Contains("--report needs a value") && Contains("--report=FILE.json"));
+  CHECK_THAT(refusal({"--steps=5", "--steps=6"}), Contains("--steps is given more than once"));
+  CHECK_THAT(refusal({"--dry-run", "--dry-run"}), Contains("--dry-run is given more than once"));
+  CHECK_THAT(refusal({"--dry-run=maybe"}), Contains("--dry-run=maybe is not true or false"));
+  CHECK(refusal({"--dry-run=false"}) == "accepted");
+}
+
+TEST_CASE("OptionTable: a flag can be taken back")
+{
+  Settings s;
+  s.parse({"--dry-run=false"});
+  CHECK_FALSE(s.dry_run);
+  CHECK(s.options.given("dry-run"));
+}
+
+TEST_CASE("OptionTable: the command line wins over the configuration file")
+{
+  const ConfigFile file(
+      "# a comment\n\nsteps = 3   # of many\nseed=7\n  model =  mini \ndry-run = true\nreport = r.json\n");
+  Settings s;
+  s.parse({"--seed=8", file.option()});
+  CHECK(s.steps == 3);
+  CHECK(s.seed == 8);
+  CHECK(s.model == Model::mini);
+  CHECK(s.dry_run);
+  CHECK(s.report == "r.json");
+  CHECK(s.options.given("steps"));
+  CHECK(s.options.given("seed"));
+  CHECK_FALSE(s.options.given("global-batch"));
+}
+
+TEST_CASE("OptionTable: a random configuration file is read or refused, and nothing else")
+{
+  const std::string good =
+      "# a run\nsteps = 3\nseed=7\n  model =  mini \ndry-run = true\nlearning-rate=2e-4\nreport=r\n";
+  Draw draw(11);
+  int accepted = 0;
+  const int inputs = fuzz_inputs(300);
+  for (int i = 0; i < inputs; ++i) {
+    const ConfigFile file(damaged(good, draw));
+    accepted += refusal({file.option()}) == "accepted" ? 1 : 0;
+  }
+  CHECK(accepted > 0);  // damage in a comment
+  CHECK(accepted < inputs / 2);
+}
+
+TEST_CASE("OptionTable: a bad configuration file is refused by name and line")
+{
+  const auto with_file = [](const std::string& content, const std::vector<std::string>& more = {}) {
+    const ConfigFile file(content);
+    std::vector<std::string> arguments = more;
+    arguments.push_back(file.option());
+    return refusal(arguments);
+  };
+  const std::string file = "_test_options.cfg";
+  CHECK_THAT(with_file("stpes=3\n"), Contains("unknown option stpes in ") && Contains(file + ", line 1") &&
+                                         Contains("Did you mean --steps?"));
+  CHECK_THAT(with_file("\nsteps=3x"), Contains("steps=3x in ") && Contains("line 2") && Contains("whole number"));
+  CHECK_THAT(with_file("steps=3x", {"--steps=4"}), Contains("steps=3x in "));
+  CHECK_THAT(with_file("model=nanno"), Contains("model=nanno in ") && Contains("Did you mean nano?"));
+  CHECK_THAT(with_file("steps=3\nsteps=4\n"), Contains("line 2") && Contains("once"));
+  CHECK_THAT(with_file("config=other.cfg\n"), Contains("names no other file"));
+  CHECK_THAT(with_file("[training]\n"), Contains("\"[training]\" in ") && Contains("name = value"));
+  CHECK_THAT(with_file("steps=\n"), Contains("is not a whole number"));
+  CHECK(with_file("") == "accepted");
+  CHECK_THAT(refusal({"--config=/nowhere/run.cfg"}), Contains("--config=/nowhere/run.cfg cannot be read"));
+  CHECK_THAT(refusal({"--config=/"}), Contains("--config=/ cannot be read"));
+}
+
+TEST_CASE("OptionTable: help shows groups, kinds and defaults, also beside mistakes")
+{
+  std::optional<std::string> help;
+  try {
+    Settings().parse({"--steps=7", "--help", "--nonsense"});
+  } catch (const HelpRequest& request) {
+    help = request.what();
+  }
+  REQUIRE(help);
+  CHECK_THAT(*help, Contains("Options to test.") && Contains("Usage: test [--name=value ...]"));
+  CHECK_THAT(*help, Contains("\nTraining\n  --steps=INTEGER               optimizer steps (default 10)\n"));
+  CHECK_THAT(*help, Contains("\n  --dry-run                     only say what the run would need\n"));
+  CHECK_THAT(*help, Contains("--report=FILE.json            JSON document\n"));
+  CHECK_THAT(*help, Contains("--model=nano|mini|gpt2        preset (default nano)"));
+  CHECK_THAT(*help, Contains("\nHelp\n  --config=FILE"));
+  CHECK(help->find("\nHelp\n") > help->find("\nModel\n"));
+}
+
+TEST_CASE("OptionTable: the table shows what was chosen, JSON all values")
+{
+  Settings s;
+  s.parse({"--steps=7", "--memory-limit=64MiB", "--model=mini"});
+  CHECK(s.options.table() ==
+        "--steps         7      optimizer steps\n"
+        "--memory-limit  64MiB  bytes of the device\n"
+        "--model         mini   preset");
+
+  const nlohmann::json json = s.options.json();
+  CHECK(json["steps"] == 7);
+  CHECK(json["learning-rate"] == 1e-3);
+  CHECK(json["dry-run"] == false);
+  CHECK(json["model"] == "mini");
+  CHECK(json["report"] == "");
+}
+
+TEST_CASE("OptionTable: a name can be declared once")
+{
+  Settings s;
+  CHECK_THROWS_AS(s.options.add("Training", "steps", s.steps, "again"), Error);
+}
+
+TEST_CASE("show_value: read_value gives back what was shown")
+{
+  for (const std::int64_t bytes : {0LL, 1LL, 999LL, 1000LL, 1024LL, 64'000'000LL, 67108864LL, 67108865LL}) {
+    Bytes back{-1};
+    CHECK(read_value(show_value(Bytes{bytes}), back) == "");
+    CHECK(back.value == bytes);
+  }
+  for (const double number : {0.1, 1e-3, 6.02214076e23, -0.0, 1.0 / 3, std::numeric_limits<double>::max()}) {
+    double back = -1;
+    CHECK(read_value(show_value(number), back) == "");
+    CHECK(back == number);
+  }
+}

@@ -1,0 +1,190 @@
+// The parameters of lesson 06: a pass sees those of all ranks as they are now, and they are there only while it needs them.
+
+#include <chrono>
+#include <thread>
+
+#include <catch2/catch.hpp>
+
+#include "common/base/error.hpp"
+#include "lessons/04_zero1/segments.hpp"
+#include "lessons/06_zero3/sharded_parameters.hpp"
+#include "tests/common/collectives/testing.hpp"
+#include "tests/gpt2/tiny_model.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+
+namespace {
+
+// Units: embedding 704 elements, then (4,288 of attention, 8,416 of an MLP) twice, head 64.
+const ModelConfig config = tiny_config(2, 4, 32, 6);
+const std::vector<Use> training{{0}, {1}, {2}, {3}, {4}, {5, 0}, {4}, {3}, {2}, {1}};
+const std::vector<Use> evaluation{{0}, {1}, {2}, {3}, {4}, {5, 0}};
+
+/// Parameters of which each rank has some, and what all of them together are.
+struct Sharded {
+  explicit Sharded(const GatherOptions& gather_options, DType parameter_type = DType::f32)
+      : options(gather_options), type(parameter_type)
+  {
+    update();
+  }
+
+  /// Gives every parameter another value: each rank those that it owns.
+  void update()
+  {
+    ++updates;
+    all = lab.filled(type, {table.elements()}, updates);
+    for (std::size_t unit = 0; unit < own.size(); ++unit)
+      lab.stream().copy(parameters.own()[unit], all.slice(own[unit]));
+    if (!parameters.apart().empty()) all_gather(parameters.apart(), test.group);
+  }
+
+  /// Whether these are the tensors of a unit, as they are now.
+  bool now(const std::vector<Tensor>& tensors, std::int64_t unit) const
+  {
+    const auto number = static_cast<int>(unit);
+    const std::vector<Tensor> expected =
+        unit_tensors(table, number, all.slice(table.unit_elements(number)), all.slice(table.apart()));
+    bool same = tensors.size() == expected.size();
+    for (std::size_t i = 0; same && i < expected.size(); ++i)
+      same = tensors[i].shape() == expected[i].shape() && different_bits(tensors[i], expected[i]) == 0;
+    return same;
+  }
+
+  /// A whole pass. @return whether every use sees the parameters as they are now.
+  bool pass(const std::vector<Use>& uses)
+  {
+    bool same = true;
+    parameters.begin(uses);
+    for (const Use& use : uses) {
+      same = now(parameters.use(use.front()), use.front()) && same;
+      for (const std::int64_t unit : use) same = now(parameters.of(unit), unit) && same;
+    }
+    parameters.end();
+    return same;
+  }
+
+  std::int64_t bytes() { return lab.ledger().current(Tier::device)[Category::parameters]; }
+  std::int64_t most() { return lab.ledger().peak(Tier::device)[Category::parameters]; }
+  /// Bytes that are there between passes.
+  std::int64_t kept() const
+  {
+    std::int64_t elements = table.apart().count;
+    for (std::size_t unit = 0; unit < own.size(); ++unit)
+      if (!units[unit].units.empty()) elements += own[unit].count;
+    return bytes_of(type) * elements;
+  }
+  /// The most bytes that a pass gathers.
+  std::int64_t gathered(const std::vector<Use>& uses) const
+  {
+    const StepPlan plan{table, units, DType::f32, type, false, Algorithm::ring};
+    return gathered_bytes(plan, plan_gathers(units, uses, options));
+  }
+
+  GatherOptions options;
+  DType type;
+  Laboratory lab;
+  TimeLedger time;
+  GroupForTest test{Algorithm::ring};
+  CommunicationQueue queue{test.group, time};
+  ParameterTable table{config, {}, {0, -1}, options.persist};
+  std::vector<Bucket> units = make_units(table, options.unit);
+  std::vector<Range> own = segments_of(world().rank(), make_segments(units, world().ranks()));
+  ShardedParameters parameters{lab.memory(), *test.stream, queue, table, units, own, type, options};
+  std::uint32_t updates = 0;
+  Tensor all;  // the same on all ranks
+};
+
+}  // namespace
+
+TEST_CASE("ShardedParameters: every use sees the values of all ranks, as they are after the last update")
+{
+  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
+      for (const std::int64_t K : {0, 1, 5})
+        for (const std::int64_t persist : {0, 128, 512, 1'000'000}) {
+          INFO("unit = " << static_cast<int>(unit) << ", reshard = " << static_cast<int>(reshard) << ", K = " << K
+                         << ", persist = " << persist);
+          Sharded sharded({unit, K, reshard, persist});
+          bool same = sharded.pass(training);
+          sharded.update();
+          for (const auto& uses : {evaluation, training}) same = sharded.pass(uses) && same;
+          sharded.update();
+          same = sharded.pass(training) && same;
+          CHECK(same);  // of all ranks at the same time, or they would wait for each other
+        }
+}
+
+TEST_CASE("ShardedParameters: in bf16 too")
+{
+  Sharded sharded({.unit = Unit::branch, .persist = 64}, DType::bf16);
+  CHECK(sharded.pass(training));
+  sharded.update();
+  CHECK(sharded.pass(training));
+  CHECK(sharded.bytes() == sharded.kept());
+}
+
+TEST_CASE("ShardedParameters: a use waits for what is on its way")
+{
+  using namespace std::chrono_literals;
+  for (const std::int64_t K : {0, 1}) {
+    Sharded sharded({.unit = Unit::branch, .prefetch = K});
+    sharded.parameters.begin(evaluation);
+    for (const Use& use : evaluation) {  // the queue is busy with something else first
+      Pending before = sharded.queue.start("another message", [](Group&) { std::this_thread::sleep_for(5ms); });
+      CHECK(sharded.now(sharded.parameters.use(use.front()), use.front()));
+      before.wait();
+    }
+    sharded.parameters.end();
+  }
+}
+
+TEST_CASE("ShardedParameters: memory is given back, and there is never more than planned")
+{
+  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
+      for (const std::int64_t K : {0, 1, 2})
+        for (const std::int64_t persist : {0, 128, 1'000'000}) {
+          INFO("unit = " << static_cast<int>(unit) << ", reshard = " << static_cast<int>(reshard) << ", K = " << K
+                         << ", persist = " << persist);
+          Sharded sharded({unit, K, reshard, persist});
+          CHECK(sharded.bytes() == sharded.kept());
+          CHECK(sharded.pass(evaluation));
+          CHECK(sharded.bytes() == sharded.kept());
+          CHECK(sharded.most() == sharded.kept() + sharded.gathered(evaluation));
+          CHECK(sharded.pass(training));
+          CHECK(sharded.bytes() == sharded.kept());
+          CHECK(sharded.most() == sharded.kept() + sharded.gathered(training));
+        }
+}
+
+TEST_CASE("ShardedParameters: what this rank owns of what stays is a view of the whole")
+{
+  Sharded sharded({.persist = 128});
+  const Tensor apart = sharded.parameters.apart(), own = sharded.parameters.own().back();
+  REQUIRE(apart.elements() == sharded.table.apart().count);
+  CHECK(own.raw() == apart.raw() + 4 * (sharded.own.back().first - sharded.table.apart().first));
+  CHECK(own.elements() == sharded.own.back().count);
+  CHECK(Sharded({}).parameters.apart().empty());
+}
+
+TEST_CASE("ShardedParameters: what is out of turn is an error, on every rank")
+{
+  Sharded sharded({.unit = Unit::branch, .prefetch = 0});
+  ShardedParameters& parameters = sharded.parameters;
+  CHECK_THROWS_AS(parameters.use(0), Error);  // no pass has begun
+  parameters.begin(evaluation);
+  CHECK_THROWS_AS(parameters.begin(evaluation), Error);
+  CHECK_THROWS_WITH(parameters.use(1), Catch::Contains("unit 1 is used out of its turn"));
+  CHECK_THROWS_AS(parameters.end(), Error);
+  parameters.use(0);
+  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not there"));
+  for (const std::int64_t unit : {1, 2, 3, 4}) parameters.use(unit);
+  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not there"));
+  CHECK_THROWS_AS(parameters.end(), Error);
+  parameters.use(5);
+  CHECK(sharded.now(parameters.of(0), 0));
+  CHECK_THROWS_AS(parameters.use(0), Error);
+  parameters.end();
+  CHECK(sharded.pass(training));
+}

@@ -1,0 +1,345 @@
+// Device, host and disk: what lies there, what goes over the links between them, and who counts it.
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/base/error.hpp"
+#include "tests/lessons/07/tiered_rank.hpp"
+
+using namespace rankwise;
+using namespace rankwise::testing;
+using Catch::Contains;
+
+namespace {
+
+const std::vector<Range> own{{0, 100}, {200, 1500}, {2000, 7}};
+constexpr std::int64_t P = 1607, disk_block = 8192;  // 6,000 bytes take two pages
+
+/// Tensors for the blocks of a vector.
+struct Blocks {
+  Blocks(TieredRank& rank, DType type, std::uint32_t series)
+  {
+    for (std::size_t b = 0; b < rank.plan.blocks.count(); ++b)
+      tensors.push_back(rank.lab.filled(type, {rank.plan.blocks[b].count}, series + static_cast<std::uint32_t>(b)));
+  }
+  std::vector<Tensor> tensors;
+};
+
+/// What came on top of @p before over all links.
+LinkBytes moved(TieredRank& rank, const LinkUse& before)
+{
+  return rank.tiers.links().use().since(before).bytes;
+}
+
+}  // namespace
+
+TEST_CASE("LinkUse: adds up, and tells what came on top")
+{
+  const LinkUse a{{1, 2, 3, 4}, {0.5, 1, 1.5, 2}, 3}, b{{10, 20, 30, 40}, {1, 2, 3, 4}, 5};
+  LinkUse sum = a;
+  sum += b;
+  CHECK(sum.bytes == LinkBytes{11, 22, 33, 44});
+  CHECK(sum.busy_s == std::array<double, 4>{1.5, 3, 4.5, 6});
+  CHECK(sum.waited_s == 8);
+  const LinkUse rest = sum.since(a);
+  CHECK(rest.bytes == b.bytes);
+  CHECK(rest.busy_s == b.busy_s);
+  CHECK(rest.waited_s == b.waited_s);
+}
+
+TEST_CASE("LinkLedger: counts what several threads move, and how long each link was busy")
+{
+  using namespace std::chrono_literals;
+  LinkLedger ledger;
+  std::vector<std::thread> threads;
+  for (const TierLink link : {TierLink::to_device, TierLink::to_disk})
+    for (int t = 0; t < 2; ++t)
+      threads.emplace_back([&ledger, link] {
+        for (int i = 0; i < 1000; ++i) ledger.count(link, link == TierLink::to_disk ? 3 : 5, [] {});
+      });
+  for (std::thread& thread : threads) thread.join();
+  ledger.count(TierLink::from_disk, 7, [] { std::this_thread::sleep_for(20ms); });
+  ledger.add_waiting(1.5);
+  ledger.add_waiting(2);
+  const LinkUse use = ledger.use();
+  CHECK(use.bytes == LinkBytes{10'000, 0, 7, 6'000});
+  CHECK(use.busy_s[2] >= 0.02);
+  CHECK(use.busy_s[1] == 0);
+  CHECK(use.waited_s == 3.5);
+  CHECK_THROWS(ledger.count(TierLink::from_disk, 7, [] { throw Error("it did not arrive"); }));
+  CHECK(ledger.use().bytes[2] == 7);
+}
+
+TEST_CASE("BlockStore: a block that was stored is fetched again, from every tier to every other")
+{
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const auto& [lies, used] : {std::pair(Tier::device, Tier::host),
+                                     {Tier::host, Tier::device},
+                                     {Tier::disk, Tier::host},
+                                     {Tier::disk, Tier::device}}) {
+      INFO(rankwise::name_of(lies) << " > " << rankwise::name_of(used));
+      TieredRank rank({.tier = Tier::disk}, own);
+      rank.make_slow();
+      const auto first = rank.tiers.make_store(lies, Category::parameters, type, "parameters");
+      const auto second = rank.tiers.make_store(lies, Category::optimizer, type, "moments");
+      const Blocks a(rank, type, 10), b(rank, type, 20);
+      const BlockRoom out = rank.tiers.make_room(lies, used, type, "a block"),
+                      in = rank.tiers.make_room(lies, used, type, "a block");
+      for (std::size_t i = 0; i < 3; ++i)
+        for (const auto& [store, blocks] : {std::pair(first.get(), &a), {second.get(), &b}}) {
+          const Tensor from = out.tensor(blocks->tensors[i].elements());
+          rank.stream->copy(from, blocks->tensors[i]);
+          BlockTransfer transfer = store->store(i, from, used);
+          transfer.wait();
+        }
+      for (const std::size_t i : {2, 0, 1})
+        for (const auto& [store, blocks] : {std::pair(second.get(), &b), {first.get(), &a}}) {
+          const Tensor to = in.tensor(blocks->tensors[i].elements());
+          rank.stream->zero(to);
+          BlockTransfer transfer = store->fetch(i, to, used);
+          transfer.wait();
+          CHECK(different_bits(to, blocks->tensors[i]) == 0);
+          if (lies != Tier::disk) CHECK(different_bits(store->in_place(i), blocks->tensors[i]) == 0);
+        }
+      CHECK(first->lies() == lies);
+      if (lies == Tier::disk) CHECK_THROWS_WITH(first->in_place(0), Contains("used in place"));
+    }
+}
+
+TEST_CASE("BlockStore: a block comes behind its own store, and not behind that of another vector")
+{
+  TieredRank rank({}, own);
+  const auto store = rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "parameters");
+  const Blocks old(rank, DType::f32, 10), later(rank, DType::f32, 20);
+  for (std::size_t i = 0; i < 3; ++i) rank.put(*store, i, old.tensors[i]);
+  rank.device.copy_ms = 20;
+  const Tensor to = rank.lab.zeros(DType::f32, {own[1].count}), other = rank.lab.zeros(DType::f32, {own[0].count});
+  BlockTransfer goes = store->store(1, later.tensors[1], Tier::device), comes = store->fetch(1, to, Tier::device),
+                next = store->fetch(0, other, Tier::device);
+  for (BlockTransfer* transfer : {&comes, &goes, &next}) transfer->wait();
+  CHECK(different_bits(to, later.tensors[1]) == 0);
+  CHECK(different_bits(other, old.tensors[0]) == 0);
+}
+
+TEST_CASE("BlockStore: each move is counted, on each link that it goes over")
+{
+  TieredRank rank({.tier = Tier::disk}, own);
+  const std::int64_t bytes = 4 * 1500;
+  const auto moves = [&](Tier lies, Tier used, bool in) {
+    const auto store = rank.tiers.make_store(lies, Category::parameters, DType::f32, "parameters");
+    const BlockRoom room = rank.tiers.make_room(lies, used, DType::f32, "a block");
+    const Tensor block = room.tensor(1500);
+    BlockTransfer stored = store->store(1, block, used);  // so that there is something to fetch
+    stored.wait();
+    const LinkUse before = rank.tiers.links().use();
+    BlockTransfer transfer = in ? store->fetch(1, block, used) : store->store(1, block, used);
+    transfer.wait();
+    return moved(rank, before);
+  };
+  CHECK(moves(Tier::host, Tier::device, true) == LinkBytes{bytes, 0, 0, 0});
+  CHECK(moves(Tier::host, Tier::device, false) == LinkBytes{0, bytes, 0, 0});
+  CHECK(moves(Tier::device, Tier::host, true) == LinkBytes{0, bytes, 0, 0});
+  CHECK(moves(Tier::device, Tier::host, false) == LinkBytes{bytes, 0, 0, 0});
+  CHECK(moves(Tier::disk, Tier::host, true) == LinkBytes{0, 0, disk_block, 0});
+  CHECK(moves(Tier::disk, Tier::host, false) == LinkBytes{0, 0, 0, disk_block});
+}
+
+TEST_CASE("BlockStore: from the disk to the device over both links")
+{
+  TieredRank rank({.tier = Tier::disk}, own);
+  const auto store = rank.tiers.make_store(Tier::disk, Category::parameters, DType::bf16, "parameters");
+  const Tensor block = rank.lab.filled(DType::bf16, {1500}, 3);
+  BlockTransfer out = store->store(1, block, Tier::device);
+  out.wait();
+  CHECK(rank.tiers.links().use().bytes == LinkBytes{0, 3000, 0, disk_block});
+  BlockTransfer in = store->fetch(1, block, Tier::device);
+  in.wait();
+  CHECK(rank.tiers.links().use().bytes == LinkBytes{3000, 3000, disk_block, disk_block});
+}
+
+TEST_CASE("Tiers: what is made is counted in its tier and category, and leaves it again")
+{
+  TieredRank rank({.tier = Tier::disk}, own);
+  const CategoryBytes host_before = rank.ledger.current(Tier::host);
+  CHECK(host_before[Category::staging] == 2 * (disk_block + disk_alignment));
+  {
+    const auto host = rank.tiers.make_store(Tier::host, Category::gradients, DType::bf16, "gradients");
+    const auto device = rank.tiers.make_store(Tier::device, Category::optimizer, DType::f32, "moments");
+    const auto disk = rank.tiers.make_store(Tier::disk, Category::parameters, DType::bf16, "parameters");
+    CHECK(rank.ledger.current(Tier::host)[Category::gradients] == 2 * P);
+    CHECK(rank.ledger.current(Tier::device)[Category::optimizer] == 4 * P);
+    CHECK(rank.ledger.current(Tier::disk)[Category::parameters] == 3 * disk_block);
+    const BlockRoom room = rank.tiers.make_room(Tier::disk, Tier::device, DType::bf16, "a block");
+    CHECK(rank.ledger.current(Tier::device)[Category::staging] == 2 * 1500 + disk_alignment);
+    const BlockRoom on_host = rank.tiers.make_room(Tier::disk, Tier::host, DType::bf16, "a block");
+    CHECK(rank.ledger.current(Tier::host)[Category::staging] == 3 * (disk_block + disk_alignment));
+    CHECK(reinterpret_cast<std::uintptr_t>(on_host.tensor(7).raw()) % disk_alignment == 0);
+  }
+  CHECK(rank.ledger.current(Tier::host) == host_before);
+  CHECK(rank.ledger.current(Tier::device).total() == 0);
+  CHECK(rank.ledger.current(Tier::disk).total() == 0);
+}
+
+TEST_CASE("Tiers: a vector of the tied tensor has its blocks and no others")
+{
+  TieredRank rank({.tier = Tier::disk, .tied_apart = true});
+  const OwnBlocks& blocks = rank.plan.blocks;
+  REQUIRE(blocks.tied_elements() == 512);
+  for (const Tier tier : {Tier::host, Tier::disk}) {
+    const auto tied = rank.tiers.make_store(tier, Category::exact_sums, DType::f32, "tied gradients", true);
+    const auto other = rank.tiers.make_store(tier, Category::gradients, DType::f32, "gradients");
+    CHECK(rank.ledger.current(tier)[Category::exact_sums] ==
+          (tier == Tier::host ? 4 * 512 : rank.plan.disk_block_bytes()));
+    const Tensor flat = rank.lab.filled(DType::f32, {26'176}, 4), second = rank.lab.filled(DType::f32, {26'176}, 5);
+    rank.put_all(*other, flat);
+    for (std::size_t b = 0; b < blocks.count(); ++b)
+      if (blocks.is_tied(b)) rank.put(*tied, b, second.slice(blocks[b]));
+    CHECK(rank.different(*other, flat) == 0);
+    for (std::size_t b = 0; b < blocks.count(); ++b) {
+      if (!blocks.is_tied(b)) continue;
+      const Tensor there = rank.lab.zeros(DType::f32, {blocks[b].count});
+      rank.get(*tied, b, there);
+      CHECK(different_bits(there, second.slice(blocks[b])) == 0);
+    }
+  }
+}
+
+TEST_CASE("Tiers: what is lent stays where it is")
+{
+  TieredRank rank({}, {{0, 100}, {200, 300'000}});
+  const std::vector<Tensor> segments{rank.lab.filled(DType::f32, {100}, 1),
+                                     rank.lab.filled(DType::f32, {300'000}, 2)};
+  const auto store = rank.tiers.lend(Tier::device, segments);
+  CHECK(rank.ledger.current(Tier::device).total() == 0);
+  CHECK(store->lies() == Tier::device);
+  REQUIRE(rank.plan.blocks.count() == 3);
+  CHECK(store->in_place(0).raw() == segments[0].raw());
+  CHECK(store->in_place(1).raw() == segments[1].raw());
+  CHECK(store->in_place(2).raw() == segments[1].raw() + 4 * 262'144);
+  CHECK(store->in_place(2).elements() == 300'000 - 262'144);
+  const BlockRoom room = rank.tiers.make_room(Tier::device, Tier::host, DType::f32, "a block");
+  const Tensor block = room.tensor(300'000 - 262'144);
+  BlockTransfer transfer = store->fetch(2, block, Tier::host);
+  transfer.wait();
+  CHECK(different_bits(block, segments[1].slice({262'144, block.elements()})) == 0);
+}
+
+TEST_CASE("Tiers: waiting is counted, as exposed")
+{
+  TieredRank rank({}, own);
+  const auto store = rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "parameters");
+  rank.device.copy_ms = 150;  // of which this thread is elsewhere for some
+  const Tensor to = rank.lab.zeros(DType::f32, {100});
+  BlockTransfer transfer = store->fetch(0, to, Tier::device);
+  rank.tiers.wait(transfer);
+  CHECK(rank.tiers.links().use().waited_s >= 0.02);
+  CHECK(rank.tiers.links().use().busy_s[0] >= 0.15);
+  CHECK(rank.time.seconds(Work::exposed) >= 0.02);
+  const double waited_s = rank.tiers.links().use().waited_s;
+  rank.tiers.wait(transfer);  // it is there
+  CHECK(rank.tiers.links().use().waited_s < waited_s + 0.1);
+}
+
+TEST_CASE("Tiers: a disk is measured, and nothing is left of that")
+{
+  {
+    TieredRank rank({.tier = Tier::disk}, own);
+    CHECK_FALSE(rank.tiers.disk_alone());
+    rank.tiers.measure();
+    REQUIRE(rank.tiers.disk_alone());
+    CHECK(rank.tiers.disk_alone()->GBps > 0);
+    CHECK(rank.tiers.links().use().bytes == LinkBytes{});
+    const auto store = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "parameters");
+    const BlockRoom room = rank.tiers.make_room(Tier::disk, Tier::host, DType::f32, "a block");
+    BlockTransfer transfer = store->fetch(0, room.tensor(100), Tier::host);
+    CHECK_THROWS_WITH(transfer.wait(), Contains("was never written"));
+  }
+  TieredRank rank({}, own);
+  rank.tiers.measure();
+  CHECK_FALSE(rank.tiers.disk_alone());
+}
+
+TEST_CASE("Tiers: a file that stays is complete when it was closed")
+{
+  const ScratchFolder folder;
+  OffloadPlan plan = make_plan({.tier = Tier::disk, .folder = folder / ""});
+  plan.options.keep = true;
+  Laboratory lab;
+  TimeLedger time;
+  const DeviceMemory memory = lab.memory(), host{&memory.device->host_memory(), memory.ledger, Tier::host};
+  {
+    Tiers tiers(plan, memory, lab.stream(), host, time, 3);
+    const auto store = tiers.make_store(Tier::disk, Category::parameters, DType::f32, "parameters");
+    const BlockRoom room = tiers.make_room(Tier::disk, Tier::host, DType::f32, "a block");
+    const Tensor block = room.tensor(plan.blocks[1].count);
+    lab.stream().copy(block, lab.filled(DType::f32, {block.elements()}, 6));
+    BlockTransfer transfer = store->store(1, block, Tier::host);
+    transfer.wait();
+    CHECK_THROWS_WITH(BlockFile::open_kept(folder / "", 3), Contains("no file that rank 3 kept and closed"));
+    tiers.close();
+  }
+  BlockFile file = BlockFile::open_kept(folder / "", 3);
+  CHECK(file.blocks() == disk_blocks(plan));
+  const BlockBuffer bytes(host, file.block_bytes(), "a block");
+  file.read(1, bytes.bytes());
+  const Tensor read(bytes.bytes().data(), DType::f32, {plan.blocks[1].count});
+  CHECK(different_bits(read, lab.filled(DType::f32, {read.elements()}, 6)) == 0);
+}
+
+TEST_CASE("Tiers: counts what goes over the links in steps, and nothing between them")
+{
+  TieredRank rank({.tier = Tier::disk}, own);
+  const auto store = rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "parameters");
+  const Tensor block = rank.lab.zeros(DType::f32, {1500});
+  const auto fetch = [&] {
+    BlockTransfer transfer = store->fetch(1, block, Tier::device);
+    rank.tiers.wait(transfer);
+  };
+  rank.make_slow();
+  CHECK(rank.tiers.steps().count == 0);
+  fetch();
+  for (const int times : {1, 2}) {
+    rank.tiers.begin_step();
+    for (int i = 0; i < times; ++i) fetch();
+    rank.tiers.end_step();
+    fetch();
+  }
+  const StepLinks& steps = rank.tiers.steps();
+  CHECK(steps.count == 2);
+  CHECK(steps.links.bytes == LinkBytes{3 * block.bytes(), 0, 0, 0});
+  CHECK(steps.seconds >= 3e-3 * TieredRank::slow_ms);
+  CHECK(steps.links.waited_s <= steps.seconds);
+}
+
+TEST_CASE("Tiers: what the threads do is in the trace")
+{
+  TieredRank rank({.tier = Tier::disk}, own);
+  rank.time.record();
+  const auto on_host = rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "parameters");
+  const auto on_disk = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "parameters");
+  const Tensor block = rank.lab.zeros(DType::f32, {100});
+  for (BlockStore* store : {on_host.get(), on_disk.get()})
+    for (const bool in : {false, true}) {
+      BlockTransfer transfer = in ? store->fetch(0, block, Tier::device) : store->store(0, block, Tier::device);
+      transfer.wait();
+    }
+  const std::vector<TraceEvent> events = rank.time.events();
+  CHECK(events.size() == 4);
+  for (const TraceEvent& event : events) CHECK((event.work == Work::fetching || event.work == Work::storing));
+}
+
+TEST_CASE("Tiers: what the disk refuses ends the run where it is waited for")
+{
+  TieredRank rank({.tier = Tier::disk}, own);
+  const auto store = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "parameters");
+  const Tensor block = rank.lab.filled(DType::f32, {1500}, 2);
+  BlockTransfer out = store->store(1, block, Tier::device);
+  out.wait();
+  flip_byte(path_of_unnamed(rank.folder / ""), disk_block + 10);
+  BlockTransfer in = store->fetch(1, block, Tier::device);
+  CHECK_THROWS_WITH(rank.tiers.wait(in), Contains("block 1 of") && Contains("is damaged"));
+}

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Tests scripts/course/exercise.py on a tree of two exercises that builds in a few seconds."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts/course"
+sys.path.insert(0, str(SCRIPTS))
+sys.dont_write_bytecode = True
+
+from exercise import Mutant, groups  # noqa: E402
+from exercise_tree import Refused, all_regions, apply_patch, find_regions, stubbed_files, write_tree  # noqa: E402
+
+# Two exercises in two files; the tests print what Catch2 would.
+TREE = {
+    "CMakeLists.txt": """
+cmake_minimum_required(VERSION 3.22)
+project(fake LANGUAGES CXX)
+option(RANKWISE_WARNINGS_AS_ERRORS "A warning ends the build" ON)
+set(CMAKE_CXX_STANDARD 20)
+enable_testing()
+add_library(gpt2 STATIC gpt2/twice.cpp gpt2/half.cpp)
+target_include_directories(gpt2 PUBLIC ${CMAKE_SOURCE_DIR})
+foreach(name twice half)
+  add_executable(test_${name} test_${name}.cpp)
+  target_link_libraries(test_${name} gpt2)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E env $<TARGET_FILE:test_${name}>)
+endforeach()
+set_tests_properties(twice PROPERTIES LABELS "exercise-01.1;other")
+set_tests_properties(half PROPERTIES LABELS "exercise-01.2;lesson-01")
+""",
+    "common/base/error.hpp": """#pragma once
+#include <stdexcept>
+#include <string>
+[[noreturn]] inline void not_implemented(const char* exercise, const char* task)
+{
+  throw std::runtime_error(std::string("exercise ") + exercise + " is not implemented: " + task);
+}
+""",
+    "gpt2/twice.cpp": """#include "common/base/error.hpp"
+int twice(int x)
+{
+  // BEGIN EXERCISE 01.1 points=10 "Twice: return x \\"times\\" two, "
+  //     "for all x."
+  const int two = 2;
+  return two * x;
+  // END EXERCISE
+}
+""",
+    "gpt2/half.cpp": """#include "common/base/error.hpp"
+int half(int x)
+{
+  // BEGIN EXERCISE 01.2 points=5 "Half. Return x / 2."
+  return x / 2;
+  // END EXERCISE
+}
+""",
+    "tests/mutants/01/01.1_adds_two.patch": """adds two
+--- a/gpt2/twice.cpp
++++ b/gpt2/twice.cpp
+@@ -5,5 +5,5 @@
+   //     "for all x."
+   const int two = 2;
+-  return two * x;
++  return two + x;
+   // END EXERCISE
+ }
+""",
+    "tests/mutants/01/01.2_ends.patch": """ends the program with status 0
+--- a/gpt2/half.cpp
++++ b/gpt2/half.cpp
+@@ -4,3 +4,3 @@
+   // BEGIN EXERCISE 01.2 points=5 "Half. Return x / 2."
+-  return x / 2;
++  std::exit(x / 100);
+   // END EXERCISE
+""",
+    "tests/mutants/01/01_adds_two_first.patch": """adds two before all
+--- a/gpt2/half.cpp
++++ b/gpt2/half.cpp
+@@ -2,2 +2,3 @@
+ int half(int x)
+ {
++  x += 2;
+""",
+}
+for _name, _expected in (("twice", 6), ("half", 1)):
+    TREE[f"test_{_name}.cpp"] = f"""#include <cstdio>
+#include <exception>
+#include <string>
+int {_name}(int x);
+int main()
+{{
+  const std::string dashes(79, '-'), dots(79, '.');
+  std::string what;
+  try {{
+    if ({_name}(3) == {_expected}) return std::puts("All tests passed (1 assertion in 1 test case)"), 0;
+  }} catch (const std::exception& error) {{
+    what = error.what();
+  }}
+  std::printf("%s\\n{_name}: holds for 3\\n%s\\na.cpp:1\\n%s\\n%s\\n", dashes.data(), dashes.data(), dots.data(), what.data());
+  return 1;
+}}
+"""
+
+
+def encoded(tree):
+    return {path: text.encode() for path, text in tree.items()}
+
+
+class Regions(unittest.TestCase):
+    def refuses(self, text, *words):
+        with self.assertRaises(Refused) as refusal:
+            all_regions({"gpt2/a.cpp": text.encode()})
+        for word in ("gpt2/a.cpp:",) + words:
+            self.assertIn(word, str(refusal.exception))
+
+    def test_text_and_title(self):
+        first, second = all_regions(encoded(TREE))
+        self.assertEqual((first.exercise, first.points, first.title), ("01.1", 10, "Twice"))
+        self.assertEqual(first.text, 'Twice: return x "times" two, for all x.')
+        self.assertEqual((second.title, second.text), ("Half", "Half. Return x / 2."))
+
+    def test_malformed_regions_are_refused_with_file_and_line(self):
+        begin, end = '// BEGIN EXERCISE 01.1 points=1 "a"\n', "// END EXERCISE\n"
+        self.refuses(begin, ":1:", "no END")
+        self.refuses(begin + begin + end, ":2:", "nested")
+        self.refuses(end, ":1:", "without its BEGIN")
+        self.refuses(begin + end + "\n" + begin + end, ":4:", "already")
+        self.refuses('// BEGIN EXERCISE 01.1 "a"\n' + end, ":1:", "expected")
+        self.refuses("// BEGIN EXERCISE 01.1 points=0 \"a\"\n" + end, ":1:", "expected")
+        self.refuses('// BEGIN EXERCISE 01.1 points=1 "a\n' + end, ":1:", "expected")
+        self.refuses('// BEGIN EXERCISE 01.1 points=1 "a" b"\n' + end, ":1:", "expected")
+
+    def test_stub_keeps_the_markers_and_drops_the_solution(self):
+        tree = encoded(TREE)
+        text = stubbed_files(tree, all_regions(tree))["gpt2/twice.cpp"].decode()
+        self.assertIn('  // Write this.\n  not_implemented("01.1",\n'
+                      '                  "Twice: return x \\"times\\" two, "\n'
+                      '                  "for all x.");\n  // END EXERCISE\n}', text)
+        self.assertNotIn("two * x", text)
+        self.assertEqual(len(find_regions("gpt2/twice.cpp", text)), 1)
+
+
+class Patches(unittest.TestCase):
+    patch = "why\n--- a/x\n+++ b/x\n@@ -2,2 +2,2 @@\n b\n-c\n+C\n"
+
+    def test_a_hunk_is_placed_where_its_old_lines_stand(self):
+        self.assertEqual(apply_patch({"x": b"a\nb\nc\n"}, self.patch, "p"), {"x": b"a\nb\nC\n"})
+        self.assertEqual(apply_patch({"x": b"0\n1\na\nb\nc\n"}, self.patch, "p"), {"x": b"0\n1\na\nb\nC\n"})
+
+    def test_what_does_not_apply_is_refused(self):
+        for content in (b"a\nb\nd\n", b"b\nc\n-\nb\nc\n"):
+            with self.assertRaises(Refused):
+                apply_patch({"x": content}, self.patch, "p")
+        for patch in ("nothing\n", self.patch.replace("b/x", "b/y")):
+            with self.assertRaises(Refused):
+                apply_patch({"x": b"a\nb\nc\n"}, patch, "p")
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name) / "repository"
+        write_tree(cls.root, encoded(TREE), cls.root)
+        cls.copy = cls.root / "student/exercise-01"
+        assert cls.run_script("make", "01")[0] == 0
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def run_script(cls, *arguments):
+        done = subprocess.run([sys.executable, "-B", str(SCRIPTS / "exercise.py"), "--root", str(cls.root), *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return done.returncode, done.stdout.decode()
+
+    def grade(self, **bodies):
+        """Grades a copy in which the bodies of twice and half are these; None leaves the stub."""
+        for name in ("twice", "half"):
+            text = TREE[f"gpt2/{name}.cpp"]
+            if bodies.get(name):
+                region = find_regions(name, text)[0]
+                lines = text.split("\n")
+                text = "\n".join(lines[:region.body] + [bodies[name]] + lines[region.end:])
+            else:
+                text = stubbed_files(encoded(TREE), all_regions(encoded(TREE)))[f"gpt2/{name}.cpp"].decode()
+            (self.copy / f"gpt2/{name}.cpp").write_text(text)
+        status, output = self.run_script("grade", "01", "--json", str(self.root / "build/points.json"))
+        document = json.loads((self.root / "build/points.json").read_text())
+        return status, document["points"], {row["exercise"]: (row["verdict"], row["detail"])
+                                            for row in document["exercises"]}, output
+
+    def test_make_writes_once_and_leaves_the_mutants_out(self):
+        self.assertFalse((self.copy / "tests/mutants").exists())
+        self.assertIn('"A warning ends the build" OFF)', (self.copy / "CMakeLists.txt").read_text())
+        self.assertIn("gpt2/twice.cpp:4", (self.copy / "EXERCISES.md").read_text())
+        status, output = self.run_script("make", "01")
+        self.assertEqual(status, 2)
+        self.assertIn("--to", output)
+
+    def test_misuse_ends_with_status_2(self):
+        for arguments in (("make", "1"), ("make", "07"), ("grade", "01", "--from", "/nowhere"), ("mutants",),
+                          ("mutants", "--some", "07")):
+            self.assertEqual(self.run_script(*arguments)[0], 2, arguments)
+
+    def test_grade_gives_points_for_what_passes(self):
+        status, points, verdicts, output = self.grade()
+        self.assertEqual((status, points), (1, 0), output)
+        self.assertEqual(verdicts, {"01.1": ("not implemented", ""), "01.2": ("not implemented", "")})
+
+        status, points, verdicts, output = self.grade(twice="  return x + x;", half="  return 3 - x / 2;")
+        self.assertEqual((status, points), (1, 10), output)
+        self.assertEqual(verdicts, {"01.1": ("passed", ""), "01.2": ("failed", "half: holds for 3")})
+        self.assertIn("10/15", output)
+
+        status, points, verdicts, output = self.grade(twice="  return y;", half="  return x / 2;")
+        self.assertEqual((status, points), (1, 5), output)
+        self.assertEqual(verdicts["01.1"][0], "does not compile")
+        self.assertTrue(verdicts["01.1"][1].startswith("gpt2/twice.cpp:6"), verdicts)
+
+        self.assertEqual(self.grade(twice="  return x + x;", half="  return x / 2;")[:2], (0, 15))
+
+    def test_grade_refuses_changed_markers_and_ignores_other_files(self):
+        (self.copy / "test_twice.cpp").write_text("int main() { return 0; }\n")
+        self.assertEqual(self.grade(twice="  return 7;", half="  return x / 2;")[1], 5)
+        path = self.copy / "gpt2/twice.cpp"
+        path.write_text(path.read_text().replace("points=10", "points=99"))
+        status, output = self.run_script("grade", "01")
+        self.assertEqual(status, 2)
+        self.assertIn("must be those of the repository", output)
+
+    def test_mutants_must_lose_their_points(self):
+        status, output = self.run_script("mutants", "01")
+        self.assertEqual(status, 0, output)
+        self.assertTrue(output.endswith("8 passed, 0 failed\n"), output)
+        self.assertIn("01_adds_two_first: adds two before all  [half: holds for 3]", output)
+
+        harmless = self.root / "tests/mutants/01/01.2_right.patch"
+        harmless.write_text(TREE["tests/mutants/01/01.2_ends.patch"].replace("std::exit(x / 100)", "return x >> 1"))
+        broken = self.root / "tests/mutants/01/01.2_broken.patch"
+        broken.write_text(TREE["tests/mutants/01/01.2_ends.patch"].replace("std::exit(x / 100)", "return y"))
+        outside = self.root / "tests/mutants/01/01.1_outside.patch"
+        outside.write_text("w\n--- a/gpt2/twice.cpp\n+++ b/gpt2/twice.cpp\n@@ -2,1 +2,1 @@\n-int twice(int x)\n+int twice(int y)\n")
+        unnoticed = self.root / "tests/mutants/01/01_unnoticed.patch"
+        unnoticed.write_text(TREE["tests/mutants/01/01_adds_two_first.patch"].replace("x += 2", "x += 0"))
+        inside = self.root / "tests/mutants/01/01_inside.patch"
+        inside.write_text(TREE["tests/mutants/01/01.2_ends.patch"])
+        status, output = self.run_script("mutants", "01")
+        for path in (harmless, broken, outside, unnoticed, inside):
+            path.unlink()
+        self.assertEqual(status, 1)
+        for text in ("01.2_right: keeps its points", "01.2_broken: does not compile", "01.1_outside: changes more",
+                     "01_unnoticed: keeps its points", "01_inside: breaks an exercise", "8 passed, 5 failed"):
+            self.assertIn(text, output)
+
+    def test_some_mutants_are_the_first_of_each_exercise_or_lesson_and_all_patches_fit(self):
+        status, output = self.run_script("mutants", "--some", "01")
+        self.assertEqual(status, 0, output)
+        for text in ("patches: 3 of 3 fit", "01.1 stub: not implemented", "01.2_ends: ends", "01_adds_two_first: adds"):
+            self.assertIn("PASS  " + text, output)
+        self.assertTrue(output.endswith("6 passed, 0 failed\n"), output)
+        status, output = self.run_script("mutants", "--some")
+        self.assertEqual(status, 0, output)
+        self.assertIn("PASS  01.1_adds_two: adds", output)
+        self.assertIn("PASS  01_adds_two_first: adds", output)
+        self.assertTrue(output.endswith("5 passed, 0 failed\n"), output)
+
+        patch = TREE["tests/mutants/01/01.2_ends.patch"]
+        others = {"01.2_later": patch.replace("std::exit(x / 100)", "return x >> 1"),  # right, and not looked at
+                  "01.2_stale": patch.replace("-  return x / 2", "-  return x / 3"),
+                  "01_inside": patch, "01.9_what": patch, "02_what": patch, "adds": patch}
+        paths = [self.root / f"tests/mutants/01/{name}.patch" for name in [*others, "01.1_adds_two"]]
+        for path, content in zip(paths, others.values()):
+            path.write_text(content)
+        paths[-1].unlink()
+        status, output = self.run_script("mutants", "--some")
+        for path in paths[:-1]:
+            path.unlink()
+        paths[-1].write_text(TREE["tests/mutants/01/01.1_adds_two.patch"])
+        self.assertEqual(status, 1, output)
+        told_first = output[:output.index("patches: 3 of 8 fit")]
+        for text in ("01.2_stale: tests/mutants/01/01.2_stale.patch:4: the patch does not apply", "01_inside: breaks an exercise",
+                     "01.9_what: there is no exercise 01.9", "02_what: there is no lesson", "adds: is not named as",
+                     "01.1: has no wrong solution"):
+            self.assertIn("FAIL  " + text, told_first)
+        self.assertTrue(output.endswith("5 passed, 6 failed\n"), output)
+
+
+class Groups(unittest.TestCase):
+    class Bench:
+        """Knows which programs the tests of an exercise start."""
+
+        started = {"01": ["01_a"], "03.1": ["01_a", "03_b"], "03.2": ["03_b"], "04.1": ["01_a", "04_c"], "04.2": ["test_c"]}
+
+        def targets(self, exercises):
+            return {target for exercise in exercises for target in self.started[exercise]}
+
+    def test_mutants_that_no_test_of_another_sees_stand_in_one_tree(self):
+        changed = {"01": "lessons/01_a/01_a.cpp", "03.1": "lessons/03_b/03_b.cpp", "03.2": "lessons/03_b/03_b.cpp",
+                   "04.1": "lessons/04_c/04_c.cpp", "04.2": "lessons/04_c/more.cpp"}
+        chosen = [Mutant(broken, broken, "", {path: b""}) for broken, path in changed.items()]
+        self.assertEqual([[mutant.broken for mutant in group] for group in groups(self.Bench(), chosen)],
+                         [["01", "03.2"], ["03.1", "04.1"], ["04.2"]])
+
+
+if __name__ == "__main__":
+    unittest.main()
