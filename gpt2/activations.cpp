@@ -65,9 +65,9 @@ struct Maker {
 
   Tensor norm_gradient() const { return make(shape.gradients, {config.channels}, "norm gradient"); }
 
-  PutOff put_off() const
+  Deferred deferred() const
   {
-    PutOff later;
+    Deferred later;
     if (shape.has_embedding()) later.stream = wide(config.channels, "embedding gradient");
     for (std::int64_t i = 0; i < 2 * shape.blocks(config); ++i)
       later.branches.push_back(
@@ -98,11 +98,11 @@ struct PartBytes {
           stream + normalised + s * R * config.stored_vocabulary(n) + a * (2 * shape.shared_rows() + 3 * R) + 4 * R;
     if (!shape.puts_weights_off) return;
     const std::int64_t norm = 2 * C * bytes_of(shape.gradients);
-    put_off = shape.blocks(config) * (s * R * (2 * C + 7 * C / n) + 2 * norm) +
-              (shape.has_head(config) ? norm : 0) + (shape.has_embedding() ? s * R * C : 0);
+    deferred = shape.blocks(config) * (s * R * (2 * C + 7 * C / n) + 2 * norm) +
+               (shape.has_head(config) ? norm : 0) + (shape.has_embedding() ? s * R * C : 0);
   }
 
-  std::int64_t stream = 0, block = 0, embedding = 0, head = 0, put_off = 0;
+  std::int64_t stream = 0, block = 0, embedding = 0, head = 0, deferred = 0;
 };
 
 /// Tensors of a branch and of a head, tokens included: more than there are.
@@ -141,14 +141,14 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
     if (attention || !shape.recompute) branches.back().input = maker.stream();
   }
   if (shape.has_head(config)) head = maker.head();
-  if (shape.puts_weights_off) put_off = maker.put_off();
+  if (shape.puts_weights_off) deferred = maker.deferred();
 }
 
 std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const PartBytes part(config, shape);
   return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + part.embedding + part.head +
-         part.put_off;
+         part.deferred;
 }
 
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape)

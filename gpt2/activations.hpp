@@ -73,7 +73,7 @@ struct HeadActivations {
 };
 
 /// What the first half of a branch's backward pass leaves to the second, where weights are put off.
-struct PutOffBranch {
+struct DeferredBranch {
   Tensor doutput;      ///< (R, C) the gradient of what the branch adds
   Tensor dinner;       ///< (R, F / n) that of BranchActivations::inner
   Tensor norm_weight;  ///< (C) the gradient of the norm's weight
@@ -81,11 +81,11 @@ struct PutOffBranch {
 };
 
 /// What the first half of a backward pass leaves to the second, where weights are put off.
-struct PutOff {
-  Tensor stream;                       ///< (R, C) the gradient of the embedding
-  std::vector<PutOffBranch> branches;  ///< of each branch
-  Tensor norm_weight;                  ///< (C) of the head's norm
-  Tensor norm_bias;                    ///< (C) of the head's norm
+struct Deferred {
+  Tensor stream;                         ///< (R, C) the gradient of the embedding
+  std::vector<DeferredBranch> branches;  ///< of each branch
+  Tensor norm_weight;                    ///< (C) of the head's norm
+  Tensor norm_bias;                      ///< (C) of the head's norm
 };
 
 /// Buffers that one owner allocates and frees together.
@@ -146,7 +146,7 @@ class Activations {
   Tensor targets;                           ///< (R) i32 tokens, -1 where nothing is counted; with the head
   std::vector<BranchActivations> branches;  ///< two a block; under recomputation all blocks share one but its input
   HeadActivations head;                     ///< of the last unit, with the head
-  PutOff put_off;                           ///< where weights are put off
+  Deferred deferred;                        ///< where weights are put off
 
   /// The residual stream in front of branch @p i of those that are here, or of the head behind the last; empty behind the
   /// last where the head is elsewhere.

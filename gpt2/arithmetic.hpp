@@ -38,7 +38,7 @@ class Arithmetic {
   CategoryBytes gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const;
 
   /// Whether the tied embedding's two gradients are summed apart, as GradientSum::sums() gives them.
-  bool keeps_tied_apart() const { return sums_ == Sums::exact; }
+  bool separates_tied() const { return sums_ == Sums::exact; }
   /// Whether sums across devices have to continue the tree of tree_sum().
   bool continues_tree() const { return sums_ == Sums::exact; }
 

@@ -195,16 +195,16 @@ std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& strea
   return std::make_unique<TreeSum>(kernels, stream, memory, layout);
 }
 
-PassOrder pass_order(bool tree, std::int64_t pass)
+MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass)
 {
   if (!tree) return {.added = pass == 0 ? 0U : 1U, .level = 0};
   const auto complete = static_cast<std::size_t>(std::countr_one(static_cast<std::uint64_t>(pass)));
   return {.added = complete, .level = complete};
 }
 
-std::int64_t pass_levels(bool tree, std::int64_t passes)
+std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches)
 {
-  return tree ? std::bit_width(static_cast<std::uint64_t>(passes)) : 1;
+  return tree ? std::bit_width(static_cast<std::uint64_t>(micro_batches)) : 1;
 }
 
 }  // namespace rankwise

@@ -89,15 +89,15 @@ std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& strea
                                            const GradientLayout& layout);
 
 /// Where the sum of a pass goes, for whoever adds up passes itself as these two do. Sums that wait lie on levels.
-struct PassOrder {
+struct MicroBatchOrder {
   std::size_t added = 0;  ///< the sums on so many levels, from the lowest up, are added to the pass
   std::size_t level = 0;  ///< on which what that gives waits
 };
 /// The place of pass m = 0, 1, ... of a step: after the last one its level has the whole sum. In a running sum all is on one
 /// level; in a tree level l has sums over 2^l passes, a binary counter.
 /// @param tree  whether sums are a tree over the sequences.
-PassOrder pass_order(bool tree, std::int64_t pass);
+MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass);
 /// The levels that the passes of a step need.
-std::int64_t pass_levels(bool tree, std::int64_t passes);
+std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches);
 
 }  // namespace rankwise

@@ -32,14 +32,14 @@ double initial_deviation(Initial initial, std::int64_t layers)
 
 }  // namespace
 
-ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t apart)
+ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t replicated)
     : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units)
 {
   check(config.heads % part.count == 0, "the parts of a layer have equal shares of the heads");
   add_embedding(config);
   for (int branch = 0; branch < 2 * config.layers; ++branch) add_branch(config, branch);
   add_head(config);
-  lay_out(apart);
+  lay_out(replicated);
 }
 
 void ParameterTable::add_embedding(const ModelConfig& config)
@@ -109,24 +109,24 @@ void ParameterTable::add(Parameter parameter)
   entries_.push_back(std::move(parameter));
 }
 
-void ParameterTable::lay_out(std::int64_t apart)
+void ParameterTable::lay_out(std::int64_t replicated)
 {
   for (const bool small : {false, true}) {
-    apart_.first = elements_;
+    replicated_.first = elements_;
     for (Parameter& p : entries_) {
-      if ((p.stored.elements() <= apart) != small) continue;
+      if ((p.stored.elements() <= replicated) != small) continue;
       p.elements = {elements_, p.stored.elements()};
       elements_ += p.elements.count;
     }
   }
-  apart_.count = elements_ - apart_.first;
+  replicated_.count = elements_ - replicated_.first;
 }
 
 Range ParameterTable::unit_elements(int unit) const
 {
   Range elements{0, 0};
   for (const Parameter& p : entries_) {
-    if (p.unit != unit || apart_.contains(p.elements.first)) continue;
+    if (p.unit != unit || replicated_.contains(p.elements.first)) continue;
     if (elements.empty()) elements.first = p.elements.first;
     elements.count += p.elements.count;
   }
@@ -155,15 +155,16 @@ std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const
   // END EXERCISE
 }
 
-std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Tensor& flat, const Tensor& apart)
+std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Tensor& flat,
+                                 const Tensor& replicated)
 {
   std::vector<Tensor> tensors;
   const std::int64_t first = table.unit_elements(unit).first;
   for (const Parameter& p : table.entries()) {
     if (p.unit != unit) continue;
-    const bool lies_apart = table.apart().contains(p.elements.first);
-    const Range elements{p.elements.first - (lies_apart ? table.apart().first : first), p.elements.count};
-    tensors.push_back((lies_apart ? apart : flat).slice(elements).reshaped(p.stored));
+    const bool is_replicated = table.replicated().contains(p.elements.first);
+    const Range elements{p.elements.first - (is_replicated ? table.replicated().first : first), p.elements.count};
+    tensors.push_back((is_replicated ? replicated : flat).slice(elements).reshaped(p.stored));
   }
   return tensors;
 }

@@ -53,16 +53,17 @@ struct Slab {
 };
 
 /// All tensors of a run of units of a GPT-2, in the order of Hugging Face's checkpoints, laid out without gaps in one
-/// flat vector. The tensors of a unit are neighbours, and so are those of a block; small tensors may lie apart from them,
+/// flat vector. The tensors of a unit are neighbours, and so are those of a block; small tensors may be replicated from them,
 /// behind all others.
 class ParameterTable {
  public:
   /// @param config  the model.
   /// @param part    which part of every tensor that tensor parallelism divides.
   /// @param units   which units, from the embedding (0) over the 2 L branches to the head (2 L + 1); all by default.
-  /// @param apart   tensors of at most so many elements lie apart.
+  /// @param replicated   tensors of at most so many elements are replicated.
   /// @throws Error  when heads cannot be dealt out in equal shares.
-  explicit ParameterTable(const ModelConfig& config, Part part = {}, Range units = {0, -1}, std::int64_t apart = 0);
+  explicit ParameterTable(const ModelConfig& config, Part part = {}, Range units = {0, -1},
+                          std::int64_t replicated = 0);
 
   /// The tensors, in order.
   const std::vector<Parameter>& entries() const { return entries_; }
@@ -70,10 +71,10 @@ class ParameterTable {
   std::int64_t elements() const { return elements_; }
   /// The units of this table.
   Range units() const { return units_; }
-  /// Where the tensors of @p unit lie in the flat vector, but those that lie apart; empty for a unit of another table.
+  /// Where the tensors of @p unit lie in the flat vector, but those that are replicated; empty for a unit of another table.
   Range unit_elements(int unit) const;
-  /// Where those lie that lie apart: at its end.
-  Range apart() const { return apart_; }
+  /// Where those lie that are replicated: at its end.
+  Range replicated() const { return replicated_; }
   /// The rectangles that this part stores of @p parameter; padding belongs to none.
   std::vector<Slab> slabs(const Parameter& parameter) const;
 
@@ -82,13 +83,13 @@ class ParameterTable {
   void add_branch(const ModelConfig& config, int branch);
   void add_head(const ModelConfig& config);
   void add(Parameter parameter);
-  void lay_out(std::int64_t apart);
+  void lay_out(std::int64_t replicated);
 
   Part part_;
   Range units_;
   int next_number_ = 0;
   std::int64_t elements_ = 0;
-  Range apart_{};
+  Range replicated_{};
   std::vector<Parameter> entries_;
 };
 
@@ -125,9 +126,9 @@ struct ModelTensors {
 /// Views of the tensors of a unit, in order.
 /// @param table  a table that has the unit.
 /// @param flat   the elements of that unit alone, unit_elements(unit).
-/// @param apart  those that lie apart, table.apart().
+/// @param replicated  those that are replicated, table.apart().
 std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Tensor& flat,
-                                 const Tensor& apart = {});
+                                 const Tensor& replicated = {});
 /// The tensors of unit 0 by their names.
 /// @param tensors  of unit_tensors().
 EmbeddingTensors embedding_tensors(const std::vector<Tensor>& tensors);
@@ -139,7 +140,7 @@ BranchTensors branch_tensors(const std::vector<Tensor>& tensors);
 /// @param token    the (V, C) tensor tied to the embedding.
 HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token);
 /// Views of a whole model.
-/// @param table  a table of all units, none of whose tensors lies apart.
+/// @param table  a table of all units, none of whose tensors is replicated.
 /// @param flat   (table.elements()).
 /// @param tied   (V C) where the head's part of the token embedding's gradient is kept apart; empty: in @p flat.
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied = {});

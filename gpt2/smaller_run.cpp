@@ -8,8 +8,8 @@
 
 namespace rankwise {
 
-SmallerRun::SmallerRun(std::function<std::int64_t()> needs, std::int64_t room)
-    : needs_(std::move(needs)), room_(room), bytes_(needs_())
+SmallerRun::SmallerRun(std::function<std::int64_t()> needs, std::int64_t capacity)
+    : needs_(std::move(needs)), capacity_(capacity), bytes_(needs_())
 {
 }
 
@@ -17,7 +17,7 @@ bool SmallerRun::changed(const std::string& option)
 {
   with_ += (with_.empty() ? "" : " ") + option;
   bytes_ = needs_();
-  return bytes_ <= room_;
+  return bytes_ <= capacity_;
 }
 
 std::string SmallerRun::enough() const

@@ -18,7 +18,7 @@ class SmallerRun {
  public:
   /// @param needs  the bytes that a run needs with the options as they are.
   /// @param room   bytes that there are.
-  SmallerRun(std::function<std::int64_t()> needs, std::int64_t room);
+  SmallerRun(std::function<std::int64_t()> needs, std::int64_t capacity);
 
   /// Sets an option, unless it has that value already.
   /// @param option  as it would be typed.
@@ -42,7 +42,7 @@ class SmallerRun {
   bool changed(const std::string& option);
 
   std::function<std::int64_t()> needs_;
-  std::int64_t room_, bytes_;
+  std::int64_t capacity_, bytes_;
   std::string with_;  // options that were changed
 };
 

@@ -254,7 +254,7 @@ void check_checkpoints(const TrainingOptions& o)
 }
 
 /// Refuses precisions that do not go together.
-void check_precision(const TrainingOptions& o, std::int64_t passes)
+void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
 {
   const std::string use_f32 = "or --gradients=f32.";
   if (o.gradients == DType::bf16 && o.precision != DType::bf16)
@@ -266,9 +266,9 @@ void check_precision(const TrainingOptions& o, std::int64_t passes)
         "Every partial sum would be rounded to bf16, and partial sums are other ones on other layouts.\n"
         "Use --arithmetic=fast, " +
             use_f32);
-  if (o.gradients == DType::bf16 && passes > 1)
+  if (o.gradients == DType::bf16 && micro_batches > 1)
     throw UserError(
-        fmt::format("--gradients=bf16 cannot add up the gradients of {} passes a step.", passes),
+        fmt::format("--gradients=bf16 cannot add up the gradients of {} passes a step.", micro_batches),
         "In bf16 a sum loses terms of less than 1/256 of it. Use a --micro-batch of all sequences of the\n"
         "rank's share, " +
             use_f32);
@@ -325,16 +325,16 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   if (options.compare > 0) check_comparable(options.compare, config, batch);
 }
 
-std::string what_fits(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
-                      const CategoryBytes& planned, std::int64_t room)
+std::string suggest_options(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
+                            const CategoryBytes& planned, std::int64_t capacity)
 {
   const ModelConfig config = options.config();
-  const auto of_passes = [&](const TrainingOptions& o) {  // what depends on the micro-batch
+  const auto of_micro_batches = [&](const TrainingOptions& o) {  // what depends on the micro-batch
     const ActivationShape shape = o.activation_shape(share);
     return activation_bytes(config, shape) + workspace_bytes(config, shape) +
            Arithmetic(o.arithmetic).gradient_bytes(sums, share / shape.B).total();
   };
-  const std::int64_t rest = planned.total() - of_passes(options);
+  const std::int64_t rest = planned.total() - of_micro_batches(options);
   TrainingOptions other = options;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   std::string smallest;
@@ -346,9 +346,9 @@ std::string what_fits(const TrainingOptions& options, std::int64_t share, const 
     other.micro_batch = B;
     for (const bool recompute : {false, true}) {
       other.recompute_blocks = recompute;
-      const std::int64_t needed = rest + of_passes(other);
+      const std::int64_t needed = rest + of_micro_batches(other);
       const std::string asked = fmt::format("--micro-batch={}{}", B, recompute ? " --recompute=block" : "");
-      if (needed <= room) return asked + " would fit.";
+      if (needed <= capacity) return asked + " would fit.";
       if (needed < least) smallest = asked;
       least = std::min(least, needed);
     }

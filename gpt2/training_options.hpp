@@ -92,8 +92,8 @@ void check_options(const TrainingOptions& options, const Layout& layout);
 /// @param sums     the gradients that it adds up over its passes.
 /// @param planned  bytes of this rank with these options.
 /// @param room     bytes that there are.
-std::string what_fits(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
-                      const CategoryBytes& planned, std::int64_t room);
+std::string suggest_options(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
+                            const CategoryBytes& planned, std::int64_t capacity);
 
 /// Refuses what does not fit the data: more steps to compare than the run has, which --epochs tells only with the data at
 /// hand; a sample from a model with tokens that the data's tokenizer has no text for.

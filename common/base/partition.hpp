@@ -3,7 +3,7 @@
 #include <cstdint>
 
 /// @file
-/// Who owns which elements: contiguous ranges, and the one way in which n things are cut into N segments.
+/// Who owns which elements: contiguous ranges, and the one way in which n things are cut into N shards.
 
 namespace rankwise {
 
@@ -30,40 +30,40 @@ constexpr Range intersect(Range a, Range b)
   return {first, end > first ? end - first : 0};
 }
 
-/// n elements cut into N contiguous segments whose sizes differ by at most one; the first n mod N are the larger.
+/// n elements cut into N contiguous shards whose sizes differ by at most one; the first n mod N are the larger.
 ///
-/// Allocation, optimizer, checkpoint and every collective share this map, so that rank r always owns segment r.
+/// Allocation, optimizer, checkpoint and every collective share this map, so that rank r always owns shard r.
 class Partition {
  public:
   /// @param elements  n >= 0.
-  /// @param segments  N >= 1.
-  constexpr Partition(std::int64_t elements, std::int64_t segments) : elements_(elements), segments_(segments) {}
+  /// @param shards  N >= 1.
+  constexpr Partition(std::int64_t elements, std::int64_t shards) : elements_(elements), shards_(shards) {}
 
   /// n.
   constexpr std::int64_t elements() const { return elements_; }
   /// N.
-  constexpr std::int64_t segments() const { return segments_; }
+  constexpr std::int64_t shards() const { return shards_; }
 
-  /// The elements of segment @p r, 0 <= r < N.
-  constexpr Range segment(std::int64_t r) const
+  /// The elements of shard @p r, 0 <= r < N.
+  constexpr Range shard(std::int64_t r) const
   {
-    const std::int64_t small = elements_ / segments_;
-    const std::int64_t larger = elements_ % segments_;
+    const std::int64_t small = elements_ / shards_;
+    const std::int64_t larger = elements_ % shards_;
     return {r * small + (r < larger ? r : larger), small + (r < larger ? 1 : 0)};
   }
 
-  /// The segment that holds element @p i, 0 <= i < n.
+  /// The shard that holds element @p i, 0 <= i < n.
   constexpr std::int64_t owner(std::int64_t i) const
   {
-    const std::int64_t small = elements_ / segments_;
-    const std::int64_t larger = elements_ % segments_;
+    const std::int64_t small = elements_ / shards_;
+    const std::int64_t larger = elements_ % shards_;
     const std::int64_t in_larger = larger * (small + 1);
     return i < in_larger ? i / (small + 1) : larger + (i - in_larger) / small;
   }
 
  private:
   std::int64_t elements_;
-  std::int64_t segments_;
+  std::int64_t shards_;
 };
 
 /// One of several equal parts of a layer, a tensor or a batch: part @p index of @p count.

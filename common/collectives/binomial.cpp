@@ -46,19 +46,19 @@ void tree_reduce_scatter_sum(const Tensor& values, Group& group)
   binomial_reduce_sum(values, 0, group);
   const Partition partition(values.elements(), group.ranks());
   if (group.rank() != 0) {
-    group.transport().receive(values.slice(partition.segment(group.rank())), 0);
+    group.transport().receive(values.slice(partition.shard(group.rank())), 0);
     return;
   }
-  for (int r = 1; r < group.ranks(); ++r) group.transport().send(values.slice(partition.segment(r)), r);
+  for (int r = 1; r < group.ranks(); ++r) group.transport().send(values.slice(partition.shard(r)), r);
 }
 
 void tree_all_gather(const Tensor& values, Group& group)
 {
   const Partition partition(values.elements(), group.ranks());
   if (group.rank() != 0)
-    group.transport().send(values.slice(partition.segment(group.rank())), 0);
+    group.transport().send(values.slice(partition.shard(group.rank())), 0);
   else
-    for (int r = 1; r < group.ranks(); ++r) group.transport().receive(values.slice(partition.segment(r)), r);
+    for (int r = 1; r < group.ranks(); ++r) group.transport().receive(values.slice(partition.shard(r)), r);
   binomial_broadcast(values, 0, group);
 }
 

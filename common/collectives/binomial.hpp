@@ -36,12 +36,12 @@ void binomial_broadcast(const Tensor& values, int root, Group& group);
 /// @source   as for binomial_broadcast().
 void binomial_reduce_sum(const Tensor& values, int root, Group& group);
 
-/// Leaves the sum of segment r on rank r: binomial_reduce_sum() to rank 0, which then sends each rank its segment.
+/// Leaves the sum of shard r on rank r: binomial_reduce_sum() to rank 0, which then sends each rank its shard.
 /// @cost     that of the reduction; rank 0 sends n (N-1)/N elements in N-1 messages more.
 void tree_reduce_scatter_sum(const Tensor& values, Group& group);
 
-/// Copies segment q from rank q to all ranks: rank 0 receives them all, then binomial_broadcast().
-/// @cost     that of the broadcast; every rank but rank 0 sends its segment more.
+/// Copies shard q from rank q to all ranks: rank 0 receives them all, then binomial_broadcast().
+/// @cost     that of the broadcast; every rank but rank 0 sends its shard more.
 void tree_all_gather(const Tensor& values, Group& group);
 
 }  // namespace rankwise

@@ -16,8 +16,8 @@ namespace rankwise {
 namespace {
 
 /// A collective that is about to be made: the algorithm for it, and everybody told.
-struct Begun {
-  Begun(Group& group, std::string_view name, const Tensor& values, int root, SourceLocation where)
+struct CollectiveCall {
+  CollectiveCall(Group& group, std::string_view name, const Tensor& values, int root, SourceLocation where)
       : algorithm(chosen_algorithm(group.algorithm(), group.topology(), name, values.bytes())),
         scope(group, {name, name_of(algorithm), values.type(), values.elements(), root, where})
   {
@@ -42,7 +42,7 @@ void make_reduce_scatter(Algorithm algorithm, const Tensor& values, Group& group
     case Algorithm::library:
       return library_reduce_scatter_sum(values, group);
     default:
-      return ring_reduce_scatter_sum(values, segments_of(values.elements(), group.ranks()), group);
+      return ring_reduce_scatter_sum(values, shards_of(values.elements(), group.ranks()), group);
   }
 }
 
@@ -60,7 +60,7 @@ void make_all_gather(Algorithm algorithm, const Tensor& values, Group& group)
     case Algorithm::library:
       return library_all_gather(values, group);
     default:
-      return ring_all_gather(values, segments_of(values.elements(), group.ranks()), group);
+      return ring_all_gather(values, shards_of(values.elements(), group.ranks()), group);
   }
 }
 
@@ -80,20 +80,20 @@ std::string describe_algorithm(const Group& group)
 
 Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation where)
 {
-  const Begun begun(group, "reduce-scatter", values, 0, where);
+  const CollectiveCall begun(group, "reduce-scatter", values, 0, where);
   make_reduce_scatter(begun.algorithm, values, group);
-  return Partition(values.elements(), group.ranks()).segment(group.rank());
+  return Partition(values.elements(), group.ranks()).shard(group.rank());
 }
 
 void all_gather(const Tensor& values, Group& group, SourceLocation where)
 {
-  const Begun begun(group, "all-gather", values, 0, where);
+  const CollectiveCall begun(group, "all-gather", values, 0, where);
   make_all_gather(begun.algorithm, values, group);
 }
 
 void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where)
 {
-  const Begun begun(group, "all-reduce", values, 0, where);
+  const CollectiveCall begun(group, "all-reduce", values, 0, where);
   switch (begun.algorithm) {
     case Algorithm::tree:
       binomial_reduce_sum(values, 0, group);
@@ -147,7 +147,7 @@ std::vector<std::int64_t> all_gather(std::int64_t number, Group& group, SourceLo
 
 void broadcast(const Tensor& values, int root, Group& group, SourceLocation where)
 {
-  const Begun begun(group, "broadcast", values, root, where);
+  const CollectiveCall begun(group, "broadcast", values, root, where);
   switch (begun.algorithm) {
     case Algorithm::ring:
       return chain_broadcast(values, root, group);
@@ -164,7 +164,7 @@ void broadcast(const Tensor& values, int root, Group& group, SourceLocation wher
 
 void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation where)
 {
-  const Begun begun(group, "reduce", values, root, where);
+  const CollectiveCall begun(group, "reduce", values, root, where);
   switch (begun.algorithm) {
     case Algorithm::hierarchical:
       return hierarchical_reduce_sum(values, root, group);
@@ -179,7 +179,7 @@ void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation whe
 
 void barrier(Group& group, SourceLocation where)
 {
-  const Begun begun(group, "barrier", {}, 0, where);
+  const CollectiveCall begun(group, "barrier", {}, 0, where);
   switch (begun.algorithm) {
     case Algorithm::shared:
       return group.shared().barrier();

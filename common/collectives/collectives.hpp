@@ -19,13 +19,13 @@
 
 namespace rankwise {
 
-/// Leaves on each rank the finished segment of the sum of @p values that it owns: segment r of Partition(n, N).
-/// @param values  (n) on each rank; the other segments are undefined afterwards.
-/// @return  the elements of segment r.
+/// Leaves on each rank the finished shard of the sum of @p values that it owns: shard r of Partition(n, N).
+/// @param values  (n) on each rank; the other shards are undefined afterwards.
+/// @return  the elements of shard r.
 Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
 
-/// Copies segment q of Partition(n, N) from rank q to all ranks, for all q.
-/// @param values  (n) on each rank; segment r is read on rank r.
+/// Copies shard q of Partition(n, N) from rank q to all ranks, for all q.
+/// @param values  (n) on each rank; shard r is read on rank r.
 void all_gather(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
 
 /// Replaces @p values by their sum over the ranks: reduce_scatter_sum(), then all_gather(). Small messages are summed

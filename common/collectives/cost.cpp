@@ -23,7 +23,7 @@ struct Caller {
   std::int64_t s;  // bytes of one
   int N, r, root;
 
-  Range segment(int rank) const { return Partition(n, N).segment(rank); }
+  Range shard(int rank) const { return Partition(n, N).shard(rank); }
   int counted_from_root() const { return (r - root + N) % N; }
   /// One message of so many elements, or none.
   Traffic message(std::int64_t elements) const { return {.messages = elements > 0 ? 1 : 0, .bytes = s * elements}; }
@@ -76,12 +76,12 @@ std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Call
 
 // ---- Halving and doubling ----
 
-/// Elements of the segments whose number modulo P modulo @p distance is that of @p rank.
+/// Elements of the shards whose number modulo P modulo @p distance is that of @p rank.
 std::int64_t elements_of_class(int rank, int distance, const Caller& c)
 {
   std::int64_t elements = 0;
   for (int q = 0; q < c.N; ++q)
-    if (q % largest_power_of_two(c.N) % distance == rank % distance) elements += c.segment(q).count;
+    if (q % largest_power_of_two(c.N) % distance == rank % distance) elements += c.shard(q).count;
   return elements;
 }
 
@@ -92,14 +92,14 @@ Traffic halving_traffic(const Caller& c)
   Traffic sum;
   for (int distance = 1; distance < P; distance *= 2)
     sum += c.message(elements_of_class(c.r ^ distance, 2 * distance, c));
-  if (c.r + P < c.N) sum += c.message(c.segment(c.r + P).count);
+  if (c.r + P < c.N) sum += c.message(c.shard(c.r + P).count);
   return sum;
 }
 
 Traffic doubling_traffic(const Caller& c)
 {
   const int P = largest_power_of_two(c.N);
-  if (c.r >= P) return c.message(c.segment(c.r).count);
+  if (c.r >= P) return c.message(c.shard(c.r).count);
   Traffic sum;
   for (int distance = 1; distance < P; distance *= 2) sum += c.message(elements_of_class(c.r, 2 * distance, c));
   if (c.r + P < c.N) sum += c.message(c.n);
@@ -116,7 +116,7 @@ Traffic doubling_all_reduce_traffic(const Caller& c)
   return sum;
 }
 
-/// What two ranks exchange in the first step: a class of segments each way. Or all that the rank acted for gives.
+/// What two ranks exchange in the first step: a class of shards each way. Or all that the rank acted for gives.
 std::int64_t halving_scratch(bool reduces, const Caller& c)
 {
   const int P = largest_power_of_two(c.N);
@@ -155,12 +155,12 @@ Traffic tree_traffic(std::string_view collective, const Caller& c)
   Traffic sum;
   if (collective == "all-gather") {
     sum = binomial_broadcast_traffic(c);
-    if (c.r != 0) sum += c.message(c.segment(c.r).count);
+    if (c.r != 0) sum += c.message(c.shard(c.r).count);
     return sum;
   }
   sum = binomial_reduce_traffic(c);
   if (collective == "all-reduce") return sum += binomial_broadcast_traffic(c);
-  for (int q = 1; q < c.N && c.r == 0; ++q) sum += c.message(c.segment(q).count);
+  for (int q = 1; q < c.N && c.r == 0; ++q) sum += c.message(c.shard(q).count);
   return sum;
 }
 
@@ -193,9 +193,9 @@ Levels levels_of(const Topology& topology, const Caller& c)
                 {}};
   for (int node = 0; node < topology.nodes; ++node)
     for (const int rank : topology.ranks_of(node))
-      levels.inside_shares[static_cast<std::size_t>(place_of(rank))].push_back(c.segment(rank));
-  for (const Range& segment : levels.inside_shares[static_cast<std::size_t>(place_of(c.r))])
-    levels.between_shares.push_back({segment});
+      levels.inside_shares[static_cast<std::size_t>(place_of(rank))].push_back(c.shard(rank));
+  for (const Range& shard : levels.inside_shares[static_cast<std::size_t>(place_of(c.r))])
+    levels.between_shares.push_back({shard});
   return levels;
 }
 
@@ -238,13 +238,13 @@ ScratchBytes hierarchical_scratch(std::string_view collective, const Topology& t
 Traffic library_traffic(std::string_view collective, const Caller& c)
 {
   if (collective == "barrier" || (collective == "broadcast" && c.r != c.root)) return {};
-  return {.bytes = c.s * (collective == "all-gather" ? c.segment(c.r).count : c.n)};
+  return {.bytes = c.s * (collective == "all-gather" ? c.shard(c.r).count : c.n)};
 }
 
 Traffic shared_traffic(std::string_view collective, const Caller& c)
 {
-  const std::int64_t scattered = (c.N - 1) * c.segment(c.r).count;  // of its segment, at each other rank
-  const std::int64_t gathered = c.n - c.segment(c.r).count;         // the segments of the others
+  const std::int64_t scattered = (c.N - 1) * c.shard(c.r).count;  // of its shard, at each other rank
+  const std::int64_t gathered = c.n - c.shard(c.r).count;         // the shards of the others
   const auto read = [&](std::int64_t elements) { return Traffic{.read_bytes = c.s * elements}; };
   if (collective == "broadcast") return read(c.r == c.root ? 0 : c.n);
   if (collective == "reduce") return read(scattered + (c.r == c.root ? gathered : 0));
@@ -292,7 +292,7 @@ Traffic expected_traffic(const CollectiveShape& asked, const Topology& topology,
   if (shape.algorithm == Algorithm::halving && summed_whole(shape, c)) return doubling_all_reduce_traffic(c);
 
   const bool halving = shape.algorithm == Algorithm::halving;
-  const std::vector<Share> shares = segments_of(c.n, c.N);
+  const std::vector<Share> shares = shards_of(c.n, c.N);
   Traffic sum;
   if (collective != "all-gather") sum += halving ? halving_traffic(c) : ring_traffic(false, shares, rank, c);
   if (collective != "reduce-scatter") sum += halving ? doubling_traffic(c) : ring_traffic(true, shares, rank, c);
@@ -306,7 +306,7 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   const std::string_view collective = shape.collective;
   if (shape.algorithm == Algorithm::shared) return {};
   if (shape.algorithm == Algorithm::library)
-    return {collective == "reduce-scatter" && topology.device == DeviceKind::cpu ? c.segment(rank).count * c.s : 0};
+    return {collective == "reduce-scatter" && topology.device == DeviceKind::cpu ? c.shard(rank).count * c.s : 0};
   if (collective == "barrier") return {2};
   if (collective == "broadcast") return {};
   if (shape.algorithm == Algorithm::hierarchical)
@@ -315,7 +315,7 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   if (collective == "reduce" || (tree && collective != "all-gather")) return {binomial_reduce_scratch(c)};
   if (tree) return {};
   if (shape.algorithm == Algorithm::ring)
-    return {collective == "all-gather" ? 0 : ring_scratch(segments_of(c.n, c.N), rank, c)};
+    return {collective == "all-gather" ? 0 : ring_scratch(shards_of(c.n, c.N), rank, c)};
   if (summed_whole(shape, c)) return {c.N > 1 && rank < largest_power_of_two(c.N) ? c.n * c.s : 0};
   return {halving_scratch(collective != "all-gather", c)};
 }

@@ -9,11 +9,11 @@
 /// Neighbours add first (distance 1, then 2, then 4), so the sum over ranks continues the tree of tree_sum(): with
 /// N a power of two the bits are those of one rank that adds everything in that order. The textbook begins with distance
 /// N/2, which is another tree. The price is that what a rank keeps is not one run of memory: after the first step rank
-/// r has the segments of its own parity. They are packed for sending.
+/// r has the shards of its own parity. They are packed for sending.
 
 namespace rankwise {
 
-/// Leaves on each rank the finished sum of segment r of Partition(n, N).
+/// Leaves on each rank the finished sum of shard r of Partition(n, N).
 ///
 /// N = 4     start      distance 1             distance 2
 /// rank 0    0 1 2 3    sends 1 3, keeps 0 2   sends 2, keeps 0
@@ -22,16 +22,16 @@ namespace rankwise {
 /// rank 3    0 1 2 3    sends 0 2, keeps 1 3   sends 1, keeps 3
 ///
 /// When N is not a power of two, let P be the largest one below it. Rank P + i first gives everything to rank i, which
-/// acts for both (segments i and P + i), and at the end gets back segment P + i.
+/// acts for both (shards i and P + i), and at the end gets back shard P + i.
 ///
-/// @param values  (n) any type that can be added, the same n on all ranks. On return only segment r is meaningful.
+/// @param values  (n) any type that can be added, the same n on all ranks. On return only shard r is meaningful.
 /// @param group   the N >= 1 ranks that take part; all of them make this call.
 /// @cost     sends n (N-1)/N elements a rank in log2 N messages, N a power of two; scratch of n elements.
 /// @failure  an error of a message ends the whole job with rank, file and line.
 /// @source   Thakur, Rabenseifner and Gropp 2005, doi:10.1177/1094342005051521, section 4.
 void halving_reduce_scatter_sum(const Tensor& values, Group& group);
 
-/// Copies segment q of Partition(n, N) from rank q to all ranks: the steps of halving, backwards.
+/// Copies shard q of Partition(n, N) from rank q to all ranks: the steps of halving, backwards.
 ///
 /// N = 4     start   distance 2        distance 1
 /// rank 0    0       sends 0, has 0 2  sends 0 2, has 0 1 2 3
@@ -41,7 +41,7 @@ void halving_reduce_scatter_sum(const Tensor& values, Group& group);
 /// @source   as for halving_reduce_scatter_sum().
 void doubling_all_gather(const Tensor& values, Group& group);
 
-/// Messages of up to this many bytes are summed whole by doubling_all_reduce_sum(): twice the steps of halving and
+/// Communication of up to this many bytes are summed whole by doubling_all_reduce_sum(): twice the steps of halving and
 /// doubling would take longer than the bytes that they save.
 inline constexpr std::int64_t doubling_bytes = 16 << 10;
 

@@ -24,10 +24,10 @@ Levels levels_of(std::int64_t n, Group& group)
   for (int node = 0; node < topology.nodes; ++node) {
     const std::vector<int> ranks = topology.ranks_of(node);
     for (std::size_t place = 0; place < ranks.size(); ++place)
-      levels.inside[place].push_back(partition.segment(ranks[place]));
+      levels.inside[place].push_back(partition.shard(ranks[place]));
   }
-  for (const Range& segment : levels.inside[static_cast<std::size_t>(group.inside().rank())])
-    levels.between.push_back({segment});
+  for (const Range& shard : levels.inside[static_cast<std::size_t>(group.inside().rank())])
+    levels.between.push_back({shard});
   return levels;
 }
 

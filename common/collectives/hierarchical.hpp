@@ -7,17 +7,17 @@
 /// between nodes.
 ///
 /// Every node has as many ranks. The ranks that have the same place in their nodes are a column. A column's share of a
-/// vector is the segments of all its ranks.
+/// vector is the shards of all its ranks.
 ///
 /// 2 nodes of 2 ranks         inside (ring)                   between (ring)
-/// node 0   rank 0, place 0   sums the segments 0 and 2       exchanges with rank 2, keeps 0
-///          rank 1, place 1   sums the segments 1 and 3       exchanges with rank 3, keeps 1
-/// node 1   rank 2, place 0   sums the segments 0 and 2       exchanges with rank 0, keeps 2
-///          rank 3, place 1   sums the segments 1 and 3       exchanges with rank 1, keeps 3
+/// node 0   rank 0, place 0   sums the shards 0 and 2       exchanges with rank 2, keeps 0
+///          rank 1, place 1   sums the shards 1 and 3       exchanges with rank 3, keeps 1
+/// node 1   rank 2, place 0   sums the shards 0 and 2       exchanges with rank 0, keeps 2
+///          rank 3, place 1   sums the shards 1 and 3       exchanges with rank 1, keeps 3
 
 namespace rankwise {
 
-/// Leaves on each rank the finished sum of segment r: a ring inside each node, then one in each column.
+/// Leaves on each rank the finished sum of shard r: a ring inside each node, then one in each column.
 /// @param values  (n) any type that can be added, the same n on all ranks.
 /// @param group   N = S L ranks on S nodes of L ranks; all of them make this call.
 /// @cost     sends n (L-1)/L elements a rank inside, and (n/L) (S-1)/S between; scratch of four messages each.
@@ -25,7 +25,7 @@ namespace rankwise {
 ///           arXiv:1802.05799.
 void hierarchical_reduce_scatter_sum(const Tensor& values, Group& group);
 
-/// Copies segment q from rank q to all ranks: a ring in each column, then one inside each node.
+/// Copies shard q from rank q to all ranks: a ring in each column, then one inside each node.
 /// @cost     as for hierarchical_reduce_scatter_sum(), without scratch.
 void hierarchical_all_gather(const Tensor& values, Group& group);
 

@@ -68,16 +68,16 @@ int mpi_count(std::int64_t n)
   return static_cast<int>(n);
 }
 
-/// Sizes and places of all segments, as MPI wants them.
-struct MpiSegments {
+/// Sizes and places of all shards, as MPI wants them.
+struct MpiShards {
   std::vector<int> counts, places;
 
-  MpiSegments(std::int64_t n, int ranks)
+  MpiShards(std::int64_t n, int ranks)
   {
     for (int r = 0; r < ranks; ++r) {
-      const Range segment = Partition(n, ranks).segment(r);
-      counts.push_back(mpi_count(segment.count));
-      places.push_back(mpi_count(segment.first));
+      const Range shard = Partition(n, ranks).shard(r);
+      counts.push_back(mpi_count(shard.count));
+      places.push_back(mpi_count(shard.first));
     }
   }
 };
@@ -121,11 +121,11 @@ void library_reduce_scatter_sum(const Tensor& values, Group& group)
   check_summable(values.type());
   if (group.nccl()) return group.nccl()->reduce_scatter_sum(values);
   const SumOperation sum(values.type());
-  const MpiSegments segments(values.elements(), group.ranks());
-  const Range own = Partition(values.elements(), group.ranks()).segment(group.rank());
+  const MpiShards shards(values.elements(), group.ranks());
+  const Range own = Partition(values.elements(), group.ranks()).shard(group.rank());
   OnHost host(values, group);
   const Tensor result = host.carried() ? host.tensor() : group.scratch(values.type(), own.count);
-  check_mpi(MPI_Reduce_scatter(host.carried() ? MPI_IN_PLACE : values.raw(), result.raw(), segments.counts.data(),
+  check_mpi(MPI_Reduce_scatter(host.carried() ? MPI_IN_PLACE : values.raw(), result.raw(), shards.counts.data(),
                                mpi_type(values.type()), sum.handle(), group.communicator().handle()),
             "MPI_Reduce_scatter");
   if (host.carried())
@@ -136,13 +136,13 @@ void library_reduce_scatter_sum(const Tensor& values, Group& group)
 
 void library_all_gather(const Tensor& values, Group& group)
 {
-  const Range own = Partition(values.elements(), group.ranks()).segment(group.rank());
+  const Range own = Partition(values.elements(), group.ranks()).shard(group.rank());
   group.count("all-gather", {.bytes = own.count * bytes_of(values.type())});
   if (group.nccl()) return group.nccl()->all_gather(values);
-  const MpiSegments segments(values.elements(), group.ranks());
+  const MpiShards shards(values.elements(), group.ranks());
   OnHost host(values, group);
-  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, host.tensor().raw(), segments.counts.data(),
-                           segments.places.data(), mpi_type(values.type()), group.communicator().handle()),
+  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, host.tensor().raw(), shards.counts.data(),
+                           shards.places.data(), mpi_type(values.type()), group.communicator().handle()),
             "MPI_Allgatherv");
   host.put_back();
 }

@@ -8,8 +8,8 @@
 
 namespace rankwise {
 
-/// MPI_Reduce_scatter: segment r of Partition(n, N) is complete on rank r.
-/// @cost  scratch of a segment.
+/// MPI_Reduce_scatter: shard r of Partition(n, N) is complete on rank r.
+/// @cost  scratch of a shard.
 void library_reduce_scatter_sum(const Tensor& values, Group& group);
 /// MPI_Allgatherv.
 void library_all_gather(const Tensor& values, Group& group);

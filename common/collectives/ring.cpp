@@ -86,10 +86,10 @@ std::int64_t longest_message(const Tensor& values)
 
 }  // namespace
 
-std::vector<Share> segments_of(std::int64_t n, int ranks)
+std::vector<Share> shards_of(std::int64_t n, int ranks)
 {
   std::vector<Share> shares;
-  for (int r = 0; r < ranks; ++r) shares.push_back({Partition(n, ranks).segment(r)});
+  for (int r = 0; r < ranks; ++r) shares.push_back({Partition(n, ranks).shard(r)});
   return shares;
 }
 

@@ -10,11 +10,11 @@
 
 namespace rankwise {
 
-/// A rank's share of a vector: pieces of it, which do not overlap. The plain share is one segment of a Partition.
+/// A rank's share of a vector: pieces of it, which do not overlap. The plain share is one shard of a Partition.
 using Share = std::vector<Range>;
 
-/// The plain shares: segment r of Partition(n, N) for rank r.
-std::vector<Share> segments_of(std::int64_t n, int ranks);
+/// The plain shares: shard r of Partition(n, N) for rank r.
+std::vector<Share> shards_of(std::int64_t n, int ranks);
 
 /// The most bytes that one message of a ring has; longer pieces are sent in several, so that a rank adds one while the
 /// next is under way.

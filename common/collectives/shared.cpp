@@ -34,7 +34,7 @@ struct Call {
   {
   }
 
-  Range segment(int q) const { return Partition(values.elements(), N).segment(q); }
+  Range shard(int q) const { return Partition(values.elements(), N).shard(q); }
   void count(std::string_view collective, std::int64_t elements) const
   {
     group.count(collective, {.read_bytes = elements * s});
@@ -46,17 +46,17 @@ struct Call {
   int r, N;
   std::int64_t s = bytes_of(values.type());  // bytes of an element
   std::int64_t n = values.elements();
-  std::int64_t own = segment(r).count;  // elements
+  std::int64_t own = shard(r).count;  // elements
 };
 
-/// Sums up the own segment of all ranks' values, and puts it where @p to says; all are whole vectors.
-void sum_own_segment(const Call& call, Addresses vectors, Addresses to)
+/// Sums up the own shard of all ranks' values, and puts it where @p to says; all are whole vectors.
+void sum_own_shard(const Call& call, Addresses vectors, Addresses to)
 {
-  const Range segment = call.segment(call.r);
+  const Range shard = call.shard(call.r);
   const std::int64_t piece = piece_bytes / call.s;
   std::vector<const void*> from(vectors.size());
-  for (std::int64_t first = segment.first; first < segment.end(); first += piece) {
-    const std::int64_t count = std::min(piece, segment.end() - first);
+  for (std::int64_t first = shard.first; first < shard.end(); first += piece) {
+    const std::int64_t count = std::min(piece, shard.end() - first);
     for (std::size_t q = 0; q < from.size(); ++q) from[q] = moved(vectors[q], first * call.s);
     std::byte* sum = moved(to.front(), first * call.s);
     sum_elements(call.values.type(), sum, from, count);
@@ -64,16 +64,16 @@ void sum_own_segment(const Call& call, Addresses vectors, Addresses to)
   }
 }
 
-/// Sums in turns: in each, every rank sums a part of its own segment. Where @p gathers (rank) holds, that rank
+/// Sums in turns: in each, every rank sums a part of its own shard. Where @p gathers (rank) holds, that rank
 /// then reads the sums of the others.
 template <class Gathers>
 void sum_in_turns(const Call& call, Gathers&& gathers)
 {
   const std::int64_t s = call.s;
-  const std::int64_t part = SharedMemory::area_bytes / call.N / 64 * 64 / s;  // elements, of each segment
+  const std::int64_t part = SharedMemory::area_bytes / call.N / 64 * 64 / s;  // elements, of each shard
   const auto part_of = [&](int q, std::int64_t done) {
-    const Range segment = call.segment(q);
-    return intersect(segment, {segment.first + done, part});
+    const Range shard = call.shard(q);
+    return intersect(shard, {shard.first + done, part});
   };
   const auto in_values = [&](Range range) { return call.values.raw() + range.first * s; };
   const auto in_area = [&](std::byte* area, int q) { return area + q * part * s; };
@@ -81,7 +81,7 @@ void sum_in_turns(const Call& call, Gathers&& gathers)
   for (int q = 0; q < call.N; ++q) anyone_gathers |= gathers(q);
 
   std::vector<const void*> from(static_cast<std::size_t>(call.N));
-  for (std::int64_t done = 0; done < call.segment(0).count; done += part) {
+  for (std::int64_t done = 0; done < call.shard(0).count; done += part) {
     const std::span<std::byte* const> areas = call.memory.next_areas();
     std::byte* own_area = areas[static_cast<std::size_t>(call.r)];
     const Range own = part_of(call.r, done);
@@ -125,7 +125,7 @@ void shared_reduce_scatter_sum(const Tensor& values, Group& group)
   call.count("reduce-scatter", (call.N - 1) * call.own);
   const Addresses peers = call.memory.peers(values.raw());
   if (peers.empty()) return sum_in_turns(call, [](int) { return false; });
-  sum_own_segment(call, peers, peers.subspan(static_cast<std::size_t>(call.r), 1));
+  sum_own_shard(call, peers, peers.subspan(static_cast<std::size_t>(call.r), 1));
   call.memory.barrier();
 }
 
@@ -140,16 +140,16 @@ void shared_all_gather(const Tensor& values, Group& group)
   const Addresses peers = call.memory.peers(values.raw());
   if (!peers.empty()) {
     for_each_other([&](int q) {
-      const std::int64_t first = call.segment(q).first * call.s;
+      const std::int64_t first = call.shard(q).first * call.s;
       copy_bytes(values.raw() + first, moved(peers[static_cast<std::size_t>(q)], first),
-                 call.segment(q).count * call.s);
+                 call.shard(q).count * call.s);
     });
     return call.memory.barrier();
   }
   const std::int64_t part = SharedMemory::area_bytes / call.s;
-  for (std::int64_t done = 0; done < call.segment(0).count; done += part) {
+  for (std::int64_t done = 0; done < call.shard(0).count; done += part) {
     const std::span<std::byte* const> areas = call.memory.next_areas();
-    const auto part_of = [&](int q) { return intersect(call.segment(q), {call.segment(q).first + done, part}); };
+    const auto part_of = [&](int q) { return intersect(call.shard(q), {call.shard(q).first + done, part}); };
     const auto in_values = [&](int q) { return values.raw() + part_of(q).first * call.s; };
     copy_bytes(areas[static_cast<std::size_t>(call.r)], in_values(call.r), part_of(call.r).count * call.s);
     call.memory.barrier();
@@ -170,7 +170,7 @@ void shared_all_reduce_sum(const Tensor& values, Group& group)
   call.count("all-reduce", (call.N - 1) * call.own + call.n - call.own);
   const Addresses peers = call.memory.peers(values.raw());
   if (peers.empty()) return sum_in_turns(call, [](int) { return true; });
-  sum_own_segment(call, peers, peers);
+  sum_own_shard(call, peers, peers);
   call.memory.barrier();
 }
 
@@ -201,7 +201,7 @@ void shared_reduce_sum(const Tensor& values, int root, Group& group)
   call.count("reduce", (call.N - 1) * call.own + (call.r == root ? call.n - call.own : 0));
   const Addresses peers = call.memory.peers(values.raw());
   if (peers.empty()) return sum_in_turns(call, [root](int rank) { return rank == root; });
-  sum_own_segment(call, peers, peers.subspan(static_cast<std::size_t>(root), 1));
+  sum_own_shard(call, peers, peers.subspan(static_cast<std::size_t>(root), 1));
   call.memory.barrier();
 }
 

@@ -11,22 +11,22 @@
 /// small enough to stay in the caches. Sums are made in the order of tree_sum(), each element by one rank, and
 /// stored; bf16 is rounded once.
 ///
-/// N = 3     sums up segment    from                        and puts it
-/// rank 0    0                  its own values, 1's, 2's    where 0, 1 and 2 have segment 0
-/// rank 1    1                  0's, its own, 2's           where 0, 1 and 2 have segment 1
-/// rank 2    2                  0's, 1's, its own           where 0, 1 and 2 have segment 2
+/// N = 3     sums up shard    from                        and puts it
+/// rank 0    0                  its own values, 1's, 2's    where 0, 1 and 2 have shard 0
+/// rank 1    1                  0's, its own, 2's           where 0, 1 and 2 have shard 1
+/// rank 2    2                  0's, 1's, its own           where 0, 1 and 2 have shard 2
 ///
 /// All functions: @p values (n) of any type on each rank of a group that has shared memory; all ranks make the
 /// call. Bytes of other ranks' memory that a rank reads are counted as read, none as sent. What another rank puts
 /// into this rank's values counts as read by this rank: it makes no difference to the count where the values lie.
-/// s is the number of elements of the own segment of Partition(n, N).
+/// s is the number of elements of the own shard of Partition(n, N).
 
 namespace rankwise {
 
 /// Up to this many bytes all-reduce has every rank sum up everything: that takes one barrier instead of two.
 inline constexpr std::int64_t shared_whole_bytes = 16 << 10;
 
-/// As reduce_scatter_sum(): segment r of Partition(n, N) is complete on rank r.
+/// As reduce_scatter_sum(): shard r of Partition(n, N) is complete on rank r.
 /// @cost  reads (N-1) s elements.
 void shared_reduce_scatter_sum(const Tensor& values, Group& group);
 /// As all_gather().

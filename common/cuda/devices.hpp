@@ -36,7 +36,7 @@ GpuFacts gpu_facts();
 /// Bytes that this rank has of its device: of a GPU what is free, shared equally among the ranks on it; of a CPU, whose
 /// memory is not asked, the largest number.
 /// @param device  as check_device() has passed it.
-std::int64_t room_on(DeviceKind device);
+std::int64_t capacity_of(DeviceKind device);
 
 /// Refuses a device that this rank cannot have.
 /// @throws UserError  in a build without CUDA; without a GPU; with a driver that is older than the build's CUDA.

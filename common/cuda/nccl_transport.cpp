@@ -102,16 +102,16 @@ class Nccl final : public NcclTransport {
 
   void reduce_scatter_sum(const Tensor& values) override
   {
-    for_each_segment(values, [&](const Tensor& segment, int r) {
-      return ncclReduce(segment.raw(), segment.raw(), count_of(segment), nccl_type(segment.type()), ncclSum, r,
-                        nccl_, cuda_stream(stream_));
+    for_each_shard(values, [&](const Tensor& shard, int r) {
+      return ncclReduce(shard.raw(), shard.raw(), count_of(shard), nccl_type(shard.type()), ncclSum, r, nccl_,
+                        cuda_stream(stream_));
     });
   }
 
   void all_gather(const Tensor& values) override
   {
-    for_each_segment(values, [&](const Tensor& segment, int r) {
-      return ncclBroadcast(segment.raw(), segment.raw(), count_of(segment), nccl_type(segment.type()), r, nccl_,
+    for_each_shard(values, [&](const Tensor& shard, int r) {
+      return ncclBroadcast(shard.raw(), shard.raw(), count_of(shard), nccl_type(shard.type()), r, nccl_,
                            cuda_stream(stream_));
     });
   }
@@ -138,7 +138,7 @@ class Nccl final : public NcclTransport {
   }
 
  private:
-  /// Messages that were started together; the place is used again when they are done.
+  /// Communication that were started together; the place is used again when they are done.
   struct Batch {
     Event done;
     bool open = false;
@@ -176,14 +176,14 @@ class Nccl final : public NcclTransport {
     wait_for(stream_.record());
   }
 
-  /// Calls f(segment r of the values, r) for all segments with elements, as one group.
+  /// Calls f(shard r of the values, r) for all shards with elements, as one group.
   template <class F>
-  void for_each_segment(const Tensor& values, F&& f)
+  void for_each_shard(const Tensor& values, F&& f)
   {
     check_nccl(ncclGroupStart(), "starting a collective");
     for (int r = 0; r < ranks(); ++r) {
-      const Range segment = Partition(values.elements(), ranks()).segment(r);
-      if (!segment.empty()) check_nccl(f(values.slice(segment), r), "starting a collective");
+      const Range shard = Partition(values.elements(), ranks()).shard(r);
+      if (!shard.empty()) check_nccl(f(values.slice(shard), r), "starting a collective");
     }
     call(ncclGroupEnd(), "starting a collective");
   }

@@ -45,7 +45,7 @@ bool is_same_file(const NamedFile& a, const NamedFile& b)
 }
 
 /// Refuses two files if writing the first touches the second.
-void check_apart(const NamedFile& written, const NamedFile& other)
+void check_distinct(const NamedFile& written, const NamedFile& other)
 {
   if (written.use == FileUse::read || is_stream(written.path)) return;
   if (is_same_file(written, other))
@@ -67,7 +67,7 @@ void check_files(std::span<const NamedFile> files)
     if (file.use != FileUse::read) check_writable(file);
   for (const NamedFile& a : files)
     for (const NamedFile& b : files)
-      if (&a != &b) check_apart(a, b);
+      if (&a != &b) check_distinct(a, b);
 }
 
 std::vector<FileLock> lock_files(std::span<const NamedFile> files)

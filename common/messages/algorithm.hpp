@@ -10,7 +10,7 @@
 
 namespace rankwise {
 
-/// `--collectives`. Rank r always ends with segment r of the one Partition, whichever it is.
+/// `--collectives`. Rank r always ends with shard r of the one Partition, whichever it is.
 enum class Algorithm : unsigned char {
   ring,          ///< each rank talks to its neighbours only; every link carries the same
   tree,          ///< through rank 0, along a binomial tree

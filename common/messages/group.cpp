@@ -102,11 +102,11 @@ Tensor Group::scratch(DType type, std::int64_t n)
 
 void Group::with_host_values(const Tensor& values, const std::function<void(const Tensor&)>& f)
 {
-  const std::int64_t room = host_values_bytes(setup_.memory.device->kind(), ranks());
-  if (room == 0) return f(values);
+  const std::int64_t capacity = host_values_bytes(setup_.memory.device->kind(), ranks());
+  if (capacity == 0) return f(values);
   if (values_.tensor().empty())
-    values_ = Buffer(setup_.memory, Category::communication, DType::u8, {room}, "values of the host");
-  check(values.bytes() <= room, "too many values of the host for one collective");
+    values_ = Buffer(setup_.memory, Category::communication, DType::u8, {capacity}, "values of the host");
+  check(values.bytes() <= capacity, "too many values of the host for one collective");
   const Tensor there(values_.tensor().raw(), values.type(), {values.elements()});
   compute().copy(there, values);
   f(there);

@@ -7,7 +7,7 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// Messages over MPI, between tensors in the host's memory.
+/// Communication over MPI, between tensors in the host's memory.
 
 namespace rankwise {
 

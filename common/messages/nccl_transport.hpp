@@ -3,7 +3,7 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// Messages over NCCL, between the memories of GPUs.
+/// Communication over NCCL, between the memories of GPUs.
 
 namespace rankwise {
 
@@ -15,9 +15,9 @@ namespace rankwise {
 /// for. A failure of NCCL that is noticed meanwhile is an Error.
 class NcclTransport : public Transport {
  public:
-  /// Leaves segment r of Partition(n, N) of the sum on rank r: one ncclReduce a segment, in one group.
+  /// Leaves shard r of Partition(n, N) of the sum on rank r: one ncclReduce a shard, in one group.
   virtual void reduce_scatter_sum(const Tensor& values) = 0;
-  /// Copies segment q from rank q to all ranks: one ncclBroadcast a segment, in one group.
+  /// Copies shard q from rank q to all ranks: one ncclBroadcast a shard, in one group.
   virtual void all_gather(const Tensor& values) = 0;
   /// ncclAllReduce.
   virtual void all_reduce_sum(const Tensor& values) = 0;

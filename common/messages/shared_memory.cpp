@@ -153,13 +153,13 @@ bool SharedMemory::State::on_all_ranks(bool here)
 Window SharedMemory::State::make_window(std::int64_t bytes)
 {
   // MPI's own failure, on one rank, would leave the others waiting.
-  std::int64_t wanted = bytes, room = free_bytes();
+  std::int64_t wanted = bytes, free = free_bytes();
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_INT64_T, MPI_SUM, ranks.handle()), "adding up bytes");
-  check_mpi(MPI_Bcast(&room, 1, MPI_INT64_T, 0, ranks.handle()), "agreeing on shared memory");
+  check_mpi(MPI_Bcast(&free, 1, MPI_INT64_T, 0, ranks.handle()), "agreeing on shared memory");
   const std::string failure = fmt::format(
       "there is no room for {} bytes of shared memory, of which the {} ranks want {} together (see df /dev/shm)",
       group_digits(bytes), ranks.ranks(), group_digits(wanted));
-  check(wanted <= room, failure);
+  check(wanted <= free, failure);
 
   Window window{.number = windows_made++, .bytes = bytes, .at = {}};
   MPI_Info info = MPI_INFO_NULL;

@@ -7,7 +7,7 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// Messages between the memories of GPUs through memory of the host, so that MPI need not know of GPUs, and several ranks
+/// Communication between the memories of GPUs through memory of the host, so that MPI need not know of GPUs, and several ranks
 /// may share one.
 
 namespace rankwise {

@@ -10,7 +10,7 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// Messages from one rank to another: the little that all collectives are made of.
+/// Communication from one rank to another: the little that all collectives are made of.
 
 namespace rankwise {
 
@@ -59,7 +59,7 @@ using Ticket = std::int64_t;
 
 /// Sends and receives between the N ranks of a group. One thread at a time uses it.
 ///
-/// Messages between two ranks arrive in the order in which both sides started them; the two sides agree on type and
+/// Communication between two ranks arrive in the order in which both sides started them; the two sides agree on type and
 /// number of elements. Transfers without elements are left out, on both sides.
 class Transport {
  public:

@@ -23,22 +23,22 @@ int ranks_on(const GpuFacts& gpu)
 
 }  // namespace
 
-std::int64_t room_on(DeviceKind device)
+std::int64_t capacity_of(DeviceKind device)
 {
   if (device != DeviceKind::cuda) return std::numeric_limits<std::int64_t>::max();
   const GpuFacts gpu = gpu_facts();
   return gpu.free_bytes / ranks_on(gpu);
 }
 
-void check_room(const CategoryBytes& planned, DeviceKind device, const std::string& remedy)
+void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy)
 {
-  const std::int64_t room = room_on(device);
-  if (planned.total() <= room) return;
+  const std::int64_t capacity = capacity_of(device);
+  if (planned.total() <= capacity) return;
   const GpuFacts gpu = gpu_facts();
   const int sharing = ranks_on(gpu);
   const std::string who = sharing > 1 ? fmt::format("each of the {} ranks on it has", sharing) : "there are";
   throw UserError(fmt::format("this run needs {} bytes a rank, which GPU {} ({}) has not: {} {} bytes.",
-                              group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(room)),
+                              group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(capacity)),
                   planned.table() + "\n" + remedy);
 }
 

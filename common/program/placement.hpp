@@ -12,12 +12,12 @@
 
 namespace rankwise {
 
-/// Refuses a run whose plan is larger than room_on() its device.
+/// Refuses a run whose plan is larger than capacity_of() its device.
 /// @param planned      bytes of the device tier, by category.
 /// @param device       where, as check_device() has passed it.
 /// @param remedy       what the user can do about it, one sentence.
 /// @throws UserError   with the table of categories.
-void check_room(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
+void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
 
 /// Prints rank, host, GPU, name and memory of all ranks, where they compute on GPUs; enters `placement` in the document.
 /// All ranks make this call.

@@ -25,7 +25,7 @@ class SumOrder {
   /// Term by term: for sums that no parallelism splits.
   static constexpr SumOrder sequential(std::int64_t n) { return {1, n, 1, 1}; }
 
-  /// Cut as tensor parallelism deals terms out: leaf j is the j-th segment of each of @p sections equal sections.
+  /// Cut as tensor parallelism deals terms out: leaf j is the j-th shard of each of @p sections equal sections.
   /// @param n         terms, a multiple of @p sections.
   /// @param leaves    leaves_of() this part.
   /// @param sections  3 for the outputs of c_attn (q, k, v), else 1.
@@ -53,7 +53,7 @@ class SumOrder {
   /// The terms of run @p run of leaf @p leaf.
   constexpr Range run(std::int64_t leaf, std::int64_t run) const
   {
-    const Range in_section = Partition(section_, leaves_per_block_).segment(leaf % leaves_per_block_);
+    const Range in_section = Partition(section_, leaves_per_block_).shard(leaf % leaves_per_block_);
     return {(leaf / leaves_per_block_ * sections_ + run) * section_ + in_section.first, in_section.count};
   }
 

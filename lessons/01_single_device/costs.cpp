@@ -15,7 +15,7 @@ std::string suggest_options(const SingleDeviceOptions& options, int N, std::int6
 {
   const GradientLayout sums = gradient_layout(ParameterTable(options.config()), options.gradients);
   const CategoryBytes planned = in_tier(Tier::device, costs(options, {0, N}).most);
-  return what_fits(options, options.global_batch, sums, planned, bytes);
+  return suggest_options(options, options.global_batch, sums, planned, bytes);
 }
 
 }  // namespace rankwise

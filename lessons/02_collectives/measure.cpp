@@ -18,7 +18,7 @@ std::string Candidate::way() const
   if (algorithm == "shared") return "ranks read each other's memory";
   if (algorithm == "library") return "the library's own";
   if (algorithm == "naive") return "everything through rank 0, one rank after the other";
-  if (algorithm == "textbook-ring") return "round the ring, a segment a step";
+  if (algorithm == "textbook-ring") return "round the ring, a shard a step";
   if (collective == "barrier") return "dissemination";
   if (algorithm == "hierarchical") return "inside the nodes and between them";
   if (collective == "broadcast") return algorithm == "ring" ? "along a chain" : "down a binomial tree";
@@ -141,9 +141,9 @@ TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
   const int N = bench.all.ranks();
   const bool sums = candidate.collective.find("reduce") != std::string::npos;
   const std::unique_ptr<Group> group = bench.make_group(candidate);
-  const Buffer values(bench.memory, Category::workspace, DType::i64, {N}, "marked segments");
+  const Buffer values(bench.memory, Category::workspace, DType::i64, {N}, "marked shards");
   std::vector<std::int64_t> marked;
-  for (int s = 0; s < N; ++s) marked.push_back(marked_segment(s, bench.all.rank()));
+  for (int s = 0; s < N; ++s) marked.push_back(marked_shard(s, bench.all.rank()));
   bench.stream->copy(values.tensor(), Tensor(std::span(marked), {N}));
   bench.log.describe = [&bench, N, sums](const Tensor& message) {
     if (message.type() != DType::i64) return std::string();
@@ -172,12 +172,11 @@ std::int64_t wrong_elements(const Bench& bench, const Candidate& candidate, cons
   };
   const Range everything{0, bench.problem.n};
   if (candidate.collective == "all-reduce") return wrong_sums(everything);
-  if (candidate.collective == "reduce-scatter") return wrong_sums(partition.segment(r));
+  if (candidate.collective == "reduce-scatter") return wrong_sums(partition.shard(r));
   if (candidate.collective == "reduce") return r == bench.problem.root ? wrong_sums(everything) : 0;
   if (candidate.collective == "broadcast") return wrong_copies(bench.problem.root, everything);
   std::int64_t wrong = 0;
-  for (int q = 0; q < N && candidate.collective == "all-gather"; ++q)
-    wrong += wrong_copies(q, partition.segment(q));
+  for (int q = 0; q < N && candidate.collective == "all-gather"; ++q) wrong += wrong_copies(q, partition.shard(q));
   return wrong;
 }
 

@@ -195,23 +195,23 @@ std::string list_of(const std::vector<std::int64_t>& numbers)
 
 }  // namespace
 
-std::int64_t marked_segment(int segment, int rank)
+std::int64_t marked_shard(int shard, int rank)
 {
-  check(0 <= rank && rank < marked_ranks, "segments are marked for so many ranks only");
-  return (static_cast<std::int64_t>(segment) << index_bits) + (std::int64_t{1} << (rank_bits * rank));
+  check(0 <= rank && rank < marked_ranks, "shards are marked for so many ranks only");
+  return (static_cast<std::int64_t>(shard) << index_bits) + (std::int64_t{1} << (rank_bits * rank));
 }
 
 std::string describe_segments(const Tensor& message, int ranks, bool sums)
 {
   if (message.type() != DType::i64) return "";
-  std::vector<std::int64_t> segments, who;
+  std::vector<std::int64_t> bucket_shards, who;
   for (const std::int64_t value : message.span<std::int64_t>()) {
     who.clear();
     for (int r = 0; r < marked_ranks; ++r)
       for (std::int64_t times = value >> (rank_bits * r) & 0xF; times > 0; --times) who.push_back(r);
-    segments.push_back(who.empty() ? -1 : (value >> index_bits) / std::ssize(who));
+    bucket_shards.push_back(who.empty() ? -1 : (value >> index_bits) / std::ssize(who));
   }
-  std::string text = list_of(segments);
+  std::string text = list_of(bucket_shards);
   if (!sums) return text;
   return text + (std::ssize(who) == ranks ? "(all)" : fmt::format("({})", fmt::join(who, "+")));
 }

@@ -41,12 +41,12 @@ TransferSchedule play(const std::vector<std::vector<MessageLog::Event>>& logs, c
 std::vector<std::vector<MessageLog::Event>> gather_events(const std::vector<MessageLog::Event>& own,
                                                           const Communicator& communicator);
 
-/// Element s of a vector in which every element is a segment: the first tells which and who is in it.
+/// Element s of a vector in which every element is a shard: the first tells which and who is in it.
 /// Sums of such elements tell which ranks have been added, and how often.
-/// @param segment, rank  0 <= segment < 2^20 and 0 <= rank < 8.
-std::int64_t marked_segment(int segment, int rank);
+/// @param shard, rank  0 <= shard < 2^20 and 0 <= rank < 8.
+std::int64_t marked_shard(int shard, int rank);
 
-/// What a message holds whose elements are marked segments, as "0,2" or "1(0+3)": the segments, and the ranks in the sum;
+/// What a message holds whose elements are marked shards, as "0,2" or "1(0+3)": the shards, and the ranks in the sum;
 /// "(all)" for all of them.
 /// @param sums  whether to name the ranks.
 std::string describe_segments(const Tensor& message, int ranks, bool sums);

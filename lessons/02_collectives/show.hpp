@@ -27,7 +27,7 @@ struct Results {
 };
 
 /// The part of a vector that some rank has to send, whatever the algorithm; it makes bus bandwidth of algorithm
-/// bandwidth. all-reduce: 2 (N-1)/N, since the sum of a segment needs what the N-1 other ranks have of it, and they need
+/// bandwidth. all-reduce: 2 (N-1)/N, since the sum of a shard needs what the N-1 other ranks have of it, and they need
 /// the sum. Its halves: (N-1)/N each. broadcast and reduce: 1. A barrier, and one rank alone: 0.
 double bus_factor(std::string_view collective, int N);
 

@@ -14,16 +14,16 @@ void textbook_ring_all_reduce_sum(const Tensor& values, Group& group)
   Transport& transport = group.transport();
   const int N = group.ranks(), r = group.rank(), next = (r + 1) % N, previous = (r + N - 1) % N;
   const Partition partition(values.elements(), N);
-  const auto segment = [&](int s) { return values.slice(partition.segment((s + N) % N)); };  // -N <= s < N
+  const auto shard = [&](int s) { return values.slice(partition.shard((s + N) % N)); };  // -N <= s < N
 
-  // Reduce-scatter: after step k the segment that arrived is the sum of k + 2 ranks, after the last step of all N.
+  // Reduce-scatter: after step k the shard that arrived is the sum of k + 2 ranks, after the last step of all N.
   for (int k = 0; k < N - 1; ++k) {
-    const Tensor sum = segment(r - k - 2), arrived = group.scratch(values.type(), sum.elements());
-    transport.exchange(segment(r - k - 1), next, arrived, previous);
+    const Tensor sum = shard(r - k - 2), arrived = group.scratch(values.type(), sum.elements());
+    transport.exchange(shard(r - k - 1), next, arrived, previous);
     transport.stream().add(sum, arrived);
   }
-  // All-gather: each rank passes on the complete segment that it got last, its own first.
-  for (int k = 0; k < N - 1; ++k) transport.exchange(segment(r - k), next, segment(r - k - 1), previous);
+  // All-gather: each rank passes on the complete shard that it got last, its own first.
+  for (int k = 0; k < N - 1; ++k) transport.exchange(shard(r - k), next, shard(r - k - 1), previous);
 }
 
 Traffic textbook_ring_traffic(std::int64_t n, DType type, int ranks, int rank)
@@ -31,8 +31,8 @@ Traffic textbook_ring_traffic(std::int64_t n, DType type, int ranks, int rank)
   Traffic sent;
   for (const int left_out : {rank, (rank + 1) % ranks})
     for (int s = 0; s < ranks; ++s) {
-      const Range segment = Partition(n, ranks).segment(s);
-      if (s != left_out && !segment.empty()) sent += {.messages = 1, .bytes = segment.count * bytes_of(type)};
+      const Range shard = Partition(n, ranks).shard(s);
+      if (s != left_out && !shard.empty()) sent += {.messages = 1, .bytes = shard.count * bytes_of(type)};
     }
   return sent;
 }
@@ -41,7 +41,7 @@ std::int64_t textbook_ring_scratch(std::int64_t n, DType type, int ranks, int ra
 {
   std::int64_t most = 0;
   for (int s = 0; s < ranks; ++s)
-    if (s != (rank + ranks - 1) % ranks) most = std::max(most, Partition(n, ranks).segment(s).count);
+    if (s != (rank + ranks - 1) % ranks) most = std::max(most, Partition(n, ranks).shard(s).count);
   return most * bytes_of(type);
 }
 

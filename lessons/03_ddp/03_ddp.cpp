@@ -230,7 +230,7 @@ class Ddp {
   Run& run;                                                                                 // device, data, ledgers
   const Options& options;                                                                   // what was asked for
   Group world{"world", Communicator::world(), run.group_setup()};                           // all N ranks
-  Range share = Partition(run.batch.global_batch, world.ranks()).segment(world.rank());     // of the global batch
+  Range share = Partition(run.batch.global_batch, world.ranks()).shard(world.rank());       // of the global batch
   ParameterTable table{run.config};                                                         // of the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain

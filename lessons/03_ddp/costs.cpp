@@ -12,7 +12,7 @@ std::vector<CollectiveShape> gradient_sums(const DdpOptions& options)
   for (const Range& piece : pieces_of(table, options.gradients, options.strategy, options.bucket.value))
     calls.push_back({"all-reduce", options.algorithm(), options.gradients, piece.count});
   const Range tied = gradient_layout(table, options.gradients).tied;
-  if (Arithmetic(options.arithmetic).keeps_tied_apart())
+  if (Arithmetic(options.arithmetic).separates_tied())
     calls.push_back({"all-reduce", options.algorithm(), options.gradients, tied.count});
   return calls;
 }

@@ -38,7 +38,7 @@ std::vector<std::int64_t> runs_of(Stage stage, const ParameterTable& table, DTyp
 /// The elements of a run that a rank owns at most.
 std::int64_t share_of(std::int64_t elements, RankOf rank)
 {
-  return Partition(elements, rank.ranks).segment(0).count;
+  return Partition(elements, rank.ranks).shard(0).count;
 }
 
 /// What a rank that owns its shares of all runs adds up at most.
@@ -68,7 +68,7 @@ std::int64_t gathered(const std::vector<std::int64_t>& runs)
 
 /// The scratch of all messages of a step.
 std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, const TrainingOptions& options,
-                     const MessageOptions& messages, RankOf rank)
+                     const CommunicationOptions& messages, RankOf rank)
 {
   const Algorithm algorithm = messages.algorithm(default_algorithm(Arithmetic(options.arithmetic)));
   std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers}};
@@ -83,7 +83,7 @@ std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, c
 
 }  // namespace
 
-std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
+std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
                          std::int64_t bucket, RankOf rank, const CategoryBytes& planned)
 {
   const ParameterTable table(options.config());
@@ -91,9 +91,9 @@ std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const Mess
   const std::int64_t P = table.elements(), N = rank.ranks;
   const std::vector<std::int64_t> runs = runs_of(stage, table, options.gradients, bucket);
   const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, rank);
-  const std::int64_t tied = arithmetic.keeps_tied_apart() ? all.tied.count : 0;
-  const std::int64_t share = options.global_batch / N, passes = share / options.batch(share).micro_batch;
-  const CategoryBytes sums = arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, passes);
+  const std::int64_t tied = arithmetic.separates_tied() ? all.tied.count : 0;
+  const std::int64_t share = options.global_batch / N, micro_batches = share / options.batch(share).micro_batch;
+  const CategoryBytes sums = arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, micro_batches);
 
   CategoryBytes bytes = planned;
   for (std::size_t c = 0; c < bytes.bytes.size(); ++c)
@@ -107,16 +107,16 @@ std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const Mess
   return bytes.total();
 }
 
-std::string what_fits(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
-                      std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t room)
+std::string suggest_options(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
+                            std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t capacity)
 {
   const ParameterTable table(options.config());
   GradientLayout sums = gradient_layout(table, options.gradients);
   if (stage >= Stage::zero2) sums = shares_of(sums, runs_of(stage, table, options.gradients, bucket), rank);
-  std::string text = what_fits(options, options.global_batch / rank.ranks, sums, planned, room);
+  std::string text = suggest_options(options, options.global_batch / rank.ranks, sums, planned, capacity);
   for (int later = static_cast<int>(stage) + 1; later < static_cast<int>(names.size()); ++later) {
     const std::int64_t bytes = stage_bytes(static_cast<Stage>(later), options, messages, bucket, rank, planned);
-    if (bytes > room) continue;
+    if (bytes > capacity) continue;
     return text + fmt::format(" Or use {}, which needs {} bytes at most with these options.",
                               names[static_cast<std::size_t>(later)], group_digits(bytes));
   }
@@ -127,7 +127,8 @@ std::string what_fits(Stage stage, const TrainingOptions& options, const Message
 std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket, const Costs& costs, int N,
                           std::int64_t bytes)
 {
-  return what_fits(stage, options, options.messages, bucket, {0, N}, in_tier(Tier::device, costs.most), bytes);
+  return suggest_options(stage, options, options.messages, bucket, {0, N}, in_tier(Tier::device, costs.most),
+                         bytes);
 }
 
 }  // namespace rankwise

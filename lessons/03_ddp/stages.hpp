@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/messages/messages.hpp"
+#include "common/messages/communication.hpp"
 #include "common/program/session.hpp"
 #include "gpt2/training_options.hpp"
 #include "lessons/frame/costs.hpp"
@@ -31,15 +31,15 @@ enum class Stage : std::uint8_t {
 /// @param rank     that is asked about.
 /// @param planned  bytes of that rank in the stage that the options are of.
 /// @source  Rajbhandari et al. 2020 (ZeRO), figure 1.
-std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
+std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
                          std::int64_t bucket, RankOf rank, const CategoryBytes& planned);
 
-/// What would make a run fit that has no room, as a paragraph: another micro-batch (what_fits() of all lessons), and the
+/// What would make a run fit that has no room, as a paragraph: another micro-batch (suggest_options() of all lessons), and the
 /// first stage behind this one.
 /// @param stage  of the run; the others as for stage_bytes().
 /// @param room   bytes that there are.
-std::string what_fits(Stage stage, const TrainingOptions& options, const MessageOptions& messages,
-                      std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t room);
+std::string suggest_options(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
+                            std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t capacity);
 
 /// The same for rank 0 of N with these costs.
 std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket, const Costs& costs, int N,

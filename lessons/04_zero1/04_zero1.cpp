@@ -34,8 +34,8 @@
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/generate.hpp"
 #include "lessons/03_ddp/buckets.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/costs.hpp"
-#include "lessons/04_zero1/segments.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/frame/train.hpp"
@@ -215,7 +215,7 @@ class Zero1 {
   Run& run;                                                                                 // device, data, ledgers
   const Options& options;                                                                   // what was asked for
   Group world{"world", Communicator::world(), run.group_setup()};                           // all N ranks
-  Range share = Partition(run.batch.global_batch, world.ranks()).segment(world.rank());     // of the global batch
+  Range share = Partition(run.batch.global_batch, world.ranks()).shard(world.rank());       // of the global batch
   ParameterTable table{run.config};                                                         // of the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
@@ -224,10 +224,10 @@ class Zero1 {
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P)
       *run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
-  CommunicationQueue queue{world, run.time};                              // sends them meanwhile
-  std::vector<Pending> pending;                                           // buckets on their way
-  std::vector<Segment> segments = make_segments(buckets, world.ranks());  // who owns which elements
-  std::vector<Range> own = segments_of(world.rank(), segments);           // of each bucket this rank's shard
+  CommunicationQueue queue{world, run.time};                                            // sends them meanwhile
+  std::vector<Pending> pending;                                                         // buckets on their way
+  std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // who owns which elements
+  std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // of each bucket this rank's shard
   ShardedAdamW adamw{run.memory,       *run.stream, table, own, slices(parameters.tensor(), own),
                      run.options.adamw};                      // (P/N)
   Workspace work{run.memory, run.config, run.shape};          // scratch of both passes

@@ -2,7 +2,7 @@
 
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/03_ddp/stages.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 
 namespace rankwise {
 

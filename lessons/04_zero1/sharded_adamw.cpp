@@ -27,29 +27,29 @@ ShardedAdamW::ShardedAdamW(const DeviceMemory& memory, Stream& stream, const Par
                            const AdamWOptions& options)
     : parameters_(std::move(parameters))
 {
-  check(!own.empty() && own.size() == parameters_.size(), "a segment has no parameters, or there is no segment");
+  check(!own.empty() && own.size() == parameters_.size(), "a shard has no parameters, or there is no shard");
   for (std::size_t i = 0; i < own.size(); ++i) {
-    const AdamW& of = of_segments_.emplace_back(memory, stream, table, own[i], parameters_[i].type(), options);
+    const AdamW& of = of_shards_.emplace_back(memory, stream, table, own[i], parameters_[i].type(), options);
     shards_.push_back({table, own[i], of.master(parameters_[i]), of.first_moments(), of.second_moments()});
   }
 }
 
 void ShardedAdamW::round(const Kernels& kernels) const
 {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) of_segments_[i].round(kernels, parameters_[i]);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) of_shards_[i].round(kernels, parameters_[i]);
 }
 
 void ShardedAdamW::step(const Kernels& kernels, const std::vector<Tensor>& gradients, double learning_rate,
                         double gradient_scale)
 {
-  check(gradients.size() == parameters_.size(), "AdamW was given the gradients of other segments than it owns");
+  check(gradients.size() == parameters_.size(), "AdamW was given the gradients of other shards than it owns");
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    of_segments_[i].step(kernels, parameters_[i], gradients[i], learning_rate, gradient_scale);
+    of_shards_[i].step(kernels, parameters_[i], gradients[i], learning_rate, gradient_scale);
 }
 
 void ShardedAdamW::resume(std::int64_t updates)
 {
-  for (AdamW& adamw : of_segments_) adamw.resume(updates);
+  for (AdamW& adamw : of_shards_) adamw.resume(updates);
 }
 
 }  // namespace rankwise

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 
 namespace rankwise {
 
@@ -35,7 +35,7 @@ StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, st
           std::move(buckets),
           options.gradients,
           options.precision,
-          Arithmetic(options.arithmetic).keeps_tied_apart(),
+          Arithmetic(options.arithmetic).separates_tied(),
           options.algorithm(),
           each_micro_batch ? options.global_batch : 0,
           each_micro_batch ? options.micro_batch : 0};
@@ -49,13 +49,13 @@ std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
 GradientLayout sums_of(const StepPlan& plan)
 {
   GradientLayout sums = gradient_layout(plan.table, plan.gradients);
-  if (!plan.tied_apart) sums.tied = {};
+  if (!plan.tied_separate) sums.tied = {};
   return sums;
 }
 
 std::vector<Range> owned_segments(const StepPlan& plan, RankOf rank)
 {
-  return segments_of(rank.rank, make_segments(plan.buckets, rank.ranks));
+  return shards_of(rank.rank, make_bucket_shards(plan.buckets, rank.ranks));
 }
 
 Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank)

@@ -26,7 +26,7 @@ struct StepPlan {
   std::vector<Bucket> buckets;  ///< of its elements: what is sent together
   DType gradients;              ///< type of the gradients, which are reduce-scattered
   DType parameters;             ///< type of the parameters, which are gathered
-  bool tied_apart = false;      ///< whether the tied embedding's second gradient is a sum of its own
+  bool tied_separate = false;   ///< whether the tied embedding's second gradient is a sum of its own
   Algorithm algorithm;          ///< by which all of that is sent
   // Where gradients are summed over the ranks after each pass, and not once a step:
   std::int64_t global_batch = 0;  ///< sequences of a step
@@ -45,7 +45,7 @@ std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
 /// of its own, where it belongs.
 GradientLayout sums_of(const StepPlan& plan);
 
-/// The segments that a rank owns.
+/// The shards that a rank owns.
 std::vector<Range> owned_segments(const StepPlan& plan, RankOf rank);
 
 /// What one rank sends of gradients in one step: in reduce-scatters of all buckets.

@@ -1,7 +1,7 @@
 // Lesson 05: sharded gradients (ZeRO-2)
 //
 // Builds on:    lesson 04 (ZeRO-1)
-// New idea:     a rank needs the sums of its own segments' gradients, and of the others nothing: the gradients of a bucket
+// New idea:     a rank needs the sums of its own shards' gradients, and of the others nothing: the gradients of a bucket
 //               are allocated when the backward pass comes to them, sent to their owners as soon as they are complete, and
 //               freed. What stays are the sums of 1/N of all elements.
 // Memory:       4 P + 12 P / N bytes of model state on each rank (f32: parameter 4, gradient 4, two moments 8); bf16: 2 P +
@@ -34,7 +34,7 @@
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/generate.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
@@ -55,7 +55,7 @@ class Zero2 {
     LossSum loss;
     {
       const auto counted = run.count("world");
-      for (const Range& sequences : passes_of_step(run.batch, world)) {
+      for (const Range& sequences : micro_batches_of_step(run.batch, world)) {
         const MicroBatch batch = run.load(kept, sequences, step);
         loss += forward(batch);
         backward(batch);
@@ -83,8 +83,8 @@ class Zero2 {
     const HeadTensors& p_head = weights.head;
     // NEW: a unit's gradients are allocated when the pass comes to it. Those of the token embedding, which the head adds to
     // first, live until the lookup at the other end has added its own.
-    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_room(0));
-    const HeadTensors d_head = head_tensors(gradients.make_room(head_unit), gradients.second_of(d_embedding.token));
+    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_slot(0));
+    const HeadTensors d_head = head_tensors(gradients.make_slot(head_unit), gradients.second_of(d_embedding.token));
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
     model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
@@ -96,7 +96,7 @@ class Zero2 {
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      const BranchTensors d = branch_tensors(gradients.make_room(branch.unit()));
+      const BranchTensors d = branch_tensors(gradients.make_slot(branch.unit()));
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
@@ -226,11 +226,11 @@ class Zero2 {
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());                            // views of them
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
-  CommunicationQueue queue{world, run.time};                              // sends them meanwhile
-  Pending pending;                                                        // the bucket in flight
-  std::optional<std::size_t> in_flight;                                   // which one that is
-  std::vector<Segment> segments = make_segments(buckets, world.ranks());  // who owns which elements
-  std::vector<Range> own = segments_of(world.rank(), segments);           // of each bucket this rank's shard
+  CommunicationQueue queue{world, run.time};                                            // sends them meanwhile
+  Pending pending;                                                                      // the bucket in flight
+  std::optional<std::size_t> in_flight;                                                 // which one that is
+  std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // who owns which elements
+  std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // of each bucket this rank's shard
   ShardedAdamW adamw{run.memory,       *run.stream, table, own, slices(parameters.tensor(), own),
                      run.options.adamw};                                               // (P/N)
   GradientLayout layout = sums_of(step_plan(options));                                 // what is summed

@@ -17,7 +17,7 @@ BucketGradients::BucketGradients(const DeviceMemory& memory, Stream& stream, con
 }
 
 /// The room of some elements of one bucket, all of it zero if it is new.
-Tensor BucketGradients::room_of(Range elements)
+Tensor BucketGradients::buffer_of(Range elements)
 {
   if (elements.empty()) return {};
   const auto bucket = std::find_if(buckets_.begin(), buckets_.end(), [&](const Bucket& candidate) {
@@ -33,10 +33,10 @@ Tensor BucketGradients::room_of(Range elements)
   return flat.tensor().slice({elements.first - all.first, elements.count});
 }
 
-std::vector<Tensor> BucketGradients::make_room(std::int64_t unit)
+std::vector<Tensor> BucketGradients::make_slot(std::int64_t unit)
 {
   const auto number = static_cast<int>(unit);
-  return unit_tensors(table_, number, room_of(table_.unit_elements(number)), room_of(table_.apart()));
+  return unit_tensors(table_, number, buffer_of(table_.unit_elements(number)), buffer_of(table_.replicated()));
 }
 
 Tensor BucketGradients::second_of(const Tensor& tied)

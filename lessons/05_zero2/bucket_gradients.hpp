@@ -16,7 +16,7 @@
 namespace rankwise {
 
 /// The gradients of those buckets that a backward pass is at. There is room for a bucket from the first unit of it that the
-/// pass comes to until somebody frees it. A bucket without units of its own, for tensors that lie apart, has room from any
+/// pass comes to until somebody frees it. A bucket without units of its own, for tensors that are replicated, has room from any
 /// first unit on. Where a tied tensor's two gradients are kept apart, the second has room of its own.
 class BucketGradients {
  public:
@@ -30,7 +30,7 @@ class BucketGradients {
 
   /// Makes room for the gradients of a unit, all zero, where there is none yet.
   /// @return  where the backward pass adds them: the tensors of the unit, in the table's order.
-  std::vector<Tensor> make_room(std::int64_t unit);
+  std::vector<Tensor> make_slot(std::int64_t unit);
   /// Where another unit adds to the gradient of a tied tensor, which has room.
   /// @param tied  its gradient.
   /// @return      @p tied itself; or room of its own, all zero, where the two are kept apart.
@@ -45,7 +45,7 @@ class BucketGradients {
   void free(std::size_t bucket);
 
  private:
-  Tensor room_of(Range elements);
+  Tensor buffer_of(Range elements);
 
   DeviceMemory memory_;
   Stream& stream_;
@@ -57,7 +57,7 @@ class BucketGradients {
 };
 
 /// The most bytes of them that are alive at once, when a bucket is freed before the one behind the next is begun: those of
-/// two neighbours, of the embedding's bucket, to which the head adds too, and of tensors that lie apart; and the second of
+/// two neighbours, of the embedding's bucket, to which the head adds too, and of tensors that are replicated; and the second of
 /// the token embedding's gradients.
 std::int64_t alive_bytes(const StepPlan& plan);
 

@@ -4,13 +4,12 @@ namespace rankwise {
 
 namespace {
 
-/// What is added up of a segment's gradients.
-GradientLayout layout_of(const GradientLayout& all, Range segment)
+/// What is added up of a shard's gradients.
+GradientLayout layout_of(const GradientLayout& all, Range shard)
 {
-  const Range tied = intersect(segment, all.tied);
-  return {.elements = segment.count,
-          .type = all.type,
-          .tied = {tied.empty() ? 0 : tied.first - segment.first, tied.count}};
+  const Range tied = intersect(shard, all.tied);
+  return {
+      .elements = shard.count, .type = all.type, .tied = {tied.empty() ? 0 : tied.first - shard.first, tied.count}};
 }
 
 }  // namespace
@@ -20,32 +19,32 @@ Range of_all_ranks(Range own, const Group& group)
   return {own.first - group.rank() * own.count, group.ranks() * own.count};
 }
 
-std::vector<Range> passes_of_step(const BatchShape& batch, const Group& group)
+std::vector<Range> micro_batches_of_step(const BatchShape& batch, const Group& group)
 {
   // BEGIN EXERCISE 05.2 points=10 "What is added first: the ranks' gradients of a pass are summed before the next pass. So "
   //     "the first pass of all ranks together takes the first N B sequences of the global batch, by rank, the next pass the "
   //     "N B behind them. Return this rank's run of B sequences in each pass."
-  std::vector<Range> passes;
+  std::vector<Range> micro_batches;
   const std::int64_t B = batch.micro_batch;
   for (std::int64_t first = group.rank() * B; first < batch.global_batch; first += group.ranks() * B)
-    passes.push_back({first, B});
-  return passes;
+    micro_batches.push_back({first, B});
+  return micro_batches;
   // END EXERCISE
 }
 
 ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream,
                      const DeviceMemory& memory, const GradientLayout& all, const std::vector<Range>& own)
 {
-  for (const Range& segment : own)
-    sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(all, segment)));
+  for (const Range& shard : own)
+    sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(all, shard)));
 }
 
-void ShardSums::add(std::size_t segment, Range sequences, const std::vector<Tensor>& gradients)
+void ShardSums::add(std::size_t shard, Range sequences, const std::vector<Tensor>& gradients)
 {
   // BEGIN EXERCISE 05.3 points=10 "Accumulation in a shard: add the gradients, one tensor or two, to the GradientSum of "
-  //     "this segment, as what these sequences give. With the first pass of a step what is left of the step before is "
+  //     "this shard, as what these sequences give. With the first pass of a step what is left of the step before is "
   //     "cleared."
-  GradientSum& sum = *sums_[segment];
+  GradientSum& sum = *sums_[shard];
   if (sequences.first == 0) sum.clear();
   sum.add(sequences, gradients);
   // END EXERCISE
@@ -61,9 +60,9 @@ std::vector<Tensor> ShardSums::totals()
 CategoryBytes ShardSums::bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank)
 {
   CategoryBytes sum;
-  for (const Range& segment : owned_segments(plan, rank)) {
+  for (const Range& shard : owned_segments(plan, rank)) {
     const CategoryBytes of_one =
-        arithmetic.gradient_bytes(layout_of(sums_of(plan), segment), sums_of_step(plan, rank.ranks));
+        arithmetic.gradient_bytes(layout_of(sums_of(plan), shard), sums_of_step(plan, rank.ranks));
     for (std::size_t c = 0; c < sum.bytes.size(); ++c) sum.bytes[c] += of_one.bytes[c];
   }
   return sum;

@@ -35,7 +35,7 @@
 #include "common/collectives/collectives.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
@@ -57,7 +57,7 @@ class Zero3 {
     LossSum loss;
     {
       const auto counted = run.count("world");
-      for (const Range& sequences : passes_of_step(run.batch, world)) {
+      for (const Range& sequences : micro_batches_of_step(run.batch, world)) {
         const MicroBatch batch = run.load(kept, sequences, step);
         loss += forward(batch);
         backward(batch);
@@ -91,8 +91,8 @@ class Zero3 {
     const HeadTensors p_head = head_parameters();  // of the forward pass's last use
     // A unit's gradients are allocated when the pass comes to it. Those of the token embedding, which the head adds to
     // first, live until the lookup at the other end has added its own.
-    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_room(0));
-    const HeadTensors d_head = head_tensors(gradients.make_room(head_unit), gradients.second_of(d_embedding.token));
+    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_slot(0));
+    const HeadTensors d_head = head_tensors(gradients.make_slot(head_unit), gradients.second_of(d_embedding.token));
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
     model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
@@ -104,7 +104,7 @@ class Zero3 {
 
       const Branch& branch = model.branches[i];
       const BranchTensors p = branch_tensors(parameters.use(branch.unit()));  // NEW: gathered for the second time
-      const BranchTensors d = branch_tensors(gradients.make_room(branch.unit()));
+      const BranchTensors d = branch_tensors(gradients.make_slot(branch.unit()));
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
@@ -205,12 +205,12 @@ class Zero3 {
   /// NEW: of parameters that stay replicated (--persist) each rank has updated its shard.
   void gather_parameters()
   {
-    if (parameters.apart().empty()) return;
+    if (parameters.replicated().empty()) return;
     const auto counted = run.count("world");
     const auto span = run.time.span(Work::exposed, "gathering parameters");
     // BEGIN EXERCISE 06.4 points=5 "What is replicated: those tensors are whole on every rank, one behind the other, but each "
     //     "rank has new values of its own shard of them only. Give all ranks all of them."
-    all_gather(parameters.apart(), world);
+    all_gather(parameters.replicated(), world);
     // END EXERCISE
   }
 
@@ -238,7 +238,7 @@ class Zero3 {
     gather_parameters();
   }
   /// Compared by the frame.
-  Tensor replicated() const { return parameters.apart(); }
+  Tensor replicated() const { return parameters.replicated(); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; {} units", describe_algorithm(world), units.size());
@@ -254,10 +254,10 @@ class Zero3 {
   ParameterTable table = step_plan(options).table;                                          // of the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
-  std::vector<Bucket> units = step_plan(options).buckets;               // FSDP units, in backward order
-  CommunicationQueue queue{world, run.time};                            // gathers and sends meanwhile
-  std::vector<Segment> segments = make_segments(units, world.ranks());  // who owns which elements
-  std::vector<Range> own = segments_of(world.rank(), segments);         // of each unit this rank's shard
+  std::vector<Bucket> units = step_plan(options).buckets;  // FSDP units, in backward order
+  CommunicationQueue queue{world, run.time};               // gathers and sends meanwhile
+  std::vector<BucketShard> bucket_shards = make_bucket_shards(units, world.ranks());  // who owns which elements
+  std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // of each unit this rank's shard
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,
                                units,      own,         run.shape.type, options.gathering};
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N)

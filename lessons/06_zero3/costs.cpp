@@ -2,7 +2,7 @@
 
 #include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/stages.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lessons/06_zero3/units.hpp"
+#include "lessons/06_zero3/fsdp_units.hpp"
 #include "lessons/frame/options.hpp"
 
 /// @file

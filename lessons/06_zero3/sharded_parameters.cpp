@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 
 namespace rankwise {
 
@@ -24,15 +24,16 @@ ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream,
       table_(table),
       options_(options)
 {
-  const Range apart = table.apart();
-  std::int64_t first = elements_of(own_) - (apart.empty() ? 0 : own_.back().count);
+  const Range replicated = table.replicated();
+  std::int64_t first = elements_of(own_) - (replicated.empty() ? 0 : own_.back().count);
   if (kept) shards_ = Buffer(memory, Category::parameters, type, {first}, "shards of parameters");
-  if (!apart.empty()) apart_ = Buffer(memory, Category::parameters, type, {apart.count}, "parameters that stay");
+  if (!replicated.empty())
+    replicated_ = Buffer(memory, Category::parameters, type, {replicated.count}, "parameters that stay");
   first = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const Range mine = own_[unit];
     if (units_[unit].units.empty())
-      own_tensors_.push_back(apart_.tensor().slice({mine.first - apart.first, mine.count}));
+      own_tensors_.push_back(replicated_.tensor().slice({mine.first - replicated.first, mine.count}));
     else
       own_tensors_.push_back(kept ? shards_.tensor().slice({first, mine.count}) : Tensor());
     first += mine.count;
@@ -51,7 +52,7 @@ void ShardedParameters::begin(const std::vector<Use>& uses)
 void ShardedParameters::gather(std::size_t unit)
 {
   // BEGIN EXERCISE 06.2 points=10 "Gather a unit: make room for all of its elements in gathered_, copy this rank's own "
-  //     "segment to its place in there, and start the all-gather on the queue. What is pending goes to on_its_way_."
+  //     "shard to its place in there, and start the all-gather on the queue. What is pending goes to on_its_way_."
   const Range all = units_[unit].elements;
   gathered_[unit] = Buffer(memory_, Category::parameters, type_, {all.count}, "a gathered unit");
   const Tensor whole = gathered_[unit].tensor();
@@ -79,13 +80,13 @@ std::vector<Tensor> ShardedParameters::of(std::int64_t unit) const
 {
   const auto number = static_cast<int>(unit);
   const Range elements = table_.unit_elements(number);
-  if (elements.empty()) return unit_tensors(table_, number, {}, apart());  // all of them stay
+  if (elements.empty()) return unit_tensors(table_, number, {}, replicated());  // all of them stay
   const auto with =
       std::find_if(units_.begin(), units_.end(), [&](const Bucket& bucket) { return bucket.units.contains(unit); });
   const Tensor& whole = gathered_[static_cast<std::size_t>(with - units_.begin())].tensor();
   check(!whole.empty(), fmt::format("unit {} is not there", unit));
   return unit_tensors(table_, number, whole.slice({elements.first - with->elements.first, elements.count}),
-                      apart());
+                      replicated());
 }
 
 void ShardedParameters::end()

@@ -6,15 +6,15 @@
 #include "common/memory/device.hpp"
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/parameter_table.hpp"
-#include "lessons/06_zero3/units.hpp"
+#include "lessons/06_zero3/fsdp_units.hpp"
 
 /// @file
 /// Parameters that each rank has 1/N of: what a pass computes with is gathered for it, and freed.
 
 namespace rankwise {
 
-/// The parameters of all units, of which this rank keeps its own segments; and those of all ranks of the units that a pass
-/// is at. What lies apart is whole on every rank.
+/// The parameters of all units, of which this rank keeps its own shards; and those of all ranks of the units that a pass
+/// is at. What is replicated is whole on every rank.
 ///
 ///     parameters.begin(uses);                             // of the pass, in order
 ///     for (each use) { ... = parameters.use(unit); }      // in the same order
@@ -23,15 +23,15 @@ namespace rankwise {
 /// A unit is gathered on the queue while the pass computes with the units in front of it. All ranks make the same passes.
 class ShardedParameters {
  public:
-  /// @param memory   where they lie, counted as parameters: (own elements), (what lies apart), and what is gathered.
+  /// @param memory   where they lie, counted as parameters: (own elements), (what is replicated), and what is gathered.
   /// @param stream   of that device, which computes with them.
   /// @param queue    gathers them; outlives this.
   /// @param table    of all units; outlives this.
   /// @param units    of make_units().
-  /// @param own      this rank's segment of each unit.
+  /// @param own      this rank's shard of each unit.
   /// @param type     of the parameters.
   /// @param options  when they are gathered and freed.
-  /// @param kept     whether this rank's segments lie here; else a class that is derived from this one brings them.
+  /// @param kept     whether this rank's shards lie here; else a class that is derived from this one brings them.
   /// @throws Error   when there is no room.
   ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
                     const ParameterTable& table, std::vector<Bucket> units, std::vector<Range> own, DType type,
@@ -41,8 +41,8 @@ class ShardedParameters {
   /// What this rank keeps of each unit: what it updates. Where that lies elsewhere there is only its part of what lies
   /// apart.
   const std::vector<Tensor>& own() const { return own_tensors_; }
-  /// What lies apart, whole: for whoever makes it the same on all ranks after an update. Empty where nothing does.
-  const Tensor& apart() const { return apart_.tensor(); }
+  /// What is replicated, whole: for whoever makes it the same on all ranks after an update. Empty where nothing does.
+  const Tensor& replicated() const { return replicated_.tensor(); }
 
   /// Begins a pass.
   /// @param uses  what it computes with, place by place.
@@ -64,7 +64,7 @@ class ShardedParameters {
   DeviceMemory memory_;              ///< where gathered units lie
   CommunicationQueue& queue_;        ///< gathers them
   std::vector<Bucket> units_;        ///< what is gathered together
-  std::vector<Range> own_;           ///< this rank's segment, by unit
+  std::vector<Range> own_;           ///< this rank's shard, by unit
   DType type_;                       ///< of the parameters
   std::vector<Buffer> gathered_;     ///< whole units, by unit
   std::vector<Pending> on_its_way_;  ///< by unit
@@ -76,8 +76,8 @@ class ShardedParameters {
   const ParameterTable& table_;
   GatherOptions options_;
 
-  Buffer shards_, apart_;
-  std::vector<Tensor> own_tensors_;  // by unit; of the last one within apart_, if tensors lie apart
+  Buffer shards_, replicated_;
+  std::vector<Tensor> own_tensors_;  // by unit; of the last one within replicated_, if tensors are replicated
 
   std::vector<Use> uses_;            // of the pass
   std::vector<std::size_t> places_;  // of each use in the plan

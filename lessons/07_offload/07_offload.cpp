@@ -55,15 +55,15 @@ class ZeroOffload {
   StepReport train_step(std::int64_t step)
   {
     tiers.begin_step();
-    const std::vector<Range> passes = passes_of_step(run.batch, world);
+    const std::vector<Range> micro_batches = micro_batches_of_step(run.batch, world);
     LossSum loss;
     {
       const auto counted = run.count("world");
-      for (const Range& sequences : passes) {
+      for (const Range& sequences : micro_batches) {
         const MicroBatch batch = run.load(kept, sequences, step);
         loss += forward(batch);
         // NEW: without clipping an update needs no norm, so it runs during the last backward pass.
-        if (plan.updates_early() && sequences == passes.back()) begin_update(step, loss);
+        if (plan.updates_early() && sequences == micro_batches.back()) begin_update(step, loss);
         backward(batch);
       }
     }
@@ -94,8 +94,8 @@ class ZeroOffload {
     const HeadTensors p_head = head_parameters();  // of the forward pass's last use
     // A unit's gradients are allocated when the pass comes to it. Those of the token embedding, which the head adds to
     // first, live until the lookup at the other end has added its own.
-    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_room(0));
-    const HeadTensors d_head = head_tensors(gradients.make_room(head_unit), gradients.second_of(d_embedding.token));
+    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_slot(0));
+    const HeadTensors d_head = head_tensors(gradients.make_slot(head_unit), gradients.second_of(d_embedding.token));
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
     model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
@@ -107,7 +107,7 @@ class ZeroOffload {
 
       const Branch& branch = model.branches[i];
       const BranchTensors p = branch_tensors(parameters.use(branch.unit()));
-      const BranchTensors d = branch_tensors(gradients.make_room(branch.unit()));
+      const BranchTensors d = branch_tensors(gradients.make_slot(branch.unit()));
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
@@ -232,11 +232,11 @@ class ZeroOffload {
   /// Of parameters that stay replicated (--persist) each rank has updated its shard.
   void gather_parameters()
   {
-    if (parameters.apart().empty()) return;
+    if (parameters.replicated().empty()) return;
     const auto counted = run.count("world");
     const auto span = run.time.span(Work::exposed, "gathering parameters");
-    parameters.bring_apart();  // NEW: this rank's shard of them, from where it lies
-    all_gather(parameters.apart(), world);
+    parameters.bring_replicated();  // NEW: this rank's shard of them, from where it lies
+    all_gather(parameters.replicated(), world);
   }
 
  public:
@@ -266,7 +266,7 @@ class ZeroOffload {
     gather_parameters();
   }
   /// Compared by the frame.
-  Tensor replicated() const { return parameters.apart(); }
+  Tensor replicated() const { return parameters.replicated(); }
   std::string describe() const
   {
     return fmt::format("collectives by {}; {} units", describe_algorithm(world), units.size());

@@ -7,7 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "gpt2/adamw.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/block_file.hpp"
 
@@ -88,13 +88,13 @@ bool OffloadPlan::has_master() const
 
 std::int64_t OffloadPlan::levels() const
 {
-  return pass_levels(step.tied_apart, passes());
+  return micro_batch_levels(step.tied_separate, micro_batches());
 }
 
 std::int64_t OffloadPlan::kept_sums() const
 {
   if (!updates_early()) return levels();
-  return passes() == 1 ? 0 : std::max<std::int64_t>(levels() - 1, 1);
+  return micro_batches() == 1 ? 0 : std::max<std::int64_t>(levels() - 1, 1);
 }
 
 std::int64_t OffloadPlan::disk_block_bytes() const
@@ -105,15 +105,15 @@ std::int64_t OffloadPlan::disk_block_bytes() const
 
 std::int64_t OffloadPlan::landings() const
 {
-  const Tier lies = tier_of(Category::gradients);
-  if (lies == Tier::device) return 0;
-  return lies == Tier::disk && kept_sums() > 0 ? 2 : 1;
+  const Tier home = tier_of(Category::gradients);
+  if (home == Tier::device) return 0;
+  return home == Tier::disk && kept_sums() > 0 ? 2 : 1;
 }
 
 std::int64_t OffloadPlan::landing_blocks() const
 {
   std::int64_t most = 0;
-  for (std::size_t i = 0; i < own.size(); ++i) most = std::max(most, blocks.of_segment(i).count);
+  for (std::size_t i = 0; i < own.size(); ++i) most = std::max(most, blocks.of_shard(i).count);
   return landings() * most;
 }
 
@@ -122,7 +122,7 @@ std::int64_t OffloadPlan::tied_landing_blocks() const
   std::int64_t most = 0;
   for (std::size_t i = 0; i < own.size(); ++i) {
     std::int64_t tied = 0;
-    const Range numbers = blocks.of_segment(i);
+    const Range numbers = blocks.of_shard(i);
     for (std::int64_t b = numbers.first; b < numbers.end(); ++b)
       tied += blocks.is_tied(static_cast<std::size_t>(b)) ? 1 : 0;
     most = std::max(most, tied);
@@ -130,18 +130,18 @@ std::int64_t OffloadPlan::tied_landing_blocks() const
   return landings() * most;
 }
 
-std::int64_t OffloadPlan::window(Tier lies, Tier used) const
+std::int64_t OffloadPlan::window(Tier home, Tier used) const
 {
   constexpr std::int64_t least = 3, most_bytes = 32 << 20;
-  if (lies != Tier::disk || used != Tier::host) return least;
-  const auto all = static_cast<std::int64_t>(blocks.count()), segments = std::ssize(own);
-  const std::int64_t of_a_segment = (all + segments - 1) / segments;
-  return std::max(least, std::min({2 * of_a_segment + 1, all, most_bytes / disk_block_bytes()}));
+  if (home != Tier::disk || used != Tier::host) return least;
+  const auto all = static_cast<std::int64_t>(blocks.count()), bucket_shards = std::ssize(own);
+  const std::int64_t of_a_shard = (all + bucket_shards - 1) / bucket_shards;
+  return std::max(least, std::min({2 * of_a_shard + 1, all, most_bytes / disk_block_bytes()}));
 }
 
-std::int64_t OffloadPlan::room_bytes(Tier lies, Tier used, DType type) const
+std::int64_t OffloadPlan::slot_bytes(Tier home, Tier used, DType type) const
 {
-  return lies == Tier::disk && used == Tier::host ? disk_block_bytes() : bytes_of(type) * blocks.largest();
+  return home == Tier::disk && used == Tier::host ? disk_block_bytes() : bytes_of(type) * blocks.largest();
 }
 
 // ---- Vectors --------------------------------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ std::int64_t OffloadPlan::room_bytes(Tier lies, Tier used, DType type) const
 namespace {
 
 /// A vector that AdamW walks over.
-VectorPlan walked(const OffloadPlan& plan, std::string what, Category category, DType type, Tier lies, Tier used,
+VectorPlan walked(const OffloadPlan& plan, std::string what, Category category, DType type, Tier home, Tier used,
                   bool read, bool written)
 {
-  VectorPlan v{.what = std::move(what), .category = category, .type = type, .lies = lies, .used = used};
-  if (lies == used) return v;
-  v.room = plan.window(lies, used);
+  VectorPlan v{.what = std::move(what), .category = category, .type = type, .home = home, .used = used};
+  if (home == used) return v;
+  v.slots = plan.window(home, used);
   v.fetched = read ? 1 : 0;
   v.stored = written ? 1 : 0;
   return v;
@@ -162,10 +162,10 @@ VectorPlan walked(const OffloadPlan& plan, std::string what, Category category, 
 
 void add_states(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 {
-  const Tier lies = plan.tier_of(Category::optimizer), used = plan.updated_in();
+  const Tier home = plan.tier_of(Category::optimizer), used = plan.updated_in();
   const auto add = [&](const char* what) {
-    vectors.push_back(walked(plan, what, Category::optimizer, DType::f32, lies, used, true, true));
-    vectors.back().copies = lies == Tier::device ? 0 : 1;
+    vectors.push_back(walked(plan, what, Category::optimizer, DType::f32, home, used, true, true));
+    vectors.back().copies = home == Tier::device ? 0 : 1;
   };
   add("first moments");
   add("second moments");
@@ -174,10 +174,10 @@ void add_states(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 
 void add_parameters(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 {
-  const Tier lies = plan.tier_of(Category::parameters);
-  vectors.push_back(walked(plan, "parameters", Category::parameters, plan.step.parameters, lies, plan.updated_in(),
+  const Tier home = plan.tier_of(Category::parameters);
+  vectors.push_back(walked(plan, "parameters", Category::parameters, plan.step.parameters, home, plan.updated_in(),
                            !plan.has_master(), true));
-  vectors.back().copies = lies == Tier::device ? 0 : 1;
+  vectors.back().copies = home == Tier::device ? 0 : 1;
 }
 
 /// Sums on the way: each pass brings what it adds to, and leaves the sum.
@@ -187,26 +187,26 @@ VectorPlan summed(const OffloadPlan& plan, bool tied, std::int64_t passes_that_s
                .category = tied ? further_sums : Category::gradients,
                .type = plan.step.gradients,
                .tied = tied,
-               .lies = plan.tier_of(Category::gradients),
+               .home = plan.tier_of(Category::gradients),
                .used = Tier::host};
   v.copies = tied ? plan.levels() - 1 : plan.kept_sums();  // with the last pass the tied sum is added to the other
-  if (v.lies == v.used) return v;
-  v.room = plan.passes() > 1 && !tied ? 2 : 0;  // the tied ones come in turn with the others
-  v.fetched = plan.passes() - 1;
+  if (v.home == v.used) return v;
+  v.slots = plan.micro_batches() > 1 && !tied ? 2 : 0;  // the tied ones come in turn with the others
+  v.fetched = plan.micro_batches() - 1;
   v.stored = passes_that_store;
   return v;
 }
 
 void add_gradients(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
 {
-  const Tier lies = plan.tier_of(Category::gradients);
-  if (lies != Tier::device) {
-    vectors.push_back(summed(plan, false, plan.passes() - (plan.updates_early() ? 1 : 0)));
-    if (plan.blocks.tied_elements() > 0) vectors.push_back(summed(plan, true, plan.passes() - 1));
+  const Tier home = plan.tier_of(Category::gradients);
+  if (home != Tier::device) {
+    vectors.push_back(summed(plan, false, plan.micro_batches() - (plan.updates_early() ? 1 : 0)));
+    if (plan.blocks.tied_elements() > 0) vectors.push_back(summed(plan, true, plan.micro_batches() - 1));
   }
   if (plan.updates_early()) return;
   vectors.push_back(
-      walked(plan, "gradients", Category::gradients, plan.step.gradients, lies, plan.updated_in(), true, false));
+      walked(plan, "gradients", Category::gradients, plan.step.gradients, home, plan.updated_in(), true, false));
 }
 
 }  // namespace
@@ -241,8 +241,8 @@ void count_move(LinkBytes& bytes, const OffloadPlan& plan, const VectorPlan& v, 
                 std::int64_t blocks)
 {
   const auto add = [&](TierLink link, std::int64_t n) { bytes[static_cast<std::size_t>(link)] += n; };
-  if (v.lies == Tier::disk) add(in ? TierLink::from_disk : TierLink::to_disk, blocks * plan.disk_block_bytes());
-  if ((v.lies == Tier::device) != (v.used == Tier::device))
+  if (v.home == Tier::disk) add(in ? TierLink::from_disk : TierLink::to_disk, blocks * plan.disk_block_bytes());
+  if ((v.home == Tier::device) != (v.used == Tier::device))
     add(in == (v.used == Tier::device) ? TierLink::to_device : TierLink::from_device, elements * bytes_of(v.type));
 }
 
@@ -255,21 +255,21 @@ std::vector<std::int64_t> gathers_of(const OffloadPlan& plan)
   return times;
 }
 
-/// What comes for the units of a step's passes, and once a step for what lies apart.
+/// What comes for the units of a step's passes, and once a step for what is replicated.
 void count_gathers(LinkBytes& bytes, const OffloadPlan& plan)
 {
   const VectorPlan parameters{.what = "parameters of a unit",
                               .category = Category::parameters,
                               .type = plan.step.parameters,
-                              .lies = plan.tier_of(Category::parameters),
+                              .home = plan.tier_of(Category::parameters),
                               .used = Tier::device};
-  if (parameters.lies == Tier::device) return;
+  if (parameters.home == Tier::device) return;
   const std::vector<std::int64_t> of_a_pass = gathers_of(plan);
   for (std::size_t unit = 0; unit < plan.step.buckets.size(); ++unit) {
-    const bool apart = plan.step.buckets[unit].units.empty();
-    const std::int64_t times = apart ? 1 : plan.passes() * of_a_pass[unit];
+    const bool replicated = plan.step.buckets[unit].units.empty();
+    const std::int64_t times = replicated ? 1 : plan.micro_batches() * of_a_pass[unit];
     count_move(bytes, plan, parameters, true, times * plan.own[unit].count,
-               times * plan.blocks.of_segment(unit).count);
+               times * plan.blocks.of_shard(unit).count);
   }
 }
 
@@ -279,7 +279,7 @@ std::int64_t disk_blocks(const OffloadPlan& plan)
 {
   std::int64_t blocks = 0;
   for (const VectorPlan& v : vectors_of(plan))
-    if (v.lies == Tier::disk) blocks += v.copies * size_of(plan, v.tied).second;
+    if (v.home == Tier::disk) blocks += v.copies * size_of(plan, v.tied).second;
   return blocks;
 }
 
@@ -290,14 +290,14 @@ TierBytes tier_bytes(const OffloadPlan& plan)
   for (const VectorPlan& v : vectors_of(plan)) {
     const auto [elements, blocks] = size_of(plan, v.tied);
     const std::int64_t of_one =
-        v.lies == Tier::disk ? blocks * plan.disk_block_bytes() : elements * bytes_of(v.type);
+        v.home == Tier::disk ? blocks * plan.disk_block_bytes() : elements * bytes_of(v.type);
     const std::int64_t first = v.category == Category::gradients ? std::min<std::int64_t>(v.copies, 1) : v.copies;
-    in(v.lies)[v.category] += first * of_one;
-    in(v.lies)[further_sums] += (v.copies - first) * of_one;
-    in(v.used)[Category::staging] += v.room * (plan.room_bytes(v.lies, v.used, v.type) + disk_alignment);
+    in(v.home)[v.category] += first * of_one;
+    in(v.home)[further_sums] += (v.copies - first) * of_one;
+    in(v.used)[Category::staging] += v.slots * (plan.slot_bytes(v.home, v.used, v.type) + disk_alignment);
   }
   const std::int64_t of_landing =
-      plan.room_bytes(plan.tier_of(Category::gradients), Tier::host, plan.step.gradients);
+      plan.slot_bytes(plan.tier_of(Category::gradients), Tier::host, plan.step.gradients);
   in(Tier::host)[Category::staging] +=
       (plan.landing_blocks() + plan.tied_landing_blocks()) * (of_landing + disk_alignment);
   if (disk_blocks(plan) > 0) in(Tier::host)[Category::staging] += 2 * (plan.disk_block_bytes() + disk_alignment);
@@ -314,7 +314,7 @@ TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, Ran
   }
   bytes[Category::parameters] = plan.tier_of(Category::parameters) == Tier::device
                                     ? kept_bytes(plan.step, rank)
-                                    : bytes_of(plan.step.parameters) * plan.step.table.apart().count;
+                                    : bytes_of(plan.step.parameters) * plan.step.table.replicated().count;
   if (plan.tier_of(Category::optimizer) == Tier::device)
     bytes[Category::optimizer] = adamw_bytes(plan.blocks.elements(), plan.step.parameters);
   return tiers;
@@ -334,7 +334,8 @@ LinkBytes link_traffic(const OffloadPlan& plan)
   count_gathers(bytes, plan);
   if (plan.tier_of(Category::gradients) != Tier::device)
     bytes[static_cast<std::size_t>(TierLink::from_device)] +=
-        plan.passes() * bytes_of(plan.step.gradients) * (plan.blocks.elements() + plan.blocks.tied_elements());
+        plan.micro_batches() * bytes_of(plan.step.gradients) *
+        (plan.blocks.elements() + plan.blocks.tied_elements());
   // END EXERCISE
   return bytes;
 }

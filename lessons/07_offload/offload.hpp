@@ -11,8 +11,8 @@
 #include "common/program/session.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
-#include "lessons/06_zero3/units.hpp"
-#include "lessons/07_offload/own_blocks.hpp"
+#include "lessons/06_zero3/fsdp_units.hpp"
+#include "lessons/07_offload/shard_blocks.hpp"
 
 /// @file
 /// What lies where, and what that costs: bytes in each tier, bytes over each link, from the sizes alone.
@@ -66,8 +66,8 @@ struct OffloadPlan {
   StepPlan step;                    ///< units, types, batch
   std::vector<GatherStep> gathers;  ///< of a pass
   std::int64_t ranks = 1;           ///< N
-  std::vector<Range> own;           ///< this rank's segment of each unit
-  OwnBlocks blocks;                 ///< of these
+  std::vector<Range> own;           ///< this rank's shard of each unit
+  ShardBlocks blocks;               ///< of these
   bool clips = true;                ///< whether an update waits for the norm of all gradients
 
   /// @param rank   r of N.
@@ -85,25 +85,25 @@ struct OffloadPlan {
   /// Whether there are master weights: of bf16, or where AdamW cannot reach the parameters that the device keeps.
   bool has_master() const;
   /// Passes of a step, M.
-  std::int64_t passes() const { return sums_of_step(step, ranks); }
+  std::int64_t micro_batches() const { return sums_of_step(step, ranks); }
   /// How many sums of gradients wait for their neighbours at most: log2(M) + 1 in a binary tree, else one.
   std::int64_t levels() const;
   /// How many vectors of sums lie off the device between passes, and for the update if it comes later: the levels; but
   /// for the highest one of them, if it would have only what an early update has used already.
   std::int64_t kept_sums() const;
-  /// How many segments of gradients there is room for on the host: none, one, or two where they are written to a disk.
+  /// How many shards of gradients there is room for on the host: none, one, or two where they are written to a disk.
   std::int64_t landings() const;
-  /// Blocks of gradients that there is room for on the host, where they come to from the device: those of a segment; with a
+  /// Blocks of gradients that there is room for on the host, where they come to from the device: those of a shard; with a
   /// disk behind it of two, since one comes while the one before is written. None where gradients stay on the device.
   std::int64_t landing_blocks() const;
   /// The same, of the second gradients of a tied tensor.
   std::int64_t tied_landing_blocks() const;
   /// How many blocks of a vector there is room for where somebody walks over it: one comes, one is used, one goes. Between
-  /// a disk, which has to go on while nobody asks, and the host about a segment comes and one goes; in at most 32 MiB.
-  std::int64_t window(Tier lies, Tier used) const;
+  /// a disk, which has to go on while nobody asks, and the host about a shard comes and one goes; in at most 32 MiB.
+  std::int64_t window(Tier home, Tier used) const;
   /// Bytes of room for a block where it is used.
   /// @param lies, used  where it comes from, and where the room is.
-  std::int64_t room_bytes(Tier lies, Tier used, DType type) const;
+  std::int64_t slot_bytes(Tier home, Tier used, DType type) const;
   /// Bytes of a block on disk: the largest, in whole pieces of disk_alignment.
   std::int64_t disk_block_bytes() const;
 };
@@ -115,10 +115,10 @@ struct VectorPlan {
   Category category{};       ///< as what its memory is counted
   DType type = DType::f32;   ///< of its elements
   bool tied = false;         ///< of the tied tensor's elements only
-  Tier lies{};               ///< where it lies
+  Tier home{};               ///< where it lies
   Tier used{};               ///< where it is used
   std::int64_t copies = 0;   ///< of the vector: 0 where its memory is counted with another use, or is the device's
-  std::int64_t room = 0;     ///< blocks that there is room for where it is used
+  std::int64_t slots = 0;    ///< blocks that there is room for where it is used
   std::int64_t fetched = 0;  ///< times a step
   std::int64_t stored = 0;   ///< times a step
 };

@@ -41,7 +41,7 @@ void lock(int directory, const std::string& path)
          "The lock keeps two jobs apart. Choose a directory on a disk of this machine.");
 }
 
-void check_room(int directory, const std::string& path, const OffloadBytes& needs)
+void check_device_capacity(int directory, const std::string& path, const OffloadBytes& needs)
 {
   struct statvfs files {};
   if (fstatvfs(directory, &files) != 0)
@@ -83,7 +83,7 @@ OffloadDirectory::OffloadDirectory(const std::string& path, const OffloadBytes& 
       refuse(path, errno == ENOTDIR ? "it is no directory" : system_error(),
              "Each rank keeps a file there. Choose a directory that exists, or make this one (mkdir).");
     if (lowest) lock(id_, path);
-    check_room(id_, path, needs);
+    check_device_capacity(id_, path, needs);
     check_writable(path, rank);
   } catch (...) {
     if (id_ >= 0) close(id_);

@@ -21,12 +21,12 @@ OffloadedParameters::OffloadedParameters(const OffloadPlan& plan, Tiers& tiers, 
                                     "shards of parameters");
 }
 
-/// Begins to bring this rank's segment of a unit.
+/// Begins to bring this rank's shard of a unit.
 /// @return  waits until it is there.
 std::function<void()> OffloadedParameters::bring(std::size_t unit, const Tensor& to)
 {
   const auto blocks = std::make_shared<std::vector<BlockTransfer>>();  // shared, since a function has to be copied
-  const Range numbers = tiers_.blocks().of_segment(unit);
+  const Range numbers = tiers_.blocks().of_shard(unit);
   for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
     const Range elements = tiers_.blocks()[static_cast<std::size_t>(b)];
     blocks->push_back(store_->fetch(static_cast<std::size_t>(b),
@@ -51,7 +51,7 @@ void OffloadedParameters::gather(std::size_t unit)
       });
 }
 
-void OffloadedParameters::bring_apart()
+void OffloadedParameters::bring_replicated()
 {
   if (!here_) bring(units_.size() - 1, own().back())();
 }

@@ -9,14 +9,14 @@
 #include "lessons/07_offload/tiers.hpp"
 
 /// @file
-/// Sharded parameters whose segments may lie off the device.
+/// Sharded parameters whose shards may lie off the device.
 
 namespace rankwise {
 
-/// The parameters of lesson 06, of which a rank's segments lie on the device, on the host or on disk. When a unit is gathered
-/// the blocks of this rank's segment come straight to their place in it, and then the unit goes round.
+/// The parameters of lesson 06, of which a rank's shards lie on the device, on the host or on disk. When a unit is gathered
+/// the blocks of this rank's shard come straight to their place in it, and then the unit goes round.
 ///
-///     disk, host     [ own segment ]
+///     disk, host     [ own shard ]
 ///                           |  blocks
 ///     device         [      v      |     of others      ]   the gathered unit
 class OffloadedParameters final : public ShardedParameters {
@@ -28,17 +28,17 @@ class OffloadedParameters final : public ShardedParameters {
   OffloadedParameters(const OffloadPlan& plan, Tiers& tiers, Stream& stream, CommunicationQueue& queue,
                       const ParameterTable& table, const GatherOptions& options);
 
-  /// This rank's segments, where they lie.
+  /// This rank's shards, where they lie.
   BlockStore& store() { return *store_; }
-  /// Brings this rank's part of what lies apart to where it is gathered, if it is not there.
-  void bring_apart();
+  /// Brings this rank's part of what is replicated to where it is gathered, if it is not there.
+  void bring_replicated();
 
  private:
   void gather(std::size_t unit) override;
   std::function<void()> bring(std::size_t unit, const Tensor& to);
 
   Tiers& tiers_;
-  bool here_;  // whether segments lie on the device
+  bool here_;  // whether shards lie on the device
   std::unique_ptr<BlockStore> store_;
 };
 

@@ -2,7 +2,7 @@
 
 #include "common/program/session.hpp"
 #include "lessons/07_offload/costs.hpp"
-#include "lessons/07_offload/host_room.hpp"
+#include "lessons/07_offload/host_capacity.hpp"
 
 namespace rankwise {
 
@@ -22,8 +22,8 @@ void prepare(const ZeroOffloadOptions& options, RankOf rank)
 {
   const TierBytes most = costs(options, rank).most;
   const bool one_memory = options.device == DeviceKind::cpu;
-  check_host_room(in_tier(Tier::host, most), one_memory ? in_tier(Tier::device, most).total() : 0,
-                  ranks_on_machine(), "Use more machines, a smaller model, or --tier=disk:DIR.");
+  check_host_capacity(in_tier(Tier::host, most), one_memory ? in_tier(Tier::device, most).total() : 0,
+                      ranks_on_machine(), "Use more machines, a smaller model, or --tier=disk:DIR.");
   const std::int64_t file = in_tier(Tier::disk, most).total();
   if (file > 0)
     options.directory = std::make_shared<OffloadDirectory>(options.offload.directory(),

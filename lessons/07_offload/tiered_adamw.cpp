@@ -12,8 +12,8 @@ TieredAdamW::Owned TieredAdamW::make(const OffloadPlan& plan, Tiers& tiers, cons
 {
   std::unique_ptr<BlockStore> store =
       tiers.make_store(plan.tier_of(Category::optimizer), Category::optimizer, DType::f32, what);
-  BlockStore* const lies = store.get();
-  return {std::move(store), TieredVector(tiers, lies, plan.updated_in(), DType::f32, what)};
+  BlockStore* const home = store.get();
+  return {std::move(store), TieredVector(tiers, home, plan.updated_in(), DType::f32, what)};
 }
 
 TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
@@ -105,7 +105,7 @@ void TieredAdamW::expect_finite(std::optional<std::int64_t> first) const
 
 void TieredAdamW::copy_own(Range elements, const Tensor& to)
 {
-  const OwnBlocks& blocks = tiers_.blocks();
+  const ShardBlocks& blocks = tiers_.blocks();
   for (std::size_t b = 0; b < blocks.count(); ++b) {
     const Range shared = intersect(blocks[b], elements);
     if (shared.empty()) continue;

@@ -67,7 +67,7 @@ class TieredAdamW {
   void expect_finite(std::optional<std::int64_t> first) const;
   /// Whether an update has begun, and not ended.
   bool is_under_way() const { return under_way_; }
-  /// Copies some of the weights, neighbours within a segment.
+  /// Copies some of the weights, neighbours within a shard.
   /// @param to  (elements) f32, in memory of the host; they are there when this returns.
   void copy_own(Range elements, const Tensor& to);
   /// The first element that is not finite, counted through all parameters of the table and then through all gradients.

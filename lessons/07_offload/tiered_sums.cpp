@@ -26,24 +26,24 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
     if (plan_.blocks.tied_elements() > 0 && l + 1 < plan_.levels())
       level.tied = tiers.make_store(tier, further_sums, type, "tied gradients", true);
   }
-  const auto make_room = [&](const char* what) { return tiers.make_room(tier, Tier::host, type, what); };
-  for (std::int64_t i = 0; i < plan_.landing_blocks(); ++i) landing_.push_back(make_room("gradients"));
+  const auto make_slot = [&](const char* what) { return tiers.make_slot(tier, Tier::host, type, what); };
+  for (std::int64_t i = 0; i < plan_.landing_blocks(); ++i) landing_.push_back(make_slot("gradients"));
   for (std::int64_t i = 0; i < plan_.tied_landing_blocks(); ++i)
-    tied_landing_.push_back(make_room("tied gradients"));
-  if (tier == Tier::disk && plan_.passes() > 1)
-    for (BlockRoom& room : room_) room = make_room("sums of gradients");
+    tied_landing_.push_back(make_slot("tied gradients"));
+  if (tier == Tier::disk && plan_.micro_batches() > 1)
+    for (BlockSlot& slot : buffers_) slot = make_slot("sums of gradients");
 }
 
-TieredSums::Arrival TieredSums::expect(std::size_t segment, const std::vector<Tensor>& gradients)
+TieredSums::Arrival TieredSums::expect(std::size_t shard, const std::vector<Tensor>& gradients)
 {
-  Arrival there{.segment = segment, .from = gradients, .to = {}};
+  Arrival there{.shard = shard, .from = gradients, .to = {}};
   if (on_device_) return there;
   const auto landings = static_cast<std::size_t>(plan_.landings());
-  now_ = segment % landings;
+  now_ = shard % landings;
   for (BlockTransfer& store : stores_[now_]) tiers_.wait(store);
   stores_[now_].clear();
   std::size_t next = now_ * landing_.size() / landings, next_tied = now_ * tied_landing_.size() / landings;
-  const Range numbers = plan_.blocks.of_segment(segment);
+  const Range numbers = plan_.blocks.of_shard(shard);
   for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
     Gradients& to = there.to.emplace_back();
     to.block = static_cast<std::size_t>(b);
@@ -64,7 +64,7 @@ void TieredSums::bring(const Arrival& there, Stream& stream)
       stream.synchronise();
     });
   };
-  const Range all = plan_.own[there.segment], tied = intersect(all, sums_of(plan_.step).tied);
+  const Range all = plan_.own[there.shard], tied = intersect(all, sums_of(plan_.step).tied);
   for (const Gradients& g : there.to) {
     const Range elements = plan_.blocks[g.block];
     bring_block(g.sum, there.from[0], elements.first - all.first);
@@ -74,7 +74,7 @@ void TieredSums::bring(const Arrival& there, Stream& stream)
 
 void TieredSums::add(const Arrival& there, Range sequences)
 {
-  if (on_device_) return on_device_->add(there.segment, sequences, there.from);
+  if (on_device_) return on_device_->add(there.shard, sequences, there.from);
   const std::int64_t pass = sequences.first / sequences.count;
   add_waiting(there.to, pass);
   for (const Gradients& g : there.to) keep(g, pass);
@@ -90,22 +90,22 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
   };
   std::vector<Term> terms;
   for (const Gradients& g : gradients)
-    for (std::size_t l = 0; l < pass_order(plan_.step.tied_apart, pass).added; ++l) {
+    for (std::size_t l = 0; l < micro_batch_order(plan_.step.tied_separate, pass).added; ++l) {
       terms.push_back({*levels_[l].sums, g.block, g.sum});
       if (!g.tied.empty()) terms.push_back({*levels_[l].tied, g.block, g.tied});
     }
-  const auto room = [&](std::size_t i) { return room_[i % 2].tensor(terms[i].to.elements()); };
+  const auto slot = [&](std::size_t i) { return buffers_[i % 2].tensor(terms[i].to.elements()); };
   std::array<BlockTransfer, 2> comes;
   const auto fetch = [&](std::size_t i) {
-    if (i < terms.size() && terms[i].level.lies() == Tier::disk)
-      comes[i % 2] = terms[i].level.fetch(terms[i].block, room(i), Tier::host);
+    if (i < terms.size() && terms[i].level.home() == Tier::disk)
+      comes[i % 2] = terms[i].level.fetch(terms[i].block, slot(i), Tier::host);
   };
   fetch(0);
   for (std::size_t i = 0; i < terms.size(); ++i) {
     fetch(i + 1);
     tiers_.wait(comes[i % 2]);
     const BlockStore& level = terms[i].level;
-    host_.kernels.add(terms[i].to, level.lies() == Tier::disk ? room(i) : level.in_place(terms[i].block));
+    host_.kernels.add(terms[i].to, level.home() == Tier::disk ? slot(i) : level.in_place(terms[i].block));
   }
 }
 
@@ -123,17 +123,17 @@ void TieredSums::complete(const Gradients& g)
 
 void TieredSums::keep(const Gradients& g, std::int64_t pass)
 {
-  const bool whole = pass + 1 == plan_.passes();
+  const bool whole = pass + 1 == plan_.micro_batches();
   if (whole) complete(g);
   if (whole && plan_.updates_early()) return;
-  const Level& level = levels_[pass_order(plan_.step.tied_apart, pass).level];
+  const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, pass).level];
   if (!whole && !g.tied.empty()) keep(*level.tied, g.block, g.tied);
   keep(*level.sums, g.block, g.sum);
 }
 
 void TieredSums::keep(BlockStore& level, std::size_t block, const Tensor& sum)
 {
-  if (level.lies() == Tier::host)
+  if (level.home() == Tier::host)
     host_.stream.copy(level.in_place(block), sum);
   else
     stores_[now_].push_back(level.store(block, sum, Tier::host));

@@ -19,10 +19,10 @@
 
 namespace rankwise {
 
-/// The sums of a rank's segments over the passes of a step: on the device those of lesson 05; else on the host, to which the
+/// The sums of a rank's shards over the passes of a step: on the device those of lesson 05; else on the host, to which the
 /// gradients of each pass come, with the sums there or on disk.
 ///
-///     const TieredSums::Arrival there = sums.expect(segment, gradients);
+///     const TieredSums::Arrival there = sums.expect(shard, gradients);
 ///     ... gradients become those of all ranks ...
 ///     sums.bring(there, stream);                          // perhaps on another thread
 ///     sums.add(there, sequences);
@@ -50,15 +50,15 @@ class TieredSums {
     Tensor sum{};           ///< (its elements)
     Tensor tied{};          ///< the same, only in a tied tensor whose two gradients are kept apart
   };
-  /// The gradients of a segment, from the device to where they are added.
+  /// The gradients of a shard, from the device to where they are added.
   struct Arrival {
-    std::size_t segment = 0;    ///< which
+    std::size_t shard = 0;      ///< which
     std::vector<Tensor> from;   ///< on the device, one tensor or two (BucketGradients::of())
     std::vector<Gradients> to;  ///< on the host; none where they are added on the device
   };
 
-  /// Makes room for them. There is room for one segment at a time.
-  Arrival expect(std::size_t segment, const std::vector<Tensor>& gradients);
+  /// Makes room for them. There is room for one shard at a time.
+  Arrival expect(std::size_t shard, const std::vector<Tensor>& gradients);
   /// Brings them; they have arrived when this returns.
   /// @param stream  of the device, on which they are made.
   void bring(const Arrival& there, Stream& stream);
@@ -93,8 +93,8 @@ class TieredSums {
   std::unique_ptr<BlockStore> shown_;                 // what is on the device, as blocks
   std::vector<Tensor> totals_;                        // there
   std::vector<Level> levels_;                         // off the device
-  std::vector<BlockRoom> landing_, tied_landing_;     // for gradients from the device; with a disk behind it twice
-  std::array<BlockRoom, 2> room_;                     // for blocks from the disk
+  std::vector<BlockSlot> landing_, tied_landing_;     // for gradients from the device; with a disk behind it twice
+  std::array<BlockSlot, 2> buffers_;                  // for blocks from the disk
   std::array<std::vector<BlockTransfer>, 2> stores_;  // on their way from each landing
   std::size_t now_ = 0;                               // the landing that is used
   Squares squares_;                                   // of what is complete off the device

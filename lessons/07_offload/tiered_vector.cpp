@@ -5,23 +5,23 @@
 namespace rankwise {
 
 TieredVector::TieredVector(Tiers& tiers, BlockStore* store, Tier used, DType type, const std::string& what)
-    : TieredVector(tiers, store->lies(), used, type, what)
+    : TieredVector(tiers, store->home(), used, type, what)
 {
   store_ = store;
 }
 
-TieredVector::TieredVector(Tiers& tiers, Tier lies, Tier used, DType type, const std::string& what)
-    : tiers_(tiers), lies_(lies), used_(used)
+TieredVector::TieredVector(Tiers& tiers, Tier home, Tier used, DType type, const std::string& what)
+    : tiers_(tiers), home_(home), used_(used)
 {
   if (!moves()) return;
-  slots_.resize(tiers.window(lies, used));
+  slots_.resize(tiers.window(home, used));
   ahead_ = (slots_.size() - 1) / 2;
-  for (Slot& slot : slots_) slot.room = tiers.make_room(lies, used, type, what);
+  for (Slot& slot : slots_) slot.memory = tiers.make_slot(home, used, type, what);
 }
 
 Tensor TieredVector::in_slot(std::size_t block)
 {
-  return slot(block).room.tensor(tiers_.blocks()[block].count);
+  return slot(block).memory.tensor(tiers_.blocks()[block].count);
 }
 
 void TieredVector::fetch(std::size_t block)

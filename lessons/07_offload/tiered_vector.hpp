@@ -40,7 +40,7 @@ class TieredVector {
   TieredVector(Tiers& tiers, BlockStore* store, Tier used, DType type, const std::string& what);
   /// One whose blocks somebody is going to show().
   /// @param lies  where.
-  TieredVector(Tiers& tiers, Tier lies, Tier used, DType type, const std::string& what);
+  TieredVector(Tiers& tiers, Tier home, Tier used, DType type, const std::string& what);
 
   /// Begins a walk. Its first blocks come from now on.
   void begin(Access access);
@@ -62,11 +62,11 @@ class TieredVector {
  private:
   /// Room for a block, and what is on its way to it or from it.
   struct Slot {
-    BlockRoom room;
+    BlockSlot memory;
     BlockTransfer transfer;
   };
 
-  bool moves() const { return lies_ != used_; }
+  bool moves() const { return home_ != used_; }
   Slot& slot(std::size_t block) { return slots_[block % slots_.size()]; }
   Tensor in_slot(std::size_t block);
   void fetch(std::size_t block);
@@ -74,7 +74,7 @@ class TieredVector {
 
   Tiers& tiers_;
   BlockStore* store_ = nullptr;
-  Tier lies_, used_;
+  Tier home_, used_;
   Access access_ = Access::read;
   std::size_t next_ = 0;              // block
   std::size_t ahead_ = 0;             // blocks that come while one is used

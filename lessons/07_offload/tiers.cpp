@@ -95,7 +95,7 @@ class StoreInMemory final : public BlockStore {
   {
   }
 
-  Tier lies() const override { return tier_; }
+  Tier home() const override { return tier_; }
   Tensor in_place(std::size_t block) const override { return blocks_[block]; }
 
   BlockTransfer fetch(std::size_t block, const Tensor& to, Tier) override
@@ -140,7 +140,7 @@ class StoreOnDisk final : public BlockStore {
   }
   ~StoreOnDisk() override { tiers_.host_.ledger->leave(category_, Tier::disk, bytes_); }
 
-  Tier lies() const override { return Tier::disk; }
+  Tier home() const override { return Tier::disk; }
   Tensor in_place(std::size_t) const override { throw Error("a block on disk was used in place"); }
 
   BlockTransfer fetch(std::size_t block, const Tensor& to, Tier used) override
@@ -210,7 +210,7 @@ Tiers::~Tiers() = default;
 std::unique_ptr<BlockStore> Tiers::make_store(Tier tier, Category category, DType type, const std::string& what,
                                               bool tied)
 {
-  const OwnBlocks& all = plan_.blocks;
+  const ShardBlocks& all = plan_.blocks;
   std::int64_t elements = 0;
   std::vector<Range> places(all.count());  // in memory
   std::vector<std::int64_t> numbers(all.count());
@@ -230,22 +230,22 @@ std::unique_ptr<BlockStore> Tiers::make_store(Tier tier, Category category, DTyp
   return std::make_unique<StoreInMemory>(*this, tier, std::move(blocks), std::move(memory));
 }
 
-std::unique_ptr<BlockStore> Tiers::lend(Tier tier, const std::vector<Tensor>& segments)
+std::unique_ptr<BlockStore> Tiers::lend(Tier tier, const std::vector<Tensor>& bucket_shards)
 {
   std::vector<Tensor> blocks;
-  for (std::size_t i = 0; i < segments.size(); ++i) {
-    const Range numbers = plan_.blocks.of_segment(i);
+  for (std::size_t i = 0; i < bucket_shards.size(); ++i) {
+    const Range numbers = plan_.blocks.of_shard(i);
     for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
       const Range elements = plan_.blocks[static_cast<std::size_t>(b)];
-      blocks.push_back(segments[i].slice({elements.first - plan_.own[i].first, elements.count}));
+      blocks.push_back(bucket_shards[i].slice({elements.first - plan_.own[i].first, elements.count}));
     }
   }
   return std::make_unique<StoreInMemory>(*this, tier, std::move(blocks), Buffer());
 }
 
-BlockRoom Tiers::make_room(Tier lies, Tier used, DType type, const std::string& what) const
+BlockSlot Tiers::make_slot(Tier home, Tier used, DType type, const std::string& what) const
 {
-  return {memory(used), plan_.room_bytes(lies, used, type), type, "room for " + what};
+  return {memory(used), plan_.slot_bytes(home, used, type), type, "room for " + what};
 }
 
 void Tiers::copy_over(Stream& stream, TierLink link, const Tensor& to, const Tensor& from, const Event& ready)

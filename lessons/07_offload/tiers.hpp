@@ -95,11 +95,11 @@ class BlockStore {
  public:
   virtual ~BlockStore() = default;
   /// Where that is.
-  virtual Tier lies() const = 0;
+  virtual Tier home() const = 0;
   /// A block there, (its elements); Error on disk.
   virtual Tensor in_place(std::size_t block) const = 0;
   /// Begins to bring a block; when the transfer is over @p to has it.
-  /// @param to    (its elements); work that the device was given before may still use it. On the host, of a BlockRoom.
+  /// @param to    (its elements); work that the device was given before may still use it. On the host, of a BlockSlot.
   /// @param used  where that lies, device or host: not where the block does.
   virtual BlockTransfer fetch(std::size_t block, const Tensor& to, Tier used) = 0;
   /// Begins to bring a block back, as work that the device was given before leaves it; otherwise as fetch().
@@ -108,15 +108,15 @@ class BlockStore {
 
 /// Room for a block where it is used. On the host it is aligned, and as large, as the disk wants it: what is read goes
 /// straight there.
-class BlockRoom {
+class BlockSlot {
  public:
-  BlockRoom() = default;  ///< none
+  BlockSlot() = default;  ///< none
   /// @param memory  where, counted as staging.
   /// @param bytes   of the largest block, or of a block on disk.
   /// @param type    of its elements.
   /// @param what    its name in messages.
   /// @throws Error  when there is no room.
-  BlockRoom(const DeviceMemory& memory, std::int64_t bytes, DType type, const std::string& what)
+  BlockSlot(const DeviceMemory& memory, std::int64_t bytes, DType type, const std::string& what)
       : memory_(memory, bytes, what), type_(type)
   {
   }
@@ -151,7 +151,7 @@ class Tiers {
   /// Memory of the device or of the host.
   const DeviceMemory& memory(Tier tier) const { return tier == Tier::device ? device_ : host_; }
   /// The elements of the blocks.
-  const OwnBlocks& blocks() const { return plan_.blocks; }
+  const ShardBlocks& blocks() const { return plan_.blocks; }
 
   /// A new vector on the host or on disk, of undefined content.
   /// @param what  its name in messages.
@@ -159,14 +159,14 @@ class Tiers {
                                          bool tied = false);
   /// A vector that lies in memory already.
   /// @param tier      device or host.
-  /// @param segments  its tensors, each of a segment of the plan; what they show is what the store has.
-  std::unique_ptr<BlockStore> lend(Tier tier, const std::vector<Tensor>& segments);
+  /// @param shards  its tensors, each of a shard of the plan; what they show is what the store has.
+  std::unique_ptr<BlockStore> lend(Tier tier, const std::vector<Tensor>& bucket_shards);
 
   /// Blocks of a vector that there is room for where somebody walks over it.
-  std::size_t window(Tier lies, Tier used) const { return static_cast<std::size_t>(plan_.window(lies, used)); }
+  std::size_t window(Tier home, Tier used) const { return static_cast<std::size_t>(plan_.window(home, used)); }
   /// Room for any block of the plan.
   /// @param lies, used  where blocks come from, and where the room is.
-  BlockRoom make_room(Tier lies, Tier used, DType type, const std::string& what) const;
+  BlockSlot make_slot(Tier home, Tier used, DType type, const std::string& what) const;
 
   /// Waits, and counts the time as exposed.
   void wait(BlockTransfer& transfer);

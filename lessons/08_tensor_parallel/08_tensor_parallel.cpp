@@ -40,9 +40,9 @@
 #include "gpt2/generate.hpp"
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/08_tensor_parallel/costs.hpp"
-#include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -248,14 +248,14 @@ class TensorParallel {
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
 
-  Run& run;                                                                        // device, data, ledgers
-  const Options& options;                                                          // what was asked for
-  Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};    // all N ranks
-  Group &tp = mesh.group("tp"), &dp = mesh.group("dp");                            // t neighbours; dp replicas
-  Range share = Partition(run.batch.global_batch, dp.ranks()).segment(dp.rank());  // of the global batch
-  ParameterTable table{run.config, run.shape.part};                                // of this part's flat vectors
-  std::vector<Range> owned = owned_elements(table, run.shape.part);                // of these, each element once
-  std::int64_t head_unit = unit_count(run.config) - 1;                             // of the table
+  Run& run;                                                                      // device, data, ledgers
+  const Options& options;                                                        // what was asked for
+  Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};  // all N ranks
+  Group &tp = mesh.group("tp"), &dp = mesh.group("dp");                          // t neighbours; dp replicas
+  Range share = Partition(run.batch.global_batch, dp.ranks()).shard(dp.rank());  // of the global batch
+  ParameterTable table{run.config, run.shape.part};                              // of this part's flat vectors
+  std::vector<Range> owned = owned_elements(table, run.shape.part);              // of these, each element once
+  std::int64_t head_unit = unit_count(run.config) - 1;                           // of the table
   Model model{{run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed}};  // the chain
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P/t)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of them
@@ -266,7 +266,8 @@ class TensorParallel {
   Tensor master = adamw.master(parameters.tensor());          // (P/t) f32: what is updated
   Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
-  PartMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // partial sums, and rows
+  TensorParallelMessages parts{tp,   run.shape,    run.config.channels,
+                               work, *run.kernels, run.time};                            // partial sums, and rows
   RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, *run.kernels};  // of what is replicated
   std::optional<GeneratingPass> generator;                                               // of a sample
 };

@@ -19,7 +19,7 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
                        shape,
                        options.share(rank.ranks) / shape.B,
                        gradient_layout(table, options.gradients),
-                       arithmetic.keeps_tied_apart(),
+                       arithmetic.separates_tied(),
                        options.algorithm()};
   const int part = shape.part.index, t = shape.part.count, replica = rank.rank / t;
   const auto along = [&](const std::string& axis) {
@@ -35,7 +35,7 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
                                    host_values_bytes(options.device, options.split.dp);
   costs.most = costs.kept;
 
-  costs.sent = {{"tp", "a step", part_traffic(plan, tp, part), describe_part_traffic(shape)}};
+  costs.sent = {{"tp", "a step", tensor_parallel_traffic(plan, tp, part), describe_tensor_parallel_traffic(shape)}};
   if (options.split.dp > 1)
     costs.sent.push_back(
         {"dp", "a step, to replicas", replica_traffic(plan, dp, replica), "2 (dp-1)/dp of a part's gradients"});

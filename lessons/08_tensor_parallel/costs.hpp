@@ -16,7 +16,7 @@ namespace rankwise {
 ///
 ///     model state   16 P_t bytes (bf16: 18 P_t or 16 P_t), P_t = P / t and the (1 - 1/t) of what is replicated
 ///     activations   s R (4 C + 12 C / t) a layer; with --sequence-parallel 2 C + 14 C / t, with --regather 16 C / t
-///     sent, tp      part_traffic(): 8 (t-1)/t B T C elements a layer and micro-batch
+///     sent, tp      tensor_parallel_traffic(): 8 (t-1)/t B T C elements a layer and micro-batch
 ///     sent, dp      replica_traffic(): 2 (dp-1)/dp of P_t gradients in a step
 Costs costs(const TensorParallelOptions& options, RankOf rank);
 

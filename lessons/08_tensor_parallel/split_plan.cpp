@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "common/collectives/collectives.hpp"
-#include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -18,14 +18,14 @@ struct Call {
 };
 
 /// The collectives of a step among the ranks that divide a model.
-std::vector<Call> part_calls(const SplitPlan& plan)
+std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
 {
   const ActivationShape& shape = plan.shape;
   const std::int64_t R = shape.rows(), t = shape.part.count, branches = 2 * shape.blocks(plan.config);
   const bool divides_rows = shape.tokens.count > 1;
   std::vector<Call> calls;
   const auto add = [&](std::string_view name, DType type, std::int64_t n, std::int64_t times) {
-    calls.push_back({{name, plan.algorithm, type, n}, plan.passes * times});
+    calls.push_back({{name, plan.algorithm, type, n}, plan.micro_batches * times});
   };
   // A whole model has both ends once, and runs each branch forwards once more under recomputation; a run of units may have
   // none of the ends, and gradients of weights that are put off take their activations from a run of their own.
@@ -58,7 +58,7 @@ std::vector<Call> part_calls(const SplitPlan& plan)
 std::vector<Call> replica_calls(const SplitPlan& plan)
 {
   std::vector<Call> calls{{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}, 1}};
-  if (plan.tied_apart)
+  if (plan.tied_separate)
     calls.push_back({{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.tied.count}, 1});
   return calls;
 }
@@ -83,20 +83,20 @@ std::vector<CollectiveShape> each_once(const std::vector<Call>& calls, std::int6
 
 }  // namespace
 
-Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank)
+Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology, int rank)
 {
-  return traffic_of(part_calls(plan), topology, rank);
+  return traffic_of(tensor_parallel_calls(plan), topology, rank);
 }
 
-std::vector<CollectiveShape> part_collectives(const SplitPlan& plan)
+std::vector<CollectiveShape> tensor_parallel_collectives(const SplitPlan& plan)
 {
   constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
-  return each_once(part_calls(plan), norm_numbers, plan);
+  return each_once(tensor_parallel_calls(plan), norm_numbers, plan);
 }
 
-void reserve_part_scratch(const SplitPlan& plan, Group& parts)
+void reserve_tensor_parallel_scratch(const SplitPlan& plan, Group& parts)
 {
-  for (const Call& call : part_calls(plan)) reserve_scratch(call.shape, parts);
+  for (const Call& call : tensor_parallel_calls(plan)) reserve_scratch(call.shape, parts);
 }
 
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank)
@@ -104,7 +104,7 @@ Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int ran
   return traffic_of(replica_calls(plan), topology, rank);
 }
 
-std::string describe_part_traffic(const ActivationShape& shape)
+std::string describe_tensor_parallel_traffic(const ActivationShape& shape)
 {
   const std::int64_t layer = shape.tokens.count == 1 ? 8 : shape.regather ? 10 : 8;
   const std::int64_t again = shape.recompute ? 4 : 0;
@@ -116,9 +116,9 @@ std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const T
                            int rank_in_parts, int rank_in_replicas)
 {
   const ParameterTable table(plan.config, plan.shape.part);
-  return scratch_bytes(part_collectives(plan), parts, rank_in_parts) +
+  return scratch_bytes(tensor_parallel_collectives(plan), parts, rank_in_parts) +
          scratch_bytes(each_once(replica_calls(plan), loss_numbers, plan), replicas, rank_in_replicas) +
-         PartMessages::bytes(plan.shape, plan.config.channels) +
+         TensorParallelMessages::bytes(plan.shape, plan.config.channels) +
          bytes_of(DType::f32) * RowGradients::elements(table, plan.shape);
 }
 

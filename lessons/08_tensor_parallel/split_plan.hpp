@@ -19,12 +19,12 @@ namespace rankwise {
 
 /// What decides which messages a step sends.
 struct SplitPlan {
-  ModelConfig config;        ///< the model
-  ActivationShape shape;     ///< of a micro-batch, as divided() gives it
-  std::int64_t passes = 1;   ///< of a step
-  GradientLayout gradients;  ///< of one part: what the replicas add up
-  bool tied_apart = false;   ///< whether the tied embedding's second gradient is a sum of its own
-  Algorithm algorithm;       ///< by which all of that is sent
+  ModelConfig config;              ///< the model
+  ActivationShape shape;           ///< of a micro-batch, as divided() gives it
+  std::int64_t micro_batches = 1;  ///< of a step
+  GradientLayout gradients;        ///< of one part: what the replicas add up
+  bool tied_separate = false;      ///< whether the tied embedding's second gradient is a sum of its own
+  Algorithm algorithm;             ///< by which all of that is sent
 };
 
 /// What one rank of the group that divides a model sends in one step.
@@ -34,17 +34,17 @@ struct SplitPlan {
 /// and four backwards, and two more where rows are gathered again. Recomputation takes those forwards twice. The embedding
 /// and the head take one sum each, the loss three numbers a row.
 /// @source  Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2.2.
-Traffic part_traffic(const SplitPlan& plan, const Topology& topology, int rank);
+Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology, int rank);
 /// The collectives that the group makes in a run, each once: these decide about its scratch.
-std::vector<CollectiveShape> part_collectives(const SplitPlan& plan);
+std::vector<CollectiveShape> tensor_parallel_collectives(const SplitPlan& plan);
 /// Makes the scratch of those of a step before them.
-void reserve_part_scratch(const SplitPlan& plan, Group& parts);
+void reserve_tensor_parallel_scratch(const SplitPlan& plan, Group& parts);
 /// What one rank sends to its replicas in one step.
 Traffic replica_traffic(const SplitPlan& plan, const Topology& topology, int rank);
 /// The first of these in letters, for people.
-std::string describe_part_traffic(const ActivationShape& shape);
+std::string describe_tensor_parallel_traffic(const ActivationShape& shape);
 
-/// Bytes that one rank keeps for all messages of a run: scratch of the groups, PartMessages and RowGradients.
+/// Bytes that one rank keeps for all messages of a run: scratch of the groups, TensorParallelMessages and RowGradients.
 /// @param parts, replicas                  the groups.
 /// @param rank_in_parts, rank_in_replicas  this rank in each of them.
 std::int64_t message_bytes(const SplitPlan& plan, const Topology& parts, const Topology& replicas,

@@ -51,7 +51,7 @@ class PipelineParallel {
   StepReport train_step(std::int64_t step)
   {
     LossSum loss;
-    for (OwnStage& own : stages) own.gradients->clear();
+    for (LocalStage& own : stages) own.gradients->clear();
     {
       // NEW: the order of forward and backward passes is data. The pipeline goes through this rank's list of actions: it
       // waits for what an action needs, calls perform(), and sends the result on.
@@ -71,7 +71,7 @@ class PipelineParallel {
   LossSum perform(const Action& action, std::int64_t step, const Tensor& received, const Tensor& send_buffer)
   {
     LossSum loss;
-    OwnStage& own = stages[plan.place_of(action)];
+    LocalStage& own = stages[plan.place_of(action)];
     InFlight& m = own.stash.before(action);  // keeps the activations from the forward to the backward pass
     const Range sequences{action.micro_batch * run.batch.micro_batch, run.batch.micro_batch};
     if (action.kind == ActionKind::forward) {
@@ -94,7 +94,7 @@ class PipelineParallel {
   }
 
   /// Forward pass of a stage: its loss, if it is the last one; what the backward pass needs is kept.
-  LossSum forward(const OwnStage& own, const InFlight& m, const Tensor& received, const Tensor& send_buffer)
+  LossSum forward(const LocalStage& own, const InFlight& m, const Tensor& received, const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
     const auto& [kept, batch, place] = m;
@@ -110,7 +110,7 @@ class PipelineParallel {
   }
 
   /// Adds the gradient of the loss with respect to the stage's parameters to @p gradient.
-  void backward(const OwnStage& own, const ModelTensors& gradient, const InFlight& m, const Tensor& received,
+  void backward(const LocalStage& own, const ModelTensors& gradient, const InFlight& m, const Tensor& received,
                 const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
@@ -156,7 +156,7 @@ class PipelineParallel {
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
     if (passes.empty())
-      for (const OwnStage& own : stages)
+      for (const LocalStage& own : stages)
         passes.emplace_back(run.memory, *run.stream, own.model, run.shape.type, run.batch.sequence);
     std::int64_t token = 0;  // on the rank that has the head; the others add nothing
     for (GeneratingPass& pass : passes) pass.begin(text);
@@ -176,7 +176,7 @@ class PipelineParallel {
   /// Forward pass of branches [first, last) of a stage.
   /// @param send_buffer  where the output of its last branch is put, except in the last stage; empty where a block is computed
   ///                     again, since the next stage has had that output.
-  void forward_branches(const OwnStage& own, std::size_t first, std::size_t last, const InFlight& m,
+  void forward_branches(const LocalStage& own, std::size_t first, std::size_t last, const InFlight& m,
                         const Tensor& send_buffer = {})
   {
     const auto& [stage, model, weights, gradients, stash] = own;
@@ -193,7 +193,7 @@ class PipelineParallel {
   }
 
   /// NEW: zero bubble cuts the backward pass in two: the second half waits until this rank would have nothing to do.
-  DeferredWeights deferred_weights(const OwnStage& own, const InFlight& m)
+  DeferredWeights deferred_weights(const LocalStage& own, const InFlight& m)
   {
     const auto recompute = [&](std::size_t first, std::size_t last) { forward_branches(own, first, last, m); };
     return {run, own, m, work, whole_layers, recompute};
@@ -205,7 +205,7 @@ class PipelineParallel {
   {
     const auto counted = run.count("tied");
     std::vector<Tensor> gradients;
-    for (OwnStage& own : stages) {
+    for (LocalStage& own : stages) {
       const Tensor total = own.gradients->total();
       const Range token = own.stage.token(plan.table);
       if (ends && !token.empty()) {
@@ -271,10 +271,11 @@ class PipelineParallel {
   Pipeline pipeline{pp,      plan.schedule.virtual_stages, run.group_setup(), run.shape.type, plan.rows(),
                     run.time};                        // what joins the stages
   Workspace work{run.memory, run.config, run.shape};  // scratch of all passes
-  std::vector<OwnStage> stages = make_own_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank
-  BetweenLayers whole_layers;              // nothing: no layer is divided
-  std::vector<PerformedAction> performed;  // in the last step
-  std::vector<GeneratingPass> passes;      // of a sample: of each stage
+  std::vector<LocalStage> stages =
+      make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank
+  BetweenLayers whole_layers;                                              // nothing: no layer is divided
+  std::vector<PerformedAction> performed;                                  // in the last step
+  std::vector<GeneratingPass> passes;                                      // of a sample: of each stage
 };
 
 }  // namespace rankwise

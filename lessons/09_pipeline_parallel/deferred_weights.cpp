@@ -30,7 +30,7 @@ void BetweenLayers::normalise_backward(const Head& head, const Tensor& dx, const
   head.normalise_backward(dx, d, dnormalised, a, p, batch);
 }
 
-DeferredWeights::DeferredWeights(const Run& run, const OwnStage& own, const InFlight& m, const Workspace& work,
+DeferredWeights::DeferredWeights(const Run& run, const LocalStage& own, const InFlight& m, const Workspace& work,
                                  BetweenLayers& between, Recompute recompute)
     : run_(run), own_(own), m_(m), work_(work), between_(between), recompute_(std::move(recompute))
 {
@@ -46,7 +46,7 @@ void DeferredWeights::backward_input(const Tensor& rows, const Tensor& send_buff
 {
   const auto& [stage, model, weights, gradients, stash] = own_;
   const auto& [kept, batch, place] = m_;
-  const PutOff& deferred = kept.put_off;
+  const Deferred& deferred = kept.deferred;
   const Tensor &dx = work_.dstream, &output = work_.output;
   Stream& stream = *run_.stream;
 
@@ -82,7 +82,7 @@ void DeferredWeights::backward_weights(const ModelTensors& d)
 {
   const auto& [stage, model, weights, gradients, stash] = own_;
   const auto& [kept, batch, place] = m_;
-  const PutOff& deferred = kept.put_off;
+  const Deferred& deferred = kept.deferred;
   const Kernels& kernels = *run_.kernels;
 
   if (stage.last) {

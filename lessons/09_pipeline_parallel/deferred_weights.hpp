@@ -5,7 +5,7 @@
 
 #include "gpt2/activations.hpp"
 #include "gpt2/model.hpp"
-#include "lessons/09_pipeline_parallel/own_stage.hpp"
+#include "lessons/09_pipeline_parallel/local_stage.hpp"
 
 /// @file
 /// A backward pass in two halves, of which the second is deferred: what zero bubble is made of.
@@ -63,7 +63,7 @@ class DeferredWeights {
   /// @param work       scratch of all passes.
   /// @param between    the layers. All that is given outlives this.
   /// @param recompute  called for each block where its activations were not kept.
-  DeferredWeights(const Run& run, const OwnStage& own, const InFlight& m, const Workspace& work,
+  DeferredWeights(const Run& run, const LocalStage& own, const InFlight& m, const Workspace& work,
                   BetweenLayers& between, Recompute recompute);
 
   /// B: the gradient of the rows in front of the stage.
@@ -77,7 +77,7 @@ class DeferredWeights {
   void recompute_block_of(std::size_t branch);
 
   const Run& run_;
-  const OwnStage& own_;
+  const LocalStage& own_;
   const InFlight& m_;
   const Workspace& work_;
   BetweenLayers& between_;

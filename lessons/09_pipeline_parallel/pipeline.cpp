@@ -104,11 +104,11 @@ std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, con
     RowSender* const target = target_of(action, schedule);
     const std::string what = describe(action);
     const Tensor arrived = source != nullptr ? source->next(what) : Tensor();
-    const Tensor room = target != nullptr ? target->room(what) : Tensor();
+    const Tensor buffer = target != nullptr ? target->buffer(what) : Tensor();
     const std::int64_t begin = event_clock_ns();
     {
       const auto span = time_.span(Work::compute, what);
-      perform(action, arrived, room);
+      perform(action, arrived, buffer);
       line_.compute().synchronise();  // so that the action's time is that of its work, on a GPU too
     }
     performed.push_back({action, begin, event_clock_ns()});

@@ -28,7 +28,7 @@ struct PerformedAction {
 ///              nothing does.
 /// @param room  (R, C) where it leaves what is sent on: the rows behind the stage, or the gradient of those in front of it;
 ///              empty where nothing is.
-using Perform = std::function<void(const Action& action, const Tensor& rows, const Tensor& room)>;
+using Perform = std::function<void(const Action& action, const Tensor& rows, const Tensor& buffer)>;
 
 /// The ranks of a pipeline and the channels between them: forwards from each rank to the next one, and backwards; with
 /// virtual stages also from the last to the first.

@@ -66,7 +66,7 @@ PipelineSchedule gpipe(int ranks, int micro_batches)
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
     for (const ActionKind kind : {ActionKind::forward, ActionKind::backward})
       for (int i = 0; i < micro_batches; ++i) actions.push_back({kind, i, rank});
-    schedule.room[static_cast<std::size_t>(rank)] = micro_batches;
+    schedule.max_in_flight[static_cast<std::size_t>(rank)] = micro_batches;
   }
   return schedule;
 }
@@ -76,7 +76,7 @@ PipelineSchedule one_forward_one_backward(int ranks, int micro_batches)
   PipelineSchedule schedule = empty_schedule("1f1b", ranks, 1, micro_batches);
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
-    schedule.room[static_cast<std::size_t>(rank)] = std::min(ranks - rank, micro_batches);
+    schedule.max_in_flight[static_cast<std::size_t>(rank)] = std::min(ranks - rank, micro_batches);
     // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank, whose stage has its number. First come the "
     //     "forward passes of the warm-up, one for each rank behind this one; then a forward and a backward pass in turns, "
     //     "and when no micro-batch is left to go forwards, backward passes only. Both ways the micro-batches go in order. "
@@ -109,7 +109,7 @@ PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches)
       if (warm_up + i < passes) actions.push_back(forward[static_cast<std::size_t>(warm_up + i)]);
       actions.push_back(backward[static_cast<std::size_t>(i)]);
     }
-    schedule.room[static_cast<std::size_t>(rank)] = std::min(warm_up + 1, passes);
+    schedule.max_in_flight[static_cast<std::size_t>(rank)] = std::min(warm_up + 1, passes);
   }
   return schedule;
 }
@@ -130,7 +130,7 @@ PipelineSchedule zero_bubble(int ranks, int micro_batches)
     }
     for (int i = micro_batches - rank; i < micro_batches; ++i)
       actions.push_back({ActionKind::backward_weights, i, rank});
-    schedule.room[static_cast<std::size_t>(rank)] = ranks;
+    schedule.max_in_flight[static_cast<std::size_t>(rank)] = ranks;
   }
   return schedule;
 }

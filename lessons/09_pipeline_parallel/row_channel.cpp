@@ -90,48 +90,49 @@ ChannelEnd::ChannelEnd(const std::string& name, Communicator ranks, const Channe
       time_(*setup.time)
 {
   check(group_.ranks() == 2, "a channel joins two ranks");
-  for (Room& room : rooms_)
-    room.rows = Buffer(setup.messages.memory, Category::communication, setup.type, setup.rows, "rows on their way");
+  for (ChannelBuffer& buffer : buffers_)
+    buffer.rows =
+        Buffer(setup.messages.memory, Category::communication, setup.type, setup.rows, "rows on their way");
 }
 
-void ChannelEnd::start(Room& room, Transfer::Direction direction)
+void ChannelEnd::start(ChannelBuffer& buffer, Transfer::Direction direction)
 {
   group_.stream().wait(group_.compute().record());  // until the rows are made, or nothing needs those before them
-  const Transfer transfer{direction, room.rows.tensor(), 1 - group_.rank()};
-  room.ticket = group_.transport().start(std::span(&transfer, 1));
+  const Transfer transfer{direction, buffer.rows.tensor(), 1 - group_.rank()};
+  buffer.ticket = group_.transport().start(std::span(&transfer, 1));
   if (progress_ != nullptr) progress_->count(1);
 }
 
-void ChannelEnd::wait_for(Room& room, const std::string& name)
+void ChannelEnd::wait_for(ChannelBuffer& buffer, const std::string& name)
 {
-  if (!room.ticket) return;
+  if (!buffer.ticket) return;
   const auto span = time_.span(Work::waiting, name);
   const CollectiveLabel label(name);
   if (progress_ != nullptr) progress_->rest(true);
-  group_.transport().finish(*room.ticket);
-  room.ticket.reset();
+  group_.transport().finish(*buffer.ticket);
+  buffer.ticket.reset();
   if (progress_ == nullptr) return;  // over NCCL it is there, and what else the stream has to do is not waited for
   group_.compute().wait(group_.stream().record());  // over MPI a copy to the device may be on its way
   progress_->count(-1);
   progress_->rest(false);
 }
 
-Tensor RowSender::room(const std::string& what)
+Tensor RowSender::buffer(const std::string& what)
 {
-  Room& room = room_of(sent_);
-  wait_for(room, what);
-  return room.rows.tensor();
+  ChannelBuffer& buffer = buffer_of(sent_);
+  wait_for(buffer, what);
+  return buffer.rows.tensor();
 }
 
 void RowSender::send()
 {
-  start(room_of(sent_++), Transfer::Direction::send);
+  start(buffer_of(sent_++), Transfer::Direction::send);
 }
 
 void RowSender::finish()
 {
   for (std::size_t i = 0; i < rooms_of_a_channel; ++i)
-    wait_for(room_of(sent_ + static_cast<std::int64_t>(i)), "rows that leave");
+    wait_for(buffer_of(sent_ + static_cast<std::int64_t>(i)), "rows that leave");
 }
 
 void RowReceiver::begin(std::int64_t messages)
@@ -143,15 +144,15 @@ void RowReceiver::begin(std::int64_t messages)
 
 void RowReceiver::expect()
 {
-  if (expected_ < wanted_) start(room_of(expected_++), Transfer::Direction::receive);
+  if (expected_ < wanted_) start(buffer_of(expected_++), Transfer::Direction::receive);
 }
 
 Tensor RowReceiver::next(const std::string& what)
 {
   check(used_ < wanted_, "a channel was asked for more messages than will come");
-  Room& room = room_of(used_);
-  wait_for(room, what);
-  return room.rows.tensor();
+  ChannelBuffer& buffer = buffer_of(used_);
+  wait_for(buffer, what);
+  return buffer.rows.tensor();
 }
 
 void RowReceiver::done()

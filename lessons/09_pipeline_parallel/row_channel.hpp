@@ -68,24 +68,27 @@ class ChannelEnd {
 
  protected:
   /// One message, and where it lies.
-  struct Room {
+  struct ChannelBuffer {
     Buffer rows;                   ///< (R, C)
     std::optional<Ticket> ticket;  ///< while it is on its way
   };
 
   /// Starts to send or to receive what is in a room.
-  void start(Room& room, Transfer::Direction direction);
+  void start(ChannelBuffer& buffer, Transfer::Direction direction);
   /// Waits until it is done, if it is on its way. @param name of what is waited for.
-  void wait_for(Room& room, const std::string& name);
+  void wait_for(ChannelBuffer& buffer, const std::string& name);
   /// The room of message @p number.
-  Room& room_of(std::int64_t number) { return rooms_[static_cast<std::size_t>(number) % rooms_of_a_channel]; }
+  ChannelBuffer& buffer_of(std::int64_t number)
+  {
+    return buffers_[static_cast<std::size_t>(number) % rooms_of_a_channel];
+  }
 
  private:
   std::unique_ptr<Stream> stream_;
   Group group_;
   MessageProgress* progress_;
   TimeLedger& time_;
-  std::array<Room, rooms_of_a_channel> rooms_;
+  std::array<ChannelBuffer, rooms_of_a_channel> buffers_;
 };
 
 /// Sends rows: `compute into room(); send();`
@@ -95,7 +98,7 @@ class RowSender : ChannelEnd {
 
   /// Where the next message is put together, (R, C); waits until what was there before has left.
   /// @param what  it is going to be, as "forward of micro-batch 3 in stage 1".
-  Tensor room(const std::string& what);
+  Tensor buffer(const std::string& what);
   /// Sends what was put there; goes on at once.
   void send();
   /// Waits until everything has left.

@@ -62,8 +62,9 @@ class OwnWork {
   OwnWork(const PipelineSchedule& schedule, int rank)
       : schedule_(schedule),
         rank_(rank),
-        room_(schedule.room[static_cast<std::size_t>(rank)]),
-        trains_(std::any_of(schedule.room.begin(), schedule.room.end(), [](int room) { return room > 0; })),
+        max_in_flight_(schedule.max_in_flight[static_cast<std::size_t>(rank)]),
+        trains_(std::any_of(schedule.max_in_flight.begin(), schedule.max_in_flight.end(),
+                            [](int room) { return room > 0; })),
         done_(static_cast<std::size_t>(schedule.micro_batches * schedule.virtual_stages))
   {
   }
@@ -77,15 +78,16 @@ class OwnWork {
     for (std::size_t number = 0; number < list.size(); ++number) {
       if (const std::string why = objection(list[number]); !why.empty()) refuse(number, why);
       note(list[number]);
-      if (kept_ > room_ && !one_too_many) one_too_many = number;
+      if (kept_ > max_in_flight_ && !one_too_many) one_too_many = number;
     }
     check_complete();
     if (one_too_many)
-      refuse(*one_too_many, fmt::format("it is one too many, the rank has room for the activations of {}", room_));
-    if (most_ < room_)
+      refuse(*one_too_many,
+             fmt::format("it is one too many, the rank has room for the activations of {}", max_in_flight_));
+    if (most_ < max_in_flight_)
       refuse(first_backward(list),
              fmt::format("its warm-up is short: the rank keeps the activations of {} at most, and has room for {}",
-                         most_, room_));
+                         most_, max_in_flight_));
     return most_;
   }
 
@@ -164,7 +166,7 @@ class OwnWork {
   }
 
   const PipelineSchedule& schedule_;
-  int rank_, room_;
+  int rank_, max_in_flight_;
   bool trains_;  // else forward passes are all there is
   std::vector<Done> done_;
   int kept_ = 0, most_ = 0;
@@ -187,16 +189,16 @@ bool sends(const PipelineSchedule& schedule, const Action& action)
 }
 
 /// The messages that a rank sends or receives one way.
-struct Messages {
+struct Communication {
   std::vector<std::pair<int, int>> what;  ///< micro-batch and the stage that receives it
   std::vector<std::size_t> numbers;       ///< of the actions
 };
 
 /// @param forwards  whether rows are asked for, or gradients.
 /// @param sent      whether what the rank sends is asked for, or what it receives.
-Messages messages_of(const PipelineSchedule& schedule, int rank, bool forwards, bool sent)
+Communication messages_of(const PipelineSchedule& schedule, int rank, bool forwards, bool sent)
 {
-  Messages messages;
+  Communication messages;
   const std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(rank)];
   for (std::size_t number = 0; number < list.size(); ++number) {
     const Action& action = list[number];
@@ -213,8 +215,8 @@ Messages messages_of(const PipelineSchedule& schedule, int rank, bool forwards, 
 void check_order(const PipelineSchedule& schedule, int from, bool forwards)
 {
   const int p = schedule.ranks, to = (from + (forwards ? 1 : p - 1)) % p;
-  const Messages sent = messages_of(schedule, from, forwards, true);
-  const Messages wanted = messages_of(schedule, to, forwards, false);
+  const Communication sent = messages_of(schedule, from, forwards, true);
+  const Communication wanted = messages_of(schedule, to, forwards, false);
   const auto [it, other] =
       std::mismatch(wanted.what.begin(), wanted.what.end(), sent.what.begin(), sent.what.end());
   if (it == wanted.what.end()) return;
@@ -242,7 +244,7 @@ class Simulation {
       moved = false;
       for (int rank = 0; rank < schedule_.ranks; ++rank) moved = advance(rank) || moved;
     }
-    check_nobody_waits();
+    check_no_rank_waits();
     return std::move(timed_);
   }
 
@@ -279,7 +281,7 @@ class Simulation {
   }
 
   /// Refuses a schedule in which some ranks have not come to the end of their lists.
-  void check_nobody_waits() const
+  void check_no_rank_waits() const
   {
     std::vector<std::string> waiting;
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
@@ -307,9 +309,9 @@ TimedSchedule check_schedule(const PipelineSchedule& schedule, const std::vector
   const auto p = static_cast<std::size_t>(schedule.ranks);
   check(schedule.ranks >= 1 && schedule.virtual_stages >= 1 && schedule.micro_batches >= 1,
         "a schedule without ranks, stages or micro-batches");
-  check(schedule.actions.size() == p && schedule.room.size() == p,
+  check(schedule.actions.size() == p && schedule.max_in_flight.size() == p,
         fmt::format("{} ranks have {} lists of actions and {} rooms", p, schedule.actions.size(),
-                    schedule.room.size()));
+                    schedule.max_in_flight.size()));
   check(costs.size() == static_cast<std::size_t>(schedule.stages()),
         fmt::format("the costs of {} stages are given, and there are {}", costs.size(), schedule.stages()));
   std::vector<int> in_flight;

@@ -111,7 +111,7 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
           {"ranks", schedule.ranks},
           {"virtual_stages", schedule.virtual_stages},
           {"micro_batches", schedule.micro_batches},
-          {"room", schedule.room}};
+          {"room", schedule.max_in_flight}};
   std::vector<Line> lines{{"idle, equal stages", percent(check_schedule(schedule).idle_share()),
                            percent(idle_formula(schedule)), "% of the ranks' time; F = B = W"}};
   json["idle"]["formula"] = idle_formula(schedule);
@@ -127,7 +127,7 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
   if (times.on_virtual) add("virtual", *times.on_virtual, picoseconds, "% on the virtual clock, last step");
   if (times.on_wall) add("wall", *times.on_wall, nanoseconds, "% on the wall clock, last step");
   lines.push_back({"in flight", fmt::format("{}", fmt::join(times.planned.in_flight, " ")),
-                   fmt::format("{}", fmt::join(schedule.room, " ")),
+                   fmt::format("{}", fmt::join(schedule.max_in_flight, " ")),
                    "activations by rank, of a stage and micro-batch each"});
   report.block("schedule", lines);
   for (const std::string& picture : pictures) report.comment(picture);

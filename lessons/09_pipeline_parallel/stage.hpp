@@ -30,7 +30,7 @@ struct PipelineStage {
 };
 
 /// All stages of a model.
-/// @param table  of all units; none of its tensors lies apart.
+/// @param table  of all units; none of its tensors is replicated.
 /// @param units  of each stage, as make_stages() gives them.
 std::vector<PipelineStage> describe_stages(const ParameterTable& table, const std::vector<Range>& units);
 

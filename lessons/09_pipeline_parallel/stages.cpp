@@ -45,7 +45,7 @@ std::string even_partition(const ModelConfig& config, int stages)
 {
   std::vector<std::int64_t> blocks;
   const Partition even(config.layers, stages);
-  for (int stage = 0; stage < stages; ++stage) blocks.push_back(even.segment(stage).count);
+  for (int stage = 0; stage < stages; ++stage) blocks.push_back(even.shard(stage).count);
   return fmt::format("--partition={}", fmt::join(blocks, ","));
 }
 

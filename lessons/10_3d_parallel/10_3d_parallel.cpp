@@ -45,7 +45,7 @@ class MeshParallel {
   StepReport train_step(std::int64_t step)
   {
     LossSum loss;
-    for (OwnStage& own : stages) own.gradients->clear();
+    for (LocalStage& own : stages) own.gradients->clear();
     {
       // NEW: each replica has a pipeline of its own; the ranks that divide a stage's layers go through the same actions.
       const auto counted = count("pp"), counted_parts = count("tp");
@@ -64,7 +64,7 @@ class MeshParallel {
   LossSum perform(const Action& action, std::int64_t step, const Tensor& received, const Tensor& send_buffer)
   {
     LossSum loss;
-    OwnStage& own = stages[plan.place_of(action)];
+    LocalStage& own = stages[plan.place_of(action)];
     InFlight& m = own.stash.before(action);  // keeps the activations from the forward to the backward pass
     const Range sequences{share.first + action.micro_batch * run.batch.micro_batch, run.batch.micro_batch};
     if (action.kind == ActionKind::forward) {
@@ -89,7 +89,7 @@ class MeshParallel {
   }
 
   /// Forward pass of a stage: its loss, if it is the last one; what the backward pass needs is kept.
-  LossSum forward(const OwnStage& own, const InFlight& m, const Tensor& received, const Tensor& send_buffer)
+  LossSum forward(const LocalStage& own, const InFlight& m, const Tensor& received, const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
     const auto& [kept, batch, place] = m;
@@ -106,7 +106,7 @@ class MeshParallel {
   }
 
   /// Adds the gradient of the loss with respect to the stage's parameters to @p gradient.
-  void backward(const OwnStage& own, const ModelTensors& gradient, const InFlight& m, const Tensor& received,
+  void backward(const LocalStage& own, const ModelTensors& gradient, const InFlight& m, const Tensor& received,
                 const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
@@ -164,7 +164,7 @@ class MeshParallel {
   /// Forward pass of branches [first, last) of a stage.
   /// @param send_buffer  where the output of its last branch is put, except in the last stage; empty where a block is computed
   ///                     again, since the next stage has had that output.
-  void forward_branches(const OwnStage& own, std::size_t first, std::size_t last, const InFlight& m,
+  void forward_branches(const LocalStage& own, std::size_t first, std::size_t last, const InFlight& m,
                         const Tensor& send_buffer = {})
   {
     const auto& [stage, model, weights, gradients, stash] = own;
@@ -182,7 +182,7 @@ class MeshParallel {
   }
 
   /// Both halves of a stage's backward pass, of which the second is deferred (zero bubble).
-  DeferredWeights deferred_weights(const OwnStage& own, const InFlight& m)
+  DeferredWeights deferred_weights(const LocalStage& own, const InFlight& m)
   {
     const auto recompute = [&](std::size_t first, std::size_t last) { forward_branches(own, first, last, m); };
     return {run, own, m, work, layers.of(own, m), recompute};
@@ -200,7 +200,7 @@ class MeshParallel {
       reduce_scatter_sum(range, dp);
     };
     std::vector<Tensor> sums;
-    for (OwnStage& own : stages) {
+    for (LocalStage& own : stages) {
       const std::vector<Range> lengths = ranges_of(plan.table, own.stage);
       const std::vector<Tensor> of_stage = own.gradients->sums();
       for (const Tensor& range : cut(of_stage.front(), lengths)) sum_over_replicas(range);
@@ -285,21 +285,23 @@ class MeshParallel {
   Mesh mesh{run.session, axes_of(mesh_plan.layout), run.group_setup()};  // all N ranks, and a line along each axis
   Group &pp = mesh.group("pp"), &dp = mesh.group("dp"), &tp = mesh.group("tp");
   std::unique_ptr<Group> ends = group_of_ends(pp, run.group_setup());  // first and last stage: the token embedding
-  Range share = Partition(run.batch.global_batch, dp.ranks()).segment(dp.rank());  // of the global batch
-  std::vector<Range> ranges = mesh_plan.ranges();  // of the table: what this rank has
+  Range share = Partition(run.batch.global_batch, dp.ranks()).shard(dp.rank());  // of the global batch
+  std::vector<Range> ranges = mesh_plan.ranges();                                // of the table: what this rank has
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {elements_of(ranges)}, "parameters"};
   ShardedAdamW adamw{
       run.memory,       *run.stream, plan.table, mesh_plan.updated(), mesh_plan.updated_of(parameters.tensor()),
       run.options.adamw};  // (P/N) moments
   Pipeline pipeline{pp,      plan.schedule.virtual_stages, run.group_setup(), run.shape.type, plan.rows(),
-                    run.time};                                                           // what joins the stages
-  Workspace work{run.memory, run.config, run.shape};                                     // scratch of all passes
-  PartMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // what joins the parts
-  std::vector<OwnStage> stages = make_own_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank
-  DividedStages layers{run, plan, stages, parts};  // sums and messages between their layers
-  std::vector<PerformedAction> performed;          // in the last step
-  Receivers receivers;                             // in the last step
-  std::optional<TextOnMesh> generator;             // of a sample
+                    run.time};                        // what joins the stages
+  Workspace work{run.memory, run.config, run.shape};  // scratch of all passes
+  TensorParallelMessages parts{tp,   run.shape,    run.config.channels,
+                               work, *run.kernels, run.time};  // what joins the parts
+  std::vector<LocalStage> stages =
+      make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank
+  DividedStages layers{run, plan, stages, parts};                          // sums and messages between their layers
+  std::vector<PerformedAction> performed;                                  // in the last step
+  Receivers receivers;                                                     // in the last step
+  std::optional<TextOnMesh> generator;                                     // of a sample
 };
 
 }  // namespace rankwise

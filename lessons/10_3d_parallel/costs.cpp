@@ -29,7 +29,7 @@ Costs costs(const MeshParallelOptions& options, RankOf rank)
   bytes[Category::communication] = plan.message_bytes();
   costs.most = costs.kept;
 
-  costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_part_traffic(pipeline.shape)},
+  costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(pipeline.shape)},
                 {"pp", "a step, to stages", plan.to_stages(), "m B T C elements a boundary and direction"},
                 {"tied", "a step, of the tied embedding", plan.to_other_end(),
                  "2 V C / tp in all, between first and last stage"},

@@ -4,7 +4,7 @@
 
 namespace rankwise {
 
-DividedLayers::DividedLayers(PartMessages& parts, RowGradients over_rows, Part tokens)
+DividedLayers::DividedLayers(TensorParallelMessages& parts, RowGradients over_rows, Part tokens)
     : parts_(parts), over_rows_(std::move(over_rows)), tokens_(tokens)
 {
 }
@@ -35,11 +35,11 @@ void DividedLayers::normalise_backward(const Head& head, const Tensor& dx, const
   over_rows_.normalise_backward(head, dx, d, dnormalised, a, p, tokens_of(batch, tokens_));
 }
 
-DividedStages::DividedStages(Run& run, const PipelinePlan& plan, const std::vector<OwnStage>& stages,
-                             PartMessages& parts)
+DividedStages::DividedStages(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages,
+                             TensorParallelMessages& parts)
     : ranks_(plan.schedule.ranks), deferred_(run.shape.puts_weights_off)
 {
-  for (const OwnStage& own : stages) {
+  for (const LocalStage& own : stages) {
     std::vector<DividedLayers>& layers = of_stages_.emplace_back();
     const ParameterTable table(run.config, run.shape.part, own.stage.units);
     for (int place = 0; place < (deferred_ ? plan.in_flight(own.stage) : 1); ++place)
@@ -48,13 +48,13 @@ DividedStages::DividedStages(Run& run, const PipelinePlan& plan, const std::vect
   }
 }
 
-DividedLayers& DividedStages::of(const OwnStage& own, const InFlight& m)
+DividedLayers& DividedStages::of(const LocalStage& own, const InFlight& m)
 {
   return of_stages_[static_cast<std::size_t>(own.stage.number / ranks_)][deferred_ ? m.place : 0];
 }
 
 LossSum vocabulary_parallel_loss(const Head& head, const HeadTensors& weights, const HeadActivations& kept,
-                                 const MicroBatch& batch, PartMessages& parts)
+                                 const MicroBatch& batch, TensorParallelMessages& parts)
 {
   head.normalise(parts.own(kept), weights);
   const HeadActivations a = parts.gathered(kept);

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 #include "lessons/09_pipeline_parallel/deferred_weights.hpp"
 
 /// @file
@@ -17,7 +17,7 @@ class DividedLayers final : public BetweenLayers {
   /// @param parts      messages of the tensor-parallel ranks; outlives this.
   /// @param over_rows  sums over this rank's rows.
   /// @param tokens     of each sequence: this rank's.
-  DividedLayers(PartMessages& parts, RowGradients over_rows, Part tokens);
+  DividedLayers(TensorParallelMessages& parts, RowGradients over_rows, Part tokens);
 
   Tensor sum(const Tensor& partial) override { return parts_.sum(partial); }
   Tensor gather(const Tensor& own, const Tensor& all) override { return parts_.gather(own, all); }
@@ -36,7 +36,7 @@ class DividedLayers final : public BetweenLayers {
   RowGradients& over_rows() { return over_rows_; }
 
  private:
-  PartMessages& parts_;
+  TensorParallelMessages& parts_;
   RowGradients over_rows_;
   Part tokens_;
 };
@@ -46,10 +46,11 @@ class DividedLayers final : public BetweenLayers {
 class DividedStages {
  public:
   /// @param run, parts  outlive this.
-  DividedStages(Run& run, const PipelinePlan& plan, const std::vector<OwnStage>& stages, PartMessages& parts);
+  DividedStages(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages,
+                TensorParallelMessages& parts);
 
   /// Those of a micro-batch in a stage.
-  DividedLayers& of(const OwnStage& own, const InFlight& m);
+  DividedLayers& of(const LocalStage& own, const InFlight& m);
 
  private:
   std::vector<std::vector<DividedLayers>> of_stages_;
@@ -60,6 +61,6 @@ class DividedStages {
 /// The head's loss of a micro-batch over a divided vocabulary, as in lesson 08: of each token its largest logit, the sum of
 /// exponentials and the target's logit go over the parts.
 LossSum vocabulary_parallel_loss(const Head& head, const HeadTensors& weights, const HeadActivations& kept,
-                                 const MicroBatch& batch, PartMessages& parts);
+                                 const MicroBatch& batch, TensorParallelMessages& parts);
 
 }  // namespace rankwise

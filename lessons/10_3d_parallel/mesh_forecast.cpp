@@ -82,7 +82,7 @@ double step_seconds(const MeshPlan& plan, const LinkOptions& link, double flops_
          message_seconds(plan.to_other_end(), to_other_end);
 }
 
-std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t room,
+std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,
                                          const std::function<std::optional<MeshForecast>(const Layout&)>& forecast)
 {
   std::optional<MeshForecast> best;
@@ -91,7 +91,7 @@ std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t room,
   //     "ones that with the fewest bytes, and of these the first. Where none has room, best stays empty."
   for (const Layout& layout : factorisations(ranks)) {
     const std::optional<MeshForecast> one = forecast(layout);
-    if (!one || one->bytes > room) continue;
+    if (!one || one->bytes > capacity) continue;
     const bool better =
         !best || one->step_s < best->step_s || (one->step_s == best->step_s && one->bytes < best->bytes);
     if (better) best = one;
@@ -100,7 +100,7 @@ std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t room,
   return best;
 }
 
-void report_meshes(Report& report, int ranks, std::int64_t room,
+void report_meshes(Report& report, int ranks, std::int64_t capacity,
                    const std::function<std::optional<MeshForecast>(const Layout&)>& forecast)
 {
   const auto name = [](const Layout& l) { return fmt::format("dp={} tp={} pp={}", l.dp, l.tp, l.pp); };
@@ -114,7 +114,7 @@ void report_meshes(Report& report, int ranks, std::int64_t room,
         {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}, {"bytes", one->bytes}, {"step_s", one->step_s}});
   }
   report.block("meshes", lines);
-  const std::int64_t limit = room > 0 ? room : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t limit = capacity > 0 ? capacity : std::numeric_limits<std::int64_t>::max();
   const std::optional<MeshForecast> best = fastest_mesh(ranks, limit, forecast);
   report.comment(best ? "fastest that has room: " + name(best->layout) : "no mesh has room");
 }
@@ -131,7 +131,7 @@ std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const L
   } catch (const UserError&) {
     return {};
   }
-  const MessageOptions& m = options.messages;
+  const CommunicationOptions& m = options.messages;
   const double step_s =
       m.link.empty() ? 0 : step_seconds(plan_of(other, {0, N}), parse_link(m.link), parse_flops(m.flops));
   const auto costs_of_rank = [&](RankOf rank) { return costs(other, rank); };

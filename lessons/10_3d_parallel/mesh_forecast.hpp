@@ -34,13 +34,13 @@ double step_seconds(const MeshPlan& plan, const LinkOptions& link, double flops_
 /// @param room      bytes of memory that each rank has.
 /// @param forecast  of a mesh; nothing where this model cannot be cut so.
 /// @return  of equally fast ones that which needs least, and of these the first of factorisations(); nothing if none fits.
-std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t room,
+std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,
                                          const std::function<std::optional<MeshForecast>(const Layout&)>& forecast);
 
 /// Block "meshes": memory and time of a step on each mesh that is possible, and which is the fastest that has room; enters
 /// `meshes` in the document.
 /// @param room  bytes; 0 for no limit.
-void report_meshes(Report& report, int ranks, std::int64_t room,
+void report_meshes(Report& report, int ranks, std::int64_t capacity,
                    const std::function<std::optional<MeshForecast>(const Layout&)>& forecast);
 
 /// What a run would need and take on another mesh of N ranks, no time without links; nothing where it cannot be cut so.

@@ -1,10 +1,10 @@
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
 #include "common/base/partition.hpp"
-#include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/frame/replicas.hpp"
 
@@ -13,8 +13,8 @@ namespace rankwise {
 Range MeshPlan::updated(Range range) const
 {
   if (!zero) return range;
-  const Range segment = Partition(range.count, static_cast<int>(layout.dp)).segment(place.dp);
-  return {range.first + segment.first, segment.count};
+  const Range shard = Partition(range.count, static_cast<int>(layout.dp)).shard(place.dp);
+  return {range.first + shard.first, shard.count};
 }
 
 std::vector<Range> MeshPlan::updated() const
@@ -87,7 +87,7 @@ SplitPlan split_plan(const MeshPlan& plan, const PipelineStage& stage)
           plan.pipeline.shape_of(stage),
           plan.pipeline.schedule.micro_batches,
           gradient_layout(plan.pipeline.table, stage, plan.gradients),
-          plan.tied_apart,
+          plan.tied_separate,
           plan.algorithm};
 }
 
@@ -102,7 +102,7 @@ std::vector<CollectiveShape> replica_calls(const MeshPlan& plan)
     sum(range.count);
     if (plan.zero) calls.push_back({"all-gather", plan.algorithm, plan.pipeline.shape.type, range.count});
   }
-  if (plan.tied_apart && plan.layout.pp == 1) sum(token_elements(plan.pipeline.table));
+  if (plan.tied_separate && plan.layout.pp == 1) sum(token_elements(plan.pipeline.table));
   return calls;
 }
 
@@ -118,7 +118,7 @@ Traffic MeshPlan::to_parts() const
 {
   Traffic sum;
   for (const PipelineStage& stage : stages())
-    sum += part_traffic(split_plan(*this, stage), topology("tp"), place.tp);
+    sum += tensor_parallel_traffic(split_plan(*this, stage), topology("tp"), place.tp);
   return sum;
 }
 
@@ -147,7 +147,7 @@ std::int64_t MeshPlan::message_bytes() const
   std::vector<CollectiveShape> of_parts;
   std::int64_t row_gradients = 0;
   for (const PipelineStage& stage : stages()) {
-    const std::vector<CollectiveShape> of_stage = part_collectives(split_plan(*this, stage));
+    const std::vector<CollectiveShape> of_stage = tensor_parallel_collectives(split_plan(*this, stage));
     of_parts.insert(of_parts.end(), of_stage.begin(), of_stage.end());
     const std::int64_t places = shape.puts_weights_off ? pipeline.in_flight(stage) : 1;
     row_gradients +=
@@ -165,12 +165,12 @@ std::int64_t MeshPlan::message_bytes() const
          (end ? scratch_bytes({tied}, topology("tied"), place.pp == 0 ? 0 : 1) : 0) +
          Pipeline::bytes(static_cast<int>(layout.pp), pipeline.schedule.virtual_stages, place.pp, shape.type,
                          pipeline.rows()) +
-         PartMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * row_gradients;
+         TensorParallelMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * row_gradients;
 }
 
 void MeshPlan::reserve_scratch(Group& parts) const
 {
-  for (const PipelineStage& stage : stages()) reserve_part_scratch(split_plan(*this, stage), parts);
+  for (const PipelineStage& stage : stages()) reserve_tensor_parallel_scratch(split_plan(*this, stage), parts);
 }
 
 MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
@@ -187,7 +187,7 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
           {options.config(), shape, options.pipeline, static_cast<int>(layout.pp), options.share(N) / B},
           options.mesh.zero == 1,
           options.gradients,
-          Arithmetic(options.arithmetic).keeps_tied_apart(),
+          Arithmetic(options.arithmetic).separates_tied(),
           options.algorithm(),
           options.topology(N)};
 }

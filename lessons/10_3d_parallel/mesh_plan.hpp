@@ -26,7 +26,7 @@ struct MeshPlan {
   PipelinePlan pipeline;  ///< of its part of every layer
   bool zero;              ///< whether replicas share out optimizer states
   DType gradients;        ///< their type
-  bool tied_apart;        ///< whether the tied embedding's second gradient is a sum of its own
+  bool tied_separate;     ///< whether the tied embedding's second gradient is a sum of its own
   Algorithm algorithm;    ///< of collectives
   Topology job;           ///< of all ranks
 
@@ -34,7 +34,7 @@ struct MeshPlan {
   std::vector<PipelineStage> stages() const { return pipeline.stages_of(place.pp); }
   /// What they have of the table.
   std::vector<Range> ranges() const { return ranges_of(pipeline.table, stages()); }
-  /// Of a range, what this rank updates: its segment among the replicas, or all of it.
+  /// Of a range, what this rank updates: its shard among the replicas, or all of it.
   Range updated(Range range) const;
   /// Of all ranges.
   std::vector<Range> updated() const;

@@ -5,7 +5,7 @@
 
 namespace rankwise {
 
-TextOnMesh::TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<OwnStage>& stages, Group& pp,
+TextOnMesh::TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages, Group& pp,
                        Group& tp)
     : run_(run),
       plan_(plan),
@@ -15,7 +15,7 @@ TextOnMesh::TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<Own
       logits_(run.memory, Category::workspace, run.shape.type,
               {tp.ranks() * run.config.stored_vocabulary(tp.ranks())}, "all logits")
 {
-  for (const OwnStage& own : stages)
+  for (const LocalStage& own : stages)
     passes_.emplace_back(run.memory, *run.stream, own.model, run.shape.type, run.batch.sequence);
 }
 

@@ -6,7 +6,7 @@
 
 #include "common/messages/group.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/09_pipeline_parallel/own_stage.hpp"
+#include "lessons/09_pipeline_parallel/local_stage.hpp"
 #include "lessons/frame/run.hpp"
 
 /// @file
@@ -19,7 +19,7 @@ class TextOnMesh {
  public:
   /// @param stages  of this rank.
   /// @param pp, tp  its lines along these axes. All that is given outlives this.
-  TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<OwnStage>& stages, Group& pp, Group& tp);
+  TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages, Group& pp, Group& tp);
 
   /// The token that follows a text, the same on all ranks.
   /// @param number  of the token, from 0.
@@ -30,7 +30,7 @@ class TextOnMesh {
 
   Run& run_;
   const PipelinePlan& plan_;
-  const std::vector<OwnStage>& stages_;
+  const std::vector<LocalStage>& stages_;
   Group &pp_, &tp_;
   std::vector<GeneratingPass> passes_;  // of each stage
   Buffer logits_;                       // of all parts

@@ -48,8 +48,8 @@ void check_capacity(const LessonOptions& options, const CategoryBytes& most,
   if (options.dry_run) return;
   check_device(options.device);
   check_own_gpus(options.messages.transport, options.device);
-  const std::int64_t capacity = room_on(options.device);
-  if (most.total() > capacity) check_room(most, options.device, suggest(capacity));
+  const std::int64_t capacity = capacity_of(options.device);
+  if (most.total() > capacity) check_device_capacity(most, options.device, suggest(capacity));
 }
 
 void check_data(const LessonOptions& options, const BatchShape& batch)

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "common/messages/algorithm.hpp"
-#include "common/messages/messages.hpp"
+#include "common/messages/communication.hpp"
 #include "common/messages/topology.hpp"
 #include "common/program/session.hpp"
 #include "gpt2/arithmetic.hpp"
@@ -23,7 +23,7 @@ void check_order(Algorithm algorithm, const Arithmetic& arithmetic);
 /// Options of training and of messages. A lesson derives its own options from these; what it divides in another way than
 /// data parallelism does, it says in functions of the same names.
 struct LessonOptions : TrainingOptions {
-  MessageOptions messages;        ///< how ranks talk to each other
+  CommunicationOptions messages;  ///< how ranks talk to each other
   std::int64_t check_every = 10;  ///< steps between comparisons of what is replicated; 0: only at the end
   int ranks = 0;  ///< `--ranks`: of a dry run for another number of ranks than were started; 0: those
 

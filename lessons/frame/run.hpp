@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/memory/device.hpp"
-#include "common/messages/messages.hpp"
+#include "common/messages/communication.hpp"
 #include "common/program/session.hpp"
 #include "common/program/time_ledger.hpp"
 #include "data/corpus.hpp"
@@ -39,7 +39,7 @@ struct Run {
   std::unique_ptr<Stream> stream;    ///< the order in which it computes
   DeviceMemory memory;               ///< of the device, counted in the ledger
   Arithmetic arithmetic;             ///< the order of sums
-  Messages messages;                 ///< what all groups share: traffic, virtual clock, transport
+  Communication messages;            ///< what all groups share: traffic, virtual clock, transport
   std::unique_ptr<Kernels> kernels;  ///< what the pieces of the model compute with
 
   Tokens tokens;                  ///< the text

@@ -156,7 +156,7 @@ nlohmann::json measure_memory(const Training& training, const GpuRates& rates, s
   const std::int64_t planned = training_bytes(training.options), counted = training.ledger.peak_total(Tier::device);
   rankwise::check(planned == counted, "the ledger counts other bytes than were planned");
   const std::int64_t next = training_bytes(with_batch(training.options, next_batch(training.shape.B)));
-  return {{"room_bytes", room},
+  return {{"slot_bytes", room},
           {"planned_bytes", planned},
           {"next_planned_bytes", next},
           {"ledger_bytes", counted},

@@ -107,16 +107,16 @@ TEST_CASE("kept_bytes: runs of units keep together what the whole keeps")
 TEST_CASE("kept_bytes: weights that are put off take 2 C + 7 C a row and block, C for the embedding, 2 C a norm")
 {
   constexpr std::int64_t R = 15, C = 40;
-  const auto put_off = [](const Range& units, DType type, DType gradients) {
+  const auto deferred = [](const Range& units, DType type, DType gradients) {
     ActivationShape shape{.type = type, .B = 3, .T = 5, .units = units, .gradients = gradients};
     const std::int64_t without = kept_bytes(config, shape);
     shape.puts_weights_off = true;
     return kept_bytes(config, shape) - without;
   };
-  CHECK(put_off({3, 2}, DType::f32, DType::f32) == 4 * R * 9 * C + 4 * 4 * C);
-  CHECK(put_off({0, 3}, DType::f32, DType::f32) == 4 * R * 10 * C + 4 * 4 * C);
-  CHECK(put_off({5, 3}, DType::f32, DType::f32) == 4 * R * 9 * C + 4 * 6 * C);
-  CHECK(put_off({0, 8}, DType::bf16, DType::f32) == 2 * R * (3 * 9 + 1) * C + 4 * (3 * 4 + 2) * C);
+  CHECK(deferred({3, 2}, DType::f32, DType::f32) == 4 * R * 9 * C + 4 * 4 * C);
+  CHECK(deferred({0, 3}, DType::f32, DType::f32) == 4 * R * 10 * C + 4 * 4 * C);
+  CHECK(deferred({5, 3}, DType::f32, DType::f32) == 4 * R * 9 * C + 4 * 6 * C);
+  CHECK(deferred({0, 8}, DType::bf16, DType::f32) == 2 * R * (3 * 9 + 1) * C + 4 * (3 * 4 + 2) * C);
 }
 
 TEST_CASE("Activations: a run of units has its own blocks, and tokens where they are looked up and compared with")
@@ -136,13 +136,13 @@ TEST_CASE("Activations: a run of units has its own blocks, and tokens where they
     CHECK(kept->stream(0).raw() == kept->branches[0].input.raw());
     CHECK(kept->stream(2).empty() == !ends);
     CHECK(kept->head.logits.empty() == !ends);
-    CHECK(kept->put_off.stream.empty() == !begins);
-    CHECK(kept->put_off.norm_weight.empty() == !ends);
-    REQUIRE(kept->put_off.branches.size() == 2);
-    CHECK(kept->put_off.branches[0].doutput.shape() == Shape{15, 40});
-    CHECK(kept->put_off.branches[0].dinner.shape() == Shape{15, 120});
-    CHECK(kept->put_off.branches[1].dinner.shape() == Shape{15, 160});
-    CHECK(kept->put_off.branches[1].norm_bias.shape() == Shape{40});
+    CHECK(kept->deferred.stream.empty() == !begins);
+    CHECK(kept->deferred.norm_weight.empty() == !ends);
+    REQUIRE(kept->deferred.branches.size() == 2);
+    CHECK(kept->deferred.branches[0].doutput.shape() == Shape{15, 40});
+    CHECK(kept->deferred.branches[0].dinner.shape() == Shape{15, 120});
+    CHECK(kept->deferred.branches[1].dinner.shape() == Shape{15, 160});
+    CHECK(kept->deferred.branches[1].norm_bias.shape() == Shape{40});
   }
 }
 

@@ -28,7 +28,7 @@ struct Updated {
   }
 };
 
-/// Three updates when the flat vector is cut into @p N segments with an optimizer each. The gradients are bf16 numbers.
+/// Three updates when the flat vector is cut into @p N shards with an optimizer each. The gradients are bf16 numbers.
 Updated updated(std::int64_t N, DType precision = DType::f32, DType gradient_type = DType::f32)
 {
   const ParameterTable table(tiny);
@@ -47,7 +47,7 @@ Updated updated(std::int64_t N, DType precision = DType::f32, DType gradient_typ
   const Tensor p = own_master ? Tensor(std::span(all.rounded), shape) : Tensor(std::span(all.master), shape);
   const Tensor g = gradient_type == DType::bf16 ? Tensor(std::span(narrow), shape) : Tensor(std::span(wide), shape);
   for (std::int64_t r = 0; r < N; ++r) {
-    const Range mine = Partition(table.elements(), N).segment(r);
+    const Range mine = Partition(table.elements(), N).shard(r);
     AdamW adamw(memory, *stream, table, mine, precision, {});
     CHECK(ledger.current(Tier::device)[Category::optimizer] == adamw_bytes(mine.count, precision));
     const Tensor master = adamw.master(p.slice(mine));
@@ -69,7 +69,7 @@ Updated updated(std::int64_t N, DType precision = DType::f32, DType gradient_typ
 
 }  // namespace
 
-TEST_CASE("AdamW: segments that cut through tensors update like the whole")
+TEST_CASE("AdamW: shards that cut through tensors update like the whole")
 {
   for (const DType precision : {DType::f32, DType::bf16}) {
     const Updated whole = updated(1, precision);
@@ -120,7 +120,7 @@ TEST_CASE("AdamW: parameters of another precision than it was made for are refus
                     Catch::Matchers::Contains("another precision"));
 }
 
-TEST_CASE("AdamW: without a gradient matrices shrink and vectors stay, also where segments cut through them")
+TEST_CASE("AdamW: without a gradient matrices shrink and vectors stay, also where shards cut through them")
 {
   const ParameterTable table(tiny);
   const auto device = make_cpu_device();
@@ -129,7 +129,7 @@ TEST_CASE("AdamW: without a gradient matrices shrink and vectors stay, also wher
   std::vector<float> weights(static_cast<std::size_t>(table.elements()), 1.0F), none(weights.size());
   const Tensor p(weights.data(), DType::f32, {table.elements()}), g(none.data(), DType::f32, p.shape());
   for (std::int64_t r = 0; r < 3; ++r) {
-    const Range mine = Partition(table.elements(), 3).segment(r);
+    const Range mine = Partition(table.elements(), 3).shard(r);
     AdamW adamw({device.get(), &ledger}, *stream, table, mine, DType::f32, {.weight_decay = 0.5});
     adamw.step(*make_reference_kernels(), p.slice(mine), g.slice(mine), 0.1, 1);
   }

@@ -118,7 +118,7 @@ void check_read(const std::string& path, const ParameterTable& table, std::int64
   Flat expected(table), found(table);
   for (std::vector<float>& values : found.values) values.assign(values.size(), -1);
   const Partition partition(table.elements(), pieces);
-  for (std::int64_t i = 0; i < pieces; ++i) read_checkpoint(path, *stream, found.shard(partition.segment(i)));
+  for (std::int64_t i = 0; i < pieces; ++i) read_checkpoint(path, *stream, found.shard(partition.shard(i)));
   for (int s = 0; s < 3; ++s) CHECK((found.values[s] == expected.values[s]));
 }
 
@@ -170,7 +170,7 @@ TEST_CASE(
   const SharedFolder folder;
   const std::string path = folder / "model.h5", one = written_by_one(folder / "one.h5");
   Flat whole{ParameterTable(config)};
-  const Range mine = Partition(whole.table.elements(), world().ranks()).segment(world().rank());
+  const Range mine = Partition(whole.table.elements(), world().ranks()).shard(world().rank());
   make_checkpoint(path, [&](Stream& stream) { write_checkpoint(path, stream, whole.shard(mine)); });
   CHECK((read_file(path) == one));
   for (const std::int64_t pieces : {1, 2, 3, 4, 7, 1000}) check_read(path, whole.table, pieces);
@@ -194,7 +194,7 @@ TEST_CASE("checkpoint: parts of divided layers and runs of units write the same 
           const Partition thirds(flat.table.elements(), 3);
           for (std::int64_t t = 0; t < 3; ++t)
             if ((static_cast<std::int64_t>(i) + t) % world().ranks() == world().rank())
-              for (const Range& range : owned_by(flat.table, i < 2, thirds.segment(t)))
+              for (const Range& range : owned_by(flat.table, i < 2, thirds.shard(t)))
                 write_checkpoint(path, stream, flat.shard(range));
         }
       });

@@ -33,13 +33,13 @@ float leaf(std::int64_t g, std::int64_t i)
 }
 
 /// What a backward pass over @p sequences does: += the tree over its sequences.
-/// @param segment  the gradients that @p to.flat holds, of all.
-void backward(const GradientTensors& to, Range sequences, Range segment = {0, layout.elements})
+/// @param shard  the gradients that @p to.flat holds, of all.
+void backward(const GradientTensors& to, Range sequences, Range shard = {0, layout.elements})
 {
   const auto sum = [&](std::int64_t i) {
     return tree_sum(sequences.first, sequences.count, [&](std::int64_t g) { return leaf(g, i); });
   };
-  for (std::int64_t i = 0; i < segment.count; ++i) to.flat.data<float>()[i] += sum(segment.first + i);
+  for (std::int64_t i = 0; i < shard.count; ++i) to.flat.data<float>()[i] += sum(shard.first + i);
   for (std::int64_t i = 0; i < to.tied.elements(); ++i) to.tied.data<float>()[i] += sum(layout.elements + i);
 }
 
@@ -116,31 +116,31 @@ TEST_CASE("make_tree_sum: ranks that add runs of the batch first have the bits o
       }
 }
 
-TEST_CASE("make_tree_sum: ranks that add each micro-batch over ranks first, segment by segment, have the same bits")
+TEST_CASE("make_tree_sum: ranks that add each micro-batch over ranks first, shard by shard, have the same bits")
 {
-  // Rank r reads [(m N + r) B, (m N + r + 1) B) in micro-batch m; the owner of a segment adds N B sequences at a time.
+  // Rank r reads [(m N + r) B, (m N + r + 1) B) in micro-batch m; the owner of a shard adds N B sequences at a time.
   Laboratory lab;
   const Tensor expected = whole_batch(lab)[0];
   for (std::int64_t N = 1; N <= 8; N *= 2)
     for (std::int64_t B = 1; B <= G / N; B *= 2)
       for (std::uint32_t shuffle = 0; shuffle < 3; ++shuffle)
         for (std::int64_t owner = 0; owner < N; ++owner) {
-          const Range segment = Partition(layout.elements, N).segment(owner);
-          const std::unique_ptr<GradientSum> sum = make_sum(lab, {segment.count, DType::f32, {}});
+          const Range shard = Partition(layout.elements, N).shard(owner);
+          const std::unique_ptr<GradientSum> sum = make_sum(lab, {shard.count, DType::f32, {}});
           for (const Range run : micro_batches({0, G}, N * B, shuffle)) {
             const GradientTensors to = sum->begin(run);
             std::vector<Tensor> ranks;
             for (std::int64_t r = 0; r < N; ++r) {
-              ranks.push_back(lab.zeros(DType::f32, {segment.count}));
-              backward({ranks.back(), {}}, {run.first + r * B, B}, segment);
+              ranks.push_back(lab.zeros(DType::f32, {shard.count}));
+              backward({ranks.back(), {}}, {run.first + r * B, B}, shard);
             }
             add_neighbours_first(lab.kernels(), ranks);
             lab.kernels().add(to.flat, ranks[0]);
             sum->end(run);
           }
-          INFO(N << " ranks, micro-batches of " << B << ", order " << shuffle << ", segment " << owner);
+          INFO(N << " ranks, micro-batches of " << B << ", order " << shuffle << ", shard " << owner);
           CHECK(sum->sums().size() == 1);
-          CHECK(different_bits(sum->total(), expected.slice(segment)) == 0);
+          CHECK(different_bits(sum->total(), expected.slice(shard)) == 0);
         }
 }
 
@@ -318,14 +318,15 @@ TEST_CASE("make_tree_sum: after clear() the same again, in the same buffers; as 
   CHECK(lab.ledger().current(Tier::device) == before);
 }
 
-TEST_CASE("pass_order: a pass adds what waits for it, and the last one leaves one sum")
+TEST_CASE("micro_batch_order: a pass adds what waits for it, and the last one leaves one sum")
 {
   for (const bool tree : {false, true}) {
     for (const std::int64_t M : {1, 2, 4, 16}) {
       INFO("tree = " << tree << ", M = " << M);
-      std::vector<std::int64_t> levels(static_cast<std::size_t>(pass_levels(tree, M)));  // passes in each sum
+      std::vector<std::int64_t> levels(
+          static_cast<std::size_t>(micro_batch_levels(tree, M)));  // passes in each sum
       for (std::int64_t m = 0; m < M; ++m) {
-        const PassOrder order = pass_order(tree, m);
+        const MicroBatchOrder order = micro_batch_order(tree, m);
         std::int64_t sum = 1;
         for (std::size_t l = 0; l < order.added; ++l) {
           if (tree) REQUIRE(levels[l] == sum);  // neighbours of the same size

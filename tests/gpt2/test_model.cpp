@@ -54,7 +54,7 @@ Step step_of(Laboratory& lab, std::int64_t B, const std::vector<std::int64_t>& f
 
 /// The backward pass in two halves: first what the input's gradient takes, then the gradients of the parameters.
 /// @param later  keeps what the second half needs.
-void backward_in_halves(const TinyModel& tiny, const PutOff& later, const MicroBatch& batch)
+void backward_in_halves(const TinyModel& tiny, const Deferred& later, const MicroBatch& batch)
 {
   const Model& model = tiny.model;
   const Activations& kept = tiny.kept;
@@ -66,7 +66,7 @@ void backward_in_halves(const TinyModel& tiny, const PutOff& later, const MicroB
                                 batch);
   for (std::size_t i = model.branches.size(); i-- > 0;) {
     const Branch& branch = model.branches[i];
-    const PutOffBranch& l = later.branches[i];
+    const DeferredBranch& l = later.branches[i];
     const Tensor doutput = branch.output_backward(dx, l.doutput, batch);
     if (doutput.raw() == dx.raw()) tiny.lab.stream().copy(l.doutput, dx);
     branch.inner_backward(l.dinner, dhidden, l.doutput, kept.branches[i], tiny.p.branches[i], batch);
@@ -83,7 +83,7 @@ void backward_in_halves(const TinyModel& tiny, const PutOff& later, const MicroB
   kernels.add(tiny.d.head.norm_weight, later.norm_weight);
   kernels.add(tiny.d.head.norm_bias, later.norm_bias);
   for (std::size_t i = 0; i < model.branches.size(); ++i) {  // in any order
-    const PutOffBranch& l = later.branches[i];
+    const DeferredBranch& l = later.branches[i];
     const BranchTensors& d = tiny.d.branches[i];
     model.branches[i].out_bias_backward(d, l.doutput, batch);
     model.branches[i].weights_backward(d, l.doutput, l.dinner, kept.branches[i], batch);
@@ -275,7 +275,7 @@ TEST_CASE("Branch, Head: the halves of the backward pass have the bits of the wh
       whole.forward_backward(4);
       const MicroBatch batch = halves.batch(4);
       forward(halves.model, halves.p, halves.kept, halves.work, batch);
-      backward_in_halves(halves, later.put_off, batch);
+      backward_in_halves(halves, later.deferred, batch);
       CHECK(different_bits(halves.gradients, whole.gradients) == 0);
       CHECK(different_bits(halves.tied, whole.tied) == 0);
       CHECK(lab.kernels().squared_norm(halves.gradients).value() > 0);

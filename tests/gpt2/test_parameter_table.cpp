@@ -121,56 +121,57 @@ TEST_CASE("unit_elements: entries and units tile the flat vector without gaps, f
 
 TEST_CASE("ParameterTable: tensors of at most so many elements lie behind all others, in the same order")
 {
-  for (const std::int64_t apart : {0, 31, 32, 96, 128, 192, 512, 4096, 1'000'000})
+  for (const std::int64_t replicated : {0, 31, 32, 96, 128, 192, 512, 4096, 1'000'000})
     for (const Part part : {Part{0, 1}, Part{3, 4}}) {
-      CAPTURE(apart, part.count);
-      const ParameterTable table(config, part, {0, -1}, apart), plain(config, part);
+      CAPTURE(replicated, part.count);
+      const ParameterTable table(config, part, {0, -1}, replicated), plain(config, part);
       REQUIRE(table.entries().size() == plain.entries().size());
-      std::int64_t next[] = {0, table.apart().first};
+      std::int64_t next[] = {0, table.replicated().first};
       for (std::size_t i = 0; i < table.entries().size(); ++i) {
         const Parameter& p = table.entries()[i];
         CHECK(p.name == plain.entries()[i].name);
         CHECK(p.number == static_cast<int>(i));
-        const bool small = p.stored.elements() <= apart;
+        const bool small = p.stored.elements() <= replicated;
         CHECK(p.elements == Range{next[small], p.stored.elements()});
         next[small] = p.elements.end();
       }
-      CHECK(next[0] == table.apart().first);
+      CHECK(next[0] == table.replicated().first);
       CHECK(next[1] == table.elements());
-      CHECK(table.apart().end() == table.elements());
+      CHECK(table.replicated().end() == table.elements());
       CHECK(table.elements() == plain.elements());
     }
-  CHECK(ParameterTable(config).apart().empty());
+  CHECK(ParameterTable(config).replicated().empty());
 }
 
-TEST_CASE("unit_elements: what of a unit does not lie apart has no gaps, and may be nothing")
+TEST_CASE("unit_elements: what of a unit does not are replicated has no gaps, and may be nothing")
 {
-  for (const std::int64_t apart : {32, 128, 512, 1'000'000}) {
-    const ParameterTable table(config, {}, {0, -1}, apart);
+  for (const std::int64_t replicated : {32, 128, 512, 1'000'000}) {
+    const ParameterTable table(config, {}, {0, -1}, replicated);
     std::int64_t next = 0;
     for (int unit = 0; unit < unit_count(config); ++unit) {
       const Range elements = table.unit_elements(unit);
       std::int64_t expected = 0;
       for (const Parameter& p : table.entries())
-        if (p.unit == unit && p.stored.elements() > apart) expected += p.stored.elements();
-      CAPTURE(apart, unit);
+        if (p.unit == unit && p.stored.elements() > replicated) expected += p.stored.elements();
+      CAPTURE(replicated, unit);
       CHECK(elements.count == expected);
       if (expected > 0) CHECK(elements.first == next);
       next += expected;
     }
-    CHECK(next == table.apart().first);
+    CHECK(next == table.replicated().first);
   }
 }
 
-TEST_CASE("unit_tensors: in the order of the table, whether they lie apart or not")
+TEST_CASE("unit_tensors: in the order of the table, whether they are replicated or not")
 {
   Laboratory lab;
   for (const std::int64_t border : {0, 32, 128, 512, 1'000'000}) {
     const ParameterTable table(config, {}, {0, -1}, border);
-    const Tensor flat = lab.zeros(DType::f32, {table.elements()}), apart = flat.slice(table.apart());
+    const Tensor flat = lab.zeros(DType::f32, {table.elements()}), replicated = flat.slice(table.replicated());
     for (int unit = 0; unit < unit_count(config); ++unit) {
       CAPTURE(border, unit);
-      const std::vector<Tensor> tensors = unit_tensors(table, unit, flat.slice(table.unit_elements(unit)), apart);
+      const std::vector<Tensor> tensors =
+          unit_tensors(table, unit, flat.slice(table.unit_elements(unit)), replicated);
       std::size_t i = 0;
       for (const Parameter& p : table.entries()) {
         if (p.unit != unit) continue;
@@ -330,7 +331,7 @@ TEST_CASE("initialize_parameters: a run of elements has the values that it has i
     initialize_parameters(host_stream(), flat, table, config, 17);
     for (const int runs : {1, 2, 3, 7, 100})
       for (int r = 0; r < runs; ++r) {
-        const Range run = Partition(table.elements(), runs).segment(r);
+        const Range run = Partition(table.elements(), runs).shard(r);
         const Tensor mine = lab.filled(DType::f32, {run.count}, 1);
         initialize_parameters(host_stream(), mine, table, config, 17, run.first);
         CHECK(different_bits(mine, flat.slice(run)) == 0);
@@ -339,7 +340,7 @@ TEST_CASE("initialize_parameters: a run of elements has the values that it has i
   }
 }
 
-TEST_CASE("initialize_parameters: a tensor that lies apart has the values that it has elsewhere")
+TEST_CASE("initialize_parameters: a tensor that is replicated has the values that it has elsewhere")
 {
   Laboratory lab;
   const ParameterTable plain(config), table(config, {}, {0, -1}, 128);
@@ -350,14 +351,14 @@ TEST_CASE("initialize_parameters: a tensor that lies apart has the values that i
   for (std::size_t i = 0; i < table.entries().size(); ++i)
     CHECK(different_bits(flat.slice(table.entries()[i].elements), expected.slice(plain.entries()[i].elements)) ==
           0);
-  const Range across{table.apart().first - 100, 200};  // of both
+  const Range across{table.replicated().first - 100, 200};  // of both
   const Tensor part = lab.filled(DType::f32, {across.count}, 1);
   initialize_parameters(host_stream(), part, table, config, 17, across.first);
   CHECK(different_bits(part, flat.slice(across)) == 0);
   CHECK(parameter_digest(host_stream(), table, flat) == parameter_digest(host_stream(), plain, expected));
 }
 
-TEST_CASE("model_tensors: views the tensors where the table says; the tied gradient may lie apart")
+TEST_CASE("model_tensors: views the tensors where the table says; the tied gradient may be replicated")
 {
   Laboratory lab;
   const ParameterTable table(config);

@@ -192,7 +192,7 @@ TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of
     }
 }
 
-TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs least")
+TEST_CASE("suggest_options: names the largest micro-batch that has room, or what needs least")
 {
   TrainingOptions options;
   const ModelConfig config = options.config();
@@ -210,7 +210,9 @@ TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs
     o.recompute_blocks = recompute;
     return plan(o).total();
   };
-  const auto answer = [&](std::int64_t room) { return what_fits(options, 16, layout, plan(options), room); };
+  const auto answer = [&](std::int64_t capacity) {
+    return suggest_options(options, 16, layout, plan(options), capacity);
+  };
   for (const Sums sums : {Sums::fast, Sums::exact}) {
     options.arithmetic = sums;
     CHECK(answer(needs(16, true)) == "--micro-batch=16 --recompute=block would fit.");
@@ -225,7 +227,7 @@ TEST_CASE("what_fits: names the largest micro-batch that has room, or what needs
   }
   options.arithmetic = Sums::fast;
   options.global_batch = 12;
-  CHECK_THAT(what_fits(options, 12, layout, plan(options), plan(options).total() * 2 / 3),
+  CHECK_THAT(suggest_options(options, 12, layout, plan(options), plan(options).total() * 2 / 3),
              Contains("--micro-batch="));
 
   options = {};

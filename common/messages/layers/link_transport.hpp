@@ -7,7 +7,7 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// Messages that take virtual time.
+/// Communication that take virtual time.
 
 namespace rankwise {
 

@@ -15,7 +15,7 @@
 
 namespace rankwise {
 
-/// Messages and their bytes.
+/// Communication and their bytes.
 struct Traffic {
   std::int64_t messages = 0;    ///< messages sent
   std::int64_t bytes = 0;       ///< bytes sent, or handed to the library's own collective

@@ -54,7 +54,7 @@ struct VirtualStep {
 };
 
 /// The virtual time of one rank. It has two lanes, each with a time of its own: compute, and the communication of
-/// a queue that makes collectives meanwhile. Messages carry the time from rank to rank (LinkTransport).
+/// a queue that makes collectives meanwhile. Communication carry the time from rank to rank (LinkTransport).
 ///
 ///     compute         |forward|   backward   |waits|update|        exposed: waits
 ///     communication           .  |bucket 1|bucket 2|               hidden: the rest

@@ -79,7 +79,7 @@ class FlightRecorder {
 
   /// What is under way, and what was last. Only the watchdog knows FlightRecord::idle_s.
   FlightRecord record() const;
-  /// Messages sent and received since the start, by group, collective and rank.
+  /// Communication sent and received since the start, by group, collective and rank.
   std::vector<MessageCount> counts() const;
 
  private:

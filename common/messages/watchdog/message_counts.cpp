@@ -15,7 +15,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MessageCount, group, members, name, where, pe
 
 namespace {
 
-/// Messages from one rank to another, of one group and collective. All lines that called it count together: the ranks may
+/// Communication from one rank to another, of one group and collective. All lines that called it count together: the ranks may
 /// stand in different ones.
 using Kind = std::tuple<std::string, std::vector<int>, std::string, int, int>;
 

@@ -11,7 +11,7 @@
 
 namespace rankwise {
 
-/// Messages of one kind between this rank and another one.
+/// Communication of one kind between this rank and another one.
 struct MessageCount {
   /// Instead of a peer, with which a rank says that it could not count what the program itself did over MPI.
   static constexpr int not_counted = -1;

@@ -171,7 +171,7 @@ struct BackwardTiles {
 /// dq: 20 R C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
-    go_back_to_queries(const BackwardTensors<float> tensors, const AttentionLayer layer)
+    attention_backward_dq_kernel(const BackwardTensors<float> tensors, const AttentionLayer layer)
 {
   constexpr int n = TileSize<G>::n;
   constexpr std::int64_t tokens = TileSize<G>::tokens;
@@ -216,10 +216,9 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
 /// Turns a tile of scores, a thread's keys by its queries, into weights after dropout, and the gradients of those weights
 /// into gradients of scores.
 template <int G>
-__device__ void go_back_through_softmax(Scores<G>& weights, Scores<G>& gradients,
-                                        const BackwardTensors<float>& tensors, const AttentionLayer& layer,
-                                        const AttentionPlace& place, std::int64_t first_key,
-                                        std::int64_t first_query)
+__device__ void softmax_backward(Scores<G>& weights, Scores<G>& gradients, const BackwardTensors<float>& tensors,
+                                 const AttentionLayer& layer, const AttentionPlace& place, std::int64_t first_key,
+                                 std::int64_t first_query)
 {
   constexpr int n = TileSize<G>::n;
   const std::int64_t T = layer.shape.T;
@@ -245,7 +244,7 @@ __device__ void go_back_through_softmax(Scores<G>& weights, Scores<G>& gradients
 /// cache, q and dy for each tile of keys; writes dk and dv: 24 R C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
-    go_back_to_keys(const BackwardTensors<float> tensors, const AttentionLayer layer)
+    attention_backward_dkv_kernel(const BackwardTensors<float> tensors, const AttentionLayer layer)
 {
   constexpr int n = TileSize<G>::n;
   constexpr std::int64_t tokens = TileSize<G>::tokens;
@@ -263,7 +262,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
     __syncthreads();
     Scores<G> weights = Scores<G>::of(tiles.k, tiles.q, layer.fours());
     Scores<G> gradients = Scores<G>::of(tiles.v, tiles.dy, layer.fours());
-    go_back_through_softmax(weights, gradients, tensors, layer, place, my_key, query + n * thread_x());
+    softmax_backward(weights, gradients, tensors, layer, place, my_key, query + n * thread_x());
     for (int i = 0; i < n; ++i) weights.store(tiles.scores, i);
     __syncwarp();
     dv.add(tiles.scores, tiles.dy);
@@ -282,14 +281,14 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
 }
 
 /// The backward pass of @p heads heads from layer.first_head on.
-void go_back(cudaStream_t stream, const BackwardTensors<float>& tensors, const AttentionLayer& layer,
-             std::int64_t heads)
+void attention_backward(cudaStream_t stream, const BackwardTensors<float>& tensors, const AttentionLayer& layer,
+                        std::int64_t heads)
 {
   with_channels(layer.shape.D, [&](auto constant) {
     constexpr int G = decltype(constant)::value;
     const Grid grid = block_for_each_tile<G, BackwardTiles<G>>(stream, heads, layer.queries);
-    launch(grid, go_back_to_queries<G>, tensors, layer);
-    launch(grid, go_back_to_keys<G>, tensors, layer);
+    launch(grid, attention_backward_dq_kernel<G>, tensors, layer);
+    launch(grid, attention_backward_dkv_kernel<G>, tensors, layer);
   });
 }
 
@@ -322,8 +321,8 @@ void CudaKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const
                                      const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                                      const Dropout& dropout) const
 {
-  const std::int64_t heads = shape.B * shape.heads.count, room = scratch_.tensor().elements() / shape.T;
-  check(room > 0, "more tokens than the scratch of kernels has room for");
+  const std::int64_t heads = shape.B * shape.heads.count, heads_at_a_time = scratch_.tensor().elements() / shape.T;
+  check(heads_at_a_time > 0, "more tokens than the scratch of kernels has room for");
   AttentionLayer layer(shape, {0, shape.T}, dropout);
   with_gpu_type(dqkv.type(), [&]<class T>(T) {
     const BackwardTensors<T> tensors{section<T>(dqkv, shape, 0), section<T>(dqkv, shape, 1),
@@ -331,11 +330,12 @@ void CudaKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const
                                      outputs<T>(y, shape),       section<T>(qkv, shape, 0),
                                      section<T>(qkv, shape, 1),  section<T>(qkv, shape, 2),
                                      log_sum_exp.data<float>(),  scratch_.tensor().data<float>()};
-    for (; layer.first_head < heads; layer.first_head += room) {  // as many heads at a time as there is room for
-      const std::int64_t some = std::min(room, heads - layer.first_head);
+    for (; layer.first_head < heads;
+         layer.first_head += heads_at_a_time) {  // as many heads at a time as there is room for
+      const std::int64_t some = std::min(heads_at_a_time, heads - layer.first_head);
       const std::int64_t blocks = some * divided_up(layer.queries, block_threads / token_threads);
       launch({on_, dim3(static_cast<unsigned>(blocks))}, multiply_outputs<T>, tensors, layer);
-      go_back(on_, tensors, layer, some);
+      attention_backward(on_, tensors, layer, some);
     }
   });
 }

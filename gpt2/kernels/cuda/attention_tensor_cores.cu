@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
   strip.store(tiles, tensors);
 }
 
-/// The shared memory of go_back_to_queries().
+/// The shared memory of attention_backward_dq_kernel().
 template <int G>
 struct QueryGradientTiles {
   typename QueryBlock<G>::Strips q, dy;
@@ -231,7 +231,7 @@ class QueryGradientStrip {
       if (key + line + tile_side * n > seen_.all) hide_keys(scores, layer_, query_, key + line);
       for (int j = 0; j < n; ++j) {
         if constexpr (dropping) kept.apply(gradients[j], j, layer_);
-        go_back_through_softmax(gradients[j], scores[j]);
+        softmax_backward(gradients[j], scores[j]);
         add_tokens(dq_, LeftTile::of(gradients[j]), stage.k, line + tile_side * j, 0);
       }
     }
@@ -252,7 +252,7 @@ class QueryGradientStrip {
 
  private:
   /// Turns gradients of weights into those of scores.
-  __device__ void go_back_through_softmax(ProductTile& gradients, const ProductTile& scores) const
+  __device__ void softmax_backward(ProductTile& gradients, const ProductTile& scores) const
   {
     for (int h = 0; h < 2; ++h)
       for (int r = 0; r < 2; ++r)
@@ -276,7 +276,7 @@ class QueryGradientStrip {
 /// 10 R C bytes.
 template <int G, bool dropping>
 __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
-    go_back_to_queries(const BackwardTensors<bf16> tensors, const AttentionLayer layer)
+    attention_backward_dq_kernel(const BackwardTensors<bf16> tensors, const AttentionLayer layer)
 {
   constexpr int threads = QueryBlock<G>::threads, tokens = QueryBlock<G>::tokens, passing = Sizes<G>::passing;
   auto& tiles = shared_memory<QueryGradientTiles<G>>();
@@ -332,7 +332,7 @@ struct QueryStage {
   }
 };
 
-/// The shared memory of go_back_to_keys().
+/// The shared memory of attention_backward_dkv_kernel().
 template <int G>
 struct KeyGradientTiles {
   typename KeyBlock<G>::Strips k, v;
@@ -372,7 +372,7 @@ class KeyGradientStrip {
       if (layer_.visible(first) < key_ + tile_side) hide_queries(weights, layer_, key_, first);
       for (int j = 0; j < n; ++j) {
         if constexpr (dropping) kept.apply(gradients[j], j, layer_);
-        go_back_through_softmax(weights[j], gradients[j], stage, line + tile_side * j);
+        softmax_backward(weights[j], gradients[j], stage, line + tile_side * j);
         if constexpr (dropping) kept.apply(weights[j], j, layer_);
         add_tokens(dv_, LeftTile::of(weights[j]), stage.dy, line + tile_side * j, channel_);
         add_tokens(dk_, LeftTile::of(gradients[j]), stage.q, line + tile_side * j, channel_);
@@ -400,8 +400,8 @@ class KeyGradientStrip {
   static constexpr int tiles_of_part = KeyBlock<G>::part / tile_side;
 
   /// Turns scores into weights, and gradients of weights into gradients of scores.
-  __device__ void go_back_through_softmax(ProductTile& weights, ProductTile& gradients, const QueryStage<G>& stage,
-                                          int line) const
+  __device__ void softmax_backward(ProductTile& weights, ProductTile& gradients, const QueryStage<G>& stage,
+                                   int line) const
   {
     for (int h = 0; h < 2; ++h)
       for (int c = 0; c < 2; ++c) {
@@ -427,7 +427,7 @@ class KeyGradientStrip {
 /// come by. Reads k and v once and, from cache, q and dy for each block; writes dk and dv: 12 R C bytes.
 template <int G, bool dropping>
 __global__ void __launch_bounds__(KeyBlock<G>::threads, KeyBlock<G>::blocks)
-    go_back_to_keys(const BackwardTensors<bf16> tensors, const AttentionLayer layer)
+    attention_backward_dkv_kernel(const BackwardTensors<bf16> tensors, const AttentionLayer layer)
 {
   constexpr int threads = KeyBlock<G>::threads, tokens = KeyBlock<G>::tokens, passing = Sizes<G>::passing;
   auto& tiles = shared_memory<KeyGradientTiles<G>>();
@@ -468,14 +468,14 @@ void attend_all(cudaStream_t stream, const ForwardTensors<bf16>& tensors, const 
   });
 }
 
-void go_back(cudaStream_t stream, const BackwardTensors<bf16>& tensors, const AttentionLayer& layer,
-             std::int64_t heads)
+void attention_backward(cudaStream_t stream, const BackwardTensors<bf16>& tensors, const AttentionLayer& layer,
+                        std::int64_t heads)
 {
   with_constants(layer, [&]<int G, bool dropping>(ChannelGroups<G>, Dropping<dropping>) {
     launch(blocks_for<QueryBlock<G>, QueryGradientTiles<G>>(stream, heads, layer.queries),
-           go_back_to_queries<G, dropping>, tensors, layer);
+           attention_backward_dq_kernel<G, dropping>, tensors, layer);
     launch(blocks_for<KeyBlock<G>, KeyGradientTiles<G>>(stream, heads, layer.queries, KeyBlock<G>::parts),
-           go_back_to_keys<G, dropping>, tensors, layer);
+           attention_backward_dkv_kernel<G, dropping>, tensors, layer);
   });
 }
 

@@ -37,18 +37,18 @@ namespace {
 struct TokenList {
   static constexpr int capacity = 512;  // rows in the list
 
-  float room[most_warps];
+  float scratch[most_warps];
   unsigned hits[most_warps];  // of each warp, one bit for each thread that has found a row
   int rows[capacity];         // of the token, in order
 };
 
 /// Whether a row before @p r has the same token; the same answer in all threads of the block.
-__device__ bool is_repeated(const std::int32_t* tokens, std::int64_t r, float* room)
+__device__ bool is_repeated(const std::int32_t* tokens, std::int64_t r, float* scratch)
 {
   float found = 0;
   for (std::int64_t before = threadIdx.x; before < r; before += blockDim.x)
     if (tokens[before] == tokens[r]) found = 1;
-  return block_reduce(found, Larger{}, room) > 0;
+  return block_reduce(found, Larger{}, scratch) > 0;
 }
 
 /// Appends to the list, of @p count rows, those of [first, first + threads of the block) that have token @p token.
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(block_threads)
   float* const sums = reinterpret_cast<float*>(&list + 1);
   const std::int64_t r = blockIdx.x;
   const std::int32_t token = tokens[r];
-  if (!vocabulary.contains(token) || is_repeated(tokens, r, list.room)) return;
+  if (!vocabulary.contains(token) || is_repeated(tokens, r, list.scratch)) return;
   for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x) sums[c] = 0;
   int count = 0;
   for (std::int64_t first = r; first < R; first += blockDim.x) {

@@ -203,10 +203,10 @@ void write_losses(cudaStream_t stream, float* losses, const float* sum, const fl
 ExactScalar CudaKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                   const Tensor& targets) const
 {
-  const std::int64_t R = targets.elements(), room = scratch_.tensor().elements();
+  const std::int64_t R = targets.elements(), rows_at_a_time = scratch_.tensor().elements();
   ExactScalar total;
-  for (std::int64_t first = 0; first < R; first += room) {
-    const Tensor losses = scratch_.tensor().slice({0, std::min(room, R - first)});
+  for (std::int64_t first = 0; first < R; first += rows_at_a_time) {
+    const Tensor losses = scratch_.tensor().slice({0, std::min(rows_at_a_time, R - first)});
     write_losses(on_, losses.data<float>(), sum.data<float>() + first, maximum.data<float>() + first,
                  target_logit.data<float>() + first, targets.data<std::int32_t>() + first, losses.elements());
     for (const float loss : to_host<float>(stream_, losses)) total.add(static_cast<double>(loss));

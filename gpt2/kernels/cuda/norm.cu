@@ -109,7 +109,10 @@ struct BackwardInputs {
 template <int N>
 struct SumsOfWarp {
   /// Floats that C channels take.
-  static constexpr std::int64_t room(std::int64_t C) { return divided_up(C, N * warp_threads) * N * warp_threads; }
+  static constexpr std::int64_t padded(std::int64_t C)
+  {
+    return divided_up(C, N * warp_threads) * N * warp_threads;
+  }
   /// Where the sum of a channel stands.
   static constexpr std::int64_t place_of(std::int64_t c)
   {
@@ -122,15 +125,16 @@ struct SumsOfWarp {
 /// Warp i of all warps: rows i, i + warps, ..., one after the other. Reads dy, x and dx, writes dx: four tensors of (R, C).
 template <class T>
 __global__ void __launch_bounds__(block_threads)
-    go_back(T* dx, float* dweight, float* dbias, const BackwardInputs<T> in)
+    norm_backward_kernel(T* dx, float* dweight, float* dbias, const BackwardInputs<T> in)
 {
   using Row = LaneOfRow<T>;
   constexpr int N = Row::N;
   const unsigned lane = threadIdx.x % warp_threads, warps = blockDim.x / warp_threads;
-  const std::int64_t C = in.C, room = SumsOfWarp<N>::room(C);
+  const std::int64_t C = in.C, padded = SumsOfWarp<N>::padded(C);
   float* const sums = &shared_memory<float>();  // (warps, 2, room)
-  float *const dweight_sum = sums + threadIdx.x / warp_threads * 2 * room, *const dbias_sum = dweight_sum + room;
-  for (std::int64_t i = lane; i < 2 * room; i += warp_threads) dweight_sum[i] = 0;
+  float *const dweight_sum = sums + threadIdx.x / warp_threads * 2 * padded, *const dbias_sum =
+                                                                                 dweight_sum + padded;
+  for (std::int64_t i = lane; i < 2 * padded; i += warp_threads) dweight_sum[i] = 0;
   for (std::int64_t r = thread_number() / warp_threads; r < in.R; r += thread_count() / warp_threads) {
     const Row dy_row(in.dy + r * C, C), x_row(in.x + r * C, C);
     const float mean = in.mean[r], rstd = in.rstd[r];
@@ -162,8 +166,8 @@ __global__ void __launch_bounds__(block_threads)
   for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x) {
     float2 all = make_float2(0, 0);
     for (unsigned w = 0; w < warps; ++w) {
-      const float* const from = sums + w * 2 * room + SumsOfWarp<N>::place_of(c);
-      all = Plus()(all, make_float2(from[0], from[room]));
+      const float* const from = sums + w * 2 * padded + SumsOfWarp<N>::place_of(c);
+      all = Plus()(all, make_float2(from[0], from[padded]));
     }
     dweight[blockIdx.x * C + c] = all.x;
     dbias[blockIdx.x * C + c] = all.y;
@@ -182,7 +186,7 @@ void CudaKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const T
   const std::int64_t C = weight.elements(), R = x.elements() / C;
   if (R == 0) return;
   with_gpu_type(dx.type(), [&]<class T>(T) {
-    const std::int64_t bytes_of_warp = 2 * SumsOfWarp<pack_size<T>>::room(C) * bytes_of(DType::f32);
+    const std::int64_t bytes_of_warp = 2 * SumsOfWarp<pack_size<T>>::padded(C) * bytes_of(DType::f32);
     const std::int64_t warps = std::clamp<std::int64_t>(shared_bytes / bytes_of_warp, 1, 4);
     const std::int64_t blocks = std::min({divided_up(R, warps), enough, scratch_.tensor().elements() / (2 * C)});
     check(blocks > 0, "more channels than the scratch of kernels has room for");
@@ -190,7 +194,7 @@ void CudaKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const T
     const Tensor dbiases = scratch_.tensor().slice({blocks * C, blocks * C});
     launch({on_, dim3(static_cast<unsigned>(blocks)), static_cast<unsigned>(warps * warp_threads),
             warps * bytes_of_warp},
-           go_back<T>, dx.data<T>(), dweights.data<float>(), dbiases.data<float>(),
+           norm_backward_kernel<T>, dx.data<T>(), dweights.data<float>(), dbiases.data<float>(),
            BackwardInputs<T>{dy.data<T>(), x.data<T>(), weight.data<T>(), mean.data<float>(), rstd.data<float>(), R,
                              C});
     add_partial_sums(on_, dweight, dweights);

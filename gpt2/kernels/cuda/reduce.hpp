@@ -42,14 +42,14 @@ __device__ T warp_reduce(T value, F f, int threads = warp_threads)
 /// f over the values of all threads of the block, the same bits in all of them. All threads of the block call it.
 /// @param room  of the block's shared memory, for most_warps values; may be used again as soon as this returns.
 template <class T, class F>
-__device__ T block_reduce(T value, F f, T* room)
+__device__ T block_reduce(T value, F f, T* scratch)
 {
   const unsigned warp = threadIdx.x / warp_threads, warps = blockDim.x / warp_threads;
   value = warp_reduce(value, f);
-  if (threadIdx.x % warp_threads == 0) room[warp] = value;
+  if (threadIdx.x % warp_threads == 0) scratch[warp] = value;
   __syncthreads();
-  T all = room[0];
-  for (unsigned w = 1; w < warps; ++w) all = f(all, room[w]);
+  T all = scratch[0];
+  for (unsigned w = 1; w < warps; ++w) all = f(all, scratch[w]);
   __syncthreads();
   return all;
 }

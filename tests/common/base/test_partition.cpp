@@ -36,18 +36,18 @@ TEST_CASE("intersect: holds just the members of both, for all ranges within ten"
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Partition: the first n mod N segments are the larger ones")
+TEST_CASE("Partition: the first n mod N shards are the larger ones")
 {
   constexpr Partition ten(10, 4);
   STATIC_REQUIRE(ten.elements() == 10);
-  STATIC_REQUIRE(ten.segments() == 4);
-  STATIC_REQUIRE(ten.segment(0) == Range{0, 3});
-  STATIC_REQUIRE(ten.segment(1) == Range{3, 3});
-  STATIC_REQUIRE(ten.segment(2) == Range{6, 2});
-  STATIC_REQUIRE(ten.segment(3) == Range{8, 2});
+  STATIC_REQUIRE(ten.shards() == 4);
+  STATIC_REQUIRE(ten.shard(0) == Range{0, 3});
+  STATIC_REQUIRE(ten.shard(1) == Range{3, 3});
+  STATIC_REQUIRE(ten.shard(2) == Range{6, 2});
+  STATIC_REQUIRE(ten.shard(3) == Range{8, 2});
 }
 
-TEST_CASE("Partition: segments follow each other, cover everything and differ by at most one")
+TEST_CASE("Partition: shards follow each other, cover everything and differ by at most one")
 {
   std::int64_t wrong = 0;
   for (std::int64_t n = 0; n <= 70; ++n) {
@@ -55,10 +55,10 @@ TEST_CASE("Partition: segments follow each other, cover everything and differ by
       const Partition partition(n, N);
       std::int64_t next = 0;
       for (std::int64_t r = 0; r < N; ++r) {
-        const Range segment = partition.segment(r);
-        wrong += segment.first == next ? 0 : 1;
-        wrong += segment.count == n / N + (r < n % N ? 1 : 0) ? 0 : 1;
-        next = segment.end();
+        const Range shard = partition.shard(r);
+        wrong += shard.first == next ? 0 : 1;
+        wrong += shard.count == n / N + (r < n % N ? 1 : 0) ? 0 : 1;
+        next = shard.end();
       }
       wrong += next == n ? 0 : 1;
     }
@@ -66,7 +66,7 @@ TEST_CASE("Partition: segments follow each other, cover everything and differ by
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Partition: owner() is the inverse of segment()")
+TEST_CASE("Partition: owner() is the inverse of shard()")
 {
   std::int64_t wrong = 0;
   for (std::int64_t n = 0; n <= 70; ++n) {
@@ -74,33 +74,33 @@ TEST_CASE("Partition: owner() is the inverse of segment()")
       const Partition partition(n, N);
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t owner = partition.owner(i);
-        wrong += 0 <= owner && owner < N && partition.segment(owner).contains(i) ? 0 : 1;
+        wrong += 0 <= owner && owner < N && partition.shard(owner).contains(i) ? 0 : 1;
       }
     }
   }
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Partition: fewer elements than segments leave the last segments empty")
+TEST_CASE("Partition: fewer elements than shards leave the last shards empty")
 {
   constexpr Partition two(2, 4);
-  STATIC_REQUIRE(two.segment(0) == Range{0, 1});
-  STATIC_REQUIRE(two.segment(1) == Range{1, 1});
-  STATIC_REQUIRE(two.segment(2) == Range{2, 0});
-  STATIC_REQUIRE(two.segment(3) == Range{2, 0});
+  STATIC_REQUIRE(two.shard(0) == Range{0, 1});
+  STATIC_REQUIRE(two.shard(1) == Range{1, 1});
+  STATIC_REQUIRE(two.shard(2) == Range{2, 0});
+  STATIC_REQUIRE(two.shard(3) == Range{2, 0});
   STATIC_REQUIRE(two.owner(1) == 1);
 
   constexpr Partition nothing(0, 3);
-  STATIC_REQUIRE(nothing.segment(0) == Range{0, 0});
-  STATIC_REQUIRE(nothing.segment(2) == Range{0, 0});
+  STATIC_REQUIRE(nothing.shard(0) == Range{0, 0});
+  STATIC_REQUIRE(nothing.shard(2) == Range{0, 0});
 }
 
 TEST_CASE("Partition: divides more elements than 32 bits count")
 {
   constexpr Partition parameters(175'000'000'001, 1024);
-  STATIC_REQUIRE(parameters.segment(0) == Range{0, 170'898'438});
-  STATIC_REQUIRE(parameters.segment(1023).end() == 175'000'000'001);
+  STATIC_REQUIRE(parameters.shard(0) == Range{0, 170'898'438});
+  STATIC_REQUIRE(parameters.shard(1023).end() == 175'000'000'001);
   STATIC_REQUIRE(parameters.owner(175'000'000'000) == 1023);
-  STATIC_REQUIRE(parameters.owner(parameters.segment(700).first) == 700);
-  STATIC_REQUIRE(parameters.owner(parameters.segment(700).first - 1) == 699);
+  STATIC_REQUIRE(parameters.owner(parameters.shard(700).first) == 700);
+  STATIC_REQUIRE(parameters.owner(parameters.shard(700).first - 1) == 699);
 }

@@ -47,7 +47,7 @@ void try_sums(Group& group, std::int64_t n)
 
   Guarded<T> scattered(n, r);
   const Range own = reduce_scatter_sum(scattered.tensor(), group);
-  REQUIRE(own == Partition(n, N).segment(r));
+  REQUIRE(own == Partition(n, N).shard(r));
   REQUIRE(same(scattered, own, sum));
   for (std::int64_t i = 0; i < n; ++i)
     if (!own.contains(i)) scattered[i] = T{};

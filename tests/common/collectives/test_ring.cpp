@@ -18,7 +18,7 @@ Traffic sent_but(int left_out, std::int64_t n, int N)
 {
   Traffic sent;
   for (int q = 0; q < N; ++q) {
-    const std::int64_t share = Partition(n, N).segment(q).count;
+    const std::int64_t share = Partition(n, N).shard(q).count;
     if (q != left_out) sent += {.messages = (share + longest - 1) / longest, .bytes = 4 * share};
   }
   return sent;
@@ -26,7 +26,7 @@ Traffic sent_but(int left_out, std::int64_t n, int N)
 
 }  // namespace
 
-TEST_CASE("ring_reduce_scatter_sum: the own segment is complete and no byte is sent twice")
+TEST_CASE("ring_reduce_scatter_sum: the own shard is complete and no byte is sent twice")
 {
   GroupForTest with(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();
@@ -34,8 +34,8 @@ TEST_CASE("ring_reduce_scatter_sum: the own segment is complete and no byte is s
     INFO("n = " << n);
     Guarded<float> values(n, r);
     with.traffic.clear();
-    ring_reduce_scatter_sum(values.tensor(), segments_of(n, N), with.group);
-    const Range own = Partition(n, N).segment(r);
+    ring_reduce_scatter_sum(values.tensor(), shards_of(n, N), with.group);
+    const Range own = Partition(n, N).shard(r);
     std::int64_t wrong = 0;
     for (std::int64_t i = own.first; i < own.end(); ++i) wrong += values.at(i) != sum_at(N, i);
     REQUIRE(wrong == 0);
@@ -44,7 +44,7 @@ TEST_CASE("ring_reduce_scatter_sum: the own segment is complete and no byte is s
   }
 }
 
-TEST_CASE("ring_all_gather: all segments are everywhere")
+TEST_CASE("ring_all_gather: all shards are everywhere")
 {
   GroupForTest with(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();
@@ -52,7 +52,7 @@ TEST_CASE("ring_all_gather: all segments are everywhere")
     INFO("n = " << n);
     Guarded<float> values(n, r);
     with.traffic.clear();
-    ring_all_gather(values.tensor(), segments_of(n, N), with.group);
+    ring_all_gather(values.tensor(), shards_of(n, N), with.group);
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < n; ++i)
       wrong += values.at(i) != value_at(static_cast<int>(Partition(n, N).owner(i)), i);
@@ -67,9 +67,8 @@ TEST_CASE("ring_reduce_scatter_sum: shares of several pieces")
   GroupForTest with(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();
   const std::int64_t n = 2 * longest + 5;
-  std::vector<Share> shares;  // share q: segments q and q + N of 2 N
-  for (int q = 0; q < N; ++q)
-    shares.push_back({Partition(n, 2 * N).segment(q), Partition(n, 2 * N).segment(q + N)});
+  std::vector<Share> shares;  // share q: shards q and q + N of 2 N
+  for (int q = 0; q < N; ++q) shares.push_back({Partition(n, 2 * N).shard(q), Partition(n, 2 * N).shard(q + N)});
   Guarded<float> values(n, r);
   ring_reduce_scatter_sum(values.tensor(), shares, with.group);
   std::int64_t wrong = 0;

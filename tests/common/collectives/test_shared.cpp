@@ -112,7 +112,7 @@ void try_sums(GroupForTest& test, std::int64_t n, Place place)
 {
   Group& group = test.group;
   const int N = group.ranks(), r = group.rank();
-  const Range own = Partition(n, N).segment(r);
+  const Range own = Partition(n, N).shard(r);
   const std::int64_t size = sizeof(T), to_sum = (N - 1) * own.count * size, to_gather = (n - own.count) * size;
   const auto sum = [&](std::int64_t i) { return sum_of_numbers(N, i); };
   INFO(fmt::format("{} elements of {}, place {}", n, name_of(dtype_of<T>()), static_cast<int>(place)));
@@ -157,9 +157,9 @@ void try_copies(GroupForTest& test, std::int64_t n, Place place)
   }
   values.fill(0);
   shared_all_gather(values.tensor(), group);
-  const Partition segments(n, N);
-  REQUIRE(values.holds({0, n}, [&](std::int64_t i) { return number(static_cast<int>(segments.owner(i)), i); }));
-  REQUIRE(take_read_bytes(test, "all-gather") == (n - segments.segment(r).count) * static_cast<int>(sizeof(T)));
+  const Partition shards(n, N);
+  REQUIRE(values.holds({0, n}, [&](std::int64_t i) { return number(static_cast<int>(shards.owner(i)), i); }));
+  REQUIRE(take_read_bytes(test, "all-gather") == (n - shards.shard(r).count) * static_cast<int>(sizeof(T)));
 }
 
 }  // namespace
@@ -248,7 +248,7 @@ TEST_CASE("shared collectives: calls in a row, of values that are overwritten at
         REQUIRE(values.holds({0, n}, sum));
         values.fill(call);
         shared_reduce_scatter_sum(values.tensor(), group);
-        const Range own = Partition(n, N).segment(r);
+        const Range own = Partition(n, N).shard(r);
         values.overwrite_all_but(own);
         REQUIRE(values.holds(own, sum));
         shared_all_gather(values.tensor(), group);
@@ -264,9 +264,9 @@ TEST_CASE("shared collectives: calls in a row, of values that are overwritten at
           REQUIRE(values.holds({0, n}, [&](std::int64_t i) { return number(root, i, call); }));
         values.fill(call);
         shared_all_gather(values.tensor(), group);
-        const Partition segments(n, N);
+        const Partition shards(n, N);
         REQUIRE(values.holds({0, n},
-                             [&](std::int64_t i) { return number(static_cast<int>(segments.owner(i)), i, call); }));
+                             [&](std::int64_t i) { return number(static_cast<int>(shards.owner(i)), i, call); }));
       }
     }
   }

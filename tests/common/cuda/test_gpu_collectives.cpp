@@ -207,11 +207,11 @@ TEST_CASE("CommunicationQueue: what the stream of messages does last is waited f
     const Buffer sum = test.filled(std::vector<std::int64_t>(5000, 1)),
                  one = test.filled(std::vector<std::int64_t>(5000, 1));
     CommunicationQueue queue(test.group, time);
-    Pending scattered = queue.start(
-        "a segment", [&](Group& group) { reduce_scatter_sum(sum.tensor(), group); });  // ends with a sum
+    Pending scattered =
+        queue.start("a shard", [&](Group& group) { reduce_scatter_sum(sum.tensor(), group); });  // ends with a sum
     scattered.wait();
     test.stream->add(sum.tensor(), one.tensor());
-    const Range own = Partition(5000, N).segment(test.group.rank());
+    const Range own = Partition(5000, N).shard(test.group.rank());
     CHECK(holds<std::int64_t>(test, sum, own, [&](std::int64_t) { return N + 1; }));
   }
 }

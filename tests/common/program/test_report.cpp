@@ -10,7 +10,7 @@
 
 #include "common/base/error.hpp"
 #include "common/program/report.hpp"
-#include "tests/told.hpp"
+#include "tests/reported.hpp"
 
 using namespace rankwise;
 using Catch::Contains;

@@ -72,7 +72,7 @@ TEST_CASE("textbook_ring_all_reduce_sum: keeps the scratch that the formula says
 
 TEST_CASE("textbook_ring_traffic, textbook_ring_scratch: figures")
 {
-  // 3 ranks and 4 elements are segments of 2, 1 and 1: rank 0 sends 2, 1, 0, 2, rank 1 sends 0, 2, 1, 0.
+  // 3 ranks and 4 elements are shards of 2, 1 and 1: rank 0 sends 2, 1, 0, 2, rank 1 sends 0, 2, 1, 0.
   CHECK(textbook_ring_traffic(4, DType::f32, 3, 0) == Traffic{.messages = 4, .bytes = 4 * (1 + 1 + 2 + 1)});
   CHECK(textbook_ring_traffic(4, DType::f32, 3, 1) == Traffic{.messages = 4, .bytes = 4 * (2 + 1 + 1 + 2)});
   CHECK(textbook_ring_traffic(4, DType::f32, 3, 2) == Traffic{.messages = 4, .bytes = 4 * (1 + 2 + 1 + 1)});

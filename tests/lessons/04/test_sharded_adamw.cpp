@@ -8,7 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/frame/finite.hpp"
 #include "tests/common/collectives/testing.hpp"
@@ -20,7 +20,7 @@ using Catch::Contains;
 
 namespace {
 
-/// A model whose parameters each rank has, and the segments of which it owns some.
+/// A model whose parameters each rank has, and the shards of which it owns some.
 struct Sharded {
   Sharded() { initialize_parameters(lab.stream(), parameters, table, config, 3); }
 
@@ -29,8 +29,8 @@ struct Sharded {
   ParameterTable table{config};
   Tensor parameters = lab.zeros(DType::f32, {table.elements()});
   std::vector<Bucket> buckets = make_buckets(table, DType::f32, 20'000);
-  std::vector<Segment> segments = make_segments(buckets, world().ranks());
-  std::vector<Range> own = segments_of(world().rank(), segments);
+  std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world().ranks());
+  std::vector<Range> own = shards_of(world().rank(), bucket_shards);
   ShardedAdamW adamw{lab.memory(), lab.stream(), table, own, slices(parameters, own), AdamWOptions{}};
   GroupForTest test{Algorithm::ring};
 };
@@ -95,7 +95,7 @@ TEST_CASE("ShardedAdamW: makes the updates of an AdamW over all elements, of the
   }
 }
 
-TEST_CASE("make_segments: a rank owns what the collectives of the bucket leave on it")
+TEST_CASE("make_bucket_shards: a rank owns what the collectives of the bucket leave on it")
 {
   Sharded model;
   for (std::size_t b = 0; b < model.buckets.size(); ++b) {

@@ -19,8 +19,8 @@ std::vector<Tensor> shares(const Tensor& all, int rank, int ranks, int pieces)
 {
   std::vector<Tensor> own;
   for (int piece = 0; piece < pieces; ++piece) {
-    const Range run = Partition(all.elements(), pieces).segment(piece);
-    const Range mine = Partition(run.count, ranks).segment(rank);
+    const Range run = Partition(all.elements(), pieces).shard(piece);
+    const Range mine = Partition(run.count, ranks).shard(rank);
     own.push_back(all.slice({run.first + mine.first, mine.count}));
   }
   return own;

@@ -17,16 +17,16 @@ const ModelConfig config = tiny_config(2, 4, 32, 6);
 const ParameterTable table(config);
 constexpr std::int64_t embedding = 704, token = 16 * 32, attention = 4'288, mlp = 8'416, head = 64;
 
-StepPlan plan_of(std::int64_t bucket_bytes, bool tied_apart)
+StepPlan plan_of(std::int64_t bucket_bytes, bool tied_separate)
 {
-  return {table,          make_buckets(table, DType::f32, bucket_bytes), DType::f32, DType::f32, tied_apart,
+  return {table,          make_buckets(table, DType::f32, bucket_bytes), DType::f32, DType::f32, tied_separate,
           Algorithm::ring};
 }
 
 /// Gradients of buckets, and what counts them.
 struct Alive {
-  Alive(std::int64_t bucket_bytes, bool tied_apart)
-      : plan(plan_of(bucket_bytes, tied_apart)),
+  Alive(std::int64_t bucket_bytes, bool tied_separate)
+      : plan(plan_of(bucket_bytes, tied_separate)),
         buckets(plan.buckets),
         gradients(lab.memory(), lab.stream(), table, buckets, sums_of(plan))
   {
@@ -48,18 +48,18 @@ TEST_CASE("BucketGradients: a bucket has room from its first unit on until it is
 {
   Alive alive(1, false);  // a unit each
   CHECK(alive.now() == 0);
-  alive.gradients.make_room(5);
+  alive.gradients.make_slot(5);
   CHECK(alive.now() == head);
-  alive.gradients.make_room(0);
+  alive.gradients.make_slot(0);
   CHECK(alive.now() == head + embedding);
-  alive.gradients.make_room(4);
+  alive.gradients.make_slot(4);
   CHECK(alive.now() == head + embedding + mlp);
-  alive.gradients.make_room(4);
+  alive.gradients.make_slot(4);
   CHECK(alive.now() == head + embedding + mlp);
   alive.gradients.free(0);
   CHECK(alive.now() == embedding + mlp);
   alive.gradients.free(1);
-  alive.gradients.make_room(0);
+  alive.gradients.make_slot(0);
   CHECK(alive.now() == embedding);
   alive.gradients.free(5);
   CHECK(alive.now() == 0);
@@ -70,11 +70,11 @@ TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where 
   for (const std::int64_t bytes : {1, 20'000, 1'000'000'000}) {
     Alive alive(bytes, false);
     for (int pass = 0; pass < 2; ++pass) {
-      const EmbeddingTensors first = embedding_tensors(alive.gradients.make_room(0));
+      const EmbeddingTensors first = embedding_tensors(alive.gradients.make_slot(0));
       CHECK(alive.gradients.second_of(first.token).raw() == first.token.raw());
-      head_tensors(alive.gradients.make_room(5), first.token).norm_bias.span<float>()[0] = 9;
-      for (const std::int64_t unit : {4, 2, 1}) alive.gradients.make_room(unit);
-      branch_tensors(alive.gradients.make_room(3)).out_bias.span<float>()[5] = 7;
+      head_tensors(alive.gradients.make_slot(5), first.token).norm_bias.span<float>()[0] = 9;
+      for (const std::int64_t unit : {4, 2, 1}) alive.gradients.make_slot(unit);
+      branch_tensors(alive.gradients.make_slot(3)).out_bias.span<float>()[5] = 7;
       first.position.span<float>()[1] = 8;
       double sum = 0;
       for (std::size_t b = 0; b < alive.buckets.size(); ++b) {
@@ -95,11 +95,11 @@ TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where 
   }
 }
 
-TEST_CASE("BucketGradients: the head's part of the token embedding's gradient may lie apart")
+TEST_CASE("BucketGradients: the head's part of the token embedding's gradient may be replicated")
 {
   Alive alive(1, true);
-  alive.gradients.make_room(5);
-  const Tensor first = alive.gradients.make_room(0)[0], second = alive.gradients.second_of(first);
+  alive.gradients.make_slot(5);
+  const Tensor first = alive.gradients.make_slot(0)[0], second = alive.gradients.second_of(first);
   CHECK(alive.now() == head + embedding + token);
   second.span<float>()[40] = 3;
   CHECK(first.span<float>()[40] == 0);
@@ -120,13 +120,13 @@ TEST_CASE("BucketGradients: the head's part of the token embedding's gradient ma
 TEST_CASE("alive_bytes: the most that are alive when one bucket at a time is on its way")
 {
   for (const std::int64_t bytes : {1, 256, 20'000, 33'920, 60'000, 1'000'000'000})
-    for (const bool tied_apart : {false, true}) {
-      INFO("bytes = " << bytes << ", tied_apart = " << tied_apart);
-      Alive alive(bytes, tied_apart);
+    for (const bool tied_separate : {false, true}) {
+      INFO("bytes = " << bytes << ", tied_separate = " << tied_separate);
+      Alive alive(bytes, tied_separate);
       std::optional<std::size_t> on_its_way;
-      alive.gradients.second_of(alive.gradients.make_room(0)[0]);  // the head's
+      alive.gradients.second_of(alive.gradients.make_slot(0)[0]);  // the head's
       for (std::int64_t unit = 5; unit >= 0; --unit) {
-        alive.gradients.make_room(unit);
+        alive.gradients.make_slot(unit);
         for (std::size_t b = 0; b < alive.buckets.size(); ++b) {
           if (alive.buckets[b].units.first != unit) continue;
           if (on_its_way) alive.gradients.free(*on_its_way);
@@ -141,44 +141,46 @@ TEST_CASE("alive_bytes: the most that are alive when one bucket at a time is on 
 namespace {
 
 /// A unit of each branch, and one more for tensors of at most 128 elements; the head has no others.
-std::vector<Bucket> branches_of(const ParameterTable& small_apart)
+std::vector<Bucket> branches_of(const ParameterTable& small_replicated)
 {
   std::vector<Bucket> buckets;
-  for (int unit = 4; unit >= 0; --unit) buckets.push_back({{unit, 1}, small_apart.unit_elements(unit)});
-  buckets.push_back({{0, 0}, small_apart.apart()});
+  for (int unit = 4; unit >= 0; --unit) buckets.push_back({{unit, 1}, small_replicated.unit_elements(unit)});
+  buckets.push_back({{0, 0}, small_replicated.replicated()});
   return buckets;
 }
 
 }  // namespace
 
-TEST_CASE("BucketGradients: tensors that lie apart have a bucket without units, with room from any first unit on")
+TEST_CASE(
+    "BucketGradients: tensors that are replicated have a bucket without units, with room from any first unit on")
 {
-  const ParameterTable small_apart(config, {}, {0, -1}, 128);
-  const std::int64_t apart = small_apart.apart().count, of_an_mlp = 2 * 32 * 128;
-  REQUIRE(apart == 2 * (6 * 32 + 96 + 128) + head);
-  const StepPlan plan{small_apart, branches_of(small_apart), DType::f32, DType::f32, false, Algorithm::ring};
+  const ParameterTable small_replicated(config, {}, {0, -1}, 128);
+  const std::int64_t replicated = small_replicated.replicated().count, of_an_mlp = 2 * 32 * 128;
+  REQUIRE(replicated == 2 * (6 * 32 + 96 + 128) + head);
+  const StepPlan plan{small_replicated, branches_of(small_replicated), DType::f32, DType::f32, false,
+                      Algorithm::ring};
   Laboratory lab;
-  BucketGradients gradients(lab.memory(), lab.stream(), small_apart, plan.buckets, sums_of(plan));
+  BucketGradients gradients(lab.memory(), lab.stream(), small_replicated, plan.buckets, sums_of(plan));
   const auto alive = [&] { return lab.ledger().current(Tier::device)[Category::gradients] / 4; };
 
-  const EmbeddingTensors first = embedding_tensors(gradients.make_room(0));
-  CHECK(alive() == embedding + apart);
-  head_tensors(gradients.make_room(5), first.token).norm_bias.span<float>()[1] = 3;
-  CHECK(alive() == embedding + apart);
-  const BranchTensors of_mlp = branch_tensors(gradients.make_room(4));
-  CHECK(alive() == embedding + apart + of_an_mlp);
+  const EmbeddingTensors first = embedding_tensors(gradients.make_slot(0));
+  CHECK(alive() == embedding + replicated);
+  head_tensors(gradients.make_slot(5), first.token).norm_bias.span<float>()[1] = 3;
+  CHECK(alive() == embedding + replicated);
+  const BranchTensors of_mlp = branch_tensors(gradients.make_slot(4));
+  CHECK(alive() == embedding + replicated + of_an_mlp);
   of_mlp.out_bias.span<float>()[2] = 4;
   of_mlp.out_weight.span<float>()[5] = 5;
   const Tensor flat = gradients.of(5)[0];
-  REQUIRE(flat.elements() == apart);
+  REQUIRE(flat.elements() == replicated);
   CHECK(lab.kernels().squared_norm(flat).value() == 9 + 16);
-  for (const Parameter& p : small_apart.entries()) {
-    if (!small_apart.apart().contains(p.elements.first)) continue;
-    const Tensor tensor = flat.slice({p.elements.first - small_apart.apart().first, p.elements.count});
+  for (const Parameter& p : small_replicated.entries()) {
+    if (!small_replicated.replicated().contains(p.elements.first)) continue;
+    const Tensor tensor = flat.slice({p.elements.first - small_replicated.replicated().first, p.elements.count});
     if (p.name == "ln_f.bias") CHECK(tensor.span<float>()[1] == 3);
     if (p.name == "h.1.mlp.c_proj.bias") CHECK(tensor.span<float>()[2] == 4);
   }
-  gradients.make_room(3);
+  gradients.make_slot(3);
   CHECK(lab.ledger().peak(Tier::device)[Category::gradients] == alive_bytes(plan));
   for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) gradients.free(bucket);
   CHECK(alive() == 0);

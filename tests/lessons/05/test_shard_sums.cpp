@@ -1,8 +1,8 @@
-// The sums of lesson 05: what a GradientSum over all elements would have, of the segments that this rank owns.
+// The sums of lesson 05: what a GradientSum over all elements would have, of the shards that this rank owns.
 
 #include <catch2/catch.hpp>
 
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "tests/gpt2/tiny_model.hpp"
@@ -16,16 +16,16 @@ namespace {
 const ModelConfig config = tiny_config(2, 4, 32, 6);
 const ParameterTable table(config);
 
-/// Which elements of the token embedding's gradient lie in a segment, counted from its first.
-Range tied_in(Range segment, Range tied)
+/// Which elements of the token embedding's gradient lie in a shard, counted from its first.
+Range tied_in(Range shard, Range tied)
 {
-  const Range common = intersect(segment, tied);
+  const Range common = intersect(shard, tied);
   return {common.first - tied.first, common.count};
 }
 
 }  // namespace
 
-TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vector, segment by segment")
+TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vector, shard by shard")
 {
   for (const Sums kind : {Sums::fast, Sums::exact})
     for (const int N : {1, 3, 4})
@@ -34,10 +34,10 @@ TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vect
         Laboratory lab;
         const Arithmetic arithmetic(kind);
         GradientLayout layout = gradient_layout(table, DType::f32);
-        if (!arithmetic.keeps_tied_apart()) layout.tied = {};
+        if (!arithmetic.separates_tied()) layout.tied = {};
         const auto expected = arithmetic.make_gradient_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
         const std::vector<Range> own =
-            segments_of(N - 1, make_segments(make_buckets(table, DType::f32, 20'000), N));
+            shards_of(N - 1, make_bucket_shards(make_buckets(table, DType::f32, 20'000), N));
         ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), layout, own);
         for (int step = 0; step < 2; ++step) {  // what is left of the first is forgotten in the second
           expected->clear();
@@ -52,10 +52,10 @@ TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vect
             if (!layout.tied.empty()) lab.kernels().add(d.tied, tied);
             expected->end(sequences);
             for (std::size_t s = 0; s < own.size(); ++s) {
-              std::vector<Tensor> of_segment{flat.slice(own[s])};
+              std::vector<Tensor> of_shard{flat.slice(own[s])};
               const Range part = tied_in(own[s], layout.tied);
-              if (!part.empty()) of_segment.push_back(tied.slice(part));
-              sums.add(s, sequences, of_segment);
+              if (!part.empty()) of_shard.push_back(tied.slice(part));
+              sums.add(s, sequences, of_shard);
             }
           }
           const std::vector<Tensor> totals = sums.totals();
@@ -77,7 +77,7 @@ TEST_CASE("ShardSums: the bytes by formula are those that are there")
                           make_buckets(table, DType::f32, 20'000),
                           DType::f32,
                           DType::f32,
-                          arithmetic.keeps_tied_apart(),
+                          arithmetic.separates_tied(),
                           Algorithm::ring,
                           M,
                           1};

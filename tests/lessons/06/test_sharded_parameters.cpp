@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/error.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/06_zero3/sharded_parameters.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
@@ -36,7 +36,7 @@ struct Sharded {
     all = lab.filled(type, {table.elements()}, updates);
     for (std::size_t unit = 0; unit < own.size(); ++unit)
       lab.stream().copy(parameters.own()[unit], all.slice(own[unit]));
-    if (!parameters.apart().empty()) all_gather(parameters.apart(), test.group);
+    if (!parameters.replicated().empty()) all_gather(parameters.replicated(), test.group);
   }
 
   /// Whether these are the tensors of a unit, as they are now.
@@ -44,7 +44,7 @@ struct Sharded {
   {
     const auto number = static_cast<int>(unit);
     const std::vector<Tensor> expected =
-        unit_tensors(table, number, all.slice(table.unit_elements(number)), all.slice(table.apart()));
+        unit_tensors(table, number, all.slice(table.unit_elements(number)), all.slice(table.replicated()));
     bool same = tensors.size() == expected.size();
     for (std::size_t i = 0; same && i < expected.size(); ++i)
       same = tensors[i].shape() == expected[i].shape() && different_bits(tensors[i], expected[i]) == 0;
@@ -69,7 +69,7 @@ struct Sharded {
   /// Bytes that are there between passes.
   std::int64_t kept() const
   {
-    std::int64_t elements = table.apart().count;
+    std::int64_t elements = table.replicated().count;
     for (std::size_t unit = 0; unit < own.size(); ++unit)
       if (!units[unit].units.empty()) elements += own[unit].count;
     return bytes_of(type) * elements;
@@ -89,7 +89,7 @@ struct Sharded {
   CommunicationQueue queue{test.group, time};
   ParameterTable table{config, {}, {0, -1}, options.persist};
   std::vector<Bucket> units = make_units(table, options.unit);
-  std::vector<Range> own = segments_of(world().rank(), make_segments(units, world().ranks()));
+  std::vector<Range> own = shards_of(world().rank(), make_bucket_shards(units, world().ranks()));
   ShardedParameters parameters{lab.memory(), *test.stream, queue, table, units, own, type, options};
   std::uint32_t updates = 0;
   Tensor all;  // the same on all ranks
@@ -161,11 +161,11 @@ TEST_CASE("ShardedParameters: memory is given back, and there is never more than
 TEST_CASE("ShardedParameters: what this rank owns of what stays is a view of the whole")
 {
   Sharded sharded({.persist = 128});
-  const Tensor apart = sharded.parameters.apart(), own = sharded.parameters.own().back();
-  REQUIRE(apart.elements() == sharded.table.apart().count);
-  CHECK(own.raw() == apart.raw() + 4 * (sharded.own.back().first - sharded.table.apart().first));
+  const Tensor replicated = sharded.parameters.replicated(), own = sharded.parameters.own().back();
+  REQUIRE(replicated.elements() == sharded.table.replicated().count);
+  CHECK(own.raw() == replicated.raw() + 4 * (sharded.own.back().first - sharded.table.replicated().first));
   CHECK(own.elements() == sharded.own.back().count);
-  CHECK(Sharded({}).parameters.apart().empty());
+  CHECK(Sharded({}).parameters.replicated().empty());
 }
 
 TEST_CASE("ShardedParameters: what is out of turn is an error, on every rank")

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpt2/arithmetic.hpp"
-#include "lessons/06_zero3/units.hpp"
+#include "lessons/06_zero3/fsdp_units.hpp"
 #include "lessons/07_offload/offload.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/world.hpp"
@@ -19,8 +19,8 @@ namespace rankwise::testing {
 struct PlanOptions {
   Offload what = Offload::all;                    ///< what leaves the device
   Tier tier = Tier::host;                         ///< where to: host or disk
-  std::int64_t passes = 1;                        ///< M
-  bool tied_apart = false;                        ///< as in a tree over the sequences
+  std::int64_t micro_batches = 1;                 ///< M
+  bool tied_separate = false;                     ///< as in a tree over the sequences
   DType parameters = DType::f32;                  ///< their type
   DType gradients = DType::f32;                   ///< their type
   std::int64_t persist = 0;                       ///< tensors of so many elements stay on every rank
@@ -48,9 +48,9 @@ inline StepPlan step_plan(const PlanOptions& o, std::int64_t ranks)
           make_units(table, Unit::branch),
           o.gradients,
           o.parameters,
-          o.tied_apart,
+          o.tied_separate,
           Algorithm::ring,
-          o.passes * ranks,
+          o.micro_batches * ranks,
           1};
 }
 
@@ -87,7 +87,7 @@ constexpr std::array<Offload, 4> all_offloads{Offload::optimizer, Offload::gradi
 inline std::string text_of(const PlanOptions& o)
 {
   return "--offload=" + name_of(o.what) + " --tier=" + std::string(name_of(o.tier)) +
-         ", M = " + std::to_string(o.passes) + (o.tied_apart ? ", tied apart" : "") + ", parameters " +
+         ", M = " + std::to_string(o.micro_batches) + (o.tied_separate ? ", tied apart" : "") + ", parameters " +
          (o.parameters == DType::f32 ? "f32" : "bf16") + ", gradients " +
          (o.gradients == DType::f32 ? "f32" : "bf16") + ", persist " + std::to_string(o.persist) +
          ", C = " + std::to_string(o.config.channels) + (o.clips ? "" : ", --clip=0");

@@ -108,8 +108,8 @@ class Offloaded:
 
     def window(self, lies, used):
         """Blocks that there is room for: one comes, one is used, one goes; between disk and host, as many as a segment has."""
-        of_a_segment = -(-len(self.all) // len(self.segments))
-        return max(3, min(2 * of_a_segment + 1, len(self.all), 2**25 // self.page)) if (lies, used) == ("disk", "host") else 3
+        of_a_shard = -(-len(self.all) // len(self.segments))
+        return max(3, min(2 * of_a_shard + 1, len(self.all), 2**25 // self.page)) if (lies, used) == ("disk", "host") else 3
 
     def update(self, parameter, gradient):
         """AdamW: blocks come to where it runs and go back."""

@@ -30,13 +30,13 @@ class SlowStore final : public BlockStore {
   struct Transfer {
     bool fetched = false;        // or stored
     std::size_t block = 0;       // of the vector
-    const void* room = nullptr;  // where it is used
+    const void* slot = nullptr;  // where it is used
     std::atomic<bool> done = false;
   };
 
   explicit SlowStore(std::vector<std::vector<float>> blocks) : memory(std::move(blocks)) {}
 
-  Tier lies() const override { return Tier::host; }
+  Tier home() const override { return Tier::host; }
   Tensor in_place(std::size_t) const override { throw Error("a block was used where it lies"); }
   BlockTransfer fetch(std::size_t block, const Tensor& to, Tier) override { return begin(true, block, to); }
   BlockTransfer store(std::size_t block, const Tensor& from, Tier) override { return begin(false, block, from); }
@@ -65,18 +65,18 @@ class SlowStore final : public BlockStore {
   std::atomic<bool> gave_up = false;  // whether somebody waited for what is held
 
  private:
-  BlockTransfer begin(bool fetched, std::size_t block, const Tensor& room)
+  BlockTransfer begin(bool fetched, std::size_t block, const Tensor& slot)
   {
-    for (const auto& other : log) shared_a_room |= other->room == room.raw() && !other->done;
+    for (const auto& other : log) shared_a_room |= other->slot == slot.raw() && !other->done;
     Transfer& transfer = *log.emplace_back(std::make_unique<Transfer>());
     transfer.fetched = fetched;
     transfer.block = block;
-    transfer.room = room.raw();
-    const auto move = [this, &transfer, fetched, block, room] {
+    transfer.slot = slot.raw();
+    const auto move = [this, &transfer, fetched, block, slot] {
       using namespace std::chrono_literals;
       if (!eventually([&] { return !held || gave_up; })) gave_up = true;
       std::this_thread::sleep_for(fetched ? 3ms : 20ms);  // rooms are wanted again before they are free
-      const std::span<float> used = room.span<float>();
+      const std::span<float> used = slot.span<float>();
       if (fetched)
         std::copy(memory[block].begin(), memory[block].end(), used.begin());
       else
@@ -108,9 +108,9 @@ struct Walked {
     OffloadPlan plan({},
                      {table, make_units(table, Unit::branch), DType::f32, DType::f32, false, Algorithm::ring, 1},
                      {}, world());
-    std::vector<Range> segments;
-    for (std::int64_t b = 0; b < blocks; ++b) segments.push_back({100 * b, 5 + b});
-    plan.blocks = OwnBlocks(segments, {});
+    std::vector<Range> bucket_shards;
+    for (std::int64_t b = 0; b < blocks; ++b) bucket_shards.push_back({100 * b, 5 + b});
+    plan.blocks = ShardBlocks(bucket_shards, {});
     return plan;
   }
   std::size_t count() const { return plan.blocks.count(); }

@@ -28,7 +28,7 @@ struct Run {
   std::string tier = "host";
   std::int64_t M = 1;  // passes of a step
   DType parameters = DType::f32, gradients = DType::f32;
-  bool tied_apart = false;
+  bool tied_separate = false;
 };
 
 OffloadPlan plan_of(const Run& run)
@@ -36,10 +36,14 @@ OffloadPlan plan_of(const Run& run)
   const ParameterTable table(config);
   const std::vector<Use> uses{{0}, {1}, {2}, {3}, {4}, {5, 0}, {4}, {3}, {2}, {1}};
   const GatherOptions gathering{.unit = Unit::branch, .prefetch = 0};
-  const StepPlan step{table,          make_units(table, gathering.unit),
-                      run.gradients,  run.parameters,
-                      run.tied_apart, Algorithm::ring,
-                      run.M,          1};
+  const StepPlan step{table,
+                      make_units(table, gathering.unit),
+                      run.gradients,
+                      run.parameters,
+                      run.tied_separate,
+                      Algorithm::ring,
+                      run.M,
+                      1};
   return {{run.what, run.tier}, step, plan_gathers(step.buckets, uses, gathering), world()};
 }
 
@@ -109,8 +113,8 @@ TEST_CASE("link_traffic: the second gradients of a tied tensor go up too")
 {
   constexpr std::int64_t tied = 512;
   for (const std::int64_t M : {1, 4}) {
-    CHECK(bytes_of_step({.M = M, .tied_apart = true}) == LinkBytes{M * 4 * gathered, M * 4 * (P + tied), 0, 0});
-    CHECK(bytes_of_step({.what = Offload::gradients, .M = M, .tied_apart = true}) ==
+    CHECK(bytes_of_step({.M = M, .tied_separate = true}) == LinkBytes{M * 4 * gathered, M * 4 * (P + tied), 0, 0});
+    CHECK(bytes_of_step({.what = Offload::gradients, .M = M, .tied_separate = true}) ==
           LinkBytes{4 * P, M * 4 * (P + tied), 0, 0});
   }
 }

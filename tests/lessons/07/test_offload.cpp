@@ -9,8 +9,8 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/error.hpp"
-#include "lessons/04_zero1/segments.hpp"
-#include "lessons/07_offload/host_room.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
+#include "lessons/07_offload/host_capacity.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 
 using namespace rankwise;
@@ -28,10 +28,10 @@ class Recount {
   {
     const ParameterTable table(o.config, {}, {0, -1}, o.persist);
     for (const Bucket& unit : make_units(table, Unit::branch)) {
-      const Range part = Partition(unit.elements.count, world().ranks()).segment(world().rank());
+      const Range part = Partition(unit.elements.count, world().ranks()).shard(world().rank());
       units.push_back({unit.elements.first + part.first, part.count});
     }
-    tied = o.tied_apart ? table.entries().front().elements : Range{};
+    tied = o.tied_separate ? table.entries().front().elements : Range{};
     for (const Range& unit : units) cut(unit);
     const std::int64_t bytes = 4 * *std::max_element(sizes.begin(), sizes.end());
     disk_block = (bytes + page - 1) / page * page;
@@ -81,7 +81,7 @@ class Recount {
   std::int64_t levels() const
   {
     std::int64_t count = 1;
-    for (std::int64_t m = o.passes; o.tied_apart && m > 1; m /= 2) ++count;
+    for (std::int64_t m = o.micro_batches; o.tied_separate && m > 1; m /= 2) ++count;
     return count;
   }
 
@@ -102,11 +102,11 @@ class Recount {
   void count_step()
   {
     const std::int64_t last = std::ssize(units) - 1;
-    for (std::int64_t pass = 0; pass < o.passes; ++pass) {
+    for (std::int64_t pass = 0; pass < o.micro_batches; ++pass) {
       for (std::int64_t unit = 0; unit <= last; ++unit) {
-        // Forward and backward; the head (unit 0, unless its tensors lie apart) in one go. What lies apart is the last.
-        const bool apart = o.persist > 0 && unit == last, head = o.persist == 0 && unit == 0;
-        for (int times = apart ? 0 : head ? 1 : 2; times > 0; --times)
+        // Forward and backward; the head (unit 0, unless its tensors are replicated) in one go. What is replicated is the last.
+        const bool replicated = o.persist > 0 && unit == last, head = o.persist == 0 && unit == 0;
+        for (int times = replicated ? 0 : head ? 1 : 2; times > 0; --times)
           move(parameters(), Tier::device, of_units[static_cast<std::size_t>(unit)], o.parameters);
       }
       if (gradients() != Tier::device) add_pass(pass);
@@ -126,14 +126,14 @@ class Recount {
     move(Tier::device, Tier::host, sizes, o.gradients);
     move(Tier::device, Tier::host, tied_sizes, o.gradients);
     std::int64_t waiting = pass > 0 ? 1 : 0;  // sums that this pass adds
-    if (o.tied_apart)
+    if (o.tied_separate)
       for (waiting = 0; (pass >> waiting) % 2 == 1;) ++waiting;
     for (std::int64_t sum = 0; sum < waiting; ++sum) {
       move(gradients(), Tier::host, sizes, o.gradients);
       move(gradients(), Tier::host, tied_sizes, o.gradients);
     }
-    if (pass + 1 < o.passes || !early()) move(Tier::host, gradients(), sizes, o.gradients);
-    if (pass + 1 < o.passes) move(Tier::host, gradients(), tied_sizes, o.gradients);
+    if (pass + 1 < o.micro_batches || !early()) move(Tier::host, gradients(), sizes, o.gradients);
+    if (pass + 1 < o.micro_batches) move(Tier::host, gradients(), tied_sizes, o.gradients);
   }
 
   void keep(Tier tier, Category category, const std::vector<std::int64_t>& blocks, DType type)
@@ -144,21 +144,21 @@ class Recount {
     if (tier == Tier::disk) blocks_on_disk += std::ssize(blocks);
   }
   /// Room for a block where it is used, with what aligning it takes.
-  void room(Tier lies, Tier used, DType type, std::size_t count)
+  void slot(Tier home, Tier used, DType type, std::size_t count)
   {
-    const std::int64_t bytes = lies == Tier::disk && used == Tier::host
+    const std::int64_t bytes = home == Tier::disk && used == Tier::host
                                    ? disk_block
                                    : bytes_of(type) * *std::max_element(sizes.begin(), sizes.end());
     memory[used][Category::staging] += static_cast<std::int64_t>(count) * (bytes + page);
   }
-  void room_for_walk(Tier lies, DType type)
+  void room_for_walk(Tier home, DType type)
   {
-    // From a disk a segment comes and one goes, where that is not more than all blocks or 32 MiB.
-    const std::size_t of_a_segment = (sizes.size() + units.size() - 1) / units.size(),
+    // From a disk a shard comes and one goes, where that is not more than all blocks or 32 MiB.
+    const std::size_t of_a_shard = (sizes.size() + units.size() - 1) / units.size(),
                       many = std::min(
-                          {2 * of_a_segment + 1, sizes.size(), static_cast<std::size_t>((32 << 20) / disk_block)});
-    if (lies != adamw())
-      room(lies, adamw(), type, lies == Tier::disk && adamw() == Tier::host ? std::max<std::size_t>(many, 3) : 3);
+                          {2 * of_a_shard + 1, sizes.size(), static_cast<std::size_t>((32 << 20) / disk_block)});
+    if (home != adamw())
+      slot(home, adamw(), type, home == Tier::disk && adamw() == Tier::host ? std::max<std::size_t>(many, 3) : 3);
   }
 
   void count_memory()
@@ -170,19 +170,19 @@ class Recount {
     keep(parameters(), Category::parameters, sizes, o.parameters);
     room_for_walk(parameters(), o.parameters);
     // The whole sum is used when it comes if updates are early: with a tree the highest level has nothing else.
-    if (!early() || o.passes > 1) keep(gradients(), Category::gradients, sizes, o.gradients);
+    if (!early() || o.micro_batches > 1) keep(gradients(), Category::gradients, sizes, o.gradients);
     if (!early()) room_for_walk(gradients(), o.gradients);
     for (std::int64_t level = 1; level < levels(); ++level) {
       if (!early() || level > 1) keep(gradients(), Category::exact_sums, sizes, o.gradients);
       keep(gradients(), Category::exact_sums, tied_sizes, o.gradients);
     }
     if (gradients() != Tier::device) {
-      const bool written = gradients() == Tier::disk && (!early() || o.passes > 1);
-      const std::size_t segments = written ? 2 : 1;  // one comes, one is written
-      room(gradients(), Tier::host, o.gradients, segments * (most_of_unit + most_tied_of_unit));
+      const bool written = gradients() == Tier::disk && (!early() || o.micro_batches > 1);
+      const std::size_t bucket_shards = written ? 2 : 1;  // one comes, one is written
+      slot(gradients(), Tier::host, o.gradients, bucket_shards * (most_of_unit + most_tied_of_unit));
     }
-    if (gradients() == Tier::disk && o.passes > 1) room(Tier::disk, Tier::host, o.gradients, 2);
-    if (o.tier == Tier::disk) room(Tier::disk, Tier::host, DType::f32, 2);  // between disk and device
+    if (gradients() == Tier::disk && o.micro_batches > 1) slot(Tier::disk, Tier::host, o.gradients, 2);
+    if (o.tier == Tier::disk) slot(Tier::disk, Tier::host, DType::f32, 2);  // between disk and device
   }
 
   PlanOptions o;
@@ -201,12 +201,12 @@ void for_all_plans(const Work& work)
   for (const Offload what : all_offloads)
     for (const Tier tier : {Tier::host, Tier::disk})
       for (const std::int64_t M : {1, 2, 4})
-        for (const bool tied_apart : {false, true})
+        for (const bool tied_separate : {false, true})
           for (const auto& [parameters, gradients] :
                {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
             for (const std::int64_t persist : {0, 64}) {
               for (const bool clips : {true, false}) {
-                PlanOptions options{what, tier, M, tied_apart, parameters, gradients, persist};
+                PlanOptions options{what, tier, M, tied_separate, parameters, gradients, persist};
                 options.clips = clips;
                 INFO(text_of(options));
                 work(options);
@@ -218,8 +218,8 @@ void for_all_plans(const Work& work)
 std::string text_of(const VectorPlan& v)
 {
   const auto name = [](Tier tier) { return std::string(name_of(tier)); };
-  return v.what + (v.tied ? " (tied)" : "") + ": " + name(v.lies) + " > " + name(v.used) + ", copies " +
-         std::to_string(v.copies) + ", room " + std::to_string(v.room) + ", fetched " + std::to_string(v.fetched) +
+  return v.what + (v.tied ? " (tied)" : "") + ": " + name(v.home) + " > " + name(v.used) + ", copies " +
+         std::to_string(v.copies) + ", room " + std::to_string(v.slots) + ", fetched " + std::to_string(v.fetched) +
          ", stored " + std::to_string(v.stored);
 }
 
@@ -281,11 +281,11 @@ TEST_CASE("OffloadPlan: AdamW runs where its states are, and has master weights 
 
 TEST_CASE("OffloadPlan: sums that wait, and room for gradients that arrive")
 {
-  const auto plan = [](std::int64_t M, bool apart, Tier tier = Tier::host, Offload what = Offload::all) {
-    return make_plan({.what = what, .tier = tier, .passes = M, .tied_apart = apart});
+  const auto plan = [](std::int64_t M, bool replicated, Tier tier = Tier::host, Offload what = Offload::all) {
+    return make_plan({.what = what, .tier = tier, .micro_batches = M, .tied_separate = replicated});
   };
   for (const std::int64_t M : {1, 2, 4, 8}) {
-    CHECK(plan(M, false).passes() == M);
+    CHECK(plan(M, false).micro_batches() == M);
     CHECK(plan(M, false).levels() == 1);
   }
   CHECK(plan(1, true).levels() == 1);
@@ -299,10 +299,10 @@ TEST_CASE("OffloadPlan: sums that wait, and room for gradients that arrive")
   CHECK(plan(1, false).landing_blocks() == 1);
   CHECK(plan(1, false).tied_landing_blocks() == 0);
   // The embedding's unit has the tied tensor's block and another; this rank may own elements of one of them only.
-  const OffloadPlan apart = plan(1, true, Tier::disk);
-  const std::int64_t of_embedding = apart.blocks.of_segment(apart.own.size() - 1).count;
-  CHECK(apart.landing_blocks() == 2 * of_embedding);
-  CHECK(apart.tied_landing_blocks() == (apart.blocks.tied_elements() > 0 ? 2 : 0));
+  const OffloadPlan replicated = plan(1, true, Tier::disk);
+  const std::int64_t of_embedding = replicated.blocks.of_shard(replicated.own.size() - 1).count;
+  CHECK(replicated.landing_blocks() == 2 * of_embedding);
+  CHECK(replicated.tied_landing_blocks() == (replicated.blocks.tied_elements() > 0 ? 2 : 0));
 }
 
 TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and nothing is on the device")
@@ -310,8 +310,8 @@ TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and n
   for (const Offload what : all_offloads)
     for (const bool clips : {false, true})
       CHECK(make_plan({.what = what, .clips = clips}).updates_early() == (what == Offload::all && !clips));
-  const auto kept = [](std::int64_t M, bool apart, bool clips) {
-    return make_plan({.passes = M, .tied_apart = apart, .clips = clips}).kept_sums();
+  const auto kept = [](std::int64_t M, bool replicated, bool clips) {
+    return make_plan({.micro_batches = M, .tied_separate = replicated, .clips = clips}).kept_sums();
   };
   CHECK(kept(1, false, true) == 1);
   CHECK(kept(1, false, false) == 0);
@@ -360,14 +360,14 @@ TEST_CASE("OffloadPlan: a block on disk has room for the largest, in whole pages
   const OffloadPlan plan = make_plan({.tier = Tier::disk});
   const std::int64_t largest = (8'416 + world().ranks() - 1) / world().ranks();
   if (world().rank() == 0) CHECK(plan.disk_block_bytes() == (4 * largest + page - 1) / page * page);
-  CHECK(plan.room_bytes(Tier::disk, Tier::host, DType::bf16) == plan.disk_block_bytes());
-  CHECK(plan.room_bytes(Tier::disk, Tier::device, DType::bf16) == 2 * plan.blocks.largest());
-  CHECK(plan.room_bytes(Tier::host, Tier::device, DType::f32) == 4 * plan.blocks.largest());
+  CHECK(plan.slot_bytes(Tier::disk, Tier::host, DType::bf16) == plan.disk_block_bytes());
+  CHECK(plan.slot_bytes(Tier::disk, Tier::device, DType::bf16) == 2 * plan.blocks.largest());
+  CHECK(plan.slot_bytes(Tier::host, Tier::device, DType::f32) == 4 * plan.blocks.largest());
 }
 
-TEST_CASE("OffloadPlan: this rank's segments and their blocks")
+TEST_CASE("OffloadPlan: this rank's shards and their blocks")
 {
-  const OffloadPlan plan = make_plan({.tied_apart = true});
+  const OffloadPlan plan = make_plan({.tied_separate = true});
   CHECK(plan.ranks == world().ranks());
   CHECK(plan.own == owned_segments(plan.step, world()));
   CHECK(plan.blocks.elements() == elements_of(plan.own));
@@ -389,7 +389,7 @@ TEST_CASE("vectors_of: what comes and goes in a step")
               "first moments: device > device, copies 0, room 0, fetched 0, stored 0",
               "second moments: device > device, copies 0, room 0, fetched 0, stored 0",
               "gradients: device > device, copies 0, room 0, fetched 0, stored 0"});
-  CHECK(texts_of({.what = Offload::gradients, .tier = Tier::disk, .passes = 4}) ==
+  CHECK(texts_of({.what = Offload::gradients, .tier = Tier::disk, .micro_batches = 4}) ==
         Texts{"parameters: device > device, copies 0, room 0, fetched 0, stored 0",
               "first moments: device > device, copies 0, room 0, fetched 0, stored 0",
               "second moments: device > device, copies 0, room 0, fetched 0, stored 0",
@@ -401,8 +401,8 @@ TEST_CASE("vectors_of: what comes and goes in a step")
               "second moments: disk > host, copies 1, room 3, fetched 1, stored 1",
               "sums of gradients: disk > host, copies 0, room 0, fetched 0, stored 0"});
   if (world().ranks() > 1) return;  // who owns tied elements, if there are several?
-  // The tied tensor is a block of its own: a segment has more than one.
-  CHECK(texts_of({.tier = Tier::disk, .passes = 4, .tied_apart = true}) ==
+  // The tied tensor is a block of its own: a shard has more than one.
+  CHECK(texts_of({.tier = Tier::disk, .micro_batches = 4, .tied_separate = true}) ==
         Texts{"parameters: disk > host, copies 1, room 5, fetched 1, stored 1",
               "first moments: disk > host, copies 1, room 5, fetched 1, stored 1",
               "second moments: disk > host, copies 1, room 5, fetched 1, stored 1",
@@ -440,10 +440,11 @@ TEST_CASE("tier_bytes: what lies in each tier, vector by vector")
   });
 }
 
-TEST_CASE("tier_bytes, link_traffic: blocks of segments that are larger than one")
+TEST_CASE("tier_bytes, link_traffic: blocks of shards that are larger than one")
 {
   for (const Tier tier : {Tier::host, Tier::disk}) {
-    PlanOptions options{.tier = tier, .passes = 2, .tied_apart = true, .config = tiny_config(1, 8, 256, 6)};
+    PlanOptions options{
+        .tier = tier, .micro_batches = 2, .tied_separate = true, .config = tiny_config(1, 8, 256, 6)};
     Recount expected(options);
     const OffloadPlan plan = make_plan(options);
     const TierBytes bytes = tier_bytes(plan);
@@ -471,12 +472,12 @@ TEST_CASE("tier_bytes, link_traffic: figures of one rank")
   CHECK(disk({.tier = Tier::disk})[Category::optimizer] == 2 * 6 * S);
   CHECK(host({.tier = Tier::disk}).total() == (4 * 3 + 2 + 2) * (S + page));
   // Both gathers of a pass, of the head one; gradients of a pass. With a disk AdamW reads 16 bytes and writes 12.
-  CHECK(link_traffic(make_plan({.passes = 2})) == LinkBytes{2 * 4 * (2 * P - head), 2 * 4 * P, 0, 0});
+  CHECK(link_traffic(make_plan({.micro_batches = 2})) == LinkBytes{2 * 4 * (2 * P - head), 2 * 4 * P, 0, 0});
   CHECK(link_traffic(make_plan({.tier = Tier::disk})) ==
         LinkBytes{4 * (2 * P - head), 4 * P, (11 + 4 * 6) * S, (6 + 3 * 6) * S});
 }
 
-TEST_CASE("check_host_room: what the ranks of a machine need together")
+TEST_CASE("check_host_capacity: what the ranks of a machine need together")
 {
   const std::int64_t has = available_bytes();
   CHECK(has > 1'000'000);
@@ -484,10 +485,10 @@ TEST_CASE("check_host_room: what the ranks of a machine need together")
   CategoryBytes planned;
   planned[Category::optimizer] = has / 4;
   planned[Category::staging] = 1000;
-  CHECK_NOTHROW(check_host_room(planned, 0, 2, "Do something."));
-  CHECK_NOTHROW(check_host_room(planned, has / 4, 1, "Do something."));
-  CHECK_THROWS_AS(check_host_room(planned, 0, 8, "Do something."), UserError);
-  CHECK_THROWS_WITH(check_host_room(planned, 0, 8, "Do something."),
+  CHECK_NOTHROW(check_host_capacity(planned, 0, 2, "Do something."));
+  CHECK_NOTHROW(check_host_capacity(planned, has / 4, 1, "Do something."));
+  CHECK_THROWS_AS(check_host_capacity(planned, 0, 8, "Do something."), UserError);
+  CHECK_THROWS_WITH(check_host_capacity(planned, 0, 8, "Do something."),
                     Contains("for 8 ranks this machine has") && Contains("optimizer") && Contains("Do something."));
-  CHECK_THROWS_WITH(check_host_room(planned, has, 1, "Do something."), Contains("of the device"));
+  CHECK_THROWS_WITH(check_host_capacity(planned, has, 1, "Do something."), Contains("of the device"));
 }

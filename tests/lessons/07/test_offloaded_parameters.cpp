@@ -32,9 +32,9 @@ struct Offloaded {
     ++updates;
     all = rank.lab.filled(type, {table.elements()}, updates);
     rank.put_all(parameters.store(), all);
-    if (parameters.apart().empty()) return;
-    parameters.bring_apart();
-    all_gather(parameters.apart(), test.group);
+    if (parameters.replicated().empty()) return;
+    parameters.bring_replicated();
+    all_gather(parameters.replicated(), test.group);
   }
 
   /// Whether these are the tensors of a unit, as they are now.
@@ -42,7 +42,7 @@ struct Offloaded {
   {
     const auto number = static_cast<int>(unit);
     const std::vector<Tensor> expected =
-        unit_tensors(table, number, all.slice(table.unit_elements(number)), all.slice(table.apart()));
+        unit_tensors(table, number, all.slice(table.unit_elements(number)), all.slice(table.replicated()));
     bool same = tensors.size() == expected.size();
     for (std::size_t i = 0; same && i < expected.size(); ++i)
       same = tensors[i].shape() == expected[i].shape() && different_bits(tensors[i], expected[i]) == 0;
@@ -113,7 +113,7 @@ TEST_CASE("OffloadedParameters: links that are slow change nothing, and neither 
     }
 }
 
-TEST_CASE("OffloadedParameters: segments of several blocks")
+TEST_CASE("OffloadedParameters: shards of several blocks")
 {
   if (world().ranks() > 2) return;  // a third of the largest unit is one block
   PlanOptions options = parameters_in(Tier::disk);
@@ -135,8 +135,8 @@ TEST_CASE("OffloadedParameters: the device has only what a pass is at, and each 
       Offloaded offloaded(parameters_in(tier, DType::f32, persist), 0);
       const OffloadPlan& plan = offloaded.rank.plan;
       const auto bytes = [&](Tier in) { return offloaded.rank.ledger.current(in)[Category::parameters]; };
-      const std::int64_t kept = bytes(Tier::device), apart = 4 * offloaded.table.apart().count;
-      CHECK(kept == (tier == Tier::device ? kept_bytes(plan.step, world()) : apart));
+      const std::int64_t kept = bytes(Tier::device), replicated = 4 * offloaded.table.replicated().count;
+      CHECK(kept == (tier == Tier::device ? kept_bytes(plan.step, world()) : replicated));
       if (tier != Tier::device)
         CHECK(bytes(tier) == tier_bytes(plan)[static_cast<std::size_t>(tier)][Category::parameters]);
       const LinkUse before = offloaded.rank.tiers.links().use();
@@ -148,7 +148,7 @@ TEST_CASE("OffloadedParameters: the device has only what a pass is at, and each 
       for (const GatherStep& place : plan.gathers)
         for (const std::size_t unit : place.gathers) {
           if (tier != Tier::device) expected[0] += 4 * plan.own[unit].count;
-          if (tier == Tier::disk) expected[2] += plan.blocks.of_segment(unit).count * plan.disk_block_bytes();
+          if (tier == Tier::disk) expected[2] += plan.blocks.of_shard(unit).count * plan.disk_block_bytes();
         }
       CHECK(offloaded.rank.tiers.links().use().since(before).bytes == expected);
     }

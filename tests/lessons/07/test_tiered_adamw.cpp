@@ -9,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/07_offload/tiered_adamw.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"
@@ -76,8 +76,8 @@ struct Updated {
   {
     std::int64_t count = rank.different(*parameters, flat);
     std::size_t s = 0;
-    const auto same_part = [&](const Tensor& of_segment, Range block) {
-      return of_segment.slice({block.first - rank.plan.own[s].first, block.count});
+    const auto same_part = [&](const Tensor& of_shard, Range block) {
+      return of_shard.slice({block.first - rank.plan.own[s].first, block.count});
     };
     std::int64_t elements_seen = 0;
     adamw->for_each(Access::read, [&](const Shard& mine, Stream&) {
@@ -144,11 +144,11 @@ TEST_CASE("TieredAdamW: links that are slow change nothing")
     }
 }
 
-TEST_CASE("TieredAdamW: segments of several blocks, and tensors that lie apart")
+TEST_CASE("TieredAdamW: shards of several blocks, and tensors that are replicated")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
     for (const bool large : {false, true}) {
-      PlanOptions options{.tier = tier, .tied_apart = true, .persist = 64};
+      PlanOptions options{.tier = tier, .tied_separate = true, .persist = 64};
       if (large) options.config = tiny_config(1, 8, 256, 6);
       INFO(text_of(options));
       Updated updated(options);
@@ -190,7 +190,8 @@ TEST_CASE("TieredAdamW: copies any neighbours of what this rank owns")
 {
   for (const auto& [what, tier] :
        {std::pair(Offload::optimizer, Tier::host), {Offload::parameters, Tier::disk}, {Offload::all, Tier::disk}}) {
-    const PlanOptions options{.what = what, .tier = tier, .tied_apart = true, .config = tiny_config(1, 8, 256, 6)};
+    const PlanOptions options{
+        .what = what, .tier = tier, .tied_separate = true, .config = tiny_config(1, 8, 256, 6)};
     INFO(text_of(options));
     Updated updated(options);
     Laboratory& lab = updated.rank.lab;
@@ -228,7 +229,7 @@ TEST_CASE("TieredAdamW: the first element that is not finite, of the parameters 
             mine.parameters.span<float>()[static_cast<std::size_t>(at - mine.owned.first)] = value;
         });
       };
-      // The first segment is the last in the table, and so on: the order is that of the table.
+      // The first shard is the last in the table, and so on: the order is that of the table.
       const std::int64_t late = rank.plan.own[0].first + 1, early = rank.plan.own[3].first + 2;
       CHECK_FALSE(look());
       gradient.span<float>()[static_cast<std::size_t>(late)] = infinity;
@@ -256,7 +257,7 @@ TEST_CASE("TieredAdamW: blocks that are updated as their gradients come have the
          {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
       for (const bool large : {false, true}) {
         PlanOptions options{.tier = tier,
-                            .tied_apart = large,
+                            .tied_separate = large,
                             .parameters = parameters,
                             .gradients = gradients,
                             .persist = large ? 64 : 0,

@@ -20,12 +20,12 @@ using namespace rankwise::testing;
 namespace {
 
 /// Where sums lie; on the device where only the optimizer leaves it.
-PlanOptions sums_in(Tier tier, std::int64_t M, bool tied_apart, DType type = DType::f32)
+PlanOptions sums_in(Tier tier, std::int64_t M, bool tied_separate, DType type = DType::f32)
 {
   return {.what = tier == Tier::device ? Offload::optimizer : Offload::gradients,
           .tier = tier == Tier::device ? Tier::host : tier,
-          .passes = M,
-          .tied_apart = tied_apart,
+          .micro_batches = M,
+          .tied_separate = tied_separate,
           .parameters = type,
           .gradients = type};
 }
@@ -36,13 +36,13 @@ struct Summed {
   /// @param adds  kernels of the host.
   Summed(const PlanOptions& o, const Kernels& adds) : options(o), rank(o), adding{adds, *rank.host_stream} {}
 
-  /// What a pass of all ranks gives to a segment: one tensor or two.
-  std::vector<Tensor> gradients(std::size_t segment, std::uint32_t series)
+  /// What a pass of all ranks gives to a shard: one tensor or two.
+  std::vector<Tensor> gradients(std::size_t shard, std::uint32_t series)
   {
     Laboratory& lab = rank.lab;
-    const Range own = rank.plan.own[segment], tied = intersect(own, sums_of(rank.plan.step).tied);
+    const Range own = rank.plan.own[shard], tied = intersect(own, sums_of(rank.plan.step).tied);
     std::vector<Tensor> both{
-        lab.filled(options.gradients, {own.count}, 1000 * series + static_cast<std::uint32_t>(segment))};
+        lab.filled(options.gradients, {own.count}, 1000 * series + static_cast<std::uint32_t>(shard))};
     if (!tied.empty()) both.push_back(lab.filled(options.gradients, {tied.count}, 1000 * series + 500));
     return both;
   }
@@ -51,7 +51,7 @@ struct Summed {
   std::int64_t step(std::uint32_t number)
   {
     const std::int64_t ranks = world().ranks();
-    for (std::int64_t m = 0; m < options.passes; ++m)
+    for (std::int64_t m = 0; m < options.micro_batches; ++m)
       for (std::size_t s = 0; s < rank.plan.own.size(); ++s) {
         const Range sequences{m * ranks, ranks};
         const std::vector<Tensor> of_pass = gradients(s, 10 * number + static_cast<std::uint32_t>(m));
@@ -62,7 +62,7 @@ struct Summed {
           if (rank.plan.tier_of(Category::gradients) != Tier::device)
             rank.stream->zero(gradient);  // its room is free
         sums.add(there, sequences);
-        if (early() && m + 1 == options.passes)
+        if (early() && m + 1 == options.micro_batches)
           for (const TieredSums::Gradients& g : there.to)
             rank.stream->copy(early_totals.slice(rank.plan.blocks[g.block]), g.sum);
       }
@@ -70,7 +70,7 @@ struct Summed {
     const std::vector<Tensor> of_lesson_5 = expected.totals();
     std::int64_t different = 0;
     for (std::size_t s = 0; s < rank.plan.own.size(); ++s) {
-      const Range numbers = rank.plan.blocks.of_segment(s);
+      const Range numbers = rank.plan.blocks.of_shard(s);
       for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
         const Range elements = rank.plan.blocks[static_cast<std::size_t>(b)];
         const Tensor there = rank.lab.zeros(options.gradients, {elements.count});
@@ -94,7 +94,7 @@ struct Summed {
   Tensor early_totals = rank.lab.zeros(options.gradients, {rank.plan.step.table.elements()});
   ComputePlace adding = rank.on_host;
   GroupForTest group{Algorithm::ring};
-  Arithmetic arithmetic{options.tied_apart ? Sums::exact : Sums::fast};
+  Arithmetic arithmetic{options.tied_separate ? Sums::exact : Sums::fast};
   ShardSums expected{arithmetic,        rank.lab.kernels(),      *rank.stream,
                      rank.lab.memory(), sums_of(rank.plan.step), rank.plan.own};
   TieredSums sums{rank.plan, arithmetic, rank.tiers, rank.on_device, adding};
@@ -105,9 +105,9 @@ struct Summed {
 TEST_CASE("TieredSums: in each tier the bits of lesson 05, step by step")
 {
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
-    for (const bool tied_apart : {false, true})
+    for (const bool tied_separate : {false, true})
       for (const std::int64_t M : {1, 2, 4, 8}) {
-        const PlanOptions options = sums_in(tier, M, tied_apart);
+        const PlanOptions options = sums_in(tier, M, tied_separate);
         INFO(text_of(options));
         Summed summed(options);
         for (std::uint32_t step = 0; step < 3; ++step) CHECK(summed.step(step) == 0);
@@ -117,11 +117,11 @@ TEST_CASE("TieredSums: in each tier the bits of lesson 05, step by step")
 TEST_CASE("TieredSums: for an early update the last arrival is the whole sum, which goes nowhere")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_apart : {false, true})
+    for (const bool tied_separate : {false, true})
       for (const std::int64_t M : {1, 2, 4, 8})
         for (const DType type : {DType::f32, DType::bf16}) {
-          if (tied_apart && type == DType::bf16) continue;
-          PlanOptions options = sums_in(tier, M, tied_apart, type);
+          if (tied_separate && type == DType::bf16) continue;
+          PlanOptions options = sums_in(tier, M, tied_separate, type);
           options.what = Offload::all;
           options.clips = false;
           INFO(text_of(options));
@@ -147,10 +147,10 @@ TEST_CASE("TieredSums: the first of the whole sums' elements that is not finite"
   options.clips = false;
   Summed summed(options);
   const std::vector<Range>& own = summed.rank.plan.own;
-  const auto add = [&](std::int64_t pass, std::size_t segment, bool spoilt) {
-    const std::vector<Tensor> of_pass = summed.gradients(segment, 1);
+  const auto add = [&](std::int64_t pass, std::size_t shard, bool spoilt) {
+    const std::vector<Tensor> of_pass = summed.gradients(shard, 1);
     if (spoilt) of_pass[0].span<float>()[1] = std::numeric_limits<float>::infinity();
-    const TieredSums::Arrival there = summed.sums.expect(segment, of_pass);
+    const TieredSums::Arrival there = summed.sums.expect(shard, of_pass);
     summed.sums.bring(there, *summed.rank.stream);
     summed.sums.add(there, {pass * world().ranks(), world().ranks()});
   };
@@ -188,8 +188,8 @@ TEST_CASE("TieredSums: gradients in bf16")
 TEST_CASE("TieredSums: links that are slow change nothing")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_apart : {false, true}) {
-      const PlanOptions options = sums_in(tier, 4, tied_apart);
+    for (const bool tied_separate : {false, true}) {
+      const PlanOptions options = sums_in(tier, 4, tied_separate);
       INFO(text_of(options));
       Summed summed(options);
       summed.rank.make_slow();
@@ -199,25 +199,25 @@ TEST_CASE("TieredSums: links that are slow change nothing")
 
 TEST_CASE("TieredSums: what is read ahead does not take the place of what is added")
 {
-  for (const bool tied_apart : {false, true}) {
+  for (const bool tied_separate : {false, true}) {
     const std::unique_ptr<Kernels> kernels = make_slow_kernels();
-    Summed summed(sums_in(Tier::disk, 2, tied_apart), *kernels);
+    Summed summed(sums_in(Tier::disk, 2, tied_separate), *kernels);
     CHECK(summed.step(0) == 0);
   }
 }
 
-TEST_CASE("TieredSums: where tensors lie apart, and where a segment has several blocks")
+TEST_CASE("TieredSums: where tensors are replicated, and where a shard has several blocks")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_apart : {false, true}) {
-      PlanOptions options = sums_in(tier, 2, tied_apart);
+    for (const bool tied_separate : {false, true}) {
+      PlanOptions options = sums_in(tier, 2, tied_separate);
       options.persist = 64;
       {
         INFO(text_of(options));
         Summed summed(options);
         for (std::uint32_t step = 0; step < 2; ++step) CHECK(summed.step(step) == 0);
       }
-      options = sums_in(tier, 2, tied_apart);
+      options = sums_in(tier, 2, tied_separate);
       options.config = tiny_config(1, 8, 256, 6);
       INFO(text_of(options));
       Summed summed(options);
@@ -229,9 +229,9 @@ TEST_CASE("TieredSums: where tensors lie apart, and where a segment has several 
 TEST_CASE("TieredSums: memory and links as planned")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
-    for (const bool tied_apart : {false, true})
+    for (const bool tied_separate : {false, true})
       for (const std::int64_t M : {1, 4}) {
-        const PlanOptions options = sums_in(tier, M, tied_apart);
+        const PlanOptions options = sums_in(tier, M, tied_separate);
         INFO(text_of(options));
         Summed summed(options);
         const TierBytes planned = tier_bytes(summed.rank.plan);

@@ -19,8 +19,8 @@ using Catch::Contains;
 
 namespace {
 
-/// Segments of so many blocks, none as large as the one before.
-std::vector<Range> segments(std::int64_t blocks)
+/// Shards of so many blocks, none as large as the one before.
+std::vector<Range> bucket_shards(std::int64_t blocks)
 {
   std::vector<Range> own;
   for (std::int64_t b = 0; b < blocks; ++b) own.push_back({10'000 * b, 3000 - 7 * b});
@@ -29,10 +29,10 @@ std::vector<Range> segments(std::int64_t blocks)
 
 /// A vector of so many blocks that lies in one tier and is used in another, and what it should be.
 struct Walked {
-  Walked(Tier lies, Tier used_in, std::int64_t blocks, DType of = DType::f32)
-      : rank({.tier = Tier::disk}, segments(blocks)), used(used_in), type(of)
+  Walked(Tier home, Tier used_in, std::int64_t blocks, DType of = DType::f32)
+      : rank({.tier = Tier::disk}, bucket_shards(blocks)), used(used_in), type(of)
   {
-    store = rank.tiers.make_store(lies, Category::parameters, type, "a vector");
+    store = rank.tiers.make_store(home, Category::parameters, type, "a vector");
     vector.emplace(rank.tiers, store.get(), used, type, "a vector");
     rank.put_all(*store, content(0));
     rank.make_slow();
@@ -83,12 +83,12 @@ const std::vector<std::pair<Tier, Tier>> ways{{Tier::device, Tier::host},   {Tie
 template <class Work>
 void for_all(const Work& work)
 {
-  for (const auto& [lies, used] : ways)
+  for (const auto& [home, used] : ways)
     for (const std::int64_t blocks : {1, 2, 3, 5})
       for (const DType type : {DType::f32, DType::bf16}) {
         if (type == DType::bf16 && blocks < 5) continue;
-        INFO(rankwise::name_of(lies) << " > " << rankwise::name_of(used) << ", " << blocks << " blocks");
-        Walked walked(lies, used, blocks, type);
+        INFO(rankwise::name_of(home) << " > " << rankwise::name_of(used) << ", " << blocks << " blocks");
+        Walked walked(home, used, blocks, type);
         work(walked);
       }
 }
@@ -182,14 +182,14 @@ TEST_CASE("TieredVector: a vector that is used where it lies does not move, and 
 TEST_CASE("TieredVector: each block comes once and goes once, as far as the walk asks for it")
 {
   const std::int64_t bytes = 4 * (5 * 3000 - 7 * 10), page = 4096, blocks_on_disk = 5 * 3 * page;
-  for (const auto& [lies, used, in, out] :
+  for (const auto& [home, used, in, out] :
        {std::tuple(Tier::host, Tier::device, LinkBytes{bytes, 0, 0, 0}, LinkBytes{0, bytes, 0, 0}),
         {Tier::device, Tier::host, LinkBytes{0, bytes, 0, 0}, LinkBytes{bytes, 0, 0, 0}},
         {Tier::disk, Tier::host, LinkBytes{0, 0, blocks_on_disk, 0}, LinkBytes{0, 0, 0, blocks_on_disk}},
         {Tier::disk, Tier::device, LinkBytes{bytes, 0, blocks_on_disk, 0},
          LinkBytes{0, bytes, 0, blocks_on_disk}}}) {
-    INFO(rankwise::name_of(lies) << " > " << rankwise::name_of(used));
-    Walked walked(lies, used, 5);
+    INFO(rankwise::name_of(home) << " > " << rankwise::name_of(used));
+    Walked walked(home, used, 5);
     const auto moved = [&](Access access) {
       const LinkUse before = walked.rank.tiers.links().use();
       walked.change(access, walked.content(0), walked.content(0));
@@ -205,23 +205,23 @@ TEST_CASE("TieredVector: each block comes once and goes once, as far as the walk
 
 TEST_CASE("TieredVector: there is room for three blocks where it is used")
 {
-  for (const auto& [lies, used, bytes] : {std::tuple(Tier::host, Tier::device, std::int64_t{12'000}),
+  for (const auto& [home, used, bytes] : {std::tuple(Tier::host, Tier::device, std::int64_t{12'000}),
                                           {Tier::disk, Tier::device, 12'000},
                                           {Tier::disk, Tier::host, 12'288}}) {
-    TieredRank rank({.tier = Tier::disk}, segments(7));
+    TieredRank rank({.tier = Tier::disk}, bucket_shards(7));
     const std::int64_t before = rank.ledger.current(used)[Category::staging];
-    const TieredVector vector(rank.tiers, lies, used, DType::f32, "a vector");
+    const TieredVector vector(rank.tiers, home, used, DType::f32, "a vector");
     CHECK(rank.ledger.current(used)[Category::staging] - before == 3 * (bytes + 4096));
   }
 }
 
-TEST_CASE("TieredVector: from a disk a segment of blocks comes ahead, before anybody asks, and one goes behind")
+TEST_CASE("TieredVector: from a disk a shard of blocks comes ahead, before anybody asks, and one goes behind")
 {
-  constexpr std::int64_t of_a_segment = 1 << 18;  // elements of a block
-  TieredRank rank({.tier = Tier::disk}, {{0, 2 * of_a_segment},
-                                         {8 * of_a_segment, 2 * of_a_segment},
-                                         {16 * of_a_segment, 2 * of_a_segment},
-                                         {24 * of_a_segment, 2 * of_a_segment}});
+  constexpr std::int64_t of_a_shard = 1 << 18;  // elements of a block
+  TieredRank rank({.tier = Tier::disk}, {{0, 2 * of_a_shard},
+                                         {8 * of_a_shard, 2 * of_a_shard},
+                                         {16 * of_a_shard, 2 * of_a_shard},
+                                         {24 * of_a_shard, 2 * of_a_shard}});
   const auto store = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "a vector");
   TieredVector vector(rank.tiers, store.get(), Tier::host, DType::f32, "a vector");
   vector.begin(Access::write);
@@ -320,10 +320,10 @@ TEST_CASE("TieredVector: room is not used again before what was in it has gone")
 
 TEST_CASE("TieredVector: what is out of turn is an error")
 {
-  for (const auto& [lies, used] : {std::pair(Tier::host, Tier::device), {Tier::host, Tier::host}}) {
-    const auto fails = [lies = lies, used = used](const std::string& what, const auto& call) {
+  for (const auto& [home, used] : {std::pair(Tier::host, Tier::device), {Tier::host, Tier::host}}) {
+    const auto fails = [home = home, used = used](const std::string& what, const auto& call) {
       const auto all = [&] {
-        Walked walked(lies, used, 4);  // blocks that are on their way go with the exception
+        Walked walked(home, used, 4);  // blocks that are on their way go with the exception
         call(walked);
       };
       CHECK_THROWS_WITH(all(), Contains(what));

@@ -77,18 +77,18 @@ TEST_CASE("LinkLedger: counts what several threads move, and how long each link 
 TEST_CASE("BlockStore: a block that was stored is fetched again, from every tier to every other")
 {
   for (const DType type : {DType::f32, DType::bf16})
-    for (const auto& [lies, used] : {std::pair(Tier::device, Tier::host),
+    for (const auto& [home, used] : {std::pair(Tier::device, Tier::host),
                                      {Tier::host, Tier::device},
                                      {Tier::disk, Tier::host},
                                      {Tier::disk, Tier::device}}) {
-      INFO(rankwise::name_of(lies) << " > " << rankwise::name_of(used));
+      INFO(rankwise::name_of(home) << " > " << rankwise::name_of(used));
       TieredRank rank({.tier = Tier::disk}, own);
       rank.make_slow();
-      const auto first = rank.tiers.make_store(lies, Category::parameters, type, "parameters");
-      const auto second = rank.tiers.make_store(lies, Category::optimizer, type, "moments");
+      const auto first = rank.tiers.make_store(home, Category::parameters, type, "parameters");
+      const auto second = rank.tiers.make_store(home, Category::optimizer, type, "moments");
       const Blocks a(rank, type, 10), b(rank, type, 20);
-      const BlockRoom out = rank.tiers.make_room(lies, used, type, "a block"),
-                      in = rank.tiers.make_room(lies, used, type, "a block");
+      const BlockSlot out = rank.tiers.make_slot(home, used, type, "a block"),
+                      in = rank.tiers.make_slot(home, used, type, "a block");
       for (std::size_t i = 0; i < 3; ++i)
         for (const auto& [store, blocks] : {std::pair(first.get(), &a), {second.get(), &b}}) {
           const Tensor from = out.tensor(blocks->tensors[i].elements());
@@ -103,10 +103,10 @@ TEST_CASE("BlockStore: a block that was stored is fetched again, from every tier
           BlockTransfer transfer = store->fetch(i, to, used);
           transfer.wait();
           CHECK(different_bits(to, blocks->tensors[i]) == 0);
-          if (lies != Tier::disk) CHECK(different_bits(store->in_place(i), blocks->tensors[i]) == 0);
+          if (home != Tier::disk) CHECK(different_bits(store->in_place(i), blocks->tensors[i]) == 0);
         }
-      CHECK(first->lies() == lies);
-      if (lies == Tier::disk) CHECK_THROWS_WITH(first->in_place(0), Contains("used in place"));
+      CHECK(first->home() == home);
+      if (home == Tier::disk) CHECK_THROWS_WITH(first->in_place(0), Contains("used in place"));
     }
 }
 
@@ -129,10 +129,10 @@ TEST_CASE("BlockStore: each move is counted, on each link that it goes over")
 {
   TieredRank rank({.tier = Tier::disk}, own);
   const std::int64_t bytes = 4 * 1500;
-  const auto moves = [&](Tier lies, Tier used, bool in) {
-    const auto store = rank.tiers.make_store(lies, Category::parameters, DType::f32, "parameters");
-    const BlockRoom room = rank.tiers.make_room(lies, used, DType::f32, "a block");
-    const Tensor block = room.tensor(1500);
+  const auto moves = [&](Tier home, Tier used, bool in) {
+    const auto store = rank.tiers.make_store(home, Category::parameters, DType::f32, "parameters");
+    const BlockSlot slot = rank.tiers.make_slot(home, used, DType::f32, "a block");
+    const Tensor block = slot.tensor(1500);
     BlockTransfer stored = store->store(1, block, used);  // so that there is something to fetch
     stored.wait();
     const LinkUse before = rank.tiers.links().use();
@@ -173,9 +173,9 @@ TEST_CASE("Tiers: what is made is counted in its tier and category, and leaves i
     CHECK(rank.ledger.current(Tier::host)[Category::gradients] == 2 * P);
     CHECK(rank.ledger.current(Tier::device)[Category::optimizer] == 4 * P);
     CHECK(rank.ledger.current(Tier::disk)[Category::parameters] == 3 * disk_block);
-    const BlockRoom room = rank.tiers.make_room(Tier::disk, Tier::device, DType::bf16, "a block");
+    const BlockSlot slot = rank.tiers.make_slot(Tier::disk, Tier::device, DType::bf16, "a block");
     CHECK(rank.ledger.current(Tier::device)[Category::staging] == 2 * 1500 + disk_alignment);
-    const BlockRoom on_host = rank.tiers.make_room(Tier::disk, Tier::host, DType::bf16, "a block");
+    const BlockSlot on_host = rank.tiers.make_slot(Tier::disk, Tier::host, DType::bf16, "a block");
     CHECK(rank.ledger.current(Tier::host)[Category::staging] == 3 * (disk_block + disk_alignment));
     CHECK(reinterpret_cast<std::uintptr_t>(on_host.tensor(7).raw()) % disk_alignment == 0);
   }
@@ -186,8 +186,8 @@ TEST_CASE("Tiers: what is made is counted in its tier and category, and leaves i
 
 TEST_CASE("Tiers: a vector of the tied tensor has its blocks and no others")
 {
-  TieredRank rank({.tier = Tier::disk, .tied_apart = true});
-  const OwnBlocks& blocks = rank.plan.blocks;
+  TieredRank rank({.tier = Tier::disk, .tied_separate = true});
+  const ShardBlocks& blocks = rank.plan.blocks;
   REQUIRE(blocks.tied_elements() == 512);
   for (const Tier tier : {Tier::host, Tier::disk}) {
     const auto tied = rank.tiers.make_store(tier, Category::exact_sums, DType::f32, "tied gradients", true);
@@ -211,21 +211,21 @@ TEST_CASE("Tiers: a vector of the tied tensor has its blocks and no others")
 TEST_CASE("Tiers: what is lent stays where it is")
 {
   TieredRank rank({}, {{0, 100}, {200, 300'000}});
-  const std::vector<Tensor> segments{rank.lab.filled(DType::f32, {100}, 1),
-                                     rank.lab.filled(DType::f32, {300'000}, 2)};
-  const auto store = rank.tiers.lend(Tier::device, segments);
+  const std::vector<Tensor> bucket_shards{rank.lab.filled(DType::f32, {100}, 1),
+                                          rank.lab.filled(DType::f32, {300'000}, 2)};
+  const auto store = rank.tiers.lend(Tier::device, bucket_shards);
   CHECK(rank.ledger.current(Tier::device).total() == 0);
-  CHECK(store->lies() == Tier::device);
+  CHECK(store->home() == Tier::device);
   REQUIRE(rank.plan.blocks.count() == 3);
-  CHECK(store->in_place(0).raw() == segments[0].raw());
-  CHECK(store->in_place(1).raw() == segments[1].raw());
-  CHECK(store->in_place(2).raw() == segments[1].raw() + 4 * 262'144);
+  CHECK(store->in_place(0).raw() == bucket_shards[0].raw());
+  CHECK(store->in_place(1).raw() == bucket_shards[1].raw());
+  CHECK(store->in_place(2).raw() == bucket_shards[1].raw() + 4 * 262'144);
   CHECK(store->in_place(2).elements() == 300'000 - 262'144);
-  const BlockRoom room = rank.tiers.make_room(Tier::device, Tier::host, DType::f32, "a block");
-  const Tensor block = room.tensor(300'000 - 262'144);
+  const BlockSlot slot = rank.tiers.make_slot(Tier::device, Tier::host, DType::f32, "a block");
+  const Tensor block = slot.tensor(300'000 - 262'144);
   BlockTransfer transfer = store->fetch(2, block, Tier::host);
   transfer.wait();
-  CHECK(different_bits(block, segments[1].slice({262'144, block.elements()})) == 0);
+  CHECK(different_bits(block, bucket_shards[1].slice({262'144, block.elements()})) == 0);
 }
 
 TEST_CASE("Tiers: waiting is counted, as exposed")
@@ -254,8 +254,8 @@ TEST_CASE("Tiers: a disk is measured, and nothing is left of that")
     CHECK(rank.tiers.disk_alone()->GBps > 0);
     CHECK(rank.tiers.links().use().bytes == LinkBytes{});
     const auto store = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "parameters");
-    const BlockRoom room = rank.tiers.make_room(Tier::disk, Tier::host, DType::f32, "a block");
-    BlockTransfer transfer = store->fetch(0, room.tensor(100), Tier::host);
+    const BlockSlot slot = rank.tiers.make_slot(Tier::disk, Tier::host, DType::f32, "a block");
+    BlockTransfer transfer = store->fetch(0, slot.tensor(100), Tier::host);
     CHECK_THROWS_WITH(transfer.wait(), Contains("was never written"));
   }
   TieredRank rank({}, own);
@@ -274,8 +274,8 @@ TEST_CASE("Tiers: a file that stays is complete when it was closed")
   {
     Tiers tiers(plan, memory, lab.stream(), host, time, 3);
     const auto store = tiers.make_store(Tier::disk, Category::parameters, DType::f32, "parameters");
-    const BlockRoom room = tiers.make_room(Tier::disk, Tier::host, DType::f32, "a block");
-    const Tensor block = room.tensor(plan.blocks[1].count);
+    const BlockSlot slot = tiers.make_slot(Tier::disk, Tier::host, DType::f32, "a block");
+    const Tensor block = slot.tensor(plan.blocks[1].count);
     lab.stream().copy(block, lab.filled(DType::f32, {block.elements()}, 6));
     BlockTransfer transfer = store->store(1, block, Tier::host);
     transfer.wait();

@@ -67,7 +67,7 @@ class SlowDevice final : public Device {
 /// A rank with the tiers of a plan.
 struct TieredRank {
   explicit TieredRank(const PlanOptions& options) : plan(plan_in(folder / "", options)) {}
-  /// One that owns other elements than those of the model, in segments of any size.
+  /// One that owns other elements than those of the model, in shards of any size.
   TieredRank(const PlanOptions& options, const std::vector<Range>& own) : plan(plan_in(folder / "", options, own))
   {
   }
@@ -87,12 +87,12 @@ struct TieredRank {
   /// Gives a block of a store content.
   void put(BlockStore& store, std::size_t block, const Tensor& content)
   {
-    if (store.lies() != Tier::disk) {
+    if (store.home() != Tier::disk) {
       stream->copy(store.in_place(block), content);
       return;
     }
-    const BlockRoom room = tiers.make_room(Tier::disk, Tier::host, content.type(), "a block of the test");
-    const Tensor there = room.tensor(content.elements());
+    const BlockSlot slot = tiers.make_slot(Tier::disk, Tier::host, content.type(), "a block of the test");
+    const Tensor there = slot.tensor(content.elements());
     stream->copy(there, content);
     BlockTransfer transfer = store.store(block, there, Tier::host);
     transfer.wait();
@@ -100,12 +100,12 @@ struct TieredRank {
   /// Copies a block of a store.
   void get(BlockStore& store, std::size_t block, const Tensor& to)
   {
-    if (store.lies() != Tier::disk) {
+    if (store.home() != Tier::disk) {
       stream->copy(to, store.in_place(block));
       return;
     }
-    const BlockRoom room = tiers.make_room(Tier::disk, Tier::host, to.type(), "a block of the test");
-    const Tensor there = room.tensor(to.elements());
+    const BlockSlot slot = tiers.make_slot(Tier::disk, Tier::host, to.type(), "a block of the test");
+    const Tensor there = slot.tensor(to.elements());
     BlockTransfer transfer = store.fetch(block, there, Tier::host);
     transfer.wait();
     stream->copy(to, there);
@@ -151,7 +151,7 @@ struct TieredRank {
     OffloadPlan plan = make_plan(options);
     if (own.empty()) return plan;
     plan.own = own;
-    plan.blocks = OwnBlocks(own, {});
+    plan.blocks = ShardBlocks(own, {});
     return plan;
   }
 };

@@ -2,9 +2,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "lessons/08_tensor_parallel/part_messages.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"
@@ -22,12 +22,12 @@ constexpr Kind kinds[] = {{}, {false, false, true}, {true}, {true, false, true},
 
 /// A plan of a model among t parts.
 SplitPlan plan_of(const ModelConfig& config, std::int64_t B, std::int64_t T, Part part, const Kind& kind,
-                  std::int64_t passes = 1, DType type = DType::f32, Algorithm algorithm = Algorithm::ring)
+                  std::int64_t micro_batches = 1, DType type = DType::f32, Algorithm algorithm = Algorithm::ring)
 {
   const Part tokens = kind.divides_rows ? part : Part{};
-  return {config, {type, B, T, part, kind.recompute, tokens, kind.regather},
-          passes, gradient_layout(ParameterTable(config, part), DType::f32),
-          false,  algorithm};
+  return {config,        {type, B, T, part, kind.recompute, tokens, kind.regather},
+          micro_batches, gradient_layout(ParameterTable(config, part), DType::f32),
+          false,         algorithm};
 }
 
 /// Bytes of rows that a step of GPT-2 with so many layers sends by ring, without what RowGradients sends.
@@ -38,13 +38,13 @@ std::int64_t row_bytes(std::int64_t layers, int t, const Kind& kind, DType type 
   const SplitPlan plan = plan_of(config, 4, 1024, {0, t}, kind, 1, type);
   const std::int64_t numbers = RowGradients::elements(ParameterTable(config, {0, t}), plan.shape);
   const Topology topology = one_machine(t);
-  return part_traffic(plan, topology, 0).bytes -
+  return tensor_parallel_traffic(plan, topology, 0).bytes -
          expected_traffic({"all-reduce", Algorithm::ring, DType::f32, numbers}, topology, 0).bytes;
 }
 
 }  // namespace
 
-TEST_CASE("part_traffic: what the messages of a pass measure as, in every layout")
+TEST_CASE("tensor_parallel_traffic: what the messages of a pass measure as, in every layout")
 {
   constexpr std::int64_t B = 2, T = 12, C = 32;
   const ModelConfig config = tiny_config(2, 4, C, T);
@@ -61,7 +61,7 @@ TEST_CASE("part_traffic: what the messages of a pass measure as, in every layout
         GroupForTest test(algorithm);
         TimeLedger time;
         const Workspace work(lab.memory(), model, plan.shape);
-        PartMessages messages(test.group, plan.shape, model.channels, work, lab.kernels(), time);
+        TensorParallelMessages messages(test.group, plan.shape, model.channels, work, lab.kernels(), time);
         const ParameterTable table(model, plan.shape.part);
         RowGradients gradients(test.memory, lab.stream(), table, plan.shape, lab.kernels());
         const Tensor rows = lab.zeros(type, {B * T, model.channels}), number = lab.zeros(DType::f32, {B * T});
@@ -87,14 +87,14 @@ TEST_CASE("part_traffic: what the messages of a pass measure as, in every layout
         if (kind.regather) gathers(branches + 1);
         gradients.add_to(flat, test.group);
         const Traffic measured = test.traffic.total();
-        CHECK(measured == part_traffic(plan, test.group.topology(), world().rank()));
+        CHECK(measured == tensor_parallel_traffic(plan, test.group.topology(), world().rank()));
         SplitPlan three = plan;
-        three.passes = 3;
-        CHECK(part_traffic(three, test.group.topology(), world().rank()).bytes == 3 * measured.bytes);
+        three.micro_batches = 3;
+        CHECK(tensor_parallel_traffic(three, test.group.topology(), world().rank()).bytes == 3 * measured.bytes);
       }
 }
 
-TEST_CASE("part_traffic: the published figures of a layer, 4 x 2 (t-1)/t B T C elements by ring")
+TEST_CASE("tensor_parallel_traffic: the published figures of a layer, 4 x 2 (t-1)/t B T C elements by ring")
 {
   constexpr std::int64_t n = 4 * 1024 * 768;  // B T C
   for (const int t : {2, 4}) {
@@ -119,7 +119,8 @@ TEST_CASE("part_traffic: the published figures of a layer, 4 x 2 (t-1)/t B T C e
   CHECK(layer(1, {}) == 0);
 }
 
-TEST_CASE("part_traffic: beside the layers embedding and head, and three numbers a token in place of logits")
+TEST_CASE(
+    "tensor_parallel_traffic: beside the layers embedding and head, and three numbers a token in place of logits")
 {
   constexpr std::int64_t R = 4 * 1024, n = R * 768;
   for (const int t : {2, 4}) {
@@ -141,16 +142,16 @@ TEST_CASE("replica_traffic: all gradients of a part once a step, and the tied em
     SplitPlan plan = plan_of(config, 4, 64, {0, t}, {}, 3);
     const Topology two = one_machine(2);
     CHECK(replica_traffic(plan, two, 0).bytes == 4 * ParameterTable(config, {0, t}).elements());
-    plan.tied_apart = true;
+    plan.tied_separate = true;
     CHECK(replica_traffic(plan, two, 0).bytes == 4 * (ParameterTable(config, {0, t}).elements() + 256 * 64 / t));
     CHECK(replica_traffic(plan, one_machine(1), 0).bytes == 0);
   }
 }
 
-TEST_CASE("describe_part_traffic: has the factor of the layout")
+TEST_CASE("describe_tensor_parallel_traffic: has the factor of the layout")
 {
   const auto text = [](const Kind& kind) {
-    return describe_part_traffic(plan_of(preset("nano"), 4, 64, {0, 2}, kind).shape);
+    return describe_tensor_parallel_traffic(plan_of(preset("nano"), 4, 64, {0, 2}, kind).shape);
   };
   CHECK_THAT(text({}), Catch::StartsWith("8 (t-1)/t B T C"));
   CHECK_THAT(text({true}), Catch::StartsWith("8 (t-1)/t B T C"));

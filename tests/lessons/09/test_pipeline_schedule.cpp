@@ -74,7 +74,7 @@ PipelineSchedule forwards_first(int ranks, int virtual_stages, int micro_batches
   PipelineSchedule schedule = interleaved(ranks, virtual_stages, micro_batches);
   for (std::vector<Action>& list : schedule.actions)
     std::stable_partition(list.begin(), list.end(), [](const Action& action) { return action.kind == F; });
-  std::fill(schedule.room.begin(), schedule.room.end(), virtual_stages * micro_batches);
+  std::fill(schedule.max_in_flight.begin(), schedule.max_in_flight.end(), virtual_stages * micro_batches);
   return schedule;
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("one_forward_one_backward: the actions of each rank, by hand")
   CHECK(schedule.actions[2] ==
         std::vector<Action>{
             {F, 0, 2}, {BW, 0, 2}, {F, 1, 2}, {BW, 1, 2}, {F, 2, 2}, {BW, 2, 2}, {F, 3, 2}, {BW, 3, 2}});
-  CHECK(schedule.room == std::vector<int>{3, 2, 1});
+  CHECK(schedule.max_in_flight == std::vector<int>{3, 2, 1});
 }
 
 TEST_CASE("one_forward_one_backward: as long as GPipe, with at most min(p - rank, m) in flight, for all p and m")
@@ -312,9 +312,9 @@ TEST_CASE("check_schedule: refuses lists, rooms and costs that are not those of 
 {
   PipelineSchedule schedule = gpipe(2, 3);
   CHECK_THROWS_WITH(check_schedule(schedule, std::vector<ActionCosts>(3)), Contains("3 stages"));
-  schedule.room.push_back(3);
+  schedule.max_in_flight.push_back(3);
   CHECK_THAT(refusal(schedule), Contains("3 rooms"));
-  schedule.room.pop_back();
+  schedule.max_in_flight.pop_back();
   schedule.actions.pop_back();
   CHECK_THAT(refusal(schedule), Contains("1 lists"));
   schedule.micro_batches = 0;
@@ -356,7 +356,7 @@ TEST_CASE("check_schedule: names the ranks that wait for each other, and for wha
 {
   PipelineSchedule schedule = one_forward_one_backward(2, 2);
   schedule.actions = {with_warm_up(0, 0, 2), with_warm_up(1, 1, 2)};
-  schedule.room = {1, 2};
+  schedule.max_in_flight = {1, 2};
   CHECK(
       refusal(schedule) ==
       "ranks wait for each other for ever: rank 0, action 1, backward of micro-batch 0 in stage 0, waits for a "
@@ -399,7 +399,7 @@ TEST_CASE("check_schedule: activations are kept until W")
 TEST_CASE("check_schedule: a schedule without room has no backward passes")
 {
   PipelineSchedule schedule = gpipe(2, 2);
-  schedule.room = {0, 0};
+  schedule.max_in_flight = {0, 0};
   CHECK(refusal(schedule) ==
         "rank 0, action 2, backward of micro-batch 0 in stage 0: a schedule without room keeps "
         "nothing to go backwards with");

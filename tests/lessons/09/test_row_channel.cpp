@@ -47,9 +47,10 @@ struct Ring {
   /// Sends message @p number: all its elements depend on it and on this rank.
   void send(int number)
   {
-    const Tensor room = out->room("a message");
-    CHECK(room.shape() == size);
-    for (std::int64_t i = 0; i < room.elements(); ++i) room.data<float>()[i] = content(world().rank(), number, i);
+    const Tensor buffer = out->buffer("a message");
+    CHECK(buffer.shape() == size);
+    for (std::int64_t i = 0; i < buffer.elements(); ++i)
+      buffer.data<float>()[i] = content(world().rank(), number, i);
     out->send();
   }
   /// Elements of a message from the rank before that are not those of message @p number.
@@ -127,16 +128,16 @@ TEST_CASE("RowSender: has two rooms, so that two messages leave before anybody a
   CHECK(ring.test.ledger.current(Tier::device)[Category::communication] == 2 * channel_bytes(DType::f32, {R, C}));
   CHECK(channel_bytes(DType::f32, {R, C}) == 2 * 4 * R * C);
   CHECK(channel_bytes(DType::bf16, {R, C}) == 2 * 2 * R * C);
-  const std::byte* const first = ring.out->room("the first").raw();
+  const std::byte* const first = ring.out->buffer("the first").raw();
   ring.send(0);
-  const std::byte* const second = ring.out->room("the second").raw();
+  const std::byte* const second = ring.out->buffer("the second").raw();
   ring.send(1);
   meet(ring);
   CHECK(first != second);
   ring.in->begin(3);
   CHECK(ring.wrong(ring.in->next("the first"), 0) == 0);
   ring.in->done();
-  CHECK(ring.out->room("the third").raw() == first);
+  CHECK(ring.out->buffer("the third").raw() == first);
   ring.send(2);
   for (const int i : {1, 2}) {
     CHECK(ring.wrong(ring.in->next("the others"), i) == 0);

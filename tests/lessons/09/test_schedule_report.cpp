@@ -7,7 +7,7 @@
 
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "tests/common/collectives/testing.hpp"
-#include "tests/told.hpp"
+#include "tests/reported.hpp"
 
 using namespace rankwise;
 using Catch::Contains;

@@ -79,7 +79,7 @@ TEST_CASE("most_in_flight: with one stage on a rank it is the room of the schedu
         for (int rank = 0; rank < p; ++rank) {
           INFO(schedule.name << ", p = " << p << ", m = " << m << ", rank " << rank);
           const auto r = static_cast<std::size_t>(rank);
-          CHECK(most_in_flight(schedule.actions[r], rank) == schedule.room[r]);
+          CHECK(most_in_flight(schedule.actions[r], rank) == schedule.max_in_flight[r]);
         }
 }
 

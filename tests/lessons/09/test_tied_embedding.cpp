@@ -8,7 +8,7 @@
 #include "lessons/09_pipeline_parallel/tied_embedding.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
-#include "tests/told.hpp"
+#include "tests/reported.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;

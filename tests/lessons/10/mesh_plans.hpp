@@ -21,7 +21,7 @@ struct MeshPlanOptions {
   std::int64_t passes = 4;                        ///< m, micro-batches of a replica
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;  ///< of the pipeline
   bool zero = true;                                                ///< whether replicas share out optimizer states
-  bool tied_apart = false;                                         ///< as in a tree over the sequences
+  bool tied_separate = false;                                      ///< as in a tree over the sequences
   bool sequence_parallel = false;                                  ///< whether rows are divided
   DType type = DType::f32;                                         ///< of parameters and activations
   Algorithm algorithm = Algorithm::ring;                           ///< of collectives
@@ -40,7 +40,7 @@ inline MeshPlan mesh_plan(const Layout& layout, const MeshCoordinates& place, co
           {o.config, shape, pipeline, static_cast<int>(layout.pp), o.passes},
           o.zero,
           DType::f32,
-          o.tied_apart,
+          o.tied_separate,
           o.algorithm,
           o.job.node_of.empty() ? one_machine(static_cast<int>(layout.dp * layout.tp * layout.pp)) : o.job};
 }

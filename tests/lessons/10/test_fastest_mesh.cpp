@@ -16,14 +16,14 @@ namespace {
 using Forecasts = std::map<std::string, std::pair<std::int64_t, double>>;
 
 /// The fastest mesh of four ranks, as "dp tp pp"; empty if there is none.
-std::string fastest(const Forecasts& forecasts, std::int64_t room)
+std::string fastest(const Forecasts& forecasts, std::int64_t capacity)
 {
   const auto forecast = [&](const Layout& l) -> std::optional<MeshForecast> {
     const auto found = forecasts.find(fmt::format("{} {} {}", l.dp, l.tp, l.pp));
     if (found == forecasts.end()) return {};
     return MeshForecast{l, found->second.first, found->second.second};
   };
-  const std::optional<MeshForecast> best = fastest_mesh(4, room, forecast);
+  const std::optional<MeshForecast> best = fastest_mesh(4, capacity, forecast);
   if (!best) return "";
   const Layout& l = best->layout;
   const std::string name = fmt::format("{} {} {}", l.dp, l.tp, l.pp);

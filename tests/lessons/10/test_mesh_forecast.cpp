@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/10_3d_parallel/mesh_forecast.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
-#include "tests/told.hpp"
+#include "tests/reported.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -26,13 +26,13 @@ double seconds_of(const Layout& layout, const std::string& link, double rate = f
 }
 
 /// What a report says of the meshes of four ranks, of which one has no forecast.
-Told told(std::int64_t room)
+Told told(std::int64_t capacity)
 {
   const auto forecast = [](const Layout& l) -> std::optional<MeshForecast> {
     if (l.tp == 4) return {};
     return MeshForecast{l, 1000 * l.dp + l.pp, static_cast<double>(l.tp * 10 + l.pp)};
   };
-  return Told(true, [&](Report& report) { report_meshes(report, 4, room, forecast); });
+  return Told(true, [&](Report& report) { report_meshes(report, 4, capacity, forecast); });
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "gpt2/adamw.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
 
 using namespace rankwise;
@@ -55,7 +55,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("MeshPlan: stages share out a part's table, and replicas each range, segment behind segment")
+TEST_CASE("MeshPlan: stages share out a part's table, and replicas each range, shard behind shard")
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));
@@ -134,14 +134,15 @@ TEST_CASE("MeshPlan::to_replicas: 2 (dp-1)/dp of a rank's parameters, shared out
 }
 
 TEST_CASE(
-    "MeshPlan::to_replicas: in bf16 parameters are half as long; a tied gradient that lies apart is one sum more")
+    "MeshPlan::to_replicas: in bf16 parameters are half as long; a tied gradient that is replicated is one sum "
+    "more")
 {
   const Layout layout{.dp = 2, .tp = 2, .pp = 1};
   const std::int64_t elements = elements_of(nano_plan(layout, {}).ranges());
   CHECK(nano_plan(layout, {}, {.type = DType::bf16}).to_replicas().bytes == (4 + 2) * elements / 2);
   const std::int64_t sum_of_tied = 4 * (256 / 2) * 64 / 2;  // half of V C / tp is sent
-  CHECK(nano_plan(layout, {}, {.tied_apart = true}).to_replicas().bytes == 4 * elements + sum_of_tied);
-  CHECK(nano_plan(cube, {}, {.tied_apart = true}).to_replicas() == nano_plan(cube, {}).to_replicas());
+  CHECK(nano_plan(layout, {}, {.tied_separate = true}).to_replicas().bytes == 4 * elements + sum_of_tied);
+  CHECK(nano_plan(cube, {}, {.tied_separate = true}).to_replicas() == nano_plan(cube, {}).to_replicas());
 }
 
 TEST_CASE("MeshPlan::to_other_end: what both ends update of the token embedding, nothing between them")

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "lessons/10_3d_parallel/mesh_traffic.hpp"
-#include "tests/told.hpp"
+#include "tests/reported.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;

@@ -142,11 +142,11 @@ std::vector<std::pair<std::string, Held>> ways(Whole& whole)
   const std::int64_t P = whole.table.elements();
   all.emplace_back("pieces", Held(whole, whole.table, pieces_of(P, r, N)));
   all.emplace_back("all on the last rank", Held(whole, whole.table, {{0, r == N - 1 ? P : 0}}));
-  const ParameterTable apart(whole.config, {}, {0, -1}, 128);
-  all.emplace_back("small tensors apart", Held(whole, apart, pieces_of(P, r, N, 31)));
+  const ParameterTable replicated(whole.config, {}, {0, -1}, 128);
+  all.emplace_back("small replicated tensors", Held(whole, replicated, pieces_of(P, r, N, 31)));
   const ParameterTable part(whole.config, {r, N});
   all.emplace_back("tensor-parallel", Held(whole, part, owned_by_part(part, r)));
-  const Range units = Partition(whole.table.units().count, N).segment(r);
+  const Range units = Partition(whole.table.units().count, N).shard(r);
   const ParameterTable stage(whole.config, {}, units);
   all.emplace_back("pipeline stages", Held(whole, stage, {{0, stage.elements()}}));
   if (N % 2 == 0) {  // two tensor-parallel ranks, each of whose shards are dealt out among N / 2 ranks

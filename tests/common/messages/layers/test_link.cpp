@@ -1,4 +1,4 @@
-// Messages on the virtual clock, against formulas: every figure is exact.
+// Communication on the virtual clock, against formulas: every figure is exact.
 
 #include <bit>
 #include <chrono>
@@ -86,11 +86,11 @@ VirtualStep overlapped_step(ClockedGroup& clocked, Bytes& one, Bytes& two, int n
 TEST_CASE("LinkTransport: a ring all-reduce takes 2 (N-1) (alpha + beta n / N)")
 {
   const int N = world().ranks();
-  for (const std::int64_t segment : {1, 250, 1000}) {  // elements of 4 bytes
+  for (const std::int64_t shard : {1, 250, 1000}) {  // elements of 4 bytes
     ClockedGroup ring(Algorithm::ring);
-    Bytes values(N * segment);
+    Bytes values(N * shard);
     const Picoseconds time = ring.time_of([&](Group& group) { all_reduce_sum(values.tensor(), group); });
-    REQUIRE(time == 2 * (N - 1) * (alpha + beta * 4 * segment));
+    REQUIRE(time == 2 * (N - 1) * (alpha + beta * 4 * shard));
     REQUIRE(values.values == std::vector<std::int32_t>(values.values.size(), N));
   }
 }
@@ -155,7 +155,7 @@ TEST_CASE("LinkTransport: a hierarchical all-reduce takes the time of its rings"
   const int N = world().ranks();
   if (N != 4) return;
   ClockedGroup pairs(Algorithm::hierarchical, "1us,100GB/s,20us,1GB/s,2", 2);
-  Bytes values(4000);  // 16,000 bytes: 4,000 a segment, two segments a column, in messages of their own
+  Bytes values(4000);  // 16,000 bytes: 4,000 a shard, two shards a column, in messages of their own
   const Picoseconds time = pairs.time_of([&](Group& group) { all_reduce_sum(values.tensor(), group); });
   REQUIRE(time == 2 * (1'000'000 + 8'000 * 10) + 2 * (20'000'000 + 4'000 * 1000));
 }

@@ -1,4 +1,4 @@
-// Messages that were sent and not received, told from the counts of all ranks.
+// Communication that were sent and not received, told from the counts of all ranks.
 
 #include <catch2/catch.hpp>
 

@@ -1,11 +1,11 @@
-#include "lessons/09_pipeline_parallel/own_stage.hpp"
+#include "lessons/09_pipeline_parallel/local_stage.hpp"
 
 namespace rankwise {
 
-std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
-                                      const Workspace& work)
+std::vector<LocalStage> make_local_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
+                                          const Workspace& work)
 {
-  std::vector<OwnStage> stages;
+  std::vector<LocalStage> stages;
   std::int64_t first = 0;  // of the stage's parameters
   for (const PipelineStage& stage : plan.stages_of(rank)) {
     const Tensor flat = parameters.slice({first, stage.size()});
@@ -21,7 +21,7 @@ std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int ra
   return stages;
 }
 
-LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<OwnStage>& stages,
+LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<LocalStage>& stages,
                  Part replicas, const StageForward& forward)
 {
   const std::int64_t B = run.batch.micro_batch, all = (run.validation.windows() + B - 1) / B;
@@ -31,7 +31,7 @@ LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::ve
   const PipelineSchedule forwards =
       forward_only(plan.schedule.ranks, plan.schedule.virtual_stages, static_cast<int>(micro_batches));
   pipeline.run(forwards, [&](const Action& action, const Tensor& received, const Tensor& send_buffer) {
-    OwnStage& own = stages[plan.place_of(action)];
+    LocalStage& own = stages[plan.place_of(action)];
     InFlight& m = own.stash.before(action);
     m.batch = run.load_validation(m.kept, {(action.micro_batch * replicas.count + replicas.index) * B, B});
     loss += forward(own, m, received, send_buffer);

@@ -1,9 +1,9 @@
-#include "lessons/08_tensor_parallel/part_messages.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 
 namespace rankwise {
 
-PartMessages::PartMessages(Group& group, const ActivationShape& shape, std::int64_t channels, const Workspace& work,
-                           const Kernels& kernels, TimeLedger& time)
+TensorParallelMessages::TensorParallelMessages(Group& group, const ActivationShape& shape, std::int64_t channels,
+                                               const Workspace& work, const Kernels& kernels, TimeLedger& time)
     : group_(group), shape_(shape), channels_(channels), work_(work), kernels_(kernels), time_(time)
 {
   const auto make = [&](DType type, const Shape& extents, const char* what) {
@@ -14,7 +14,7 @@ PartMessages::PartMessages(Group& group, const ActivationShape& shape, std::int6
     numbers_ = make(accumulator_of(shape.type), {shape.part.count, shape.rows()}, "numbers of parts");
 }
 
-std::int64_t PartMessages::bytes(const ActivationShape& shape, std::int64_t channels)
+std::int64_t TensorParallelMessages::bytes(const ActivationShape& shape, std::int64_t channels)
 {
   const std::int64_t rows = shape.tokens.count > 1 ? bytes_of(shape.type) * shape.rows() * channels : 0;
   const std::int64_t numbers =
@@ -22,20 +22,20 @@ std::int64_t PartMessages::bytes(const ActivationShape& shape, std::int64_t chan
   return rows + numbers;
 }
 
-Tensor PartMessages::own_rows() const
+Tensor TensorParallelMessages::own_rows() const
 {
   const std::int64_t count = shape_.shared_rows() * channels_;
   return rows_.tensor().slice({count * shape_.tokens.index, count}).reshaped({shape_.shared_rows(), channels_});
 }
 
-Tensor PartMessages::own_normalised(const Tensor& kept) const
+Tensor TensorParallelMessages::own_normalised(const Tensor& kept) const
 {
   return divides_rows() && !shape_.regather ? own_rows() : kept;
 }
 
 /// Calls copy(in @p rows, in the message) for each run of rows that stays together.
 template <class Copy>
-void PartMessages::for_each_run(const Tensor& rows, Copy&& copy) const
+void TensorParallelMessages::for_each_run(const Tensor& rows, Copy&& copy) const
 {
   const std::int64_t parts = shape_.tokens.count, run = shape_.T / parts * channels_;
   for (std::int64_t part = 0; part < parts; ++part)
@@ -43,7 +43,7 @@ void PartMessages::for_each_run(const Tensor& rows, Copy&& copy) const
       copy(rows.slice({(b * parts + part) * run, run}), rows_.tensor().slice({(part * shape_.B + b) * run, run}));
 }
 
-Tensor PartMessages::sum(const Tensor& partial)
+Tensor TensorParallelMessages::sum(const Tensor& partial)
 {
   const auto span = time_.span(Work::exposed, "summing partial sums");
   if (!divides_rows()) {
@@ -55,7 +55,7 @@ Tensor PartMessages::sum(const Tensor& partial)
   return own_rows();
 }
 
-Tensor PartMessages::gather(const Tensor& own, const Tensor& all)
+Tensor TensorParallelMessages::gather(const Tensor& own, const Tensor& all)
 {
   if (!divides_rows()) return own;
   const auto span = time_.span(Work::exposed, "gathering rows");
@@ -65,7 +65,7 @@ Tensor PartMessages::gather(const Tensor& own, const Tensor& all)
   return all;
 }
 
-void PartMessages::largest(const Tensor& values)
+void TensorParallelMessages::largest(const Tensor& values)
 {
   if (group_.ranks() == 1) return;
   const auto span = time_.span(Work::exposed, "the largest logits");
@@ -77,7 +77,7 @@ void PartMessages::largest(const Tensor& values)
   for (int part = 0; part < group_.ranks(); ++part) kernels_.maximum(values, of_part(part));
 }
 
-void PartMessages::sum_numbers(const Tensor& values)
+void TensorParallelMessages::sum_numbers(const Tensor& values)
 {
   const auto span = time_.span(Work::exposed, "summing numbers of rows");
   all_reduce_sum(values, group_);

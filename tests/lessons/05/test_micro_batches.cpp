@@ -7,17 +7,18 @@
 
 using namespace rankwise;
 
-TEST_CASE("passes_of_step: pass by pass, B sequences each, beside those of the ranks before and after")
+TEST_CASE("micro_batches_of_step: pass by pass, B sequences each, beside those of the ranks before and after")
 {
   GroupForTest test(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();
   for (const std::int64_t B : {1, 2, 4})
     for (const std::int64_t M : {1, 2, 3, 4}) {
       INFO("B = " << B << ", M = " << M);
-      const std::vector<Range> passes = passes_of_step({.global_batch = M * N * B, .micro_batch = B}, test.group);
-      REQUIRE(passes.size() == static_cast<std::size_t>(M));
+      const std::vector<Range> micro_batches =
+          micro_batches_of_step({.global_batch = M * N * B, .micro_batch = B}, test.group);
+      REQUIRE(micro_batches.size() == static_cast<std::size_t>(M));
       for (std::int64_t m = 0; m < M; ++m) {
-        const Range pass = passes[static_cast<std::size_t>(m)];
+        const Range pass = micro_batches[static_cast<std::size_t>(m)];
         CHECK(pass == Range{(m * N + r) * B, B});
         CHECK(of_all_ranks(pass, test.group) == Range{m * N * B, N * B});
       }

@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "lessons/04_zero1/segments.hpp"
-#include "lessons/07_offload/own_blocks.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
+#include "lessons/07_offload/shard_blocks.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t most = 262'144;
 
 /// All blocks, in order.
-std::vector<Range> all_of(const OwnBlocks& blocks)
+std::vector<Range> all_of(const ShardBlocks& blocks)
 {
   std::vector<Range> all;
   for (std::size_t b = 0; b < blocks.count(); ++b) all.push_back(blocks[b]);
@@ -25,9 +25,9 @@ std::vector<Range> all_of(const OwnBlocks& blocks)
 
 }  // namespace
 
-TEST_CASE("OwnBlocks: a segment is cut into blocks of 2^18 elements, and what is left")
+TEST_CASE("ShardBlocks: a shard is cut into blocks of 2^18 elements, and what is left")
 {
-  const auto cut = [](std::int64_t count) { return all_of(OwnBlocks({{1000, count}}, {})); };
+  const auto cut = [](std::int64_t count) { return all_of(ShardBlocks({{1000, count}}, {})); };
   using Blocks = std::vector<Range>;
   CHECK(cut(1) == Blocks{{1000, 1}});
   CHECK(cut(most - 1) == Blocks{{1000, most - 1}});
@@ -36,37 +36,37 @@ TEST_CASE("OwnBlocks: a segment is cut into blocks of 2^18 elements, and what is
   CHECK(cut(2 * most + 7) == Blocks{{1000, most}, {1000 + most, most}, {1000 + 2 * most, 7}});
 }
 
-TEST_CASE("OwnBlocks: no block belongs to two segments, though these are neighbours")
+TEST_CASE("ShardBlocks: no block belongs to two shards, though these are neighbours")
 {
-  const OwnBlocks blocks({{500, 10}, {510, 20}, {0, 5}}, {});
+  const ShardBlocks blocks({{500, 10}, {510, 20}, {0, 5}}, {});
   CHECK(all_of(blocks) == std::vector<Range>{{500, 10}, {510, 20}, {0, 5}});
   CHECK(blocks.elements() == 35);
   CHECK(blocks.largest() == 20);
-  for (std::int64_t s = 0; s < 3; ++s) CHECK(blocks.of_segment(static_cast<std::size_t>(s)) == Range{s, 1});
+  for (std::int64_t s = 0; s < 3; ++s) CHECK(blocks.of_shard(static_cast<std::size_t>(s)) == Range{s, 1});
 }
 
-TEST_CASE("OwnBlocks: a segment without elements has no blocks")
+TEST_CASE("ShardBlocks: a shard without elements has no blocks")
 {
-  const OwnBlocks blocks({{0, 0}, {7, 3}, {10, 0}, {10, most + 1}, {9, 0}}, {8, 1});
+  const ShardBlocks blocks({{0, 0}, {7, 3}, {10, 0}, {10, most + 1}, {9, 0}}, {8, 1});
   CHECK(all_of(blocks) == std::vector<Range>{{7, 1}, {8, 1}, {9, 1}, {10, most}, {10 + most, 1}});
-  CHECK(blocks.of_segment(0) == Range{0, 0});
-  CHECK(blocks.of_segment(1) == Range{0, 3});
-  CHECK(blocks.of_segment(2) == Range{3, 0});
-  CHECK(blocks.of_segment(3) == Range{3, 2});
-  CHECK(blocks.of_segment(4) == Range{5, 0});
+  CHECK(blocks.of_shard(0) == Range{0, 0});
+  CHECK(blocks.of_shard(1) == Range{0, 3});
+  CHECK(blocks.of_shard(2) == Range{3, 0});
+  CHECK(blocks.of_shard(3) == Range{3, 2});
+  CHECK(blocks.of_shard(4) == Range{5, 0});
 
-  const OwnBlocks none({{3, 0}}, {});
+  const ShardBlocks none({{3, 0}}, {});
   CHECK(none.count() == 0);
   CHECK(none.elements() == 0);
   CHECK(none.largest() == 0);
 }
 
-TEST_CASE("OwnBlocks: no block lies in a tied tensor only in part")
+TEST_CASE("ShardBlocks: no block lies in a tied tensor only in part")
 {
   const std::int64_t whole = 3 * most;
   for (const Range tied : {Range{0, most + 1}, {5, 10}, {most - 1, 2}, {most, most}, {0, whole}, {whole - 1, 1}}) {
     INFO("tied = " << tied.first << " + " << tied.count);
-    const OwnBlocks blocks({{0, whole}}, tied);
+    const ShardBlocks blocks({{0, whole}}, tied);
     std::int64_t inside = 0;
     for (std::size_t b = 0; b < blocks.count(); ++b) {
       const std::int64_t shared = intersect(blocks[b], tied).count;
@@ -79,28 +79,29 @@ TEST_CASE("OwnBlocks: no block lies in a tied tensor only in part")
     CHECK(blocks.tied_elements() == tied.count);
     CHECK(blocks.elements() == whole);
   }
-  CHECK(all_of(OwnBlocks({{0, 100}}, {20, 30})) == std::vector<Range>{{0, 20}, {20, 30}, {50, 50}});
-  CHECK(all_of(OwnBlocks({{30, 10}}, {20, 30})) == std::vector<Range>{{30, 10}});
-  CHECK(OwnBlocks({{0, 100}}, {100, 30}).tied_elements() == 0);
-  CHECK_FALSE(OwnBlocks({{0, 100}}, {}).is_tied(0));
+  CHECK(all_of(ShardBlocks({{0, 100}}, {20, 30})) == std::vector<Range>{{0, 20}, {20, 30}, {50, 50}});
+  CHECK(all_of(ShardBlocks({{30, 10}}, {20, 30})) == std::vector<Range>{{30, 10}});
+  CHECK(ShardBlocks({{0, 100}}, {100, 30}).tied_elements() == 0);
+  CHECK_FALSE(ShardBlocks({{0, 100}}, {}).is_tied(0));
 }
 
-TEST_CASE("OwnBlocks: every element of a model is in one block of one rank, in the order of the segments")
+TEST_CASE("ShardBlocks: every element of a model is in one block of one rank, in the order of the shards")
 {
   const ParameterTable tiny(tiny_config(2, 4, 32, 6)), large(tiny_config(1, 8, 256, 6));
   for (const ParameterTable* table : {&tiny, &large})
     for (const int N : {1, 2, 3, 7})
-      for (const bool apart : {false, true}) {
-        INFO("N = " << N << ", elements = " << table->elements() << ", apart = " << apart);
+      for (const bool replicated : {false, true}) {
+        INFO("N = " << N << ", elements = " << table->elements() << ", apart = " << replicated);
         std::vector<int> owners(static_cast<std::size_t>(table->elements()));
-        const std::vector<Segment> segments = make_segments(make_buckets(*table, DType::f32, 20'000), N);
+        const std::vector<BucketShard> bucket_shards =
+            make_bucket_shards(make_buckets(*table, DType::f32, 20'000), N);
         for (int r = 0; r < N; ++r) {
-          const std::vector<Range> own = segments_of(r, segments);
-          const OwnBlocks blocks(own, apart ? table->entries().front().elements : Range{});
+          const std::vector<Range> own = shards_of(r, bucket_shards);
+          const ShardBlocks blocks(own, replicated ? table->entries().front().elements : Range{});
           std::size_t next = 0;
           for (std::size_t s = 0; s < own.size(); ++s) {
             std::int64_t at = own[s].first;
-            const Range numbers = blocks.of_segment(s);
+            const Range numbers = blocks.of_shard(s);
             REQUIRE(numbers.first == static_cast<std::int64_t>(next));
             for (; next < static_cast<std::size_t>(numbers.end()); at = blocks[next++].end())
               REQUIRE(blocks[next].first == at);

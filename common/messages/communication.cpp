@@ -1,4 +1,4 @@
-#include "common/messages/messages.hpp"
+#include "common/messages/communication.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace rankwise {
 
-Algorithm MessageOptions::algorithm(Algorithm fallback) const
+Algorithm CommunicationOptions::algorithm(Algorithm fallback) const
 {
   for (const auto& [name, value] : algorithms())
     if (name == collectives) return value;
   return fallback;
 }
 
-void declare(OptionTable& table, MessageOptions& o)
+void declare(OptionTable& table, CommunicationOptions& o)
 {
   const std::string group = "Messages";
   std::vector<std::pair<std::string, std::string>> choices{{"default", "default"}};
@@ -35,7 +35,7 @@ void declare(OptionTable& table, MessageOptions& o)
   table.add(group, "flops", o.flops, "virtual clock: operations that a rank makes, as 100GFLOP/s");
 }
 
-void check_options(const MessageOptions& options, Algorithm fallback, const Topology& topology)
+void check_options(const CommunicationOptions& options, Algorithm fallback, const Topology& topology)
 {
   check_transport(options.transport, topology.device);
   if (options.transport == TransportKind::nccl && !options.link.empty())
@@ -54,8 +54,8 @@ void check_options(const MessageOptions& options, Algorithm fallback, const Topo
   check_virtual_clock(options.algorithm(fallback));
 }
 
-Messages::Messages(const MessageOptions& options, const DeviceMemory& memory, Stream& stream,
-                   const TimeLedger& time)
+Communication::Communication(const CommunicationOptions& options, const DeviceMemory& memory, Stream& stream,
+                             const TimeLedger& time)
     : options_(options),
       memory_(memory),
       compute_(stream),
@@ -67,12 +67,12 @@ Messages::Messages(const MessageOptions& options, const DeviceMemory& memory, St
   if (options.chaos != 0) chaos_ = Chaos{options.chaos};
 }
 
-Messages::~Messages()
+Communication::~Communication()
 {
   flight_recorder().follow(nullptr);
 }
 
-GroupSetup Messages::setup(Algorithm fallback)
+GroupSetup Communication::setup(Algorithm fallback)
 {
   return {.memory = memory_,
           .stream = stream_.get(),
@@ -88,19 +88,19 @@ GroupSetup Messages::setup(Algorithm fallback)
           .nccl = carrier_.nccl};
 }
 
-void Messages::begin_steps()
+void Communication::begin_steps()
 {
   if (clock_) clock_->step();
 }
 
-void Messages::end_step()
+void Communication::end_step()
 {
   if (!clock_) return;
   last_step_ = clock_->spans();
   virtual_steps_.push_back(clock_->step());
 }
 
-void Messages::report_virtual_clock(Report& report) const
+void Communication::report_virtual_clock(Report& report) const
 {
   if (!clock_) return;
   const VirtualStep& last = virtual_steps_.back();

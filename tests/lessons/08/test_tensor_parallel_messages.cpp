@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "lessons/08_tensor_parallel/part_messages.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/testing.hpp"
 
@@ -61,7 +61,7 @@ struct Parts {
   TimeLedger time;
   ModelConfig config{"test", 1, 12, C, T, 11, {}};
   Workspace work{lab.memory(), config, shape};
-  PartMessages messages{test.group, shape, C, work, lab.kernels(), time};
+  TensorParallelMessages messages{test.group, shape, C, work, lab.kernels(), time};
 };
 
 template <class Work>
@@ -78,7 +78,7 @@ void for_each_case(const Work& work)
 
 }  // namespace
 
-TEST_CASE("PartMessages: a sum is the plain sum, of all rows or of this part's")
+TEST_CASE("TensorParallelMessages: a sum is the plain sum, of all rows or of this part's")
 {
   for_each_case([](Algorithm algorithm, bool divides_rows, DType type) {
     Parts parts(algorithm, divides_rows, false, type);
@@ -90,7 +90,7 @@ TEST_CASE("PartMessages: a sum is the plain sum, of all rows or of this part's")
   });
 }
 
-TEST_CASE("PartMessages: gather puts the rows of all parts to their places, also over those of this part")
+TEST_CASE("TensorParallelMessages: gather puts the rows of all parts to their places, also over those of this part")
 {
   for_each_case([](Algorithm algorithm, bool divides_rows, DType type) {
     Parts parts(algorithm, divides_rows, false, type);
@@ -105,7 +105,7 @@ TEST_CASE("PartMessages: gather puts the rows of all parts to their places, also
   });
 }
 
-TEST_CASE("PartMessages: a sum, cut in its halves, is an all-reduce")
+TEST_CASE("TensorParallelMessages: a sum, cut in its halves, is an all-reduce")
 {
   for_each_case([](Algorithm algorithm, bool divides_rows, DType type) {
     Parts parts(algorithm, divides_rows, false, type);
@@ -115,7 +115,7 @@ TEST_CASE("PartMessages: a sum, cut in its halves, is an all-reduce")
   });
 }
 
-TEST_CASE("PartMessages: the largest of all parts, and sums of one number a row")
+TEST_CASE("TensorParallelMessages: the largest of all parts, and sums of one number a row")
 {
   for_each_case([](Algorithm algorithm, bool divides_rows, DType type) {
     Parts parts(algorithm, divides_rows, false, type);
@@ -139,7 +139,8 @@ TEST_CASE("PartMessages: the largest of all parts, and sums of one number a row"
   });
 }
 
-TEST_CASE("PartMessages: normalised rows are gathered once where all are kept, and twice where they are not")
+TEST_CASE(
+    "TensorParallelMessages: normalised rows are gathered once where all are kept, and twice where they are not")
 {
   for (const bool divides_rows : {false, true})
     for (const bool regather : {false, true}) {
@@ -166,12 +167,12 @@ TEST_CASE("PartMessages: normalised rows are gathered once where all are kept, a
     }
 }
 
-TEST_CASE("PartMessages: keeps the bytes that it says")
+TEST_CASE("TensorParallelMessages: keeps the bytes that it says")
 {
   for (const bool divides_rows : {false, true})
     for (const DType type : {DType::f32, DType::bf16}) {
       Parts parts(Algorithm::ring, divides_rows, false, type);
-      CHECK(parts.communication() == PartMessages::bytes(parts.shape, C));
+      CHECK(parts.communication() == TensorParallelMessages::bytes(parts.shape, C));
       const std::int64_t N = world().ranks(), rows = divides_rows && N > 1 ? bytes_of(type) * R * C : 0;
       CHECK(parts.communication() == rows + (N > 1 ? 4 * N * R : 0));
     }

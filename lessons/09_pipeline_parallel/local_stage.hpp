@@ -19,7 +19,7 @@
 namespace rankwise {
 
 /// One of a rank's stages, with what it computes with.
-struct OwnStage {
+struct LocalStage {
   PipelineStage stage;                     ///< which
   Model model;                             ///< its run of the chain
   ModelTensors weights;                    ///< its parameters, as views
@@ -32,19 +32,19 @@ struct OwnStage {
 /// @param rank        of the pipeline.
 /// @param parameters  of all its stages, one stage after the other.
 /// @param work        scratch of all passes.
-std::vector<OwnStage> make_own_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
-                                      const Workspace& work);
+std::vector<LocalStage> make_local_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
+                                          const Workspace& work);
 
 /// Forward pass of a micro-batch through a stage, from the rows that were received to those that are sent on.
 /// @return  the sum of losses, in the last stage.
-using StageForward = std::function<LossSum(const OwnStage& own, const InFlight& m, const Tensor& received,
+using StageForward = std::function<LossSum(const LocalStage& own, const InFlight& m, const Tensor& received,
                                            const Tensor& send_buffer)>;
 
 /// Loss of the validation split, whose micro-batches follow each other through the stages, forwards only: a sum over what this
 /// rank's pipeline computes. All ranks of the pipeline make this call.
 /// @param stages    of this rank.
 /// @param replicas  index and number n of the pipelines that share the split; each takes every n-th micro-batch.
-LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<OwnStage>& stages,
+LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<LocalStage>& stages,
                  Part replicas, const StageForward& forward);
 
 }  // namespace rankwise

@@ -1,21 +1,21 @@
-#include "lessons/07_offload/own_blocks.hpp"
+#include "lessons/07_offload/shard_blocks.hpp"
 
 #include <algorithm>
 
 namespace rankwise {
 
-OwnBlocks::OwnBlocks(const std::vector<Range>& segments, Range tied) : tied_(tied)
+ShardBlocks::ShardBlocks(const std::vector<Range>& bucket_shards, Range tied) : tied_(tied)
 {
   constexpr std::int64_t most = 1 << 18;
-  for (const Range& segment : segments) {
+  for (const Range& shard : bucket_shards) {
     const auto first = static_cast<std::int64_t>(blocks_.size());
-    for (std::int64_t at = segment.first; at < segment.end(); at += blocks_.back().count) {
-      std::int64_t end = std::min(at + most, segment.end());
+    for (std::int64_t at = shard.first; at < shard.end(); at += blocks_.back().count) {
+      std::int64_t end = std::min(at + most, shard.end());
       for (const std::int64_t border : {tied.first, tied.end()})
         if (at < border && border < end) end = border;
       blocks_.push_back({at, end - at});
     }
-    of_segments_.push_back({first, static_cast<std::int64_t>(blocks_.size()) - first});
+    of_shards_.push_back({first, static_cast<std::int64_t>(blocks_.size()) - first});
   }
   for (const Range& block : blocks_) {
     elements_ += block.count;

@@ -12,14 +12,14 @@
 namespace rankwise {
 
 /// Elements of a table's flat vector that one rank owns.
-struct Segment {
+struct BucketShard {
   Range elements;  ///< neighbours; they may begin and end in the middle of a tensor
   int owner = 0;   ///< 0 <= owner < N
 };
 
-/// Cuts every bucket into one segment for each of the N ranks, as reduce_scatter_sum() and all_gather() cut its elements:
-/// segment r of Partition(bucket.elements.count, N) belongs to rank r. In the order of the buckets, and in each by rank;
-/// where a bucket has fewer elements than there are ranks the last segments are empty.
+/// Cuts every bucket into one shard for each of the N ranks, as reduce_scatter_sum() and all_gather() cut its elements:
+/// shard r of Partition(bucket.elements.count, N) belongs to rank r. In the order of the buckets, and in each by rank;
+/// where a bucket has fewer elements than there are ranks the last shards are empty.
 ///
 ///     nano, 200 kB, N = 2    bucket 3             bucket 2       bucket 1       bucket 0
 ///     units                  [0, 1]               [2, 3]         [4, 5]  ...    [.., head]
@@ -27,10 +27,10 @@ struct Segment {
 ///
 /// @param buckets  of make_buckets().
 /// @param ranks    N >= 1.
-std::vector<Segment> make_segments(const std::vector<Bucket>& buckets, int ranks);
+std::vector<BucketShard> make_bucket_shards(const std::vector<Bucket>& buckets, int ranks);
 
-/// The segments of one rank, a bucket's each, in the order of the buckets.
-std::vector<Range> segments_of(int rank, const std::vector<Segment>& segments);
+/// The shards of one rank, a bucket's each, in the order of the buckets.
+std::vector<Range> shards_of(int rank, const std::vector<BucketShard>& bucket_shards);
 
 /// The elements of some ranges together.
 std::int64_t elements_of(const std::vector<Range>& ranges);

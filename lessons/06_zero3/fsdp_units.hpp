@@ -41,11 +41,11 @@ struct GatherOptions {
 void declare(OptionTable& table, GatherOptions& options);
 
 /// Cuts a table into units that are gathered together, in the order in which a backward pass is done with them. Tensors
-/// that lie apart stay on every rank: they are the last unit, without units of the table. Where all tensors of a unit lie
+/// that are replicated stay on every rank: they are the last unit, without units of the table. Where all tensors of a unit lie
 /// apart there is no unit.
 ///
 ///     nano, blocks                    [head] [block 3] [block 2] [block 1] [block 0] [embedding]
-///     blocks, with tensors apart      [block 3] [block 2] [block 1] [block 0] [embedding] [what lies apart]
+///     blocks, with replicated tensors      [block 3] [block 2] [block 1] [block 0] [embedding] [what is replicated]
 ///
 /// @param table  the parameters.
 /// @param unit   what is gathered together.
@@ -73,7 +73,7 @@ struct GatherStep {
 ///               gathers  0 1 2  3  .
 ///               frees     .  0  1  2       at the end: 3
 ///
-/// @param units    of make_units(); what lies apart is always there, and nobody gathers it.
+/// @param units    of make_units(); what is replicated is always there, and nobody gathers it.
 /// @param uses     of a pass, in order.
 /// @param options  how far ahead, and when they are freed.
 /// @source  Zhao et al. 2023 (PyTorch FSDP), sections 3.2 and 3.3.
@@ -83,7 +83,7 @@ std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std
 /// The place of each use in plan_gathers(): those that need the same as the one before them have its place.
 std::vector<std::size_t> places_of(const std::vector<Bucket>& units, const std::vector<Use>& uses);
 
-/// The bytes of parameters that a rank keeps from step to step: its segments, and whole what lies apart.
+/// The bytes of parameters that a rank keeps from step to step: its shards, and whole what is replicated.
 std::int64_t kept_bytes(const StepPlan& plan, RankOf rank);
 
 /// The most bytes that are gathered at a time.
@@ -92,7 +92,7 @@ std::int64_t kept_bytes(const StepPlan& plan, RankOf rank);
 std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers);
 
 /// What one rank sends in one step: of gradients after each pass, of parameters in each pass as they are gathered, and after
-/// the update of those that lie apart.
+/// the update of those that are replicated.
 /// @param plan     of the units.
 /// @param gathers  of one pass.
 Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,

@@ -1,4 +1,4 @@
-#include "lessons/07_offload/host_room.hpp"
+#include "lessons/07_offload/host_capacity.hpp"
 
 #include <fstream>
 #include <limits>
@@ -20,7 +20,7 @@ std::int64_t available_bytes()
   return std::numeric_limits<std::int64_t>::max();
 }
 
-void check_host_room(const CategoryBytes& planned, std::int64_t device, int ranks, const std::string& remedy)
+void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int ranks, const std::string& remedy)
 {
   const std::int64_t needs = planned.total() + device, has = available_bytes();
   if (needs <= has / ranks) return;

@@ -18,14 +18,14 @@ namespace rankwise {
 ///
 /// Without sequence parallelism every rank has all rows between the divided layers, and a sum is one all-reduce. With it a
 /// rank has R / t of them, T / t tokens of each sequence: a sum is the all-reduce's first half, and before the next divided
-/// layer comes its second half. The segments of those two are what a rank has of all sequences, so rows change places on
+/// layer comes its second half. The shards of those two are what a rank has of all sequences, so rows change places on
 /// the way:
 ///
 ///     rows       [ sequence 0: part 0 | part 1 ][ sequence 1: part 0 | part 1 ]
 ///     messages   [ part 0: sequence 0 | sequence 1 ][ part 1: sequence 0 | sequence 1 ]
 ///
 /// @source  Korthikanti et al. 2022, section 4.2.2, the operators f, f-bar, g and g-bar.
-class PartMessages {
+class TensorParallelMessages {
  public:
   /// @param group     the t ranks.
   /// @param shape     of a micro-batch.
@@ -33,8 +33,8 @@ class PartMessages {
   /// @param work      has room for rows that are gathered again.
   /// @param kernels   of the group's device.
   /// @param time      where waiting is counted. All that is given outlives this.
-  PartMessages(Group& group, const ActivationShape& shape, std::int64_t channels, const Workspace& work,
-               const Kernels& kernels, TimeLedger& time);
+  TensorParallelMessages(Group& group, const ActivationShape& shape, std::int64_t channels, const Workspace& work,
+                         const Kernels& kernels, TimeLedger& time);
 
   /// The sum of the parts' partial sums.
   /// @param partial  (R, C) on each rank; used up.

@@ -20,6 +20,6 @@ std::int64_t available_bytes();
 /// @param ranks     of this machine.
 /// @param remedy    what the user can do about it, one sentence.
 /// @throws UserError  with the table of categories.
-void check_host_room(const CategoryBytes& planned, std::int64_t device, int ranks, const std::string& remedy);
+void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int ranks, const std::string& remedy);
 
 }  // namespace rankwise

@@ -1,4 +1,4 @@
-#include "lessons/06_zero3/units.hpp"
+#include "lessons/06_zero3/fsdp_units.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -7,7 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
-#include "lessons/04_zero1/segments.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 
 namespace rankwise {
 
@@ -38,7 +38,7 @@ Range elements_of_run(const ParameterTable& table, Range run)
   return all;
 }
 
-/// The unit that the tensors of a unit of the table are gathered with; nothing where they all lie apart.
+/// The unit that the tensors of a unit of the table are gathered with; nothing where they all are replicated.
 std::optional<std::size_t> gathered_with(const std::vector<Bucket>& units, std::int64_t unit)
 {
   const auto found =
@@ -95,7 +95,7 @@ std::vector<Bucket> make_units(const ParameterTable& table, Unit unit)
   std::vector<Bucket> units;
   for (const Range& run : runs_of(table, unit))
     if (const Range elements = elements_of_run(table, run); !elements.empty()) units.push_back({run, elements});
-  if (!table.apart().empty()) units.push_back({{0, 0}, table.apart()});
+  if (!table.replicated().empty()) units.push_back({{0, 0}, table.replicated()});
   return units;
 }
 
@@ -153,8 +153,9 @@ std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std
 std::int64_t kept_bytes(const StepPlan& plan, RankOf rank)
 {
   const std::vector<Range> own = owned_segments(plan, rank);
-  const std::int64_t of_apart = plan.table.apart().empty() ? 0 : own.back().count;  // within what lies apart
-  return bytes_of(plan.parameters) * (elements_of(own) - of_apart + plan.table.apart().count);
+  const std::int64_t of_replicated =
+      plan.table.replicated().empty() ? 0 : own.back().count;  // within what is replicated
+  return bytes_of(plan.parameters) * (elements_of(own) - of_replicated + plan.table.replicated().count);
 }
 
 std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers)
@@ -184,9 +185,9 @@ Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gather
 
 std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& gathers)
 {
-  const Range apart = plan.table.apart();
+  const Range replicated = plan.table.replicated();
   const auto stay = std::count_if(plan.table.entries().begin(), plan.table.entries().end(),
-                                  [&](const Parameter& p) { return apart.contains(p.elements.first); });
+                                  [&](const Parameter& p) { return replicated.contains(p.elements.first); });
   std::int64_t elements = 0;
   for (const GatherStep& step : gathers)
     for (const std::size_t unit : step.gathers) elements += plan.buckets[unit].elements.count;
@@ -195,7 +196,7 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
       "{} elements are gathered in a pass, at most {} bytes of them are there at a time\n"
       "places from left to right; g: begins to be gathered, U: is used, G: both at once, -: is there\n"
       "{}",
-      stay, group_digits(apart.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
+      stay, group_digits(replicated.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
       picture(plan.buckets, gathers));
 }
 

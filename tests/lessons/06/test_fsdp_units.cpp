@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/error.hpp"
-#include "lessons/06_zero3/units.hpp"
+#include "lessons/06_zero3/fsdp_units.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"
 #include "tests/world.hpp"
@@ -33,7 +33,7 @@ std::vector<Use> uses_of(std::int64_t layers, bool training = true, bool recompu
   return uses;
 }
 
-/// The units of the table that each of make_units() has; what lies apart has none.
+/// The units of the table that each of make_units() has; what is replicated has none.
 std::vector<Range> units_of(const std::vector<Bucket>& units)
 {
   std::vector<Range> runs;
@@ -70,9 +70,9 @@ std::set<std::size_t> there_at(const std::vector<std::set<std::size_t>>& needs, 
   return there;
 }
 
-StepPlan plan_of(Unit unit, std::int64_t apart, std::int64_t micro_batch = 0)
+StepPlan plan_of(Unit unit, std::int64_t replicated, std::int64_t micro_batch = 0)
 {
-  const ParameterTable table(config, {}, {0, -1}, apart);
+  const ParameterTable table(config, {}, {0, -1}, replicated);
   return {table, make_units(table, unit), DType::f32, DType::f32, false, Algorithm::ring, 12, micro_batch};
 }
 
@@ -81,14 +81,15 @@ template <class Work>
 void for_each_case(const Work& work)
 {
   for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
-    for (const std::int64_t apart : {0, 128, 192, 512, 1'000'000})
+    for (const std::int64_t replicated : {0, 128, 192, 512, 1'000'000})
       for (const auto& [training, recompute] : {std::pair(true, false), {true, true}, {false, false}})
         for (const std::int64_t K : {0, 1, 2, 3, 9})
           for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward}) {
-            INFO("unit = " << static_cast<int>(unit) << ", apart = " << apart << ", training = " << training
+            INFO("unit = " << static_cast<int>(unit) << ", apart = " << replicated << ", training = " << training
                            << ", recompute = " << recompute << ", K = " << K
                            << ", reshard = " << static_cast<int>(reshard));
-            work(plan_of(unit, apart), uses_of(2, training, recompute), GatherOptions{unit, K, reshard, apart});
+            work(plan_of(unit, replicated), uses_of(2, training, recompute),
+                 GatherOptions{unit, K, reshard, replicated});
           }
 }
 
@@ -100,7 +101,7 @@ TEST_CASE("make_units: blocks, branches or all of a model, the last one first")
   CHECK(units_of(plan_of(Unit::block, 0).buckets) == Runs{{5, 1}, {3, 2}, {1, 2}, {0, 1}});
   CHECK(units_of(plan_of(Unit::branch, 0).buckets) == Runs{{5, 1}, {4, 1}, {3, 1}, {2, 1}, {1, 1}, {0, 1}});
   CHECK(units_of(plan_of(Unit::model, 0).buckets) == Runs{{0, 6}});
-  // the head's two vectors lie apart, so nothing of it is gathered
+  // the head's two vectors are replicated, so nothing of it is gathered
   CHECK(units_of(plan_of(Unit::block, 128).buckets) == Runs{{3, 2}, {1, 2}, {0, 1}, {0, 0}});
   CHECK(units_of(plan_of(Unit::branch, 512).buckets) == Runs{{4, 1}, {3, 1}, {2, 1}, {1, 1}, {0, 0}});
   CHECK(units_of(plan_of(Unit::block, 1'000'000).buckets) == Runs{{0, 0}});
@@ -109,13 +110,13 @@ TEST_CASE("make_units: blocks, branches or all of a model, the last one first")
 TEST_CASE("make_units: they have every element of the table once")
 {
   for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
-    for (const std::int64_t apart : {0, 31, 32, 128, 192, 512, 4096, 1'000'000}) {
-      INFO("unit = " << static_cast<int>(unit) << ", apart = " << apart);
-      const StepPlan plan = plan_of(unit, apart);
+    for (const std::int64_t replicated : {0, 31, 32, 128, 192, 512, 4096, 1'000'000}) {
+      INFO("unit = " << static_cast<int>(unit) << ", apart = " << replicated);
+      const StepPlan plan = plan_of(unit, replicated);
       std::vector<int> covered(static_cast<std::size_t>(plan.table.elements()));
       for (const Bucket& bucket : plan.buckets) {
         CHECK(bucket.elements.count > 0);
-        CHECK(bucket.units.empty() == (bucket.elements == plan.table.apart()));
+        CHECK(bucket.units.empty() == (bucket.elements == plan.table.replicated()));
         for (std::int64_t u = bucket.units.first; u < bucket.units.end(); ++u) {
           const Range elements = plan.table.unit_elements(static_cast<int>(u));
           CHECK(intersect(elements, bucket.elements).count == elements.count);
@@ -166,9 +167,9 @@ TEST_CASE("plan_gathers: units are gathered in the order in which they are neede
 TEST_CASE("plan_gathers: its picture")
 {
   const std::vector<Use> uses = uses_of(2);
-  const auto drawn = [&](Unit unit, std::int64_t apart, std::int64_t K, Reshard reshard) {
-    const StepPlan plan = plan_of(unit, apart);
-    return picture(plan.buckets, plan_gathers(plan.buckets, uses, {unit, K, reshard, apart}));
+  const auto drawn = [&](Unit unit, std::int64_t replicated, std::int64_t K, Reshard reshard) {
+    const StepPlan plan = plan_of(unit, replicated);
+    return picture(plan.buckets, plan_gathers(plan.buckets, uses, {unit, K, reshard, replicated}));
   };
   CHECK(drawn(Unit::block, 0, 1, Reshard::after_forward) ==
         "       unit 0 |G gU  |\n"
@@ -224,15 +225,15 @@ TEST_CASE("gathered_bytes: the most that is there at a time")
   CHECK(gathered_bytes(plan, plan_gathers(plan.buckets, uses_of(2), {})) == 4 * 2 * (4'288 + 8'416));
 }
 
-TEST_CASE("kept_bytes: a rank's segments, and whole what lies apart")
+TEST_CASE("kept_bytes: a rank's shards, and whole what is replicated")
 {
   const int N = world().ranks();
   for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
-    for (const std::int64_t apart : {0, 128, 1'000'000}) {
-      const StepPlan plan = plan_of(unit, apart);
-      std::int64_t elements = plan.table.apart().count;
+    for (const std::int64_t replicated : {0, 128, 1'000'000}) {
+      const StepPlan plan = plan_of(unit, replicated);
+      std::int64_t elements = plan.table.replicated().count;
       for (const Bucket& bucket : plan.buckets)
-        if (!bucket.units.empty()) elements += Partition(bucket.elements.count, N).segment(world().rank()).count;
+        if (!bucket.units.empty()) elements += Partition(bucket.elements.count, N).shard(world().rank()).count;
       CHECK(kept_bytes(plan, world()) == 4 * elements);
     }
 }
@@ -242,17 +243,18 @@ TEST_CASE("step_traffic: all ranks together send what is gathered and all gradie
   for (const int N : {1, 2, 3, 4})
     for (const std::int64_t micro_batch : {0, 1})
       for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
-        for (const std::int64_t apart : {0, 128, 1'000'000}) {
+        for (const std::int64_t replicated : {0, 128, 1'000'000}) {
           INFO("N = " << N << ", micro_batch = " << micro_batch << ", unit = " << static_cast<int>(unit)
-                      << ", apart = " << apart);
-          const StepPlan plan = plan_of(unit, apart, micro_batch);
+                      << ", apart = " << replicated);
+          const StepPlan plan = plan_of(unit, replicated, micro_batch);
           const std::vector<GatherStep> gathers = plan_gathers(plan.buckets, uses_of(2), {unit, 1});
           std::int64_t gathered = 0, sent = 0;
           for (const GatherStep& step : gathers)
             for (const std::size_t u : step.gathers) gathered += plan.buckets[u].elements.count;
           for (int rank = 0; rank < N; ++rank) sent += step_traffic(plan, gathers, one_machine(N), rank).bytes;
-          const std::int64_t passes = micro_batch == 0 ? 1 : 12 / N;
-          CHECK(sent == 4 * (N - 1) * (passes * (gathered + plan.table.elements()) + plan.table.apart().count));
+          const std::int64_t micro_batches = micro_batch == 0 ? 1 : 12 / N;
+          CHECK(sent ==
+                4 * (N - 1) * (micro_batches * (gathered + plan.table.elements()) + plan.table.replicated().count));
         }
 }
 

@@ -23,7 +23,7 @@
 namespace rankwise {
 
 /// What the messages of a run are asked to do.
-struct MessageOptions {
+struct CommunicationOptions {
   std::string collectives = "default";                 ///< an algorithm; or the one that suits the arithmetic
   int ranks_per_node = 0;                              ///< pretend that so many ranks make a node; 0: the machines
   bool check_messages = false;                         ///< compare what the ranks call, each time
@@ -38,27 +38,28 @@ struct MessageOptions {
 };
 
 /// Declares all of them.
-void declare(OptionTable& table, MessageOptions& options);
+void declare(OptionTable& table, CommunicationOptions& options);
 
 /// Refuses what ranks cannot do.
 /// @param options   as parsed.
 /// @param fallback  the algorithm, unless the user asked for one.
 /// @param topology  of the ranks, which need not be those of the job.
 /// @throws UserError.
-void check_options(const MessageOptions& options, Algorithm fallback, const Topology& topology);
+void check_options(const CommunicationOptions& options, Algorithm fallback, const Topology& topology);
 
 /// What all groups of a run share: who counts, who watches, and how messages are made.
-class Messages {
+class Communication {
  public:
   /// All ranks make and destroy it together.
   /// @param options  as check_options() has passed them.
   /// @param memory   where message buffers lie.
   /// @param stream   of the same device: makes what is sent and uses what arrives.
   /// @param time     of this rank; what it is doing is named when nothing moves.
-  Messages(const MessageOptions& options, const DeviceMemory& memory, Stream& stream, const TimeLedger& time);
-  ~Messages();
-  Messages(const Messages&) = delete;
-  Messages& operator=(const Messages&) = delete;
+  Communication(const CommunicationOptions& options, const DeviceMemory& memory, Stream& stream,
+                const TimeLedger& time);
+  ~Communication();
+  Communication(const Communication&) = delete;
+  Communication& operator=(const Communication&) = delete;
 
   /// What a group is made with.
   /// @param fallback  the algorithm, unless the user asked for one.
@@ -84,7 +85,7 @@ class Messages {
   void report_virtual_clock(Report& report) const;
 
  private:
-  const MessageOptions& options_;
+  const CommunicationOptions& options_;
   DeviceMemory memory_;
   Stream& compute_;
   std::unique_ptr<Stream> stream_;  // of messages

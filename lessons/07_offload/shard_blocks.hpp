@@ -11,16 +11,16 @@
 
 namespace rankwise {
 
-/// The elements of a rank's segments in blocks of at most 2^18. No block belongs to two segments, and none lies in a tied
+/// The elements of a rank's shards in blocks of at most 2^18. No block belongs to two shards, and none lies in a tied
 /// tensor only in part.
 ///
-///     segments   [ head ][ units 7-8     ][ units 5-6     ] ...      [ embedding       ]
+///     shards   [ head ][ units 7-8     ][ units 5-6     ] ...      [ embedding       ]
 ///     blocks     [  0   ][  1   ][  2    ][  3   ][  4    ] ...      [ tied ][ tied ][ ]
-class OwnBlocks {
+class ShardBlocks {
  public:
-  /// @param segments  of a flat vector, in order.
+  /// @param shards  of a flat vector, in order.
   /// @param tied      of the same vector, where a second gradient is added to the first; may be empty.
-  OwnBlocks(const std::vector<Range>& segments, Range tied);
+  ShardBlocks(const std::vector<Range>& bucket_shards, Range tied);
 
   /// Number of blocks.
   std::size_t count() const { return blocks_.size(); }
@@ -28,8 +28,8 @@ class OwnBlocks {
   Range operator[](std::size_t block) const { return blocks_[block]; }
   /// Whether a block lies in the tied tensor.
   bool is_tied(std::size_t block) const { return !intersect(blocks_[block], tied_).empty(); }
-  /// The numbers of a segment's blocks.
-  Range of_segment(std::size_t segment) const { return of_segments_[segment]; }
+  /// The numbers of a shard's blocks.
+  Range of_shard(std::size_t shard) const { return of_shards_[shard]; }
   /// The elements of all blocks together.
   std::int64_t elements() const { return elements_; }
   /// Those of them that lie in the tied tensor.
@@ -39,7 +39,7 @@ class OwnBlocks {
 
  private:
   Range tied_;
-  std::vector<Range> blocks_, of_segments_;
+  std::vector<Range> blocks_, of_shards_;
   std::int64_t elements_ = 0, tied_elements_ = 0, largest_ = 0;
 };
 
