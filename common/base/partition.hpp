@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 /// @file
 /// Who owns which elements: contiguous ranges, and the one way in which n things are cut into N shards.
@@ -28,6 +29,14 @@ constexpr Range intersect(Range a, Range b)
   const std::int64_t first = a.first > b.first ? a.first : b.first;
   const std::int64_t end = a.end() < b.end() ? a.end() : b.end();
   return {first, end > first ? end - first : 0};
+}
+
+/// Members of all ranges together.
+inline std::int64_t elements_of(const std::vector<Range>& ranges)
+{
+  std::int64_t sum = 0;
+  for (const Range& range : ranges) sum += range.count;
+  return sum;
 }
 
 /// n elements cut into N contiguous shards whose sizes differ by at most one; the first n mod N are the larger.

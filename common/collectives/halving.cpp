@@ -21,7 +21,7 @@ int power_below(int N)
 
 /// What rank @p r is responsible for once all distances below @p distance are done: the shards s with the same
 /// s modulo P modulo distance.
-Shards segments_of_rank(int r, int distance, int N)
+Shards shards_of_rank(int r, int distance, int N)
 {
   const int P = power_below(N);
   Shards shards;
@@ -52,7 +52,7 @@ void for_each_shard(const Shards& shards, const Partition& partition, Visit&& vi
 
 /// Exchanges shards with a peer through the group's scratch.
 /// @return  what arrived, one shard after the other.
-Tensor exchange_segments(const Tensor& values, const Shards& sent, const Shards& received, int peer, Group& group)
+Tensor exchange_shards(const Tensor& values, const Shards& sent, const Shards& received, int peer, Group& group)
 {
   const Partition partition(values.elements(), group.ranks());
   const std::int64_t out = elements_of(sent, partition), in = elements_of(received, partition);
@@ -87,8 +87,8 @@ void halving_reduce_scatter_sum(const Tensor& values, Group& group)
   }
   for (int distance = 1; distance < P; distance *= 2) {
     const int peer = r ^ distance;
-    const Shards kept = segments_of_rank(r, 2 * distance, N), given = segments_of_rank(peer, 2 * distance, N);
-    const Tensor arrived = exchange_segments(values, given, kept, peer, group);
+    const Shards kept = shards_of_rank(r, 2 * distance, N), given = shards_of_rank(peer, 2 * distance, N);
+    const Tensor arrived = exchange_shards(values, given, kept, peer, group);
     for_each_shard(kept, partition,
                    [&](Range elements, Range place) { stream.add(values.slice(elements), arrived.slice(place)); });
   }
@@ -109,8 +109,8 @@ void doubling_all_gather(const Tensor& values, Group& group)
   if (r + P < N) transport.receive(values.slice(partition.shard(r + P)), r + P);
   for (int distance = P / 2; distance >= 1; distance /= 2) {
     const int peer = r ^ distance;
-    const Shards own = segments_of_rank(r, 2 * distance, N), theirs = segments_of_rank(peer, 2 * distance, N);
-    const Tensor arrived = exchange_segments(values, own, theirs, peer, group);
+    const Shards own = shards_of_rank(r, 2 * distance, N), theirs = shards_of_rank(peer, 2 * distance, N);
+    const Tensor arrived = exchange_shards(values, own, theirs, peer, group);
     for_each_shard(theirs, partition, [&](Range elements, Range place) {
       transport.stream().copy(values.slice(elements), arrived.slice(place));
     });

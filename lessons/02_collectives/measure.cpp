@@ -148,7 +148,7 @@ TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
   bench.log.describe = [&bench, N, sums](const Tensor& message) {
     if (message.type() != DType::i64) return std::string();
     std::vector<std::int64_t> there = to_host<std::int64_t>(*bench.stream, message);
-    return describe_segments(Tensor(std::span(there), message.shape()), N, sums);
+    return describe_shards(Tensor(std::span(there), message.shape()), N, sums);
   };
   const TransferSchedule steps = play(record(bench, candidate, values.tensor(), *group), {1, 0});
   bench.log.describe = nullptr;

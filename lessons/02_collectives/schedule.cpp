@@ -201,7 +201,7 @@ std::int64_t marked_shard(int shard, int rank)
   return (static_cast<std::int64_t>(shard) << index_bits) + (std::int64_t{1} << (rank_bits * rank));
 }
 
-std::string describe_segments(const Tensor& message, int ranks, bool sums)
+std::string describe_shards(const Tensor& message, int ranks, bool sums)
 {
   if (message.type() != DType::i64) return "";
   std::vector<std::int64_t> bucket_shards, who;

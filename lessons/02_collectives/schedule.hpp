@@ -49,7 +49,7 @@ std::int64_t marked_shard(int shard, int rank);
 /// What a message holds whose elements are marked shards, as "0,2" or "1(0+3)": the shards, and the ranks in the sum;
 /// "(all)" for all of them.
 /// @param sums  whether to name the ranks.
-std::string describe_segments(const Tensor& message, int ranks, bool sums);
+std::string describe_shards(const Tensor& message, int ranks, bool sums);
 
 /// The table of steps: a line a rank, a column a step, "1(0+3) -> 2" for what rank sends.
 /// @param schedule  of play() with alpha = 1 and beta = 0.

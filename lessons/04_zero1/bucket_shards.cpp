@@ -29,11 +29,4 @@ std::vector<Range> shards_of(int rank, const std::vector<BucketShard>& bucket_sh
   return own;
 }
 
-std::int64_t elements_of(const std::vector<Range>& ranges)
-{
-  std::int64_t sum = 0;
-  for (const Range& range : ranges) sum += range.count;
-  return sum;
-}
-
 }  // namespace rankwise

@@ -32,7 +32,4 @@ std::vector<BucketShard> make_bucket_shards(const std::vector<Bucket>& buckets, 
 /// The shards of one rank, a bucket's each, in the order of the buckets.
 std::vector<Range> shards_of(int rank, const std::vector<BucketShard>& bucket_shards);
 
-/// The elements of some ranges together.
-std::int64_t elements_of(const std::vector<Range>& ranges);
-
 }  // namespace rankwise

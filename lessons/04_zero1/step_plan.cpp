@@ -53,7 +53,7 @@ GradientLayout sums_of(const StepPlan& plan)
   return sums;
 }
 
-std::vector<Range> owned_segments(const StepPlan& plan, RankOf rank)
+std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank)
 {
   return shards_of(rank.rank, make_bucket_shards(plan.buckets, rank.ranks));
 }

@@ -46,7 +46,7 @@ std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
 GradientLayout sums_of(const StepPlan& plan);
 
 /// The shards that a rank owns.
-std::vector<Range> owned_segments(const StepPlan& plan, RankOf rank);
+std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank);
 
 /// What one rank sends of gradients in one step: in reduce-scatters of all buckets.
 Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank);

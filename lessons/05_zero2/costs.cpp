@@ -24,7 +24,7 @@ Costs costs(const Zero2Options& options, RankOf rank)
   bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
   bytes[Category::gradients] = bytes[further_sums] = 0;
   bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
-  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, rank)), options.precision);
+  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
   bytes[Category::communication] = message_bytes(options, collectives_of(plan), rank);
   costs.most = costs.kept;
   in_tier(Tier::device, costs.most)[Category::gradients] += alive_bytes(plan);

@@ -60,7 +60,7 @@ std::vector<Tensor> ShardSums::totals()
 CategoryBytes ShardSums::bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank)
 {
   CategoryBytes sum;
-  for (const Range& shard : owned_segments(plan, rank)) {
+  for (const Range& shard : owned_shards(plan, rank)) {
     const CategoryBytes of_one =
         arithmetic.gradient_bytes(layout_of(sums_of(plan), shard), sums_of_step(plan, rank.ranks));
     for (std::size_t c = 0; c < sum.bytes.size(); ++c) sum.bytes[c] += of_one.bytes[c];

@@ -28,7 +28,7 @@ Costs costs(const Zero3Options& options, RankOf rank)
   bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
   bytes[Category::gradients] = bytes[further_sums] = 0;
   bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
-  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_segments(plan, rank)), options.precision);
+  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
   bytes[Category::parameters] = kept_bytes(plan, rank);
   bytes[Category::communication] = message_bytes(options, collectives_of(plan), rank);
   costs.most = costs.kept;

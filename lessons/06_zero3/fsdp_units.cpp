@@ -152,7 +152,7 @@ std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std
 
 std::int64_t kept_bytes(const StepPlan& plan, RankOf rank)
 {
-  const std::vector<Range> own = owned_segments(plan, rank);
+  const std::vector<Range> own = owned_shards(plan, rank);
   const std::int64_t of_replicated =
       plan.table.replicated().empty() ? 0 : own.back().count;  // within what is replicated
   return bytes_of(plan.parameters) * (elements_of(own) - of_replicated + plan.table.replicated().count);

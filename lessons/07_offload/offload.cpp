@@ -74,7 +74,7 @@ OffloadPlan::OffloadPlan(const OffloadOptions& what, const StepPlan& of_step, st
       step(of_step),
       gathers(std::move(of_pass)),
       ranks(rank.ranks),
-      own(owned_segments(of_step, rank)),
+      own(owned_shards(of_step, rank)),
       blocks(own, sums_of(of_step).tied),
       clips(with_clipping)
 {

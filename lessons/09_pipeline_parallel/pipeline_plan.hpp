@@ -11,7 +11,6 @@
 #include "common/messages/topology.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/parameter_table.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/09_pipeline_parallel/options.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"

@@ -61,16 +61,16 @@ TEST_CASE("play: a message that nobody sends is an error")
   CHECK_THROWS_AS(play({{start(0, {receive(1)}), finish(0)}, {}}, {1, 0}), Error);
 }
 
-TEST_CASE("describe_segments: which shards, and whose sum")
+TEST_CASE("describe_shards: which shards, and whose sum")
 {
   std::vector<std::int64_t> two{marked_shard(1, 0) + marked_shard(1, 3), marked_shard(3, 0) + marked_shard(3, 3)};
-  CHECK(describe_segments(Tensor(std::span(two), {2}), 4, true) == "1,3(0+3)");
-  CHECK(describe_segments(Tensor(std::span(two), {2}), 4, false) == "1,3");
-  CHECK(describe_segments(Tensor(std::span(two), {2}), 2, true) == "1,3(all)");
+  CHECK(describe_shards(Tensor(std::span(two), {2}), 4, true) == "1,3(0+3)");
+  CHECK(describe_shards(Tensor(std::span(two), {2}), 4, false) == "1,3");
+  CHECK(describe_shards(Tensor(std::span(two), {2}), 2, true) == "1,3(all)");
   std::vector<std::int64_t> run{marked_shard(0, 7), marked_shard(1, 7), marked_shard(2, 7)};
-  CHECK(describe_segments(Tensor(std::span(run), {3}), 8, true) == "0..2(7)");
+  CHECK(describe_shards(Tensor(std::span(run), {3}), 8, true) == "0..2(7)");
   std::vector<std::int64_t> twice{marked_shard(5, 2) + marked_shard(5, 2)};
-  CHECK(describe_segments(Tensor(std::span(twice), {1}), 4, true) == "5(2+2)");
+  CHECK(describe_shards(Tensor(std::span(twice), {1}), 4, true) == "5(2+2)");
 }
 
 TEST_CASE("step_table: a line a rank, a column a step")

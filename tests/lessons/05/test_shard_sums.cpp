@@ -81,7 +81,7 @@ TEST_CASE("ShardSums: the bytes by formula are those that are there")
                           Algorithm::ring,
                           M,
                           1};
-      const std::vector<Range> own = owned_segments(plan, world());
+      const std::vector<Range> own = owned_shards(plan, world());
       ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), sums_of(plan), own);
       for (std::int64_t m = 0; m < M; ++m)
         for (std::size_t s = 0; s < own.size(); ++s) {

@@ -369,7 +369,7 @@ TEST_CASE("OffloadPlan: this rank's shards and their blocks")
 {
   const OffloadPlan plan = make_plan({.tied_separate = true});
   CHECK(plan.ranks == world().ranks());
-  CHECK(plan.own == owned_segments(plan.step, world()));
+  CHECK(plan.own == owned_shards(plan.step, world()));
   CHECK(plan.blocks.elements() == elements_of(plan.own));
   CHECK(plan.blocks.tied_elements() == intersect(plan.own.back(), {0, 512}).count);
   CHECK(make_plan({}).blocks.tied_elements() == 0);
