@@ -111,7 +111,7 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
           {"ranks", schedule.ranks},
           {"virtual_stages", schedule.virtual_stages},
           {"micro_batches", schedule.micro_batches},
-          {"room", schedule.max_in_flight}};
+          {"max_in_flight", schedule.max_in_flight}};
   std::vector<Line> lines{{"idle, equal stages", percent(check_schedule(schedule).idle_share()),
                            percent(idle_formula(schedule)), "% of the ranks' time; F = B = W"}};
   json["idle"]["formula"] = idle_formula(schedule);

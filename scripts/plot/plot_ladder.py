@@ -19,7 +19,7 @@ from plot_memory import COLOURS, LETTER, NotThere, axis, key, unit_of
 WIDTH, LEFT, TOP = 960, 152, 30
 ROW, BAR = 34, 20
 STEP, SENT = "#56b4e9", COLOURS["communication"]
-LEGEND, KEY = 20, 26                 # where the legend begins, and the room behind the words of one of its keys
+LEGEND, KEY = 20, 26                 # where the legend begins, and the space after the words of one of its keys
 
 
 class Run:

@@ -23,7 +23,7 @@ COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "backward-input": "#f0c0
 IDLE = "#f0f0f0"
 WIDTH, LEFT, RIGHT, TOP = 960, 64, 16, 30
 LANE, GAP = 20, 3                    # height of a lane, and what lies between two
-HEADING, TICKS, LEGEND = 24, 40, 26  # room above the lanes of a timeline, below them, and below all
+HEADING, TICKS, LEGEND = 24, 40, 26  # space above the lanes of a timeline, below them, and below all
 DIGIT = 7                            # pixels of a digit
 
 
@@ -42,7 +42,7 @@ class Schedule:
             schedule = document["schedule"]
             self.name, self.ranks = schedule["name"], schedule["ranks"]
             self.virtual_stages, self.micro_batches = schedule["virtual_stages"], schedule["micro_batches"]
-            self.idle, self.room = schedule["idle"], schedule["room"]
+            self.idle, self.max_in_flight = schedule["idle"], schedule["max_in_flight"]
             self.timelines = {name: [[Action(*(entry[field] for field in Action._fields)) for entry in lane]
                                      for lane in schedule["timelines"][name]]
                               for name in TIMELINES if schedule["timelines"].get(name)}
@@ -103,7 +103,7 @@ def table_of_several(schedules, name):
     """A row a schedule, with one timeline of each."""
     return [["schedule", "step", "idle", "formula", "in flight"],
             *([schedule.name, f"{schedule.length(schedule.timelines[name]):.6g}", percent(schedule.idle, name),
-               percent(schedule.idle, "formula"), " ".join(map(str, schedule.room))] for schedule in schedules)]
+               percent(schedule.idle, "formula"), " ".join(map(str, schedule.max_in_flight))] for schedule in schedules)]
 
 
 def aligned(rows):
@@ -128,7 +128,7 @@ def panels_of_several(schedules, name):
     """One timeline of each schedule, all as wide as the longest step."""
     longest = max(schedule.length(schedule.timelines[name]) for schedule in schedules)
     return [Panel(schedule, schedule.timelines[name], longest,
-                  f"{schedule.title()}: idle {percent(schedule.idle, name)}, in flight {' '.join(map(str, schedule.room))}")
+                  f"{schedule.title()}: idle {percent(schedule.idle, name)}, in flight {' '.join(map(str, schedule.max_in_flight))}")
             for schedule in schedules]
 
 

@@ -17,7 +17,7 @@ import svg
 COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c564b"]
 EVERYBODY = "#d9d9d9"
 SIDE = 46                           # pixels of C channels, and of the R rows of a micro-batch
-SIGN = 26                           # room for what stands between two matrices
+SIGN = 26                           # space for what stands between two matrices
 LEFT, TOP, ROW = 104, 26, 60         # ROW: between two chains, for words
 NAMES = {"wte.weight": "wte", "h.0.attn.c_attn.weight": "c_attn", "h.0.attn.c_proj.weight": "c_proj",
          "h.0.mlp.c_fc.weight": "c_fc", "h.0.mlp.c_proj.weight": "c_proj of the MLP"}
@@ -106,11 +106,11 @@ class Chain:
 
     def sign(self, words, below=""):
         """What stands between two matrices."""
-        room = max(SIGN, 9 * len(words) + 4, 6 * len(below) + 8)
-        self.pieces.append(svg.text(self.x + room / 2, self.middle + 5, words, extra=' font-size="15"'))
+        width = max(SIGN, 9 * len(words) + 4, 6 * len(below) + 8)
+        self.pieces.append(svg.text(self.x + width / 2, self.middle + 5, words, extra=' font-size="15"'))
         if below:
-            self.pieces.append(svg.text(self.x + room / 2, self.middle + 22, below, extra=' font-size="10"'))
-        self.x += room
+            self.pieces.append(svg.text(self.x + width / 2, self.middle + 22, below, extra=' font-size="10"'))
+        self.x += width
 
     def caption(self, x, width, height, name, shape):
         """Name above, shape below."""

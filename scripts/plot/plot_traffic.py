@@ -60,10 +60,10 @@ def squares(axes, sender, receiver, most, largest):
     @param most     bytes of the largest square.
     @param largest  its side in pixels."""
     sent = messages(axes, sender, receiver)
-    room = CELL / max(len(sent), 1)
+    width = CELL / max(len(sent), 1)
     for place, (axis, count) in enumerate(sent):
         side = max(4, largest * (count / most) ** 0.5)
-        x = LEFT + CELL * receiver + room * (place + 0.5)
+        x = LEFT + CELL * receiver + width * (place + 0.5)
         y = TOP + CELL * sender + (CELL - 10) / 2
         words, colour = AXES[axis]
         yield svg.rectangle(x - side / 2, y - side / 2, side, side, colour,

@@ -196,8 +196,8 @@ class Bytes(Staged, zero_case.Lesson):
     def test_micro_batches_in_flight_are_those_of_the_papers(self):
         for schedule, v in [(GPIPE, 1), (None, 1), (ZERO_BUBBLE, 1), (INTERLEAVED, 2)]:
             options = [EIGHT, "--micro-batch=2", *([schedule] if schedule else [])]
-            told = [in_flight(schedule, 4, rank, 8, v) for rank in range(4)]
-            numbers = " ".join(map(str, told))
+            reported = [in_flight(schedule, 4, rank, 8, v) for rank in range(4)]
+            numbers = " ".join(map(str, reported))
             done = self.run_program("--dry-run", *options, ranks=4)
             self.assertRegex(done.stdout, rf"in flight +{numbers} += {numbers} +activations by rank")
 
@@ -220,10 +220,10 @@ class Bytes(Staged, zero_case.Lesson):
                 report = self.report(*self.options("--steps=1", *options), ranks=ranks)
                 done = self.run_program("--dry-run", *self.options(*options), ranks=ranks)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                told = {name: int(bytes_.replace(",", ""))
+                reported = {name: int(bytes_.replace(",", ""))
                         for name, bytes_ in re.findall(r"^  (a step|\w+) +([\d,]+) +bytes", done.stdout, re.MULTILINE)}
                 expected = {name: bytes_["formula"] for name, bytes_ in report["memory"].items() if bytes_["formula"] > 0}
-                self.assertEqual(told, expected | {"total": sum(expected.values()),
+                self.assertEqual(reported, expected | {"total": sum(expected.values()),
                                                    "a step": report["traffic"]["pp"]["bytes"]})
 
     def test_a_dry_run_tells_the_stages(self):
@@ -274,22 +274,22 @@ class Schedules(Staged, zero_case.Lesson):
     def test_idle_shares_and_timelines(self):
         for schedule, v, formula in self.cases:
             with self.subTest(schedule=schedule):
-                told = self.of(schedule, FAST_LINK)
-                self.assertEqual((told["ranks"], told["virtual_stages"], told["micro_batches"]), (4, v, 8))
-                self.assertEqual(told["room"], [in_flight(schedule, 4, rank, 8, v) for rank in range(4)])
-                self.assertAlmostEqual(told["idle"]["formula"], formula)
-                self.assertLess(abs(told["idle"]["virtual"] - told["idle"]["planned"]), 0.01)
-                self.assertEqual(sorted(told["timelines"]), ["planned", "virtual", "wall"])
-                length = {name: max(rank[-1]["end"] for rank in ranks) for name, ranks in told["timelines"].items()}
+                reported = self.of(schedule, FAST_LINK)
+                self.assertEqual((reported["ranks"], reported["virtual_stages"], reported["micro_batches"]), (4, v, 8))
+                self.assertEqual(reported["max_in_flight"], [in_flight(schedule, 4, rank, 8, v) for rank in range(4)])
+                self.assertAlmostEqual(reported["idle"]["formula"], formula)
+                self.assertLess(abs(reported["idle"]["virtual"] - reported["idle"]["planned"]), 0.01)
+                self.assertEqual(sorted(reported["timelines"]), ["planned", "virtual", "wall"])
+                length = {name: max(rank[-1]["end"] for rank in ranks) for name, ranks in reported["timelines"].items()}
                 self.assertLess(abs(length["virtual"] / length["planned"] - 1), 0.02)
-                for name, ranks in told["timelines"].items():
+                for name, ranks in reported["timelines"].items():
                     self.assert_is_complete(ranks, 4 * v, 8)
                     self.assert_is_in_order(ranks, 4 * v)
-                    self.assertAlmostEqual(told["idle"][name], self.idle_share(ranks), 6)
+                    self.assertAlmostEqual(reported["idle"][name], self.idle_share(ranks), 6)
 
     def test_a_slow_link_is_seen_on_the_virtual_clock(self):
-        told = self.of("--schedule=1f1b", "--link=1ms,1GB/s")
-        self.assertGreater(told["idle"]["virtual"], told["idle"]["planned"] + 0.05)
+        reported = self.of("--schedule=1f1b", "--link=1ms,1GB/s")
+        self.assertGreater(reported["idle"]["virtual"], reported["idle"]["planned"] + 0.05)
 
     def test_stages_that_differ_are_idle_for_longer(self):
         even, uneven = (self.of("--schedule=1f1b", f"--partition={blocks}")["idle"] for blocks in ("2,2,2,2", "1,1,5,1"))
@@ -327,10 +327,10 @@ class Schedules(Staged, zero_case.Lesson):
 
     def test_a_trace_has_its_actions(self):
         trace = self.path("run.trace.json")
-        told = self.of(ZERO_BUBBLE, f"--trace={trace}")["timelines"]["wall"]
+        reported = self.of(ZERO_BUBBLE, f"--trace={trace}")["timelines"]["wall"]
         with open(trace, encoding="utf-8") as file:
             events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
-        for rank, actions in enumerate(told):
+        for rank, actions in enumerate(reported):
             names = [event["name"] for event in events if event["pid"] == rank]
             for action in actions:  # in two steps; validation goes forwards too
                 name = f"{action['kind']} of micro-batch {action['micro_batch']} in stage {action['stage']}"

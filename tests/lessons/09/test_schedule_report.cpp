@@ -123,7 +123,7 @@ TEST_CASE("report_schedule: idle shares beside the formula, as planned and as it
   CHECK(json["ranks"] == 4);
   CHECK(json["virtual_stages"] == 1);
   CHECK(json["micro_batches"] == 8);
-  CHECK(json["room"] == std::vector<int>{4, 3, 2, 1});
+  CHECK(json["max_in_flight"] == std::vector<int>{4, 3, 2, 1});
   CHECK(json["idle"]["formula"].get<double>() == Approx(3.0 / 11));
   CHECK(json["idle"]["planned"].get<double>() == Approx(3.0 / 11));
   CHECK(json["idle"]["virtual"].get<double>() == Approx(3.0 / 11));

@@ -28,7 +28,7 @@ def lane(stage, *times):
 PLANNED = [lane(0, (0, 1), (1, 2), (5, 7), (7, 9)), lane(1, (1, 2), (2, 3), (3, 5), (5, 7))]
 WALL = [lane(0, (0, 2), (2, 4), (10, 14), (17.9, 18)), lane(1, (2, 4), (4, 6), (6, 10), (10, 14))]
 REPORT = {"lesson": "09_pipeline_parallel", "schedule": {
-    "name": "gpipe", "ranks": 2, "virtual_stages": 1, "micro_batches": 2, "room": [2, 2],
+    "name": "gpipe", "ranks": 2, "virtual_stages": 1, "micro_batches": 2, "max_in_flight": [2, 2],
     "idle": {"formula": 1 / 3, "planned": 1 / 3, "wall": 0.4}, "timelines": {"planned": PLANNED, "wall": WALL}}}
 
 
@@ -89,7 +89,7 @@ class PlotSchedule(unittest.TestCase):
                     self.assertAlmostEqual(wide, width * (action["end"] - action["begin"]) / length, delta=0.6)
                     self.assertEqual((y, colour), (lanes[2 * t + rank], COLOURS[action["kind"]]))
 
-    def test_numbers_are_written_where_there_is_room(self):
+    def test_numbers_are_written_that_fit(self):
         numbers = Picture(REPORT).numbers
         self.assertEqual((numbers.count("0"), numbers.count("1")), (8, 7))
 
@@ -119,7 +119,7 @@ class PlotSchedule(unittest.TestCase):
 
     def test_several_schedules_have_one_axis_of_time(self):
         def quicker(schedule):
-            schedule.update(name="quick", room=[1, 1])
+            schedule.update(name="quick", max_in_flight=[1, 1])
             schedule["timelines"]["planned"] = [lane(0, (0, 1), (1, 2), (3, 4), (4, 6)), lane(1, (1, 2), (2, 3), (3, 4), (4, 5))]
         picture, width = Picture(REPORT, changed(quicker)), WIDTH - LEFT - RIGHT
         lanes = sorted((y, wide) for _, _, y, wide, height, colour in picture.boxes if colour == IDLE and height == LANE)
@@ -136,7 +136,7 @@ class PlotSchedule(unittest.TestCase):
     def test_a_line_for_each_of_several_schedules(self):
         first = self.report.with_name("first.json")
         first.write_text(json.dumps(REPORT), encoding="utf-8")
-        text = json.dumps(changed(lambda s: s.update(name="other", room=[1, 2])))
+        text = json.dumps(changed(lambda s: s.update(name="other", max_in_flight=[1, 2])))
         title = ["schedule", "step", "idle", "formula", "in", "flight"]
         for options, step, idle in (((), "9", "33.3"), (("--timeline=wall",), "18", "40.0")):
             status, output, _ = self.run_script(text, *options, str(first))
