@@ -43,7 +43,7 @@ struct PipelineSchedule {
   int virtual_stages = 1;                    ///< v
   int micro_batches = 1;                     ///< m
   std::vector<std::vector<Action>> actions;  ///< of each rank, in order
-  std::vector<int> room;  ///< of each rank: for so many micro-batches it keeps one stage's activations
+  std::vector<int> max_in_flight;  ///< per rank: micro-batches whose activations of one stage are held at once
 
   /// v p.
   int stages() const { return virtual_stages * ranks; }
