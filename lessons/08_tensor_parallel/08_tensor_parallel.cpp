@@ -266,8 +266,7 @@ class TensorParallel {
   Tensor master = adamw.master(parameters.tensor());          // (P/t) f32: what is updated
   Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
-  TensorParallelMessages parts{tp,   run.shape,    run.config.channels,
-                               work, *run.kernels, run.time};                            // partial sums, and rows
+  TensorParallelMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // sums, rows
   RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, *run.kernels};  // of what is replicated
   std::optional<GeneratingPass> generator;                                               // of a sample
 };
