@@ -254,8 +254,8 @@ class Zero3 {
   ParameterTable table = step_plan(options).table;                                          // of the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
-  std::vector<Bucket> units = step_plan(options).buckets;  // FSDP units, in backward order
-  CommunicationQueue queue{world, run.time};               // gathers and sends meanwhile
+  std::vector<FsdpUnit> units = step_plan(options).buckets;  // FSDP units, in backward order
+  CommunicationQueue queue{world, run.time};                 // gathers and sends meanwhile
   std::vector<BucketShard> bucket_shards = make_bucket_shards(units, world.ranks());  // who owns which elements
   std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // of each unit this rank's shard
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,

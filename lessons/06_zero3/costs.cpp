@@ -11,7 +11,7 @@ namespace rankwise {
 StepPlan step_plan(const Zero3Options& options)
 {
   const ParameterTable table(options.config(), {}, {0, -1}, options.gathering.persist);
-  return step_plan(options, table, make_units(table, options.gathering.unit), true);
+  return step_plan(options, table, make_fsdp_units(table, options.gathering.unit), true);
 }
 
 std::vector<GatherStep> gathers(const Zero3Options& options)

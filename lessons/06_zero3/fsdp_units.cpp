@@ -14,11 +14,11 @@ namespace rankwise {
 namespace {
 
 /// The runs of the table's units that are gathered together, the last one first.
-std::vector<Range> runs_of(const ParameterTable& table, Unit unit)
+std::vector<Range> runs_of(const ParameterTable& table, UnitKind unit)
 {
   const Range all = table.units();
-  if (unit == Unit::model) return {all};
-  const std::int64_t of_a_run = unit == Unit::block ? 2 : 1;
+  if (unit == UnitKind::model) return {all};
+  const std::int64_t of_a_run = unit == UnitKind::block ? 2 : 1;
   std::vector<Range> runs{{all.end() - 1, 1}};
   for (std::int64_t end = all.end() - 1; end > all.first + 1; end -= of_a_run)
     runs.push_back({end - of_a_run, of_a_run});
@@ -39,7 +39,7 @@ Range elements_of_run(const ParameterTable& table, Range run)
 }
 
 /// The unit that the tensors of a unit of the table are gathered with; nothing where they all are replicated.
-std::optional<std::size_t> gathered_with(const std::vector<Bucket>& units, std::int64_t unit)
+std::optional<std::size_t> gathered_with(const std::vector<FsdpUnit>& units, std::int64_t unit)
 {
   const auto found =
       std::find_if(units.begin(), units.end(), [&](const Bucket& bucket) { return bucket.units.contains(unit); });
@@ -63,7 +63,8 @@ std::vector<std::size_t> needs_of(const std::vector<GatherStep>& plan, std::size
 }
 
 /// What each use needs.
-std::vector<std::vector<std::size_t>> needs_of_uses(const std::vector<Bucket>& units, const std::vector<Use>& uses)
+std::vector<std::vector<std::size_t>> needs_of_uses(const std::vector<FsdpUnit>& units,
+                                                    const std::vector<Use>& uses)
 {
   std::vector<std::vector<std::size_t>> needs;
   for (const Use& use : uses) {
@@ -80,7 +81,7 @@ void declare(OptionTable& table, GatherOptions& o)
 {
   const std::string group = "Sharded parameters";
   table.add_choice(group, "unit", o.unit,
-                   {{"block", Unit::block}, {"branch", Unit::branch}, {"model", Unit::model}},
+                   {{"block", UnitKind::block}, {"branch", UnitKind::branch}, {"model", UnitKind::model}},
                    "what is gathered and freed together; but for model, embedding and head each by itself");
   table.add(group, "prefetch", o.prefetch,
             "how many places of a pass ahead of its use a unit is gathered; 0: when it is used");
@@ -90,16 +91,16 @@ void declare(OptionTable& table, GatherOptions& o)
   table.add(group, "persist", o.persist, "tensors of at most so many elements stay whole on every rank");
 }
 
-std::vector<Bucket> make_units(const ParameterTable& table, Unit unit)
+std::vector<FsdpUnit> make_fsdp_units(const ParameterTable& table, UnitKind unit)
 {
-  std::vector<Bucket> units;
+  std::vector<FsdpUnit> units;
   for (const Range& run : runs_of(table, unit))
     if (const Range elements = elements_of_run(table, run); !elements.empty()) units.push_back({run, elements});
   if (!table.replicated().empty()) units.push_back({{0, 0}, table.replicated()});
   return units;
 }
 
-std::vector<std::size_t> places_of(const std::vector<Bucket>& units, const std::vector<Use>& uses)
+std::vector<std::size_t> places_of(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses)
 {
   const std::vector<std::vector<std::size_t>> needs = needs_of_uses(units, uses);
   std::vector<std::size_t> places;
@@ -121,7 +122,7 @@ std::vector<Use> uses_of(const TrainingOptions& options, bool training)
   return uses;
 }
 
-std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std::vector<Use>& uses,
+std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses,
                                      const GatherOptions& options)
 {
   std::vector<GatherStep> plan;
@@ -215,7 +216,7 @@ void check_gathers(const GatherOptions& options, const std::vector<Use>& uses)
                     "Use a number of elements: smaller tensors stay on every rank. 0 shards all of them.");
 }
 
-std::string picture(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan)
+std::string picture(const std::vector<FsdpUnit>& units, const std::vector<GatherStep>& plan)
 {
   std::string lines;
   for (std::size_t unit = units.size(); unit-- > 0;) {

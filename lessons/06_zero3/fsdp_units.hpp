@@ -16,8 +16,11 @@
 
 namespace rankwise {
 
-/// `--unit`: what is gathered together.
-enum class Unit : std::uint8_t {
+/// Parameters that are gathered and freed together; their gradients are one bucket.
+using FsdpUnit = Bucket;
+
+/// `--unit`: what an FSDP unit is.
+enum class UnitKind : std::uint8_t {
   block,   ///< two neighbours of the table's units; the first and the last one by themselves
   branch,  ///< each of the table's units by itself
   model,   ///< all of them
@@ -31,7 +34,7 @@ enum class Reshard : std::uint8_t {
 
 /// What is gathered, and when.
 struct GatherOptions {
-  Unit unit = Unit::block;                   ///< together
+  UnitKind unit = UnitKind::block;           ///< together
   std::int64_t prefetch = 1;                 ///< K: how many places ahead units are gathered
   Reshard reshard = Reshard::after_forward;  ///< when they are freed
   std::int64_t persist = 0;                  ///< tensors of at most so many elements stay on every rank
@@ -49,7 +52,7 @@ void declare(OptionTable& table, GatherOptions& options);
 ///
 /// @param table  the parameters.
 /// @param unit   what is gathered together.
-std::vector<Bucket> make_units(const ParameterTable& table, Unit unit);
+std::vector<FsdpUnit> make_fsdp_units(const ParameterTable& table, UnitKind unit);
 
 /// What a pass computes with at one place: units of the table, one or, for tied tensors, more.
 using Use = std::vector<std::int64_t>;
@@ -58,7 +61,7 @@ using Use = std::vector<std::int64_t>;
 /// training then the branches, last first, and where blocks are recomputed their units once more.
 std::vector<Use> uses_of(const TrainingOptions& options, bool training);
 
-/// What one place of a pass needs, and what is done before it is used. Units are given by their number in make_units().
+/// What one place of a pass needs, and what is done before it is used. Units are given by their number in make_fsdp_units().
 struct GatherStep {
   std::vector<std::size_t> needs;    ///< what the place computes with
   std::vector<std::size_t> frees;    ///< what is given back first
@@ -73,15 +76,15 @@ struct GatherStep {
 ///               gathers  0 1 2  3  .
 ///               frees     .  0  1  2       at the end: 3
 ///
-/// @param units    of make_units(); what is replicated is always there, and nobody gathers it.
+/// @param units    of make_fsdp_units(); what is replicated is always there, and nobody gathers it.
 /// @param uses     of a pass, in order.
 /// @param options  how far ahead, and when they are freed.
 /// @source  Zhao et al. 2023 (PyTorch FSDP), sections 3.2 and 3.3.
-std::vector<GatherStep> plan_gathers(const std::vector<Bucket>& units, const std::vector<Use>& uses,
+std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses,
                                      const GatherOptions& options);
 
 /// The place of each use in plan_gathers(): those that need the same as the one before them have its place.
-std::vector<std::size_t> places_of(const std::vector<Bucket>& units, const std::vector<Use>& uses);
+std::vector<std::size_t> places_of(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses);
 
 /// The bytes of parameters that a rank keeps from step to step: its shards, and whole what is replicated.
 std::int64_t kept_bytes(const StepPlan& plan, RankOf rank);
@@ -109,6 +112,6 @@ void check_gathers(const GatherOptions& options, const std::vector<Use>& uses);
 
 /// A plan as a picture: a line a unit, the first one on top, a column a place. `g` begins to be gathered, `U` is used, `G`
 /// is gathered and used at once, `-` is there.
-std::string picture(const std::vector<Bucket>& units, const std::vector<GatherStep>& plan);
+std::string picture(const std::vector<FsdpUnit>& units, const std::vector<GatherStep>& plan);
 
 }  // namespace rankwise

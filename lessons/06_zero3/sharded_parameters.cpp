@@ -11,8 +11,8 @@
 namespace rankwise {
 
 ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
-                                     const ParameterTable& table, std::vector<Bucket> units, std::vector<Range> own,
-                                     DType type, const GatherOptions& options, bool kept)
+                                     const ParameterTable& table, std::vector<FsdpUnit> units,
+                                     std::vector<Range> own, DType type, const GatherOptions& options, bool kept)
     : memory_(memory),
       queue_(queue),
       units_(std::move(units)),

@@ -27,14 +27,14 @@ class ShardedParameters {
   /// @param stream   of that device, which computes with them.
   /// @param queue    gathers them; outlives this.
   /// @param table    of all units; outlives this.
-  /// @param units    of make_units().
+  /// @param units    of make_fsdp_units().
   /// @param own      this rank's shard of each unit.
   /// @param type     of the parameters.
   /// @param options  when they are gathered and freed.
   /// @param kept     whether this rank's shards lie here; else a class that is derived from this one brings them.
   /// @throws Error   when there is no room.
   ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
-                    const ParameterTable& table, std::vector<Bucket> units, std::vector<Range> own, DType type,
+                    const ParameterTable& table, std::vector<FsdpUnit> units, std::vector<Range> own, DType type,
                     const GatherOptions& options, bool kept = true);
   virtual ~ShardedParameters() = default;
 
@@ -63,7 +63,7 @@ class ShardedParameters {
 
   DeviceMemory memory_;              ///< where gathered units lie
   CommunicationQueue& queue_;        ///< gathers them
-  std::vector<Bucket> units_;        ///< what is gathered together
+  std::vector<FsdpUnit> units_;      ///< what is gathered together
   std::vector<Range> own_;           ///< this rank's shard, by unit
   DType type_;                       ///< of the parameters
   std::vector<Buffer> gathered_;     ///< whole units, by unit

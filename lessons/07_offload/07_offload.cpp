@@ -287,7 +287,7 @@ class ZeroOffload {
   ParameterTable table = step_plan(options).table;                                          // of the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
-  std::vector<Bucket> units = step_plan(options).buckets;                  // FSDP units, in backward order
+  std::vector<FsdpUnit> units = step_plan(options).buckets;                // FSDP units, in backward order
   OffloadPlan plan = offload_plan(options, run.session);                   // what lies where
   Places places{run.memory, {*run.kernels, *run.stream}, run.arithmetic};  // device and host
   Tiers tiers{plan, run.memory, *run.stream, places.host_memory, run.time, run.session.rank()};  // and the links

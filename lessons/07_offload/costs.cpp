@@ -37,7 +37,7 @@ std::string suggest_options(const ZeroOffloadOptions& options, int N, std::int64
       run.fits_with("--recompute=block", o.recompute_blocks, true) ||
       (o.gradients == DType::f32 && run.fits_with("--micro-batch=1", o.micro_batch, std::int64_t{1})) ||
       run.fits_with("--prefetch=0", o.gathering.prefetch, std::int64_t{0}) ||
-      run.fits_with("--unit=branch", o.gathering.unit, Unit::branch) ||
+      run.fits_with("--unit=branch", o.gathering.unit, UnitKind::branch) ||
       run.fits_with("--reshard=after-forward", o.gathering.reshard, Reshard::after_forward) ||
       run.fits_with("--persist=0", o.gathering.persist, std::int64_t{0}))
     return run.enough();

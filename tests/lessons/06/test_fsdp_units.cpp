@@ -33,8 +33,8 @@ std::vector<Use> uses_of(std::int64_t layers, bool training = true, bool recompu
   return uses;
 }
 
-/// The units of the table that each of make_units() has; what is replicated has none.
-std::vector<Range> units_of(const std::vector<Bucket>& units)
+/// The units of the table that each of make_fsdp_units() has; what is replicated has none.
+std::vector<Range> units_of(const std::vector<FsdpUnit>& units)
 {
   std::vector<Range> runs;
   for (const Bucket& unit : units) runs.push_back(unit.units);
@@ -42,7 +42,7 @@ std::vector<Range> units_of(const std::vector<Bucket>& units)
 }
 
 /// What the places of a pass need: numbers of units.
-std::vector<std::set<std::size_t>> needs_of_places(const std::vector<Bucket>& units, const std::vector<Use>& uses)
+std::vector<std::set<std::size_t>> needs_of_places(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses)
 {
   std::vector<std::set<std::size_t>> places;
   for (const Use& use : uses) {
@@ -70,17 +70,17 @@ std::set<std::size_t> there_at(const std::vector<std::set<std::size_t>>& needs, 
   return there;
 }
 
-StepPlan plan_of(Unit unit, std::int64_t replicated, std::int64_t micro_batch = 0)
+StepPlan plan_of(UnitKind unit, std::int64_t replicated, std::int64_t micro_batch = 0)
 {
   const ParameterTable table(config, {}, {0, -1}, replicated);
-  return {table, make_units(table, unit), DType::f32, DType::f32, false, Algorithm::ring, 12, micro_batch};
+  return {table, make_fsdp_units(table, unit), DType::f32, DType::f32, false, Algorithm::ring, 12, micro_batch};
 }
 
 /// Calls @p work for every cut of the model, pass, and way to gather.
 template <class Work>
 void for_each_case(const Work& work)
 {
-  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+  for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const std::int64_t replicated : {0, 128, 192, 512, 1'000'000})
       for (const auto& [training, recompute] : {std::pair(true, false), {true, true}, {false, false}})
         for (const std::int64_t K : {0, 1, 2, 3, 9})
@@ -95,21 +95,21 @@ void for_each_case(const Work& work)
 
 }  // namespace
 
-TEST_CASE("make_units: blocks, branches or all of a model, the last one first")
+TEST_CASE("make_fsdp_units: blocks, branches or all of a model, the last one first")
 {
   using Runs = std::vector<Range>;
-  CHECK(units_of(plan_of(Unit::block, 0).buckets) == Runs{{5, 1}, {3, 2}, {1, 2}, {0, 1}});
-  CHECK(units_of(plan_of(Unit::branch, 0).buckets) == Runs{{5, 1}, {4, 1}, {3, 1}, {2, 1}, {1, 1}, {0, 1}});
-  CHECK(units_of(plan_of(Unit::model, 0).buckets) == Runs{{0, 6}});
+  CHECK(units_of(plan_of(UnitKind::block, 0).buckets) == Runs{{5, 1}, {3, 2}, {1, 2}, {0, 1}});
+  CHECK(units_of(plan_of(UnitKind::branch, 0).buckets) == Runs{{5, 1}, {4, 1}, {3, 1}, {2, 1}, {1, 1}, {0, 1}});
+  CHECK(units_of(plan_of(UnitKind::model, 0).buckets) == Runs{{0, 6}});
   // the head's two vectors are replicated, so nothing of it is gathered
-  CHECK(units_of(plan_of(Unit::block, 128).buckets) == Runs{{3, 2}, {1, 2}, {0, 1}, {0, 0}});
-  CHECK(units_of(plan_of(Unit::branch, 512).buckets) == Runs{{4, 1}, {3, 1}, {2, 1}, {1, 1}, {0, 0}});
-  CHECK(units_of(plan_of(Unit::block, 1'000'000).buckets) == Runs{{0, 0}});
+  CHECK(units_of(plan_of(UnitKind::block, 128).buckets) == Runs{{3, 2}, {1, 2}, {0, 1}, {0, 0}});
+  CHECK(units_of(plan_of(UnitKind::branch, 512).buckets) == Runs{{4, 1}, {3, 1}, {2, 1}, {1, 1}, {0, 0}});
+  CHECK(units_of(plan_of(UnitKind::block, 1'000'000).buckets) == Runs{{0, 0}});
 }
 
-TEST_CASE("make_units: they have every element of the table once")
+TEST_CASE("make_fsdp_units: they have every element of the table once")
 {
-  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+  for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const std::int64_t replicated : {0, 31, 32, 128, 192, 512, 4096, 1'000'000}) {
       INFO("unit = " << static_cast<int>(unit) << ", apart = " << replicated);
       const StepPlan plan = plan_of(unit, replicated);
@@ -167,23 +167,23 @@ TEST_CASE("plan_gathers: units are gathered in the order in which they are neede
 TEST_CASE("plan_gathers: its picture")
 {
   const std::vector<Use> uses = uses_of(2);
-  const auto drawn = [&](Unit unit, std::int64_t replicated, std::int64_t K, Reshard reshard) {
+  const auto drawn = [&](UnitKind unit, std::int64_t replicated, std::int64_t K, Reshard reshard) {
     const StepPlan plan = plan_of(unit, replicated);
     return picture(plan.buckets, plan_gathers(plan.buckets, uses, {unit, K, reshard, replicated}));
   };
-  CHECK(drawn(Unit::block, 0, 1, Reshard::after_forward) ==
+  CHECK(drawn(UnitKind::block, 0, 1, Reshard::after_forward) ==
         "       unit 0 |G gU  |\n"
         "    units 1-2 |gU  gU|\n"
         "    units 3-4 | gU-U |\n"
         "       unit 5 |  gU  |\n");
-  CHECK(drawn(Unit::branch, 0, 0, Reshard::after_backward) ==
+  CHECK(drawn(UnitKind::branch, 0, 0, Reshard::after_backward) ==
         "       unit 0 |G----U    |\n"
         "       unit 1 | G-------U|\n"
         "       unit 2 |  G-----U |\n"
         "       unit 3 |   G---U  |\n"
         "       unit 4 |    G-U   |\n"
         "       unit 5 |     G    |\n");
-  CHECK(drawn(Unit::block, 128, 0, Reshard::after_forward) ==  // of the head nothing is gathered
+  CHECK(drawn(UnitKind::block, 128, 0, Reshard::after_forward) ==  // of the head nothing is gathered
         "       unit 0 |G  G  |\n"
         "    units 1-2 | G   G|\n"
         "    units 3-4 |  G G |\n");
@@ -193,10 +193,10 @@ TEST_CASE("places_of: uses that need the same as those before them have their pl
 {
   using Places = std::vector<std::size_t>;
   const std::vector<Use> uses = uses_of(2);
-  CHECK(places_of(plan_of(Unit::branch, 0).buckets, uses) == Places{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  CHECK(places_of(plan_of(Unit::block, 0).buckets, uses) == Places{0, 1, 1, 2, 2, 3, 4, 4, 5, 5});
-  CHECK(places_of(plan_of(Unit::model, 0).buckets, uses) == Places(10, 0));
-  CHECK(places_of(plan_of(Unit::block, 1'000'000).buckets, uses) == Places(10, 0));
+  CHECK(places_of(plan_of(UnitKind::branch, 0).buckets, uses) == Places{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(places_of(plan_of(UnitKind::block, 0).buckets, uses) == Places{0, 1, 1, 2, 2, 3, 4, 4, 5, 5});
+  CHECK(places_of(plan_of(UnitKind::model, 0).buckets, uses) == Places(10, 0));
+  CHECK(places_of(plan_of(UnitKind::block, 1'000'000).buckets, uses) == Places(10, 0));
   for_each_case([](const StepPlan& plan, const std::vector<Use>& pass, const GatherOptions& options) {
     const std::vector<std::size_t> places = places_of(plan.buckets, pass);
     const std::vector<GatherStep> steps = plan_gathers(plan.buckets, pass, options);
@@ -221,14 +221,14 @@ TEST_CASE("gathered_bytes: the most that is there at a time")
     }
     CHECK(gathered_bytes(plan, plan_gathers(plan.buckets, uses, options)) == 4 * most);
   });
-  const StepPlan plan = plan_of(Unit::block, 0);
+  const StepPlan plan = plan_of(UnitKind::block, 0);
   CHECK(gathered_bytes(plan, plan_gathers(plan.buckets, uses_of(2), {})) == 4 * 2 * (4'288 + 8'416));
 }
 
 TEST_CASE("kept_bytes: a rank's shards, and whole what is replicated")
 {
   const int N = world().ranks();
-  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+  for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const std::int64_t replicated : {0, 128, 1'000'000}) {
       const StepPlan plan = plan_of(unit, replicated);
       std::int64_t elements = plan.table.replicated().count;
@@ -242,7 +242,7 @@ TEST_CASE("step_traffic: all ranks together send what is gathered and all gradie
 {
   for (const int N : {1, 2, 3, 4})
     for (const std::int64_t micro_batch : {0, 1})
-      for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+      for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
         for (const std::int64_t replicated : {0, 128, 1'000'000}) {
           INFO("N = " << N << ", micro_batch = " << micro_batch << ", unit = " << static_cast<int>(unit)
                       << ", apart = " << replicated);
@@ -260,7 +260,7 @@ TEST_CASE("step_traffic: all ranks together send what is gathered and all gradie
 
 TEST_CASE("describe_units: how many tensors stay, and how much is gathered")
 {
-  const StepPlan plan = plan_of(Unit::block, 128);
+  const StepPlan plan = plan_of(UnitKind::block, 128);
   const std::string text = describe_units(plan, plan_gathers(plan.buckets, uses_of(2), {.persist = 128}));
   CHECK_THAT(text, Catch::Contains("18 tensors, 896 elements, stay on every rank"));
   CHECK_THAT(text, Catch::Contains("unit 0 |"));

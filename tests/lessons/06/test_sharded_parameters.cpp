@@ -88,7 +88,7 @@ struct Sharded {
   GroupForTest test{Algorithm::ring};
   CommunicationQueue queue{test.group, time};
   ParameterTable table{config, {}, {0, -1}, options.persist};
-  std::vector<Bucket> units = make_units(table, options.unit);
+  std::vector<FsdpUnit> units = make_fsdp_units(table, options.unit);
   std::vector<Range> own = shards_of(world().rank(), make_bucket_shards(units, world().ranks()));
   ShardedParameters parameters{lab.memory(), *test.stream, queue, table, units, own, type, options};
   std::uint32_t updates = 0;
@@ -99,7 +99,7 @@ struct Sharded {
 
 TEST_CASE("ShardedParameters: every use sees the values of all ranks, as they are after the last update")
 {
-  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+  for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
       for (const std::int64_t K : {0, 1, 5})
         for (const std::int64_t persist : {0, 128, 512, 1'000'000}) {
@@ -117,7 +117,7 @@ TEST_CASE("ShardedParameters: every use sees the values of all ranks, as they ar
 
 TEST_CASE("ShardedParameters: in bf16 too")
 {
-  Sharded sharded({.unit = Unit::branch, .persist = 64}, DType::bf16);
+  Sharded sharded({.unit = UnitKind::branch, .persist = 64}, DType::bf16);
   CHECK(sharded.pass(training));
   sharded.update();
   CHECK(sharded.pass(training));
@@ -128,7 +128,7 @@ TEST_CASE("ShardedParameters: a use waits for what is on its way")
 {
   using namespace std::chrono_literals;
   for (const std::int64_t K : {0, 1}) {
-    Sharded sharded({.unit = Unit::branch, .prefetch = K});
+    Sharded sharded({.unit = UnitKind::branch, .prefetch = K});
     sharded.parameters.begin(evaluation);
     for (const Use& use : evaluation) {  // the queue is busy with something else first
       Pending before = sharded.queue.start("another message", [](Group&) { std::this_thread::sleep_for(5ms); });
@@ -141,7 +141,7 @@ TEST_CASE("ShardedParameters: a use waits for what is on its way")
 
 TEST_CASE("ShardedParameters: memory is given back, and there is never more than planned")
 {
-  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+  for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
       for (const std::int64_t K : {0, 1, 2})
         for (const std::int64_t persist : {0, 128, 1'000'000}) {
@@ -170,7 +170,7 @@ TEST_CASE("ShardedParameters: what this rank owns of what stays is a view of the
 
 TEST_CASE("ShardedParameters: what is out of turn is an error, on every rank")
 {
-  Sharded sharded({.unit = Unit::branch, .prefetch = 0});
+  Sharded sharded({.unit = UnitKind::branch, .prefetch = 0});
   ShardedParameters& parameters = sharded.parameters;
   CHECK_THROWS_AS(parameters.use(0), Error);  // no pass has begun
   parameters.begin(evaluation);

@@ -45,7 +45,7 @@ inline StepPlan step_plan(const PlanOptions& o, std::int64_t ranks)
 {
   const ParameterTable table(o.config, {}, {0, -1}, o.persist);
   return {table,
-          make_units(table, Unit::branch),
+          make_fsdp_units(table, UnitKind::branch),
           o.gradients,
           o.parameters,
           o.tied_separate,
@@ -59,7 +59,7 @@ inline OffloadPlan make_plan(const PlanOptions& o)
 {
   const StepPlan step = step_plan(o, world().ranks());
   const OffloadOptions offload{o.what, o.tier == Tier::disk ? "disk:" + o.folder : "host", false};
-  const GatherOptions gathering{.unit = Unit::branch, .prefetch = 0, .persist = o.persist};
+  const GatherOptions gathering{.unit = UnitKind::branch, .prefetch = 0, .persist = o.persist};
   return {offload, step, plan_gathers(step.buckets, uses_of_pass(o.config), gathering), world(), o.clips};
 }
 

@@ -35,9 +35,9 @@ OffloadPlan plan_of(const Run& run)
 {
   const ParameterTable table(config);
   const std::vector<Use> uses{{0}, {1}, {2}, {3}, {4}, {5, 0}, {4}, {3}, {2}, {1}};
-  const GatherOptions gathering{.unit = Unit::branch, .prefetch = 0};
+  const GatherOptions gathering{.unit = UnitKind::branch, .prefetch = 0};
   const StepPlan step{table,
-                      make_units(table, gathering.unit),
+                      make_fsdp_units(table, gathering.unit),
                       run.gradients,
                       run.parameters,
                       run.tied_separate,

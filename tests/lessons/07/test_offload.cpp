@@ -27,7 +27,7 @@ class Recount {
   explicit Recount(const PlanOptions& options) : o(options)
   {
     const ParameterTable table(o.config, {}, {0, -1}, o.persist);
-    for (const Bucket& unit : make_units(table, Unit::branch)) {
+    for (const Bucket& unit : make_fsdp_units(table, UnitKind::branch)) {
       const Range part = Partition(unit.elements.count, world().ranks()).shard(world().rank());
       units.push_back({unit.elements.first + part.first, part.count});
     }
@@ -324,12 +324,12 @@ TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and n
 TEST_CASE("OffloadPlan: no unit is gathered after the last place that uses it, where its gradients are made")
 {
   // So a block may be updated as soon as its sum of gradients is there, in the same pass.
-  for (const Unit unit : {Unit::block, Unit::branch, Unit::model})
+  for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const std::int64_t prefetch : {0, 1, 2})
       for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
         for (const bool recompute : {false, true}) {
           const ParameterTable table(tiny_config(3, 4, 32, 6));
-          const std::vector<Bucket> units = make_units(table, unit);
+          const std::vector<FsdpUnit> units = make_fsdp_units(table, unit);
           std::vector<Use> uses = uses_of_pass(tiny_config(3, 4, 32, 6));
           if (recompute)
             for (std::size_t i = uses.size(); i-- > 8;)  // behind the head: units 6, 5, .. 1
