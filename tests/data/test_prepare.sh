@@ -62,7 +62,7 @@ rm empty.txt
 # GPT-2's tokenizer, with a vocabulary of the bytes and " owl".
 small=$folder.vocabulary
 trap 'rm -rf "$folder" "$small"' EXIT
-python3 "$here/../gpt2/small_vocabulary.py" "$small" || exit 1
+python3 "$here/small_vocabulary.py" "$small" || exit 1
 expect 2 '--tokenizer=gpt2 needs its vocabulary' 'text.txt ' --tokenizer=gpt2 text.txt out.h5
 expect 2 'has no use with --tokenizer=byte'    'text.txt ' --vocabulary-from="$small" text.txt out.h5
 expect 2 'none/encoder.json does not exist'    'text.txt ' --tokenizer=gpt2 --vocabulary-from=none text.txt out.h5

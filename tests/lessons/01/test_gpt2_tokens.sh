@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 
 for i in $(seq 40); do echo "the owl sees $i cats."; done > text.txt
-python3 "$here/../gpt2/small_vocabulary.py" vocabulary || exit 1
+python3 "$here/../../data/small_vocabulary.py" vocabulary || exit 1
 "$prepare" --tokenizer=gpt2 --vocabulary-from=vocabulary text.txt text.h5 || exit 1
 rm -r vocabulary
 

@@ -4,8 +4,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir -p "$folder/scripts" "$folder/lessons"/{01_one,02_two,04_four,05_five}
-cp scripts/course/diff.sh "$folder/scripts"
+mkdir -p "$folder/scripts/course" "$folder/lessons"/{01_one,02_two,04_four,05_five}
+cp scripts/course/diff.sh "$folder/scripts/course"
 
 cat >"$folder/lessons/01_one/01_one.cpp" <<TEXT
 // Builds on:    nothing
