@@ -88,7 +88,7 @@ GroupSetup Communication::setup(Algorithm fallback)
           .nccl = carrier_.nccl};
 }
 
-void Communication::begin_steps()
+void Communication::begin_step()
 {
   if (clock_) clock_->step();
 }
@@ -102,7 +102,7 @@ void Communication::end_step()
 
 void Communication::report_virtual_clock(Report& report) const
 {
-  if (!clock_) return;
+  if (virtual_steps_.empty()) return;
   const VirtualStep& last = virtual_steps_.back();
   const double communication = seconds(last.communication),
                hidden = std::max(0.0, communication - seconds(last.exposed));

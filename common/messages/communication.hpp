@@ -74,12 +74,14 @@ class Communication {
   const TrafficLedger& traffic() const { return traffic_; }
   /// Counts virtual time; null without `--link`.
   VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
-  /// The first step begins: what came before it does not count in virtual time.
-  void begin_steps();
+  /// A step begins: what came since the last one, as validation, does not count in virtual time.
+  void begin_step();
   /// A step is over.
   void end_step();
   /// What this rank did in the last step on the virtual clock, lane by lane in order.
   std::span<const VirtualSpan> last_virtual_step() const { return last_step_; }
+  /// Times of the last step on the virtual clock; null without `--link`, or before the first step.
+  const VirtualStep* last_virtual_times() const { return virtual_steps_.empty() ? nullptr : &virtual_steps_.back(); }
   /// Block "virtual clock": what the last step took on the virtual links; enters `virtual` in the document. Nothing
   /// without `--link`.
   void report_virtual_clock(Report& report) const;

@@ -40,6 +40,11 @@ Costs costs(const PipelineParallelOptions& options, RankOf rank)
   return costs;
 }
 
+std::int64_t charged_flops(const PipelineParallelOptions& options, RankOf rank)
+{
+  return plan_of(options, rank.ranks).flops_of(rank.rank);
+}
+
 std::string suggest_options(const PipelineParallelOptions& options, int N, std::int64_t bytes)
 {
   PipelineParallelOptions smaller = options;

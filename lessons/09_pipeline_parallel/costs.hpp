@@ -19,6 +19,9 @@ namespace rankwise {
 ///     sent, tied    V C elements between first and last stage, by an all-reduce
 Costs costs(const PipelineParallelOptions& options, RankOf rank);
 
+/// Floating-point operations that a rank charges to the virtual clock in a step: of all its actions.
+std::int64_t charged_flops(const PipelineParallelOptions& options, RankOf rank);
+
 /// Options with which the run would fit into @p bytes, as a sentence.
 std::string suggest_options(const PipelineParallelOptions& options, int N, std::int64_t bytes);
 

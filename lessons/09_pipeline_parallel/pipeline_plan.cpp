@@ -50,6 +50,14 @@ std::int64_t PipelinePlan::activation_bytes(int rank) const
   return bytes;
 }
 
+std::int64_t PipelinePlan::flops_of(int rank) const
+{
+  std::int64_t flops = 0;
+  for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)])
+    flops += costs[static_cast<std::size_t>(action.stage)].of(action.kind);
+  return flops;
+}
+
 PipelinePlan plan_of(const PipelineParallelOptions& options, int N)
 {
   const std::int64_t B = options.batch(N).micro_batch;

@@ -54,6 +54,8 @@ struct PipelinePlan {
 
   /// Bytes that a rank keeps of its micro-batches in flight, with the block that recomputation shares.
   std::int64_t activation_bytes(int rank) const;
+  /// Floating-point operations of all actions of a rank.
+  std::int64_t flops_of(int rank) const;
 };
 
 /// The pipeline of a run of lesson 09 on N ranks.

@@ -37,6 +37,12 @@ Costs costs(const MeshParallelOptions& options, RankOf rank)
   return costs;
 }
 
+std::int64_t charged_flops(const MeshParallelOptions& options, RankOf rank)
+{
+  const MeshPlan plan = plan_of(options, rank);
+  return plan.pipeline.flops_of(plan.place.pp);
+}
+
 std::string suggest_options(const MeshParallelOptions& options, int N, std::int64_t bytes)
 {
   MeshParallelOptions smaller = options;

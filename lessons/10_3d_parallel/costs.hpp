@@ -18,6 +18,9 @@ namespace rankwise {
 ///     sent          along tp as in lesson 08, along pp and between its ends as in lesson 09, along dp 2 (dp-1)/dp of the gradients
 Costs costs(const MeshParallelOptions& options, RankOf rank);
 
+/// Floating-point operations that a rank charges to the virtual clock in a step: of all its actions.
+std::int64_t charged_flops(const MeshParallelOptions& options, RankOf rank);
+
 /// Options with which the run would fit into @p bytes, as a sentence.
 std::string suggest_options(const MeshParallelOptions& options, int N, std::int64_t bytes);
 

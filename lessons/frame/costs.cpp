@@ -1,5 +1,7 @@
 #include "lessons/frame/costs.hpp"
 
+#include <cmath>
+
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/arithmetic.hpp"
@@ -19,6 +21,17 @@ CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShap
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   return bytes;
+}
+
+std::int64_t charged_flops(const ModelConfig& config, const ActivationShape& shape, std::int64_t micro_batches)
+{
+  std::int64_t flops = 0;
+  const std::int64_t head = unit_count(config) - 1;
+  for (std::int64_t unit = 1; unit <= head; ++unit) {
+    const std::int64_t passes = 3 + (shape.recompute && unit != head ? 1 : 0);
+    flops += passes * std::llround(unit_flops(config, unit, shape.rows(), shape.T) / shape.part.count);
+  }
+  return micro_batches * flops;
 }
 
 std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveShape> calls, RankOf rank)

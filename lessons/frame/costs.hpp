@@ -42,4 +42,17 @@ std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveS
 /// What a rank sends in such collectives of all ranks.
 Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank);
 
+/// Floating-point operations that a rank charges to the virtual clock in a step of @p micro_batches: a forward pass, a
+/// backward pass of two for each of its operations, and with recomputation the branches' forward pass once more.
+/// @param shape  of a micro-batch; with its part of every layer, if tensor parallelism divides them.
+std::int64_t charged_flops(const ModelConfig& config, const ActivationShape& shape, std::int64_t micro_batches);
+
+/// The same of a lesson in which every rank has all layers, or its part of all; others have one of their own.
+template <class Options>
+std::int64_t charged_flops(const Options& options, RankOf rank)
+{
+  const ActivationShape shape = options.activation_shape(rank);
+  return charged_flops(options.config(), shape, options.share(rank.ranks) / shape.B);
+}
+
 }  // namespace rankwise

@@ -82,6 +82,36 @@ void report_planned_traffic(Report& report, const Costs& costs)
   report.block("traffic", lines);
 }
 
+void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
+                         std::int64_t flops)
+{
+  if (options.link.empty()) return;
+  const LinkOptions links = parse_link(options.link);
+  const Link& link = links.ranks_per_node == 0 ? links.inside : links.between;
+  std::vector<Line> lines;
+  double all_s = 0;
+  const auto add = [&](const std::string& what, double time_s, const std::string& formula) {
+    lines.push_back({what, fmt::format("{:.4f}", 1e3 * time_s), "", "ms; " + formula});
+    all_s += time_s;
+  };
+  add("compute", static_cast<double>(flops) / parse_flops(options.flops), "FLOP of rank 0 / --flops");
+  for (const auto& [axis, what, traffic, formula] : costs.sent)
+    add(axis + ", " + what,
+        static_cast<double>(traffic.messages) * seconds(link.latency) +
+            static_cast<double>(traffic.bytes) / link.bandwidth_Bps,
+        "messages x latency + bytes / bandwidth");
+  lines.push_back({"step", fmt::format("{:.4f}", 1e3 * all_s), "", "ms, if no communication is hidden"});
+  report.block("time", lines);
+}
+
+void report_arithmetic(Report& report, const Run& run, std::int64_t formula)
+{
+  const VirtualStep* const last = run.messages.last_virtual_times();
+  if (last == nullptr) return;
+  report.check("FLOP of a step", group_digits(formula), group_digits(last->flops),
+               on_all_ranks(last->flops == formula));
+}
+
 void report_costs(Report& report, const Run& run, const Costs& formula)
 {
   report_memory(report, run.session, run.ledger, in_tier(Tier::device, formula.kept),
@@ -153,6 +183,7 @@ std::optional<std::int64_t> Progress::next_step() const
 void Progress::make_step(const std::function<StepReport()>& train_step)
 {
   stop_.begin_step();
+  run_.messages.begin_step();
   run_.sent.clear();
   const Stopwatch clock;
   StepReport measured;

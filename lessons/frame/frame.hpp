@@ -49,6 +49,15 @@ CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
 /// Block "traffic" of a dry run: what rank 0 would send.
 void report_planned_traffic(Report& report, const Costs& costs);
 
+/// Block "time" of a dry run with --link: what arithmetic and messages of rank 0 take in a step if nothing is hidden.
+/// @param flops  of rank 0 in a step.
+void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
+                         std::int64_t flops);
+
+/// Check with --link: floating-point operations that the virtual clock has counted in the last step beside the formula.
+/// All ranks make this call.
+void report_arithmetic(Report& report, const Run& run, std::int64_t formula);
+
 /// Blocks "memory" and "traffic": measured beside the formula, with their checks. All ranks make this call.
 void report_costs(Report& report, const Run& run, const Costs& formula);
 

@@ -104,6 +104,7 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
   begin_report(report, options.layout(N), table, options, {});
   report_plan(report, largest_on_device(costs_of_rank, N), options);
   report_planned_traffic(report, costs_of_rank({0, N}));
+  report_planned_time(report, options.messages, costs_of_rank({0, N}), charged_flops(options, RankOf{0, N}));
   if constexpr (requires { report_plan(report, options, N); }) report_plan(report, options, N);
   return report.finish();
 }
@@ -136,7 +137,6 @@ int run_lesson(Report& report, const OptionTable& table, const typename L::Optio
   initialize(model, run);
   if (const auto updates = progress.load(model)) lesson.optimizer().resume(*updates);
   lesson.after_load();
-  run.messages.begin_steps();
   while (const auto step = progress.next_step()) {
     progress.make_step([&] { return lesson.train_step(*step); });
     if constexpr (requires { lesson.replicated(); }) progress.check_replicated(lesson.replicated());
@@ -145,6 +145,7 @@ int run_lesson(Report& report, const OptionTable& table, const typename L::Optio
 
   progress.report_results(model);
   report_costs(report, run, costs(options, RankOf(session)));
+  report_arithmetic(report, run, charged_flops(options, RankOf(session)));
   if constexpr (requires { lesson.replicated(); }) report_replicated(report, run, lesson.replicated());
   lesson.report(report);
   progress.report_times();

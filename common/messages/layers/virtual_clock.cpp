@@ -41,6 +41,7 @@ void VirtualClock::charge_compute(std::int64_t flops, std::string_view name)
   State& compute = state(Lane::compute);
   const Moment begin = std::exchange(compute.now, later(compute.now, time));
   step_.compute += time;
+  step_.flops += flops;
   compute.spans.push_back({std::string(name), Lane::compute, begin, compute.now});
 }
 

@@ -48,6 +48,7 @@ struct VirtualStep {
   Picoseconds compute = 0;        ///< arithmetic
   Picoseconds exposed = 0;        ///< communication that the arithmetic had to wait for
   Picoseconds communication = 0;  ///< in collectives, hidden behind arithmetic or not
+  std::int64_t flops = 0;         ///< floating-point operations of that arithmetic
 
   /// The same times.
   friend bool operator==(const VirtualStep&, const VirtualStep&) = default;
