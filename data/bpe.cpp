@@ -23,11 +23,11 @@ namespace {
                   "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)");
 }
 
-// ---- How the files spell bytes --------------------------------------------------------------------------------------
+// ---- How the files spell bytes ---------------------------------------------------------------------------------
 
 constexpr int spelling_characters = 256 + 68;
 
-/// Whether a byte stands for itself.
+/// Whether a byte is spelled as itself.
 bool is_printable(int byte)
 {
   return (0x21 <= byte && byte <= 0x7E) || (0xA1 <= byte && byte <= 0xAC) || (0xAE <= byte && byte <= 0xFF);
@@ -44,7 +44,7 @@ std::array<int, 256> characters_of_bytes()
   return characters;
 }
 
-/// The byte of each character, -1 where a character stands for none.
+/// The byte of each character; -1 for a character that spells no byte.
 std::array<int, spelling_characters> bytes_of_characters()
 {
   std::array<int, spelling_characters> bytes{};
@@ -56,7 +56,7 @@ std::array<int, spelling_characters> bytes_of_characters()
   return bytes;
 }
 
-/// The bytes that @p spelled stands for; nothing when it is no spelling.
+/// The bytes that @p spelled spells; empty when it is not a valid spelling.
 std::optional<std::string> bytes_spelled(std::string_view spelled)
 {
   static const std::array<int, spelling_characters> table = bytes_of_characters();
@@ -75,15 +75,15 @@ std::optional<std::string> bytes_spelled(std::string_view spelled)
   return bytes;
 }
 
-// ---- encoder.json ---------------------------------------------------------------------------------------------------
+// ---- encoder.json ----------------------------------------------------------------------------------------------
 
-/// One entry as the file has it.
+/// One entry of the file.
 struct Entry {
   std::string spelled;
   std::int64_t number = 0;
 };
 
-/// Takes encoder.json in while it is parsed, and stops at the first thing that does not belong there.
+/// Receives encoder.json while it is parsed, and stops at the first invalid element.
 class EntryReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<Entry> entries;
@@ -123,14 +123,14 @@ class EntryReader final : public nlohmann::json_sax<nlohmann::json> {
  private:
   bool no(const std::string& what)
   {
-    problem = fmt::format("encoder.json holds {}; it gives each entry a number from 0 on", what);
+    problem = fmt::format("encoder.json holds {}; it has to give each entry a number, counted from 0", what);
     return false;
   }
 
   bool inside_ = false;
 };
 
-/// What each token stands for, by number.
+/// The bytes of each token, by number.
 std::vector<std::string> read_entries(const VocabularyFiles& files)
 {
   EntryReader reader;
@@ -161,7 +161,7 @@ std::string spelling_of_byte(unsigned char byte)
   return {static_cast<char>(0xC0 | character >> 6), static_cast<char>(0x80 | (character & 0x3F))};
 }
 
-// ---- The vocabulary -------------------------------------------------------------------------------------------------
+// ---- The vocabulary --------------------------------------------------------------------------------------------
 
 BpeTokenizer::BpeTokenizer(const VocabularyFiles& files) : bytes_(read_entries(files))
 {
@@ -196,11 +196,11 @@ void BpeTokenizer::read_merges(const VocabularyFiles& files,
     const auto left = bytes_spelled(text.substr(0, blank));
     const auto right = bytes_spelled(text.substr(std::min(blank + 1, text.size())));
     if (!left || !right || left->empty() || right->empty()) {
-      refuse(files, fmt::format("line {} of vocab.bpe is not two entries with a blank between them", line));
+      refuse(files, fmt::format("line {} of vocab.bpe is not two entries separated by a space", line));
     }
     const Token a = token_of(*left), b = token_of(*right), result = token_of(*left + *right);
     if (a < 0 || b < 0 || result < 0) {
-      refuse(files, fmt::format("line {} of vocab.bpe merges what encoder.json has no entry for", line));
+      refuse(files, fmt::format("line {} of vocab.bpe merges entries that encoder.json does not have", line));
     }
     if (!merges_.emplace(pair_key(a, b), Merge{line, result}).second) {
       refuse(files, fmt::format("line {} of vocab.bpe repeats a merge", line));
@@ -213,7 +213,7 @@ std::uint64_t BpeTokenizer::pair_key(Token left, Token right)
   return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
 }
 
-// ---- Text to tokens -------------------------------------------------------------------------------------------------
+// ---- Text to tokens --------------------------------------------------------------------------------------------
 
 std::vector<Token> BpeTokenizer::encode(std::string_view text) const
 {
@@ -240,15 +240,16 @@ void BpeTokenizer::encode_piece(std::string_view piece, std::vector<Token>& toke
 
 std::vector<Token> BpeTokenizer::merge_bytes(std::string_view piece) const
 {
-  check(piece.size() < std::numeric_limits<std::int32_t>::max(), "a piece of 2 GiB without a place to cut it");
-  // The tokens are a linked list over the places of the piece; one that its left neighbour has taken in is -1.
+  check(piece.size() < std::numeric_limits<std::int32_t>::max(), "a piece of 2 GiB cannot be encoded");
+  // The tokens are a linked list over the positions of the
+  // piece; a token merged into its left neighbour becomes -1.
   const std::size_t n = piece.size();
   std::vector<Token> token(n);
   std::vector<std::uint32_t> next(n), previous(n);
   for (std::size_t i = 0; i < n; ++i) {
     token[i] = token_of_byte_[static_cast<unsigned char>(piece[i])];
     next[i] = static_cast<std::uint32_t>(i + 1);
-    previous[i] = static_cast<std::uint32_t>(i) - 1;  // nobody asks for that of the first
+    previous[i] = static_cast<std::uint32_t>(i) - 1;  // never used for the first token
   }
   const auto merge_at = [&](std::size_t i) -> const Merge* {
     if (token[i] < 0 || next[i] == n) return nullptr;
@@ -256,7 +257,7 @@ std::vector<Token> BpeTokenizer::merge_bytes(std::string_view piece) const
     return found == merges_.end() ? nullptr : &found->second;
   };
 
-  // Merges that can be done, the next one on top: order in the high half of the number, place in the low half.
+  // A heap of possible merges, the next one on top: order in the high half of the number, position in the low half.
   std::vector<std::uint64_t> possible;
   const auto note = [&](std::size_t i, const auto& keep) {
     if (const Merge* const merge = merge_at(i)) keep(static_cast<std::uint64_t>(merge->order) << 32 | i);
@@ -269,7 +270,7 @@ std::vector<Token> BpeTokenizer::merge_bytes(std::string_view piece) const
     const auto i = static_cast<std::uint32_t>(top);
     const Merge* const merge = merge_at(i);
     if (merge == nullptr || static_cast<std::uint64_t>(merge->order) != top >> 32)
-      continue;  // a neighbour has gone
+      continue;  // one of the neighbours has been merged already
     const std::uint32_t taken = next[i];
     token[i] = merge->result;
     token[taken] = -1;
@@ -287,7 +288,7 @@ std::size_t BpeTokenizer::last_cut(std::string_view text, std::size_t known) con
   return pretokenizer_.last_cut(text, known);
 }
 
-// ---- Tokens to text -------------------------------------------------------------------------------------------------
+// ---- Tokens to text --------------------------------------------------------------------------------------------
 
 std::string BpeTokenizer::decode(std::span<const Token> tokens) const
 {

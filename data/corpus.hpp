@@ -5,12 +5,12 @@
 #include "data/loader.hpp"
 
 /// @file
-/// Which data a run uses.
+/// The data of a run.
 
 namespace rankwise {
 
-/// The embedded corpus: 300,000 bytes of embedded_grammar(), made in a few milliseconds, the same in every run; the
-/// first 270,000 to train on, the last 30,000 for validation. Its floor is known.
+/// The embedded corpus: 300,000 bytes of embedded_grammar(), generated in a few milliseconds, the same in every
+/// run; the first 270,000 for training, the last 30,000 for validation. Its floor is known.
 Tokens embedded_corpus();
 
 /// The data that `--data` names.

@@ -13,9 +13,9 @@ namespace rankwise {
 
 namespace {
 
-// Small animals. What a reader of 64 bytes can learn: the verb agrees with its subject in number, also across a clause
-// that stands between them; questions take the bare verb; what opens with a name closes with it.
-// `One` and `Many` are a noun group in the singular and in the plural; both verbs are written as in "they run".
+// Small animals. What a reader of 64 bytes can learn: the verb agrees with its subject in number, also across a
+// clause that stands between them; questions take the bare verb; what opens with a name closes with it. `One` and
+// `Many` are a noun group in the singular and in the plural; both verbs are written as in "they run".
 constexpr std::string_view rules_of_embedded = R"(
 Line:     12 {Clause}. | 4 {Question}?
         | 1 ana: {Clause} :ana | 1 ben: {Clause} :ben | 1 eva: {Clause} :eva | 1 tom: {Clause} :tom
@@ -45,7 +45,7 @@ Link:     3 see | 2 hear | 2 like | 2 meet | 1 fear | 1 feed | 1 find | 1 help |
 Place:    1 barn | 1 gate | 1 hill | 1 lake | 1 mill | 1 oak | 1 pond | 1 road | 1 shed | 1 tree | 1 wall | 1 well
 )";
 
-// ---- Reading the rules ----------------------------------------------------------------------------------------------
+// ---- Reading the rules -----------------------------------------------------------------------------------------
 
 std::string_view trim(std::string_view text)
 {
@@ -54,7 +54,7 @@ std::string_view trim(std::string_view text)
   return text.substr(first, text.find_last_not_of(" \n") - first + 1);
 }
 
-/// The pieces of @p text between the places where @p mark stands.
+/// Splits @p text at each @p mark.
 std::vector<std::string_view> split(std::string_view text, std::string_view mark)
 {
   std::vector<std::string_view> pieces;
@@ -66,7 +66,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view mark
   return pieces;
 }
 
-/// One rule a piece, with the lines that continue it.
+/// Splits the text into rules, each with the lines that continue it.
 std::vector<std::string_view> split_rules(std::string_view rules)
 {
   std::vector<std::string_view> pieces;
@@ -75,7 +75,7 @@ std::vector<std::string_view> split_rules(std::string_view rules)
     if (line.front() != ' ') {
       pieces.push_back(line);
     } else {
-      check(!pieces.empty(), "the first line of a grammar continues nothing");
+      check(!pieces.empty(), "the first line of a grammar cannot continue a rule");
       const char* const begin = pieces.back().data();
       pieces.back() = {begin, static_cast<std::size_t>(line.data() + line.size() - begin)};
     }
@@ -113,9 +113,9 @@ Grammar::Alternative read_alternative(std::string_view text, const std::vector<G
   return alternative;
 }
 
-// ---- What follows from the weights ----------------------------------------------------------------------------------
+// ---- What follows from the weights -----------------------------------------------------------------------------
 
-/// Entropy of one choice, nats.
+/// Entropy of one choice, in nats.
 double entropy(const Grammar::Rule& rule)
 {
   double sum = 0;
@@ -126,7 +126,7 @@ double entropy(const Grammar::Rule& rule)
   return sum;
 }
 
-/// Expected bytes that one use of @p rule adds by itself, without the rules inside it.
+/// Expected number of literal bytes of one use of @p rule, without the rules inside it.
 double own_bytes(const Grammar::Rule& rule)
 {
   double sum = 0;
@@ -138,8 +138,9 @@ double own_bytes(const Grammar::Rule& rule)
   return sum / static_cast<double>(rule.total);
 }
 
-/// Expected uses u of each rule in a sentence: u = e_0 + u M, where M[i][j] is how often rule i names rule j on average.
-/// The series e_0 (1 + M + M^2 + ...) gives it; its k-th term counts the uses at depth k of the derivation.
+/// Expected uses u of each rule in a sentence: u = e_0 + u M, where M[i][j] is the expected number of times that
+/// rule i names rule j. It is the series e_0 (1 + M + M^2 + ...),
+/// whose k-th term counts the uses at depth k of the derivation.
 std::vector<double> count_uses(const std::vector<Grammar::Rule>& rules)
 {
   std::vector<double> uses(rules.size(), 0.0), level(rules.size(), 0.0);
@@ -168,7 +169,8 @@ class Choices {
  public:
   Choices(std::uint32_t seed, std::uint32_t sentence) : seed_(seed), sentence_(sentence) {}
 
-  /// A number in [0, total), each as likely as the others: words from the last, incomplete run of total are drawn again.
+  /// A uniformly distributed number in [0, total): words in the
+  /// last, incomplete run of total numbers are drawn again.
   std::int64_t below(std::int64_t total)
   {
     constexpr std::int64_t words = std::int64_t{1} << 32;
@@ -199,7 +201,7 @@ void expand(const std::vector<Grammar::Rule>& rules, int number, Choices& choice
 
 }  // namespace
 
-// ---- Grammar --------------------------------------------------------------------------------------------------------
+// ---- Grammar ---------------------------------------------------------------------------------------------------
 
 Grammar::Grammar(std::string_view rules)
 {

@@ -64,7 +64,7 @@ void Loader::resize(std::int64_t B, Batch& out) const
   out.valid_tokens = B * (T - options_.uncounted_prefix);
 }
 
-/// Fills row @p b of @p out: T inputs, and the T tokens one place further as targets.
+/// Fills row @p b of @p out: T inputs, and as targets the tokens shifted by one.
 void Loader::load_window(std::int64_t window, std::int64_t b, Batch& out) const
 {
   const std::int64_t T = options_.T;
@@ -78,7 +78,7 @@ void Loader::load_window(std::int64_t window, std::int64_t b, Batch& out) const
 
 void pad(Batch& batch, std::int64_t B)
 {
-  check(batch.B <= B, "a batch is larger than what it is padded to");
+  check(batch.B <= B, "a batch is larger than its padded size");
   batch.B = B;
   batch.inputs.resize(static_cast<std::size_t>(B * batch.T), 0);
   batch.targets.resize(static_cast<std::size_t>(B * batch.T), -1);
@@ -127,9 +127,9 @@ void check_vocabulary(const Tokens& tokens, std::int64_t vocabulary)
     const auto beyond = first_token_beyond(train ? *tokens.train : *tokens.validation, vocabulary);
     if (!beyond) continue;
     throw UserError(
-        fmt::format("{} has the token {} at position {} of its {} part, beyond the model's vocabulary.",
+        fmt::format("{} has the token {} at position {} of its {} split, which is outside the model's vocabulary.",
                     tokens.name, beyond->token, group_digits(beyond->position), train ? "training" : "validation"),
-        fmt::format("The model knows tokens 0 to {}. Use --vocabulary={}, which is the data's, or other "
+        fmt::format("The model's vocabulary is 0 to {}. Use --vocabulary={}, which is the data's, or other "
                     "data with --data.",
                     vocabulary - 1, tokens.vocabulary));
   }

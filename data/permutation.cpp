@@ -9,10 +9,10 @@ namespace rankwise {
 
 namespace {
 
-// Luby and Rackoff prove 4 rounds good for long halves; ours may be of one bit, so twice as many.
+// Luby and Rackoff prove that 4 rounds suffice for long halves. Here a half may have one bit only, so 8 are used.
 constexpr std::uint32_t rounds = 8;
 
-// "perm": keeps these random numbers apart from those that the same seed gives for other uses.
+// "perm": makes these random numbers differ from those of other uses of the same seed.
 constexpr std::uint32_t purpose = 0x7065726D;
 
 }  // namespace
@@ -32,7 +32,7 @@ std::int64_t Permutation::operator()(std::int64_t i) const
 {
   check(0 <= i && i < size(), "a place outside the permutation");
   std::uint64_t value = network(static_cast<std::uint64_t>(i));
-  while (value >= n_) value = network(value);  // ends: the cycle through i comes back to i < n at the latest
+  while (value >= n_) value = network(value);  // terminates, because the cycle of i returns to i < n
   return static_cast<std::int64_t>(value);
 }
 

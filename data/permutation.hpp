@@ -8,26 +8,26 @@
 
 namespace rankwise {
 
-/// A bijection of [0, n) onto itself that looks random, in O(1) memory and time.
+/// A pseudorandom bijection of [0, n) onto itself, in O(1) memory and time.
 ///
-/// A balanced Feistel network permutes [0, 2^2h), the least such range that holds n: each of its rounds maps the
-/// halves (left, right) to (right, left xor f(right)), which is one-to-one whatever f is; f comes from Philox.
-/// Cycle walking cuts the range down to n: a value >= n goes through the network again until it falls below n, on
-/// average after at most 4 turns, because 2^2h <= 4 n.
+/// A balanced Feistel network permutes [0, 2^2h), the smallest such range that contains n values: each of its
+/// rounds maps the halves (left, right) to (right, left xor f(right)), which is one-to-one for any f; f is computed
+/// with Philox. Cycle walking restricts the range to n: a value >= n goes through the network again until it falls
+/// below n, on average after at most 4 iterations, because 2^2h <= 4 n.
 ///
-/// Every rank computes the same order from (n, seed, epoch), so nobody has to send or store it.
+/// Every rank computes the same order from (n, seed, epoch), so it need not be sent or stored.
 ///
 /// @source  Luby and Rackoff 1988, doi:10.1137/0217022; cycle walking: Black and Rogaway 2002.
 class Permutation {
  public:
   /// @param n      number of elements, n >= 1.
   /// @param seed   the run's seed.
-  /// @param epoch  how often the data have been seen; each epoch has its own order.
+  /// @param epoch  number of the epoch; each epoch has a different order.
   Permutation(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
 
   /// n.
   std::int64_t size() const { return static_cast<std::int64_t>(n_); }
-  /// The element at place @p i of the new order, 0 <= i < n.
+  /// The element at position @p i of the new order, 0 <= i < n.
   std::int64_t operator()(std::int64_t i) const;
 
  private:

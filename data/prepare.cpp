@@ -1,4 +1,4 @@
-// Turns a text into a token file, which every lesson reads with --data=FILE.h5.
+// Encodes a text as a token file, which every lesson reads with --data=FILE.h5.
 //
 // Sample runs:  build/data/prepare --tokenizer=byte tinyshakespeare.txt tinyshakespeare.h5
 //               build/data/prepare --tokenizer=gpt2 --vocabulary-from=gpt2 tinyshakespeare.txt tinyshakespeare.h5
@@ -25,11 +25,11 @@ namespace {
 
 struct Options {
   std::string tokenizer = "byte";
-  std::string vocabulary_from;     // the folder with the tokenizer's files
-  std::vector<std::string> files;  // the text, and the token file to make of it
+  std::string vocabulary_from;     // folder with the tokenizer's files
+  std::vector<std::string> files;  // the text and the token file
 };
 
-/// What stands between a checked command line and a token file; rank 0 has one, other ranks have nothing to do.
+/// The work of a checked command line. Rank 0 does it; other ranks have nothing to do.
 struct Job {
   VocabularyFiles vocabulary;
   std::unique_ptr<const Tokenizer> tokenizer;
@@ -38,7 +38,7 @@ struct Job {
   std::unique_ptr<TokenFileWriter> writer;
 };
 
-/// The files that the tokenizer is made from, if it is made from files.
+/// The vocabulary files of the tokenizer, if it needs any.
 VocabularyFiles vocabulary_for(const Options& options)
 {
   const bool needed = needs_vocabulary_files(options.tokenizer);
@@ -56,14 +56,14 @@ VocabularyFiles vocabulary_for(const Options& options)
   return needed ? read_vocabulary_files(options.vocabulary_from) : VocabularyFiles{};
 }
 
-/// Refuses what cannot be done, and leaves @p job ready to run. The token file's own name is not touched yet.
+/// Checks the command line and the files, and leaves @p job ready to run. The token file does not exist yet.
 void check_job(const Options& options, Job& job)
 {
   job.vocabulary = vocabulary_for(options);
   job.tokenizer = make_tokenizer(options.tokenizer, job.vocabulary);
   if (options.files.size() != 2) {
     throw UserError(fmt::format("two files are needed; {} given.", options.files.size()),
-                    "First the text, then the token file to make of it:\n"
+                    "Name the text, then the token file to write:\n"
                     "build/data/prepare --tokenizer=byte TEXT.txt FILE.h5");
   }
   const std::string& text = options.files[0];
@@ -104,11 +104,10 @@ int main(int argc, char** argv)
   Options options;
   FileArguments arguments(argc, argv);
   options.files = arguments.files();
-  OptionTable table("prepare", "Makes a token file of a text: prepare [options] TEXT.txt FILE.h5");
+  OptionTable table("prepare", "Encodes a text as a token file: prepare [options] TEXT.txt FILE.h5");
   table.add("data", "tokenizer", options.tokenizer,
-            "what makes tokens of the text: byte (each byte is one) or gpt2 (GPT-2's byte pair encoding)");
-  table.add("data", "vocabulary-from", options.vocabulary_from,
-            "the folder with encoder.json and vocab.bpe, for gpt2");
+            "tokenizer: byte (each byte is a token) or gpt2 (GPT-2's byte pair encoding)");
+  table.add("data", "vocabulary-from", options.vocabulary_from, "folder with encoder.json and vocab.bpe, for gpt2");
 
   Job job;
   return run_program(

@@ -21,11 +21,12 @@ const std::string white =
 const std::string piece_pattern = fmt::format(
     R"('(?:s|t|re|ve|m|ll|d)| ?\p{{L}}++| ?\p{{N}}++| ?[^{0}\p{{L}}\p{{N}}]++|[{0}]+(?![^{0}])|[{0}]+)", white);
 
-// A character that ends a piece, together with the one behind it. Not a sign before a letter: it may be an apostrophe.
+// A character that ends a piece, recognised together with the next one. Punctuation before a letter is left out,
+// because it may be an apostrophe.
 const std::string before_cut_pattern =
     fmt::format(R"([^{0}](?=[{0}])|\p{{L}}(?=[^{0}\p{{L}}])|\p{{N}}(?=[^{0}\p{{N}}]))", white);
 
-/// Bytes of the well-formed UTF-8 character that @p text begins with; 0 when it begins with none.
+/// Number of bytes of the well-formed UTF-8 character at the beginning of @p text; 0 when there is none.
 /// @source  The Unicode Standard, table 3-7.
 std::size_t character_bytes(std::string_view text)
 {
@@ -47,7 +48,7 @@ std::size_t character_bytes(std::string_view text)
   return 0;
 }
 
-/// Bytes at the beginning of @p text that are whole characters.
+/// Number of bytes at the beginning of @p text that are whole characters.
 std::size_t bytes_of_characters(std::string_view text)
 {
   std::size_t end = 0;
@@ -55,7 +56,7 @@ std::size_t bytes_of_characters(std::string_view text)
   return end;
 }
 
-/// Bytes at the beginning of @p text before its first character.
+/// Number of bytes at the beginning of @p text before its first character.
 std::size_t bytes_of_no_character(std::string_view text)
 {
   std::size_t end = 0;
@@ -65,9 +66,9 @@ std::size_t bytes_of_no_character(std::string_view text)
 
 }  // namespace
 
-// ---- Patterns -------------------------------------------------------------------------------------------------------
+// ---- Patterns --------------------------------------------------------------------------------------------------
 
-/// A regular expression, compiled to machine code where PCRE2 can do that.
+/// A regular expression, compiled to machine code if PCRE2 supports it.
 class Pretokenizer::Pattern {
  public:
   explicit Pattern(const std::string& pattern)
@@ -77,7 +78,7 @@ class Pretokenizer::Pattern {
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &problem,
                               &place, nullptr));
     check(code_ != nullptr, fmt::format("PCRE2 refuses the pattern {} at {} ({})", pattern, place, problem));
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it matching is slower and gives the same
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // optional: without it matching is slower
   }
 
   /// Calls @p found with begin and end of each match in @p text, which is UTF-8.
@@ -105,7 +106,7 @@ class Pretokenizer::Pattern {
   std::unique_ptr<pcre2_code, Free> code_;
 };
 
-// ---- Cutting --------------------------------------------------------------------------------------------------------
+// ---- Cutting ---------------------------------------------------------------------------------------------------
 
 Pretokenizer::Pretokenizer()
     : piece_(std::make_unique<Pattern>(piece_pattern)), before_cut_(std::make_unique<Pattern>(before_cut_pattern))
@@ -131,7 +132,7 @@ std::size_t Pretokenizer::last_cut(std::string_view text, std::size_t known) con
 {
   constexpr std::size_t two_characters = 8;
   const std::size_t first = known - std::min(known, two_characters);
-  for (std::size_t window = 4096;; window *= 2) {  // from the end: mostly there is a word in the first of them
+  for (std::size_t window = 4096;; window *= 2) {  // from the end: the first window usually contains a word
     std::size_t begin = text.size() - std::min(text.size() - first, window), last = 0;
     const bool all = begin == first;
     while (begin < text.size()) {

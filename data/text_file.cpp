@@ -19,7 +19,7 @@ namespace rankwise {
 namespace {
 
 constexpr std::size_t block_bytes = 1 << 20;
-constexpr std::size_t most_waiting = 64 << 20;  // what it takes to encode them is about thirty times as much
+constexpr std::size_t most_waiting = 64 << 20;  // encoding them takes about thirty times as much memory
 
 /// UTF-8: the first byte of a character is anything but 10xxxxxx.
 bool begins_character(char byte)
@@ -47,7 +47,7 @@ void read_blocks(const std::string& path, const std::function<void(std::string_v
 [[noreturn]] void refuse(const std::string& path, const std::string& why)
 {
   throw UserError(fmt::format("the text {} {}.", path, why),
-                  "Name a file with the text to train on, and then the token file to make of it.");
+                  "Name the file with the text, and then the token file to write.");
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ void BlockEncoder::add(std::string_view block)
   waiting_ += block;
   const std::size_t cut = tokenizer_.last_cut(waiting_, known);
   check(waiting_.size() - cut <= most_waiting,
-        fmt::format("{} bytes of the text are one word, as the tokenizer \"{}\" sees them, and it does not end",
+        fmt::format("{} bytes of the text are one word for the tokenizer \"{}\", and the word does not end",
                     group_digits(static_cast<std::int64_t>(waiting_.size() - cut)), tokenizer_.name()));
   use_(tokenizer_.encode(std::string_view(waiting_).substr(0, cut)));
   waiting_.erase(0, cut);

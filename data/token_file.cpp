@@ -24,14 +24,14 @@ constexpr const char* split_names[] = {"train", "validation"};
 constexpr const char* encoder_name = "encoder.json";
 constexpr const char* merges_name = "vocab.bpe";
 
-/// The smallest unsigned integer, in little-endian order, that holds every token of @p vocabulary.
+/// The smallest little-endian unsigned integer type that holds every token of @p vocabulary.
 hid_t stored_type(std::int64_t vocabulary)
 {
   if (vocabulary <= 256) return H5T_STD_U8LE;
   return vocabulary <= 65'536 ? H5T_STD_U16LE : H5T_STD_U32LE;
 }
 
-/// An empty dataset that can grow.
+/// Creates an empty dataset that can grow.
 Hdf5Object create_dataset(const Hdf5Object& file, const char* name, hid_t type)
 {
   const std::string doing = fmt::format("create dataset {}", name);
@@ -40,7 +40,7 @@ Hdf5Object create_dataset(const Hdf5Object& file, const char* name, hid_t type)
   const Hdf5Object properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, doing);
   check_hdf5(H5Pset_chunk(properties.id(), 1, &chunk_tokens), doing);
   check_hdf5(H5Pset_fletcher32(properties.id()), doing);
-  check_hdf5(H5Pset_obj_track_times(properties.id(), false), doing);  // the same tokens make the same bytes
+  check_hdf5(H5Pset_obj_track_times(properties.id(), false), doing);  // so that the same tokens give the same bytes
   return {H5Dcreate2(file.id(), name, type, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT), H5Dclose,
           doing};
 }
@@ -51,7 +51,7 @@ std::int64_t length_of(const Hdf5Object& dataset)
   return check_hdf5(H5Sget_simple_extent_npoints(space.id()), "measure a dataset");
 }
 
-/// A dataset of the bytes of @p text.
+/// Creates a dataset with the bytes of @p text.
 void write_text(const Hdf5Object& file, const char* name, const std::string& text)
 {
   const std::string doing = fmt::format("write {}", name);
@@ -62,7 +62,7 @@ void write_text(const Hdf5Object& file, const char* name, const std::string& tex
   dataset.close(doing);
 }
 
-/// The tokens of one split, read from the file as they are needed. An open dataset keeps its file open.
+/// The tokens of one split, read from the file on demand. An open dataset keeps its file open.
 class FileTokens final : public TokenSource {
  public:
   FileTokens(Hdf5Object dataset, std::string name)
@@ -92,7 +92,7 @@ class FileTokens final : public TokenSource {
   std::int64_t size_;
 };
 
-// ---- Refusals -------------------------------------------------------------------------------------------------------
+// ---- Refusals --------------------------------------------------------------------------------------------------
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why)
 {
@@ -125,7 +125,7 @@ TokenFileInfo read_info(const Hdf5Object& file, const std::string& path)
   }
 }
 
-/// The bytes of a dataset that write_text() has written.
+/// Reads a dataset that write_text() has written.
 std::string read_text(const Hdf5Object& file, const std::string& path, const char* name)
 {
   try {
@@ -140,18 +140,18 @@ std::string read_text(const Hdf5Object& file, const std::string& path, const cha
                fmt::format("read {}", name));
     return text;
   } catch (const Error& error) {
-    refuse(path, fmt::format("does not hold its vocabulary: {}.", error.what()));
+    refuse(path, fmt::format("has no valid vocabulary: {}.", error.what()));
   }
 }
 
-/// What made the tokens of the file.
+/// The tokenizer of the file's tokens.
 std::shared_ptr<const Tokenizer> read_tokenizer(const Hdf5Object& file, const std::string& path,
                                                 const TokenFileInfo& info)
 {
   const std::vector<std::string> known = tokenizer_names();
   if (std::find(known.begin(), known.end(), info.tokenizer) == known.end()) {
     refuse(path,
-           fmt::format("was made by the tokenizer \"{}\"; this program knows {}.", info.tokenizer, one_of(known)));
+           fmt::format("was made with the tokenizer \"{}\"; this program has {}.", info.tokenizer, one_of(known)));
   }
   if (!needs_vocabulary_files(info.tokenizer)) return make_tokenizer(info.tokenizer);
   std::shared_ptr<const Tokenizer> tokenizer =
@@ -185,12 +185,12 @@ std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std:
                        name));
   }
   auto tokens = std::make_shared<const FileTokens>(std::move(dataset), fmt::format("{} of {}", name, path));
-  if (std::int64_t{1} << 8 * bytes <= vocabulary) return tokens;  // the integers cannot hold a greater token
+  if (std::int64_t{1} << 8 * bytes <= vocabulary) return tokens;  // the integer type cannot hold a larger token
   try {
     if (const auto beyond = first_token_beyond(*tokens, vocabulary)) {
-      refuse(path,
-             fmt::format("has the token {} at position {} of its dataset {}, beyond its own vocabulary of {}.",
-                         beyond->token, group_digits(beyond->position), name, group_digits(vocabulary)));
+      refuse(path, fmt::format(
+                       "has the token {} at position {} of its dataset {}, which is outside its vocabulary of {}.",
+                       beyond->token, group_digits(beyond->position), name, group_digits(vocabulary)));
     }
   } catch (const Error& error) {
     refuse(path, fmt::format("is damaged: {}.", error.what()));
@@ -200,13 +200,13 @@ std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std:
 
 }  // namespace
 
-// ---- Writing --------------------------------------------------------------------------------------------------------
+// ---- Writing ---------------------------------------------------------------------------------------------------
 
 TokenFileWriter::TokenFileWriter(const std::string& path, const TokenFileInfo& info)
     : path_(path), vocabulary_(static_cast<Token>(info.vocabulary))
 {
   check(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<Token>::max(),
-        "a vocabulary that is no size");
+        "the size of the vocabulary is out of range");
   create_temporary(path);
   or_remove_temporary(path, [&] {
     file_ = create_hdf5(temporary_name(path), seal_bytes);
@@ -232,7 +232,7 @@ void TokenFileWriter::append(TextSplit split, std::span<const Token> tokens)
 {
   if (tokens.empty()) return;
   for (const Token token : tokens) {
-    check(0 <= token && token < vocabulary_, fmt::format("token {} is beyond the vocabulary", token));
+    check(0 <= token && token < vocabulary_, fmt::format("token {} is outside the vocabulary", token));
   }
   Written& written = splits_.at(static_cast<std::size_t>(split));
   const Hdf5Object& dataset = written.dataset;
@@ -279,7 +279,7 @@ void TokenFileWriter::check_written() const
   file.close("close " + path);
 }
 
-// ---- Reading --------------------------------------------------------------------------------------------------------
+// ---- Reading ---------------------------------------------------------------------------------------------------
 
 Tokens open_token_file(const std::string& path)
 {

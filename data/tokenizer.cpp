@@ -45,7 +45,7 @@ std::string read_vocabulary_file(const std::filesystem::path& path)
 
 }  // namespace
 
-// ---- Bytes ----------------------------------------------------------------------------------------------------------
+// ---- Bytes -----------------------------------------------------------------------------------------------------
 
 std::vector<Token> ByteTokenizer::encode(std::string_view text) const
 {
@@ -69,7 +69,7 @@ std::size_t ByteTokenizer::last_cut(std::string_view text, std::size_t /*known*/
   return text.size();
 }
 
-// ---- By name --------------------------------------------------------------------------------------------------------
+// ---- By name ---------------------------------------------------------------------------------------------------
 
 VocabularyFiles read_vocabulary_files(const std::string& folder)
 {

@@ -8,14 +8,14 @@
 #include <vector>
 
 /// @file
-/// From text to tokens and back.
+/// Tokenizers: conversion of text to tokens and back.
 
 namespace rankwise {
 
-/// The number of a vocabulary entry: 0 <= token < vocabulary. -1 stands for "not counted" in targets.
+/// Index of a vocabulary entry: 0 <= token < vocabulary. In targets, -1 means "not counted".
 using Token = std::int32_t;
 
-/// A map from text to tokens that can be undone.
+/// An invertible map from text to tokens.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -28,15 +28,15 @@ class Tokenizer {
   virtual std::vector<Token> encode(std::string_view text) const = 0;
   /// The text of @p tokens: decode(encode(text)) == text. Throws Error at a token outside [0, V).
   virtual std::string decode(std::span<const Token> tokens) const = 0;
-  /// Where a long text may be cut, so that it can be encoded in pieces.
-  /// @param text   the beginning of a text; what follows is not known yet.
-  /// @param known  bytes at its beginning in which no such place was found before, so that they need no second look.
-  /// @return   the last place p <= |text| found such that encode(text + any) is encode(text[0, p)), then
-  ///           encode(text[p, end) + any), whatever follows; 0 when there is none.
+  /// The last position at which a long text may be cut, so that it can be encoded in pieces.
+  /// @param text   the beginning of a text; the rest is not known yet.
+  /// @param known  number of bytes at its beginning that were searched before without finding such a position.
+  /// @return   the last position p <= |text| found such that encode(text + any) is encode(text[0, p)) followed by
+  ///           encode(text[p, end) + any), for any continuation; 0 when there is none.
   virtual std::size_t last_cut(std::string_view text, std::size_t known) const = 0;
 };
 
-/// Each byte is one token, V = 256: nothing to learn, nothing to store, and any file is valid text.
+/// Each byte is one token, V = 256: no vocabulary has to be learned or stored, and any file is valid text.
 class ByteTokenizer final : public Tokenizer {
  public:
   std::string name() const override { return "byte"; }
@@ -46,14 +46,14 @@ class ByteTokenizer final : public Tokenizer {
   std::size_t last_cut(std::string_view text, std::size_t known) const override;
 };
 
-/// The two files in which GPT-2's vocabulary is published, read but not understood yet.
+/// The contents, not yet parsed, of the two files in which GPT-2's vocabulary is published.
 struct VocabularyFiles {
   std::string encoder_json;  ///< encoder.json: the number of each entry
   std::string vocab_bpe;     ///< vocab.bpe: the merges, in the order in which they were learned
-  std::string source;        ///< where they come from, for people: a folder or a token file
+  std::string source;        ///< origin for messages: a folder or a token file
 };
 
-/// No vocabulary file is larger: GPT-2's have 1.0 and 0.5 million bytes.
+/// Size limit of a vocabulary file: GPT-2's have 1.0 and 0.5 million bytes.
 constexpr std::int64_t max_vocabulary_file_bytes = 16 << 20;
 
 /// Reads encoder.json and vocab.bpe in @p folder.
@@ -63,13 +63,13 @@ VocabularyFiles read_vocabulary_files(const std::string& folder);
 /// The names that make_tokenizer() knows.
 std::vector<std::string> tokenizer_names();
 
-/// Whether the tokenizer called @p name is made from vocabulary files.
+/// Whether the tokenizer called @p name needs vocabulary files.
 bool needs_vocabulary_files(const std::string& name);
 
-/// The tokenizer called @p name.
+/// Creates the tokenizer called @p name.
 /// @param name   "byte" or "gpt2".
-/// @param files  the vocabulary, where needs_vocabulary_files().
-/// Throws UserError when there is no such tokenizer, with the choices, or when the files make no vocabulary.
+/// @param files  the vocabulary, if needs_vocabulary_files().
+/// Throws UserError when there is no such tokenizer, with the choices, or when the files hold no valid vocabulary.
 std::unique_ptr<const Tokenizer> make_tokenizer(const std::string& name, const VocabularyFiles& files = {});
 
 }  // namespace rankwise

@@ -12,7 +12,7 @@ Tensor BufferPool::make(const DeviceMemory& memory, Category category, DType typ
 
 namespace {
 
-/// Makes the activations of one micro-batch, tensor by tensor.
+/// Allocates the activations of one micro-batch, tensor by tensor.
 struct Maker {
   BufferPool& pool;
   const DeviceMemory& memory;
@@ -34,7 +34,7 @@ struct Maker {
     return make(accumulator_of(shape.type), {rows}, what);
   }
 
-  /// All but the input.
+  /// Allocates all activations of a branch except its input.
   BranchActivations branch(bool attention) const
   {
     const std::int64_t C = config.channels, n = shape.part.count;
@@ -82,7 +82,7 @@ struct Maker {
   }
 };
 
-/// Bytes of the parts of what a micro-batch keeps; see activation_bytes().
+/// Bytes of a micro-batch's activations, by kind; see activation_bytes().
 struct PartBytes {
   PartBytes(const ModelConfig& config, const ActivationShape& shape)
   {
@@ -105,7 +105,7 @@ struct PartBytes {
   std::int64_t stream = 0, block = 0, embedding = 0, head = 0, deferred = 0;
 };
 
-/// Tensors of a branch and of a head, tokens included: more than there are.
+/// Upper bounds on the number of tensors of a branch and of a head, tokens included.
 constexpr std::int64_t most_tensors = 16;
 
 }  // namespace

@@ -64,7 +64,7 @@ void AdamW::step(const Kernels& kernels, const Tensor& parameters, const Tensor&
                  double gradient_scale)
 {
   check(parameters.elements() == owned_.count && gradients.elements() == owned_.count,
-        "AdamW was given another range than it owns");
+        "AdamW was given another range than the one it updates");
   check((parameters.type() == DType::f32) == !master_, "AdamW was given parameters of another precision");
   const Tensor& weights = master(parameters);
   const AdamWStep step{.learning_rate = learning_rate,

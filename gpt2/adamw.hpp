@@ -10,7 +10,7 @@
 #include "gpt2/parameter_table.hpp"
 
 /// @file
-/// AdamW over any range of a model's parameters, and the learning rate of each step.
+/// AdamW over any range of a model's parameters, and the learning rate schedule.
 
 namespace rankwise {
 
@@ -19,11 +19,11 @@ enum class Decay : std::uint8_t { constant, cosine };
 
 /// The learning rate over the steps of a run.
 struct LearningRateSchedule {
-  double peak = 1e-3;             ///< reached at the end of warm-up
-  double least = 0;               ///< reached at the last step with Decay::cosine
+  double peak = 1e-3;             ///< rate at the end of warm-up
+  double least = 0;               ///< rate at the last step with Decay::cosine
   std::int64_t warmup = 0;        ///< steps of linear growth
-  std::int64_t steps = 1;         ///< of the whole run
-  Decay decay = Decay::constant;  ///< what happens after warm-up
+  std::int64_t steps = 1;         ///< steps of the whole run
+  Decay decay = Decay::constant;  ///< shape of the schedule after warm-up
 
   /// The learning rate of step @p step, 0 <= step < steps.
   /// @source  Loshchilov and Hutter 2017 (SGDR), equation 5, without restarts.
@@ -35,68 +35,68 @@ struct AdamWOptions {
   double beta1 = 0.9;         ///< decay of the first moment
   double beta2 = 0.95;        ///< decay of the second moment
   double epsilon = 1e-8;      ///< added to the root of the second moment
-  double weight_decay = 0.1;  ///< of matrices; everything else does not decay
+  double weight_decay = 0.1;  ///< weight decay of matrices; all other parameters do not decay
 };
 
-/// Neighbouring elements of a flat vector that decay, or do not: one call of the kernel updates them.
+/// Contiguous elements of a flat vector that all decay or all do not, so that one kernel call updates them.
 struct DecayRun {
-  Range elements;       ///< of the flat vector
+  Range elements;       ///< elements of the flat vector
   bool decays = false;  ///< whether weight decay applies
 };
 
-/// The runs of some elements of a table.
-/// @param elements  of its flat vector.
+/// Divides a range of a table's elements into runs with and without weight decay.
+/// @param elements  range of its flat vector.
 std::vector<DecayRun> decay_runs(const ParameterTable& table, Range elements);
 
-/// What AdamW reads and writes of some elements.
+/// The tensors that AdamW reads and writes for n elements.
 struct AdamWTensors {
   Tensor weights;         ///< (n) f32, updated
   Tensor first_moments;   ///< (n) f32, updated
   Tensor second_moments;  ///< (n) f32, updated
   Tensor gradients;       ///< (n) f32 or bf16, sums over the global batch
-  Tensor rounded;         ///< (n) of the weights' rounded copy; empty without one
+  Tensor rounded;         ///< (n) rounded copy of the weights; empty without one
 };
 
-/// Updates some elements of a table.
-/// @param kernels   on the stream of the device that holds them.
+/// Updates a range of a table's elements.
+/// @param kernels   kernels on the stream of the device that holds the tensors.
 /// @param runs      decay_runs() of these elements.
-/// @param elements  of the flat vector, n of them.
-/// @param tensors   of these elements.
-/// @param step      the numbers of this update; its weight decay is replaced.
-/// @param decay     weight decay, of what decays.
+/// @param elements  n elements of the flat vector.
+/// @param tensors   the tensors of these elements.
+/// @param step      constants of this update; its weight decay is replaced.
+/// @param decay     weight decay of the parameters that decay.
 /// @source          Loshchilov and Hutter 2019, algorithm 2.
 void update_adamw(const Kernels& kernels, const std::vector<DecayRun>& runs, Range elements,
                   const AdamWTensors& tensors, AdamWStep step, double decay);
 
 /// The two moments of a range of a parameter table's flat vector, and the update of those parameters.
 ///
-/// Parameters in bf16 have 8 bits of precision: an update of less than 1/256 of a parameter would be lost. They are the
-/// rounded copy of master weights in f32, which lie here and are what is updated.
+/// Parameters in bf16 have 8 bits of precision: an update of less than 1/256 of a parameter would be lost.
+/// Therefore master weights in f32 are stored here and updated, and the parameters are their rounded copy.
 /// @source  Micikevicius et al. 2018 (mixed precision training), section 3.1.
 class AdamW {
  public:
-  /// Moments start at zero, master weights undefined: whoever gives the parameters their values fills master().
-  /// @param memory     where the moments and master weights lie, adamw_bytes() of it.
-  /// @param stream     of the device that updates.
+  /// Moments start at zero. Master weights start undefined: callers that set the parameters also fill master().
+  /// @param memory     memory of the device for moments and master weights; adamw_bytes() of it are allocated.
+  /// @param stream     stream of the device that updates.
   /// @param table      the parameters.
-  /// @param owned      the elements of the flat vector that this rank updates.
-  /// @param precision  of the parameters, f32 or bf16.
+  /// @param owned      elements of the flat vector that this rank updates.
+  /// @param precision  type of the parameters, f32 or bf16.
   /// @param options    constants.
-  /// @throws Error     when there is no room.
+  /// @throws Error     when there is not enough memory.
   AdamW(const DeviceMemory& memory, Stream& stream, const ParameterTable& table, Range owned, DType precision,
         const AdamWOptions& options);
 
-  /// The weights that are updated, (owned.count) f32: those in front of @p parameters, or with f32 themselves.
+  /// The weights that are updated, (owned.count) f32: the master weights, or with f32 @p parameters themselves.
   const Tensor& master(const Tensor& parameters) const { return master_ ? master_->tensor() : parameters; }
-  /// Makes @p parameters the rounded copy of the master weights; f32 parameters stay as they are.
+  /// Rounds the master weights to @p parameters; does nothing with f32.
   void round(const Kernels& kernels, const Tensor& parameters) const;
 
   /// Updates the parameters of the owned range.
-  /// @param kernels         on the stream of the device that holds the moments.
+  /// @param kernels         kernels on the stream of the device that holds the moments.
   /// @param parameters      (owned.count) f32 or bf16.
   /// @param gradients       (owned.count) f32 or bf16, sums over the global batch.
-  /// @param learning_rate   of this step.
-  /// @param gradient_scale  what gradients are multiplied by: one over the valid tokens, and clipping.
+  /// @param learning_rate   learning rate of this step.
+  /// @param gradient_scale  factor of the gradients: the clipping factor over the number of valid tokens.
   void step(const Kernels& kernels, const Tensor& parameters, const Tensor& gradients, double learning_rate,
             double gradient_scale);
 
@@ -106,7 +106,7 @@ class AdamW {
   const Tensor& second_moments() const { return second_.tensor(); }
   /// Updates made so far.
   std::int64_t updates() const { return updates_; }
-  /// Goes on after @p updates updates whose moments somebody has filled in.
+  /// Resumes after @p updates updates, whose moments the caller has filled in.
   void resume(std::int64_t updates) { updates_ = updates; }
 
  private:
@@ -118,14 +118,15 @@ class AdamW {
   std::int64_t updates_ = 0;
 };
 
-/// Bytes of an AdamW over @p elements parameters: 8 for the moments, with bf16 parameters 4 more for the master weight.
+/// Bytes of AdamW over @p elements parameters: 8 each for the moments, and with bf16 4 more for the master weight.
 constexpr std::int64_t adamw_bytes(std::int64_t elements, DType precision)
 {
   return (precision == DType::f32 ? 8 : 12) * elements;
 }
 
-/// What clipping multiplies gradients by so that their norm is at most @p limit: limit / (norm + 1e-6), at most 1.
-/// @param norm   of the mean gradient.
+/// The factor by which clipping scales gradients so that their norm is at most @p limit: limit / (norm + 1e-6), at
+/// most 1.
+/// @param norm   norm of the mean gradient.
 /// @param limit  `--clip`; 0 for no clipping.
 /// @source  Pascanu, Mikolov and Bengio 2013, algorithm 1.
 double clip_factor(double norm, double limit);

@@ -66,7 +66,7 @@ void check_exact(const Layout& layout, const ModelConfig& config, const BatchSha
                                         std::bit_ceil(static_cast<std::uint64_t>(value))));
   if (layout.tp > leaves_of_a_split_sum)
     throw UserError(fmt::format("--tp={} is more than 8.", layout.tp),
-                    why + "A divided sum has 8 leaves. Use 8 or less, or --arithmetic=fast.");
+                    why + "A split sum has 8 leaves. Use 8 or less, or --arithmetic=fast.");
   const std::array<std::pair<const char*, std::int64_t>, 2> eighths{
       {{"--sequence", batch.sequence}, {"--channels", config.channels}}};
   for (const auto& [option, value] : eighths)

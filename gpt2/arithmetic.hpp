@@ -9,35 +9,36 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// In which order sums are added: as fast as possible, or in one order on every layout. Made once from the options;
-/// whoever uses it need not know which it is.
+/// The order of sums: the fastest one, or the same order on every layout. It is chosen once from the options; the
+/// code that uses it is the same for both.
 
 namespace rankwise {
 
 /// `--arithmetic`.
 enum class Sums : std::uint8_t {
-  fast,   ///< whatever is fastest
-  exact,  ///< the one order of tree_sum(), so that every layout gives the same bits
+  fast,   ///< the fastest order
+  exact,  ///< the order of tree_sum(), so that every layout gives the same bits
 };
 
-/// The family of kernels, the kind of GradientSum and the order of sums between devices that belong together.
+/// The combination of kernels, GradientSum and order of sums between devices that `--arithmetic` selects.
 class Arithmetic {
  public:
-  /// @param sums  which order.
+  /// @param sums  the order of sums.
   /// @param tf32  whether a GPU may round the factors of f32 products to TF32.
   explicit Arithmetic(Sums sums, bool tf32 = false) : sums_(sums), tf32_(tf32) {}
 
-  /// The kernels for a device.
-  /// @param memory  of the device; the kernels of a GPU take kernel_bytes() of it.
-  /// @param stream  of the device, which runs them; outlives them.
+  /// Creates the kernels for a device.
+  /// @param memory  memory of the device; the kernels of a GPU allocate kernel_bytes() of it.
+  /// @param stream  stream of the device that runs the kernels; outlives them.
   std::unique_ptr<Kernels> make_kernels(const DeviceMemory& memory, Stream& stream) const;
-  /// A sum of gradients; @p kernels, @p stream and @p memory outlive it.
+  /// Creates a sum of gradients; @p kernels, @p stream and @p memory outlive it.
   std::unique_ptr<GradientSum> make_gradient_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                                  const GradientLayout& layout) const;
-  /// The bytes that make_gradient_sum() takes by category, when @p micro_batches come in order, a power of two of them.
+  /// The bytes that make_gradient_sum() needs, by category, when @p micro_batches micro-batches (a power of two)
+  /// are added in order.
   CategoryBytes gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const;
 
-  /// Whether the tied embedding's two gradients are summed apart, as GradientSum::sums() gives them.
+  /// Whether GradientSum::sums() returns the two contributions to the tied embedding's gradient as separate sums.
   bool separates_tied() const { return sums_ == Sums::exact; }
   /// Whether sums across devices have to continue the tree of tree_sum().
   bool continues_tree() const { return sums_ == Sums::exact; }
@@ -47,22 +48,23 @@ class Arithmetic {
   bool tf32_;
 };
 
-/// The degrees of a layout of ranks.
+/// The degrees of parallelism of a layout.
 struct Layout {
   std::int64_t dp = 1;  ///< data-parallel
   std::int64_t tp = 1;  ///< tensor-parallel
   std::int64_t pp = 1;  ///< pipeline-parallel
 };
 
-/// How the global batch is cut.
+/// The sizes of a global batch and of its micro-batches.
 struct BatchShape {
-  std::int64_t global_batch = 0;  ///< G, sequences a step
-  std::int64_t micro_batch = 0;   ///< B, sequences that one pass takes
-  std::int64_t sequence = 0;      ///< T, tokens of a sequence
+  std::int64_t global_batch = 0;  ///< G, sequences per step
+  std::int64_t micro_batch = 0;   ///< B, sequences per micro-batch
+  std::int64_t sequence = 0;      ///< T, tokens per sequence
 };
 
-/// Refuses what exact arithmetic cannot do: degrees, G or B that are not powers of two, a T or C that 8 does not divide.
-/// @throws UserError naming the first of them and what is possible.
+/// Refuses sizes that exact arithmetic does not support: degrees, G or B that are not powers of two, or a T or C
+/// that is not a multiple of 8.
+/// @throws UserError naming the first of them and the possible values.
 void check_exact(const Layout& layout, const ModelConfig& config, const BatchShape& batch);
 
 }  // namespace rankwise

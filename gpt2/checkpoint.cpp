@@ -26,7 +26,7 @@ constexpr FileKind checkpoint_kind{.name = "rankwise checkpoint", .version = 1, 
 constexpr std::array<const char*, 3> section_names{"parameters", "first_moments", "second_moments"};
 constexpr std::int64_t block_elements = 1 << 18;
 
-/// The sizes of a model by the names of their attributes, which are those of their options too.
+/// The sizes of a model, by the names of their attributes and options.
 constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> size_attributes{
     {{"layers", &ModelConfig::layers},
      {"heads", &ModelConfig::heads},
@@ -40,16 +40,16 @@ FileRequest request(const std::string& asked)
           .remedy = "A checkpoint is made by a run with --checkpoint=FILE.h5 (and --checkpoint-every=STEPS)."};
 }
 
-/// What the file says of itself; Error unless it can be.
+/// The file's description of its run; Error if it is impossible.
 CheckpointInfo read_info(const Hdf5Object& file)
 {
-  constexpr std::int64_t largest = 1 << 24;  // keeps products of sizes and the loop over layers within bounds
+  constexpr std::int64_t largest = 1 << 24;  // bounds products of sizes and the loop over layers
   CheckpointInfo info;
   info.config.name = "of the file";
   for (const auto& [name, size] : size_attributes) {
     info.config.*size = read_integer_attribute(file, name);
     check(info.config.*size >= 1 && info.config.*size <= largest,
-          fmt::format("it says that {} is {}", name, info.config.*size));
+          fmt::format("its attribute {} is {}", name, info.config.*size));
   }
   check_config(info.config);
   info.moments = has_attribute(file, "step");
@@ -57,23 +57,24 @@ CheckpointInfo read_info(const Hdf5Object& file)
   info.step = read_integer_attribute(file, "step");
   info.updates = read_integer_attribute(file, "updates");
   check(info.step >= 1 && info.updates >= 1,
-        fmt::format("it says that {} steps with {} updates were made", info.step, info.updates));
+        fmt::format("its attributes give {} steps with {} updates", info.step, info.updates));
   const Hdf5Object options = open_group(file, "options");
   for (const std::string& name : attribute_names(options))
     info.options.push_back({name, read_text_attribute(options, name)});
   return info;
 }
 
-// ---- Blocks ---------------------------------------------------------------------------------------------------------
+// ---- Blocks ----------------------------------------------------------------------------------------------------
 
-/// A rectangle of a stored tensor whose elements are neighbours: whole rows, or a piece of one.
+/// A rectangle of a stored tensor with contiguous elements: whole rows, or a piece of one.
 struct Block {
-  Range rows;      ///< of the stored tensor
-  Range columns;   ///< of the stored tensor
-  Range elements;  ///< of the flat vector
+  Range rows;      ///< rows of the stored tensor
+  Range columns;   ///< columns of the stored tensor
+  Range elements;  ///< elements of the flat vector
 };
 
-/// The blocks of the elements @p owned of the stored tensor @p p, in order, none larger than block_elements or a row.
+/// The blocks of the elements @p owned of the stored tensor
+/// @p p, in order, none larger than block_elements or a row.
 std::vector<Block> blocks_of(const Parameter& p, Range owned)
 {
   const Range shared = intersect(p.elements, owned);
@@ -91,7 +92,8 @@ std::vector<Block> blocks_of(const Parameter& p, Range owned)
   return blocks;
 }
 
-/// The rectangles of the whole tensor that lie in @p block, with their places in both; padding is in none.
+/// The rectangles of the whole tensor that are in @p block,
+/// with their positions in both; padding is in none of them.
 std::vector<Hdf5Slab> slabs_in(const ParameterTable& table, const Parameter& p, const Block& block)
 {
   std::vector<Hdf5Slab> slabs;
@@ -108,16 +110,16 @@ std::vector<Hdf5Slab> slabs_in(const ParameterTable& table, const Parameter& p, 
   return slabs;
 }
 
-/// A tensor of a section, open.
+/// An open dataset of a section.
 struct StoredTensor {
-  std::size_t section;  ///< its place in section_names
-  std::size_t number;   ///< the tensor's
-  Shape shape;          ///< of the whole tensor
+  std::size_t section;  ///< index in section_names
+  std::size_t number;   ///< number of the tensor
+  Shape shape;          ///< shape of the whole tensor
   Hdf5Object dataset;
 };
 
-/// Calls @p transfer(tensor, slabs, host, device) for each block of the shard in each section that it has; host is as
-/// large as the block, device a view of its place.
+/// Calls @p transfer(tensor, slabs, host, device) for each block of the shard in each section that it has; host is
+/// a buffer of the block's size, device a view of the block in the shard.
 void for_each_block(const Hdf5Object& file, const Shard& shard,
                     const std::function<void(const StoredTensor&, const std::vector<Hdf5Slab>&, const Tensor&,
                                              const Tensor&)>& transfer)
@@ -127,7 +129,7 @@ void for_each_block(const Hdf5Object& file, const Shard& shard,
   for (std::size_t i = 0; i < sections.size(); ++i) {
     if (sections[i]->empty()) continue;
     check(sections[i]->elements() == shard.owned.count && sections[i]->type() == DType::f32,
-          "a shard's tensor is not as long as the range that it holds, or not f32");
+          "a shard's tensor does not have the size of its range, or is not f32");
     Hdf5Object section = open_group(file, section_names[i]);
     for (const Parameter& p : shard.table.entries()) {
       const std::vector<Block> blocks = blocks_of(p, shard.owned);
@@ -146,7 +148,7 @@ void for_each_block(const Hdf5Object& file, const Shard& shard,
 
 }  // namespace
 
-// ---- Options --------------------------------------------------------------------------------------------------------
+// ---- Options ---------------------------------------------------------------------------------------------------
 
 std::vector<RunOption> run_options(const TrainingOptions& o, const Tokens& tokens)
 {
@@ -181,13 +183,13 @@ bool checkpoint_is_due(const TrainingOptions& options, std::int64_t made, std::i
   return made == last || (options.checkpoint_every > 0 && made % options.checkpoint_every == 0);
 }
 
-// ---- Writing --------------------------------------------------------------------------------------------------------
+// ---- Writing ---------------------------------------------------------------------------------------------------
 
 namespace {
 
 constexpr const char* digests_name = "digests";
 
-/// The digests of the tensors of each section, by the tensors' numbers.
+/// The digests of the tensors in each section, indexed by tensor number.
 using Digests = std::vector<std::vector<std::uint64_t>>;
 
 Digests read_digests(const Hdf5Object& file)
@@ -210,7 +212,7 @@ void write_digests(const Hdf5Object& file, const Digests& digests)
   group.close("close the digests");
 }
 
-/// The digest of what a slab of @p block brings to a tensor of @p shape.
+/// The contribution of a slab of @p block to the digest of a tensor of @p shape.
 std::uint64_t digest_of(const Hdf5Slab& slab, std::span<const float> block, const Shape& shape)
 {
   std::uint64_t digest = 0;
@@ -223,7 +225,7 @@ std::uint64_t digest_of(const Hdf5Slab& slab, std::span<const float> block, cons
   return digest;
 }
 
-/// The digest of what a dataset of @p shape holds.
+/// The digest of a dataset of @p shape, read from the file.
 std::uint64_t digest_of(const Hdf5Object& dataset, const Shape& shape)
 {
   const std::int64_t rows = shape.rank() == 1 ? 1 : shape[0], width = shape[shape.rank() - 1];
@@ -239,7 +241,7 @@ std::uint64_t digest_of(const Hdf5Object& dataset, const Shape& shape)
   return digest;
 }
 
-/// Throws Error unless each tensor of the file holds what was meant to be written to it.
+/// Throws Error unless each tensor of the file has the digest of the data that was to be written to it.
 void check_written(const std::string& path)
 {
   Hdf5Object file = open_hdf5(path);
@@ -314,7 +316,7 @@ void commit_checkpoint(const std::string& path)
   commit_sealed(path, checkpoint_kind);
 }
 
-// ---- Reading --------------------------------------------------------------------------------------------------------
+// ---- Reading ---------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -332,7 +334,7 @@ void check_section(const Hdf5Object& file, const char* name, const ParameterTabl
     check(shape == p.shape, fmt::format("{} has the shape {}, not {}", called, shape.text(), p.shape.text()));
   }
   for (const std::string& member : members(section))
-    check(known.contains(member), fmt::format("{}/{} is no tensor of its model", name, member));
+    check(known.contains(member), fmt::format("{}/{} is not a tensor of its model", name, member));
 }
 
 CheckpointInfo checked_info(const std::string& path)
@@ -341,7 +343,7 @@ CheckpointInfo checked_info(const std::string& path)
   CheckpointInfo info = read_info(file);
   const std::vector<std::string> tensors = members(open_group(file, section_names[0]));
   check(static_cast<std::int64_t>(tensors.size()) == 4 + 12 * info.config.layers,
-        fmt::format("it holds {} tensors, but {} layers make {}", tensors.size(), info.config.layers,
+        fmt::format("it holds {} tensors, but a model of {} layers has {}", tensors.size(), info.config.layers,
                     4 + 12 * info.config.layers));
   const ParameterTable table(info.config);
   for (std::size_t i = 0; i < (info.moments ? section_names.size() : 1); ++i)
@@ -378,7 +380,7 @@ void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard
                  });
 }
 
-// ---- Refusals -------------------------------------------------------------------------------------------------------
+// ---- Refusals --------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -394,10 +396,10 @@ void check_same_model(const CheckpointInfo& info, const ModelConfig& config, con
   if (!there.empty())
     throw UserError(fmt::format("{} holds another model: {} there, {} here.", said.asked, fmt::join(there, " "),
                                 fmt::join(here, " ")),
-                    "Give the sizes of the model that the file holds, or name another file.");
+                    "Use the sizes of the model in the file, or name another file.");
 }
 
-/// Refuses to go on from the file with options that decide otherwise than those that it was made with.
+/// Refuses to resume from the file with options that differ from those of its run and change what is computed.
 void check_same_run(const CheckpointInfo& info, const std::vector<RunOption>& wanted, const FileRequest& said)
 {
   std::vector<std::string> there, here;
@@ -412,8 +414,8 @@ void check_same_run(const CheckpointInfo& info, const std::vector<RunOption>& wa
   if (!there.empty())
     throw UserError(fmt::format("{} belongs to another run: {} there, {} here.", said.asked, fmt::join(there, " "),
                                 fmt::join(here, " ")),
-                    "--resume goes on with the same run: the same data, seed, batches, learning rates and so on. "
-                    "Give its options,\nor begin a new run with its parameters: --initial=FILE.h5.");
+                    "--resume continues the same run: the same data, seed, batches, learning rates and so on. "
+                    "Use its options,\nor begin a new run with its parameters: --initial=FILE.h5.");
 }
 
 void check_resumable(const TrainingOptions& options, const Tokens& tokens)
@@ -421,7 +423,7 @@ void check_resumable(const TrainingOptions& options, const Tokens& tokens)
   const FileRequest said = request("--checkpoint=" + options.checkpoint);
   const CheckpointInfo info = check_checkpoint(options.checkpoint, said.asked);
   if (!info.moments)
-    throw UserError(fmt::format("{} holds weights only: there is no run to go on with.", said.asked),
+    throw UserError(fmt::format("{} holds weights only, so there is no run to resume.", said.asked),
                     "Begin a run with these weights: --initial=FILE.h5.");
   check_same_model(info, options.config(), said);
   check_same_run(info, run_options(options, tokens), said);
@@ -430,7 +432,7 @@ void check_resumable(const TrainingOptions& options, const Tokens& tokens)
     throw UserError(
         fmt::format("{} was made after step {}, and this run ends after step {}: nothing is left to do.",
                     said.asked, info.step, last),
-        "--steps counts the steps of the whole run, those before the checkpoint included. Ask for more of them.");
+        "--steps counts the steps of the whole run, including those before the checkpoint. Use a larger number.");
 }
 
 }  // namespace
@@ -442,7 +444,7 @@ void check_checkpoints(const TrainingOptions& options, const Tokens& tokens)
   } else if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
     throw UserError(
         fmt::format("--checkpoint={} is there already, and a new run would replace it.", options.checkpoint),
-        "Go on from it with --resume, remove it, or give this run's checkpoint another name.");
+        "Continue from it with --resume, remove it, or give this run's checkpoint another name.");
   }
   if (options.initial.empty()) return;
   const FileRequest said = request("--initial=" + options.initial);

@@ -50,7 +50,7 @@ Mask Mask::parse(const std::string& text)
     if (error == std::errc{} && rest == end && mask.prefix >= 0) return mask;
   }
   throw UserError(fmt::format("--mask={} is not a mask.", text),
-                  "Use --mask=causal, --mask=full, or --mask=prefix:K with K >= 0 tokens that everybody sees.");
+                  "Use --mask=causal, --mask=full, or --mask=prefix:K with K >= 0 tokens that every query sees.");
 }
 
 std::int64_t ModelConfig::parameters() const
@@ -78,7 +78,7 @@ std::vector<std::string> preset_names()
 
 void check_config(const ModelConfig& config)
 {
-  constexpr std::int64_t most_layers = 8190, most_heads = 32767;  // what the keys of random numbers have room for
+  constexpr std::int64_t most_layers = 8190, most_heads = 32767;  // limits of the random numbers' keys
   const std::array<std::pair<const char*, std::int64_t>, 5> sizes{{{"layers", config.layers},
                                                                    {"heads", config.heads},
                                                                    {"channels", config.channels},
@@ -87,7 +87,7 @@ void check_config(const ModelConfig& config)
   for (const auto& [option, value] : sizes) {
     if (value < 1 || value > (std::int64_t{1} << 31))
       throw UserError(fmt::format("--{}={} is out of range.", option, value),
-                      fmt::format("A model has at least one of these; choose --{} between 1 and 2^31.", option));
+                      fmt::format("Choose --{} between 1 and 2^31.", option));
   }
   if (config.layers > most_layers || config.heads > most_heads)
     throw UserError(fmt::format("a model of {} layers and {} heads is too large.", config.layers, config.heads),

@@ -7,22 +7,23 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// Which GPT-2: its sizes, its mask, and what can be said of it by arithmetic alone.
+/// The configuration of a GPT-2: its sizes, its attention mask, and its parameter and operation counts.
 
 namespace rankwise {
 
-/// Which keys a query may see. Every mask lets a query see a first run of keys, so one number says it all.
+/// Which keys a query attends to. With every mask these are the
+/// first keys of the sequence, so one number describes them.
 struct Mask {
   /// The three masks.
   enum class Kind : std::uint8_t {
-    causal,  ///< a query sees itself and what came before it (GPT-2)
-    prefix,  ///< as causal, and everybody sees the first `prefix` tokens (prefix LM)
+    causal,  ///< a query sees itself and the tokens before it (GPT-2)
+    prefix,  ///< as causal, and every query sees the first `prefix` tokens (prefix LM)
     full,    ///< every query sees every key (BERT)
   };
   Kind kind = Kind::causal;  ///< which of the three
-  std::int64_t prefix = 0;   ///< the tokens that everybody sees; only for Kind::prefix
+  std::int64_t prefix = 0;   ///< number of tokens that every query sees; only for Kind::prefix
 
-  /// How many keys, from the first, the token at @p query sees in a sequence of @p T tokens.
+  /// Number of keys, counted from the first, that the token at @p query sees in a sequence of @p T tokens.
   constexpr std::int64_t visible_keys(std::int64_t query, std::int64_t T) const
   {
     if (kind == Kind::full) return T;
@@ -40,31 +41,31 @@ struct Mask {
 
 /// The sizes of a GPT-2.
 struct ModelConfig {
-  std::string name;             ///< the preset it started from
-  std::int64_t layers = 0;      ///< L, blocks of an attention and an MLP branch
+  std::string name;             ///< preset that it is based on
+  std::int64_t layers = 0;      ///< L, blocks of one attention and one MLP branch
   std::int64_t heads = 0;       ///< H
   std::int64_t channels = 0;    ///< C
-  std::int64_t context = 0;     ///< the longest sequence; positions have an embedding each
+  std::int64_t context = 0;     ///< longest sequence: the number of position embeddings
   std::int64_t vocabulary = 0;  ///< V
-  Mask mask{};                  ///< which keys a query may see
+  Mask mask{};                  ///< which keys a query attends to
 
-  /// V rounded up to a multiple of 8, whatever the layout is, so that 8 parts are always equal.
+  /// V rounded up to a multiple of 8 in every layout, so that it divides into 8 equal shards.
   std::int64_t padded_vocabulary() const { return (vocabulary + 7) / 8 * 8; }
-  /// The entries that each of @p parts equal parts of the vocabulary stores; the last ones may have more padding.
+  /// Entries that each of @p parts equal shards of the vocabulary stores; the last shards may have more padding.
   std::int64_t stored_vocabulary(std::int64_t parts) const { return (padded_vocabulary() + parts - 1) / parts; }
   /// D = C / H.
   std::int64_t head_channels() const { return channels / heads; }
-  /// P = V C + context C + L (12 C^2 + 13 C) + 2 C, padding not counted.
+  /// P = V C + context C + L (12 C^2 + 13 C) + 2 C, without padding.
   std::int64_t parameters() const;
 };
 
-/// The preset of that name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl.
+/// The preset with this name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl.
 ModelConfig preset(const std::string& name);
 /// The names of all presets, smallest first.
 std::vector<std::string> preset_names();
 
 /// Refuses sizes that no GPT-2 can have.
-/// @throws UserError as for heads that do not divide the channels.
+/// @throws UserError for example when the number of heads does not divide the channels.
 void check_config(const ModelConfig& config);
 
 /// Floating-point operations of one training step.
@@ -72,15 +73,16 @@ void check_config(const ModelConfig& config);
 /// @param tokens      tokens of the global batch.
 /// @param T           tokens of a sequence.
 /// @param recompute   whether the forward pass of every block runs twice.
-/// @return  (6 N + 12 L C T) a token; with recomputation (8 N + 16 L C T), N without the position embeddings.
+/// @return  (6 N + 12 L C T) per token; with recomputation (8 N + 16 L C T), N without the position embeddings.
 /// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 N.
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
-/// Floating-point operations of one training step with recomputation, as reports of large runs count them: attention's own
-/// products are left out.
+/// Floating-point operations of one training step with recomputation, as reports of large runs count them: without
+/// the products inside attention.
 /// @param tokens  tokens of the global batch.
-/// @return  8 N a token, N without the position embeddings.
-/// @source  Narayanan et al. 2021 (Megatron-LM), section 5.1: the first term of 96 B T L C^2 (1 + T / 6 C + V / 16 L C).
+/// @return  8 N per token, N without the position embeddings.
+/// @source  Narayanan et al. 2021 (Megatron-LM), section 5.1: the first term of 96 B T L C^2 (1 + T / 6 C + V / 16
+///          L C).
 double recomputed_flops(const ModelConfig& config, std::int64_t tokens);
 
 /// The number of units of a model: the embedding, 2 L branches, the head.
@@ -89,13 +91,14 @@ constexpr std::int64_t unit_count(const ModelConfig& config)
   return 2 * config.layers + 2;
 }
 
-/// Floating-point operations of a unit's forward pass; its backward pass takes twice as many. Three times the sum over all
-/// units is step_flops() without recomputation.
+/// Floating-point operations of a unit's forward pass; its backward pass takes twice as many. Three times the sum
+/// over all units is step_flops() without recomputation.
 /// @param config  the model.
-/// @param unit    0 embedding (which looks up and adds, and counts nothing), 1 + i branch i, 2 L + 1 head.
-/// @param tokens  that pass through it.
+/// @param unit    0 embedding (a lookup and a sum, counted as 0), 1 + i branch i, 2 L + 1 head.
+/// @param tokens  number of tokens in the forward pass.
 /// @param T       tokens of a sequence.
-/// @return  two for each of the unit's parameters, and 4 C T for attention, a token; the head's logits take V C of them.
+/// @return  per token: two for each of the unit's parameters, and 4 C T for attention; the head counts V C
+///          parameters.
 /// @source  as for step_flops().
 double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tokens, std::int64_t T);
 

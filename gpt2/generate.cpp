@@ -6,7 +6,7 @@ namespace rankwise {
 
 namespace {
 
-/// The first @p rows rows of @p columns elements that a tensor has room for.
+/// The first @p rows rows of @p columns elements of a larger tensor.
 Tensor first_rows(const Tensor& tensor, std::int64_t rows, std::int64_t columns)
 {
   return tensor.slice({0, rows * columns}).reshaped({rows, columns});
@@ -19,7 +19,7 @@ GeneratingPass::GeneratingPass(const DeviceMemory& memory, Stream& stream, const
     : stream_(stream), model_(model), T_(T)
 {
   const ModelConfig& config = model.context.config;
-  check(config.mask.kind == Mask::Kind::causal, "text is generated with a causal mask");
+  check(config.mask.kind == Mask::Kind::causal, "text generation needs a causal mask");
   check(T <= config.context, "the window is longer than the model's context");
   const std::int64_t C = config.channels, n = model.context.part.count;
   for (std::size_t block = 0; block < model.branches.size() / 2; ++block)
@@ -38,7 +38,7 @@ GeneratingPass::GeneratingPass(const DeviceMemory& memory, Stream& stream, const
   logits_ = scratch(type, {1, config.stored_vocabulary(n)}, "logits");
 }
 
-/// The scratch of the new tokens' rows, as a branch wants it.
+/// The scratch memory of the new tokens' rows, as the activations of a branch.
 BranchActivations GeneratingPass::activations(std::size_t branch) const
 {
   const std::int64_t R = batch_.rows.count(), C = model_.context.config.channels, n = model_.context.part.count;
@@ -60,7 +60,7 @@ Tensor GeneratingPass::rows(std::size_t i) const
 
 void GeneratingPass::begin(std::span<const Token> text)
 {
-  check(!text.empty(), "a text is continued from at least one token");
+  check(!text.empty(), "text generation needs at least one token to continue");
   const std::span<const Token> window = text.last(std::min(text.size(), static_cast<std::size_t>(T_)));
   const auto common =
       std::mismatch(window.begin(), window.end(), seen_.begin(), seen_.end()).first - window.begin();
@@ -132,7 +132,7 @@ Tensor GeneratingPass::logits(const HeadTensors& p)
 
 std::vector<float> GeneratingPass::head(const HeadTensors& p)
 {
-  check(model_.context.part.count == 1, "a part of a model has a part of the logits");
+  check(model_.context.part.count == 1, "head() needs a model that is not sharded");
   return read_logits(stream_, logits(p), model_.context.config);
 }
 
@@ -147,7 +147,7 @@ std::vector<float> read_logits(Stream& stream, const Tensor& logits, const Model
   });
 }
 
-// ---- Generator -------------------------------------------------------------------------------------------------------
+// ---- Generator -------------------------------------------------------------------------------------------------
 
 Generator::Generator(const DeviceMemory& memory, Stream& stream, const Model& model, const ModelTensors& weights,
                      std::int64_t T)

@@ -43,23 +43,23 @@ class RunningSum final : public GradientSum {
   const Kernels& kernels_;
   Stream& stream_;
   Buffer sum_;
-  bool is_empty_ = true;  // nothing has been added; what the buffer holds means nothing
+  bool is_empty_ = true;  // nothing has been added yet, and the content of the buffer is undefined
 };
 
-/// The gradients of an aligned run of sequences: one subtree of the sum.
+/// The gradients of an aligned run of sequences, one subtree of the sum.
 struct Subtree {
   Range sequences;
   Buffer flat, tied;
 };
 
-/// The run that is added to @p run next: its neighbour under the same parent.
+/// The sibling of @p run in the tree, with which it is added.
 Range sibling(Range run)
 {
   const bool left = run.first / run.count % 2 == 0;
   return {left ? run.end() : run.first - run.count, run.count};
 }
 
-/// The run that both are halves of.
+/// The parent of @p run in the tree, of which it is one half.
 Range parent(Range run)
 {
   return {std::min(run.first, sibling(run).first), 2 * run.count};
@@ -77,7 +77,7 @@ class TreeSum final : public GradientSum {
   {
     check(sequences.count > 0 && std::has_single_bit(static_cast<std::uint64_t>(sequences.count)) &&
               sequences.first % sequences.count == 0,
-          "a micro-batch is not an aligned power-of-two run of sequences");
+          "a micro-batch is not an aligned run of a power of two of sequences");
     check(!open_, "a micro-batch begins before the last one has ended");
     if (spare_.empty()) spare_.push_back(make_subtree(Category::exact_sums));
     growing_ = std::move(spare_.back());
@@ -157,7 +157,7 @@ class TreeSum final : public GradientSum {
     return subtree;
   }
 
-  /// The subtree of these sequences, if it waits.
+  /// The waiting subtree of these sequences, if there is one.
   Subtree* find(Range sequences)
   {
     const auto found =
@@ -170,7 +170,7 @@ class TreeSum final : public GradientSum {
   DeviceMemory memory_;
   GradientLayout layout_;
   bool open_ = false;
-  std::int64_t unfinished_ = 0;  // elements of the open micro-batch that have not been finished
+  std::int64_t unfinished_ = 0;  // elements of the open micro-batch that are not finished yet
   Subtree growing_;
   std::vector<Subtree> waiting_, spare_;
 };

@@ -11,93 +11,101 @@
 #include "gpt2/parameter_table.hpp"
 
 /// @file
-/// The sum of the gradients of several micro-batches.
+/// Gradient accumulation: the sum of the gradients of several micro-batches.
 
 namespace rankwise {
 
-/// What a backward pass adds its gradients to.
+/// The tensors to which a backward pass adds its gradients.
 struct GradientTensors {
   Tensor flat;  ///< (n) all gradients of a table, a unit or a bucket
-  Tensor tied;  ///< what the head adds to the token embedding's gradient, if that is kept apart; else empty
+  Tensor tied;  ///< the head's contribution to the token embedding's gradient, if it is a separate sum; else empty
 };
 
-/// The sum over micro-batches of the gradients of n parameters that lie together.
+/// The sum over micro-batches of the gradients of n contiguous parameters.
 ///
 /// A micro-batch is a run of sequences of the global batch. Between begin() and end() its backward pass accumulates
-/// into the tensors that begin() gave:
+/// into the tensors that begin() returned:
 ///
 ///     GradientTensors g = sum.begin(sequences);
 ///     ... backward pass, += into g ...
 ///     sum.end(sequences);
 ///
-/// Whoever has the gradients of a micro-batch already, as where they are added up over ranks first, gives them to add().
+/// Callers that already have the gradients of a micro-batch, for example because they are summed over ranks first,
+/// pass them to add().
 ///
-/// Everything stays a sum; the division by the number of valid tokens comes after it has been added up over ranks too.
+/// All values are sums; the division by the number of valid tokens follows after the sum over ranks.
 class GradientSum {
  public:
   virtual ~GradientSum() = default;
 
-  /// Where the backward pass of the micro-batch @p sequences adds its gradients; one micro-batch at a time.
+  /// The tensors to which the backward pass of the micro-batch @p sequences adds its gradients; one micro-batch at
+  /// a time.
   virtual GradientTensors begin(Range sequences) = 0;
-  /// The backward pass of the micro-batch has added all that it adds to these elements, and to those behind them: their
-  /// sums so far, one tensor; or two, where the tied embedding's second contribution is kept apart, with the last element.
-  /// They are what sums() would give, some time before end(): for whoever sends them while the pass goes on.
-  /// @param elements  each call in front of the one before; the last one ends with the last element.
+  /// Declares that the backward pass of the micro-batch has added all its gradients to @p elements and to those
+  /// after them. The caller can send them while the backward pass continues.
+  /// @param elements  elements before those of the previous call; the first call's range ends with the last
+  ///                  element.
+  /// @return  the sums so far over @p elements, as sums() would return them after end(): one tensor, or two when
+  ///          @p elements has the last element and the tied embedding's second contribution is a separate sum.
   virtual std::vector<Tensor> finish(Range elements) = 0;
-  /// The micro-batch @p sequences has been added.
+  /// Completes the micro-batch @p sequences.
   virtual void end(Range sequences) = 0;
-  /// begin(), += @p gradients, and end(); the first ones after clear() are copied where that gives the same sum.
-  /// @param sequences  one micro-batch, or several that have been added up.
-  /// @param gradients  (n); and what the head adds to the token embedding's, if that is kept apart. Of the sum's type.
+  /// begin(), += @p gradients, and end(); the first gradients
+  /// after clear() are copied when that gives the same sum.
+  /// @param sequences  one micro-batch, or several that have been summed.
+  /// @param gradients  (n), and the head's contribution to the token embedding's gradient if it is a separate sum.
+  ///                   Of the sum's type.
   virtual void add(Range sequences, const std::vector<Tensor>& gradients) = 0;
-  /// The sums so far, one tensor or two; what is to be added up over ranks. Error while a neighbour is missing.
+  /// The sums so far, one tensor or two, to be summed over ranks. Error while a neighbour in the tree is missing.
   virtual std::vector<Tensor> sums() = 0;
-  /// The whole sum, (n): sums(), with the tied embedding's two contributions added. To be called once a step.
+  /// The whole sum, (n): sums(), with the tied embedding's two contributions added. To be called once per step.
   virtual Tensor total() = 0;
   /// Starts again from zero.
   virtual void clear() = 0;
 };
 
-/// As what the memory of sums is counted that one sum of the whole global batch would not need: those that wait for their
-/// neighbours, and those of a tied tensor's second gradient.
+/// Ledger category of the extra accumulators that exact arithmetic needs: sums that wait for their neighbours in
+/// the tree, and the separate sum of a tied tensor's second contribution.
 inline constexpr Category further_sums = Category::exact_sums;
 
-/// What a GradientSum adds up.
+/// Layout of the gradients in a GradientSum.
 struct GradientLayout {
   std::int64_t elements = 0;  ///< n
-  DType type = DType::f32;    ///< of the gradients
-  Range tied{};               ///< where the token embedding's gradient lies among them; empty when it does not
+  DType type = DType::f32;    ///< type of the gradients
+  Range tied{};               ///< elements of the token embedding's gradient; empty when it is not among them
 };
 
-/// All gradients of a table.
-/// @param table  has the embedding.
-/// @param type   of the gradients.
+/// The layout of all gradients of a table.
+/// @param table  a table with the embedding.
+/// @param type   type of the gradients.
 GradientLayout gradient_layout(const ParameterTable& table, DType type);
 
-/// One buffer and +=: the order of the sum is that in which micro-batches come.
-/// @param kernels  add on the stream of the device that @p memory is of.
+/// Creates a sum with one buffer and +=: micro-batches are added in the order in which they finish.
+/// @param kernels  kernels on the stream of the device that @p memory belongs to.
 std::unique_ptr<GradientSum> make_running_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                               const GradientLayout& layout);
 
-/// The sum in the order of tree_sum() over sequences, in whatever order micro-batches come: a binary counter.
+/// Creates a sum in the order of tree_sum() over sequences, for micro-batches in any order: a binary counter.
 ///
-/// A finished micro-batch waits until its neighbour in the tree is there; the two are added and wait as one. Every
-/// micro-batch is an aligned run of a power of two of sequences, so it is a subtree. Micro-batches that come in order
-/// need log2(M) + 1 buffers for M of them. The tied embedding's two contributions are kept in two buffers.
-/// Buffers beyond the first, and the second of the tied embedding, are counted as Category::exact_sums.
+/// A finished micro-batch waits until its neighbour in the tree is finished; the two are added and wait as one.
+/// Every micro-batch is an aligned run of sequences whose number is a power of two, so it is a subtree. M
+/// micro-batches in order need log2(M) + 1 buffers. The tied embedding's two contributions have separate buffers.
+/// All buffers after the first, and the second of the tied embedding, are counted as Category::exact_sums.
 std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                            const GradientLayout& layout);
 
-/// Where the sum of a pass goes, for whoever adds up passes itself as these two do. Sums that wait lie on levels.
+/// Which sums to combine when a micro-batch finishes, for callers that accumulate gradients themselves in the order
+/// of the two sums above. Sums that wait for their neighbours are stored by level.
 struct MicroBatchOrder {
-  std::size_t added = 0;  ///< the sums on so many levels, from the lowest up, are added to the pass
-  std::size_t level = 0;  ///< on which what that gives waits
+  std::size_t added = 0;  ///< number of levels, from the lowest, whose sums are added to the micro-batch
+  std::size_t level = 0;  ///< level on which the result is stored
 };
-/// The place of pass m = 0, 1, ... of a step: after the last one its level has the whole sum. In a running sum all is on one
-/// level; in a tree level l has sums over 2^l passes, a binary counter.
+/// The order for micro-batch m = 0, 1, ... of a step; after the last one its level has the whole sum. A running sum
+/// has one level; in a tree, level l has sums over 2^l micro-batches, a binary counter.
 /// @param tree  whether sums are a tree over the sequences.
+/// @param pass  m.
 MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass);
-/// The levels that the passes of a step need.
+/// The number of levels that the micro-batches of a step need.
 std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches);
 
 }  // namespace rankwise

@@ -5,7 +5,7 @@ namespace rankwise {
 MicroBatch place(const Activations& activations, Stream& stream, const Batch& batch, Range sequences,
                  std::int64_t step)
 {
-  check(sequences.count == batch.B, "a batch is placed as another number of sequences than it holds");
+  check(sequences.count == batch.B, "a batch does not have as many sequences as its range");
   const auto copy = [&](const Tensor& to, const std::vector<Token>& tokens) {
     if (to.empty()) return;
     stream.copy(to, Tensor(const_cast<Token*>(tokens.data()), DType::i32, {batch.B * batch.T}));
@@ -22,7 +22,7 @@ MicroBatch place(const Activations& activations, Stream& stream, const Batch& ba
 MicroBatch tokens_of(const MicroBatch& batch, Part part)
 {
   const Range tokens = batch.rows.tokens;
-  check(tokens.count % part.count == 0, "the tokens of a sequence cannot be dealt out in equal shares");
+  check(tokens.count % part.count == 0, "the tokens of a sequence cannot be divided equally");
   MicroBatch share = batch;
   share.rows.tokens = {tokens.first + tokens.count / part.count * part.index, tokens.count / part.count};
   share.eighths = leaves_of(part);
@@ -61,7 +61,7 @@ SumOrder batch_order(const MicroBatch& batch)
   return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count, batch.eighths);
 }
 
-/// The vocabulary entries that part @p part stores, padding included.
+/// The vocabulary entries that tensor-parallel shard @p part stores, padding included.
 Range stored_vocabulary(const ModelConfig& config, Part part)
 {
   const std::int64_t stored = config.stored_vocabulary(part.count);
@@ -70,7 +70,7 @@ Range stored_vocabulary(const ModelConfig& config, Part part)
 
 }  // namespace
 
-// ---- embedding -----------------------------------------------------------------------------------------------------
+// ---- embedding -------------------------------------------------------------------------------------------------
 
 void Embedding::lookup(const Tensor& y, const EmbeddingTensors& p, const MicroBatch& batch) const
 {
@@ -92,7 +92,7 @@ void Embedding::backward(const EmbeddingTensors& d, const Tensor& dx, const Micr
                                    batch_order(batch));
 }
 
-// ---- branch --------------------------------------------------------------------------------------------------------
+// ---- branch ----------------------------------------------------------------------------------------------------
 
 AttentionShape Branch::attention_shape(const MicroBatch& batch) const
 {
@@ -213,7 +213,7 @@ void Branch::apply_backward(const Tensor& dnormalised, const BranchTensors& d, c
                             const MicroBatch& batch) const
 {
   const std::int64_t R = batch.rows.count(), F = p.in_weight.extent(1);
-  const std::int64_t first = attention() ? R * p.out_weight.extent(0) : 0;  // behind the gradient of a.hidden
+  const std::int64_t first = attention() ? R * p.out_weight.extent(0) : 0;  // after the gradient of a.hidden
   const Tensor dhidden = wide.slice({0, first}), dinner = wide.slice({first, R * F});
   inner_backward(dinner, dhidden, doutput, a, p, batch);
   weights_backward(d, doutput, dinner, a, batch);
@@ -227,7 +227,7 @@ void Branch::normalise_backward(const Tensor& dx, const BranchTensors& d, const 
                                   p.norm_weight, batch_order(batch));
 }
 
-// ---- head ----------------------------------------------------------------------------------------------------------
+// ---- head ------------------------------------------------------------------------------------------------------
 
 Range Head::vocabulary() const
 {
@@ -307,7 +307,7 @@ void Head::normalise_backward(const Tensor& dx, const HeadTensors& d, const Tens
                                   p.norm_weight, batch_order(batch));
 }
 
-// ---- chain ---------------------------------------------------------------------------------------------------------
+// ---- chain -----------------------------------------------------------------------------------------------------
 
 Model::Model(const ModelContext& shared, Range units) : context(shared), embedding(shared), head(shared)
 {

@@ -11,12 +11,12 @@
 #include "gpt2/parameter_table.hpp"
 
 /// @file
-/// A GPT-2 as a chain of residual branches: the pieces that a lesson calls in order.
+/// A GPT-2 as a chain of residual branches: the building blocks that a lesson calls in order.
 ///
 ///     embedding -> x + attention(norm(x)) -> x + mlp(norm(x)) -> ... (2 L branches) -> head
 ///
-/// A piece computes and nothing else: it sends no message and owns no memory. What has to be added up over the parts
-/// of a divided layer lies open between two calls.
+/// A building block only computes: it sends no message and owns no memory. Where the partial results of the
+/// tensor-parallel ranks have to be summed, the computation is two calls, and the caller sums between them.
 
 namespace rankwise {
 
@@ -24,60 +24,62 @@ namespace rankwise {
 struct MicroBatch {
   Tensor inputs;                                 ///< (R) i32 tokens
   Tensor targets;                                ///< (R) i32 tokens, -1 where nothing is counted
-  Rows rows{};                                   ///< which sequences of the global batch these are
-  std::int64_t step = 0;                         ///< optimizer step; keys dropout
+  Rows rows{};                                   ///< which sequences and tokens of the global batch these are
+  std::int64_t step = 0;                         ///< optimizer step; keys the dropout masks
   bool training = true;                          ///< whether dropout applies
-  std::int64_t valid_tokens = 0;                 ///< targets that are counted
-  std::int64_t eighths = leaves_of_a_split_sum;  ///< of a sequence, which its tokens are: leaves of sums over them
+  std::int64_t valid_tokens = 0;                 ///< number of targets that are counted
+  std::int64_t eighths = leaves_of_a_split_sum;  ///< eighths of each sequence that its tokens make up
 };
 
-/// The rows of @p batch of whoever has one of several equal parts of each sequence. Inputs and targets stay those of all.
+/// The rows of @p batch that belong to @p part, one of several equal parts of each sequence. Inputs and targets
+/// remain those of the whole sequences.
 MicroBatch tokens_of(const MicroBatch& batch, Part part);
 /// The rows of sequence @p b of @p batch, counted from its first.
 MicroBatch sequence_of(const MicroBatch& batch, std::int64_t b);
 
-/// Puts a batch of the loader into the tensors that @p activations keeps for it: those of the units that are there.
-/// @param activations  of batch.B T rows.
+/// Copies a batch of the loader to the device: inputs for the embedding, targets for the head, each where that unit
+/// is computed here.
+/// @param activations  holds the tensors for it, of batch.B T rows.
 /// @param batch        from the loader.
-/// @param sequences    which sequences of the global batch it is.
+/// @param sequences    which sequences of the global batch these are.
 /// @param step         optimizer step.
 MicroBatch place(const Activations& activations, Stream& stream, const Batch& batch, Range sequences,
                  std::int64_t step);
 
-/// A sum of losses and the number of tokens that they are of; both are added up before they are divided.
+/// A sum of losses and its number of tokens. Both are summed over micro-batches and ranks before they are divided.
 struct LossSum {
-  ExactScalar nats;               ///< the sum of cross-entropies
-  std::int64_t valid_tokens = 0;  ///< how many
+  ExactScalar nats;               ///< sum of the cross-entropies
+  std::int64_t valid_tokens = 0;  ///< number of tokens in the sum
 
-  /// Nats a token.
+  /// Mean loss in nats per token.
   double mean() const { return nats.value() / static_cast<double>(valid_tokens); }
-  /// The sum of two sums.
+  /// Adds another sum.
   LossSum& operator+=(const LossSum& other);
 };
 
-/// What all pieces of a model share.
+/// Settings that all building blocks of a model share.
 struct ModelContext {
-  ModelConfig config;        ///< the sizes
-  const Kernels* kernels{};  ///< the arithmetic
-  Part part{};               ///< which part of divided layers this model computes
+  ModelConfig config;        ///< sizes
+  const Kernels* kernels{};  ///< kernels that do the arithmetic
+  Part part{};               ///< tensor-parallel shard that this model computes
   double dropout = 0;        ///< rate of all three dropouts
-  std::uint32_t seed = 0;    ///< of their masks
+  std::uint32_t seed = 0;    ///< seed of the dropout masks
 
-  /// The mask of one dropout in one unit; inactive outside training.
+  /// The mask of one dropout layer in one unit; inactive outside training.
   Dropout dropout_of(Purpose purpose, std::int64_t unit, const MicroBatch& batch) const;
 };
 
 /// Unit 0: x = dropout(wte[token] + wpe[position]).
 class Embedding {
  public:
-  /// @param context  what all pieces share.
+  /// @param context  settings that all building blocks share.
   explicit Embedding(const ModelContext& context) : context_(context) {}
 
-  /// y = wte[token], (R, C): a partial sum when the vocabulary is divided.
+  /// y = wte[token], (R, C): a partial sum when the vocabulary is sharded.
   void lookup(const Tensor& y, const EmbeddingTensors& p, const MicroBatch& batch) const;
   /// x = dropout(y + wpe[position]), (R, C).
   void add(const Tensor& x, const Tensor& y, const EmbeddingTensors& p, const MicroBatch& batch) const;
-  /// d.token and d.position += the gradient; dx, (R, C), is used up.
+  /// d.token and d.position += the gradient; dx, (R, C), is overwritten.
   void backward(const EmbeddingTensors& d, const Tensor& dx, const MicroBatch& batch) const;
 
  private:
@@ -87,46 +89,48 @@ class Embedding {
 /// Unit 1 + i: x + branch(norm(x)). Even branches are attention, odd ones the MLP.
 ///
 ///     forward    normalise:  normalised = norm(input)
-///                apply:      output = g(normalised in_weight + in_bias) out_weight      a partial sum when divided
+///                apply:      output = g(normalised in_weight + in_bias) out_weight      a partial sum when sharded
 ///                add:        next = input + dropout(output + out_bias)
-///     backward   the same three, last first
+///     backward   the same three in reverse order
 ///
 /// g is attention over q, k, v, or GELU.
 class Branch {
  public:
-  /// @param context  what all pieces share.
+  /// @param context  settings that all building blocks share.
   /// @param index    i, 0 .. 2 L - 1.
   Branch(const ModelContext& context, int index) : context_(context), index_(index) {}
 
-  /// Whether it is attention.
+  /// Whether this is an attention branch.
   bool attention() const { return index_ % 2 == 0; }
   /// Its unit in the parameter table.
   int unit() const { return 1 + index_; }
 
-  /// a.normalised from a.input.
+  /// Computes a.normalised from a.input.
   void normalise(const BranchActivations& a, const BranchTensors& p) const;
-  /// output (R, C) from a.normalised; fills a.inner, a.hidden, a.log_sum_exp. With a.cache the rows are tokens of one
-  /// sequence that attend to those before them too, and the cache receives theirs.
+  /// Computes output (R, C) from a.normalised; fills a.inner, a.hidden, a.log_sum_exp. With a.cache the rows are
+  /// tokens of one sequence that also attend to the tokens before them, and their keys and values are appended to
+  /// the cache.
   void apply(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
              const MicroBatch& batch) const;
-  /// next (R, C) from a.input and output.
+  /// Computes next (R, C) from a.input and output.
   void add(const Tensor& next, const BranchActivations& a, const Tensor& output, const BranchTensors& p,
            const MicroBatch& batch) const;
 
-  /// The gradient of output, from dx (R, C), that of the residual stream behind the branch.
+  /// The gradient of output, from dx (R, C), the gradient of the residual stream after the branch.
   /// @return  dx itself without dropout, else @p scratch (R, C).
   Tensor output_backward(const Tensor& dx, const Tensor& scratch, const MicroBatch& batch) const;
-  /// output_backward(), and d.out_bias += its own.
+  /// output_backward(), and d.out_bias += its gradient.
   Tensor add_backward(const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
                       const MicroBatch& batch) const;
-  /// dinner (R, F / n), the gradient of a.inner.
-  /// @param dhidden  (R, C / n) scratch, for attention.
+  /// Computes dinner (R, F / n), the gradient of a.inner.
+  /// @param dhidden  (R, C / n) scratch, used by attention only.
   void inner_backward(const Tensor& dinner, const Tensor& dhidden, const Tensor& doutput,
                       const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const;
-  /// dnormalised (R, C), a partial sum when divided.
+  /// Computes dnormalised (R, C), a partial sum when sharded.
   void normalised_backward(const Tensor& dnormalised, const Tensor& dinner, const BranchTensors& p,
                            const MicroBatch& batch) const;
-  /// The gradients of the two matrices and of in_bias, which nothing else waits for, are added to @p d.
+  /// Adds the gradients of the two matrices and of in_bias to
+  /// @p d. Nothing depends on them, so they can be deferred.
   void weights_backward(const BranchTensors& d, const Tensor& doutput, const Tensor& dinner,
                         const BranchActivations& a, const MicroBatch& batch) const;
   /// d.out_bias += its gradient.
@@ -137,7 +141,7 @@ class Branch {
   /// @param wide         (R 4 C / n) scratch.
   void apply_backward(const Tensor& dnormalised, const BranchTensors& d, const Tensor& doutput, const Tensor& wide,
                       const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const;
-  /// dx += the gradient of the branch's input; gradients of the norm are added to @p d.
+  /// dx += the gradient of the branch's input; adds the gradients of the norm to @p d.
   void normalise_backward(const Tensor& dx, const BranchTensors& d, const Tensor& dnormalised,
                           const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const;
 
@@ -151,37 +155,38 @@ class Branch {
   int index_;
 };
 
-/// Unit 2 L + 1: the last norm, the logits, the loss. Soft-max over a divided vocabulary needs a maximum, then a sum and
-/// the target's logit, over the parts: row_maximum(), row_sum(), loss() are what lies between those messages.
+/// Unit 2 L + 1: the last norm, the logits, the loss. Softmax over a sharded vocabulary needs the maximum over all
+/// shards, then their sum and the target's logit: row_maximum(), row_sum() and loss() are the computations between
+/// those all-reduces.
 class Head {
  public:
-  /// @param context  what all pieces share.
+  /// @param context  settings that all building blocks share.
   explicit Head(const ModelContext& context) : context_(context) {}
 
-  /// a.normalised from a.input.
+  /// Computes a.normalised from a.input.
   void normalise(const HeadActivations& a, const HeadTensors& p) const;
-  /// a.logits from a.normalised.
+  /// Computes a.logits from a.normalised.
   void logits(const HeadActivations& a, const HeadTensors& p) const;
-  /// a.maximum of this part's logits.
+  /// Computes a.maximum over this shard's logits.
   void row_maximum(const HeadActivations& a) const;
-  /// a.sum and a.target_logit of this part's logits, given the maximum of all.
+  /// Computes a.sum and a.target_logit over this shard's logits, given the maximum over all shards.
   void row_sum(const HeadActivations& a, const MicroBatch& batch) const;
-  /// The sum of losses, given the sums of all parts.
+  /// The sum of losses, given the sums over all shards.
   LossSum loss(const HeadActivations& a, const MicroBatch& batch) const;
 
-  /// a.logits become their gradient; dnormalised (R, C) is a partial sum when divided.
+  /// Overwrites a.logits with their gradient; dnormalised (R, C) is a partial sum when sharded.
   void logits_backward(const Tensor& dnormalised, const HeadActivations& a, const HeadTensors& p,
                        const MicroBatch& batch) const;
-  /// d.token += the embedding's gradient, from that of the logits.
+  /// d.token += the embedding's gradient, from the gradient of the logits.
   void weights_backward(const HeadTensors& d, const HeadActivations& a, const MicroBatch& batch) const;
-  /// Both of them.
+  /// logits_backward() and weights_backward().
   void apply_backward(const Tensor& dnormalised, const HeadTensors& d, const HeadActivations& a,
                       const HeadTensors& p, const MicroBatch& batch) const;
-  /// dx (R, C) += the gradient of the head's input; gradients of the norm are added to @p d.
+  /// dx (R, C) += the gradient of the head's input; adds the gradients of the norm to @p d.
   void normalise_backward(const Tensor& dx, const HeadTensors& d, const Tensor& dnormalised,
                           const HeadActivations& a, const HeadTensors& p, const MicroBatch& batch) const;
 
-  /// normalise() ... loss() in order, for a head that is whole.
+  /// normalise() ... loss() in order, for a head that is not sharded.
   LossSum forward(const HeadActivations& a, const HeadTensors& p, const MicroBatch& batch) const;
 
  private:
@@ -191,25 +196,26 @@ class Head {
   ModelContext context_;
 };
 
-/// The chain, or a run of its units. It holds no parameters: they are passed in, so that a lesson decides where they are.
+/// The whole chain, or a run of its units. It holds no parameters: they are passed in, so that a lesson decides
+/// where they are stored.
 struct Model {
-  /// @param context  what the pieces share; the kernels outlive the model.
-  /// @param units    whose branches; all by default.
+  /// @param context  settings that the building blocks share; the kernels outlive the model.
+  /// @param units    which units' branches the model has; all by default.
   explicit Model(const ModelContext& context, Range units = {0, -1});
 
-  ModelContext context;          ///< what the pieces share
+  ModelContext context;          ///< settings that the building blocks share
   Embedding embedding;           ///< unit 0
-  std::vector<Branch> branches;  ///< units 1 .. 2 L, those of the run
+  std::vector<Branch> branches;  ///< those of units 1 .. 2 L that are in the run
   Head head;                     ///< unit 2 L + 1
 };
 
-/// Forward pass of the whole chain without any message.
+/// Forward pass of the whole chain on one device.
 /// @return  the sum of losses over the micro-batch.
 LossSum forward(const Model& model, const ModelTensors& p, const Activations& kept, const Workspace& work,
                 const MicroBatch& batch);
 
-/// Forward and backward pass of the whole chain without any message; the gradients of the sum of losses are added to
-/// @p d. Under recomputation (work.block is there) each block's forward pass runs again before its backward pass.
+/// Forward and backward pass of the whole chain on one device; adds the gradients of the sum of losses to @p d.
+/// With recomputation (work.block is not empty) each block's forward pass runs again before its backward pass.
 LossSum forward_backward(const Model& model, const ModelTensors& p, const ModelTensors& d, const Activations& kept,
                          const Workspace& work, Stream& stream, const MicroBatch& batch);
 

@@ -12,7 +12,7 @@ namespace rankwise {
 
 namespace {
 
-/// The index-th of count equal runs of n things.
+/// The part.index-th of part.count equal runs of n elements.
 Range equal_part(std::int64_t n, Part part)
 {
   check(n % part.count == 0, "a tensor cannot be divided into equal parts");
@@ -35,7 +35,7 @@ double initial_deviation(Initial initial, std::int64_t layers)
 ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t replicated)
     : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units)
 {
-  check(config.heads % part.count == 0, "the parts of a layer have equal shares of the heads");
+  check(config.heads % part.count == 0, "the heads of a layer cannot be divided equally");
   add_embedding(config);
   for (int branch = 0; branch < 2 * config.layers; ++branch) add_branch(config, branch);
   add_head(config);
@@ -135,10 +135,10 @@ Range ParameterTable::unit_elements(int unit) const
 
 std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const
 {
-  // BEGIN EXERCISE 08.2 points=10 "Heads: which rectangles of a tensor a part stores, and where. Split::none is all of it; "
-  //     "Split::rows is a run of stored[0] rows, of which those behind the last row of the tensor are padding; of "
-  //     "Split::columns each section (q, k and v of c_attn) gives its equal_part(), and a part stores those side by side. A "
-  //     "tensor of one dimension is one row."
+  // BEGIN EXERCISE 08.2 points=10 "Which rectangles of a tensor a tensor-parallel rank stores, and where. "
+  //     "Split::none: the whole tensor. Split::rows: a run of stored[0] rows, of which those after the last row "
+  //     "of the tensor are padding. Split::columns: the equal_part() of each section (q, k and v of c_attn), so "
+  //     "that heads stay whole; a rank stores these side by side. A tensor of one dimension is one row."
   const std::int64_t rows = parameter.shape.rank() == 2 ? parameter.shape[0] : 1;
   const std::int64_t columns = columns_of(parameter.shape);
   if (parameter.split == Split::none) return {{{0, rows}, {0, columns}}};
@@ -171,19 +171,19 @@ std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Te
 
 EmbeddingTensors embedding_tensors(const std::vector<Tensor>& tensors)
 {
-  check(tensors.size() == 2, "these are not the tensors of the embedding");
+  check(tensors.size() == 2, "not the tensors of the embedding");
   return {tensors[0], tensors[1]};
 }
 
 BranchTensors branch_tensors(const std::vector<Tensor>& tensors)
 {
-  check(tensors.size() == 6, "these are not the tensors of a branch");
+  check(tensors.size() == 6, "not the tensors of a branch");
   return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5]};
 }
 
 HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token)
 {
-  check(tensors.size() == 2, "these are not the tensors of the head");
+  check(tensors.size() == 2, "not the tensors of the head");
   return {tensors[0], tensors[1], token};
 }
 
@@ -202,7 +202,7 @@ ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, cons
 
 namespace {
 
-/// The initial values of the elements @p wanted of one stored tensor, row by row.
+/// Fills the elements @p wanted of one stored tensor with their initial values, row by row.
 template <class T>
 std::vector<T> initial_values(const ParameterTable& table, const Parameter& p, Range wanted, std::int64_t layers,
                               std::uint32_t seed)
@@ -231,7 +231,7 @@ void initialize_parameters(Stream& stream, const Tensor& flat, const ParameterTa
                            const ModelConfig& config, std::uint32_t seed, std::int64_t first)
 {
   const Range owned{first, flat.elements()};
-  check(first >= 0 && owned.end() <= table.elements(), "elements that the table does not have are initialized");
+  check(first >= 0 && owned.end() <= table.elements(), "the elements to initialize are not in the table");
   with_real_type(flat.type(), [&]<class T>(T) {
     for (const Parameter& p : table.entries()) {
       const Range mine = intersect(p.elements, owned);

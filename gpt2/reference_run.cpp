@@ -63,11 +63,11 @@ ReferenceRun reference_run(const TrainingOptions& options, const std::shared_ptr
 
 double loss_deviation(std::span<const double> losses, std::span<const double> reference)
 {
-  check(losses.size() == reference.size(), "losses of other steps than those of the reference run are compared");
+  check(losses.size() == reference.size(), "the losses to compare are not of the reference run's steps");
   double largest = 0;
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const double relative = std::abs(losses[i] - reference[i]) / std::abs(reference[i]);
-    if (relative > largest || std::isnan(relative)) largest = relative;  // NaN stays
+    if (relative > largest || std::isnan(relative)) largest = relative;  // NaN is kept
   }
   return largest;
 }
@@ -79,7 +79,7 @@ double ParameterDeviation::relative() const
 
 ParameterDeviation parameter_deviation(std::span<const float> parameters, std::span<const float> reference)
 {
-  check(parameters.size() == reference.size(), "other elements than those of the reference run are compared");
+  check(parameters.size() == reference.size(), "the parameters to compare are not the reference run's elements");
   constexpr double least = 0x1p-80;  // the unit of ExactScalar: a smaller square would count as no difference
   ParameterDeviation sums;
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -94,13 +94,13 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
 
 namespace {
 
-/// How far a run may be from the reference run.
+/// Bounds on the deviation of a run from the reference run.
 struct DeviationBounds {
   double loss, parameters;
 };
 
-/// Exact sums of f32 are the reference's. Another order of sums changes the last of 24 bits, TF32 and bf16 leave 11 and 8 of
-/// them; a difference grows from step to step.
+/// Exact sums in f32 give the reference's bits. Another order of sums changes the last of 24 bits; TF32 and bf16
+/// keep 11 and 8 bits. Differences grow from step to step.
 DeviationBounds deviation_bounds(const TrainingOptions& options)
 {
   if (options.precision == DType::bf16) return {1e-2, 1e-2};

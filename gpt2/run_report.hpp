@@ -15,35 +15,35 @@
 #include "gpt2/training_options.hpp"
 
 /// @file
-/// What every lesson prints and writes in the same way of its model: rows, blocks, checks.
+/// The parts of the report that concern the model and are the same in every lesson: rows, blocks, checks.
 
 namespace rankwise {
 
-/// What one optimizer step reports.
+/// Measurements of one optimizer step.
 struct StepReport {
-  double loss = 0;           ///< nats a token, mean over the global batch, before the update
-  double gradient_norm = 0;  ///< of the mean loss, before clipping
-  double learning_rate = 0;  ///< of the update
+  double loss = 0;           ///< nats per token, mean over the global batch, before the update
+  double gradient_norm = 0;  ///< norm of the mean gradient, before clipping
+  double learning_rate = 0;  ///< learning rate of the update
   double seconds = 0;        ///< wall time
 };
 
 /// A validation loss and the number of steps after which it was measured.
 struct Validation {
   std::int64_t step = 0;  ///< optimizer steps made
-  double loss = 0;        ///< nats a token over the validation split
+  double loss = 0;        ///< nats per token over the validation split
 };
 
-/// What a run has measured, from its first step to its last.
+/// Measurements of a run, from its first step to its last.
 struct RunRecord {
-  std::int64_t first_step = 0;         ///< steps that were made before, by the run that this one goes on with
+  std::int64_t first_step = 0;         ///< steps made by the run that this one resumes
   bool from_scratch = true;            ///< whether it began with initial parameters
   std::vector<StepReport> steps;       ///< in order
   std::vector<Validation> validation;  ///< in order
-  std::string digest;                  ///< of the final parameters
+  std::string digest;                  ///< digest of the final parameters
 };
 
 /// Prints model, data and options as `#` lines, and enters layout, model and options in the document.
-/// @param tokens  without a text in a dry run.
+/// @param tokens  the data; in a dry run without its text.
 void begin_report(Report& report, const Layout& layout, const OptionTable& table, const TrainingOptions& options,
                   const Tokens& tokens);
 
@@ -58,34 +58,38 @@ void report_validation(Report& report, const Validation& measured);
 /// Enters what a run has measured so far in the document: losses, norms, validation, digest.
 void enter_record(Report& report, const RunRecord& record);
 
-/// Block "loss": first and last loss beside ln V and the floor of the data, validation, digest; with their checks: the
-/// first loss is near ln V and the loss falls, if the run began from scratch; the validation loss is not below the floor.
+/// Block "loss": first and last loss beside ln V and the floor of the data, validation loss, digest. Checks that
+/// the first loss is near ln V and that the loss falls, if the run began from scratch, and that the validation loss
+/// is not below the floor.
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);
 
-/// Block "deviation": how far the losses of the first steps and the parameters after them are from the reference run;
-/// with their checks, and enters `deviation` in the document. Fast arithmetic has to stay within 1e-6 (relative, the
-/// largest of the steps) and 1e-5 (of the norm of the whole vector), exact arithmetic at 0; both bounds are 2e-3 with TF32
-/// and 1e-2 with bf16, of which the reference run knows nothing. These bounds are claimed for ten steps of nano with default options; the longer two runs last, the further they part.
-/// @param parameters  summed over all elements.
+/// Block "deviation": how far the losses of the first steps and the parameters after them are from the reference
+/// run. Checks the bounds, and enters `deviation` in the document. Fast arithmetic has to stay within 1e-6 (largest
+/// relative deviation of a loss) and 1e-5 (norm of the difference of the parameters over their norm), exact
+/// arithmetic has to give 0; both bounds are 2e-3 with TF32 and 1e-2 with bf16, because the reference run uses
+/// neither. These bounds are claimed for ten steps of nano with default options; the longer two runs last, the
+/// further they diverge.
+/// @param parameters  deviation summed over all elements.
 void report_deviation(Report& report, const RunRecord& record, const ReferenceRun& reference,
                       const ParameterDeviation& parameters, const TrainingOptions& options);
 
-/// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document. The first step,
-/// which warms caches up, is left out when there are others.
+/// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document. The first step
+/// is left out as a warm-up when there are others.
 void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options);
 
-/// Block "memory" of a dry run: what the run would need by category, and its operations, with nothing allocated.
+/// Block "memory" of a dry run: the memory that the run would
+/// need, by category, and its operations; allocates nothing.
 void report_plan(Report& report, const CategoryBytes& planned, const TrainingOptions& options);
 
 /// Ends a run whose loss or gradient is not finite.
-/// @param first   the first element that is not, counted through all parameters of @p table and then through all their
-///                gradients; nothing where all are finite.
+/// @param first   index of the first element that is not finite, counted through all parameters of @p table and
+///                then through all their gradients; empty when all are finite.
 /// @throws Error  naming the step, the tensor and the element.
 [[noreturn]] void end_not_finite(std::int64_t step, double loss, double gradient_norm, const ParameterTable& table,
                                  std::optional<std::int64_t> first);
 
 /// Ends the run unless loss and gradient are finite.
-/// @throws Error  naming the step and the first tensor of @p table whose gradient or else parameter is not finite.
+/// @throws Error  naming the step and the first tensor of @p table whose parameter or gradient is not finite.
 void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
                   const ParameterTable& table, const Tensor& gradients, const Tensor& parameters);
 

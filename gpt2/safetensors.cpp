@@ -21,7 +21,8 @@ namespace rankwise {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "elements are read and written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "elements are read and written in the byte order of memory");
 
 constexpr std::int64_t length_bytes = 8, longest_header = 100'000'000;
 constexpr std::string_view metadata_name = "__metadata__";
@@ -29,11 +30,11 @@ constexpr std::string_view metadata_name = "__metadata__";
 [[noreturn]] void refuse(const std::string& path, const std::string& why)
 {
   throw UserError(fmt::format("{} {}.", path, why),
-                  "A safetensors file is a header of names, types and places, and the elements behind it. Make or "
+                  "A safetensors file is a header of names, types and offsets, followed by the elements. Make or "
                   "download the file again.");
 }
 
-/// A tensor's name as a message shows it: in quotes, not too long, without what moves a terminal's cursor.
+/// A tensor's name for a message: in quotes, truncated if it is long, without control characters.
 std::string in_quotes(std::string_view name)
 {
   constexpr std::size_t longest = 80;
@@ -43,7 +44,7 @@ std::string in_quotes(std::string_view name)
   return fmt::format("\"{}{}\"", shown, name.size() > longest ? "..." : "");
 }
 
-/// Bytes of one element.
+/// Bytes of one element of a dtype.
 std::optional<std::int64_t> element_bytes(std::string_view dtype)
 {
   constexpr std::pair<std::string_view, std::int64_t> known[] = {
@@ -54,14 +55,14 @@ std::optional<std::int64_t> element_bytes(std::string_view dtype)
   return {};
 }
 
-/// The product of two numbers that are not negative, unless it is too large.
+/// The product of two non-negative numbers, unless it overflows.
 std::optional<std::int64_t> product(std::optional<std::int64_t> a, std::int64_t b)
 {
   if (!a || (b > 0 && *a > std::numeric_limits<std::int64_t>::max() / b)) return {};
   return *a * b;
 }
 
-/// The product of all extents, unless it is too large.
+/// The product of all extents, unless it overflows.
 std::optional<std::int64_t> elements_of(const std::vector<std::int64_t>& shape)
 {
   std::optional<std::int64_t> elements = 1;
@@ -69,10 +70,10 @@ std::optional<std::int64_t> elements_of(const std::vector<std::int64_t>& shape)
   return elements;
 }
 
-// ---- Header -----------------------------------------------------------------------------------------------------------
+// ---- Header ----------------------------------------------------------------------------------------------------
 
-/// Takes the header as the parser comes upon its pieces, and refuses at once what does not belong there; a document is
-/// never built, whose size the header could choose.
+/// Receives the header while it is parsed, and refuses invalid content at once. No JSON document is built, because
+/// the header could make it arbitrarily large.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& path) : path_(path) {}
@@ -100,7 +101,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     } else {
       if (!fields_.insert(key).second) refuse_entry(fmt::format("has {} twice", in_quotes(key)));
       if (!in_metadata() && key != "dtype" && key != "shape" && key != "data_offsets")
-        refuse_entry(fmt::format("has a field {}, which the format does not know", in_quotes(key)));
+        refuse_entry(fmt::format("has a field {}, which is not in the format", in_quotes(key)));
       field_ = key;
     }
     return true;
@@ -164,7 +165,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     refuse_entry(fmt::format("has {} in its field {}", what, in_quotes(field_)));
   }
 
-  /// Keeps the tensor if what is said of it fits together.
+  /// Keeps the tensor if its fields are consistent.
   void finish_entry()
   {
     for (const char* const field : {"dtype", "shape", "data_offsets"})
@@ -186,13 +187,14 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   const std::string& path_;
   int depth_ = 0;
   bool in_list_ = false;
-  std::set<std::string> names_, fields_;  // seen in the header, and in the entry
-  std::string name_, field_;              // where the parser is
+  std::set<std::string> names_, fields_;  // names seen in the header, and fields seen in the entry
+  std::string name_, field_;              // position of the parser
   SafetensorsEntry entry_;
   std::vector<std::int64_t> offsets_;
 };
 
-/// Refuses tensors, in the order of their data, that do not lie side by side in all of @p data_bytes bytes.
+/// Refuses tensors, in the order of their data, that do not
+/// cover all of @p data_bytes bytes without gap or overlap.
 void check_places(const std::string& path, const std::vector<SafetensorsEntry>& tensors, std::int64_t data_bytes)
 {
   std::int64_t end = 0;
@@ -204,20 +206,20 @@ void check_places(const std::string& path, const std::vector<SafetensorsEntry>& 
       refuse_it(fmt::format("ends at byte {} of {} bytes of data", tensor.bytes.end(), data_bytes));
     if (tensor.bytes.first < end) refuse_it("overlaps the tensor before it");
     if (tensor.bytes.first > end)
-      refuse_it(fmt::format("leaves a hole of {} bytes before it", tensor.bytes.first - end));
+      refuse_it(fmt::format("leaves a gap of {} bytes before it", tensor.bytes.first - end));
     end = tensor.bytes.end();
   }
   if (end != data_bytes)
-    refuse(path, fmt::format("is damaged: {} bytes behind its last tensor belong to none", data_bytes - end));
+    refuse(path, fmt::format("is damaged: {} bytes after its last tensor belong to no tensor", data_bytes - end));
 }
 
-/// Reads exactly that many bytes.
+/// Reads exactly @p count bytes.
 bool read_bytes(std::FILE* file, void* to, std::size_t count)
 {
   return std::fread(to, 1, count, file) == count;
 }
 
-/// The header's text; the file stands at the first element afterwards.
+/// Reads the header's text; afterwards the file is positioned at the first element.
 std::string read_header(const std::string& path, std::FILE* file, std::int64_t file_bytes)
 {
   std::uint64_t length = 0;
@@ -232,13 +234,13 @@ std::string read_header(const std::string& path, std::FILE* file, std::int64_t f
     refuse(path, fmt::format("has a header of {} bytes; the format allows {}", length, longest_header));
   std::string header(static_cast<std::size_t>(length), ' ');
   if (!read_bytes(file, header.data(), header.size())) refuse(path, "cannot be read: " + system_error());
-  // The parser takes a zero byte for the end of the text.
+  // The parser treats a zero byte as the end of the text.
   if (!header.starts_with('{') || header.find('\0') != std::string::npos)
     refuse(path, "is not a safetensors file: its header is not a JSON object");
   return header;
 }
 
-/// The value of a 16-bit float of 5 bits of exponent and 10 of fraction.
+/// The value of a 16-bit float with 5 bits of exponent and 10 of fraction.
 float from_half(std::uint16_t bits)
 {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1FU;
@@ -259,7 +261,7 @@ float from_bf16(std::uint16_t bits)
 
 }  // namespace
 
-// ---- Reading ------------------------------------------------------------------------------------------------------------
+// ---- Reading ---------------------------------------------------------------------------------------------------
 
 SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path))
 {
@@ -292,7 +294,7 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const
 
 void SafetensorsFile::read(const SafetensorsEntry& tensor, std::int64_t first, std::span<float> to)
 {
-  check(0 <= first && std::ssize(to) <= tensor.elements - first, "elements are read that the tensor does not have");
+  check(0 <= first && std::ssize(to) <= tensor.elements - first, "the elements to read are not in the tensor");
   const auto read_next = [&](void* into, std::size_t bytes) {
     if (!read_bytes(file_.get(), into, bytes))
       throw Error(fmt::format("cannot read tensor {} of {}", in_quotes(tensor.name), path_));
@@ -300,9 +302,9 @@ void SafetensorsFile::read(const SafetensorsEntry& tensor, std::int64_t first, s
   const bool f32 = tensor.dtype == "F32", bf16 = tensor.dtype == "BF16";
   if (!f32 && !bf16 && tensor.dtype != "F16")
     throw UserError(fmt::format("tensor {} of {} is of dtype {}.", in_quotes(tensor.name), path_, tensor.dtype),
-                    "Weights are read from F32, F16 and BF16.");
+                    "Weights can be read from F32, F16 and BF16.");
   const std::int64_t at = data_ + tensor.bytes.first + first * (f32 ? 4 : 2);
-  check(fseeko(file_.get(), at, SEEK_SET) == 0, "cannot move inside a safetensors file");
+  check(fseeko(file_.get(), at, SEEK_SET) == 0, "cannot seek in a safetensors file");
   if (f32) return read_next(to.data(), to.size_bytes());
 
   std::array<std::uint16_t, 16'384> block;
@@ -313,11 +315,11 @@ void SafetensorsFile::read(const SafetensorsEntry& tensor, std::int64_t first, s
   }
 }
 
-// ---- Writing ------------------------------------------------------------------------------------------------------------
+// ---- Writing ---------------------------------------------------------------------------------------------------
 
 namespace {
 
-/// The header with blanks behind it, so that the elements begin at a multiple of 8 bytes.
+/// The header, padded with spaces so that the elements begin at a multiple of 8 bytes.
 std::string make_header(std::span<const SafetensorsDeclaration> tensors, const SafetensorsMetadata& metadata)
 {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -326,7 +328,7 @@ std::string make_header(std::span<const SafetensorsDeclaration> tensors, const S
   std::set<std::string_view> names;
   for (const SafetensorsDeclaration& tensor : tensors) {
     check(tensor.name != metadata_name && names.insert(tensor.name).second,
-          "tensors of a file have names of their own");
+          "two tensors of a file have the same name");
     const std::int64_t first = end;
     end += *elements_of(tensor.shape) * static_cast<std::int64_t>(sizeof(float));
     header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {first, end}}};
@@ -334,7 +336,7 @@ std::string make_header(std::span<const SafetensorsDeclaration> tensors, const S
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   check(static_cast<std::int64_t>(text.size()) <= longest_header,
-        "a safetensors header is longer than the format allows");
+        "the safetensors header is longer than the format allows");
   return text;
 }
 
@@ -360,7 +362,7 @@ void SafetensorsWriter::write(std::span<const float> elements)
 
 void SafetensorsWriter::close()
 {
-  check(left_ == 0, "elements that were declared have not been written");
+  check(left_ == 0, "not all elements that were declared have been written");
   file_.commit();
 }
 

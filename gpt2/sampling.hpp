@@ -12,15 +12,15 @@ namespace rankwise {
 
 /// How a token is drawn from a row of logits.
 struct SamplingOptions {
-  double temperature = 1;  ///< logits are divided by it; 0: always the most likely token
+  double temperature = 1;  ///< divisor of the logits; 0: always the most likely token
   std::int64_t top_k = 0;  ///< only the k most likely tokens may be drawn; 0: all
-  std::uint32_t seed = 0;  ///< of the run
+  std::uint32_t seed = 0;  ///< seed of the run
 };
 
 /// Draws a token with the probabilities softmax(logits / temperature).
-/// @param logits   (V), padding left out.
-/// @param options  how.
-/// @param number   of the token in the sample; the same number, seed and logits give the same token.
+/// @param logits   (V), without padding.
+/// @param options  temperature, top-k and seed.
+/// @param number   index of the token in the sample; the same number, seed and logits give the same token.
 /// @source  top-k: Fan, Lewis and Dauphin 2018, section 5.4.
 Token pick_token(std::span<const float> logits, const SamplingOptions& options, std::int64_t number);
 

@@ -5,26 +5,26 @@
 #include <string>
 
 /// @file
-/// What would make a run fit that has no room.
+/// Search for options with which a run fits in memory.
 
 namespace rankwise {
 
-/// Changes one option after the other until a run needs no more memory than there is.
+/// Changes one option after the other until a run fits in the memory that is available.
 ///
-///     SmallerRun run([&] { return memory_plan(options).total(); }, room);
+///     SmallerRun run([&] { return memory_plan(options).total(); }, capacity);
 ///     if (run.fits_with("--recompute=block", options.recompute_blocks, true) || ...) return run.enough();
 ///     return run.least("on two ranks", "Use a smaller model.");
 class SmallerRun {
  public:
-  /// @param needs  the bytes that a run needs with the options as they are.
-  /// @param room   bytes that there are.
+  /// @param needs     returns the bytes that a run needs with the current options.
+  /// @param capacity  bytes that are available.
   SmallerRun(std::function<std::int64_t()> needs, std::int64_t capacity);
 
   /// Sets an option, unless it has that value already.
-  /// @param option  as it would be typed.
-  /// @param value   of it, which @p needs looks at.
-  /// @param other   the value that needs less.
-  /// @return  whether it made the run fit.
+  /// @param option  the option as the user would type it.
+  /// @param value   its current value, from which the bytes are computed.
+  /// @param other   a value that needs less memory.
+  /// @return  whether the run fits now.
   template <class T>
   bool fits_with(const std::string& option, T& value, T other)
   {
@@ -43,7 +43,7 @@ class SmallerRun {
 
   std::function<std::int64_t()> needs_;
   std::int64_t capacity_, bytes_;
-  std::string with_;  // options that were changed
+  std::string with_;  // options that were changed, as typed
 };
 
 }  // namespace rankwise

@@ -79,13 +79,13 @@ void declare_model(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Model";
   table.add_choice(group, "model", o.model, model_choices(), "preset of the sizes below");
-  table.add(group, "layers", o.layers, "blocks; 0: as the preset");
-  table.add(group, "heads", o.heads, "attention heads, a divisor of the channels; 0: as the preset");
-  table.add(group, "channels", o.channels, "width of the residual stream; 0: as the preset");
-  table.add(group, "context", o.context, "longest sequence; 0: as the preset");
-  table.add(group, "vocabulary", o.vocabulary, "tokens that there are; 0: as the preset");
-  table.add(group, "mask", o.mask, "which keys a query sees: causal, prefix:K or full");
-  table.add(group, "dropout", o.dropout, "rate of dropout on embedding, attention and residual, 0 <= rate < 1");
+  table.add(group, "layers", o.layers, "number of blocks; 0: as in the preset");
+  table.add(group, "heads", o.heads, "attention heads, a divisor of the channels; 0: as in the preset");
+  table.add(group, "channels", o.channels, "width of the residual stream; 0: as in the preset");
+  table.add(group, "context", o.context, "longest sequence; 0: as in the preset");
+  table.add(group, "vocabulary", o.vocabulary, "size of the vocabulary; 0: as in the preset");
+  table.add(group, "mask", o.mask, "keys that a query attends to: causal, prefix:K or full");
+  table.add(group, "dropout", o.dropout, "dropout rate on embedding, attention and residual, 0 <= rate < 1");
 }
 
 void declare_data(OptionTable& table, TrainingOptions& o)
@@ -93,12 +93,13 @@ void declare_data(OptionTable& table, TrainingOptions& o)
   const std::string group = "Data";
   table.add_file(group, "data", o.data, FileUse::read,
                  "token file made by build/data/prepare; empty: the embedded corpus");
-  table.add(group, "steps", o.steps, "optimizer steps; 0: as --epochs says, or 100");
-  table.add(group, "epochs", o.epochs, "passes over the training data; 0: as --steps says");
-  table.add(group, "global-batch", o.global_batch, "sequences a step, over all ranks");
-  table.add(group, "micro-batch", o.micro_batch, "sequences a pass; 0: this rank's share of the global batch");
-  table.add(group, "sequence", o.sequence, "tokens a sequence; 0: the context");
-  table.add(group, "seed", o.seed, "of initial values, data order, dropout and samples");
+  table.add(group, "steps", o.steps, "optimizer steps; 0: given by --epochs, or 100");
+  table.add(group, "epochs", o.epochs, "passes over the training data; 0: given by --steps");
+  table.add(group, "global-batch", o.global_batch, "sequences per step, over all ranks");
+  table.add(group, "micro-batch", o.micro_batch,
+            "sequences per micro-batch; 0: all that a rank computes in a step");
+  table.add(group, "sequence", o.sequence, "tokens per sequence; 0: the context");
+  table.add(group, "seed", o.seed, "seed of initial values, data order, dropout and samples");
 }
 
 void declare_optimizer(OptionTable& table, TrainingOptions& o)
@@ -108,12 +109,13 @@ void declare_optimizer(OptionTable& table, TrainingOptions& o)
   table.add(group, "min-learning-rate", o.schedule.least, "learning rate at the last step of the cosine schedule");
   table.add(group, "warmup", o.schedule.warmup, "steps of linear growth");
   table.add_choice<Decay>(group, "learning-rate-schedule", o.schedule.decay,
-                          {{"constant", Decay::constant}, {"cosine", Decay::cosine}}, "what follows warm-up");
+                          {{"constant", Decay::constant}, {"cosine", Decay::cosine}},
+                          "learning rate after warm-up");
   table.add(group, "beta1", o.adamw.beta1, "decay of AdamW's first moment");
   table.add(group, "beta2", o.adamw.beta2, "decay of AdamW's second moment");
   table.add(group, "epsilon", o.adamw.epsilon, "added to the root of the second moment");
   table.add(group, "weight-decay", o.adamw.weight_decay, "decoupled decay of matrices");
-  table.add(group, "clip", o.clip, "largest norm of the gradient; 0: any");
+  table.add(group, "clip", o.clip, "largest norm of the gradient; 0: no clipping");
 }
 
 void declare_execution(OptionTable& table, TrainingOptions& o)
@@ -121,18 +123,19 @@ void declare_execution(OptionTable& table, TrainingOptions& o)
   const std::string group = "Execution";
   declare_device(table, o.device);
   table.add_choice<DType>(group, "precision", o.precision, {{"f32", DType::f32}, {"bf16", DType::bf16}},
-                          "of parameters and activations; with bf16 f32 master weights are what is updated");
+                          "type of parameters and activations; with bf16 the optimizer updates f32 master weights");
   table.add_choice<DType>(group, "gradients", o.gradients, {{"f32", DType::f32}, {"bf16", DType::bf16}},
-                          "of parameters; bf16 with --precision=bf16 and one pass a step");
+                          "type of parameter gradients; bf16 needs --precision=bf16 and one micro-batch per step");
   table.add(group, "tf32", o.tf32,
             "round the factors of f32 matrix products to TF32, on the tensor cores of a GPU");
   table.add_choice<Sums>(group, "arithmetic", o.arithmetic, {{"fast", Sums::fast}, {"exact", Sums::exact}},
-                         "order of sums: whatever is fastest, or the one that gives the same bits on every layout");
+                         "order of sums: the fastest, or one that gives the same bits on every layout");
   table.add_choice<bool>(group, "recompute", o.recompute_blocks, {{"none", false}, {"block", true}},
-                         "activations that are computed again in the backward pass");
-  table.add(group, "memory-limit", o.memory_limit, "what the device holds per rank, as 64MB; 0: all there is");
+                         "activations to recompute in the backward pass (activation checkpointing)");
+  table.add(group, "memory-limit", o.memory_limit,
+            "memory budget of the device per rank, such as 64MB; 0: no limit");
   table.add(group, "threads", o.threads, "threads of this rank");
-  table.add(group, "dry-run", o.dry_run, "print what the run would need, and stop");
+  table.add(group, "dry-run", o.dry_run, "print the memory and the operations that the run would need, and stop");
 }
 
 void declare_checkpoints(OptionTable& table, TrainingOptions& o)
@@ -142,10 +145,11 @@ void declare_checkpoints(OptionTable& table, TrainingOptions& o)
                  "HDF5 file to save parameters, moments and step to; empty: none");
   table.add(group, "checkpoint-every", o.checkpoint_every,
             "steps between checkpoints; 0: only after the last step");
-  table.add(group, "resume", o.resume, "go on from --checkpoint, up to the step that --steps says");
+  table.add(group, "resume", o.resume, "resume from --checkpoint and continue up to step --steps");
   table.add_file(group, "initial", o.initial, FileUse::read,
                  "checkpoint whose parameters to start from (fine-tuning); empty: none");
-  table.add(group, "stop-after", o.stop_after, "step to stop after, for --resume to go on from; 0: the last one");
+  table.add(group, "stop-after", o.stop_after,
+            "step to stop after, to be continued with --resume; 0: the last step");
 }
 
 void declare_output(OptionTable& table, TrainingOptions& o)
@@ -153,16 +157,17 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   const std::string group = "Output";
   table.add(group, "evaluate-every", o.evaluate_every, "steps between validations; 0: only after the last step");
   table.add(group, "sample", o.sample, "tokens to generate at the end");
-  table.add(group, "temperature", o.sampling.temperature, "of the sample; 0: the most likely token");
+  table.add(group, "temperature", o.sampling.temperature,
+            "temperature of the sample; 0: always the most likely token");
   table.add(group, "top-k", o.sampling.top_k, "draw from the k most likely tokens; 0: from all");
   table.add(group, "compare", o.compare,
-            "steps to train also on a single device in exact arithmetic, to print how far this run is from it");
+            "steps to repeat on a single device in exact arithmetic, to print the deviation of this run");
   table.add_file(group, "report", o.report, FileUse::print, "JSON file for the report");
   table.add_file(group, "trace", o.trace, FileUse::print,
                  "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
 }
 
-/// A number that has to lie in a range.
+/// A bound on the value of an option.
 struct Bound {
   const char* option;
   double value;
@@ -208,22 +213,21 @@ void check_ranges(const TrainingOptions& o)
 void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_t share)
 {
   if (batch.sequence > config.context)
-    throw UserError(
-        fmt::format("--sequence={} is longer than the context of model {}, {} tokens.", batch.sequence, config.name,
-                    config.context),
-        fmt::format("Every position has an embedding of its own. Use --sequence={} or less, or --context={}.",
-                    config.context, batch.sequence));
+    throw UserError(fmt::format("--sequence={} is longer than the context of model {}, {} tokens.", batch.sequence,
+                                config.name, config.context),
+                    fmt::format("Every position needs an embedding. Use --sequence={} or less, or --context={}.",
+                                config.context, batch.sequence));
   if (config.mask.prefix > batch.sequence)
     throw UserError(
         fmt::format("--mask={} is longer than a sequence of {} tokens.", config.mask.text(), batch.sequence),
-        "Tokens inside the prefix are given, not predicted. Leave some to predict: a smaller K.");
+        "Tokens inside the prefix are given, not predicted. Use a smaller K, so that some are predicted.");
   if (share % batch.micro_batch != 0)
     throw UserError(
         fmt::format("--micro-batch={} does not divide the {} sequences of a step.", batch.micro_batch, share),
-        "Every pass of a step takes as many sequences. Use a divisor, or choose another --global-batch.");
+        "All micro-batches have the same number of sequences. Use a divisor, or choose another --global-batch.");
 }
 
-/// Refuses a run that a single device could not train in exact arithmetic, one sequence a pass.
+/// Refuses a run that a single device could not repeat in exact arithmetic, with one sequence per micro-batch.
 void check_comparable(std::int64_t compare, const ModelConfig& config, const BatchShape& batch)
 {
   try {
@@ -232,25 +236,24 @@ void check_comparable(std::int64_t compare, const ModelConfig& config, const Bat
     throw UserError(
         fmt::format("--compare={} cannot be done with --global-batch={}, --sequence={} and --channels={}.", compare,
                     batch.global_batch, batch.sequence, config.channels),
-        "The run to compare with is trained in exact arithmetic: its global batch is a power of two, its\n"
-        "sequence and its channels are divisible by 8. Change those that are not, or leave --compare out.");
+        "The reference run uses exact arithmetic: the global batch has to be a power of two, and sequence and\n"
+        "channels have to be divisible by 8. Change those that are not, or leave --compare out.");
   }
 }
 
 void check_checkpoints(const TrainingOptions& o)
 {
   const std::string name = "Name the file: --checkpoint=FILE.h5.";
-  if (o.resume && o.checkpoint.empty())
-    throw UserError("--resume does not say from which checkpoint to go on.", name);
+  if (o.resume && o.checkpoint.empty()) throw UserError("--resume needs a checkpoint to resume from.", name);
   if (o.checkpoint_every > 0 && o.checkpoint.empty())
-    throw UserError(fmt::format("--checkpoint-every={} does not say where to save.", o.checkpoint_every), name);
+    throw UserError(fmt::format("--checkpoint-every={} needs a file to save to.", o.checkpoint_every), name);
   if (o.resume && !o.initial.empty())
-    throw UserError(fmt::format("--resume and --initial={} both say which parameters to start from.", o.initial),
-                    "--resume goes on with a run, --initial begins another with its parameters. Use one of them.");
+    throw UserError(fmt::format("--resume and --initial={} both give the parameters to start from.", o.initial),
+                    "--resume continues a run, --initial begins a new run with its parameters. Use one of them.");
   if (o.compare > 0 && (o.resume || !o.initial.empty()))
     throw UserError(
         fmt::format("--compare={} cannot be done with --{}.", o.compare, o.resume ? "resume" : "initial"),
-        "The run to compare with starts from initial parameters, at step 0. Use one of the two.");
+        "The reference run starts from initial parameters, at step 0. Use one of the two.");
 }
 
 /// Refuses precisions that do not go together.
@@ -259,18 +262,18 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
   const std::string use_f32 = "or --gradients=f32.";
   if (o.gradients == DType::bf16 && o.precision != DType::bf16)
     throw UserError("--gradients=bf16 cannot be done with --precision=f32.",
-                    "Gradients have no less precision than parameters. Use --precision=bf16, " + use_f32);
+                    "Gradients must not have less precision than parameters. Use --precision=bf16, " + use_f32);
   if (o.gradients == DType::bf16 && o.arithmetic == Sums::exact)
-    throw UserError(
-        "--gradients=bf16 cannot be done with --arithmetic=exact.",
-        "Every partial sum would be rounded to bf16, and partial sums are other ones on other layouts.\n"
-        "Use --arithmetic=fast, " +
-            use_f32);
+    throw UserError("--gradients=bf16 cannot be done with --arithmetic=exact.",
+                    "Every partial sum would be rounded to bf16, and partial sums differ between layouts.\n"
+                    "Use --arithmetic=fast, " +
+                        use_f32);
   if (o.gradients == DType::bf16 && micro_batches > 1)
     throw UserError(
-        fmt::format("--gradients=bf16 cannot add up the gradients of {} passes a step.", micro_batches),
-        "In bf16 a sum loses terms of less than 1/256 of it. Use a --micro-batch of all sequences of the\n"
-        "rank's share, " +
+        fmt::format("--gradients=bf16 cannot accumulate the gradients of {} micro-batches per step.",
+                    micro_batches),
+        "A sum in bf16 loses terms smaller than 1/256 of it. Use a --micro-batch of all sequences that a rank\n"
+        "computes in a step, " +
             use_f32);
   if (!o.tf32) return;
   const std::string leave_out = " Leave --tf32 out.";
@@ -279,20 +282,20 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
                     "TF32 is a format of the tensor cores of a GPU." + leave_out);
   if (o.precision != DType::f32)
     throw UserError("--tf32 cannot be done with --precision=bf16.",
-                    "It is about products of f32 matrices, and there are none." + leave_out);
+                    "TF32 applies to products of f32 matrices, and this run has none." + leave_out);
   if (o.arithmetic == Sums::exact)
     throw UserError("--tf32 cannot be done with --arithmetic=exact.",
-                    "Exact arithmetic rounds no factor, it only fixes the order of sums." + leave_out);
+                    "Exact arithmetic fixes the order of sums, but must not round their factors." + leave_out);
 }
 
 void check_sampling(const TrainingOptions& o)
 {
   if (o.sample < 0 || o.sampling.top_k < 0)
-    throw UserError(fmt::format("--sample={} --top-k={}: one of them is negative.", o.sample, o.sampling.top_k),
+    throw UserError(fmt::format("--sample={} --top-k={}: neither may be negative.", o.sample, o.sampling.top_k),
                     "Use 0 for no sample and for all tokens.");
   if (o.sample > 0 && o.mask != "causal")
     throw UserError(fmt::format("--sample={} cannot be done with --mask={}.", o.sample, o.mask),
-                    "A model that sees what comes next cannot be asked for it. Use --sample=0 or --mask=causal.");
+                    "A model that sees the next tokens cannot predict them. Use --sample=0 or --mask=causal.");
 }
 
 }  // namespace
@@ -320,7 +323,7 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
   if (options.arithmetic == Sums::exact && layout.tp > 1 && options.precision != DType::f32)
     throw UserError(fmt::format("--precision=bf16 with --tp={} cannot be done with --arithmetic=exact.", layout.tp),
-                    "Partial sums of the parts would be rounded before they are added up. Use --precision=f32, or "
+                    "Partial sums would be rounded before they are added across ranks. Use --precision=f32, or "
                     "--arithmetic=fast.");
   if (options.compare > 0) check_comparable(options.compare, config, batch);
 }
@@ -329,7 +332,7 @@ std::string suggest_options(const TrainingOptions& options, std::int64_t share, 
                             const CategoryBytes& planned, std::int64_t capacity)
 {
   const ModelConfig config = options.config();
-  const auto of_micro_batches = [&](const TrainingOptions& o) {  // what depends on the micro-batch
+  const auto of_micro_batches = [&](const TrainingOptions& o) {  // bytes that depend on the micro-batch
     const ActivationShape shape = o.activation_shape(share);
     return activation_bytes(config, shape) + workspace_bytes(config, shape) +
            Arithmetic(o.arithmetic).gradient_bytes(sums, share / shape.B).total();
@@ -358,8 +361,8 @@ std::string suggest_options(const TrainingOptions& options, std::int64_t share, 
 
 namespace {
 
-/// Refuses to sample where the tokenizer has no text for a token that the model may draw, or the model does not know the
-/// prompt.
+/// Refuses to sample when the tokenizer cannot decode a token that the model may draw, or when the prompt is not in
+/// the model's vocabulary.
 void check_sampling(const TrainingOptions& options, const Tokens& tokens)
 {
   if (options.sample == 0) return;
@@ -370,9 +373,9 @@ void check_sampling(const TrainingOptions& options, const Tokens& tokens)
                     "\"{}\" of {} has text for 0 to {}.",
                     options.sample, known - 1, tokens.tokenizer->name(), tokens.name, written - 1),
         fmt::format("Use --vocabulary={}, which is the tokenizer's, or train without --sample.", written));
-  const std::vector<Token> prompt = tokens.tokenizer->encode("\n");  // that of all lessons
+  const std::vector<Token> prompt = tokens.tokenizer->encode("\n");  // the prompt of all lessons
   if (const Token largest = std::ranges::max(prompt); largest >= known)
-    throw UserError(fmt::format("--sample={} begins with the token {}, beyond the model's vocabulary.",
+    throw UserError(fmt::format("--sample={} begins with the token {}, which is outside the model's vocabulary.",
                                 options.sample, largest),
                     fmt::format("A sample begins with a line end. Use --vocabulary={} or more, or train without "
                                 "--sample.",

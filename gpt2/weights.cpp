@@ -25,10 +25,9 @@ constexpr const char* head = "lm_head.weight";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why)
 {
-  throw UserError(
-      fmt::format("{} {}.", path, why),
-      "A GPT-2 of Hugging Face's transformers library is wanted: model.safetensors, whose tensors are called\n"
-      "wte.weight, wpe.weight, h.0.ln_1.weight and so on.");
+  throw UserError(fmt::format("{} {}.", path, why),
+                  "Use a GPT-2 of Hugging Face's transformers library: model.safetensors with tensors called\n"
+                  "wte.weight, wpe.weight, h.0.ln_1.weight and so on.");
 }
 
 /// Calls @p work(first, count) for runs of at most block_elements of a tensor's @p elements elements.
@@ -38,10 +37,10 @@ void for_each_run(std::int64_t elements, const std::function<void(std::int64_t, 
     work(first, std::min(block_elements, elements - first));
 }
 
-/// What is not finite among weights that are shown to it.
+/// Counts weights that are not finite, and remembers the first.
 class NotFinite {
  public:
-  /// Looks at elements of the tensor @p name, from its element @p first on.
+  /// Checks elements of the tensor @p name, beginning with element @p first.
   void look(const std::string& name, std::int64_t first, std::span<const float> elements)
   {
     for (std::size_t i = 0; i < elements.size(); ++i) {
@@ -51,7 +50,7 @@ class NotFinite {
                                group_digits(first + static_cast<std::int64_t>(i)), name);
     }
   }
-  /// Throws UserError, which begins with @p file and ends with @p remedy, if there is any.
+  /// Throws UserError, beginning with @p file and ending with @p remedy, if any weight is not finite.
   void refuse_any(const std::string& file, const std::string& remedy) const
   {
     if (count_ == 0) return;
@@ -63,7 +62,7 @@ class NotFinite {
 
  private:
   std::int64_t count_ = 0;
-  std::string example_;  // the first of them
+  std::string example_;  // description of the first one
 };
 
 std::vector<std::int64_t> extents(const Shape& shape)
@@ -73,7 +72,8 @@ std::vector<std::int64_t> extents(const Shape& shape)
   return extents;
 }
 
-/// Elements of the flat vector as a shard without moments. The whole table stores a tensor's padding behind its elements.
+/// Elements of the flat vector as a shard without moments. The
+/// whole table stores a tensor's padding after its elements.
 Shard weights_shard(const ParameterTable& table, const Parameter& p, std::int64_t first, std::span<float> elements)
 {
   const auto count = static_cast<std::int64_t>(elements.size());
@@ -97,7 +97,7 @@ void PublishedModel::read_sizes(std::int64_t heads)
     const SafetensorsEntry* const tensor = find(name);
     if (tensor == nullptr) refuse(path_, fmt::format("has no tensor {}", name));
     if (tensor->shape.size() != 2)
-      refuse(path_, fmt::format("has a tensor {} of the shape ({}), which is no matrix", name,
+      refuse(path_, fmt::format("has a tensor {} of the shape ({}), which is not a matrix", name,
                                 fmt::join(tensor->shape, ", ")));
     return tensor->shape;
   };
@@ -108,8 +108,9 @@ void PublishedModel::read_sizes(std::int64_t heads)
   while (find(fmt::format("h.{}.ln_1.weight", config_.layers)) != nullptr) ++config_.layers;
   if (config_.layers == 0) refuse(path_, "has no tensor h.0.ln_1.weight");
   if (heads == 0 && config_.channels % published_head_channels != 0)
-    throw UserError(fmt::format("{} does not say how many heads its {} channels make.", path_, config_.channels),
-                    "Only heads of 64 channels are guessed. Give their number: --heads=H.");
+    throw UserError(
+        fmt::format("{} does not give the number of heads of its {} channels.", path_, config_.channels),
+        "Without --heads=H, heads of 64 channels are assumed. Give the number of heads: --heads=H.");
   config_.heads = heads > 0 ? heads : config_.channels / published_head_channels;
   check_config(config_);
 }
@@ -134,7 +135,7 @@ void PublishedModel::check_tensors() const
     const bool derived =
         tensor.name == head || tensor.name.ends_with(".attn.bias") || tensor.name.ends_with(".attn.masked_bias");
     if (!derived && !names.contains(tensor.name))
-      wrong.push_back(fmt::format("{} is no tensor of a GPT-2 of {} layers", tensor.name, config_.layers));
+      wrong.push_back(fmt::format("{} is not a tensor of a GPT-2 with {} layers", tensor.name, config_.layers));
   }
   constexpr std::size_t shown = 5;
   if (wrong.size() > shown) {
@@ -187,7 +188,8 @@ void PublishedModel::save(const std::string& path)
   const std::unique_ptr<Stream> stream = make_cpu_device()->make_stream();
   std::vector<float> elements;
   create_checkpoint(path, {.config = config_, .moments = false});
-  // Runs of the flat vector, many small tensors in each: opening the file takes the longer the more tensors it has.
+  // Long runs of the flat vector, with many small tensors in each, because every opening of the file reads all of
+  // its tensors' headers.
   auto next = table.entries().begin();
   for_each_run(table.elements(), [&](std::int64_t first, std::int64_t count) {
     const Range run{first, count};
@@ -204,7 +206,7 @@ void PublishedModel::save(const std::string& path)
 void PublishedModel::read_part(const Parameter& p, Range run, std::span<float> to)
 {
   const SafetensorsEntry& tensor = *find(p.name);
-  const Range both = intersect(run, {p.elements.first, tensor.elements});  // padding lies behind the elements
+  const Range both = intersect(run, {p.elements.first, tensor.elements});  // padding follows the elements
   if (both.empty()) return;
   file_.read(tensor, both.first - p.elements.first,
              to.subspan(static_cast<std::size_t>(both.first - run.first), static_cast<std::size_t>(both.count)));
@@ -251,7 +253,7 @@ void check_finite_weights(const std::string& checkpoint, const ModelConfig& conf
       if (next->elements.end() > run.end()) break;
     }
   });
-  wrong.refuse_any(asked, "Begin with other weights.");
+  wrong.refuse_any(asked, "Start from other weights.");
 }
 
 }  // namespace rankwise

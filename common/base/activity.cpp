@@ -24,7 +24,7 @@ Working::Working() noexcept
 
 Working::~Working()
 {
-  note_progress();  // first: an observer that sees no work under way sees that something was finished
+  note_progress();  // first, so that an observer that sees no work under way sees the progress
   working.fetch_sub(1, std::memory_order_release);
 }
 

@@ -3,16 +3,16 @@
 #include <cstdint>
 
 /// @file
-/// What a process says of itself while it works, for the watchdog: what it has finished, and where it is.
+/// Signs of progress for the watchdog: how much this process has finished, and what it is doing.
 
 namespace rankwise {
 
-/// Something has been finished that shows that this process gets on: a kernel call, a block of a file, a message.
-/// @cost  one addition to an atomic number.
+/// Records that this process made progress: it finished a kernel call, a block of a file or a message.
+/// @cost  one atomic increment.
 void note_progress() noexcept;
 
-/// The time that a thread spends in one kernel: `const Working working;`. However long that is, the process works. The end
-/// of the scope is progress.
+/// Marks a thread as busy in one kernel until the end of the scope: `const Working working;`. The watchdog never
+/// counts that time as idle, however long it is; the end of the scope counts as progress.
 class Working {
  public:
   Working() noexcept;
@@ -21,30 +21,31 @@ class Working {
   Working& operator=(const Working&) = delete;
 };
 
-/// What this process does from here to the end of the scope, where no message tells: `const Phase phase("has its turn");`
+/// Describes what this process does until the end of the scope, where no message shows it:
+/// `const Phase phase("has its turn");`
 class Phase {
  public:
-  /// @param text  a literal that continues "rank 1 ", for the whole process; the text of an outer scope comes back at
-  ///              the end of this one.
+  /// @param text  a literal that continues the sentence "rank 1 ...". It holds for the whole process; at the end of
+  ///              the scope the text of the enclosing scope is restored.
   explicit Phase(const char* text) noexcept;
   ~Phase();
   Phase(const Phase&) = delete;
   Phase& operator=(const Phase&) = delete;
 
-  /// The text of the innermost scope; empty without any. Any thread may ask.
+  /// The text of the innermost scope; empty outside of any. Thread-safe.
   static const char* current() noexcept;
 
  private:
   const char* outer_;
 };
 
-/// What this process has done so far.
+/// Progress of this process so far.
 struct Activity {
-  std::uint64_t finished = 0;  ///< how often something was finished
-  int working = 0;             ///< threads that are in a kernel now
+  std::uint64_t finished = 0;  ///< number of pieces of work finished
+  int working = 0;             ///< threads that are now in a kernel
 };
 
-/// That of this moment. Any thread may ask.
+/// The progress so far. Thread-safe.
 Activity current_activity() noexcept;
 
 }  // namespace rankwise

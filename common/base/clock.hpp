@@ -4,15 +4,15 @@
 #include <cstdint>
 
 /// @file
-/// What time it is, and how long something took.
+/// The clock of trace events, and a stopwatch.
 
 namespace rankwise {
 
-/// Nanoseconds since the Unix epoch, for the events of a trace. One clock for a whole process, which is set at its first
-/// call and never goes back.
+/// Nanoseconds since the Unix epoch, for the events of a trace. The process has one such clock, set at the first
+/// call and monotonic from then on.
 std::int64_t event_clock_ns();
 
-/// Seconds since it was made.
+/// Measures wall time from its construction.
 class Stopwatch {
  public:
   /// Seconds of wall time since construction.

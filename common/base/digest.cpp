@@ -41,7 +41,7 @@ void Sha256::update(std::span<const std::byte> bytes)
 
 std::string Sha256::hex() const
 {
-  // Finishing spoils the state, so a copy is finished.
+  // Finishing invalidates the state, so a copy is finished.
   const Context copy;
   std::array<unsigned char, 32> digest{};
   check(copy.state != nullptr && EVP_MD_CTX_copy_ex(copy.state, context_->state) == 1 &&

@@ -11,17 +11,17 @@
 
 namespace rankwise {
 
-/// The SHA-256 digest of bytes that arrive piece by piece. It depends on their order, not on how they were cut.
+/// SHA-256 digest of bytes that arrive piece by piece. It depends on their order, not on the sizes of the pieces.
 /// @source  FIPS 180-4.
 class Sha256 {
  public:
-  /// The digest of nothing so far.
+  /// Starts with the digest of no bytes.
   Sha256();
   ~Sha256();
   Sha256(Sha256&&) noexcept;             ///< the moved-from object can only be destroyed or assigned to
   Sha256& operator=(Sha256&&) noexcept;  ///< as above
 
-  /// Appends @p bytes. Numbers are handed over as std::as_bytes(span); they count as they lie in memory (little-endian).
+  /// Appends @p bytes. Pass numbers as std::as_bytes(span): their bytes in memory count (little-endian).
   void update(std::span<const std::byte> bytes);
 
   /// The digest of all bytes so far, as 64 hexadecimal digits. More bytes may follow.
@@ -32,16 +32,16 @@ class Sha256 {
   std::unique_ptr<Context> context_;
 };
 
-/// A hash of bytes that takes hardly longer than reading them: two copies that differ have different hashes, but for one
-/// chance in 2^64. It is no proof against somebody who wants them to be alike.
+/// Hash of bytes at nearly the speed of reading them. Two different copies collide with probability 2^-64; it does
+/// not protect against deliberate collisions.
 /// @source  XXH3, https://xxhash.com.
 std::uint64_t fast_hash(std::span<const std::byte> bytes);
 
-/// The digest of elements [first, first + values.size()) of a vector. The sum of the digests of disjoint pieces, modulo
-/// 2^64, is that of the whole: so it depends neither on how a vector is cut nor on who has which piece. A piece that is
-/// missing, at another place or there twice changes it, but for one chance in 2^64.
+/// Digest of elements [first, first + values.size()) of a vector. The digests of disjoint pieces add up, modulo
+/// 2^64, to the digest of the whole vector, so the result depends neither on how the vector is sharded nor on which
+/// rank holds which shard. A missing, misplaced or repeated piece changes it, except with probability 2^-64.
 /// @param first   index of the first value.
-/// @param values  of 4 bytes: float or std::int32_t. Their bits count, so 0 and -0 differ.
+/// @param values  elements of 4 bytes, float or std::int32_t. Their bits count, so 0 and -0 differ.
 template <class T>
 std::uint64_t placed_digest(std::int64_t first, std::span<const T> values);
 

@@ -6,7 +6,7 @@ namespace rankwise {
 
 namespace {
 
-/// Sets the lines after the first under the text that follows "error: ".
+/// Indents the lines after the first to align with the text after "error: ".
 std::string indent(const std::string& text)
 {
   std::string out;

@@ -11,7 +11,7 @@ double ExactScalar::value() const
   if (spoiled_ != 0 || !in_range(high)) return std::numeric_limits<double>::quiet_NaN();
   constexpr Integer fits = Integer{1} << 62;
   if (-fits <= high && high < fits) return static_cast<double>((high << 64) + low) * 0x1p-80;
-  // The lower half only says on which side of a tie the sum lies; so does the lowest bit of the upper half.
+  // The lower half only breaks ties, so the lowest bit of the upper half can represent it.
   return static_cast<double>(high | (low != 0 ? 1 : 0)) * 0x1p-16;
 }
 

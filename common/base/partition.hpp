@@ -4,18 +4,18 @@
 #include <vector>
 
 /// @file
-/// Who owns which elements: contiguous ranges, and the one way in which n things are cut into N shards.
+/// Contiguous ranges, and the one rule by which n elements are divided into N shards.
 
 namespace rankwise {
 
-/// The half-open run [first, first + count) of elements, sequences or tokens.
+/// The half-open range [first, first + count) of elements, sequences or tokens.
 struct Range {
   std::int64_t first = 0;  ///< first member
   std::int64_t count = 0;  ///< number of members, >= 0
 
   /// One past the last member.
   constexpr std::int64_t end() const { return first + count; }
-  /// Whether nothing is in it.
+  /// Whether it has no members.
   constexpr bool empty() const { return count == 0; }
   /// Whether @p i is a member.
   constexpr bool contains(std::int64_t i) const { return first <= i && i < end(); }
@@ -31,7 +31,7 @@ constexpr Range intersect(Range a, Range b)
   return {first, end > first ? end - first : 0};
 }
 
-/// Members of all ranges together.
+/// Number of members of all ranges together.
 inline std::int64_t elements_of(const std::vector<Range>& ranges)
 {
   std::int64_t sum = 0;
@@ -39,9 +39,9 @@ inline std::int64_t elements_of(const std::vector<Range>& ranges)
   return sum;
 }
 
-/// n elements cut into N contiguous shards whose sizes differ by at most one; the first n mod N are the larger.
+/// n elements divided into N contiguous shards whose sizes differ by at most one: the first n mod N are larger.
 ///
-/// Allocation, optimizer, checkpoint and every collective share this map, so that rank r always owns shard r.
+/// Allocation, optimizer, checkpoint and every collective use this one mapping, so rank r always owns shard r.
 class Partition {
  public:
   /// @param elements  n >= 0.

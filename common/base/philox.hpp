@@ -4,14 +4,15 @@
 #include <cstdint>
 
 /// @file
-/// Random numbers without state: a number depends on what it is for, never on who draws it or when.
+/// Counter-based random numbers: each depends only on its counter and key, never on which rank draws it or when.
 
 namespace rankwise {
 
 /// The four 32-bit words that one call of philox() gives.
 using PhiloxWords = std::array<std::uint32_t, 4>;
 
-/// Philox4x32-10: a bijection of the 128-bit @p counter that passes every statistical test, chosen by a 64-bit @p key.
+/// Philox4x32-10: a bijection of the 128-bit @p counter selected by a 64-bit @p key; it passes all
+/// statistical tests of TestU01's BigCrush.
 ///
 /// Two callers who pass the same counter and key get the same four words, on every device and rank.
 ///
@@ -32,13 +33,13 @@ constexpr PhiloxWords philox(std::array<std::uint32_t, 4> counter, std::array<st
   return counter;
 }
 
-/// A word as a number in (0, 1), never 0 or 1: the middle of its cell.
+/// A word as a number in the open interval (0, 1): the middle of its cell.
 constexpr double uniform(std::uint32_t word)
 {
   return (word + 0.5) * 0x1p-32;
 }
 
-/// Two words as one sample of the standard normal distribution.
+/// One sample of the standard normal distribution, from two words.
 /// @source  Box and Muller 1958, the cosine half.
 double normal(std::uint32_t word_0, std::uint32_t word_1);
 

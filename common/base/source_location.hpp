@@ -4,22 +4,22 @@
 #include <string_view>
 
 /// @file
-/// Lines of source, as messages name them.
+/// Source file and line, as messages print them.
 
 namespace rankwise {
 
-/// Where a call stands. It does what std::source_location does, which clang 14 does not offer with this library.
+/// File and line of a call: a replacement for std::source_location, which clang 14 lacks here.
 class SourceLocation {
  public:
-  /// Used as a default argument, the line of the outermost caller.
+  /// As a default argument: file and line of the caller.
   static constexpr SourceLocation current(const char* file = __builtin_FILE(),
                                           std::uint32_t line = __builtin_LINE())
   {
     return {file, line};
   }
-  /// As the compiler was given it.
+  /// The file's path as passed to the compiler.
   constexpr const char* file_name() const { return file_; }
-  /// From 1.
+  /// The line, counted from 1.
   constexpr std::uint32_t line() const { return line_; }
 
  private:
@@ -29,10 +29,10 @@ class SourceLocation {
   std::uint32_t line_;
 };
 
-/// A source file's name as seen from the root of the source tree: "common/base/source_location.hpp".
+/// A source file's path relative to the root of the source tree: "common/base/source_location.hpp".
 constexpr std::string_view short_file_name(std::string_view path)
 {
-  // The root is what stands in front of this very file.
+  // The root is what precedes the relative path of this file.
   constexpr std::string_view here = __FILE__;
   constexpr std::string_view root =
       here.substr(0, here.size() - std::string_view("common/base/source_location.hpp").size());

@@ -22,7 +22,7 @@ std::string format_bytes(std::int64_t bytes)
 
 int edit_distance(std::string_view a, std::string_view b)
 {
-  // distance[i][j] is that of the first i letters of a and the first j of b.
+  // distance[i][j] is the distance between the first i letters of a and the first j letters of b.
   std::vector<std::vector<int>> distance(a.size() + 1, std::vector<int>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
     for (std::size_t j = 0; j <= b.size(); ++j) {
@@ -46,7 +46,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::string best;
   int best_distance = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
-    // Letters that one has more than the other are at least to be inserted; without a look at them a long word is cheap.
+    // The difference in length is a lower bound on the distance, which avoids computing it for much longer words.
     const std::size_t more = std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size());
     if (more >= static_cast<std::size_t>(best_distance)) continue;
     const int distance = edit_distance(word, candidate);

@@ -5,21 +5,21 @@
 #include <cstdint>
 
 /// @file
-/// The one order in which a sum of many leaves is added.
+/// The canonical order in which many values are added.
 
 namespace rankwise {
 
-/// The sum of leaf(first) ... leaf(first + count - 1), added as a balanced binary tree; leaves are visited in order.
+/// The sum of leaf(first) ... leaf(first + count - 1), added as a balanced binary tree, leaves in order.
 ///
-///         +             For a power-of-two count every aligned power-of-two run of leaves is a subtree. So a sum
-///      /     \          over all leaves has the same bits whether one caller adds them all, or several callers add
-///     +       +         aligned runs and those are added pairwise, neighbours first: the halving collective, the
-///    / \     / \        micro-batches of GradientSum and the parts of a tensor-parallel layer continue this tree.
+///         +             For a power-of-two count every aligned power-of-two run of leaves is a subtree. So the sum
+///      /     \          has the same bits whether one caller adds all leaves, or several callers add aligned runs
+///     +       +         whose sums are then added pairwise, neighbours first: the halving collective, the micro-batches
+///    / \     / \        of GradientSum and the shards of a tensor-parallel layer are upper levels of this tree.
 ///   0   1   2   3       For other counts the left subtree is the largest power of two below the count.
 ///
-/// @param first  number of the first leaf, handed on to @p leaf.
+/// @param first  index of the first leaf.
 /// @param count  number of leaves, >= 1.
-/// @param leaf   leaf(i) gives a value with operator+; called once for each i, in increasing order.
+/// @param leaf   leaf(i) returns a value with operator+; called once for each i, in increasing order.
 /// @source       pairwise summation: Higham 1993, doi:10.1137/0914050.
 template <class Leaf>
 constexpr auto tree_sum(std::int64_t first, std::int64_t count, Leaf&& leaf) -> decltype(leaf(first))
@@ -30,9 +30,9 @@ constexpr auto tree_sum(std::int64_t first, std::int64_t count, Leaf&& leaf) -> 
   return sum + tree_sum(first + left, count - left, leaf);
 }
 
-/// W neighbouring outputs that are summed side by side: one tree each, the same for all.
+/// W neighbouring outputs summed in parallel, each by the same tree.
 ///
-/// The reference kernels are vectorised over outputs only, which leaves the order of every sum alone.
+/// The reference kernels vectorise over outputs only, so vectorisation does not change the order of any sum.
 template <class T, int W>
 struct Lanes {
   alignas(64) std::array<T, W> at{};  ///< the W values

@@ -18,7 +18,7 @@ void chain_broadcast(const Tensor& values, int root, Group& group)
     return values.slice({first, std::min(longest, values.elements() - first)});
   };
 
-  // The piece behind is received while this one is passed on.
+  // The next piece is received while this one is forwarded.
   std::optional<Ticket> arriving, leaving;
   const auto receive = [&](std::int64_t first) {
     if (v == 0 || first >= values.elements()) return;

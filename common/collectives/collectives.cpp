@@ -15,13 +15,14 @@ namespace rankwise {
 
 namespace {
 
-/// A collective that is about to be made: the algorithm for it, and everybody told.
+/// Picks the algorithm of a collective call and announces the call to the layers.
 struct CollectiveCall {
   CollectiveCall(Group& group, std::string_view name, const Tensor& values, int root, SourceLocation where)
       : algorithm(chosen_algorithm(group.algorithm(), group.topology(), name, values.bytes())),
         scope(group, {name, name_of(algorithm), values.type(), values.elements(), root, where})
   {
-    check(0 <= root && root < group.ranks(), fmt::format("rank {} of {} as the root", root, group.ranks()), where);
+    check(0 <= root && root < group.ranks(), fmt::format("rank {} of {} cannot be the root", root, group.ranks()),
+          where);
   }
 
   Algorithm algorithm;
@@ -72,9 +73,10 @@ std::string describe_algorithm(const Group& group)
     return name_of(chosen_algorithm(group.algorithm(), group.topology(), "all-reduce", bytes));
   };
   if (group.algorithm() != Algorithm::automatic) return std::string(choice(0));
-  if (choice(0) == choice(large_message)) return fmt::format("auto: {}, for all ranks are on one node", choice(0));
+  if (choice(0) == choice(large_message))
+    return fmt::format("auto: {}, because all ranks are on one node", choice(0));
   const int nodes = group.topology().nodes;
-  return fmt::format("auto: {} below {} bytes and {} from there on, for the ranks are on {} node{}", choice(0),
+  return fmt::format("auto: {} below {} bytes and {} from there on, because the ranks are on {} node{}", choice(0),
                      large_message, choice(large_message), nodes, nodes == 1 ? "" : "s");
 }
 

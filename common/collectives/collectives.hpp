@@ -11,11 +11,11 @@
 #include "common/messages/group.hpp"
 
 /// @file
-/// The collectives: what they leave behind, whatever the algorithm of the group.
+/// The collectives and their results, which do not depend on the group's algorithm.
 ///
-/// All ranks of a group make the same call, with as many elements of the same type. Sums of bf16 are made in f32 and
-/// rounded when they are sent on or stored. After a sum all ranks hold the same bits. An error ends the whole job with
-/// rank, file and line.
+/// All ranks of a group make the same call, with the same type and number of elements. bf16 is summed in f32 and
+/// rounded when a sum is sent on or stored. After a sum all ranks hold the same bits. An error ends the whole job
+/// with rank, file and line.
 
 namespace rankwise {
 
@@ -28,15 +28,15 @@ Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation wher
 /// @param values  (n) on each rank; shard r is read on rank r.
 void all_gather(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
 
-/// Replaces @p values by their sum over the ranks: reduce_scatter_sum(), then all_gather(). Small messages are summed
-/// whole where that takes fewer of them.
+/// Replaces @p values by their sum over the ranks: reduce_scatter_sum(), then all_gather(). Small vectors are
+/// summed whole where that takes fewer messages.
 /// @param values  (n) on each rank.
 void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
 
 /// Replaces a sum on each rank by the sum over the ranks.
 void all_reduce_sum(ExactScalar& sum, Group& group, SourceLocation where = SourceLocation::current());
-/// Replaces numbers of the host on each rank by their sums over the ranks.
-/// @param numbers  as many on all ranks, at most 512.
+/// Replaces numbers in host memory by their sums over the ranks.
+/// @param numbers  the same count on all ranks, at most 512.
 void all_reduce_sum(std::span<std::int64_t> numbers, Group& group,
                     SourceLocation where = SourceLocation::current());
 /// Replaces a number on each rank by the sum over the ranks.
@@ -47,11 +47,11 @@ void all_reduce_sum(std::int64_t& number, Group& group, SourceLocation where = S
 /// @param root    0 <= root < N, or Error.
 void broadcast(const Tensor& values, int root, Group& group, SourceLocation where = SourceLocation::current());
 
-/// Copies a text of the host from the root to all ranks.
-/// @param text  as long on all ranks, at most 4096.
+/// Copies a text in host memory from the root to all ranks.
+/// @param text  the same length on all ranks, at most 4096.
 void broadcast(std::string& text, int root, Group& group, SourceLocation where = SourceLocation::current());
 
-/// The same number from each rank, by rank, on all of them.
+/// Gathers one number from each rank on all ranks. @return the numbers, by rank.
 std::vector<std::int64_t> all_gather(std::int64_t number, Group& group,
                                      SourceLocation where = SourceLocation::current());
 
@@ -63,11 +63,11 @@ void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation whe
 /// Returns when all ranks have called it.
 void barrier(Group& group, SourceLocation where = SourceLocation::current());
 
-/// Makes the scratch of a call before it, for where it must not grow: growing frees memory, for which a GPU waits until all of
-/// its streams are done, and one may be receiving what a rank will send only when this one has gone on.
+/// Allocates the scratch of a call in advance. To grow it later would free GPU memory, which waits for all streams
+/// of the GPU; if one of them receives from a rank that in turn waits for this rank, that is a deadlock.
 void reserve_scratch(const CollectiveShape& call, Group& group);
 
-/// What `auto` chooses for a group, and from which size on, in a few words. For other algorithms their name.
+/// Describes briefly what `auto` chooses for a group, and from which size on; for other algorithms their name.
 std::string describe_algorithm(const Group& group);
 
 }  // namespace rankwise

@@ -17,17 +17,17 @@ namespace rankwise {
 
 namespace {
 
-/// A formula's view of one rank in a group.
+/// One rank of a group, as the formulas need it.
 struct Caller {
-  std::int64_t n;  // elements
-  std::int64_t s;  // bytes of one
+  std::int64_t n;  // number of elements
+  std::int64_t s;  // bytes per element
   int N, r, root;
 
   Range shard(int rank) const { return Partition(n, N).shard(rank); }
   int counted_from_root() const { return (r - root + N) % N; }
-  /// One message of so many elements, or none.
+  /// Traffic of one message, or of none if it has no elements.
   Traffic message(std::int64_t elements) const { return {.messages = elements > 0 ? 1 : 0, .bytes = s * elements}; }
-  /// So many elements in messages of at most @p longest bytes.
+  /// Traffic of elements sent in messages of at most @p longest bytes.
   Traffic messages(std::int64_t elements, std::int64_t longest) const
   {
     const std::int64_t most = longest / s;
@@ -47,7 +47,7 @@ int steps_of_doubling(int N)
 
 // ---- Rings ----
 
-/// All shares but one, each piece in messages of its own.
+/// Traffic of all shards but one, with separate messages for each range.
 Traffic all_shares_but(int left_out, const std::vector<Share>& shares, const Caller& c)
 {
   Traffic sum;
@@ -57,13 +57,13 @@ Traffic all_shares_but(int left_out, const std::vector<Share>& shares, const Cal
   return sum;
 }
 
-/// A reduce-scatter on a ring sends all shares but the own, an all-gather all but the next rank's.
+/// A reduce-scatter on a ring sends all shards but its own, an all-gather all but the next rank's.
 Traffic ring_traffic(bool gather, const std::vector<Share>& shares, int rank, const Caller& c)
 {
   return all_shares_but(gather ? (rank + 1) % static_cast<int>(shares.size()) : rank, shares, c);
 }
 
-/// The messages that a reduce-scatter has under way at a time.
+/// Scratch for the messages that a reduce-scatter has in flight at a time.
 std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Caller& c)
 {
   std::int64_t most = 0;
@@ -76,7 +76,7 @@ std::int64_t ring_scratch(const std::vector<Share>& shares, int rank, const Call
 
 // ---- Halving and doubling ----
 
-/// Elements of the shards whose number modulo P modulo @p distance is that of @p rank.
+/// Number of elements of the shards that equal @p rank modulo P modulo @p distance.
 std::int64_t elements_of_class(int rank, int distance, const Caller& c)
 {
   std::int64_t elements = 0;
@@ -116,7 +116,7 @@ Traffic doubling_all_reduce_traffic(const Caller& c)
   return sum;
 }
 
-/// What two ranks exchange in the first step: a class of shards each way. Or all that the rank acted for gives.
+/// Scratch of the largest step: shards that two ranks exchange, or all values of the rank that this one acts for.
 std::int64_t halving_scratch(bool reduces, const Caller& c)
 {
   const int P = largest_power_of_two(c.N);
@@ -143,7 +143,7 @@ Traffic binomial_reduce_traffic(const Caller& c)
   return c.counted_from_root() == 0 ? Traffic{} : c.message(c.n);
 }
 
-/// Who has a child in the tree receives into scratch.
+/// Scratch of a rank that has a child in the tree.
 std::int64_t binomial_reduce_scratch(const Caller& c)
 {
   const bool child = c.counted_from_root() % 2 == 0 && c.counted_from_root() + 1 < c.N;
@@ -171,7 +171,7 @@ Traffic chain_traffic(const Caller& c)
 
 // ---- Two levels ----
 
-/// A rank of a two-level group: its place in its node, and what each level deals with.
+/// A rank of a two-level group: its position on its node, and the shards at each level.
 struct Levels {
   Caller inside, between;
   int root_place;
@@ -233,7 +233,7 @@ ScratchBytes hierarchical_scratch(std::string_view collective, const Topology& t
           .between = ring_scratch(levels.between_shares, levels.between.r, c)};
 }
 
-// ---- Those that send nothing themselves ----
+// ---- Algorithms that send no messages themselves ----
 
 Traffic library_traffic(std::string_view collective, const Caller& c)
 {
@@ -243,8 +243,8 @@ Traffic library_traffic(std::string_view collective, const Caller& c)
 
 Traffic shared_traffic(std::string_view collective, const Caller& c)
 {
-  const std::int64_t scattered = (c.N - 1) * c.shard(c.r).count;  // of its shard, at each other rank
-  const std::int64_t gathered = c.n - c.shard(c.r).count;         // the shards of the others
+  const std::int64_t scattered = (c.N - 1) * c.shard(c.r).count;  // elements of its shard on the other ranks
+  const std::int64_t gathered = c.n - c.shard(c.r).count;         // elements of the other ranks' shards
   const auto read = [&](std::int64_t elements) { return Traffic{.read_bytes = c.s * elements}; };
   if (collective == "broadcast") return read(c.r == c.root ? 0 : c.n);
   if (collective == "reduce") return read(scattered + (c.r == c.root ? gathered : 0));
@@ -261,7 +261,7 @@ Caller caller_of(const CollectiveShape& shape, const Topology& topology, int ran
           has_root ? shape.root : 0};
 }
 
-/// The same call, with what `auto` stands for.
+/// The same call, with `auto` resolved.
 CollectiveShape chosen(CollectiveShape shape, const Topology& topology)
 {
   shape.algorithm =

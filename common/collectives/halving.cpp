@@ -10,7 +10,7 @@ namespace rankwise {
 
 namespace {
 
-/// Shards of a Partition, by number.
+/// Numbers of shards of a Partition.
 using Shards = std::vector<int>;
 
 /// The largest power of two that is at most N.
@@ -19,8 +19,8 @@ int power_below(int N)
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(N)));
 }
 
-/// What rank @p r is responsible for once all distances below @p distance are done: the shards s with the same
-/// s modulo P modulo distance.
+/// Shards for which rank @p r is responsible after all distances below @p distance: those with the same number
+/// modulo P modulo distance.
 Shards shards_of_rank(int r, int distance, int N)
 {
   const int P = power_below(N);
@@ -30,7 +30,7 @@ Shards shards_of_rank(int r, int distance, int N)
   return shards;
 }
 
-/// Elements of shards, all together.
+/// Total number of elements of the shards.
 std::int64_t elements_of(const Shards& shards, const Partition& partition)
 {
   std::int64_t n = 0;
@@ -38,7 +38,7 @@ std::int64_t elements_of(const Shards& shards, const Partition& partition)
   return n;
 }
 
-/// Calls visit(shard's elements in the vector, the same elements in a message that has them one after the other).
+/// Calls visit(range of the shard in the vector, range of the shard in a packed message) for each shard.
 template <class Visit>
 void for_each_shard(const Shards& shards, const Partition& partition, Visit&& visit)
 {
@@ -51,7 +51,7 @@ void for_each_shard(const Shards& shards, const Partition& partition, Visit&& vi
 }
 
 /// Exchanges shards with a peer through the group's scratch.
-/// @return  what arrived, one shard after the other.
+/// @return  the received shards, packed.
 Tensor exchange_shards(const Tensor& values, const Shards& sent, const Shards& received, int peer, Group& group)
 {
   const Partition partition(values.elements(), group.ranks());

@@ -9,10 +9,10 @@ namespace rankwise {
 
 namespace {
 
-/// Who owns what in both levels. The members of a node, or of a column, are in the order of their ranks.
+/// Shards at both levels. The members of a node or column are in the order of their ranks.
 struct Levels {
-  std::vector<Share> inside;   // by place in the node: what its column owns
-  std::vector<Share> between;  // by node: what this rank's column owns there
+  std::vector<Share> inside;   // by position on the node: shard of its column
+  std::vector<Share> between;  // by node: shard of this rank's column there
 };
 
 Levels levels_of(std::int64_t n, Group& group)
@@ -31,7 +31,7 @@ Levels levels_of(std::int64_t n, Group& group)
   return levels;
 }
 
-/// A rank's node, and its place there.
+/// A rank's node, and its position there.
 struct Seat {
   int node, place;
 };

@@ -3,24 +3,25 @@
 #include "common/messages/group.hpp"
 
 /// @file
-/// Collectives in two levels: links inside a node are fast, those between nodes slow, so that as little as possible goes
-/// between nodes.
+/// Collectives in two levels: links inside a node are fast and links between nodes slow, so as few bytes as
+/// possible are sent between nodes.
 ///
-/// Every node has as many ranks. The ranks that have the same place in their nodes are a column. A column's share of a
-/// vector is the shards of all its ranks.
+/// Every node has the same number of ranks. The ranks with the same position on their nodes form a column. A column
+/// is responsible for the shards of all its ranks.
 ///
-/// 2 nodes of 2 ranks         inside (ring)                   between (ring)
-/// node 0   rank 0, place 0   sums the shards 0 and 2       exchanges with rank 2, keeps 0
-///          rank 1, place 1   sums the shards 1 and 3       exchanges with rank 3, keeps 1
-/// node 1   rank 2, place 0   sums the shards 0 and 2       exchanges with rank 0, keeps 2
-///          rank 3, place 1   sums the shards 1 and 3       exchanges with rank 1, keeps 3
+/// 2 nodes of 2 ranks         inside (ring)                 between (ring)
+/// node 0   rank 0, pos. 0    sums the shards 0 and 2       exchanges with rank 2, keeps 0
+///          rank 1, pos. 1    sums the shards 1 and 3       exchanges with rank 3, keeps 1
+/// node 1   rank 2, pos. 0    sums the shards 0 and 2       exchanges with rank 0, keeps 2
+///          rank 3, pos. 1    sums the shards 1 and 3       exchanges with rank 1, keeps 3
 
 namespace rankwise {
 
 /// Leaves on each rank the finished sum of shard r: a ring inside each node, then one in each column.
 /// @param values  (n) any type that can be added, the same n on all ranks.
 /// @param group   N = S L ranks on S nodes of L ranks; all of them make this call.
-/// @cost     sends n (L-1)/L elements a rank inside, and (n/L) (S-1)/S between; scratch of four messages each.
+/// @cost     sends n (L-1)/L elements per rank inside nodes, and (n/L) (S-1)/S between nodes; scratch of four
+///           messages for each level.
 /// @source   two-level collectives as in NCCL's and Horovod's hierarchical all-reduce: Sergeev and Del Balso 2018,
 ///           arXiv:1802.05799.
 void hierarchical_reduce_scatter_sum(const Tensor& values, Group& group);
@@ -29,13 +30,13 @@ void hierarchical_reduce_scatter_sum(const Tensor& values, Group& group);
 /// @cost     as for hierarchical_reduce_scatter_sum(), without scratch.
 void hierarchical_all_gather(const Tensor& values, Group& group);
 
-/// Copies the root's @p values to all ranks: along a binomial tree in the root's column, then along one inside each node.
-/// @cost     a node's n elements come from another node once.
+/// Copies the root's @p values to all ranks: by a binomial tree in the root's column, then by one inside each node.
+/// @cost     each node receives the n elements from another node once.
 /// @source   as for hierarchical_reduce_scatter_sum().
 void hierarchical_broadcast(const Tensor& values, int root, Group& group);
 
 /// Leaves the sum of @p values on the root: to the root's column inside each node, then to the root.
-/// @cost     a node's n elements go to another node once; scratch of n elements in each level.
+/// @cost     each node sends n elements to another node once; scratch of n elements for each level.
 /// @source   as for hierarchical_reduce_scatter_sum().
 void hierarchical_reduce_sum(const Tensor& values, int root, Group& group);
 

@@ -12,7 +12,7 @@ namespace rankwise {
 
 namespace {
 
-/// MPI's name for a type; bf16 travels as 16-bit words.
+/// MPI's datatype for a type; bf16 is sent as 16-bit words.
 MPI_Datatype mpi_type(DType type)
 {
   switch (type) {
@@ -29,7 +29,7 @@ MPI_Datatype mpi_type(DType type)
     case DType::u8:
       return MPI_BYTE;
   }
-  throw Error("a type that MPI has no name for");
+  throw Error("MPI has no datatype for this type");
 }
 
 void add_bf16(void* in, void* in_out, int* count, MPI_Datatype*)
@@ -37,14 +37,14 @@ void add_bf16(void* in, void* in_out, int* count, MPI_Datatype*)
   add_elements(DType::bf16, in_out, in, *count);
 }
 
-/// The sum of two elements as MPI calls it.
+/// MPI's operation for the sum of two elements.
 class SumOperation {
  public:
   explicit SumOperation(DType type)
   {
     check_summable(type);
     if (type != DType::bf16) return;
-    check_mpi(MPI_Op_create(add_bf16, 1, &operation_), "telling MPI how to add bf16");
+    check_mpi(MPI_Op_create(add_bf16, 1, &operation_), "registering the sum of bf16 with MPI");
     own_ = true;
   }
   ~SumOperation()
@@ -61,14 +61,14 @@ class SumOperation {
   bool own_ = false;
 };
 
-/// MPI counts in int.
+/// A count as int, as MPI requires.
 int mpi_count(std::int64_t n)
 {
-  check(n <= std::numeric_limits<int>::max(), fmt::format("MPI's collectives take no {} elements at once", n));
+  check(n <= std::numeric_limits<int>::max(), fmt::format("MPI's collectives cannot take {} elements at once", n));
   return static_cast<int>(n);
 }
 
-/// Sizes and places of all shards, as MPI wants them.
+/// Sizes and offsets of all shards, as MPI requires them.
 struct MpiShards {
   std::vector<int> counts, places;
 
@@ -82,7 +82,7 @@ struct MpiShards {
   }
 };
 
-/// The elements of a device's tensor on the host, for MPI; the tensor itself where it lies there anyway.
+/// Host copy of a tensor's elements for MPI; the tensor itself if it is in host memory already.
 class OnHost {
  public:
   OnHost(const Tensor& values, Group& group) : values_(values), host_(values), group_(group)
@@ -90,12 +90,12 @@ class OnHost {
     if (group.memory().device->kind() == DeviceKind::cpu || values.elements() == 0) return;
     const DeviceMemory memory{&group.memory().device->host_memory(), group.memory().ledger, Tier::host};
     buffer_ = Buffer(memory, Category::communication, values.type(), {values.elements()},
-                     "collective of MPI on the host");
+                     "host copy for an MPI collective");
     host_ = buffer_.tensor();
     group_.stream().copy(host_, values_);
     group_.stream().synchronise();
   }
-  /// Takes what MPI left in @p from back to elements @p to of the device's tensor.
+  /// Copies MPI's result in @p from back to elements @p to of the device's tensor.
   void put_back(Range to, Range from)
   {
     if (buffer_.tensor().empty() || to.empty()) return;

@@ -3,8 +3,9 @@
 #include "common/messages/group.hpp"
 
 /// @file
-/// The library's own collectives, to compare with: MPI's, or NCCL's where messages go over it. Its messages are its own:
-/// what it is handed is counted as sent. Vectors of a GPU are carried to the host for MPI, and back.
+/// The library's own collectives, for comparison: those of MPI, or of NCCL where it carries the messages. Their
+/// individual messages are not visible, so the bytes passed to them are counted as sent. For MPI, GPU data is
+/// copied to the host and back.
 
 namespace rankwise {
 

@@ -9,10 +9,10 @@ namespace rankwise {
 
 namespace {
 
-/// One message of a share: elements of the whole vector.
+/// One message of a shard, as a range of the whole vector.
 using Message = Range;
 
-/// A share cut into messages of at most @p longest elements, in order; pieces without elements have none.
+/// Splits a shard into messages of at most @p longest elements, in order; empty ranges have none.
 std::vector<Message> messages_of(const Share& share, std::int64_t longest)
 {
   std::vector<Message> messages;
@@ -22,13 +22,13 @@ std::vector<Message> messages_of(const Share& share, std::int64_t longest)
   return messages;
 }
 
-/// What goes out and comes in at once on one rank; either may be empty.
+/// A simultaneous send and receive of one rank; either may be empty.
 struct Exchange {
   Message sent, received;
-  std::size_t after = 0;  // exchanges that are finished before this one starts: what is sent has arrived by then
+  std::size_t after = 0;  // number of exchanges finished before it starts, so that its data has arrived
 };
 
-/// All exchanges of one rank, in order: N-1 steps, in step k share first-k goes out and share first-k-1 comes in.
+/// All exchanges of one rank, in order: N-1 steps; in step k shard first-k is sent and shard first-k-1 is received.
 std::vector<Exchange> exchanges(const std::vector<Share>& shares, std::int64_t longest, int first)
 {
   const int N = static_cast<int>(shares.size());
@@ -38,11 +38,11 @@ std::vector<Exchange> exchanges(const std::vector<Share>& shares, std::int64_t l
     return messages[static_cast<std::size_t>(((share % N) + N) % N)];
   };
   std::vector<Exchange> all;
-  // BEGIN EXERCISE 02.1 points=10 "Ring reduce-scatter: fill all with the exchanges of N-1 steps. In step k share "
-  //     "first-k goes out and share first-k-1 comes in, message by message; of(share) gives the messages, and where N "
-  //     "does not divide the count one of the two shares may have a message more: its partner is empty. after is how "
-  //     "many exchanges are finished by then: what goes out is what came in one step before."
-  std::size_t step_before = 0;  // number of the first exchange of the step before
+  // BEGIN EXERCISE 02.1 points=10 "Ring reduce-scatter: fill all with the exchanges of N-1 steps. In step k shard "
+  //     "first-k is sent and shard first-k-1 is received, message by message; of(shard) returns the messages. If N "
+  //     "does not divide the count, one of the two shards may have one more message, whose partner is empty. after "
+  //     "is the number of exchanges to finish before this one: what is sent was received in the previous step."
+  std::size_t step_before = 0;  // number of the first exchange of the previous step
   for (int k = 0; k + 1 < N; ++k) {
     const std::vector<Message>&out = of(first - k), &in = of(first - k - 1);
     const std::size_t step = all.size();
@@ -55,9 +55,9 @@ std::vector<Exchange> exchanges(const std::vector<Share>& shares, std::int64_t l
   return all;
 }
 
-/// Sends round the ring what @p all says. Some exchanges are under way at a time: while one is added, others arrive.
-/// @param into  into(i): where exchange i arrives.
-/// @param done  done(i): exchange i has arrived.
+/// Runs all exchanges on the ring. Several are in flight at a time: while one is added, others arrive.
+/// @param into  into(i) returns the receive buffer of exchange i.
+/// @param done  done(i) is called when exchange i has arrived.
 template <class Into, class Done>
 void go_round(const std::vector<Exchange>& all, const Tensor& values, Group& group, Into&& into, Done&& done)
 {
@@ -78,7 +78,7 @@ void go_round(const std::vector<Exchange>& all, const Tensor& values, Group& gro
   while (finished < all.size()) finish_one();
 }
 
-/// The most elements of one message.
+/// Maximum number of elements of one message.
 std::int64_t longest_message(const Tensor& values)
 {
   return ring_message_bytes / bytes_of(values.type());
@@ -97,7 +97,7 @@ void ring_reduce_scatter_sum(const Tensor& values, const std::vector<Share>& sha
 {
   check_summable(values.type());
   const std::vector<Exchange> all = exchanges(shares, longest_message(values), group.rank() - 1);
-  std::int64_t most = 0;  // elements that arrive at once
+  std::int64_t most = 0;  // largest number of elements in one message
   for (const Exchange& exchange : all) most = std::max(most, exchange.received.count);
 
   const Tensor scratch = group.scratch(values.type(), ring_messages * most);

@@ -11,10 +11,10 @@ namespace rankwise {
 
 namespace {
 
-/// Sums are made and spread in pieces of so many bytes: the next ones are on their way from memory meanwhile.
+/// Sums are computed and stored in pieces of this many bytes, while the next ones are being loaded from memory.
 constexpr std::int64_t piece_bytes = 2 << 10;
 
-/// Where the same vector begins at each rank.
+/// Start of the same vector on each rank.
 using Addresses = std::span<void* const>;
 
 std::byte* moved(void* first, std::int64_t bytes)
@@ -27,7 +27,7 @@ void copy_bytes(void* to, const void* from, std::int64_t bytes)
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-/// A call as one rank sees it.
+/// A call on one rank.
 struct Call {
   Call(const Tensor& vector, Group& all)
       : group(all), memory(all.shared()), values(vector), r(all.rank()), N(all.ranks())
@@ -44,12 +44,12 @@ struct Call {
   SharedMemory& memory;
   Tensor values;
   int r, N;
-  std::int64_t s = bytes_of(values.type());  // bytes of an element
+  std::int64_t s = bytes_of(values.type());  // bytes per element
   std::int64_t n = values.elements();
-  std::int64_t own = shard(r).count;  // elements
+  std::int64_t own = shard(r).count;  // number of elements of its shard
 };
 
-/// Sums up the own shard of all ranks' values, and puts it where @p to says; all are whole vectors.
+/// Sums this rank's shard over all ranks' values and stores it in @p to; all are whole vectors.
 void sum_own_shard(const Call& call, Addresses vectors, Addresses to)
 {
   const Range shard = call.shard(call.r);
@@ -64,13 +64,13 @@ void sum_own_shard(const Call& call, Addresses vectors, Addresses to)
   }
 }
 
-/// Sums in turns: in each, every rank sums a part of its own shard. Where @p gathers (rank) holds, that rank
-/// then reads the sums of the others.
+/// Sums in rounds: in each, every rank sums a part of its shard. Ranks for which @p gathers (rank) holds then read
+/// the other ranks' sums.
 template <class Gathers>
 void sum_in_turns(const Call& call, Gathers&& gathers)
 {
   const std::int64_t s = call.s;
-  const std::int64_t part = SharedMemory::area_bytes / call.N / 64 * 64 / s;  // elements, of each shard
+  const std::int64_t part = SharedMemory::area_bytes / call.N / 64 * 64 / s;  // elements of each shard in one round
   const auto part_of = [&](int q, std::int64_t done) {
     const Range shard = call.shard(q);
     return intersect(shard, {shard.first + done, part});
@@ -105,7 +105,7 @@ void sum_in_turns(const Call& call, Gathers&& gathers)
   }
 }
 
-/// Every rank sums up everything.
+/// Every rank computes the whole sum.
 void sum_whole(const Call& call)
 {
   const std::span<std::byte* const> areas = call.memory.next_areas();

@@ -4,26 +4,26 @@
 #include "common/messages/group.hpp"
 
 /// @file
-/// Collectives inside a node: ranks read each other's memory, and nothing is sent.
+/// Collectives inside a node: ranks read each other's memory, and no messages are sent.
 ///
-/// Values that lie in the group's shared memory (Group::often_reduced()) on all ranks, at the same place of the
-/// same buffer, are read where they are. Others go through areas of shared memory, block by block: a block is
-/// small enough to stay in the caches. Sums are made in the order of tree_sum(), each element by one rank, and
-/// stored; bf16 is rounded once.
+/// Values that are in the group's shared memory (Group::often_reduced()) on all ranks, at the same offset of the
+/// same buffer, are read in place. Other values are copied through staging areas in shared memory, in blocks small
+/// enough to stay in the caches. Each element is summed by one rank in the order of tree_sum(); bf16 is rounded
+/// once.
 ///
-/// N = 3     sums up shard    from                        and puts it
-/// rank 0    0                  its own values, 1's, 2's    where 0, 1 and 2 have shard 0
-/// rank 1    1                  0's, its own, 2's           where 0, 1 and 2 have shard 1
-/// rank 2    2                  0's, 1's, its own           where 0, 1 and 2 have shard 2
+/// N = 3     sums shard    of the values of ranks    and stores it
+/// rank 0    0             0, 1 and 2                in shard 0 of ranks 0, 1 and 2
+/// rank 1    1             0, 1 and 2                in shard 1 of ranks 0, 1 and 2
+/// rank 2    2             0, 1 and 2                in shard 2 of ranks 0, 1 and 2
 ///
-/// All functions: @p values (n) of any type on each rank of a group that has shared memory; all ranks make the
-/// call. Bytes of other ranks' memory that a rank reads are counted as read, none as sent. What another rank puts
-/// into this rank's values counts as read by this rank: it makes no difference to the count where the values lie.
-/// s is the number of elements of the own shard of Partition(n, N).
+/// For all functions: `values` has n elements of any type on each rank of a group that has shared memory; all ranks
+/// make the call. Bytes that a rank reads from other ranks' memory are counted as read, none as sent. Bytes that
+/// another rank writes to this rank's values count as read by this rank, so the count does not depend on where the
+/// values are stored. s is the number of elements of the rank's own shard of Partition(n, N).
 
 namespace rankwise {
 
-/// Up to this many bytes all-reduce has every rank sum up everything: that takes one barrier instead of two.
+/// Up to this many bytes every rank computes the whole sum of an all-reduce: that takes one barrier instead of two.
 inline constexpr std::int64_t shared_whole_bytes = 16 << 10;
 
 /// As reduce_scatter_sum(): shard r of Partition(n, N) is complete on rank r.

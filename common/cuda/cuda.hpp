@@ -7,7 +7,7 @@
 #include "common/memory/device.hpp"
 
 /// @file
-/// How CUDA is called: every call is checked, and says which line made it.
+/// Checked calls of CUDA: a failure names the line of the call.
 
 namespace rankwise {
 
@@ -15,8 +15,8 @@ namespace rankwise {
 /// `check_cuda(cudaFree(memory), "giving memory back");`
 void check_cuda(cudaError_t code, std::string_view doing, SourceLocation where = SourceLocation::current());
 
-/// The stream of a GPU as CUDA knows it.
-/// @throws Error  for a stream of another device.
+/// CUDA's handle of a GPU's stream.
+/// @throws Error  for a stream of another kind of device.
 cudaStream_t cuda_stream(Stream& stream);
 
 }  // namespace rankwise

@@ -23,13 +23,13 @@ void check_cuda(cudaError_t code, std::string_view doing, SourceLocation where)
 cudaStream_t cuda_stream(Stream& stream)
 {
   auto* const gpu = dynamic_cast<CudaStream*>(&stream);
-  check(gpu != nullptr, "a stream of a GPU was expected");
+  check(gpu != nullptr, "a GPU stream was expected");
   return gpu->handle();
 }
 
 namespace {
 
-/// The number of GPUs that this process sees.
+/// Number of GPUs visible to this process.
 int gpu_count()
 {
   int count = 0;
@@ -38,17 +38,17 @@ int gpu_count()
   return count;
 }
 
-/// As a version is written: "13.0" for 13000.
+/// CUDA's version number as text: "13.0" for 13000.
 std::string version(int number)
 {
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
-/// Memory of the host that GPUs copy from and to by themselves: its pages stay where they are.
+/// Pinned host memory, which GPUs access by DMA: its pages cannot be moved.
 class PinnedMemory final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
-  std::string name() const override { return "pinned memory of the host"; }
+  std::string name() const override { return "pinned host memory"; }
   void* allocate(std::int64_t bytes) override
   {
     void* memory = nullptr;
@@ -92,14 +92,14 @@ void* CudaDevice::allocate(std::int64_t bytes)
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   const cudaError_t code = cudaMalloc(&memory, size);
   if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it has been noticed
-    throw Error(fmt::format("out of device memory: GPU {} has no {} bytes left, {} are free", number_,
+    cudaGetLastError();  // clears the error, which is reported below
+    throw Error(fmt::format("out of device memory: GPU {} cannot provide {} bytes, {} are free", number_,
                             group_digits(bytes), group_digits(gpu_facts().free_bytes)));
   }
-  check_cuda(code, "allocating memory of the GPU");
+  check_cuda(code, "allocating GPU memory");
 #ifdef RANKWISE_POISON
   const std::unique_ptr<Stream> stream = make_stream();
-  check_cuda(cudaMemsetAsync(memory, 0xFF, size, cuda_stream(*stream)), "filling memory of the GPU");
+  check_cuda(cudaMemsetAsync(memory, 0xFF, size, cuda_stream(*stream)), "filling GPU memory");
   stream->synchronise();
 #endif
   return memory;
@@ -107,7 +107,7 @@ void* CudaDevice::allocate(std::int64_t bytes)
 
 void CudaDevice::release(void* memory, std::int64_t) noexcept
 {
-  cudaFree(memory);  // what it says of earlier work, synchronise() has said
+  cudaFree(memory);  // errors of earlier work have been reported by synchronise()
 }
 
 std::unique_ptr<Stream> CudaDevice::make_stream()
@@ -125,11 +125,11 @@ GpuFacts gpu_facts()
   GpuFacts facts{.name = {}, .count = gpu_count()};
   facts.number = rank_on_machine() % facts.count;
   cudaDeviceProp properties{};
-  check_cuda(cudaGetDeviceProperties(&properties, facts.number), "asking what a GPU is");
+  check_cuda(cudaGetDeviceProperties(&properties, facts.number), "querying a GPU's properties");
   facts.name = properties.name;
   check_cuda(cudaSetDevice(facts.number), "choosing a GPU");
   std::size_t available = 0, all = 0;
-  check_cuda(cudaMemGetInfo(&available, &all), "asking for the memory of a GPU");
+  check_cuda(cudaMemGetInfo(&available, &all), "querying GPU memory");
   facts.memory_bytes = static_cast<std::int64_t>(all);
   facts.free_bytes = static_cast<std::int64_t>(available);
   return facts;
@@ -139,7 +139,7 @@ void check_device(DeviceKind kind)
 {
   if (kind != DeviceKind::cuda) return;
   int driver = 0, built = 0, count = 0;
-  check_cuda(cudaRuntimeGetVersion(&built), "asking for the version of CUDA");
+  check_cuda(cudaRuntimeGetVersion(&built), "querying the CUDA version");
   const bool has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
   const cudaError_t code = has_driver ? cudaGetDeviceCount(&count) : cudaErrorNoDevice;
   if (code == cudaErrorInsufficientDriver)
@@ -147,17 +147,16 @@ void check_device(DeviceKind kind)
                                 version(driver), version(built)),
                     "Install a newer driver, build with an older CUDA, or use --device=cpu.");
   if (code == cudaErrorNoDevice || (code == cudaSuccess && count == 0))
-    throw UserError(
-        fmt::format("--device=cuda, but this machine has no {}.", has_driver ? "GPU" : "driver of a GPU"),
-        "nvidia-smi shows the GPUs that CUDA sees; CUDA_VISIBLE_DEVICES hides some. Use --device=cpu "
-        "without one.");
+    throw UserError(fmt::format("--device=cuda, but this machine has no {}.", has_driver ? "GPU" : "GPU driver"),
+                    "nvidia-smi shows the GPUs that CUDA sees; CUDA_VISIBLE_DEVICES hides some. Use --device=cpu "
+                    "without one.");
   if (code != cudaSuccess)
     throw UserError(fmt::format("--device=cuda, but the GPU cannot be used: {}, {}.", cudaGetErrorName(code),
                                 cudaGetErrorString(code)),
-                    "See what nvidia-smi says, or use --device=cpu.");
+                    "Check the output of nvidia-smi, or use --device=cpu.");
   cudaDeviceProp properties{};
-  check_cuda(cudaGetDeviceProperties(&properties, rank_on_machine() % count), "asking what a GPU is");
-  constexpr int oldest = 8;  // compute capability: what the kernels are built for
+  check_cuda(cudaGetDeviceProperties(&properties, rank_on_machine() % count), "querying a GPU's properties");
+  constexpr int oldest = 8;  // oldest compute capability for which kernels are built
   if (properties.major < oldest)
     throw UserError(fmt::format("--device=cuda, but {} has compute capability {}.{}.", properties.name,
                                 properties.major, properties.minor),
@@ -179,7 +178,7 @@ void end_gpu_range()
 CudaStream::CudaStream(int number) : number_(number)
 {
   check_cuda(cudaSetDevice(number_), "choosing a GPU");
-  check_cuda(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "making a stream");
+  check_cuda(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "creating a stream");
 }
 
 CudaStream::~CudaStream()
@@ -217,14 +216,14 @@ void CudaStream::add(const Tensor& to, const Tensor& from)
 
 void CudaStream::synchronise()
 {
-  check_cuda(cudaStreamSynchronize(handle()), "waiting for the work of a stream");
+  check_cuda(cudaStreamSynchronize(handle()), "waiting for a stream");
 }
 
 Event CudaStream::record()
 {
   const cudaStream_t stream = handle();
   cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
   Event recorded(
       std::shared_ptr<void>(event, [](void* made) { cudaEventDestroy(static_cast<cudaEvent_t>(made)); }));
   check_cuda(cudaEventRecord(event, stream), "recording an event");

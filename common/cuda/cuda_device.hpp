@@ -36,7 +36,7 @@ class CudaDevice final : public Device {
 /// A stream of a GPU.
 class CudaStream final : public Stream {
  public:
-  /// @param number  of the GPU.
+  /// @param number  the GPU's number on its machine.
   explicit CudaStream(int number);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
@@ -49,7 +49,7 @@ class CudaStream final : public Stream {
   Event record() override;
   void wait(const Event& event) override;
 
-  /// As CUDA knows it. From here on the calling thread works with this stream's GPU.
+  /// CUDA's handle. Also makes this stream's GPU the current device of the calling thread.
   cudaStream_t handle();
 
  private:

@@ -7,50 +7,51 @@
 #include "common/memory/device.hpp"
 
 /// @file
-/// The GPUs of this machine, and messages between them: the one way to them for all code that is not for GPUs itself.
-/// In a build without CUDA there are none, and check_device() says so.
+/// The GPUs of this machine, and messages between them: the only interface to CUDA for code that is not CUDA code
+/// itself. In a build without CUDA there are no GPUs, and check_device() reports that.
 
 namespace rankwise {
 
 class Communicator;
 class NcclTransport;
 
-/// The GPU of this rank: number r mod d for rank r of a machine with d of them. Its streams run beside each other, its
-/// memory is aligned to 256 bytes, and copies between it and host_memory() go on by themselves.
-/// @throws Error  when there is none; check_device() says so before.
+/// The GPU of this rank: number r mod d for rank r of a machine with d GPUs. Its streams run concurrently, its
+/// memory is aligned to 256 bytes, and copies between it and host_memory() are asynchronous.
+/// @throws Error  when there is none; check_device() reports that earlier.
 std::unique_ptr<Device> make_cuda_device();
 
-/// What is known of this rank's GPU.
+/// Properties of this rank's GPU.
 struct GpuFacts {
-  std::string name;               ///< as its maker calls it
-  int number = 0;                 ///< among the GPUs of the machine
-  int count = 0;                  ///< of GPUs that this rank sees
-  std::int64_t memory_bytes = 0;  ///< of the whole GPU
-  std::int64_t free_bytes = 0;    ///< of it, now
+  std::string name;               ///< the maker's name for it
+  int number = 0;                 ///< its number among the GPUs of the machine
+  int count = 0;                  ///< number of GPUs visible to this rank
+  std::int64_t memory_bytes = 0;  ///< total memory of the GPU
+  std::int64_t free_bytes = 0;    ///< memory that is free now
 };
 
-/// Asks for them.
+/// Queries the properties of this rank's GPU.
 /// @throws Error  when there is no GPU.
 GpuFacts gpu_facts();
 
-/// Bytes that this rank has of its device: of a GPU what is free, shared equally among the ranks on it; of a CPU, whose
-/// memory is not asked, the largest number.
-/// @param device  as check_device() has passed it.
+/// Memory capacity of this rank's device in bytes: for a GPU its free memory, divided equally among the ranks on
+/// it; for a CPU, whose memory is not queried, the largest integer.
+/// @param device  accepted by check_device().
 std::int64_t capacity_of(DeviceKind device);
 
-/// Refuses a device that this rank cannot have.
+/// Rejects a device that this rank cannot use.
 /// @throws UserError  in a build without CUDA; without a GPU; with a driver that is older than the build's CUDA.
 void check_device(DeviceKind kind);
 
-/// Begins and ends a range of this thread for the tools that show what a GPU does (NVTX); nothing without CUDA.
-/// @param name  of the range.
+/// Begins a range of this thread for GPU profilers (NVTX); does nothing without CUDA.
+/// @param name  name of the range.
 void begin_gpu_range(const char* name);
 /// Ends the innermost range of this thread.
 void end_gpu_range();
 
-/// A transport over NCCL for the ranks of a communicator, which make this call together. They learn of each other over MPI.
+/// Creates a transport over NCCL for the ranks of a communicator, which make this call together and connect with
+/// the help of MPI.
 /// @param communicator  the ranks; outlives the transport.
-/// @param stream        of this rank's GPU; outlives the transport.
+/// @param stream        stream of this rank's GPU; outlives the transport.
 /// @throws Error        when NCCL cannot start, or in a build without CUDA.
 std::unique_ptr<NcclTransport> make_nccl_transport(const Communicator& communicator, Stream& stream);
 

@@ -17,7 +17,7 @@ __device__ bf16 sum_of(bf16 a, bf16 b)
   return bf16(static_cast<float>(a) + static_cast<float>(b));
 }
 
-/// Thread i adds elements i, i + threads, ...; reads two vectors and writes one.
+/// Thread i adds elements i, i + thread_count(), ...; reads two vectors and writes one.
 template <class T>
 __global__ void add_elements(T* to, const T* from, std::int64_t n)
 {

@@ -6,26 +6,26 @@
 #include "common/cuda/cuda.hpp"
 
 /// @file
-/// How kernels are launched, and the little that all of them share. For source files of CUDA (.cu) only.
+/// Launching of kernels, and helpers that kernels share. For CUDA source files (.cu) only.
 
 namespace rankwise {
 
-/// Threads of a block, unless a kernel wants another number.
+/// Default number of threads per block.
 constexpr unsigned block_threads = 256;
 
-/// Threads that run together and can exchange registers.
+/// Threads per warp.
 constexpr int warp_threads = 32;
 
-/// How many blocks of how many threads run a kernel, and where.
+/// Launch configuration of a kernel.
 struct Grid {
-  cudaStream_t stream;                               ///< behind the work of which it runs
+  cudaStream_t stream;                               ///< stream on which it runs
   dim3 blocks;                                       ///< number of blocks; nothing is launched when it is zero
-  unsigned threads = block_threads;                  ///< of each block
-  std::int64_t shared_bytes = 0;                     ///< of shared memory, for each block
-  SourceLocation where = SourceLocation::current();  ///< who launches it
+  unsigned threads = block_threads;                  ///< threads per block
+  std::int64_t shared_bytes = 0;                     ///< dynamic shared memory per block
+  SourceLocation where = SourceLocation::current();  ///< line that launches it
 };
 
-/// Launches @p kernel with arguments of its parameters' types.
+/// Launches @p kernel; the arguments are converted to its parameters' types.
 /// @throws Error  with the line of @p grid.
 template <class... Parameters, class... Arguments>
 void launch(const Grid& grid, void (*kernel)(Parameters...), Arguments... arguments)
@@ -46,17 +46,17 @@ void launch(const Grid& grid, void (*kernel)(Parameters...), Arguments... argume
              grid.where);
 }
 
-/// The block's shared memory. A kernel uses it through shared_memory().
+/// Dynamic shared memory of the block. Kernels access it through shared_memory().
 extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
 
-/// The block's shared memory as one object: a struct of the tiles that a kernel keeps, sizeof(T) bytes of it.
+/// Dynamic shared memory of the block as one object: a struct of the kernel's tiles, sizeof(T) bytes.
 template <class T>
 __device__ T& shared_memory()
 {
   return *reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
-/// The number of this thread among all threads of a one-dimensional grid.
+/// Index of this thread among all threads of a one-dimensional grid.
 __device__ inline std::int64_t thread_number()
 {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -74,8 +74,8 @@ constexpr std::int64_t divided_up(std::int64_t n, std::int64_t d)
   return (n + d - 1) / d;
 }
 
-/// As many blocks as n threads make, but no more than keep a GPU busy: a thread takes elements thread_number(),
-/// thread_number() + thread_count(), ...
+/// Grid-stride launch over n elements: enough blocks for n threads, but no more than keep a GPU busy. A thread
+/// processes elements thread_number(), thread_number() + thread_count(), ...
 inline Grid grid_over(cudaStream_t stream, std::int64_t n, SourceLocation where = SourceLocation::current())
 {
   constexpr std::int64_t enough = 4096;  // blocks
@@ -83,14 +83,14 @@ inline Grid grid_over(cudaStream_t stream, std::int64_t n, SourceLocation where 
           where};
 }
 
-/// Thread i calls f(i), f(i + threads of the grid), ... below n.
+/// Thread i calls f(i), f(i + thread_count()), ... for arguments below n.
 template <class F>
 __global__ void call_for_each(std::int64_t n, F f)
 {
   for (std::int64_t i = thread_number(); i < n; i += thread_count()) f(i);
 }
 
-/// Calls f(0) ... f(n - 1), each in a thread of its own or as one of the turns of a thread.
+/// Calls f(0) ... f(n - 1), distributed over the threads of a grid.
 /// @param f  a lambda that begins with `[=] __device__`.
 template <class F>
 void for_each(cudaStream_t stream, std::int64_t n, F f, SourceLocation where = SourceLocation::current())

@@ -18,7 +18,7 @@ namespace rankwise {
 
 namespace {
 
-/// NCCL's name for a type.
+/// NCCL's datatype for a type.
 ncclDataType_t nccl_type(DType type)
 {
   switch (type) {
@@ -35,7 +35,7 @@ ncclDataType_t nccl_type(DType type)
     case DType::u8:
       return ncclUint8;
   }
-  throw Error("a type that NCCL has no name for");
+  throw Error("NCCL has no datatype for this type");
 }
 
 std::size_t count_of(const Tensor& values)
@@ -50,12 +50,12 @@ class Nccl final : public NcclTransport {
     ncclUniqueId id{};
     if (rank() == 0) check_nccl(ncclGetUniqueId(&id), "naming a communicator");
     check_mpi(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "naming NCCL's communicator");
-    cuda_stream(stream_);  // and with it this thread's GPU
+    cuda_stream(stream_);  // also selects this thread's GPU
     check_nccl(ncclCommInitRank(&nccl_, ranks(), id, rank()), "starting");
   }
   ~Nccl() override
   {
-    // While an exception is on its way the others might not be there to say goodbye to.
+    // During stack unwinding the other ranks might not take part in closing the communicator.
     if (nccl_ != nullptr) std::uncaught_exceptions() > exceptions_ ? ncclCommAbort(nccl_) : ncclCommDestroy(nccl_);
   }
   Nccl(const Nccl&) = delete;
@@ -94,7 +94,7 @@ class Nccl final : public NcclTransport {
   {
     check(0 <= ticket && ticket < static_cast<Ticket>(batches_.size()) &&
               batches_[static_cast<std::size_t>(ticket)].open,
-          "transfers were to be finished that are not under way");
+          "finish() was called for transfers that are not in flight");
     Batch& batch = batches_[static_cast<std::size_t>(ticket)];
     wait_for(batch.done);
     batch = {};
@@ -138,14 +138,14 @@ class Nccl final : public NcclTransport {
   }
 
  private:
-  /// Communication that were started together; the place is used again when they are done.
+  /// Messages that were started together; the entry is reused after they are done.
   struct Batch {
     Event done;
     bool open = false;
   };
 
-  /// Throws Error with NCCL's own text unless @p code is ncclSuccess; with CUDA's where a kernel or a call of CUDA failed
-  /// first, since NCCL says only that something did.
+  /// Throws Error unless @p code is ncclSuccess, with NCCL's text; with CUDA's if a kernel or a CUDA call failed
+  /// first, because NCCL then reports only that some CUDA error occurred.
   void check_nccl(ncclResult_t code, std::string_view doing, SourceLocation where = SourceLocation::current()) const
   {
     if (code == ncclSuccess) return;
@@ -155,7 +155,7 @@ class Nccl final : public NcclTransport {
                 where);
   }
 
-  /// Returns when a point of the stream is reached; meanwhile looks whether NCCL goes on.
+  /// Returns when a point of the stream is reached; meanwhile checks NCCL for errors.
   void wait_for(const Event& event)
   {
     const auto done = static_cast<cudaEvent_t>(event.handle());
@@ -164,7 +164,7 @@ class Nccl final : public NcclTransport {
       if (code == cudaSuccess) return true;
       if (code != cudaErrorNotReady) check_cuda(code, "waiting for messages");
       ncclResult_t state = ncclSuccess;
-      check_nccl(ncclCommGetAsyncError(nccl_, &state), "asking how messages go on");
+      check_nccl(ncclCommGetAsyncError(nccl_, &state), "checking the state of messages");
       check_nccl(state, "sending or receiving messages");
       return false;
     });
@@ -176,7 +176,7 @@ class Nccl final : public NcclTransport {
     wait_for(stream_.record());
   }
 
-  /// Calls f(shard r of the values, r) for all shards with elements, as one group.
+  /// Calls f(shard r of the values, r) for all nonempty shards, as one NCCL group.
   template <class F>
   void for_each_shard(const Tensor& values, F&& f)
   {
@@ -190,7 +190,7 @@ class Nccl final : public NcclTransport {
 
   const Communicator& communicator_;
   Stream& stream_;
-  const int exceptions_ = std::uncaught_exceptions();  // that were on their way when it was made
+  const int exceptions_ = std::uncaught_exceptions();  // in flight at construction
   ncclComm_t nccl_ = nullptr;
   std::vector<Batch> batches_;  // by ticket
 };

@@ -3,7 +3,7 @@
 #include "common/messages/nccl_transport.hpp"
 
 /// @file
-/// What a build without CUDA has to say of GPUs.
+/// The interface to GPUs in a build without CUDA: there are none.
 
 namespace rankwise {
 

@@ -12,23 +12,23 @@
 #include "common/base/source_location.hpp"
 
 /// @file
-/// Files of the operating system: descriptors that close themselves, and calls whose failure is not overlooked.
+/// File descriptors that close themselves, and checked system calls.
 
 namespace rankwise {
 
-/// The system's words for an error, by default for the one that the last call on this thread left in errno.
+/// The system's text for an error, by default for this thread's errno.
 std::string system_error(int code = errno);
 
-/// Throws Error "cannot @p doing: " and the system's reason unless @p good, the verdict on a call that sets errno.
+/// Throws Error "cannot @p doing: " with the system's reason unless @p good, the success of a call that sets errno.
 void check_system(bool good, std::string_view doing, SourceLocation where = SourceLocation::current());
 
 /// An open file, closed at the end of the scope.
 class Descriptor {
  public:
-  /// Opens a file; good() says whether it could be.
-  /// @param path   of the file.
-  /// @param flags  of open(2). O_CLOEXEC is added.
-  /// @param mode   of a file that is created; the process's umask applies.
+  /// Opens a file; good() says whether that succeeded.
+  /// @param path   path of the file.
+  /// @param flags  flags of open(2); O_CLOEXEC is added.
+  /// @param mode   permissions of a file that is created; the process's umask applies.
   Descriptor(const std::string& path, int flags, mode_t mode = 0666);
   /// Takes over an open descriptor.
   explicit Descriptor(int id) : id_(id) {}

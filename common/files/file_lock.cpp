@@ -28,7 +28,7 @@ std::string lock_name(const std::string& path)
   return (target.parent_path() / fmt::format(".{}.lock", target.filename().string())).string();
 }
 
-/// This process, as its lock file names it.
+/// Name of this process in its lock file.
 std::string own_name()
 {
   std::array<char, 256> host{};
@@ -36,7 +36,7 @@ std::string own_name()
   return fmt::format("process {} on {}", getpid(), host.data());
 }
 
-/// What the holder of the lock wrote into its file.
+/// Name of the lock's holder, from its file.
 std::string holder(const Descriptor& file)
 {
   std::array<char, 512> text{};
@@ -44,7 +44,7 @@ std::string holder(const Descriptor& file)
   return count > 0 ? std::string(text.data(), static_cast<std::size_t>(count)) : "another process";
 }
 
-/// Whether the open file still has its name: a holder that ends removes the file that others may be waiting to lock.
+/// Whether the open file still has its name: a holder that ends removes it while others may be waiting.
 bool has_name(const Descriptor& file, const std::string& name)
 {
   struct stat open {
@@ -57,7 +57,7 @@ bool has_name(const Descriptor& file, const std::string& name)
 {
   throw UserError(
       fmt::format("{} cannot be written: {}.", asked, reason),
-      fmt::format("Its lock, {}, could not be made. Choose a folder with room that you may write to.", lock));
+      fmt::format("Its lock file {} could not be created. Choose a writable folder with free space.", lock));
 }
 
 void remove_stale_temporaries(const std::string& path)

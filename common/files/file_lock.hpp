@@ -5,19 +5,21 @@
 #include "common/files/descriptor.hpp"
 
 /// @file
-/// One job at a time writes a file.
+/// Locks that allow only one job at a time to write a file.
 
 namespace rankwise {
 
-/// The right to write a file, held until the end of the scope: an advisory lock (flock) on the hidden file `.NAME.lock` beside
-/// it, which names its holder. The system gives the lock back when a process ends, however it ends. With the lock comes the
-/// duty to clean up: temporary files that jobs before left of this file are removed.
+/// Exclusive right to write a file, held until the end of the scope: an advisory lock (flock) on the hidden file
+/// `.NAME.lock` beside it, which names its holder. The system releases the lock when the process ends for any
+/// reason. Taking the lock removes temporary files of this file that earlier jobs left behind.
 class FileLock {
  public:
-  /// @param path   the file; links are followed, so that all its names have one lock.
+  /// @param path   the file; links are followed, so that all its names share one lock.
   /// @param asked  how the user named it, as "--checkpoint=run.h5".
-  /// @throws UserError  when another process holds the lock, naming its host and number, and when no lock file can be made.
-  /// Where the file system has no locks this is said on standard error, and nothing is held.
+  /// @throws UserError  when another process holds the lock, naming its host and process number, or when no lock
+  /// file
+  ///                    can be created. If the file system does not support locks, a warning is printed on standard
+  ///                    error and no lock is held.
   FileLock(const std::string& path, const std::string& asked);
   FileLock(FileLock&&) noexcept = default;  ///< takes over the lock
   FileLock& operator=(FileLock&&) = delete;

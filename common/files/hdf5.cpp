@@ -13,7 +13,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr std::size_t longest_text = 1 << 16;  // of an attribute, in bytes
+constexpr std::size_t longest_text = 1 << 16;  // maximum bytes of a text attribute
 
 /// The type of a text attribute of @p size bytes.
 Hdf5Object text_type(std::size_t size)
@@ -67,7 +67,7 @@ Hdf5Object& Hdf5Object::operator=(Hdf5Object&& other) noexcept
 
 Hdf5Object::~Hdf5Object()
 {
-  // MPI_Finalize closes all of HDF5, so the identifier may be gone already.
+  // MPI_Finalize closes HDF5, so the identifier may be invalid already.
   if (close_ == nullptr || H5Iis_valid(id_) <= 0) return;
   if (std::uncaught_exceptions() > 0)
     close_(id_);
@@ -95,7 +95,7 @@ std::string hdf5_cause()
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &cause);
-  // Of an error of the system the name of the file and the reason are kept, the time and addresses of memory are not.
+  // For system errors keep the file name and the reason, but not the time and the memory addresses.
   if (const std::size_t time = cause.find("time = "), name = cause.find("filename = ");
       time < name && name != cause.npos)
     cause.erase(time, name - time);
@@ -109,7 +109,7 @@ void quiet_hdf5()
 
 namespace {
 
-/// How files are opened: without HDF5's own locks.
+/// File access properties: without HDF5's own locks.
 Hdf5Object access_properties(const std::string& doing)
 {
   Hdf5Object properties(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, doing);
@@ -214,7 +214,7 @@ std::vector<std::string> attribute_names(const Hdf5Object& object)
 
 namespace {
 
-/// Throws Error unless @p name is an object of this very file, not a link to one of another file.
+/// Throws Error unless @p name is an object in this file, not a link to another file.
 void check_hard_link(const Hdf5Object& parent, const std::string& name, const std::string& doing)
 {
   check(check_hdf5(H5Lexists(parent.id(), name.c_str(), H5P_DEFAULT), doing) > 0, doing + ": it is missing");
@@ -223,14 +223,14 @@ void check_hard_link(const Hdf5Object& parent, const std::string& name, const st
   check(info.type == H5L_TYPE_HARD, doing + ": it is a link to something else");
 }
 
-/// Throws Error unless all elements of @p dataset are stored in its own file as they are.
+/// Throws Error unless all elements of @p dataset are stored uncompressed in its own file.
 void check_plain(const Hdf5Object& dataset, const std::string& doing)
 {
   const Hdf5Object properties(H5Dget_create_plist(dataset.id()), H5Pclose, doing);
   const H5D_layout_t layout = H5Pget_layout(properties.id());
-  check(layout == H5D_CONTIGUOUS || layout == H5D_CHUNKED, doing + ": it is neither contiguous nor in chunks");
+  check(layout == H5D_CONTIGUOUS || layout == H5D_CHUNKED, doing + ": it is neither contiguous nor chunked");
   if (layout == H5D_CONTIGUOUS)
-    check(check_hdf5(H5Pget_external_count(properties.id()), doing) == 0, doing + ": it lies in another file");
+    check(check_hdf5(H5Pget_external_count(properties.id()), doing) == 0, doing + ": it is stored in another file");
   const auto filters = check_hdf5(H5Pget_nfilters(properties.id()), doing);
   for (unsigned i = 0; i < static_cast<unsigned>(filters); ++i) {
     unsigned flags = 0, config = 0;
@@ -246,21 +246,21 @@ void check_plain(const Hdf5Object& dataset, const std::string& doing)
         doing + ": not all of it is stored");
 }
 
-/// The selection of a rectangle in a space of one or two dimensions.
+/// Selects a rectangle in a space of one or two dimensions.
 void select(const Hdf5Object& space, const std::array<std::int64_t, 2>& at,
             const std::array<std::int64_t, 2>& count, const std::string& doing)
 {
   const auto dimensions = check_hdf5(H5Sget_simple_extent_ndims(space.id()), doing);
-  check(dimensions == 2 || (dimensions == 1 && at[0] == 0 && count[0] == 1), doing + ": the shapes do not fit");
+  check(dimensions == 2 || (dimensions == 1 && at[0] == 0 && count[0] == 1), doing + ": the shapes do not match");
   const std::array<hsize_t, 2> start{static_cast<hsize_t>(at[0]), static_cast<hsize_t>(at[1])};
   const std::array<hsize_t, 2> size{static_cast<hsize_t>(count[0]), static_cast<hsize_t>(count[1])};
-  const auto skipped = 2 - dimensions;  // a vector has no rows
+  const auto skipped = 2 - dimensions;  // a vector has no row dimension
   check_hdf5(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data() + skipped, nullptr, size.data() + skipped,
                                  nullptr),
              doing);
 }
 
-/// The two selections of a rectangle.
+/// The selections of a rectangle in memory and in the dataset.
 struct Selection {
   Hdf5Object file, memory;
 
@@ -341,7 +341,7 @@ std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset)
 {
   const std::string doing = "read integers";
   const Shape shape = shape_of(dataset);
-  check(shape.rank() == 1, doing + ": the dataset has not one dimension");
+  check(shape.rank() == 1, doing + ": the dataset is not one-dimensional");
   std::vector<std::uint64_t> values(static_cast<std::size_t>(shape[0]));
   check_hdf5(H5Dread(dataset.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), doing);
   note_progress();

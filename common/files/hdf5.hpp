@@ -12,15 +12,15 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// HDF5 with owners and checks: identifiers close themselves, and no call fails in silence.
+/// HDF5 with ownership and checks: identifiers close themselves, and every failed call throws.
 
 namespace rankwise {
 
 /// Owns one HDF5 identifier (file, dataset, dataspace, ...) and closes it; movable, not copyable.
 ///
-/// HDF5 keeps up to 64 KiB of a dataset, and all of a file's structure, until they are closed: what was written to is closed
-/// by close(). The destructor is for what was only read, and for leaving by an exception; should it meet an error when no
-/// exception is on its way, it ends the program with that error.
+/// HDF5 buffers up to 64 KiB of a dataset, and all of a file's structure, until they are closed: objects that were
+/// written to must be closed by close(). The destructor is for objects that were only read, and for stack
+/// unwinding; an error in it otherwise ends the program.
 class Hdf5Object {
  public:
   /// Closes an identifier: H5Fclose, H5Dclose and their like.
@@ -28,10 +28,10 @@ class Hdf5Object {
 
   /// Owns nothing.
   Hdf5Object() = default;
-  /// Owns @p id. Throws Error when @p id is negative, which is how an HDF5 call says that it failed.
-  /// @param id     what the HDF5 call returned.
-  /// @param closer closes it.
-  /// @param doing  what the call was for, as "open dataset train of corpus.h5".
+  /// Owns @p id. Throws Error when @p id is negative, which means that the HDF5 call failed.
+  /// @param id     result of the HDF5 call.
+  /// @param closer function that closes it.
+  /// @param doing  purpose of the call, as "open dataset train of corpus.h5".
   /// @param where  the line of the caller.
   Hdf5Object(hid_t id, Close closer, std::string_view doing, SourceLocation where = SourceLocation::current());
   /// Takes over what @p other owns.
@@ -42,8 +42,8 @@ class Hdf5Object {
 
   /// The identifier.
   hid_t id() const { return id_; }
-  /// Closes now. Buffered bytes reach the disk here, so a full disk may be noticed only now. Does nothing when nothing is
-  /// owned.
+  /// Closes the object now. This writes buffered bytes, so a full disk may be detected only here. Does nothing if
+  /// nothing is owned.
   /// @failure  Error.
   void close(std::string_view doing, SourceLocation where = SourceLocation::current());
 
@@ -53,27 +53,27 @@ class Hdf5Object {
   std::string doing_;
 };
 
-/// Throws Error with what HDF5 says of the cause when @p status, which an HDF5 call returned, is negative.
+/// Throws Error with HDF5's own reason when @p status, the result of an HDF5 call, is negative.
 /// @return   @p status.
 std::int64_t check_hdf5(std::int64_t status, std::string_view doing,
                         SourceLocation where = SourceLocation::current());
 
-/// HDF5's own words on the last call that failed, innermost cause, one line; empty when none did.
+/// HDF5's own reason for the last failed call, innermost cause, one line; empty if none failed.
 std::string hdf5_cause();
 
 /// Stops HDF5 from printing its error stack. The functions below call it; call it before using HDF5 directly.
 void quiet_hdf5();
 
-/// Opens @p path to read. Throws Error; whoever can say it better asks is_hdf5() and the file system first.
+/// Opens @p path for reading. Throws Error; for a better message call is_hdf5() first.
 Hdf5Object open_hdf5(const std::string& path);
-/// Opens @p path to change it. Throws Error.
+/// Opens @p path for reading and writing. Throws Error.
 Hdf5Object open_hdf5_to_write(const std::string& path);
-/// Creates @p path, or empties it when it exists. Throws Error. None of the three locks the file: where file systems have no
-/// locks HDF5 could not open it, and where they do FileLock is there.
+/// Creates @p path, or truncates it if it exists. Throws Error. None of these three functions uses HDF5's file
+/// locking, which fails on file systems without locks; FileLock protects the file instead.
 /// @param path        the file.
-/// @param user_block  bytes that HDF5 leaves free at the beginning: 0, 512 or a greater power of two.
+/// @param user_block  bytes that HDF5 reserves at the beginning of the file: 0, 512 or a greater power of two.
 Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block = 0);
-/// Whether @p path can be read and begins as HDF5 files do.
+/// Whether @p path can be read and has HDF5's signature.
 bool is_hdf5(const std::string& path);
 
 /// Whether @p object has an attribute called @p name.
@@ -94,28 +94,28 @@ std::vector<std::string> attribute_names(const Hdf5Object& object);
 Hdf5Object create_group(const Hdf5Object& parent, const std::string& name);
 /// The group @p name. Throws Error when it is missing, something else, or in another file.
 Hdf5Object open_group(const Hdf5Object& parent, const std::string& name);
-/// Names of what a group holds, in alphabetical order.
+/// Names of a group's members, in alphabetical order.
 std::vector<std::string> members(const Hdf5Object& group);
 
-/// Creates the dataset @p name of f32, contiguous, with its place in the file: what is not written is undefined.
+/// Creates the contiguous f32 dataset @p name and allocates it in the file: elements not written are undefined.
 /// @param shape  one or two extents.
 Hdf5Object create_f32_dataset(const Hdf5Object& parent, const std::string& name, const Shape& shape);
-/// Creates the dataset @p name of unsigned integers of 64 bits, all of them zero.
+/// Creates the dataset @p name of 64-bit unsigned integers, initialised to zero.
 Hdf5Object create_u64_dataset(const Hdf5Object& parent, const std::string& name, std::int64_t count);
 /// Writes all of a dataset that create_u64_dataset() made.
 void write_u64(const Hdf5Object& dataset, std::span<const std::uint64_t> values);
 /// Reads all of a dataset of one dimension. Throws Error.
 std::vector<std::uint64_t> read_u64(const Hdf5Object& dataset);
 
-/// Opens the dataset @p name, if it is as plain as those that we write: all of it stored in this very file and not
-/// compressed, so that the file's length bounds what a reader has to hold. Throws Error naming what it is instead.
+/// Opens the dataset @p name, which must be stored uncompressed in this file, as those that we write are, so that
+/// the file's length bounds the memory that a reader needs. Otherwise throws Error with the reason.
 Hdf5Object open_plain_dataset(const Hdf5Object& parent, const std::string& name);
 /// Its extents. Throws Error for more than two dimensions.
 Shape shape_of(const Hdf5Object& dataset);
 /// Whether its elements are f32, in either byte order.
 bool holds_f32(const Hdf5Object& dataset);
 
-/// A rectangle that goes from a block of memory to a dataset or back. Vectors are one row.
+/// A rectangle to copy between a block of memory and a dataset. Vectors are one row.
 struct Hdf5Slab {
   std::array<std::int64_t, 2> count{};        ///< rows and columns of the rectangle
   std::array<std::int64_t, 2> at{};           ///< its first row and column in the dataset

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Refuses a file that could not be written.
+/// Rejects a file that cannot be written.
 void check_writable(const NamedFile& file)
 {
   const std::string asked = file.asked + " cannot be written";
@@ -31,11 +31,10 @@ void check_writable(const NamedFile& file)
   const fs::path folder = fs::path(resolve_links(file.path)).parent_path();
   if (!fs::is_directory(folder, ignored))
     throw UserError(fmt::format("{}: there is no folder {}.", asked, folder.string()),
-                    "Make the folder first, or name another one.");
+                    "Create the folder first, or name another one.");
   if (access(folder.c_str(), W_OK | X_OK) != 0)
-    throw UserError(
-        fmt::format("{}: {}.", asked, system_error()),
-        fmt::format("Files are made in the folder {}; choose one that you may write to.", folder.string()));
+    throw UserError(fmt::format("{}: {}.", asked, system_error()),
+                    fmt::format("Files are created in the folder {}; choose a writable one.", folder.string()));
 }
 
 bool is_same_file(const NamedFile& a, const NamedFile& b)
@@ -44,7 +43,7 @@ bool is_same_file(const NamedFile& a, const NamedFile& b)
   return resolve_links(a.path) == resolve_links(b.path) || fs::equivalent(a.path, b.path, error);
 }
 
-/// Refuses two files if writing the first touches the second.
+/// Rejects two files if writing the first would affect the second.
 void check_distinct(const NamedFile& written, const NamedFile& other)
 {
   if (written.use == FileUse::read || is_stream(written.path)) return;
@@ -52,11 +51,11 @@ void check_distinct(const NamedFile& written, const NamedFile& other)
     throw UserError(written.asked == other.asked
                         ? fmt::format("{} would replace itself.", written.asked)
                         : fmt::format("{} and {} are the same file.", written.asked, other.asked),
-                    other.use == FileUse::read ? "What is written would replace what is read. Name another file."
+                    other.use == FileUse::read ? "The output would replace the input. Name another file."
                                                : "One would replace the other. Name two files.");
   if (is_temporary_of(other.path, written.path))
     throw UserError(fmt::format("{} is a temporary file of {}.", other.asked, written.asked),
-                    "It would be removed as left over. Rename it first.");
+                    "It would be removed as a leftover. Rename it first.");
 }
 
 }  // namespace

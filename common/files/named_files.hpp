@@ -7,32 +7,32 @@
 #include "common/files/file_lock.hpp"
 
 /// @file
-/// The files that a user names on a command line: each can be used as it is meant, and none takes another's place.
+/// Checks of the files that a user names on a command line: each is usable, and none overwrites another.
 
 namespace rankwise {
 
 /// What a program does with a file.
 enum class FileUse {
   read,
-  replace,  ///< write it, under its name when it is complete
-  print,    ///< the same, or write to a device or pipe
+  replace,  ///< write it, and give it its name when it is complete
+  print,    ///< as replace, or write to a device or pipe
 };
 
 /// A file that the user named.
 struct NamedFile {
   std::string path;             ///< as given
-  std::string asked;            ///< with what names it, as "--report=run.json"
-  FileUse use = FileUse::read;  ///< what is done with it
+  std::string asked;            ///< the option that names it, as "--report=run.json"
+  FileUse use = FileUse::read;  ///< what the program does with it
 };
 
-/// Refuses files of which one would replace another, and those that cannot be written. Nothing is created, changed or read.
-/// @throws UserError  for two names of one file of which one is written, a file to read that is a temporary one of a file to
-///                    write, a folder, a missing folder or one without leave to write, a device or pipe that would be
-///                    replaced, and links that never end.
+/// Rejects files that would overwrite each other or cannot be written. Creates, changes and reads nothing.
+/// @throws UserError  for two names of the same file of which one is written, an input file that is the temporary
+///                    file of an output file, a folder, a missing or read-only folder, a device or pipe that would
+///                    be replaced, and cyclic links.
 void check_files(std::span<const NamedFile> files);
 
 /// Locks all files that will be written, in the given order.
-/// @throws UserError  naming the process that has one of them.
+/// @throws UserError  naming the process that holds the lock of one of them.
 std::vector<FileLock> lock_files(std::span<const NamedFile> files);
 
 }  // namespace rankwise

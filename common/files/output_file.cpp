@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int most_links = 40;  // as many as Linux follows
+constexpr int most_links = 40;  // the limit of Linux
 constexpr std::size_t job_digits = 16;
 constexpr std::string_view suffix = ".tmp";
 
@@ -37,8 +37,8 @@ std::atomic<std::uint64_t>& job_number()
   return number;
 }
 
-/// Calls @p visit(name) for a path and for what each of its links in turn leads to; ends when there is no further link, or
-/// when @p visit returns false.
+/// Calls @p visit(name) for a path and for the target of each link in the chain; ends at the last link, or when @p
+/// visit returns false.
 template <class Visit>
 void follow_links(const fs::path& path, const Visit& visit)
 {
@@ -46,18 +46,18 @@ void follow_links(const fs::path& path, const Visit& visit)
   std::error_code error;
   for (int links = 0; visit(target) && fs::is_symlink(fs::symlink_status(target, error)); ++links) {
     if (links == most_links)
-      throw UserError(fmt::format("{} is a symbolic link that never ends.", path.string()),
-                      "Each link leads to another one. Name a file, or mend the links.");
+      throw UserError(fmt::format("{} is a cyclic symbolic link.", path.string()),
+                      "Each link leads to another one. Name a file, or repair the links.");
     const fs::path next = fs::read_symlink(target, error);
-    target = target.parent_path() / next;  // an absolute path replaces all of it
+    target = target.parent_path() / next;  // an absolute path replaces it completely
   }
 }
 
-/// Makes sure that a rename in the folder of @p path has reached the disk.
+/// Flushes a rename in the folder of @p path to the disk.
 void sync_folder(const std::string& path)
 {
   const Descriptor folder(fs::path(path).parent_path().string(), O_RDONLY | O_DIRECTORY);
-  check_system(folder.good() && fsync(folder.id()) == 0, "bring the folder of " + path + " to the disk");
+  check_system(folder.good() && fsync(folder.id()) == 0, "flush the folder of " + path + " to the disk");
 }
 
 void write_to_stream(const std::string& path, std::span<const std::byte> content)

@@ -10,50 +10,51 @@
 #include "common/files/descriptor.hpp"
 
 /// @file
-/// Files that get their name when they are complete.
+/// Atomic replacement of files.
 ///
-/// A file is written under a temporary name in the folder of its own and renamed at the end: whoever opens it sees the
-/// old content or the new, whatever happens in between. Where the name is a symbolic link, the file behind it is the
-/// one that is replaced, and the link stays.
+/// A file is written under a temporary name in the same folder and renamed when it is complete: readers see either
+/// the old content or the new, even after a crash. If the name is a symbolic link, the file to which it points is
+/// replaced, and the link is kept.
 
 namespace rankwise {
 
-/// The file that a name stands for: symbolic links followed, also where the last one leads to nothing yet.
-/// @throws UserError  when the links never end.
+/// The file to which a name refers: follows symbolic links, even if the target does not exist yet.
+/// @throws UserError  for cyclic links.
 std::string resolve_links(const std::string& path);
 
-/// Whether writing to @p path means writing to something that is there and cannot be replaced: a device, a pipe, or what
-/// this process has open (/dev/stdout).
+/// Whether @p path is a device, a pipe, or a file that this process has open (/dev/stdout), which cannot be
+/// replaced but only written to.
 bool is_stream(const std::string& path);
 
-/// Where the content of @p path is written before it is complete: beside the resolved file, with the number of the job in
-/// its name. All ranks of a job use the same, and no two jobs do.
+/// Temporary name of @p path: in the folder of the resolved file, with the number of the job in its name. All ranks
+/// of a job use the same name, and different jobs use different ones.
 std::string temporary_name(const std::string& path);
 
 /// Whether @p path could be a temporary file of @p target, of this job or of another one.
 bool is_temporary_of(const std::string& path, const std::string& target);
 
-/// Sets the number of the job. Until then a number that this process drew at random serves.
+/// Sets the number of the job; by default it is a random number drawn by this process.
 void set_job_number(std::uint64_t number);
 
-/// Makes the temporary file of @p path, empty.
-/// @failure  Error with the system's reason, also where something has that name already.
+/// Creates the empty temporary file of @p path.
+/// @failure  Error with the system's reason, also if the file exists already.
 void create_temporary(const std::string& path);
 
-/// Gives the temporary file of @p path, which has reached the disk, its name; so has that when the call returns.
-/// @failure  Error with the system's reason; the temporary file is removed, and what had the name stays.
+/// Renames the temporary file of @p path, whose content is on the disk, to its name; the rename is on the disk when
+/// the call returns.
+/// @failure  Error with the system's reason; the temporary file is removed, and an existing file is kept.
 void commit_temporary(const std::string& path);
 
-/// Removes the temporary file of @p path, if there is one.
+/// Removes the temporary file of @p path, if it exists.
 void remove_temporary(const std::string& path);
 
-/// Calls @p work, which writes the temporary file of @p path; the file does not survive an exception.
+/// Calls @p work, which writes the temporary file of @p path; removes the file if @p work throws.
 void or_remove_temporary(const std::string& path, const std::function<void()>& work);
 
-/// A file that is written from its beginning to its end. It vanishes unless it is committed.
+/// A file that is written sequentially. It is removed unless it is committed or kept.
 class OutputFile {
  public:
-  /// Makes the temporary file.
+  /// Creates the temporary file.
   /// @failure  Error with the system's reason.
   explicit OutputFile(std::string path);
   ~OutputFile();
@@ -61,13 +62,13 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   /// Writes the next bytes.
-  /// @failure  Error, for a full disk too.
+  /// @failure  Error, for instance for a full disk.
   void write(std::span<const std::byte> bytes);
-  /// Closes the file and leaves it under its temporary name, for those who go on with it under that name.
+  /// Closes the file and keeps it under its temporary name, for callers that continue with it under that name.
   /// @failure  Error; the temporary file is removed.
   void keep();
-  /// Brings the file to the disk and gives it its name. Nothing can be written afterwards.
-  /// @failure  Error; what had the name stays.
+  /// Flushes the file to the disk and renames it. Nothing can be written afterwards.
+  /// @failure  Error; an existing file of that name is kept.
   void commit();
 
  private:
@@ -76,8 +77,8 @@ class OutputFile {
   bool kept_ = false;
 };
 
-/// Writes a whole file, or to what is_stream().
-/// @failure  Error when any of it fails; what had the name before stays as it was, unless it is a stream.
+/// Writes a whole file, or to @p path directly if is_stream().
+/// @failure  Error; an existing file is then unchanged, unless it is a stream.
 void write_file(const std::string& path, std::string_view content);
 
 }  // namespace rankwise

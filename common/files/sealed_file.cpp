@@ -30,10 +30,10 @@ namespace {
 using Seal = std::array<std::byte, seal_bytes>;
 using Digest = std::array<std::byte, sizeof(XXH128_canonical_t)>;
 
-// Where the fields of a seal begin.
+// Offsets of the fields of a seal.
 constexpr std::size_t magic_at = 0, kind_at = 16, version_at = 48, length_at = 56, content_at = 64, own_at = 496;
 
-// As in PNG: no text begins so, and a transfer that changes line ends changes it.
+// As in PNG: no text file begins like this, and a transfer that converts line ends damages it.
 constexpr std::array<char, 16> magic{'\x89', 'R', 'A', 'N', 'K', 'W', 'I', 'S', 'E', '\r', '\n', '\x1a', '\n'};
 constexpr std::array<char, 8> hdf5_magic{'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
 
@@ -46,8 +46,8 @@ Digest canonical(XXH128_hash_t hash)
   return digest;
 }
 
-/// The digest of all bytes behind the seal.
-/// @return  false after an error of reading.
+/// The digest of all bytes after the seal.
+/// @return  false after a read error.
 bool digest_content(const Descriptor& file, Digest& digest)
 {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
@@ -111,7 +111,7 @@ Seal make_seal(const FileKind& kind, std::int64_t length, const Digest& content)
   return seal;
 }
 
-/// Writes the seal of a file that is complete but for it, down to the disk.
+/// Writes the seal of a file that is otherwise complete, and flushes it to the disk.
 void seal_file(const std::string& path, const FileKind& kind)
 {
   const std::string doing = "complete " + path;
@@ -120,7 +120,7 @@ void seal_file(const std::string& path, const FileKind& kind)
   check_system(fsync(file.id()) == 0, doing);
   const off_t length = lseek(file.id(), 0, SEEK_END);
   check_system(length >= 0, doing);
-  check(length >= seal_bytes, fmt::format("{} has no room for a seal", path));
+  check(length >= seal_bytes, fmt::format("{} is too short for a seal", path));
   Digest content;
   check_system(digest_content(file, content), doing);
   const Seal seal = make_seal(kind, length, content);
@@ -143,7 +143,7 @@ void commit_sealed(const std::string& path, const FileKind& kind)
 
 namespace {
 
-/// Why the file cannot be used; empty when nothing speaks against it.
+/// Reason why the file cannot be used; empty if it can.
 std::string refusal_of_name(const std::string& path)
 {
   std::error_code error;
@@ -156,7 +156,7 @@ std::string refusal_of_name(const std::string& path)
   return "";
 }
 
-/// As above, of the seal itself.
+/// As above, for the seal itself.
 std::string refusal_of_seal(const Seal& seal, std::int64_t length, const FileKind& kind)
 {
   if (holds(seal, 0, std::as_bytes(std::span(hdf5_magic))))
@@ -181,7 +181,7 @@ std::string refusal_of_seal(const Seal& seal, std::int64_t length, const FileKin
   return "";
 }
 
-/// As above, of the whole file.
+/// As above, for the whole file.
 std::string refusal(const std::string& path, const FileKind& kind)
 {
   if (std::string why = refusal_of_name(path); !why.empty()) return why;

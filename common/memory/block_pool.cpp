@@ -7,7 +7,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr std::int64_t spare_part = 8;  // one such part of the most in use may be held beyond it
+constexpr std::int64_t spare_part = 8;  // 1 / spare_part of the peak in use may be held in addition
 
 }  // namespace
 

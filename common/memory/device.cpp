@@ -41,7 +41,7 @@ void poison(void* memory, std::int64_t bytes)
   if (poisoned) std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
 }
 
-/// Calls @p work(first, bytes) for blocks of @p bytes bytes, shared among threads where there are many.
+/// Calls @p work(first, bytes) for blocks of memory, divided among threads if it is large.
 template <class Work>
 void for_each_block(std::int64_t bytes, Work&& work)
 {
@@ -51,7 +51,7 @@ void for_each_block(std::int64_t bytes, Work&& work)
     work(first, static_cast<std::size_t>(std::min(block, bytes - first)));
 }
 
-/// Sets memory to zero that is not used again soon, past the caches: it is not read for that.
+/// Sets memory to zero with non-temporal stores, which bypass the caches: for memory that is not used again soon.
 void zero_past_caches(std::byte* to, std::size_t bytes)
 {
 #ifdef __SSE2__
@@ -100,15 +100,16 @@ class CpuStream final : public Stream {
   void wait(const Event&) override {}
 };
 
-/// New memory; a multiple of the alignment.
+/// Allocates memory, rounded up to a multiple of the alignment.
 void* new_block(std::int64_t bytes, std::int64_t aligned_to)
 {
   void* const memory = std::aligned_alloc(static_cast<std::size_t>(aligned_to), static_cast<std::size_t>(bytes));
-  if (memory == nullptr) throw Error(fmt::format("the host has no {} bytes of memory left", group_digits(bytes)));
+  if (memory == nullptr)
+    throw Error(fmt::format("the host is out of memory: cannot allocate {} bytes", group_digits(bytes)));
   return memory;
 }
 
-/// New memory in large pages, where these are to be asked for: the processor then looks up 512 times fewer addresses.
+/// Allocates memory in large pages if the system supports them on request: this takes 512 times fewer TLB entries.
 void* new_large_block(std::int64_t bytes)
 {
   void* const memory = new_block(bytes, large_page);
@@ -137,7 +138,7 @@ class CpuDevice final : public Device {
   {
     poison(memory, bytes);
     if (bytes < large_page) return std::free(memory);
-    ASAN_POISON_MEMORY_REGION(memory, bytes);  // AddressSanitizer: whoever uses it now is wrong
+    ASAN_POISON_MEMORY_REGION(memory, bytes);  // AddressSanitizer: any use from now on is an error
     large_.give_back(memory, rounded_up(bytes, large_page));
   }
 
@@ -146,7 +147,8 @@ class CpuDevice final : public Device {
   Device& host_memory() override { return *this; }
 
  private:
-  BlockPool large_{new_large_block, std::free};  // those of a large page or more; malloc keeps smaller ones itself
+  BlockPool large_{new_large_block,
+                   std::free};  // blocks of a large page or more; malloc itself reuses smaller ones
 };
 
 }  // namespace
@@ -174,7 +176,7 @@ Arena::~Arena()
 void* Arena::allocate(std::int64_t bytes)
 {
   const std::int64_t rounded = rounded_up(bytes, alignment);
-  check(dealt_ + rounded <= bytes_, "more is taken of an arena than it was made for");
+  check(dealt_ + rounded <= bytes_, "an allocation exceeds the capacity of its arena");
   return first_ + std::exchange(dealt_, dealt_ + rounded);
 }
 
@@ -205,7 +207,7 @@ Buffer::Buffer(Buffer&& other) noexcept
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept
 {
-  Buffer taken(std::move(other));  // and at the end of this function it takes what was here with it
+  Buffer taken(std::move(other));  // its destructor frees the memory that was held here
   std::swap(memory_, taken.memory_);
   std::swap(category_, taken.category_);
   std::swap(tensor_, taken.tensor_);

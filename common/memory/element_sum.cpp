@@ -11,7 +11,7 @@ namespace rankwise {
 
 namespace {
 
-/// Calls @p f with a value of the C++ type of elements that can be added.
+/// Calls @p f with a value of the C++ type for @p type; Error unless such elements can be added.
 template <class F>
 void with_summable_type(DType type, F&& f)
 {
@@ -27,7 +27,7 @@ void with_summable_type(DType type, F&& f)
   }
 }
 
-/// What elements are added in.
+/// The type in which elements are added.
 template <class T>
 struct SumOf {
   using type = T;
@@ -37,7 +37,7 @@ struct SumOf<bf16> {
   using type = float;
 };
 
-/// N sources at once, N known to the compiler: each is read once.
+/// Sum of N sources, with N known at compile time: each is read once.
 template <class T, int N>
 void sum_of(T* to, const T* const* from, std::int64_t n)
 {
@@ -54,7 +54,7 @@ void sum_of(T* to, const T* const* from, std::int64_t n)
   }
 }
 
-/// Any number of sources, 64 elements at a time.
+/// Sum of any number of sources, 64 elements at a time.
 template <class T>
 void sum_of_many(T* to, std::span<const void* const> sources, std::int64_t n)
 {
@@ -77,7 +77,7 @@ void sum_of_many(T* to, std::span<const void* const> sources, std::int64_t n)
 
 void check_summable(DType type, SourceLocation where)
 {
-  if (type == DType::u8) throw Error("bytes (u8) were to be added up; they can only be sent", where);
+  if (type == DType::u8) throw Error("bytes (u8) cannot be added; they can only be sent", where);
 }
 
 void add_elements(DType type, void* to, const void* from, std::int64_t n)

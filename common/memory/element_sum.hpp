@@ -6,20 +6,20 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// Sums of vectors in the host's memory, element by element.
+/// Element-wise sums of vectors in host memory.
 
 namespace rankwise {
 
-/// Throws Error unless elements of this type can be added: all but u8.
+/// Throws Error unless elements of this type can be added: every type but u8.
 void check_summable(DType type, SourceLocation where = SourceLocation::current());
 
 /// to += from. bf16 is added in f32 and rounded to nearest.
 /// @param to, from  n elements of the type, not overlapping.
 void add_elements(DType type, void* to, const void* from, std::int64_t n);
 
-/// to = the sum of all sources, in the order of tree_sum(): (0 + 1) + (2 + 3). bf16 is added in f32 and rounded once.
+/// to = sum of all sources, in the order of tree_sum(): (0 + 1) + (2 + 3). bf16 is added in f32 and rounded once.
 /// @param to       n elements of the type; may be one of the sources.
-/// @param sources  1 to 1024 vectors of n elements, which do not overlap unless they are the same.
+/// @param sources  1 to 1024 vectors of n elements; two of them are either identical or disjoint.
 /// @cost  each source is read once, to is written once.
 void sum_elements(DType type, void* to, std::span<const void* const> sources, std::int64_t n);
 

@@ -10,25 +10,25 @@
 #include "common/base/error.hpp"
 
 /// @file
-/// The memory ledger: every buffer of this rank, counted when it is made and when it goes.
+/// The memory ledger: counts every buffer of this rank from allocation to release.
 
 namespace rankwise {
 
-/// What a buffer is for.
+/// Purpose of a buffer.
 enum class Category : std::uint8_t {
-  parameters,     ///< the weights that the model computes with
-  gradients,      ///< their gradients
-  optimizer,      ///< the two moments, and master weights where there are any
-  activations,    ///< what the forward pass keeps for the backward pass, tokens included
+  parameters,     ///< weights that the model computes with
+  gradients,      ///< gradients of the parameters
+  optimizer,      ///< AdamW's two moments, and master weights if any
+  activations,    ///< values kept from the forward for the backward pass, tokens included
   communication,  ///< message buffers
-  workspace,      ///< scratch of the passes, alive for the whole run
-  staging,        ///< memory that feeds copies between tiers
-  exact_sums,     ///< what exact arithmetic needs on top
+  workspace,      ///< scratch of forward and backward pass, allocated for the whole run
+  staging,        ///< buffers for copies between tiers
+  exact_sums,     ///< extra accumulators of exact arithmetic
 };
 /// Number of categories.
 constexpr int category_count = 8;
 
-/// Where a buffer lives.
+/// Storage tier of a buffer.
 enum class Tier : std::uint8_t { device, host, disk };
 /// Number of tiers.
 constexpr int tier_count = 3;
@@ -38,7 +38,7 @@ std::string_view name_of(Category category);
 /// The name that is printed and written to reports: "device", "host" or "disk".
 std::string_view name_of(Tier tier);
 
-/// Bytes by category; a plan, a formula or one column of the ledger.
+/// Bytes by category: a plan, a formula, or one tier of the ledger.
 struct CategoryBytes {
   std::array<std::int64_t, category_count> bytes{};  ///< in the order of Category
 
@@ -46,71 +46,71 @@ struct CategoryBytes {
   std::int64_t& operator[](Category c) { return bytes[static_cast<std::size_t>(c)]; }
   /// The bytes of one category.
   std::int64_t operator[](Category c) const { return bytes[static_cast<std::size_t>(c)]; }
-  /// The bytes of both in every category.
+  /// Adds category by category.
   CategoryBytes& operator+=(const CategoryBytes& other);
-  /// All categories together.
+  /// Sum over all categories.
   std::int64_t total() const;
-  /// Lines "parameters 882,176", the total last; categories without bytes are left out.
+  /// Lines "parameters 882,176" with the total last; empty categories are omitted.
   std::string table() const;
-  /// The same bytes in every category.
+  /// Whether all categories have the same bytes.
   friend bool operator==(const CategoryBytes&, const CategoryBytes&) = default;
 };
 
 /// Bytes by tier.
 using TierBytes = std::array<CategoryBytes, tier_count>;
-/// Those of one tier.
+/// Bytes of one tier.
 inline CategoryBytes& in_tier(Tier tier, TierBytes& bytes)
 {
   return bytes[static_cast<std::size_t>(tier)];
 }
-/// Those of one tier.
+/// Bytes of one tier.
 inline const CategoryBytes& in_tier(Tier tier, const TierBytes& bytes)
 {
   return bytes[static_cast<std::size_t>(tier)];
 }
 
-/// Refuses a run whose plan does not fit.
-/// @param planned      bytes of the device tier, by category.
-/// @param limit_bytes  the size of the device; 0 for no limit.
+/// Rejects a run whose planned memory exceeds the limit.
+/// @param planned      bytes on the device tier, by category.
+/// @param limit_bytes  capacity of the device; 0 for no limit.
 /// @param remedy       what the user can do about it, one sentence.
-/// @throws UserError   with the table of categories.
+/// @throws UserError   with the bytes by category.
 void check_memory_limit(const CategoryBytes& planned, std::int64_t limit_bytes, const std::string& remedy);
 
-/// What the device tier held from one moment on, as a trace shows it.
+/// Change of the device tier's contents, as a trace shows it.
 struct MemoryEvent {
-  std::int64_t time_ns;  ///< of event_clock_ns() (clock.hpp)
-  CategoryBytes bytes;   ///< from then on, until the next event
+  std::int64_t time_ns;  ///< time of event_clock_ns() (clock.hpp)
+  CategoryBytes bytes;   ///< allocated from then on, until the next event
 };
 
-/// Current and peak bytes of this rank by category and tier. Buffers enter and leave by themselves, on any thread: that of
-/// a CommunicationQueue makes message buffers while another computes.
+/// Current and peak bytes of this rank by category and tier. Buffers register themselves, on any thread: a
+/// CommunicationQueue's thread allocates message buffers while another thread computes.
 class MemoryLedger {
  public:
-  /// @param limit_bytes  what the device tier holds; 0 for no limit.
+  /// @param limit_bytes  capacity of the device tier; 0 for no limit.
   explicit MemoryLedger(std::int64_t limit_bytes = 0) : limit_bytes_(limit_bytes) {}
 
   /// Counts a new buffer.
-  /// @throws Error when the device tier would exceed its limit: as on a device, the allocation fails.
+  /// @throws Error when the device tier would exceed its limit, as an allocation fails on a full device.
   void enter(Category category, Tier tier, std::int64_t bytes, std::string_view what);
-  /// Counts a buffer that goes.
+  /// Counts the release of a buffer.
   void leave(Category category, Tier tier, std::int64_t bytes) noexcept;
 
-  /// Bytes alive now.
+  /// Bytes allocated now.
   CategoryBytes current(Tier tier) const;
-  /// The most bytes that were alive at a time, each category by itself.
+  /// Peak bytes of each category; the peaks may be at different times.
   CategoryBytes peak(Tier tier) const;
-  /// The most bytes that were alive at a time, all categories together.
+  /// Peak of the total over all categories.
   std::int64_t peak_total(Tier tier) const;
-  /// The size of the device tier; 0 for no limit.
+  /// Capacity of the device tier; 0 for no limit.
   std::int64_t limit_bytes() const { return limit_bytes_; }
 
-  /// From now on the device tier is kept as events, for a trace. The first one is what it holds now.
+  /// Starts recording the device tier as events, for a trace. The first event is what is allocated now.
   void record();
-  /// The events kept so far, one for each buffer of the device tier that entered or left, in the order of time.
+  /// Events recorded so far, in order of time: one for each allocation and release on the device tier.
   std::vector<MemoryEvent> events() const;
 
  private:
-  void keep_event(Tier tier);  // if that is recorded; under the lock
+  void keep_event(Tier tier);  // if recording; the lock is held
 
   mutable std::mutex mutex_;
   std::array<CategoryBytes, tier_count> current_{};

@@ -13,7 +13,7 @@
 #include "common/base/source_location.hpp"
 
 /// @file
-/// Typed views of memory that somebody else owns.
+/// Typed, non-owning views of memory.
 
 namespace rankwise {
 
@@ -29,11 +29,11 @@ struct bf16 {
     const bool nan = (word & 0x7FFFFFFFu) > 0x7F800000u;
     bits = static_cast<std::uint16_t>(nan ? (word >> 16) | 0x40u : (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16);
   }
-  /// Without loss.
+  /// Exact.
   constexpr explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-/// What the elements of a tensor are.
+/// Element type of a tensor.
 enum class DType : std::uint8_t { f32, bf16, f64, i32, i64, u8 };
 
 /// Bytes of one element.
@@ -86,12 +86,12 @@ constexpr DType dtype_of<std::uint8_t>()
   return DType::u8;
 }
 
-/// The type in which values of type T are added up, and in which their gradients are kept: f64 for f64, else f32.
+/// Type in which values of type T are summed and their gradients stored: f64 for f64, else f32.
 template <class T>
 struct AccumulatorOf {
   using type = float;  ///< f32 for f32 and bf16
 };
-/// f64 adds up in f64.
+/// f64 is summed in f64.
 template <>
 struct AccumulatorOf<double> {
   using type = double;  ///< f64
@@ -100,13 +100,13 @@ struct AccumulatorOf<double> {
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
-/// The DType of the gradients and statistics of tensors of type @p type.
+/// DType of the gradients and statistics of tensors of type @p type.
 constexpr DType accumulator_of(DType type)
 {
   return type == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// Up to four extents, outermost first.
+/// Shape of a tensor: up to four extents, outermost first.
 class Shape {
  public:
   Shape() = default;  ///< no dimensions, one element
@@ -129,20 +129,20 @@ class Shape {
   int rank_ = 0;
 };
 
-/// A view of contiguous elements in row-major order, as cheap to copy as a span. It owns nothing, and like a span it
-/// says nothing of whether the elements may be written: outputs come first in every argument list.
+/// A view of contiguous elements in row-major order, as cheap to copy as a span. It owns nothing, and its type does
+/// not say whether the elements may be written: instead, outputs come first in every argument list.
 class Tensor {
  public:
   /// No elements, no memory.
   Tensor() = default;
   /// @param data   first element, in the memory of some device.
-  /// @param type   what the elements are.
+  /// @param type   element type.
   /// @param shape  the extents.
   Tensor(void* data, DType type, const Shape& shape)
       : data_(static_cast<std::byte*>(data)), type_(type), shape_(shape)
   {
   }
-  /// A view of elements that C++ knows the type of.
+  /// A view of elements of a C++ type.
   template <class T>
   Tensor(std::span<T> elements, const Shape& shape) : Tensor(elements.data(), dtype_of<T>(), shape)
   {
@@ -150,9 +150,9 @@ class Tensor {
           "a tensor's shape does not fit its elements");
   }
 
-  /// Whether there is no memory behind it.
+  /// Whether it views no memory.
   bool empty() const { return data_ == nullptr; }
-  /// What the elements are.
+  /// Element type.
   DType type() const { return type_; }
   /// The extents.
   const Shape& shape() const { return shape_; }
@@ -179,9 +179,9 @@ class Tensor {
     return {data<T>(where), static_cast<std::size_t>(elements())};
   }
 
-  /// The same elements in another shape; Error unless it has as many elements.
+  /// The same elements in another shape; Error unless it has the same number of elements.
   Tensor reshaped(const Shape& shape, SourceLocation where = SourceLocation::current()) const;
-  /// The elements of @p range in row-major order, as one dimension; Error unless all of them are there.
+  /// The elements of @p range in row-major order, as a one-dimensional tensor; Error if the range is out of bounds.
   Tensor slice(Range range, SourceLocation where = SourceLocation::current()) const;
 
  private:
@@ -193,8 +193,8 @@ class Tensor {
   Shape shape_{0};
 };
 
-/// Calls @p f with a value of the C++ type that @p type stands for: f32, bf16 or f64.
-/// @return what @p f returns. Error for whole numbers.
+/// Calls @p f with a value of the C++ type that corresponds to @p type: f32, bf16 or f64.
+/// @return what @p f returns. Error for integer types.
 template <class F>
 decltype(auto) with_real_type(DType type, F&& f)
 {

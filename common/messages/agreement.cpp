@@ -38,9 +38,8 @@ void check_agreement(const Communicator& communicator,
     std::string who;
     for (const auto& [text, ranks] : ranks_by_value)
       who += fmt::format("rank {}: {}\n", fmt::join(ranks, ", "), text.empty() ? "nothing" : text);
-    throw UserError(
-        fmt::format("the ranks were told different things: {}.", name),
-        who + "All ranks work on one model, so each has to be given the same options and the same data.");
+    throw UserError(fmt::format("the ranks were given different values: {}.", name),
+                    who + "All ranks work on one model, so each must be given the same options and the same data.");
   }
 }
 

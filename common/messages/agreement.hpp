@@ -7,19 +7,20 @@
 #include "common/messages/communicator.hpp"
 
 /// @file
-/// What all ranks have to be told alike: options and data.
+/// Checks that all ranks were started with the same options and data.
 
 namespace rankwise {
 
-/// The text of each rank, by rank, on all of them. All ranks make this call.
+/// Gathers one text from each rank on all ranks. All ranks make this call.
 /// @param communicator  the ranks.
-/// @param own           of this rank.
+/// @param own           this rank's text.
+/// @return  the texts, by rank.
 std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own);
 
-/// Refuses a job whose ranks were given different things, before they work together. All ranks make this call.
+/// Rejects a job whose ranks disagree on an option or on their data. All ranks make this call.
 /// @param communicator  the ranks.
-/// @param facts         name and value of each, as {"--global-batch", "16"}; the same names on all ranks.
-/// @throws UserError    on all ranks: the first name whose values differ, and which ranks have which.
+/// @param facts         names and values, as {"--global-batch", "16"}; the same names on all ranks.
+/// @throws UserError    on all ranks: the first name whose values differ, and which rank has which value.
 void check_agreement(const Communicator& communicator,
                      const std::vector<std::pair<std::string, std::string>>& facts);
 

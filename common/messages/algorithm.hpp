@@ -6,25 +6,25 @@
 #include <vector>
 
 /// @file
-/// By which algorithm collectives are made.
+/// The algorithms of collectives.
 
 namespace rankwise {
 
-/// `--collectives`. Rank r always ends with shard r of the one Partition, whichever it is.
+/// `--collectives`. With every algorithm rank r ends up with shard r of the same Partition.
 enum class Algorithm : unsigned char {
-  ring,          ///< each rank talks to its neighbours only; every link carries the same
-  tree,          ///< through rank 0, along a binomial tree
+  ring,          ///< each rank talks to its two neighbours only; all links carry the same number of bytes
+  tree,          ///< along a binomial tree, by way of rank 0
   halving,       ///< recursive halving and doubling, neighbours first: the order of exact sums
-  hierarchical,  ///< inside each node, then between nodes, then inside again
+  hierarchical,  ///< within each node, then between nodes, then within nodes again
   shared,        ///< ranks of one node read each other's memory
   library,       ///< the collectives of the MPI library
-  automatic,     ///< `auto`: chosen by size and topology
+  automatic,     ///< `auto`: chosen by message size and topology
 };
 
 /// "ring", ..., "auto".
 std::string_view name_of(Algorithm algorithm);
 
-/// All of them by name, for OptionTable::add_choice().
+/// All algorithms by name, for OptionTable::add_choice().
 const std::vector<std::pair<std::string, Algorithm>>& algorithms();
 
 }  // namespace rankwise

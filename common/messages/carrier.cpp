@@ -14,7 +14,7 @@ void declare_transport(OptionTable& table, const std::string& group, TransportKi
   table.add_choice<TransportKind>(
       group, "transport", transport,
       {{"auto", TransportKind::automatic}, {"mpi", TransportKind::mpi}, {"nccl", TransportKind::nccl}},
-      "what carries messages; auto: NCCL where every rank has a GPU of its own, else MPI");
+      "library that carries messages; auto: NCCL if every rank has its own GPU, else MPI");
 }
 
 void check_transport(TransportKind transport, DeviceKind device)
@@ -31,7 +31,7 @@ void check_own_gpus(TransportKind transport, DeviceKind device)
   if (ranks_on_machine() <= gpu.count) return;
   throw UserError(fmt::format("--transport=nccl, but {} ranks share the {} GPU{} of this machine.",
                               ranks_on_machine(), gpu.count, gpu.count == 1 ? "" : "s"),
-                  fmt::format("NCCL wants a GPU for each rank. Use --transport=mpi, which goes through the host's "
+                  fmt::format("NCCL needs a GPU for each rank. Use --transport=mpi, which stages data through host "
                               "memory, or start at most {}.",
                               gpu.count));
 }
@@ -41,16 +41,15 @@ Carrier choose_carrier(TransportKind transport, DeviceKind device, bool needs_mp
   const Communicator world = Communicator::world();
   if (device != DeviceKind::cuda || world.ranks() == 1) return {};
   int own = ranks_on_machine() <= gpu_facts().count ? 1 : 0;  // whether this machine's ranks have a GPU each
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_MIN, world.handle()),
-            "choosing what carries messages");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_MIN, world.handle()), "choosing the transport");
 
   const bool automatic = transport == TransportKind::automatic;
   const bool nccl = automatic ? own == 1 && !needs_mpi : transport == TransportKind::nccl;
-  const char* const why = !automatic ? "as asked for"
-                          : own == 0 ? "since ranks share a GPU"
-                          : nccl     ? "since every rank has a GPU of its own"
-                                     : "since the virtual clock needs it";
-  return {nccl, fmt::format("messages go over {}, {}", nccl ? "NCCL" : "MPI, through the host's memory", why)};
+  const char* const why = !automatic ? "as requested"
+                          : own == 0 ? "because ranks share a GPU"
+                          : nccl     ? "because every rank has its own GPU"
+                                     : "because the virtual clock needs it";
+  return {nccl, fmt::format("messages use {}, {}", nccl ? "NCCL" : "MPI, through host memory", why)};
 }
 
 }  // namespace rankwise

@@ -6,39 +6,39 @@
 #include "common/program/options.hpp"
 
 /// @file
-/// What carries messages: MPI, or NCCL between GPUs.
+/// The library that carries messages: MPI, or NCCL between GPUs.
 
 namespace rankwise {
 
 /// `--transport`.
 enum class TransportKind : std::uint8_t {
-  automatic,  ///< NCCL where every rank has a GPU of its own, else MPI
-  mpi,        ///< MPI; from the memory of a GPU through the host's
+  automatic,  ///< NCCL if every rank has its own GPU, else MPI
+  mpi,        ///< MPI; data on a GPU is staged through host memory
   nccl,       ///< NCCL, between GPUs
 };
 
 /// Declares `--transport`.
 void declare_transport(OptionTable& table, const std::string& group, TransportKind& transport);
 
-/// Refuses NCCL without GPUs.
+/// Rejects NCCL without GPUs.
 /// @throws UserError.
 void check_transport(TransportKind transport, DeviceKind device);
 
-/// Refuses NCCL where ranks share a GPU.
-/// @param device    as check_device() has passed it.
+/// Rejects NCCL if ranks share a GPU.
+/// @param device    accepted by check_device().
 /// @throws UserError.
 void check_own_gpus(TransportKind transport, DeviceKind device);
 
-/// What carries the messages of a run.
+/// The library that carries a run's messages.
 struct Carrier {
   bool nccl = false;  ///< NCCL; else MPI
-  std::string text;   ///< which and why, in a sentence; empty where there is nothing to choose
+  std::string text;   ///< which one and why, in a sentence; empty where there was no choice
 };
 
-/// Chooses; all ranks make this call.
-/// @param transport  what was asked for, as both checks have passed it.
-/// @param device     where the ranks compute.
-/// @param needs_mpi  whether something in the run does, so that `auto` is MPI.
+/// Chooses the library; all ranks make this call.
+/// @param transport  as requested, accepted by both checks.
+/// @param device     device on which the ranks compute.
+/// @param needs_mpi  whether some part of the run requires MPI, so that `auto` selects it.
 Carrier choose_carrier(TransportKind transport, DeviceKind device, bool needs_mpi);
 
 }  // namespace rankwise

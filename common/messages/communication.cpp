@@ -23,31 +23,32 @@ void declare(OptionTable& table, CommunicationOptions& o)
   for (const auto& [name, value] : algorithms()) choices.emplace_back(name, name);
   table.add_choice(group, "collectives", o.collectives, choices,
                    "algorithm of collectives; default: ring, or halving with --arithmetic=exact");
-  table.add(group, "ranks-per-node", o.ranks_per_node, "pretend that so many ranks make a node; 0: the machines");
-  table.add(group, "check-messages", o.check_messages, "compare what the ranks call, before each collective");
-  table.add(group, "timeout", o.timeout_s, "seconds that ranks may wait for each other; 0: for ever");
-  table.add(group, "chaos", o.chaos, "seed of random delays and synchronous sends, to find mistakes; 0: none");
+  table.add(group, "ranks-per-node", o.ranks_per_node, "ranks that count as one node; 0: a node is a machine");
+  table.add(group, "check-messages", o.check_messages, "compare the ranks' calls before each collective");
+  table.add(group, "timeout", o.timeout_s,
+            "seconds without progress before the watchdog ends the job; 0: no limit");
+  table.add(group, "chaos", o.chaos, "seed of random delays and synchronous sends, to expose errors; 0: off");
   table.add(
       group, "link", o.link,
-      "virtual clock: LATENCY,BANDWIDTH of messages, as 5us,10GB/s; or inside a node, then between nodes, then "
-      "ranks a node");
+      "virtual clock: LATENCY,BANDWIDTH of messages, as 5us,10GB/s; or both inside a node, both between nodes, and "
+      "ranks per node");
   declare_transport(table, group, o.transport);
-  table.add(group, "flops", o.flops, "virtual clock: operations that a rank makes, as 100GFLOP/s");
+  table.add(group, "flops", o.flops, "virtual clock: compute rate of a rank, as 100GFLOP/s");
 }
 
 void check_options(const CommunicationOptions& options, Algorithm fallback, const Topology& topology)
 {
   check_transport(options.transport, topology.device);
   if (options.transport == TransportKind::nccl && !options.link.empty())
-    throw UserError(fmt::format("--link={} cannot be done with --transport=nccl.", options.link),
-                    "The virtual clock's times travel with MPI's messages. Use --transport=mpi.");
+    throw UserError(fmt::format("--link={} cannot be combined with --transport=nccl.", options.link),
+                    "The virtual clock's times are sent with MPI messages. Use --transport=mpi.");
   if (options.ranks_per_node < 0)
     throw UserError(fmt::format("--ranks-per-node={} is out of range.", options.ranks_per_node),
-                    "Use a number of ranks, or 0 for machines as they are.");
+                    "Use a number of ranks, or 0 to count each machine as a node.");
   check_algorithm(options.algorithm(fallback), topology);
   if (options.timeout_s < 0)
     throw UserError(fmt::format("--timeout={} is out of range.", options.timeout_s),
-                    "Use a number of seconds, or 0 to wait for ever.");
+                    "Use a number of seconds, or 0 to wait without limit.");
   parse_flops(options.flops);
   if (options.link.empty()) return;
   parse_link(options.link);

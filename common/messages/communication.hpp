@@ -18,84 +18,87 @@
 #include "common/program/time_ledger.hpp"
 
 /// @file
-/// The options of messages, the same in all lessons, and what they bring about.
+/// Communication options, the same in all lessons, and what they configure.
 
 namespace rankwise {
 
-/// What the messages of a run are asked to do.
+/// Communication options of a run.
 struct CommunicationOptions {
-  std::string collectives = "default";                 ///< an algorithm; or the one that suits the arithmetic
-  int ranks_per_node = 0;                              ///< pretend that so many ranks make a node; 0: the machines
-  bool check_messages = false;                         ///< compare what the ranks call, each time
-  double timeout_s = Watchdog::default_timeout_s;      ///< how long ranks may wait for each other; 0: for ever
-  std::uint32_t chaos = 0;                             ///< seed of the chaos that messages meet; 0: none
-  std::string link;                                    ///< of the virtual clock; empty: none
-  std::string flops = "100GFLOP/s";                    ///< of the virtual clock
-  TransportKind transport = TransportKind::automatic;  ///< what carries messages
+  std::string collectives = "default";                 ///< algorithm; "default": the lesson's choice
+  int ranks_per_node = 0;                              ///< ranks that count as one node; 0: a node is a machine
+  bool check_messages = false;                         ///< compare the ranks' calls of every collective
+  double timeout_s = Watchdog::default_timeout_s;      ///< longest wait before the watchdog acts; 0: no limit
+  std::uint32_t chaos = 0;                             ///< seed of chaos testing; 0: off
+  std::string link;                                    ///< links of the virtual clock; empty: no clock
+  std::string flops = "100GFLOP/s";                    ///< compute rate of the virtual clock
+  TransportKind transport = TransportKind::automatic;  ///< library that carries messages
 
-  /// The algorithm that was asked for, or @p fallback.
+  /// The requested algorithm, or @p fallback if none was requested.
   Algorithm algorithm(Algorithm fallback) const;
 };
 
-/// Declares all of them.
+/// Declares all communication options.
 void declare(OptionTable& table, CommunicationOptions& options);
 
-/// Refuses what ranks cannot do.
+/// Rejects options that these ranks cannot use.
 /// @param options   as parsed.
-/// @param fallback  the algorithm, unless the user asked for one.
-/// @param topology  of the ranks, which need not be those of the job.
+/// @param fallback  algorithm to use unless the user requested one.
+/// @param topology  nodes of the ranks, which need not be those of this job.
 /// @throws UserError.
 void check_options(const CommunicationOptions& options, Algorithm fallback, const Topology& topology);
 
-/// What all groups of a run share: who counts, who watches, and how messages are made.
+/// Communication state that all groups of a run share: carrier, stream, traffic ledger, virtual clock, watchdog.
 class Communication {
  public:
-  /// All ranks make and destroy it together.
-  /// @param options  as check_options() has passed them.
-  /// @param memory   where message buffers lie.
-  /// @param stream   of the same device: makes what is sent and uses what arrives.
-  /// @param time     of this rank; what it is doing is named when nothing moves.
+  /// All ranks construct and destroy it together.
+  /// @param options  accepted by check_options(); they outlive this object.
+  /// @param memory   device memory for message buffers.
+  /// @param stream   compute stream of the same device: produces the data to send, consumes the data received.
+  /// @param time     this rank's time ledger; the watchdog names its open span when nothing moves.
   Communication(const CommunicationOptions& options, const DeviceMemory& memory, Stream& stream,
                 const TimeLedger& time);
   ~Communication();
   Communication(const Communication&) = delete;
   Communication& operator=(const Communication&) = delete;
 
-  /// What a group is made with.
-  /// @param fallback  the algorithm, unless the user asked for one.
+  /// Settings with which a group is constructed.
+  /// @param fallback  algorithm to use unless the user requested one.
   GroupSetup setup(Algorithm fallback);
 
-  /// What carries messages and why, in a sentence; empty where there is nothing to choose.
+  /// Which library carries messages and why, in a sentence; empty where there was no choice.
   const std::string& carrier() const { return carrier_.text; }
 
   /// Bytes and messages sent so far.
   TrafficLedger& traffic() { return traffic_; }
-  /// The same, to be read.
+  /// Bytes and messages sent so far.
   const TrafficLedger& traffic() const { return traffic_; }
-  /// Counts virtual time; null without `--link`.
+  /// The virtual clock; null without `--link`.
   VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
-  /// A step begins: what came since the last one, as validation, does not count in virtual time.
+  /// Marks the begin of a step: virtual time since the end of the last one, as of a validation, does not count.
   void begin_step();
-  /// A step is over.
+  /// Marks the end of a step.
   void end_step();
-  /// What this rank did in the last step on the virtual clock, lane by lane in order.
+  /// This rank's work in the last step on the virtual clock, in order, lane by lane.
   std::span<const VirtualSpan> last_virtual_step() const { return last_step_; }
   /// Times of the last step on the virtual clock; null without `--link`, or before the first step.
-  const VirtualStep* last_virtual_times() const { return virtual_steps_.empty() ? nullptr : &virtual_steps_.back(); }
-  /// Block "virtual clock": what the last step took on the virtual links; enters `virtual` in the document. Nothing
-  /// without `--link`.
+  const VirtualStep* last_virtual_times() const
+  {
+    return virtual_steps_.empty() ? nullptr : &virtual_steps_.back();
+  }
+  /// Reports block "virtual clock": the time of the last step on the virtual links; adds `virtual` to the JSON
+  /// document. Does nothing without `--link`.
   void report_virtual_clock(Report& report) const;
 
  private:
   const CommunicationOptions& options_;
   DeviceMemory memory_;
   Stream& compute_;
-  std::unique_ptr<Stream> stream_;  // of messages
+  std::unique_ptr<Stream> stream_;  // carries the messages
   Carrier carrier_;
   TrafficLedger traffic_;
   std::optional<VirtualClock> clock_;
-  std::vector<VirtualStep> virtual_steps_;  // all of them
-  std::vector<VirtualSpan> last_step_;      // the last one, to be drawn
+  std::vector<VirtualStep> virtual_steps_;  // one for each step
+  std::vector<VirtualSpan> last_step_;      // spans of the last step, for the timeline
   std::optional<Chaos> chaos_;
 };
 

@@ -68,8 +68,8 @@ CommunicationQueue::~CommunicationQueue()
     working = working_;
   }
   changed_.notify_all();
-  // A thread at work may wait for ranks that wait for this one; the job is about to end, and the thread with it. One that
-  // sleeps has to leave: what it sleeps at cannot be destroyed before.
+  // A busy thread may be waiting for ranks that wait for this one; it ends with the job, which is about to end. A
+  // sleeping thread must leave first, because the condition variable on which it sleeps must not be destroyed.
   if (failing && working)
     thread_.detach();
   else

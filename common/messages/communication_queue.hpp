@@ -14,21 +14,21 @@
 #include "common/program/time_ledger.hpp"
 
 /// @file
-/// Collectives that go on while this rank computes.
+/// Collectives that overlap with this rank's computation.
 
 namespace rankwise {
 
 class CommunicationQueue;
 
-/// A collective that was started and has to be waited for. It ends the job if it is given up without that.
+/// A collective that was started and must be waited for. Destroying it without a wait ends the job.
 class Pending {
  public:
   Pending() = default;  ///< nothing to wait for
   ~Pending();
   Pending(Pending&& other) noexcept;             ///< leaves @p other with nothing to wait for
-  Pending& operator=(Pending&& other) noexcept;  ///< as above; this one has nothing to wait for
+  Pending& operator=(Pending&& other) noexcept;  ///< as above; this object must have nothing to wait for
 
-  /// Returns when the collective is done: what it computed can be read. Time spent here is exposed communication.
+  /// Returns when the collective is done and its result can be read. Time spent here is exposed communication.
   void wait();
 
  private:
@@ -38,51 +38,52 @@ class Pending {
 
   CommunicationQueue* queue_ = nullptr;
   std::int64_t number_ = 0;
-  std::int64_t handle_ = 0;  // the flight recorder's number for it
+  std::int64_t handle_ = 0;  // its number in the flight recorder
   std::string label_;
   SourceLocation where_ = SourceLocation::current();
-  int exceptions_ = 0;  // that were on their way when it was made
+  int exceptions_ = 0;  // in flight at construction
 };
 
-/// A thread that makes the collectives of a group, one after the other, in the order in which they were started. MPI
-/// moves messages only while somebody calls it: so a rank that computes needs a second thread for them.
+/// A thread that runs the collectives of a group one at a time, in the order in which they were started. MPI makes
+/// progress only inside calls of MPI, so a rank that computes needs a second thread for communication.
 ///
-/// On a device it is the same: what the collective reads has been made by the work that compute() was given before
-/// start(), and what compute() is given after wait() finds its result; in between the two go on beside each other.
+/// Devices are ordered in the same way: a collective reads the results of all work given to compute() before
+/// start(), and work given to compute() after wait() sees the collective's result; in between the two run
+/// concurrently.
 ///
-/// All ranks start the same collectives in the same order. While any is under way nobody else uses the group. An
-/// exception in the thread ends the job (abort_job()).
+/// All ranks start the same collectives in the same order. While one is under way nothing else may use the group.
+/// An exception in the thread ends the job (abort_job()).
 class CommunicationQueue {
  public:
-  /// @param group  whose collectives; outlives the queue.
-  /// @param time   where waiting is counted as exposed communication; outlives the queue.
+  /// @param group  group of the collectives; outlives the queue.
+  /// @param time   ledger in which waiting is counted as exposed communication; outlives the queue.
   CommunicationQueue(Group& group, TimeLedger& time);
-  /// Ends the thread when all that was started is done; at once if an exception is on its way out.
+  /// Ends the thread after all started collectives are done; at once during stack unwinding.
   ~CommunicationQueue();
   CommunicationQueue(const CommunicationQueue&) = delete;
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;
 
-  /// Starts a collective: @p work runs on the other thread as soon as those before it are done. What it reads and
-  /// writes is left alone until wait().
-  /// @param label  what it carries, for traces and messages, as "bucket 2"; the same on all ranks.
+  /// Starts a collective: @p work runs on the other thread after all collectives started before it. Until wait()
+  /// the caller neither changes what it reads nor touches what it writes.
+  /// @param label  name of the data for traces and error messages, as "bucket 2"; the same on all ranks.
   /// @param work   calls collectives of the group.
   /// @param where  the line of the caller.
   [[nodiscard]] Pending start(std::string label, std::function<void(Group&)> work,
                               SourceLocation where = SourceLocation::current());
 
-  /// What the thread has done, a ledger beside the rank's own.
+  /// Time ledger of the thread, in addition to the rank's own.
   const TimeLedger& time() const { return thread_time_; }
 
  private:
   friend class Pending;
 
-  /// One collective that waits for its turn.
+  /// A collective that has not begun yet.
   struct Job {
     std::string label;
     std::function<void(Group&)> work;
     SourceLocation where;
-    Moment handed{};  // over, in virtual time
-    Event ready{};    // what it reads is made, on the device
+    Moment handed{};  // virtual time at which it was handed over
+    Event ready{};    // on the device: its input is ready
   };
 
   void wait_for(std::int64_t number, std::int64_t handle);
@@ -95,17 +96,17 @@ class CommunicationQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;      // not begun yet
-  std::int64_t started_ = 0;  // collectives so far
-  std::int64_t done_ = 0;     // of them
-  bool working_ = false;      // on a collective, now
-  /// When a collective was over.
+  std::int64_t started_ = 0;  // number of collectives started so far
+  std::int64_t done_ = 0;     // number of collectives done so far
+  bool working_ = false;      // whether one is running now
+  /// End of a collective.
   struct End {
     Moment moment{};  // in virtual time
     Event point{};    // on the device
   };
-  std::map<std::int64_t, End> ended_;  // by number; until somebody waits for it
+  std::map<std::int64_t, End> ended_;  // by number, until waited for
   bool ending_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: it uses all others
 };
 
 }  // namespace rankwise

@@ -10,34 +10,35 @@
 
 namespace rankwise {
 
-/// Some ranks of the job, with a space of messages of their own. Errors of MPI come back as codes.
+/// An MPI communicator: some ranks of the job, whose messages are separate from those of other communicators. MPI
+/// errors are returned as codes.
 ///
-/// All its ranks make and destroy it together. While an exception is on its way out it is not freed: the others might
-/// not be there.
+/// All its ranks create and destroy it together. During stack unwinding it is not freed, because the other ranks
+/// might not take part.
 class Communicator {
  public:
   /// No ranks.
   Communicator() = default;
   ~Communicator();
   Communicator(Communicator&& other) noexcept;             ///< leaves @p other without ranks
-  Communicator& operator=(Communicator&& other) noexcept;  ///< frees what was here before
+  Communicator& operator=(Communicator&& other) noexcept;  ///< frees the communicator held before
 
   /// All ranks of the job.
   static Communicator world();
-  /// The ranks of this one that give the same @p color, ordered by @p key; all ranks of this one make the call.
+  /// The ranks of this communicator that pass the same @p color, ordered by @p key; all its ranks make this call.
   Communicator split(int color, int key) const;
-  /// The ranks of this one that run on the same machine.
+  /// The ranks of this communicator that run on the same machine.
   Communicator split_by_machine() const;
 
-  /// For calls to MPI.
+  /// MPI's handle.
   MPI_Comm handle() const { return handle_; }
-  /// Whether there are any ranks.
+  /// Whether it has no ranks.
   bool empty() const { return handle_ == MPI_COMM_NULL; }
   /// This rank, 0 <= rank < ranks.
   int rank() const { return rank_; }
   /// N.
   int ranks() const { return ranks_; }
-  /// The number that each of its ranks has in the job.
+  /// Rank in the job of each of its ranks.
   std::vector<int> ranks_in_job() const;
 
  private:
@@ -46,7 +47,7 @@ class Communicator {
   MPI_Comm handle_ = MPI_COMM_NULL;
   int rank_ = 0;
   int ranks_ = 0;
-  int exceptions_ = 0;  // that were on their way when it was made
+  int exceptions_ = 0;  // in flight at construction
 };
 
 }  // namespace rankwise

@@ -18,9 +18,10 @@ namespace rankwise {
 void check_algorithm(Algorithm algorithm, const Topology& topology)
 {
   if (algorithm == Algorithm::shared && topology.device != DeviceKind::cpu)
-    throw UserError("--collectives=shared cannot be done with --device=cuda.",
-                    "Ranks read each other's memory on the host only. Use --collectives=ring, halving, library or "
-                    "auto.");
+    throw UserError(
+        "--collectives=shared cannot be combined with --device=cuda.",
+        "Ranks can read each other's memory on the host only. Use --collectives=ring, halving, library or "
+        "auto.");
   if (algorithm == Algorithm::shared && topology.nodes > 1)
     throw UserError(
         fmt::format("--collectives=shared, but the ranks are on {} nodes.", topology.nodes),
@@ -28,7 +29,7 @@ void check_algorithm(Algorithm algorithm, const Topology& topology)
   if (algorithm == Algorithm::hierarchical && topology.ranks_per_node() == 0)
     throw UserError(
         "--collectives=hierarchical, but the nodes do not all have the same number of ranks.",
-        "Between the nodes each rank has one partner on every node. Start as many ranks on each, or use "
+        "Between nodes each rank has one partner on every node. Start the same number of ranks on each, or use "
         "--collectives=ring.");
 }
 
@@ -51,7 +52,7 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
     layers_.push_back(std::make_unique<RecordingTransport>(*layers_.back(), *setup_.log, communicator_, name_));
   if (setup_.check_messages)
     layers_.push_back(std::make_unique<ComparingTransport>(*layers_.back(), communicator_));
-  if (setup_.recorder)  // the outermost: comparing waits for other ranks too
+  if (setup_.recorder)  // outermost: comparing waits for other ranks too
     layers_.push_back(std::make_unique<WatchedTransport>(*layers_.back(), *setup_.recorder, communicator_, name_));
 
   const Algorithm of_large = chosen_algorithm(setup_.algorithm, topology_, "all-reduce", large_message);
@@ -76,11 +77,11 @@ void Group::add_innermost()
 void Group::make_levels()
 {
   const int node = topology_.node_of[static_cast<std::size_t>(rank())];
-  int place = 0;  // of this rank in its node
+  int place = 0;  // position of this rank on its node
   for (const int r : topology_.ranks_of(node)) place += r < rank();
   GroupSetup setup = setup_;
   setup.algorithm = Algorithm::ring;
-  setup.check_messages = false;  // this group has compared already
+  setup.check_messages = false;  // this group compares already
   inside_ = std::make_unique<Group>(name_ + " inside", communicator_.split(node, rank()), setup);
   between_ = std::make_unique<Group>(name_ + " between", communicator_.split(place, rank()), setup);
 }
@@ -105,8 +106,8 @@ void Group::with_host_values(const Tensor& values, const std::function<void(cons
   const std::int64_t capacity = host_values_bytes(setup_.memory.device->kind(), ranks());
   if (capacity == 0) return f(values);
   if (values_.tensor().empty())
-    values_ = Buffer(setup_.memory, Category::communication, DType::u8, {capacity}, "values of the host");
-  check(values.bytes() <= capacity, "too many values of the host for one collective");
+    values_ = Buffer(setup_.memory, Category::communication, DType::u8, {capacity}, "copy of host values");
+  check(values.bytes() <= capacity, "too many host values for one collective");
   const Tensor there(values_.tensor().raw(), values.type(), {values.elements()});
   compute().copy(there, values);
   f(there);
@@ -122,19 +123,19 @@ std::int64_t host_values_bytes(DeviceKind device, int ranks)
 
 Group& Group::inside()
 {
-  check(inside_ != nullptr, "a group that is not hierarchical was asked for the ranks of its node");
+  check(inside_ != nullptr, "inside() was called on a group that is not hierarchical");
   return *inside_;
 }
 
 Group& Group::between()
 {
-  check(between_ != nullptr, "a group that is not hierarchical was asked for its ranks on other nodes");
+  check(between_ != nullptr, "between() was called on a group that is not hierarchical");
   return *between_;
 }
 
 SharedMemory& Group::shared()
 {
-  check(shared_ != nullptr, "a group without shared memory was asked for it");
+  check(shared_ != nullptr, "shared() was called on a group without shared memory");
   return *shared_;
 }
 

@@ -21,47 +21,48 @@
 #include "common/messages/watchdog/flight_recorder.hpp"
 
 /// @file
-/// A group of ranks that make collectives together.
+/// A group of ranks that call collectives together.
 
 namespace rankwise {
 
-/// What all groups of a run have in common.
+/// Settings that all groups of a run have in common.
 struct GroupSetup {
-  DeviceMemory memory;                    ///< where their message buffers lie
-  Stream* stream;                         ///< of the same device: adds up what arrives, and orders the messages
-  TrafficLedger* traffic;                 ///< counts what is sent
-  Algorithm algorithm = Algorithm::ring;  ///< of their collectives
-  int ranks_per_node = 0;                 ///< 0 for machines as they are; else so many ranks count as a node
-  bool check_messages = false;            ///< compare what the ranks call, each time
-  MessageLog* log = nullptr;              ///< records messages, if there is one; outlives the groups
+  DeviceMemory memory;                    ///< device memory for message buffers
+  Stream* stream;                         ///< stream that sums received data and orders messages
+  TrafficLedger* traffic;                 ///< counts sent messages
+  Algorithm algorithm = Algorithm::ring;  ///< algorithm of the collectives
+  int ranks_per_node = 0;                 ///< ranks that count as one node; 0: a node is a machine
+  bool check_messages = false;            ///< compare the ranks' calls of every collective
+  MessageLog* log = nullptr;              ///< records all messages; null: none; outlives the groups
   FlightRecorder* recorder =
-      &flight_recorder();         ///< knows what is under way, for the watchdog; outlives the groups
-  VirtualClock* clock = nullptr;  ///< what messages take is counted on it, if there is one; outlives the groups
-  const Chaos* chaos = nullptr;   ///< which chaos messages meet, if any
-  Stream* compute = nullptr;      ///< of the same device: makes what is sent and uses what arrives; null: `stream`
-  bool nccl = false;              ///< messages go over NCCL, not over MPI
+      &flight_recorder();         ///< records pending operations for the watchdog; outlives the groups
+  VirtualClock* clock = nullptr;  ///< counts the messages' virtual time; null: none; outlives the groups
+  const Chaos* chaos = nullptr;   ///< chaos testing; null: off
+  Stream* compute = nullptr;      ///< stream that produces and consumes the messages' data; null: `stream`
+  bool nccl = false;              ///< messages use NCCL instead of MPI
 };
 
-/// N ranks, and all that collectives among them need: messages, their counts, memory. One thread at a time uses it.
+/// N ranks, and all that collectives among them need: transport, traffic counts, scratch memory. One thread at a
+/// time uses it.
 ///
-/// All its ranks make and destroy it together.
+/// All its ranks create and destroy it together.
 class Group {
  public:
-  /// @param name          as "world" or "dp"; the traffic is counted under it.
+  /// @param name          name under which traffic is counted, as "world" or "dp".
   /// @param communicator  the ranks.
-  /// @param setup         what it points to outlives the group.
+  /// @param setup         settings; the objects that it points to outlive the group.
   /// @throws UserError    for an algorithm that these ranks cannot use (check_algorithm).
   Group(std::string name, Communicator communicator, const GroupSetup& setup);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  /// As given.
+  /// Its name.
   const std::string& name() const { return name_; }
   /// This rank, 0 <= rank < ranks.
   int rank() const { return communicator_.rank(); }
   /// N.
   int ranks() const { return communicator_.ranks(); }
-  /// By which algorithm its collectives are made.
+  /// Algorithm of its collectives.
   Algorithm algorithm() const { return setup_.algorithm; }
   /// Which ranks share a node.
   const Topology& topology() const { return topology_; }
@@ -69,47 +70,50 @@ class Group {
   Transport& transport() { return *layers_.back(); }
   /// The ranks, for the library's own collectives.
   const Communicator& communicator() const { return communicator_; }
-  /// Knows what is under way; null without one.
+  /// The flight recorder of pending operations; null for none.
   FlightRecorder* recorder() const { return setup_.recorder; }
-  /// The library's own collectives for memory of GPUs; null where messages go over MPI.
+  /// NCCL's own collectives for GPU memory; null where messages use MPI.
   NcclTransport* nccl() const { return nccl_; }
-  /// Where its message buffers lie.
+  /// Device memory of its message buffers.
   const DeviceMemory& memory() const { return setup_.memory; }
-  /// Adds up what arrives; collectives are work of this stream.
+  /// Stream on which collectives run and received data is summed.
   Stream& stream() const { return *setup_.stream; }
-  /// Makes what is sent and uses what arrives.
+  /// Stream that produces the data to send and consumes the data received.
   Stream& compute() const { return setup_.compute != nullptr ? *setup_.compute : *setup_.stream; }
-  /// Whether a collective orders itself: it begins when compute() has made what it reads, and compute() goes on when it is
-  /// done. A CommunicationQueue orders its collectives itself, and turns this off meanwhile.
+  /// Whether collectives synchronise with compute(): each begins after the earlier work of compute(), and later
+  /// work of compute() begins after it. A CommunicationQueue does its own ordering and turns this off meanwhile.
   bool follows_compute() const { return follows_compute_; }
-  void follow_compute(bool follows) { follows_compute_ = follows; }  ///< as follows_compute()
-  /// Counts virtual time; null without one.
+  void follow_compute(bool follows) { follows_compute_ = follows; }  ///< sets follows_compute()
+  /// The virtual clock; null for none.
   VirtualClock* clock() const { return setup_.clock; }
-  /// Counts what the library's own collectives, and shared memory, carry: what no transport sees.
+  /// Counts traffic that no transport sees: that of the library's own collectives and of shared memory.
   void count(std::string_view collective, const Traffic& traffic);
 
-  /// Scratch for messages, counted as communication: n elements of undefined content, until the next call.
-  /// It grows to the largest that was asked for.
+  /// Scratch buffer for messages, counted as communication: n elements of undefined content, valid until the next
+  /// call. It grows to the largest size requested.
   Tensor scratch(DType type, std::int64_t n);
 
-  /// Makes a collective of a few values that lie on the host: f(values) where messages lie there too; else they go to
-  /// the device, and come back after f(their copy).
+  /// Runs a collective on a few values in host memory: f(values) if message buffers are in host memory too; else
+  /// the values are copied to the device, f is called on the copy, and the result is copied back.
   /// @param values  at most host_values_bytes().
   void with_host_values(const Tensor& values, const std::function<void(const Tensor&)>& f);
 
-  /// The ranks of this rank's node; those of all nodes that have this rank's place in theirs. Their traffic is counted
-  /// as that of "NAME inside" and "NAME between". Error unless the algorithm is hierarchical, or auto chose it.
+  /// Group of the ranks on this rank's node. Its traffic is counted under "NAME inside". Error unless the algorithm
+  /// is hierarchical, or auto chose it.
   Group& inside();
-  Group& between();  ///< as inside()
-  /// Whether there are these two groups.
+  /// Group of the ranks with this rank's position on each node, one from each. Its traffic is counted under
+  /// "NAME between". Error as for inside().
+  Group& between();
+  /// Whether inside() and between() exist.
   bool has_levels() const { return inside_ != nullptr; }
 
-  /// The memory that its ranks share. Error unless the algorithm is shared, or auto may choose it.
+  /// Memory that its ranks share. Error unless the algorithm is shared, or auto may choose it.
   SharedMemory& shared();
-  /// Whether there is such memory.
+  /// Whether shared() exists.
   bool has_shared() const { return shared_ != nullptr; }
-  /// Where to allocate what is often reduced, such as gradients: in the shared memory if there is any, so that nothing
-  /// is copied; else where the group's own buffers lie. All ranks allocate together then, and in the same order.
+  /// Memory for buffers that are reduced often, such as gradients: shared memory if the group has it, so that
+  /// nothing is copied; else the memory of the group's own buffers. With shared memory all ranks allocate together,
+  /// in the same order.
   DeviceMemory often_reduced();
 
  private:
@@ -120,28 +124,29 @@ class Group {
   Communicator communicator_;
   GroupSetup setup_;
   Topology topology_;
-  std::vector<std::unique_ptr<Transport>> layers_;  // the innermost first
-  NcclTransport* nccl_ = nullptr;                   // the innermost, where messages go over NCCL
+  std::vector<std::unique_ptr<Transport>> layers_;  // innermost first
+  NcclTransport* nccl_ = nullptr;                   // the innermost layer, where messages use NCCL
   bool follows_compute_ = true;
   std::unique_ptr<Group> inside_, between_;
   std::unique_ptr<SharedMemory> shared_;
   Buffer scratch_;
-  Buffer values_;  // of the host, while they are on the device
+  Buffer values_;  // device copy of host values
 };
 
-/// Bytes that a group keeps for values of the host that take part in collectives: none where messages lie on the host.
+/// Bytes that a group keeps to copy host values to the device; 0 where message buffers are in host memory.
 std::int64_t host_values_bytes(DeviceKind device, int ranks);
 
-/// Refuses an algorithm that a group's ranks cannot use.
-/// @throws UserError  for shared memory across nodes, or of GPUs; for hierarchical on nodes with different numbers of ranks.
+/// Rejects an algorithm that a group's ranks cannot use.
+/// @throws UserError  for shared memory across nodes or of GPUs; for hierarchical on nodes of unequal size.
 void check_algorithm(Algorithm algorithm, const Topology& topology);
 
-/// Tells a group's transport, and those of its two levels, that a collective begins; and at the end of the scope, that it
-/// is over. Orders it behind and before the work of compute(), if it follows_compute().
+/// Announces the begin of a collective to the transports of a group and of its two levels, and at the end of the
+/// scope its end. If the group follows_compute(), orders the collective after earlier and before later work of
+/// compute().
 class CollectiveScope {
  public:
   /// @param group       outlives the scope.
-  /// @param collective  which.
+  /// @param collective  the call.
   CollectiveScope(Group& group, const Collective& collective);
   ~CollectiveScope();
   CollectiveScope(const CollectiveScope&) = delete;
@@ -150,7 +155,7 @@ class CollectiveScope {
  private:
   Group& group_;
   const bool follows_;
-  const int exceptions_;  // that were on their way when it began
+  const int exceptions_;  // in flight at construction
 };
 
 }  // namespace rankwise

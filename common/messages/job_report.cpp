@@ -18,13 +18,13 @@ void begin_job(Report& report, const std::string& lesson, int ranks)
 
 namespace {
 
-/// The device memory of one rank, as it travels.
+/// The device memory of one rank, as sent in a message.
 struct RankMemory {
   CategoryBytes current, peak, formula, most;
   std::int64_t peak_total;
 };
 
-/// That of all ranks, on all of them.
+/// Gathers the device memory of all ranks on all ranks.
 std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger& measured,
                                       const CategoryBytes& formula, const CategoryBytes& most)
 {
@@ -90,7 +90,7 @@ void report_traffic(Report& report, const std::string& group, const std::string&
 bool on_all_ranks(bool holds)
 {
   int all = holds ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "agreeing on a verdict");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "combining the ranks' checks");
   return all == 1;
 }
 

@@ -15,19 +15,19 @@ namespace rankwise {
 
 namespace {
 
-/// Sleeps until wake_all(), for a millisecond at most; not at all when @p word is not @p value any more.
+/// Sleeps until wake_all(), for a millisecond at most; returns at once if @p word no longer equals @p value.
 void sleep_while(const std::atomic<std::uint32_t>& word, std::uint32_t value)
 {
   const timespec longest{0, 1'000'000};
 #ifdef __linux__
-  // Without FUTEX_PRIVATE_FLAG: the word is known by its place in memory, not by its address in one process.
+  // Without FUTEX_PRIVATE_FLAG, because the word is shared between processes, which have it at different addresses.
   syscall(SYS_futex, &word, FUTEX_WAIT, value, &longest, nullptr, 0);
 #else
   if (word.load() == value) nanosleep(&longest, nullptr);
 #endif
 }
 
-/// Wakes all who sleep at a word.
+/// Wakes all processes that sleep on a word.
 void wake_all([[maybe_unused]] const std::atomic<std::uint32_t>& word)
 {
 #ifdef __linux__
@@ -46,7 +46,7 @@ void Meeting::meet(int ranks, std::uint32_t round, const std::function<void()>& 
     return;
   }
   if (spin([&] { return round_.load(std::memory_order_acquire) == round; })) return;
-  // Whoever comes last sees this rank among the sleepers, or this rank sees the new round: seq_cst.
+  // seq_cst: either the last to arrive sees this rank among the sleepers, or this rank sees the new round.
   sleepers_.fetch_add(1);
   for (bool first = true; round_.load() != round; first = false) {
     if (!first) meanwhile();

@@ -39,7 +39,7 @@ std::string own_cores()
   return "any";
 }
 
-/// Where a rank runs, as it travels.
+/// Host and cores of a rank, as sent in a message.
 struct Place {
   std::array<char, 64> host{};
   std::array<char, 32> cores{};
@@ -59,7 +59,7 @@ std::vector<Place> all_places(const Communicator& communicator)
   return all;
 }
 
-/// The place of an axis among all of them.
+/// Index of an axis.
 std::size_t index_of(const std::vector<Axis>& axes, const std::string& name)
 {
   for (std::size_t a = 0; a < axes.size(); ++a)
@@ -105,12 +105,12 @@ std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::str
 void check_mesh(const std::vector<Axis>& axes, int ranks)
 {
   std::vector<std::string> sizes;
-  constexpr std::int64_t most = std::numeric_limits<int>::max();  // that MPI could start
+  constexpr std::int64_t most = std::numeric_limits<int>::max();  // the largest number of ranks in MPI
   std::int64_t product = 1;
   for (const Axis& axis : axes) {
     if (axis.size < 1)
-      throw UserError(fmt::format("--{}={} is no number of ranks.", axis.name, axis.size),
-                      "Each axis of the mesh has one rank or more.");
+      throw UserError(fmt::format("--{}={} is not a number of ranks.", axis.name, axis.size),
+                      "Each axis of the mesh has at least one rank.");
     sizes.push_back(fmt::format("--{}={}", axis.name, axis.size));
     product = std::min(product, most) * axis.size;
   }
@@ -129,9 +129,9 @@ void check_algorithm(Algorithm algorithm, const Topology& topology, const std::v
       if (topology.among(line_of(axes, rank, axis.name)).ranks_per_node() == 0)
         throw UserError(
             fmt::format(
-                "--collectives=hierarchical, but of the ranks along {} ({}) the nodes do not all have as many.",
+                "--collectives=hierarchical, but the nodes have different numbers of the ranks along {} ({}).",
                 axis.name, fmt::join(line_of(axes, rank, axis.name), " ")),
-            "Between the nodes each rank has one partner on every node. Choose other degrees, or use "
+            "Between nodes each rank has one partner on every node. Choose other degrees, or use "
             "--collectives=ring or auto.");
 }
 

@@ -8,7 +8,7 @@
 #include "common/program/session.hpp"
 
 /// @file
-/// Ranks on a mesh of named axes.
+/// A mesh of ranks with named axes.
 
 namespace rankwise {
 
@@ -18,17 +18,17 @@ struct Axis {
   int size = 1;      ///< ranks along it, >= 1
 };
 
-/// The coordinates of a rank, one for each axis. The last axis is the one along which neighbouring ranks lie:
+/// The coordinates of a rank, one for each axis. Neighbouring ranks are adjacent along the last axis:
 ///
 ///     axes (pp 2, dp 2, tp 2)     rank = (pp * 2 + dp) * 2 + tp      rank 6 has the coordinates pp 1, dp 1, tp 0
 ///
-/// @param axes  the outermost first.
+/// @param axes  outermost first.
 /// @param rank  >= 0, below the product of their sizes.
 std::vector<int> coordinates_of(const std::vector<Axis>& axes, int rank);
 /// The rank that has these coordinates: the inverse of coordinates_of().
 /// @param coordinates  one for each axis, 0 <= coordinate < size.
 int rank_at(const std::vector<Axis>& axes, const std::vector<int>& coordinates);
-/// The ranks that differ from a rank along this axis only, and itself, in the order of their coordinates.
+/// The ranks that differ from @p rank at most in their coordinate on this axis, in the order of that coordinate.
 /// @param axis  name of one of the axes; Error for any other.
 std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::string& axis);
 
@@ -37,21 +37,21 @@ std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::str
 /// Each rank has a group along each axis: the ranks that differ from it in that coordinate only.
 class Mesh {
  public:
-  /// All ranks make it together.
-  /// @param session  as many ranks as check_mesh() wants.
-  /// @param axes     the outermost first; names are different.
-  /// @param setup    of all groups.
+  /// All ranks construct it together.
+  /// @param session  its number of ranks was accepted by check_mesh().
+  /// @param axes     outermost first, with distinct names.
+  /// @param setup    settings of all groups.
   Mesh(const Session& session, std::vector<Axis> axes, const GroupSetup& setup);
 
   /// The ranks along an axis, in the order of their coordinates; Error for a name that no axis has.
   Group& group(const std::string& axis);
   /// All ranks of the job, named "world".
   Group& world() { return *world_; }
-  /// Where a rank is along an axis.
+  /// Coordinate of a rank on an axis.
   int coordinate(int rank, const std::string& axis) const;
 
-  /// A table of rank, host, core or cores, coordinates, and the ranks of its groups; the same on all ranks, which make this
-  /// call together.
+  /// Table of all ranks: host, core or cores, coordinates, and the ranks of each group. It is the same on all
+  /// ranks, which make this call together.
   std::string table() const;
 
  private:
@@ -60,12 +60,12 @@ class Mesh {
   std::vector<std::unique_ptr<Group>> groups_;  // by axis
 };
 
-/// Refuses axes that do not make up the job's ranks.
+/// Rejects axes whose sizes do not multiply to the job's number of ranks.
 /// @throws UserError  with the sizes.
 void check_mesh(const std::vector<Axis>& axes, int ranks);
 
-/// Refuses an algorithm that the ranks of a mesh, or those along one of its axes, cannot use.
-/// @param topology   of all ranks of the mesh.
+/// Rejects an algorithm that the ranks of a mesh, or those along one of its axes, cannot use.
+/// @param topology   nodes of all ranks of the mesh.
 /// @throws UserError  as check_algorithm() of a group.
 void check_algorithm(Algorithm algorithm, const Topology& topology, const std::vector<Axis>& axes);
 

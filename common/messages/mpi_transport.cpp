@@ -25,7 +25,7 @@ int message_tag(const Collective& collective, std::int64_t number, int largest)
   };
   for (const std::string_view text : {collective.name, collective.algorithm, collective.label}) {
     add(text.data(), text.size());
-    add("", 1);  // where it ends
+    add("", 1);  // end of the string
   }
   add(&collective.type, sizeof collective.type);
   add(&collective.count, sizeof collective.count);
@@ -41,7 +41,7 @@ MpiTransport::MpiTransport(const Communicator& communicator, Stream& stream, Sen
   int found = 0;
   check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest), &found),
             "asking for the largest tag");
-  check(found != 0, "MPI does not say what the largest tag of a message is");
+  check(found != 0, "MPI does not report its largest message tag");
   largest_tag_ = *largest;
 }
 
@@ -49,7 +49,7 @@ MpiTransport::~MpiTransport()
 {
   const bool all_finished = std::none_of(batches_.begin(), batches_.end(), [](const Batch& b) { return b.open; });
   if (all_finished || std::uncaught_exceptions() > 0) return;
-  abort_job({"a group of ranks was given up while one of its messages was under way", exit_failure});
+  abort_job({"a group was destroyed while one of its messages was in flight", exit_failure});
 }
 
 Ticket MpiTransport::start(std::span<const Transfer> transfers)
@@ -87,7 +87,7 @@ void MpiTransport::finish(Ticket ticket)
 {
   check(0 <= ticket && ticket < static_cast<Ticket>(batches_.size()) &&
             batches_[static_cast<std::size_t>(ticket)].open,
-        "transfers were to be finished that are not under way");
+        "finish() was called for transfers that are not in flight");
   Batch& batch = batches_[static_cast<std::size_t>(ticket)];
   const OwnMpiCalls own;
   statuses_.resize(batch.requests.size());
@@ -105,7 +105,7 @@ void MpiTransport::finish(Ticket ticket)
 
 void MpiTransport::enter(const Collective& collective)
 {
-  check(tag_ == tag_outside, "a collective was called within another one of the same group", collective.where);
+  check(tag_ == tag_outside, "a collective was called inside another one of the same group", collective.where);
   tag_ = message_tag(collective, ++collectives_, largest_tag_);
 }
 

@@ -7,31 +7,31 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// Communication over MPI, between tensors in the host's memory.
+/// Messages over MPI, between tensors in host memory.
 
 namespace rankwise {
 
-/// The tag of a collective's messages: a fingerprint of all that the ranks have to agree on, so that messages of
-/// collectives that differ never meet.
-/// @param number   how many the group has made with this one.
-/// @param largest  tag that there is.
-/// @return  1 <= tag <= largest; 0 is for messages outside of collectives.
+/// Tag of a collective's messages: a hash of everything on which the ranks must agree, so that messages of
+/// different collectives do not match.
+/// @param number   number of the group's collectives so far, this one included.
+/// @param largest  largest valid tag.
+/// @return  1 <= tag <= largest; tag 0 is for messages outside of collectives.
 int message_tag(const Collective& collective, std::int64_t number, int largest);
 
-/// When a message counts as sent.
+/// When a send is complete.
 enum class Sends : std::uint8_t {
-  standard,     ///< when its memory may be used again: a small one may be on its way yet
-  synchronous,  ///< when its receiver has begun to receive it, however small it is
+  standard,     ///< when its memory may be reused; a small message may still be under way
+  synchronous,  ///< when the receiver has begun to receive, however small the message
 };
 
-/// A transport over the ranks of a communicator. A transfer is one message of MPI, or several of at most 1 GiB.
+/// A transport between the ranks of a communicator. A transfer is one or more MPI messages of at most 1 GiB.
 class MpiTransport final : public Transport {
  public:
   /// @param communicator  outlives the transport.
-  /// @param stream        of a device whose memory is the host's; outlives the transport.
-  /// @param sends         when messages count as sent.
+  /// @param stream        stream of a device whose memory is host memory; outlives the transport.
+  /// @param sends         when a send is complete.
   MpiTransport(const Communicator& communicator, Stream& stream, Sends sends = Sends::standard);
-  /// All transfers are finished by then, or the job ends; unless an exception is on its way out.
+  /// All transfers must have been finished, or the job ends; this is not checked during stack unwinding.
   ~MpiTransport() override;
 
   int rank() const override { return communicator_.rank(); }
@@ -43,10 +43,10 @@ class MpiTransport final : public Transport {
   void leave() override;
 
  private:
-  /// Transfers that were started together; the place is used again when they are finished.
+  /// Transfers that were started together; the entry is reused after they are finished.
   struct Batch {
     std::vector<MPI_Request> requests;
-    std::vector<int> expected;  // bytes that a request receives; -1 where it sends
+    std::vector<int> expected;  // bytes to receive, by request; -1 for a send
     bool open = false;
   };
 
@@ -56,10 +56,10 @@ class MpiTransport final : public Transport {
   Stream& stream_;
   const Sends sends_;
   std::vector<Batch> batches_;          // by ticket
-  std::vector<MPI_Status> statuses_{};  // of the batch that is being finished
+  std::vector<MPI_Status> statuses_{};  // of the batch being finished
   int largest_tag_;
-  int tag_ = 0;                   // of messages that are started now
-  std::int64_t collectives_ = 0;  // so far
+  int tag_ = 0;                   // tag of messages started now
+  std::int64_t collectives_ = 0;  // number so far
 };
 
 }  // namespace rankwise

@@ -3,21 +3,21 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// Communication over NCCL, between the memories of GPUs.
+/// Messages over NCCL, between GPU memories.
 
 namespace rankwise {
 
-/// A transport over NCCL, with the library's own collectives beside it. Tensors lie in the memory of the ranks' GPUs, of
-/// which each rank has one of its own. Everything is put on the transport's stream, behind the work that makes what is
-/// sent; sends and receives that start together are one group of NCCL.
+/// A transport over NCCL that also offers NCCL's own collectives. Every rank has its own GPU, and tensors are in
+/// its memory. All operations are enqueued on the transport's stream, after the work that produces their data;
+/// sends and receives that start together form one NCCL group.
 ///
-/// finish(), and each collective, returns on the host when the GPU is done: so the flight recorder knows what a rank waits
-/// for. A failure of NCCL that is noticed meanwhile is an Error.
+/// finish() and each collective block the host until the GPU is done, so that the flight recorder knows what a rank
+/// waits for. NCCL failures detected meanwhile are thrown as Error.
 class NcclTransport : public Transport {
  public:
-  /// Leaves shard r of Partition(n, N) of the sum on rank r: one ncclReduce a shard, in one group.
+  /// Leaves shard r of Partition(n, N) of the sum on rank r: one ncclReduce for each shard, in one group.
   virtual void reduce_scatter_sum(const Tensor& values) = 0;
-  /// Copies shard q from rank q to all ranks: one ncclBroadcast a shard, in one group.
+  /// Copies shard q from rank q to all ranks: one ncclBroadcast for each shard, in one group.
   virtual void all_gather(const Tensor& values) = 0;
   /// ncclAllReduce.
   virtual void all_reduce_sum(const Tensor& values) = 0;

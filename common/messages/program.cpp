@@ -15,13 +15,13 @@ namespace rankwise {
 
 namespace {
 
-/// Why a rank does not want to run, and the status with which the program ends for that.
+/// Message of a rank that cannot run, and the program's exit status.
 struct Stop {
   int status;
   std::string text;
 };
 
-/// The watchdog of a job of several ranks. One rank alone has no other to wait for.
+/// The watchdog of a job of several ranks; a single rank needs none.
 class WatchedJob {
  public:
   explicit WatchedJob(const Session& session)
@@ -29,16 +29,16 @@ class WatchedJob {
     if (session.ranks() > 1) watchdog_.emplace(flight_recorder());
   }
 
-  /// Waits for as long as `--timeout` says, where there is such an option.
+  /// Sets the timeout from option `--timeout`, if the program has it.
   void take_timeout(const OptionTable& options)
   {
     const double timeout_s = options.json().value("timeout", Watchdog::default_timeout_s);
     if (watchdog_) watchdog_->set_timeout(std::max(timeout_s, 0.0));
   }
 
-  /// Waits for all ranks, and looks whether all messages between them were received; rank 0 says which was not.
-  /// @param status  of this rank, which has ended its work.
-  /// @return  the same, or that of a failure.
+  /// Waits for all ranks, then checks that all messages between them were received; rank 0 reports lost ones.
+  /// @param status  status of this rank, which has finished its work.
+  /// @return  the same status, or exit_failure if a message was not received.
   int end(const Session& session, int status)
   {
     if (!watchdog_) return status;
@@ -53,13 +53,13 @@ class WatchedJob {
   std::optional<Watchdog> watchdog_;
 };
 
-/// Reads the options and looks for what cannot be; nothing when the rank is ready to run. Sends no message.
-/// @param locks  gets those of the files that the run will write, on rank 0, which gives all of them their names.
+/// Parses and checks the options; empty if the rank is ready to run. Sends no message.
+/// @param locks  on rank 0, receives the locks of the files that the run will write; rank 0 renames all of them.
 std::optional<Stop> prepare(const Session& session, int argc, char** argv, OptionTable& options,
                             const std::function<void(const Session&)>& check, std::vector<FileLock>& locks,
                             WatchedJob& job)
 {
-  const Phase phase("looks for what cannot be done");
+  const Phase phase("is checking its options and files");
   try {
     options.parse(argc, argv);
     job.take_timeout(options);
@@ -77,20 +77,21 @@ std::optional<Stop> prepare(const Session& session, int argc, char** argv, Optio
   }
 }
 
-/// What the lowest rank that does not want to run has to say, the same on all ranks; nothing when all want to.
+/// Message of the lowest rank that cannot run, the same on all ranks; empty if all can.
 std::optional<Stop> agree(const Session& session, const std::optional<Stop>& own)
 {
-  const Phase phase("agrees with the others to run");
+  const Phase phase("waits for the other ranks' checks");
   int speaker = own ? session.rank() : session.ranks();
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &speaker, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "agreeing to run");
   if (speaker == session.ranks()) return std::nullopt;
 
   Stop stop = session.rank() == speaker ? *own : Stop{};
   int numbers[2] = {stop.status, static_cast<int>(stop.text.size())};
-  check_mpi(MPI_Bcast(numbers, 2, MPI_INT, speaker, MPI_COMM_WORLD), "telling why not to run");
+  check_mpi(MPI_Bcast(numbers, 2, MPI_INT, speaker, MPI_COMM_WORLD), "sending the reason not to run");
   stop.status = numbers[0];
   stop.text.resize(static_cast<std::size_t>(numbers[1]));
-  check_mpi(MPI_Bcast(stop.text.data(), numbers[1], MPI_CHAR, speaker, MPI_COMM_WORLD), "telling why not to run");
+  check_mpi(MPI_Bcast(stop.text.data(), numbers[1], MPI_CHAR, speaker, MPI_COMM_WORLD),
+            "sending the reason not to run");
   return stop;
 }
 

@@ -22,7 +22,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr std::int64_t alignment = 64;  // bytes: of a buffer, and of what ranks write at the same time
+constexpr std::int64_t alignment = 64;  // in bytes: of buffers, and of data that ranks write concurrently
 
 #ifdef RANKWISE_POISON
 constexpr bool poisoned = true;
@@ -30,32 +30,32 @@ constexpr bool poisoned = true;
 constexpr bool poisoned = false;
 #endif
 
-/// Where a rank says that an address lies: in which window, and how many bytes from its first.
+/// Location of an address as posted by a rank: window, and offset in bytes.
 struct Place {
-  std::int64_t window = -1;  // -1 for memory that is not shared
+  std::int64_t window = -1;  // -1: memory that is not shared
   std::int64_t offset = 0;
 
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// What a rank's part of the first window begins with.
+/// Header of a rank's section of the first window.
 struct alignas(alignment) Control {
-  Meeting meeting;             // that of rank 0 is used
-  std::array<Place, 2> place;  // one call of peers() after the other
+  Meeting meeting;             // only that of rank 0 is used
+  std::array<Place, 2> place;  // used in turn by calls of peers()
 };
 
-constexpr std::int64_t control_bytes = 4096;  // a page, so that the areas begin with one
+constexpr std::int64_t control_bytes = 4096;  // one page, so that the areas are page-aligned
 static_assert(sizeof(Control) <= control_bytes);
 
-/// One piece of shared memory at each rank.
+/// A window: one section of shared memory on each rank.
 struct Window {
   MPI_Win handle = MPI_WIN_NULL;
-  std::int64_t number = 0;     // of windows made before it
-  std::int64_t bytes = 0;      // of this rank's piece
-  std::vector<std::byte*> at;  // where the pieces begin, by rank; multiples of 64
+  std::int64_t number = 0;     // number of windows created before it
+  std::int64_t bytes = 0;      // size of this rank's section
+  std::vector<std::byte*> at;  // start of each rank's section; multiples of 64
 };
 
-/// Bytes that shared memory has room for, as far as that can be known.
+/// Free bytes of shared memory, as far as known.
 std::int64_t free_bytes()
 {
   struct statvfs files {};
@@ -63,8 +63,8 @@ std::int64_t free_bytes()
   return static_cast<std::int64_t>(files.f_bavail) * static_cast<std::int64_t>(files.f_frsize);
 }
 
-/// Has the system find all pages of a piece of memory now. Whoever touches a page for which there is no room is
-/// killed; this call only fails.
+/// Allocates all pages of a section now. Touching a page when memory is exhausted kills the process; this call
+/// returns an error instead.
 bool populate([[maybe_unused]] std::byte* first, [[maybe_unused]] std::int64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -74,7 +74,7 @@ bool populate([[maybe_unused]] std::byte* first, [[maybe_unused]] std::int64_t b
   int code = 0;
   do code = madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
   while (code != 0 && errno == EINTR);
-  return code == 0 || errno == EINVAL;  // EINVAL: a system that does not know this
+  return code == 0 || errno == EINVAL;  // EINVAL: not supported by this system
 #else
   return true;
 #endif
@@ -106,21 +106,20 @@ struct SharedMemory::State final : Device {
   void let_messages_go_on() const;
 
   const Communicator& ranks;
-  const int exceptions = std::uncaught_exceptions();  // that were on their way when this was made
+  const int exceptions = std::uncaught_exceptions();  // in flight at construction
   std::int64_t windows_made = 0;
-  std::map<const std::byte*, Window> windows;    // of the buffers, by the first byte at this rank
-  Window first;                                  // what is shared behind the scenes
+  std::map<const std::byte*, Window> windows;    // windows of buffers, by their first byte on this rank
+  Window first;                                  // control blocks and staging areas
   std::vector<Control*> control;                 // by rank
-  std::array<std::vector<std::byte*>, 2> areas;  // by turn and rank
-  std::vector<void*> found;                      // by peers()
-  std::uint32_t round = 0;                       // barriers that this rank has been through
-  std::size_t call = 0, turn = 0;                // of peers() and next_areas(), modulo 2
+  std::array<std::vector<std::byte*>, 2> areas;  // by exchange (modulo 2) and rank
+  std::vector<void*> found;                      // result of peers()
+  std::uint32_t round = 0;                       // number of barriers that this rank has passed
+  std::size_t call = 0, turn = 0;                // number of calls of peers() and next_areas(), modulo 2
 };
 
 SharedMemory::State::State(const Communicator& communicator) : ranks(communicator)
 {
-  check(ranks.split_by_machine().ranks() == ranks.ranks(),
-        "memory was to be shared by ranks that are not all on one machine");
+  check(ranks.split_by_machine().ranks() == ranks.ranks(), "ranks on different machines cannot share memory");
   first = make_window(control_bytes + 2 * area_bytes);
   for (std::byte* piece : first.at) {
     control.push_back(reinterpret_cast<Control*>(piece));
@@ -136,7 +135,7 @@ SharedMemory::State::~State()
 {
   if (std::uncaught_exceptions() > exceptions) return;
   try {
-    check(windows.empty(), "shared memory was given up while buffers lay in it");
+    check(windows.empty(), "shared memory was destroyed before its buffers");
     free_window(first);
   } catch (...) {
     abort_with_current_exception();
@@ -152,13 +151,13 @@ bool SharedMemory::State::on_all_ranks(bool here)
 
 Window SharedMemory::State::make_window(std::int64_t bytes)
 {
-  // MPI's own failure, on one rank, would leave the others waiting.
+  // A failure of MPI on one rank would leave the other ranks waiting.
   std::int64_t wanted = bytes, free = free_bytes();
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_INT64_T, MPI_SUM, ranks.handle()), "adding up bytes");
   check_mpi(MPI_Bcast(&free, 1, MPI_INT64_T, 0, ranks.handle()), "agreeing on shared memory");
-  const std::string failure = fmt::format(
-      "there is no room for {} bytes of shared memory, of which the {} ranks want {} together (see df /dev/shm)",
-      group_digits(bytes), ranks.ranks(), group_digits(wanted));
+  const std::string failure =
+      fmt::format("cannot allocate {} bytes of shared memory: the {} ranks need {} in total (see df /dev/shm)",
+                  group_digits(bytes), ranks.ranks(), group_digits(wanted));
   check(wanted <= free, failure);
 
   Window window{.number = windows_made++, .bytes = bytes, .at = {}};
@@ -203,10 +202,10 @@ void* SharedMemory::State::allocate(std::int64_t bytes)
 
 void SharedMemory::State::release(void* memory, std::int64_t) noexcept
 {
-  if (std::uncaught_exceptions() > exceptions) return;  // the others might not be there
+  if (std::uncaught_exceptions() > exceptions) return;  // the other ranks might not take part
   try {
     const auto window = windows.find(static_cast<std::byte*>(memory));
-    check(window != windows.end(), "memory was given back that is not shared");
+    check(window != windows.end(), "memory was released that is not shared");
     free_window(window->second);
     windows.erase(window);
   } catch (...) {
@@ -227,7 +226,7 @@ void SharedMemory::State::let_messages_go_on() const
 {
   int flag = 0;
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ranks.handle(), &flag, MPI_STATUS_IGNORE),
-            "letting messages go on");
+            "making progress on messages");
 }
 
 SharedMemory::SharedMemory(const Communicator& communicator) : state_(std::make_unique<State>(communicator)) {}
@@ -248,7 +247,7 @@ std::span<void* const> SharedMemory::peers(const void* own)
 {
   State& s = *state_;
   const Place place = s.place_of(static_cast<const std::byte*>(own));
-  // Who is slow may still read what was posted in the last call; of the one before, all have read everything.
+  // A slow rank may still be reading the previous call's posts, but all have read those of the call before it.
   s.call ^= 1;
   s.control[static_cast<std::size_t>(s.ranks.rank())]->place[s.call] = place;
   barrier();

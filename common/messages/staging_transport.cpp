@@ -7,7 +7,7 @@ namespace rankwise {
 
 namespace {
 
-/// As many elements of the same type as @p data, on the host.
+/// A tensor on the host with the type and number of elements of @p data.
 Tensor staged(const Buffer& host, const Tensor& data)
 {
   return Tensor(host.tensor().raw(), data.type(), {data.elements()});
@@ -47,7 +47,7 @@ void StagingTransport::finish(Ticket ticket)
   for (const Carried& c : carried)
     if (c.transfer.direction == Transfer::Direction::receive)
       stream().copy(c.transfer.data, staged(c.host, c.transfer.data));
-  stream().synchronise();  // from here on others may use the host's memory
+  stream().synchronise();  // from here on the staging buffer may be reused
   for (Carried& c : carried) free_.push_back(std::move(c.host));
 }
 
@@ -56,7 +56,7 @@ Buffer StagingTransport::take(std::int64_t bytes)
   const auto fits = std::find_if(free_.begin(), free_.end(),
                                  [=](const Buffer& buffer) { return buffer.tensor().bytes() >= bytes; });
   if (fits == free_.end()) {
-    if (!free_.empty()) free_.pop_back();  // too small; a larger one takes its place
+    if (!free_.empty()) free_.pop_back();  // too small; replaced by a larger one
     return Buffer(memory_, Category::communication, DType::u8, {bytes}, "message on the host");
   }
   Buffer taken = std::move(*fits);

@@ -7,30 +7,29 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// Communication between the memories of GPUs through memory of the host, so that MPI need not know of GPUs, and several ranks
-/// may share one.
+/// Messages between GPU memories through host memory, so that MPI need not support GPUs and ranks can share one.
 
 namespace rankwise {
 
-/// A layer that carries what is sent from the device to memory of the host that the device copies to by itself, and what
-/// is received the other way.
+/// A layer that stages messages: data to send is copied from the device to pinned host memory, received data from
+/// there to the device.
 ///
 ///     rank 0   device  --copy-->  host  --message-->  host  --copy-->  device   rank 1
 ///
-/// @cost  each byte crosses the link between device and host once on each side. The host's memory grows to what is under
-///        way at a time; it is counted as communication.
+/// @cost  each byte crosses the link between device and host once on each side. The staging buffers grow to the
+///        bytes in flight at once; they are counted as communication.
 class StagingTransport final : public TransportLayer {
  public:
-  /// @param inner   sends from memory of the host; outlives the layer.
-  /// @param memory  of the device that tensors lie on; its ledger counts the host's memory too.
+  /// @param inner   transport between host memories; outlives the layer.
+  /// @param memory  memory of the device on which tensors are; its ledger counts the staging buffers too.
   StagingTransport(Transport& inner, const DeviceMemory& memory);
 
   Ticket start(std::span<const Transfer> transfers) override;
-  /// Returns when what arrived is on the device.
+  /// Returns when the received data is on the device.
   void finish(Ticket ticket) override;
 
  private:
-  /// A transfer under way, and where it lies on the host.
+  /// A transfer in flight, and its staging buffer.
   struct Carried {
     Transfer transfer;
     Buffer host;
@@ -38,7 +37,7 @@ class StagingTransport final : public TransportLayer {
 
   Buffer take(std::int64_t bytes);
 
-  DeviceMemory memory_;  // of the host
+  DeviceMemory memory_;  // of the staging buffers
   std::vector<Buffer> free_;
   std::map<Ticket, std::vector<Carried>> carried_;
 };

@@ -34,8 +34,8 @@ Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, Dev
 {
   Topology topology;
   topology.device = device;
-  std::map<int, int> ranks_on;                // of each machine, so far
-  std::map<std::pair<int, int>, int> number;  // of each part of a machine
+  std::map<int, int> ranks_on;                // number of ranks on each machine so far
+  std::map<std::pair<int, int>, int> number;  // number of the node of each part of a machine
   for (const int machine : machine_of) {
     const int place = ranks_on[machine]++;
     const std::pair part(machine, ranks_per_node > 0 ? place / ranks_per_node : 0);

@@ -8,49 +8,49 @@
 #include "common/messages/algorithm.hpp"
 
 /// @file
-/// Which ranks share a node. Formulas and groups both ask topology_of_job(), so that they always agree.
+/// Which ranks share a node. Cost formulas and groups both use topology_of_job(), so they always agree.
 
 namespace rankwise {
 
-/// The nodes of a group's ranks. A node is a machine, or the part of it that `--ranks-per-node` makes one.
+/// The nodes of a group's ranks. A node is a machine, or a subset of its ranks as set by `--ranks-per-node`.
 struct Topology {
-  std::vector<int> node_of;             ///< by rank; nodes are numbered in the order in which ranks meet them
-  int nodes = 1;                        ///< how many
-  DeviceKind device = DeviceKind::cpu;  ///< where their memory is
+  std::vector<int> node_of;             ///< node of each rank; nodes are numbered by first appearance
+  int nodes = 1;                        ///< number of nodes
+  DeviceKind device = DeviceKind::cpu;  ///< device that holds their tensors
 
   /// The ranks of a node, in order.
   std::vector<int> ranks_of(int node) const;
-  /// How many ranks each node has; 0 when they do not all have as many.
+  /// Number of ranks on each node; 0 if it differs between nodes.
   int ranks_per_node() const;
-  /// That of some of these ranks: a node is what it was, and numbered anew.
-  /// @param ranks  as they are numbered here, those of a group in its order.
+  /// Topology of a subset of these ranks; nodes are renumbered.
+  /// @param ranks  the subset, numbered as here, in the order of its group.
   Topology among(const std::vector<int>& ranks) const;
 };
 
-/// The topology of the ranks of these machines.
-/// @param machine_of      by rank: any number that is different for each machine.
-/// @param ranks_per_node  0 for machines as they are; else each run of so many ranks on a machine counts as a node.
-/// @param device          where the ranks' memory is.
+/// Topology of ranks on the given machines.
+/// @param machine_of      machine of each rank: any number that is distinct for each machine.
+/// @param ranks_per_node  number of successive ranks of a machine that count as one node; 0: a node is a machine.
+/// @param device          device that holds the ranks' tensors.
 Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, DeviceKind device = DeviceKind::cpu);
 
-/// The topology of all ranks of the job, which each knows from its start on: it sends no message.
+/// Topology of all ranks of the job. Every rank has known it since its start, so this sends no message.
 /// @param ranks_per_node, device  as for topology_of().
 Topology topology_of_job(int ranks_per_node, DeviceKind device = DeviceKind::cpu);
 
-/// The topology of N ranks: that of the job if it has as many; else they are on one machine.
+/// Topology of N ranks: that of the job if it has N ranks; else all on one machine.
 /// @param ranks_per_node, device  as for topology_of().
 Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device);
 
-/// What an algorithm stands for: `auto` goes by topology and size, others are what they are.
-/// @param algorithm   which.
-/// @param topology    of the group's ranks.
-/// @param collective  its name.
-/// @param bytes       of a rank's vector.
+/// Resolves `auto` by topology and message size; any other algorithm is returned unchanged.
+/// @param algorithm   the requested algorithm.
+/// @param topology    nodes of the group's ranks.
+/// @param collective  name of the collective.
+/// @param bytes       size of a rank's vector.
 Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::string_view collective,
                            std::int64_t bytes);
 
-/// From so many bytes on, the bytes and not the steps decide how long a message between nodes takes: `auto` then
-/// chooses what sends the fewest.
+/// Size in bytes from which bandwidth rather than latency dominates the time of a message between nodes: `auto`
+/// then chooses the algorithm that sends the fewest bytes.
 inline constexpr std::int64_t large_message = 64 << 10;
 
 }  // namespace rankwise

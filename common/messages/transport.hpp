@@ -10,32 +10,32 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// Communication from one rank to another: the little that all collectives are made of.
+/// Point-to-point messages between ranks, on which all collectives are built.
 
 namespace rankwise {
 
-/// One message as one of its two ranks sees it.
+/// One message as seen by its sender or its receiver.
 struct Transfer {
-  /// Which way it goes.
+  /// Send or receive.
   enum class Direction : std::uint8_t { send, receive };
 
-  Direction direction;                               ///< as seen from this rank
-  Tensor data;                                       ///< what is sent, or where it arrives; any type
+  Direction direction;                               ///< send or receive, as seen from this rank
+  Tensor data;                                       ///< data to send, or buffer to receive into; any type
   int peer;                                          ///< the other rank, 0 <= peer < ranks
-  SourceLocation where = SourceLocation::current();  ///< who starts it
+  SourceLocation where = SourceLocation::current();  ///< line that starts it
 };
 
-/// What the collectives of this thread are for, up to the end of the scope: `const CollectiveLabel label("h.2.mlp");`
-/// All ranks of a group have the same label when they call a collective.
+/// Labels the collectives of this thread until the end of the scope, by what they are for:
+/// `const CollectiveLabel label("h.2.mlp");` All ranks of a group call a collective with the same label.
 class CollectiveLabel {
  public:
-  /// @param text  is copied; the label of an outer scope comes back at the end of this one.
+  /// @param text  is copied; at the end of the scope the label of the enclosing scope is restored.
   explicit CollectiveLabel(std::string_view text);
   ~CollectiveLabel();
   CollectiveLabel(const CollectiveLabel&) = delete;
   CollectiveLabel& operator=(const CollectiveLabel&) = delete;
 
-  /// The label of this thread, empty without any.
+  /// The current label of this thread; empty if none.
   static std::string_view current();
 
  private:
@@ -43,24 +43,24 @@ class CollectiveLabel {
   const CollectiveLabel* outer_;
 };
 
-/// What a collective is called with. All ranks of the group have to agree on everything but the line.
+/// The arguments of a collective call. All ranks of the group must agree on everything but the line.
 struct Collective {
   std::string_view name;                                ///< as "all-reduce"; a literal
   std::string_view algorithm;                           ///< as "ring"; a literal
-  DType type = DType::u8;                               ///< of its elements
+  DType type = DType::u8;                               ///< element type
   std::int64_t count = 0;                               ///< number of elements
-  int root = 0;                                         ///< of those that have one
-  SourceLocation where = SourceLocation::current();     ///< who called it
+  int root = 0;                                         ///< root rank, for collectives that have one
+  SourceLocation where = SourceLocation::current();     ///< line of the caller
   std::string_view label = CollectiveLabel::current();  ///< what it is for
 };
 
-/// Transfers that were started together and have to be finished.
+/// Handle of transfers that were started together and must be finished.
 using Ticket = std::int64_t;
 
 /// Sends and receives between the N ranks of a group. One thread at a time uses it.
 ///
-/// Communication between two ranks arrive in the order in which both sides started them; the two sides agree on type and
-/// number of elements. Transfers without elements are left out, on both sides.
+/// Messages between two ranks arrive in the order in which both sides started them; the two sides agree on type and
+/// number of elements. Transfers without elements are skipped on both sides.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -69,33 +69,34 @@ class Transport {
   virtual int rank() const = 0;
   /// N.
   virtual int ranks() const = 0;
-  /// The stream that adds up what arrives; the tensors lie in its device's memory.
+  /// The stream that sums received data; all tensors are in its device's memory.
   virtual Stream& stream() = 0;
 
-  /// Starts transfers, all at once, so that none waits for another in the list. Until finish() what is sent is not
-  /// changed, and what is received is not read.
-  /// @return  what to give to finish(), once.
+  /// Starts all transfers at once, so that none waits for another in the list. Until finish() the caller must not
+  /// change data being sent, nor read buffers being received.
+  /// @return  ticket to pass to finish(), once.
   /// @failure Error.
   virtual Ticket start(std::span<const Transfer> transfers) = 0;
-  /// Returns when the transfers are done: what was sent may be changed, what was received can be read.
+  /// Returns when the transfers are done: sent data may be changed, received data can be read.
   virtual void finish(Ticket ticket) = 0;
 
-  /// The messages from here on belong to this collective; for those who count or watch them. Not to be nested.
+  /// Declares that the following messages belong to this collective, for layers that count or watch them. Must not
+  /// be nested.
   virtual void enter(const Collective& collective) = 0;
-  /// The collective is over on this rank.
+  /// Declares the end of the collective on this rank.
   virtual void leave() = 0;
 
-  /// Sends and waits.
+  /// Sends a message and waits until it is sent.
   void send(const Tensor& data, int to, SourceLocation where = SourceLocation::current());
-  /// Waits for a message.
+  /// Receives a message, waiting for it.
   void receive(const Tensor& data, int from, SourceLocation where = SourceLocation::current());
-  /// Sends and receives at once, and waits for both: a ring of ranks may do this together.
+  /// Sends and receives at once, and waits for both: a ring of ranks can do this without deadlock.
   void exchange(const Tensor& sent, int to, const Tensor& received, int from,
                 SourceLocation where = SourceLocation::current());
 };
 
-/// A transport around another one: it passes everything on. What watches or changes messages derives from it and says
-/// what is different; such layers can be stacked.
+/// A transport that forwards everything to an inner one. Layers that watch or change messages derive from it and
+/// override what differs; layers can be stacked.
 class TransportLayer : public Transport {
  public:
   /// @param inner  outlives the layer.

@@ -24,8 +24,8 @@
 #include <sys/wait.h>
 #endif
 
-// A signal handler may neither allocate memory nor take a lock, so all that it needs lies ready in static memory, and
-// fmt::format_to_n() only writes numbers and texts to where it is told.
+// A signal handler may neither allocate memory nor take a lock, so everything that it needs is prepared in static
+// memory, and it uses only fmt::format_to_n(), with numbers and texts.
 
 namespace rankwise {
 
@@ -44,15 +44,15 @@ struct Signal {
   std::string_view name;
 };
 constexpr std::array<Signal, 5> signals = {{{SIGSEGV, "SIGSEGV (segmentation fault)"},
-                                            {SIGBUS, "SIGBUS (memory that is not there)"},
+                                            {SIGBUS, "SIGBUS (bus error)"},
                                             {SIGFPE, "SIGFPE (arithmetic error, such as a division by zero)"},
                                             {SIGILL, "SIGILL (illegal instruction)"},
                                             {SIGABRT, "SIGABRT (abort() was called)"}}};
 
 std::array<char, 128> who{};
 bool (*first_to_speak)() = nullptr;
-std::atomic<bool> reporting = false;                  // by any thread of this process
-alignas(16) std::array<char, 1 << 16> handler_stack;  // for when the first thread's own is full
+std::atomic<bool> reporting = false;                  // set by the first thread that reports
+alignas(16) std::array<char, 1 << 16> handler_stack;  // used when the first thread's stack has overflowed
 
 void say(std::string_view text)
 {
@@ -88,13 +88,13 @@ void say_what_happened(int number)
 
 constexpr std::size_t shown_frames = 12;
 
-posix_spawn_file_actions_t to_standard_error;  // what a command writes
+posix_spawn_file_actions_t to_standard_error;  // redirects a command's output
 
-// The program's own file and where its code lies in memory.
+// The program's own file and the address range of its code.
 std::array<char, 1024> program_file{};
 std::uintptr_t program_base = 0, program_begin = 0, program_end = 0;
 
-/// Called for each object in memory, the program first.
+/// Called for each loaded object, the program first.
 int find_program(dl_phdr_info* object, std::size_t, void*)
 {
   program_base = object->dlpi_addr;
@@ -113,13 +113,13 @@ void prepare_place()
   if (length > 0) dl_iterate_phdr(find_program, nullptr);
   check(posix_spawn_file_actions_init(&to_standard_error) == 0 &&
             posix_spawn_file_actions_adddup2(&to_standard_error, STDERR_FILENO, STDOUT_FILENO) == 0,
-        "no command can be prepared");
+        "cannot prepare a command for crash reports");
   void* frame = nullptr;
-  backtrace(&frame, 1);  // the first call loads a library
+  backtrace(&frame, 1);  // the first call loads a library, which a signal handler must not do
 }
 
-/// Runs addr2line on standard error, for ten seconds at most.
-/// @return  whether it did.
+/// Runs addr2line, which writes to standard error, for ten seconds at most.
+/// @return  whether it ran.
 bool run_addr2line(char* const* arguments)
 {
   pid_t child = 0;
@@ -134,8 +134,8 @@ bool run_addr2line(char* const* arguments)
   return ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/// Writes the addresses of the program's own functions on the stack, without those of this handler, as addr2line wants
-/// them.
+/// Writes the addresses of the program's own functions on the stack, without those of this handler, as addr2line
+/// expects them.
 std::size_t find_frames(std::span<std::array<char, 20>, shown_frames> texts)
 {
   std::array<void*, 64> stack{};
@@ -144,8 +144,8 @@ std::size_t find_frames(std::span<std::array<char, 20>, shown_frames> texts)
     const auto address = reinterpret_cast<std::uintptr_t>(frame);
     return address >= program_begin && address < program_end;
   };
-  // The handler's own frames end where the system called it. The next frame is where the signal arrived; each one further
-  // out has the address behind its call.
+  // The handler's own frames end where the system called it. The next frame is where the signal arrived; each frame
+  // further out holds the return address of its call.
   const auto end = stack.begin() + depth;
   const auto arrived = std::next(std::find_if_not(stack.begin(), std::prev(end), own));
   std::size_t count = 0;
@@ -188,7 +188,7 @@ void report(int number)
   if (reporting.exchange(true)) {
     sleep_ms(4 * others_ms);  // the thread that reports ends the process
   } else if (!first_to_speak()) {
-    sleep_ms(others_ms);  // the rank that speaks ends the job
+    sleep_ms(others_ms);  // the rank that reports ends the job
   } else {
     say_what_happened(number);
     say_where();
@@ -208,7 +208,7 @@ void report_crashes(const std::string& name, bool (*first)())
   stack_t stack{};
   stack.ss_sp = handler_stack.data();
   stack.ss_size = handler_stack.size();
-  check(sigaltstack(&stack, nullptr) == 0, "no stack can be set up for signal handlers");
+  check(sigaltstack(&stack, nullptr) == 0, "cannot set up a stack for signal handlers");
   struct sigaction action {};
   action.sa_handler = report;
   action.sa_flags = SA_ONSTACK;

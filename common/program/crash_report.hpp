@@ -3,22 +3,24 @@
 #include <string>
 
 /// @file
-/// A rank that a signal ends says so: which rank, what it was doing, and where.
+/// Crash reports: a rank that is killed by a signal reports its rank, what it was doing, and where.
 
 namespace rankwise {
 
-/// From now on a process that SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT ends says, on standard error,
+/// Installs signal handlers: a process killed by SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT prints to standard
+/// error
 ///
 ///     rank 2 of 4: 03_ddp: SIGSEGV (segmentation fault), while averaging gradients (lessons/03_ddp/03_ddp.cpp:31)
 ///
-/// and below it the program's own functions on the stack, the innermost first, as addr2line shows them: with file and line
-/// where the build has debug information (the presets debug, sanitize and threads). Then the signal ends the process as
-/// it would have done, core dump included. An overflow of the first thread's stack is reported as well.
+/// followed by the program's own functions on the stack, innermost first, as addr2line shows them: with file and
+/// line if the build has debug information (the presets debug, sanitize and threads). Then the signal takes its
+/// default action, core dump included. A stack overflow of the first thread is reported as well.
 ///
-/// Handlers that MPI has installed are replaced. A program that a sanitizer watches keeps the sanitizer's.
-/// @param who             what the message begins with, as "rank 2 of 4: 03_ddp".
-/// @param first_to_speak  whether nobody else has said anything yet; called in the signal handler. A process that is not
-///                        the first is silent and leaves the first one five seconds.
+/// MPI's handlers are replaced; in a build with a sanitizer the sanitizer's handlers are kept.
+/// @param who             begin of the message, as "rank 2 of 4: 03_ddp".
+/// @param first_to_speak  returns whether no other rank has reported a failure yet; called in the signal handler.
+///                        If it returns false, the process prints nothing and gives the first rank five seconds to
+///                        report.
 void report_crashes(const std::string& who, bool (*first_to_speak)());
 
 }  // namespace rankwise

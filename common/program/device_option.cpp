@@ -6,7 +6,7 @@ void declare_device(OptionTable& table, DeviceKind& device)
 {
   table.add_choice<DeviceKind>("Execution", "device", device,
                                {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}},
-                               "where it runs; cuda: rank r of a machine with d GPUs has GPU r mod d");
+                               "device to compute on; cuda: rank r of a machine with d GPUs has GPU r mod d");
 }
 
 }  // namespace rankwise

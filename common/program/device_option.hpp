@@ -4,7 +4,7 @@
 #include "common/program/options.hpp"
 
 /// @file
-/// The option that says where a program runs, the same in all programs.
+/// The option that selects the device, the same in all programs.
 
 namespace rankwise {
 

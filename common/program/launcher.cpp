@@ -16,7 +16,7 @@ namespace rankwise {
 
 namespace {
 
-/// Variables by which a launcher tells a process how many they are, and which of them it is.
+/// Environment variables by which a launcher passes the number of processes and the number of this process.
 struct Launcher {
   const char* processes;
   const char* process;
@@ -26,7 +26,7 @@ constexpr Launcher pmi = {"PMI_SIZE", "PMI_RANK"};
 constexpr Launcher hydra = {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"};
 constexpr Launcher slurm = {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"};
 
-/// The number that a variable holds; 0 when it is not set, or holds anything else.
+/// The number in a variable; 0 if it is not set or not a number.
 int number_in(const char* variable)
 {
   const char* const text = std::getenv(variable);
@@ -34,8 +34,8 @@ int number_in(const char* variable)
   return text != nullptr && read_value(text, number).empty() ? number : 0;
 }
 
-/// Whether this process is a task of the step itself. A shell or a batch job that began inside of a step may have inherited
-/// the step's variables; but Slurm numbers its tasks anew, from 0, and says which process it started.
+/// Whether this process is a task of the Slurm step itself. A shell or batch job started inside a step may have
+/// inherited the step's variables, but Slurm renumbers its tasks from 0 and records which process it started.
 bool is_task()
 {
   return number_in(slurm.process) > 0 || number_in("SLURM_TASK_PID") == getpid();
@@ -43,19 +43,19 @@ bool is_task()
 
 [[noreturn]] void refuse(const Launcher& launcher, std::string_view library)
 {
-  // Process 1 speaks. It is there in any case, while task 0 of a step may be a shell.
+  // Process 1 reports: it exists in any case, while task 0 of a step may be a shell.
   if (number_in(launcher.process) != 1) {
     std::this_thread::sleep_for(std::chrono::seconds(5));
     std::_Exit(exit_user_error);
   }
   std::string name(library.substr(0, library.find_first_of(",\n")));
   std::replace(name.begin(), name.end(), '\t', ' ');
-  throw UserError(fmt::format("{} processes were started ({}), but each of them is alone: a job of one rank.",
+  throw UserError(fmt::format("{} processes were started ({}), but each of them forms a job of one rank.",
                               number_in(launcher.processes), launcher.processes),
                   fmt::format("The launcher belongs to another MPI library than the program, which is built for\n"
                               "{}. Start it with the mpirun of that library, under Slurm with\n"
                               "`srun --mpi=TYPE` of a type that it knows (`srun --mpi=list`).\n"
-                              "Where each process is to be a run of its own: env -u {} PROGRAM.",
+                              "If each process is meant to be a separate run: env -u {} PROGRAM.",
                               name, launcher.processes));
 }
 

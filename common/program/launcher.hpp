@@ -3,20 +3,21 @@
 #include <string_view>
 
 /// @file
-/// Whether the launcher that started this process speaks with the MPI library that the program is built for.
+/// Checks that the launcher that started this process belongs to the MPI library of this build.
 
 namespace rankwise {
 
-/// Refuses a job of one rank that was meant to have more: a launcher of another MPI library starts N processes, and each of
-/// them believes that it is alone.
+/// Rejects a job of one rank that was meant to have more: the launcher of another MPI library starts N processes,
+/// each of which forms a job of one rank.
 ///
-/// What counts are variables that a launcher sets for the processes of this very start: OMPI_COMM_WORLD_SIZE (Open MPI),
-/// PMI_SIZE and MPI_LOCALNRANKS (MPICH and its kin), SLURM_STEP_NUM_TASKS (srun). What the MPI library's own launcher says
-/// comes first. An allocation of several tasks (SLURM_NTASKS) is no launcher: one program in a batch script is welcome.
-/// @param ranks    of the job.
-/// @param library  what MPI_Get_library_version() says.
-/// @throws UserError  in process 1; the other processes end silently with its status, some seconds later, unless the
-///                    launcher has ended them by then.
+/// It is detected by the environment variables that launchers set for their processes: OMPI_COMM_WORLD_SIZE (Open
+/// MPI), PMI_SIZE and MPI_LOCALNRANKS (MPICH and its derivatives), SLURM_STEP_NUM_TASKS (srun). The variables of
+/// this MPI library's own launcher take precedence. An allocation of several tasks (SLURM_NTASKS) is not a
+/// launcher: a single process in a batch script is allowed.
+/// @param ranks    number of ranks of the job.
+/// @param library  result of MPI_Get_library_version().
+/// @throws UserError  in process 1; the other processes exit silently with the same status some seconds later,
+///                    unless the launcher has killed them by then.
 void check_launcher(int ranks, std::string_view library);
 
 }  // namespace rankwise

@@ -6,27 +6,27 @@
 #include <nlohmann/json.hpp>
 
 /// @file
-/// The values that an option can have: how each type is read, shown and reported.
+/// Option values: how each type is parsed, shown and reported.
 
 namespace rankwise {
 
-/// A number of bytes that may be written with a unit: 64MB = 64 * 10^6, 64MiB = 64 * 2^20, also kB, GB, TB, KiB, GiB, TiB.
+/// A number of bytes, optionally with a unit: 64MB = 64 * 10^6, 64MiB = 64 * 2^20, also kB, GB, TB, KiB, GiB, TiB.
 struct Bytes {
   std::int64_t value = 0;  ///< bytes, >= 0
   /// Same number of bytes.
   friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-/// Reads a value strictly: nothing may be left over, nothing is rounded into range, f64 are finite.
+/// Parses a value strictly: the whole text must match, values out of range are errors, and f64 must be finite.
 ///
-/// Whole numbers are decimal; bool is "true" or "false"; Bytes is a whole number and a unit or none.
-/// @param[in]  text   what the user wrote.
-/// @param[out] value  T is int, std::int64_t, std::uint32_t, double, bool, std::string or Bytes; meaningful on success.
-/// @return  the empty text on success, else what was expected, as in "x is not ...": "a whole number".
+/// Integers are decimal; bool is "true" or "false"; Bytes is an integer with an optional unit.
+/// @param[in]  text   the user's text.
+/// @param[out] value  T is int, std::int64_t, std::uint32_t, double, bool, std::string or Bytes; valid on success.
+/// @return  empty on success, else what was expected, to complete "x is not ...", as "a whole number".
 template <class T>
 std::string read_value(const std::string& text, T& value);
 
-/// The value as it would be typed: Bytes with the largest unit that divides them. read_value() gives it back.
+/// The value as a user would type it: Bytes with the largest unit that divides them. Inverse of read_value().
 template <class T>
 std::string show_value(const T& value);
 
@@ -34,7 +34,7 @@ std::string show_value(const T& value);
 template <class T>
 nlohmann::json json_value(const T& value);
 
-/// What stands for the value in a help text, as "INTEGER"; empty for a bool.
+/// Placeholder for the value in a help text, as "INTEGER"; empty for a bool.
 template <class T>
 std::string kind_of_value();
 

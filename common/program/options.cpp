@@ -22,7 +22,7 @@ OptionTable::OptionTable(std::string program, std::string description)
     : program_(std::move(program)), description_(std::move(description))
 {
   add_file("Help", "config", config_, FileUse::read,
-           "file with one `name = value` on a line; the command line wins over it");
+           "file with one `name = value` per line; the command line takes precedence");
 }
 
 // ---- Declaring --------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ bool OptionTable::given(const std::string& name) const
 
 void OptionTable::parse(int argc, char** argv)
 {
-  // CLI11 takes the command line apart; what the words mean is decided here, with one wording for both sources.
+  // CLI11 splits the command line; values are interpreted here, with the same messages for command line and file.
   CLI::App app;
   app.set_help_flag("--help");
   app.allow_extras();
@@ -114,13 +114,13 @@ void OptionTable::parse(int argc, char** argv)
   }
   refuse_extras(app.remaining());
 
-  // The first option is --config: its file is read before the other options, so that they win.
+  // The first option is --config: its file is read before the other options, so that they take precedence.
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::vector<std::string>& texts = options[i]->results();
     const std::string name = "--" + entries_[i].name;
     if (texts.size() > 1) throw UserError(name + " is given more than once.", "Keep one of them.");
     if (texts.empty()) continue;
-    if (texts[0].starts_with("--")) refuse_without_value(name);  // CLI11 took the next option for the value
+    if (texts[0].starts_with("--")) refuse_without_value(name);  // CLI11 took the next option as the value
     set(entries_[i], texts[0], fmt::format("{}={}", name, texts[0]));
     if (i == 0) read_config_file(config_);
   }
@@ -138,7 +138,7 @@ void OptionTable::read_config_file(const std::string& path)
     const std::size_t equals = content.find('=');
     if (equals == std::string_view::npos) {
       throw UserError(fmt::format("\"{}\" {} is not an option.", content, where),
-                      "Each line is written name = value.");
+                      "Each line has the form name = value.");
     }
     const std::string name(trimmed(content.substr(0, equals)));
     const std::string text(trimmed(content.substr(equals + 1)));
@@ -146,15 +146,15 @@ void OptionTable::read_config_file(const std::string& path)
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
     if (entry == entries_.end()) refuse_unknown(name, fmt::format("{} {}", name, where));
     if (std::find(seen.begin(), seen.end(), name) != seen.end() || name == "config") {
-      throw UserError(fmt::format("{} {} cannot stand there.", name, where),
-                      "A file sets an option once, and names no other file.");
+      throw UserError(fmt::format("{} {} is not allowed there.", name, where),
+                      "A configuration file sets each option at most once, and names no other file.");
     }
     seen.push_back(name);
     set(*entry, text, fmt::format("{}={} {}", name, text, where));
   }
   if (!file.eof()) {
     throw UserError(fmt::format("--config={} cannot be read.", path),
-                    "Name a text file with one name = value on a line.");
+                    "Name a text file with one name = value per line.");
   }
 }
 
@@ -176,7 +176,7 @@ void OptionTable::set(Entry& entry, const std::string& text, const std::string& 
 void OptionTable::refuse_without_value(const std::string& option) const
 {
   const Entry* entry = find(option.substr(2));
-  check(entry != nullptr, "the command line could not be taken apart at " + option);
+  check(entry != nullptr, "the command line cannot be parsed at " + option);
   const std::string example = entry->default_text.empty() ? entry->kind : entry->default_text;
   throw UserError(option + " needs a value.", fmt::format("Write it as {}={}. {}", option, example, list_all));
 }
@@ -189,7 +189,7 @@ void OptionTable::refuse_extras(const std::vector<std::string>& extras) const
     if (option.starts_with("--")) refuse_unknown(option.substr(2), option);
   }
   throw UserError(fmt::format("\"{}\" is not an option.", extras[0]),
-                  fmt::format("Options are long and written --name=value. {}", list_all));
+                  fmt::format("Options have the form --name=value. {}", list_all));
 }
 
 void OptionTable::refuse_unknown(const std::string& name, const std::string& asked) const

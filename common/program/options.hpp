@@ -14,7 +14,7 @@
 #include "common/program/option_value.hpp"
 
 /// @file
-/// The options of a program, declared once: parsing, help, the printed table and the report all come from it.
+/// The options of a program, declared once: parsing, help, printed table and report all use the one declaration.
 
 namespace rankwise {
 
@@ -24,10 +24,10 @@ class HelpRequest : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The options of one program. Each is bound to a variable, whose content beforehand is the default.
+/// The options of one program. Each is bound to a variable, whose initial value is the default.
 ///
-/// Options are long and written `--name=value`. `--help` and `--config=FILE` are always there; a configuration file has
-/// one `name = value` on a line, and `#` begins a comment. What the command line says wins over the file.
+/// Options have the form `--name=value`. `--help` and `--config=FILE` always exist; a configuration file has one
+/// `name = value` per line, and `#` begins a comment. The command line takes precedence over the file.
 class OptionTable {
  public:
   /// @param program      name of the program, as "01_single_device".
@@ -38,52 +38,54 @@ class OptionTable {
 
   /// Declares one option: @p T is int, std::int64_t, std::uint32_t, double, std::string, Bytes or bool (a flag).
   /// @param group  heading under which it is shown.
-  /// @param name   without dashes; no other option has it.
-  /// @param value  holds the default now and what the user asked for after parse(); outlives this table's parse().
+  /// @param name   name without dashes, unique.
+  /// @param value  holds the default now and the user's value after parse(); must outlive parse().
   /// @param help   one sentence.
-  /// @param kind   what stands for the value in the help, as "FILE"; empty: what suits the type.
+  /// @param kind   placeholder for the value in the help, as "FILE"; empty: the default for the type.
   template <class T>
   void add(const std::string& group, const std::string& name, T& value, const std::string& help,
            const std::string& kind = "");
 
   /// Declares an option that names a file; empty: none. Otherwise as add().
-  /// @param use  what the program does with it; files() lists it.
+  /// @param use  what the program does with the file; files() lists it.
   void add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
                 const std::string& help);
 
   /// Declares an option that takes one of a few words; otherwise as add().
-  /// @param choices  each word and its value; the default is among the values.
+  /// @param choices  words and their values; the default is one of the values.
   template <class Enum>
   void add_choice(const std::string& group, const std::string& name, Enum& value,
                   const std::vector<std::pair<std::string, Enum>>& choices, const std::string& help);
 
-  /// Sets the variables. Nothing is replaced or rounded in silence: whole numbers fit their type, f64 are finite.
-  /// @failure  UserError for whatever cannot be read; HelpRequest for `--help`. The variables are then unspecified.
+  /// Parses the options and sets the variables. No value is replaced or rounded silently: integers must fit their
+  /// type, f64 must be finite.
+  /// @failure  UserError if anything cannot be parsed; HelpRequest for `--help`. The variables are then
+  ///           unspecified.
   void parse(int argc, char** argv);
 
   /// Whether the user set this option, on the command line or in the file.
   bool given(const std::string& name) const;
 
-  /// Whether there is a flag of this name, and it is set.
+  /// Whether a flag of this name exists and is set.
   bool is_set(const std::string& name) const;
 
-  /// The files that the options name, once they are parsed: those with a name that is not empty.
+  /// The files that the parsed options name; options with an empty name are omitted.
   std::vector<NamedFile> files() const;
 
   /// The text of `--help`: all options by group, with kind and default.
   std::string help() const;
-  /// A line for each option that the user set: name, value, what it is. For the start of a run; empty without any.
+  /// One line for each option that the user set: name, value, description; empty if none.
   std::string table() const;
-  /// All options and their values by name; bytes are numbers.
+  /// All options and their values by name; Bytes are numbers.
   nlohmann::json json() const;
 
  private:
-  /// One option; the functions reach the variable that it is bound to.
+  /// One option; its functions access the variable to which it is bound.
   struct Entry {
     std::string group, name, help;
-    std::string kind;                                       // what is shown after "=", as "INT"; empty for a flag
-    std::function<std::string(const std::string&)> assign;  // returns what was expected if the text does not do
-    std::function<std::string()> text;                      // the value as it would be typed
+    std::string kind;                                       // placeholder after "=", as "INT"; empty for a flag
+    std::function<std::string(const std::string&)> assign;  // returns what was expected if the text is invalid
+    std::function<std::string()> text;                      // the value as a user would type it
     std::function<nlohmann::json()> json;
     std::vector<std::string> choices;
     std::string default_text;

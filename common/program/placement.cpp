@@ -15,7 +15,7 @@ namespace rankwise {
 
 namespace {
 
-/// How many ranks of this machine are on this rank's GPU.
+/// Number of ranks of this machine on this rank's GPU.
 int ranks_on(const GpuFacts& gpu)
 {
   return std::max(1, (ranks_on_machine() - gpu.number + gpu.count - 1) / gpu.count);
@@ -37,14 +37,14 @@ void check_device_capacity(const CategoryBytes& planned, DeviceKind device, cons
   const GpuFacts gpu = gpu_facts();
   const int sharing = ranks_on(gpu);
   const std::string who = sharing > 1 ? fmt::format("each of the {} ranks on it has", sharing) : "there are";
-  throw UserError(fmt::format("this run needs {} bytes a rank, which GPU {} ({}) has not: {} {} bytes.",
+  throw UserError(fmt::format("this run needs {} bytes a rank, more than GPU {} ({}) provides: {} {} bytes.",
                               group_digits(planned.total()), gpu.number, gpu.name, who, group_digits(capacity)),
                   planned.table() + "\n" + remedy);
 }
 
 namespace {
 
-/// Where a rank computes, as it travels.
+/// Host and GPU of a rank, as sent in a message.
 struct Place {
   std::array<char, 64> host{}, gpu{};
   std::int64_t memory_bytes = 0;
@@ -97,7 +97,7 @@ void report_gpu_memory(Report& report, const MemoryLedger& ledger, DeviceKind de
   const GpuFacts gpu = gpu_facts();
   const std::int64_t used = gpu.memory_bytes - gpu.free_bytes, counted = ledger.current(Tier::device).total();
   report.block("GPU memory", {{"counted here", format_bytes(counted), "", "bytes in the ledger of rank 0"},
-                              {"in use", format_bytes(used), "", "bytes, as the GPU says, by all who use it"}});
+                              {"in use", format_bytes(used), "", "bytes on the GPU, by all processes"}});
   report.json()["gpu_memory"] = {{"counted", counted}, {"in_use", used}};
 }
 

@@ -8,23 +8,23 @@
 #include "common/program/session.hpp"
 
 /// @file
-/// Which rank computes on which device, and whether it has room there.
+/// Placement of ranks on devices, and whether a run fits in their memory.
 
 namespace rankwise {
 
-/// Refuses a run whose plan is larger than capacity_of() its device.
-/// @param planned      bytes of the device tier, by category.
-/// @param device       where, as check_device() has passed it.
+/// Rejects a run whose planned memory exceeds capacity_of() its device.
+/// @param planned      bytes on the device tier, by category.
+/// @param device       the device, accepted by check_device().
 /// @param remedy       what the user can do about it, one sentence.
-/// @throws UserError   with the table of categories.
+/// @throws UserError   with the bytes by category.
 void check_device_capacity(const CategoryBytes& planned, DeviceKind device, const std::string& remedy);
 
-/// Prints rank, host, GPU, name and memory of all ranks, where they compute on GPUs; enters `placement` in the document.
-/// All ranks make this call.
+/// If the ranks compute on GPUs: prints rank, host, GPU, its name and memory for all ranks, and adds `placement` to
+/// the JSON document. All ranks make this call.
 void report_placement(Report& report, const Session& session, DeviceKind device);
 
-/// Block "GPU memory": what rank 0's ledger has counted beside what the GPU says is in use, by all who use it. Nothing on a
-/// CPU.
+/// Reports block "GPU memory": bytes counted by rank 0's ledger beside the memory in use on its GPU by all
+/// processes. Does nothing on a CPU.
 void report_gpu_memory(Report& report, const MemoryLedger& ledger, DeviceKind device);
 
 }  // namespace rankwise

@@ -4,19 +4,19 @@
 #include <string>
 
 /// @file
-/// How far a long task has come, for whoever waits at a terminal.
+/// Progress of a long task, shown on a terminal.
 
 namespace rankwise {
 
-/// A bar on standard error: "[##......] 12 of 50 MB". It draws nothing unless that is a terminal.
+/// A bar on standard error: "[##......] 12 of 50 MB". Draws nothing unless standard error is a terminal.
 class ProgressBar {
  public:
-  /// @param unit  what is counted, as "MB"; empty: nothing but the numbers.
+  /// @param unit  unit of the numbers, as "MB"; may be empty.
   explicit ProgressBar(std::string unit = "");
 
-  /// Draws the bar, in place of the one before.
+  /// Draws the bar, replacing the previous one.
   void show(std::int64_t done, std::int64_t total);
-  /// Clears the line that the bar stands in, so that other output may take its place.
+  /// Clears the bar's line for other output.
   void clear();
 
  private:

@@ -19,7 +19,7 @@ std::size_t width_of(const Column& column)
   return std::max({column.name.size(), column.unit.size(), narrowest_column});
 }
 
-/// A value of a check as people read it: whole numbers in groups of three digits, text without quotes.
+/// A value of a check for people: integers with digits in groups of three, text without quotes.
 std::string readable(const nlohmann::json& value)
 {
   if (value.is_string()) return value.get<std::string>();
@@ -58,7 +58,7 @@ void Report::columns(std::vector<Column> columns)
   columns_ = std::move(columns);
   std::string names = "#", units = "#";
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    // The first column gives the "#" its place.
+    // The first column is one character narrower, for the "#".
     const std::size_t width = width_of(columns_[i]) - (i == 0 ? 1 : 0);
     names += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", columns_[i].name, width);
     units += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", columns_[i].unit, width);
@@ -68,7 +68,8 @@ void Report::columns(std::vector<Column> columns)
 
 void Report::row(const std::vector<double>& values)
 {
-  rankwise::check(values.size() == columns_.size(), "a row of the report has another length than the row of names");
+  rankwise::check(values.size() == columns_.size(),
+                  "a row of the report has a different number of columns than the header");
   std::string line;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::string text = fmt::format(fmt::runtime(columns_[i].format), values[i]);

@@ -11,7 +11,7 @@
 #include "common/program/progress_bar.hpp"
 
 /// @file
-/// What a run tells: on standard output for people, and as one JSON document for scripts.
+/// The report of a run: on standard output for people, and as one JSON document for scripts.
 
 namespace rankwise {
 
@@ -26,49 +26,49 @@ struct Column {
 struct Line {
   std::string label;     ///< as "parameters"
   std::string measured;  ///< with its unit
-  std::string formula;   ///< what it should be, as "4 P = 882,176"; may be empty
+  std::string formula;   ///< expected value, as "4 P = 882,176"; may be empty
   std::string note;      ///< may be empty
 };
 
-/// The report of one run. Rank 0 prints and writes; on the other ranks the same calls are silent.
+/// The report of one run. Rank 0 prints and writes; on the other ranks the same calls print nothing.
 class Report {
  public:
   /// @param print      whether this rank prints and writes: rank 0.
-  /// @param json_path  where finish() writes the document; empty: nowhere.
-  /// @param out        where to print.
+  /// @param json_path  file to which finish() writes the JSON document; empty: none.
+  /// @param out        stream to print to.
   Report(bool print, std::string json_path, std::FILE* out = stdout);
 
   /// Prints @p text with "# " before each of its lines.
   void comment(std::string_view text);
 
-  /// Begins the table of steps: the row of names and the row of units, both behind "#".
+  /// Begins the table of steps: the row of names and the row of units, both after "#".
   void columns(std::vector<Column> columns);
 
-  /// Prints one row of the table: a number a column.
+  /// Prints one row of the table: one number per column.
   void row(const std::vector<double>& values);
 
-  /// Shows on standard error how much of the run is done, if that is a terminal; the next output takes its place.
+  /// Shows a progress bar on standard error if that is a terminal; the next output replaces it.
   void progress(std::int64_t done, std::int64_t total);
 
   /// Prints a titled block of aligned lines: "label  measured  = formula  note".
   void block(std::string_view title, const std::vector<Line>& lines);
 
-  /// Notes a check for the block "checks". Whether it holds is the caller's verdict, the same on all ranks.
-  /// @param name      what is claimed.
+  /// Adds a check to the block "checks". The caller decides whether it passed, the same on all ranks.
+  /// @param name      the claim.
   /// @param expected  number or text.
   /// @param measured  number or text.
-  /// @param pass      the verdict.
+  /// @param pass      whether the check passed.
   void check(const std::string& name, const nlohmann::json& expected, const nlohmann::json& measured, bool pass);
 
   /// The document; the caller fills it in.
   nlohmann::json& json() { return json_; }
 
-  /// Writes the document as it is, with `finished` false, so that it outlives a run that is killed.
+  /// Writes the document so far, with `finished` false, so that it exists even if the run is killed.
   /// @failure  Error when the document cannot be written.
   void write_so_far();
 
   /// Ends the report: prints the block "checks", adds `checks` to the document and writes it.
-  /// @return  exit_success if all checks hold, else exit_failure; on every rank that noted the checks.
+  /// @return  exit_success if all checks passed, else exit_failure; on every rank that added the checks.
   /// @failure  Error when the document cannot be written.
   int finish();
 
@@ -76,7 +76,7 @@ class Report {
   void print(const std::string& text);
   void write(bool finished);
 
-  /// One claim and its verdict.
+  /// One claim and whether it holds.
   struct Check {
     std::string name;
     nlohmann::json expected, measured;

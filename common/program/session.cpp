@@ -30,29 +30,29 @@ namespace rankwise {
 
 namespace {
 
-// What abort_job() needs to know of the session, wherever in the process the failure is noticed.
+// State of the session for abort_job(), which may be called anywhere in the process.
 struct Job {
   bool running = false;  // between MPI_Init and MPI_Finalize
   bool ending = false;   // abort_job() has been called
-  pid_t process = 0;     // not that of a child
+  pid_t process = 0;     // to recognise a forked child
   std::string program;   // its name without folders
   int rank = 0;
   int ranks = 1;
   int rank_on_machine = 0;
   int ranks_on_machine = 1;
-  std::vector<int> machine_of{0};  // by rank: the lowest rank there
+  std::vector<int> machine_of{0};  // by rank: the lowest rank on its machine
   int* spoken = nullptr;           // shared by the ranks of this machine: set by the first that fails
 };
 Job job;
 
-/// Whether this is the first rank of its machine that fails. A signal handler may ask too.
+/// Whether this is the first rank of its machine that fails. Safe in signal handlers.
 bool first_to_fail()
 {
   int* const spoken = job.spoken;
   return spoken == nullptr || std::atomic_ref<int>(*spoken).exchange(1) == 0;
 }
 
-/// What the calling thread is doing, as ", while reading the tokens (data/corpus.cpp:12)"; empty without a span.
+/// The calling thread's innermost span, as ", while reading the tokens (data/corpus.cpp:12)"; empty if none.
 std::string current_span()
 {
   std::array<char, 256> text{};
@@ -60,8 +60,9 @@ std::string current_span()
   return length == 0 ? "" : ", while " + std::string(text.data(), length);
 }
 
-/// Keeps the code of all libraries in memory as long as the process lives. MPI_Finalize() unloads the plug-ins of MPI, and a
-/// thread of theirs that has not quite ended would go on where there is no code: a crash, now and then, after a good end.
+/// Keeps the code of all libraries in memory until the process ends. MPI_Finalize() unloads MPI's plug-ins; if a
+/// thread of theirs has not quite ended, it would continue in unmapped code, and a successful run would
+/// occasionally crash at its end.
 void keep_libraries()
 {
 #ifdef __GLIBC__
@@ -76,7 +77,7 @@ void keep_libraries()
 #endif
 }
 
-/// An exit handler: a program that ends while the job runs leaves the other ranks waiting.
+/// Exit handler: a program that exits while the job runs would leave the other ranks waiting.
 void end_job_after_exit()
 {
   if (!job.running || job.ending || getpid() != job.process) return;
@@ -84,7 +85,7 @@ void end_job_after_exit()
       {fmt::format("{}: exit() was called before the run had ended{}", job.program, current_span()), exit_failure});
 }
 
-/// Which MPI library this is, by its own account.
+/// Version text of the MPI library.
 std::string mpi_library()
 {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
@@ -131,9 +132,9 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   check_launcher(ranks_, mpi_library());
   job.process = getpid();
   job.program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "program";
-  check(std::atexit(end_job_after_exit) == 0, "no exit handler can be registered");
+  check(std::atexit(end_job_after_exit) == 0, "cannot register an exit handler");
   report_crashes(fmt::format("rank {} of {}: {}", rank_, ranks_, job.program), first_to_fail);
-  check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not let several threads send (MPI_THREAD_MULTIPLE)");
+  check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not support MPI_THREAD_MULTIPLE");
   std::uint64_t number = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "numbering the job");
   set_job_number(number);
@@ -142,7 +143,7 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   share_flag();
 }
 
-/// Finds out which ranks share a machine.
+/// Determines which ranks share a machine.
 void Session::find_machines()
 {
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
@@ -156,7 +157,7 @@ void Session::find_machines()
             "asking for the machines of all ranks");
 }
 
-/// Makes job.spoken: one integer of shared memory a machine, in the hands of its first rank.
+/// Creates job.spoken: one integer in shared memory for each machine, allocated by its first rank.
 void Session::share_flag()
 {
   int unit = 0;
@@ -203,7 +204,8 @@ Failure describe(std::exception_ptr exception)
 {
   const std::string doing = innermost_failed_span();
   const std::string span = doing.empty() ? "" : fmt::format(", while {}", doing);
-  if (exception == nullptr) return {"the program was ended without an exception" + current_span(), exit_failure};
+  if (exception == nullptr)
+    return {"the program was terminated without an exception" + current_span(), exit_failure};
   try {
     std::rethrow_exception(exception);
   } catch (const UserError& e) {
@@ -214,7 +216,7 @@ Failure describe(std::exception_ptr exception)
   } catch (const std::exception& e) {
     return {fmt::format("{}{}", e.what(), span), exit_failure};
   } catch (...) {
-    return {"an exception that is no std::exception" + span, exit_failure};
+    return {"an exception that is not a std::exception" + span, exit_failure};
   }
 }
 
@@ -222,7 +224,7 @@ void abort_job(const Failure& failure)
 {
   job.ending = true;
   if (!first_to_fail()) {
-    // The first one ends the job within a moment. Should it die before that, this rank does it.
+    // The first rank ends the job within a moment. If it dies before that, this rank does.
     std::this_thread::sleep_for(std::chrono::seconds(5));
   } else {
     std::string text = failure.message + "\n";
@@ -234,7 +236,7 @@ void abort_job(const Failure& failure)
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
   }
-  // A job of one rank has nobody else to end.
+  // A job of one rank has no other ranks to end.
   if (job.running && job.ranks > 1) MPI_Abort(MPI_COMM_WORLD, failure.status);
   std::_Exit(failure.status);
 }

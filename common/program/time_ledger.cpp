@@ -14,11 +14,11 @@ namespace rankwise {
 
 namespace {
 
-// Spans nest within a thread, so each thread has its own innermost one.
+// Spans nest within a thread, so each thread has its own innermost span.
 thread_local TimeLedger::Span* innermost = nullptr;
 thread_local std::string failed;
 TimeLedger::Span* const* const innermost_of_first_thread =
-    &innermost;  // static objects are made by the first thread
+    &innermost;  // static objects are initialised by the first thread
 
 }  // namespace
 
@@ -51,7 +51,7 @@ TimeLedger::Span::~Span()
   const std::int64_t duration_ns = event_clock_ns() - start_ns_;
   end_gpu_range();
   innermost = outer_;
-  // The time inside this span is not that of the next outer span of the same ledger.
+  // The time of this span does not count for the enclosing span of the same ledger.
   for (Span* outer = outer_; outer != nullptr; outer = outer->outer_) {
     if (&outer->ledger_ != &ledger_) continue;
     outer->inside_ns_ += duration_ns;
@@ -105,7 +105,7 @@ std::size_t TimeLedger::write_innermost_span(std::span<char> text)
   const Span* const own = innermost;
   const Span* const span = own != nullptr ? own : *innermost_of_first_thread;
   if (span == nullptr) return 0;
-  // The first thread may be leaving its span just now, so only what lies in the span itself is read there.
+  // The first thread may be leaving its span at this moment, so only data inside the span itself is read.
   const std::string_view name(span->name_.data(), strnlen(span->name_.data(), span->name_.size()));
   const auto written = own != nullptr
                            ? fmt::format_to_n(text.data(), text.size(), "{} ({}:{})", name,

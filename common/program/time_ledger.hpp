@@ -13,21 +13,21 @@
 #include "common/base/source_location.hpp"
 
 /// @file
-/// Where the time goes: spans of work by kind, added up, and kept as events when a trace is wanted.
+/// The time ledger: adds up spans of work by kind, and records them as events for a trace.
 
 namespace rankwise {
 
-/// The kinds of work that time is spent on.
+/// Kinds of work.
 enum class Work {
   compute,   ///< arithmetic
-  exposed,   ///< communication that nothing else hides
+  exposed,   ///< communication that is not overlapped
   waiting,   ///< for another rank, or for another thread of this one
   io,        ///< files
-  hidden,    ///< communication on a thread of its own, beside the others
-  fetching,  ///< what comes from another memory, on a thread of its own
-  storing,   ///< what goes to another memory, on a thread of its own
+  hidden,    ///< overlapped communication, on its own thread
+  fetching,  ///< copies from another memory tier, on their own thread
+  storing,   ///< copies to another memory tier, on their own thread
 };
-inline constexpr int work_kinds = 7;  ///< how many kinds of Work there are
+inline constexpr int work_kinds = 7;  ///< number of kinds of Work
 
 /// "compute", "exposed", "waiting", "io", "hidden", "fetching" or "storing".
 std::string_view name_of(Work work);
@@ -36,22 +36,22 @@ std::string_view name_of(Work work);
 struct TraceEvent {
   std::string name;          ///< what was done
   Work work;                 ///< what kind of work
-  std::int64_t start_ns;     ///< of event_clock_ns(), so that ranks on different machines can be shown together
-  std::int64_t duration_ns;  ///< with the spans inside it
+  std::int64_t start_ns;     ///< time of event_clock_ns(), comparable between machines
+  std::int64_t duration_ns;  ///< duration, nested spans included
 };
 
-/// Adds up the time that this rank spends, by kind of work.
+/// Adds up this rank's time by kind of work.
 ///
-/// Spans nest; time counts for the innermost only, so the kinds add up to the time spent in outermost spans. Any thread
-/// may open spans (they nest within a thread); two threads that work at the same time both count. A thread whose time
-/// is hidden behind another's keeps its own ledger beside that one's. Tools that show what
-/// a GPU does see the same spans (NVTX).
+/// Spans nest, and time counts for the innermost span only, so the kinds add up to the time spent in outermost
+/// spans. Any thread may open spans (they nest within a thread); the time of concurrent threads is added. A thread
+/// whose work is overlapped with another thread's has a ledger of its own, attached to the other's. GPU profilers
+/// show the same spans (NVTX).
 class TimeLedger {
  public:
-  /// Nothing spent so far, nothing recorded.
+  /// An empty ledger that does not record events.
   TimeLedger() { open_.reserve(16); }
-  /// The ledger of a thread that works beside another: it is recorded with that one's, and its events are among that one's.
-  /// @param beside  outlives this ledger.
+  /// The ledger of a concurrent thread, attached to another ledger, whose record() and events() include it.
+  /// @param beside  the ledger to which it is attached; outlives this one.
   explicit TimeLedger(TimeLedger& beside);
   ~TimeLedger();
   TimeLedger(const TimeLedger&) = delete;
@@ -60,7 +60,7 @@ class TimeLedger {
   /// A piece of work, from the call of TimeLedger::span() to the end of its scope.
   class Span {
    public:
-    /// Ends the span; one that an exception leaves is remembered for innermost_failed_span().
+    /// Ends the span; if by an exception, it is remembered for innermost_failed_span().
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
@@ -72,19 +72,19 @@ class TimeLedger {
 
     TimeLedger& ledger_;
     Work work_;
-    std::array<char, 49> name_{};  // a copy without allocation, ended by a zero; longer names are cut
+    std::array<char, 49> name_{};  // a copy without allocation, zero-terminated; longer names are truncated
     std::size_t name_length_;
     SourceLocation where_;
-    Span* outer_;  // the span of this thread around this one
+    Span* outer_;  // enclosing span of this thread
     std::int64_t start_ns_;
-    std::int64_t inside_ns_ = 0;  // spent in spans inside this one
-    int exceptions_;              // that were on their way when the span began
+    std::int64_t inside_ns_ = 0;  // time in nested spans
+    int exceptions_;              // in flight when the span began
   };
 
   /// Begins a span of this ledger, which outlives it; it ends with the scope of the object returned:
   /// `const auto span = time.span(Work::io, "reading");`
   /// @param work   the kind of work.
-  /// @param name   what is done, as in "while ..."; the first 48 letters are kept. No memory is allocated for it
+  /// @param name   description that completes "while ..."; truncated to 48 letters. No memory is allocated for it
   ///               unless record() was called.
   /// @param where  the line of the caller.
   [[nodiscard]] Span span(Work work, std::string_view name, SourceLocation where = SourceLocation::current()) &
@@ -92,39 +92,39 @@ class TimeLedger {
     return Span(*this, work, name, where);
   }
 
-  /// Seconds spent so far in closed spans of this kind, without the spans inside them.
+  /// Seconds spent so far in closed spans of this kind, without nested spans.
   double seconds(Work work) const;
   /// Seconds spent so far in closed spans of all kinds.
   double total_seconds() const;
-  /// Starts all kinds from zero again; events stay. No span is open at that moment, or Error.
+  /// Resets all times to zero; events are kept. Error if a span is open.
   void reset();
 
-  /// The span that began last of those that are open, as "reading the tokens (data/corpus.cpp:12)"; empty without any.
+  /// The most recently opened span that is still open, as "reading the tokens (data/corpus.cpp:12)"; empty if none.
   std::string open_span() const;
 
-  /// Writes what the calling thread is doing, its innermost open span of any ledger, as open_span() puts it. A thread
-  /// without spans works for the process's first thread, and that one's span is named, without its line. No memory is
-  /// allocated and no lock taken: it is for signal handlers.
-  /// @return  the characters written to @p text, 0 when no span is open.
+  /// Writes the calling thread's innermost open span of any ledger, in the format of open_span(). A thread without
+  /// spans is assumed to work for the process's first thread, whose span is written without its line. Allocates no
+  /// memory and takes no lock, for use in signal handlers.
+  /// @return  number of characters written to @p text; 0 if no span is open.
   static std::size_t write_innermost_span(std::span<char> text);
 
-  /// From now on spans are kept as events, for a trace; those of ledgers beside this one too.
+  /// Starts recording spans as events for a trace, including those of attached ledgers.
   void record();
-  /// The events kept so far, in the order in which the spans ended; then those of each ledger beside this one.
+  /// Events recorded so far, in the order in which the spans ended, followed by those of each attached ledger.
   std::vector<TraceEvent> events() const;
 
  private:
   mutable std::mutex mutex_;
   std::array<std::int64_t, work_kinds> spent_ns_{};
-  std::vector<const Span*> open_;  // in the order in which they began; long enough from the start
+  std::vector<const Span*> open_;  // in the order in which they began; capacity reserved at construction
   bool recording_ = false;
   std::vector<TraceEvent> events_;
-  TimeLedger* const main_ = nullptr;   // the one that this is beside
-  std::vector<TimeLedger*> beside_{};  // that are beside this one
+  TimeLedger* const main_ = nullptr;   // the ledger to which this one is attached
+  std::vector<TimeLedger*> beside_{};  // ledgers attached to this one
 };
 
-/// What this thread was doing when an exception left it: the innermost span that was left, as "reading the tokens
-/// (data/corpus.cpp:12)"; empty if there was none, or if another span began since.
+/// The innermost span of this thread that an exception has left, as "reading the tokens (data/corpus.cpp:12)";
+/// empty if none, or if another span has begun since.
 std::string innermost_failed_span();
 
 }  // namespace rankwise

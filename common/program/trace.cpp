@@ -14,13 +14,13 @@ namespace rankwise {
 
 namespace {
 
-/// Microseconds of the trace.
+/// Time in the trace, in microseconds.
 double since_us(std::int64_t origin_ns, std::int64_t time_ns)
 {
   return 1e-3 * static_cast<double>(time_ns - origin_ns);
 }
 
-/// One counter of a rank for each event, with the same series in each: the categories that have bytes in any of them.
+/// One counter event for each memory event, each with the same series: the categories that ever have bytes.
 std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memory, std::int64_t origin_ns)
 {
   std::vector<Category> used;
@@ -43,7 +43,7 @@ std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memo
   return all;
 }
 
-/// The events of one rank as lines of JSON, each with a comma at its end; the names of its lanes first.
+/// The events of one rank as lines of JSON, each ending with a comma; the names of its lanes come first.
 std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::span<const MemoryEvent> memory,
                           std::int64_t origin_ns)
 {
@@ -69,7 +69,7 @@ std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::spa
   return text;
 }
 
-/// The text of another rank, for rank 0.
+/// Receives the text of another rank, on rank 0.
 std::string receive_text(int rank)
 {
   MPI_Status status;

@@ -44,9 +44,9 @@ class SystemClock final : public WaitClock {
 
   void pause() override
   {
-    if (ranks_on_machine() > cores_) return let_others_go_first();  // most likely another rank has work to do
+    if (ranks_on_machine() > cores_) return let_others_go_first();  // another rank probably has work to do
 #ifdef __SSE2__
-    _mm_pause();  // the other hardware thread of the core goes first for a moment
+    _mm_pause();  // yields briefly to the core's other hardware thread
 #endif
   }
 
@@ -93,15 +93,16 @@ void prepare_waits()
   wait_policy();
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
 #ifdef __linux__
-  prctl(PR_SET_TIMERSLACK, 1UL);  // ns; where it is refused naps are longer
+  prctl(PR_SET_TIMERSLACK, 1UL);  // ns; if it is refused, naps are longer
 #endif
 }
 
 }  // namespace rankwise
 
 #ifdef __linux__
-/// The system's function, for all libraries of this process: a pause of a wait. Open MPI waits by asking for messages again and
-/// again, and calls this when there were none, in every call that waits and in its tests. There is no option to have it sleep.
+/// Replaces the system's function for all libraries of this process by the pause of a wait. Open MPI waits by
+/// polling for messages, and calls sched_yield() when there were none, in every blocking call and in its tests. It
+/// has no option to sleep instead.
 extern "C" int sched_yield() noexcept
 {
   thread_local rankwise::Wait wait;
@@ -112,14 +113,15 @@ extern "C" int sched_yield() noexcept
 
 // ---- Threads of OpenMP ------------------------------------------------------------------------------------------------
 //
-// OpenMP's libraries wait as the environment says when they are loaded, and have no call to change that: libgomp (g++, and
-// oneDNN of Debian whatever the compiler) reads GOMP_SPINCOUNT and OMP_WAIT_POLICY in its constructor, libomp (clang++) takes
-// KMP_BLOCKTIME when it starts. Left alone, a thread of libgomp spins for milliseconds, and one of libomp for 200.
+// OpenMP libraries read from the environment how to wait when they are loaded, and have no function to change it
+// later: libgomp (g++, and Debian's oneDNN with any compiler) reads GOMP_SPINCOUNT and OMP_WAIT_POLICY in its
+// constructor, libomp (clang++) reads KMP_BLOCKTIME when it starts. By default a thread of libgomp spins for
+// milliseconds, one of libomp for 200.
 //
-// So a program that finds other values in its environment starts itself anew with the right ones. It does so in the first code
-// of a process that is its own, before the constructors of libraries: nothing has been done yet, and it costs a
-// millisecond or two. The C library has no environment by then either; what setenv() did would be lost, and the list of
-// variables has no room for more.
+// So a program that finds other values in its environment executes itself again with the right ones. It does so in
+// the first code of its own that the process runs, before the constructors of libraries: nothing has been done yet,
+// and it costs a millisecond or two. At that point the C library has not set up its environment either: changes by
+// setenv() would be lost, and the list of variables has no capacity for more.
 #if defined(__linux__) && defined(__GLIBC__)
 
 namespace {
@@ -129,14 +131,14 @@ namespace {
   __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
 
 struct OpenMpWaits {
-  char* spins;   // of libgomp: looks, of 10 to 50 ns each
-  char* blocks;  // of libomp: ms until a thread sleeps
+  char* spins;   // for libgomp: number of polls, 10 to 50 ns each
+  char* blocks;  // for libomp: ms until a thread sleeps
 };
 char spins_brief[] = "GOMP_SPINCOUNT=300", blocks_brief[] = "KMP_BLOCKTIME=0";
 char spins_active[] = "GOMP_SPINCOUNT=infinite", blocks_active[] = "KMP_BLOCKTIME=infinite";
 char spins_passive[] = "GOMP_SPINCOUNT=0";
 
-/// Whether @p text begins with @p start; with @p whole, whether it is the same.
+/// Whether @p text begins with @p start; with @p whole, whether they are equal.
 RANKWISE_BEFORE_EVERYTHING bool begins(const char* text, const char* start, bool whole = false)
 {
   while (*start != '\0' && *text == *start) ++text, ++start;
@@ -150,7 +152,7 @@ RANKWISE_BEFORE_EVERYTHING bool contains(const char* text, const char* part)
   return false;
 }
 
-/// What the environment is to say of OpenMP's waits.
+/// The variables with which OpenMP's waits follow the policy.
 RANKWISE_BEFORE_EVERYTHING OpenMpWaits wanted_waits(char** environment)
 {
   for (char** variable = environment; *variable != nullptr; ++variable) {
@@ -160,24 +162,24 @@ RANKWISE_BEFORE_EVERYTHING OpenMpWaits wanted_waits(char** environment)
   return {spins_brief, blocks_brief};
 }
 
-/// Whether a variable says how OpenMP waits.
+/// Whether a variable configures how OpenMP waits.
 RANKWISE_BEFORE_EVERYTHING bool is_of_waits(const char* variable)
 {
   return begins(variable, "GOMP_SPINCOUNT=") || begins(variable, "OMP_WAIT_POLICY=") ||
          begins(variable, "KMP_BLOCKTIME=");
 }
 
-/// Whether this process can be started anew: not where something else (ld.so, valgrind) was started to run it.
+/// Whether this process can execute itself again: not if another program (ld.so, valgrind) runs it.
 RANKWISE_BEFORE_EVERYTHING bool can_start_anew(char** environment)
 {
-  if (getauxval(AT_BASE) == 0) return false;  // the process is ld.so's
+  if (getauxval(AT_BASE) == 0) return false;  // the process is run by ld.so
   for (char** variable = environment; *variable != nullptr; ++variable)
     if (begins(*variable, "LD_PRELOAD=") && contains(*variable, "vgpreload")) return false;
   return true;
 }
 
-/// Starts this program anew unless its environment says how OpenMP is to wait. Then it does: there is no second time. Where
-/// that fails, as without /proc, the program goes on as it is.
+/// Executes this program again with the right variables, unless its environment has them already; so it happens at
+/// most once. If that fails, for instance without /proc, the program continues as it is.
 RANKWISE_BEFORE_EVERYTHING void settle_openmp_waits(int, char** arguments, char** environment)
 {
   const OpenMpWaits wanted = wanted_waits(environment);

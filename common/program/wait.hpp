@@ -5,73 +5,74 @@
 #include <cstdint>
 
 /// @file
-/// How threads and ranks wait for each other: they look for a moment, then give their core away.
+/// How threads and ranks wait for each other: they spin briefly, then sleep.
 ///
-/// Whoever waits in a loop keeps a core busy that the thread it waits for may need; with as many threads as cores one other
-/// busy process is enough. Whoever sleeps at once pays for being woken, some tens of microseconds, at every short wait. So
-/// a wait looks for about as long as waking up takes, and then sleeps: it costs at most about twice what the better of the
-/// two would have cost, and the core is free.
+/// A thread that spins occupies a core that the thread it waits for may need; with as many threads as cores one
+/// other busy process is enough for that. A thread that sleeps at once pays the wake-up latency, some tens of
+/// microseconds, at every short wait. So a wait spins for about as long as a wake-up takes, and then sleeps: it
+/// costs at most about twice as much as the better of the two, and frees the core.
 ///
-/// To give the core away by the system's sched_yield() is no third way: beside a process that computes it is gone for that
-/// process's whole time slice, milliseconds, while a short sleep ends when it should.
+/// sched_yield() is no alternative: beside a process that computes, the core is lost for that process's whole time
+/// slice, milliseconds, while a short sleep ends on time.
 
 namespace rankwise {
 
-/// What waits do before they sleep, as RANKWISE_WAITS says. It is there to measure the other two (scripts/bench/bench.py).
+/// How long waits spin before they sleep, set by RANKWISE_WAITS. Policies other than the default exist for
+/// measurements (scripts/bench/bench.py).
 enum class WaitPolicy : std::uint8_t {
-  brief,    ///< they look for spin_time, unless the variable says otherwise
-  active,   ///< they look until it is over
-  passive,  ///< they sleep at once
+  brief,    ///< spin for spin_time, then sleep; the default
+  active,   ///< spin until the wait is over
+  passive,  ///< sleep at once
 };
 
 /// The policy of this process.
-/// @throws UserError  when RANKWISE_WAITS is neither unset nor the name of one.
+/// @throws UserError  when RANKWISE_WAITS is set to anything but the name of a policy.
 WaitPolicy wait_policy();
 
-/// Makes this process wait in that way, before it starts MPI. Waits of MPI do so because Open MPI calls sched_yield() between
-/// two looks, whatever the launcher told it, and here that is a wait's pause (wait.cpp). Sleeps of the calling thread, and of
-/// those that it makes, end on time (Linux would add 50 us). Threads of OpenMP wait in that way from the start of the program
-/// on (wait.cpp).
+/// Applies the policy to this process; called before MPI starts. It applies to waits inside MPI because Open MPI
+/// calls sched_yield() between two polls, whatever the launcher configured, and this program replaces that function
+/// by a wait's pause (wait.cpp). Sleeps of the calling thread and of threads that it creates end on time (Linux
+/// would add 50 us by default). OpenMP threads follow the policy from the start of the program (wait.cpp).
 /// @throws UserError  as wait_policy().
 void prepare_waits();
 
-/// For how long a wait looks before it sleeps: about as long as waking up takes.
+/// How long a wait spins before it sleeps: about as long as a wake-up takes.
 inline constexpr std::chrono::nanoseconds spin_time = std::chrono::microseconds(20);
-/// The longest nap. Beside a wait that is longer than its naps what is lost by one is little, and so is what looking costs.
+/// Longest nap: long enough that polling costs little, short enough that one nap adds little to a long wait.
 inline constexpr std::chrono::nanoseconds longest_nap = std::chrono::microseconds(200);
-/// A nap is at most this part of the time waited so far: by so much a wait may be longer than it had to be.
+/// A nap is at most 1 / nap_part of the time waited so far, which bounds by how much a nap can prolong the wait.
 inline constexpr int nap_part = 8;
-/// A look that takes longer has done something: MPI moves messages while it is asked for them.
+/// A poll that takes longer than this has made progress: MPI transfers messages while it is polled.
 inline constexpr std::chrono::nanoseconds idle_look = std::chrono::microseconds(10);
 
-/// Time as a wait sees it. It needs no destructor: threads may wait until the process ends.
+/// Clock and sleep functions of waits. It is never destroyed: threads may wait until the process ends.
 class WaitClock {
  public:
-  /// Time since some moment.
+  /// Time since a fixed but arbitrary moment.
   virtual std::chrono::nanoseconds now() = 0;
-  /// What is done between two looks: next to nothing, or another rank goes first where there are more ranks than cores.
+  /// Pause between two polls: almost nothing, or a yield to another rank if there are more ranks than cores.
   virtual void pause() = 0;
-  /// Gives the core away for so long, or a little longer.
+  /// Sleeps for @p time, or a little longer.
   virtual void sleep(std::chrono::nanoseconds time) = 0;
-  /// For how long a wait looks before it sleeps.
+  /// How long a wait spins before it sleeps.
   virtual std::chrono::nanoseconds spins() = 0;
 
  protected:
   ~WaitClock() = default;
 };
 
-/// The clock of the system, whose waits follow wait_policy().
+/// The system's clock, with the wait_policy().
 WaitClock& wait_clock();
 
 /// One wait in a loop: `for (Wait wait; !holds();) wait.pause();`
 ///
-/// A look that does something begins the wait anew, since more may follow at once.
+/// A poll that makes progress restarts the wait, since more may follow at once.
 class Wait {
  public:
-  /// Begins now.
+  /// Starts the wait.
   explicit Wait(WaitClock& clock = wait_clock()) : clock_(clock), begin_(clock.now()), looks_since_(begin_) {}
 
-  /// Lets time pass before the next look: next to nothing for spin_time, then naps.
+  /// Pauses before the next poll: almost nothing during spin_time, then naps.
   void pause()
   {
     const auto now = clock_.now();
@@ -88,14 +89,14 @@ class Wait {
   std::chrono::nanoseconds begin_, looks_since_;
 };
 
-/// Returns when @p holds() is true: looks for a moment, then naps between looks. For what nobody can be woken by.
+/// Returns when @p holds() is true: spins briefly, then naps between polls. For conditions without a wake-up.
 template <class Condition>
 void spin_then_nap(Condition&& holds, WaitClock& clock = wait_clock())
 {
   for (Wait wait(clock); !holds();) wait.pause();
 }
 
-/// Looks for a moment whether @p holds() is true; whether it was. For what one can sleep at, and be woken.
+/// Spins briefly until @p holds() is true; returns whether it was. For conditions with a wake-up.
 /// @param holds  called at least once.
 template <class Condition>
 bool spin(Condition&& holds, WaitClock& clock = wait_clock())

@@ -5,7 +5,7 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// Where the reference kernels of attention, on the host and on a GPU, find one head's queries, keys and values.
+/// Access to one head's queries, keys and values, for the reference kernels of attention on the host and on a GPU.
 
 namespace rankwise {
 
@@ -15,18 +15,18 @@ struct HeadView {
   /// @param qkv    (R, 3 D heads): q, k, v, each head by head.
   /// @param shape  sizes of the layer.
   /// @param b      the sequence.
-  /// @param h      the head, from 0 in this part.
+  /// @param h      the head, from 0 in this tensor-parallel shard.
   constexpr HeadView(T* qkv, const AttentionShape& shape, std::int64_t b, std::int64_t h)
       : first(qkv + b * shape.T * 3 * shape.heads.count * shape.D + h * shape.D),
         section(shape.heads.count * shape.D),
         D(shape.D)
   {
   }
-  /// The D channels of token @p t 's query.
+  /// The D channels of the query of token @p t.
   constexpr T* query(std::int64_t t) const { return first + t * 3 * section; }
-  /// Of its key.
+  /// The D channels of its key.
   constexpr T* key(std::int64_t t) const { return query(t) + section; }
-  /// Of its value.
+  /// The D channels of its value.
   constexpr T* value(std::int64_t t) const { return query(t) + 2 * section; }
 
   T* first;              ///< the query of token 0
@@ -34,14 +34,15 @@ struct HeadView {
   std::int64_t D;        ///< channels of a head
 };
 
-/// The same of a sequence whose keys and values are cached, (tokens, 2 D heads); queries begin at a later token.
+/// One head of a sequence whose keys and values are cached,
+/// (tokens, 2 D heads); its queries begin at a later token.
 template <class T>
 struct CachedHeadView {
-  /// @param qkv     (R, 3 D heads) of the tokens @p tokens, whose queries are used.
+  /// @param qkv     (R, 3 D heads) of the tokens @p tokens; only the queries are used.
   /// @param cache   (at least tokens.end(), 2 D heads): k, v of the whole sequence, each head by head.
   /// @param shape   sizes of the layer.
-  /// @param tokens  which tokens of the sequence the queries are.
-  /// @param h       the head, from 0 in this part.
+  /// @param tokens  positions of the queries' tokens in the sequence.
+  /// @param h       the head, from 0 in this tensor-parallel shard.
   constexpr CachedHeadView(T* qkv, T* cache, const AttentionShape& shape, Range tokens, std::int64_t h)
       : queries(qkv + h * shape.D),
         keys(cache + h * shape.D),
@@ -50,11 +51,11 @@ struct CachedHeadView {
         first_query(tokens.first)
   {
   }
-  /// The D channels of the query of token @p t, which is one of those that are computed.
+  /// The D channels of the query of token @p t, one of the tokens that are computed.
   constexpr T* query(std::int64_t t) const { return queries + (t - first_query) * 3 * section; }
-  /// Of the key of token @p t.
+  /// The D channels of the key of token @p t.
   constexpr T* key(std::int64_t t) const { return keys + t * 2 * section; }
-  /// Of its value.
+  /// The D channels of its value.
   constexpr T* value(std::int64_t t) const { return key(t) + section; }
 
   T* queries;                ///< the query of token first_query

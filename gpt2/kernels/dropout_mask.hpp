@@ -6,14 +6,14 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// What dropout multiplies by, on the host and on a GPU.
+/// The factors of a dropout mask, on the host and on a GPU.
 
 namespace rankwise {
 
-/// What an element of a dropout layer is multiplied by: 0, or 1 / (1 - rate).
+/// The factors of the elements of a dropout layer: 0, or 1 / (1 - rate).
 class DropoutMask {
  public:
-  /// @param dropout  rate and key; every element is kept when the rate is 0.
+  /// @param dropout  rate and key of the mask; every element is kept when the rate is 0.
   constexpr explicit DropoutMask(const Dropout& dropout)
       : dropout_(dropout),
         threshold_(static_cast<std::uint32_t>(dropout.rate * 0x1p32)),

@@ -4,8 +4,8 @@
 #include <numbers>
 
 /// @file
-/// GELU and its slope, on the host and on a GPU. The standard library's tanh() is not constexpr; the functions are marked
-/// so because nvcc then compiles them for both.
+/// GELU and its slope, on the host and on a GPU. The standard library's tanh() is not constexpr; the functions are
+/// marked so because nvcc then compiles them for both.
 
 namespace rankwise {
 
@@ -24,7 +24,8 @@ constexpr A gelu(A x)
   return static_cast<A>(0.5) * x * (1 + gelu_tanh(x));
 }
 
-/// The derivative of gelu(): (1 + t)/2 + x/2 t' with t = gelu_tanh(x) and t' = (1 - t^2) sqrt(2/pi) (1 + 3 0.044715 x^2).
+/// The derivative of gelu(): (1 + t)/2 + x/2 t' with t =
+/// gelu_tanh(x) and t' = (1 - t^2) sqrt(2/pi) (1 + 3 0.044715 x^2).
 template <class A>
 constexpr A gelu_slope(A x)
 {

@@ -11,26 +11,26 @@
 #include "gpt2/random.hpp"
 
 /// @file
-/// The arithmetic of a GPT-2: one declaration for every family of kernels.
+/// The kernels of a GPT-2: one declaration for every family.
 ///
-/// Shapes: B sequences, T tokens each, R = B T rows, C channels, H heads, D = C / H, V vocabulary. A layer that is
-/// divided among n parts has H / n heads, F / n inner channels or V / n vocabulary entries, and is told the sizes that
-/// it has; nothing else changes. Parameters and activations are of one type (f32, bf16, f64); statistics are of its
-/// accumulator_of(): f32, or f64 for f64. Gradients of parameters are of either. Sums are made in accumulator_of() and
-/// rounded once, when they are stored. Outputs come first. Gradients of parameters accumulate (+=). Calls are put on the
-/// stream that the kernels were made with.
+/// Shapes: B sequences, T tokens each, R = B T rows, C channels, H heads, D = C / H, V vocabulary. With n
+/// tensor-parallel ranks a layer has H / n heads, F / n inner channels or V / n vocabulary entries; the kernels get
+/// these local sizes as arguments, and nothing else changes. Parameters and activations have one type (f32, bf16,
+/// f64); statistics have its accumulator_of(): f32, or f64 for f64. Gradients of parameters have either of the two.
+/// Sums are computed in accumulator_of() and rounded once, when they are stored. Outputs are the first arguments.
+/// Gradients of parameters accumulate (+=). Each call runs on the stream that the kernels were created with.
 
 namespace rankwise {
 
-/// A matrix inside a tensor: element (i, j) stands at i row_stride + j column_stride.
+/// A matrix inside a tensor: element (i, j) is at i row_stride + j column_stride.
 struct Matrix {
-  Tensor data;                     ///< the elements, the first at (0, 0)
+  Tensor data;                     ///< the elements, beginning with (0, 0)
   std::int64_t rows = 0;           ///< extent of i
   std::int64_t columns = 0;        ///< extent of j
   std::int64_t row_stride = 0;     ///< elements between (i, j) and (i+1, j)
   std::int64_t column_stride = 1;  ///< elements between (i, j) and (i, j+1)
 
-  /// The matrix of @p rows rows that @p tensor holds in row-major order.
+  /// The matrix with @p rows rows that @p tensor holds in row-major order.
   static Matrix of(const Tensor& tensor, std::int64_t rows)
   {
     const std::int64_t columns = rows > 0 ? tensor.elements() / rows : 0;
@@ -40,23 +40,23 @@ struct Matrix {
   Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-/// Which tokens the rows of an activation are: (sequence, token) pairs, sequence by sequence.
+/// The tokens that the rows of an activation stand for: (sequence, token) pairs, sequence by sequence.
 struct Rows {
-  Range sequences{};  ///< of the global batch; count = B
-  Range tokens{};     ///< of each sequence; count = T unless the sequence is divided too
+  Range sequences{};  ///< sequences of the global batch; count = B
+  Range tokens{};     ///< tokens of each sequence; count = T without sequence parallelism
 
   /// Number of rows.
   constexpr std::int64_t count() const { return sequences.count * tokens.count; }
 };
 
-/// Where elements are dropped: a Philox mask, the same wherever it is drawn.
+/// A dropout mask, drawn from Philox keyed by position, so that it is the same on every layout.
 struct Dropout {
-  double rate = 0;         ///< the probability that an element becomes zero; others are divided by 1 - rate
-  std::uint32_t seed = 0;  ///< of the run
+  double rate = 0;         ///< probability that an element becomes zero; the others are divided by 1 - rate
+  std::uint32_t seed = 0;  ///< seed of the run
   std::int64_t step = 0;   ///< optimizer step
   std::int64_t layer = 0;  ///< unit of the parameter table
   Purpose purpose{};       ///< which of the layer's dropouts
-  Rows rows{};             ///< whose mask
+  Rows rows{};             ///< rows that the mask is for
 
   /// Whether anything is dropped.
   constexpr bool active() const { return rate > 0; }
@@ -65,24 +65,24 @@ struct Dropout {
 /// Shape and mask of one attention layer.
 struct AttentionShape {
   std::int64_t B = 0;  ///< sequences
-  std::int64_t T = 0;  ///< tokens a sequence
-  Range heads{};       ///< the heads of this part, of all H
-  std::int64_t D = 0;  ///< channels of a head
+  std::int64_t T = 0;  ///< tokens per sequence
+  Range heads{};       ///< heads of this tensor-parallel shard, of all H
+  std::int64_t D = 0;  ///< channels per head
   Mask mask{};         ///< which keys a query sees
 };
 
-/// Numbers of one AdamW update.
+/// Constants of one AdamW update.
 struct AdamWStep {
-  double learning_rate = 0;   ///< of this step
+  double learning_rate = 0;   ///< learning rate of this step
   double beta1 = 0.9;         ///< decay of the first moment
   double beta2 = 0.95;        ///< decay of the second moment
   double epsilon = 1e-8;      ///< added to the root
-  double weight_decay = 0;    ///< 0 for what does not decay
-  double gradient_scale = 1;  ///< what gradients are multiplied by first: clipping over the number of valid tokens
-  std::int64_t number = 1;    ///< of the update, from 1; corrects the bias of the moments
+  double weight_decay = 0;    ///< weight decay; 0 for parameters that do not decay
+  double gradient_scale = 1;  ///< factor of the gradients: the clipping factor over the number of valid tokens
+  std::int64_t number = 1;    ///< number of the update, from 1; for the bias correction of the moments
 };
 
-/// What the norms add to a variance.
+/// The epsilon that layer norm adds to the variance.
 constexpr double norm_epsilon = 1e-5;
 
 /// One family of kernels on one stream of one device.
@@ -93,7 +93,7 @@ class Kernels {
   /// out = a b + bias, or out += a b: (m, n) from (m, k) and (k, n).
   /// @param out         (m, n), contiguous rows; the type of a and b, or its accumulator_of().
   /// @param order       how the k terms are added.
-  /// @param bias        (n) added to every row after the sum; may be empty.
+  /// @param bias        (n) bias added to every row after the sum; may be empty.
   /// @param accumulate  whether to add to @p out instead of overwriting it.
   virtual void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                       const Tensor& bias = {}, bool accumulate = false) const = 0;
@@ -103,11 +103,12 @@ class Kernels {
   /// @param order  batch(B, T).
   virtual void bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const = 0;
 
-  /// y[r] = wte[token of row r - first token of @p vocabulary], zero for tokens outside: a partial sum of the lookup.
+  /// y[r] = wte[token of row r - first token of @p vocabulary],
+  /// zero for tokens outside: a partial sum of the lookup.
   /// @param y           (R, C).
-  /// @param wte         (V of this part, C).
+  /// @param wte         (V of this shard, C).
   /// @param tokens      (R) i32.
-  /// @param vocabulary  the entries of this part.
+  /// @param vocabulary  the vocabulary entries of this shard.
   virtual void token_forward(const Tensor& y, const Tensor& wte, const Tensor& tokens, Range vocabulary) const = 0;
   /// dwte[v] += sum over the rows r of token v of dx[r].
   virtual void token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
@@ -117,7 +118,7 @@ class Kernels {
   /// @param y        (R, C).
   /// @param wpe      (context, C).
   /// @param rows     which rows these are.
-  /// @param dropout  of the embedding.
+  /// @param dropout  mask of the embedding's dropout.
   virtual void position_forward(const Tensor& x, const Tensor& y, const Tensor& wpe, const Rows& rows,
                                 const Dropout& dropout) const = 0;
   /// dwpe[t] += sum over sequences b of dx[b, t].
@@ -133,47 +134,48 @@ class Kernels {
   virtual void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                             const Tensor& weight, const Tensor& bias) const = 0;
   /// dx += the gradient of the rows, dweight[c] += sum dy xhat, dbias[c] += sum dy, with xhat = (x - mean) rstd.
-  /// @param dx               (R, C), accumulates: it already holds what came around the branch.
+  /// @param dx               (R, C), accumulates: it already holds the gradient of the residual connection.
   /// @param dweight, dbias   (C).
   /// @param dy               (R, C).
-  /// @param x, mean, rstd    what norm_forward() saw and gave.
+  /// @param x, mean, rstd    input and statistics of norm_forward().
   /// @param weight           (C).
   /// @param order            batch(B, T).
   virtual void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                              const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                              const SumOrder& order) const = 0;
 
-  /// y = softmax(q k' / sqrt(D)) v, head by head, over the keys that the mask shows.
+  /// y = softmax(q k' / sqrt(D)) v, head by head, over the keys that the mask allows.
   /// @param y               (R, D heads).
-  /// @param log_sum_exp     (B, heads, T), the logarithm of each row's soft-max sum; all that backward needs of it.
+  /// @param log_sum_exp     (B, heads, T), log of each row's sum of exponentials; the backward pass needs no other
+  ///                        statistic.
   /// @param qkv             (R, 3 D heads): q, k, v, each head by head.
   /// @param shape           sizes and mask.
-  /// @param dropout         of the attention weights.
+  /// @param dropout         mask of the attention weights.
   /// @source  Vaswani et al. 2017, section 3.2.
   virtual void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                  const AttentionShape& shape, const Dropout& dropout) const = 0;
-  /// attention_forward() of tokens that follow others in one sequence, whose keys and values are in @p cache; their own
-  /// are put behind them. Causal, without dropout, and without a backward pass.
+  /// attention_forward() for the next tokens of one sequence, with the keys and values of the previous tokens in
+  /// @p cache; those of the new tokens are appended. Causal, without dropout, and without a backward pass.
   /// @param y       (R, D heads), R = tokens.count.
   /// @param cache   (at least tokens.end(), 2 D heads): k, v of the sequence's tokens, each head by head.
   /// @param qkv     (R, 3 D heads).
-  /// @param shape   of these rows: B = 1, T = R.
-  /// @param tokens  which tokens of the sequence they are.
+  /// @param shape   shape of these rows: B = 1, T = R.
+  /// @param tokens  positions of the new tokens in the sequence.
   /// @source  Shazeer 2019, section 2.4: decoding one token after the other with keys and values kept.
   virtual void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                         const AttentionShape& shape, Range tokens) const = 0;
-  /// dqkv = the gradient of attention_forward(); overwrites, since nothing else writes there.
+  /// dqkv = the gradient of attention_forward(); overwrites, because no other gradient is added to it.
   /// @param dqkv            (R, 3 D heads).
   /// @param dy              (R, D heads).
-  /// @param y, log_sum_exp  what attention_forward() gave.
-  /// @param qkv             what it saw.
+  /// @param y, log_sum_exp  outputs of attention_forward().
+  /// @param qkv             its input.
   /// @source  Dao et al. 2022 (FlashAttention), appendix B: the row's dot product dy y in place of a sum over keys.
   virtual void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                                   const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const = 0;
 
   /// x += bias, then y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
   /// @param y     (R, n).
-  /// @param x     (R, n), in: without bias; out: with it, as backward needs it.
+  /// @param x     (R, n), in: without bias; out: with bias, as the backward pass needs it.
   /// @param bias  (n).
   /// @source  Hendrycks and Gimpel 2016, section 2.
   virtual void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const = 0;
@@ -182,7 +184,7 @@ class Kernels {
   /// @param dy  (R, n).
   /// @param x   (R, n), bias included.
   virtual void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const = 0;
-  /// x = a b + bias, y = gelu(x): matmul() and bias_gelu_forward() in one call, for a library that makes one kernel of it.
+  /// x = a b + bias, y = gelu(x): matmul() and bias_gelu_forward() in one call, for libraries that fuse the two.
   /// @param y     (m, n).
   /// @param x     (m, n), contiguous.
   /// @param bias  (n).
@@ -204,7 +206,7 @@ class Kernels {
     gelu_backward(dx.data, dx.data, x);
   }
 
-  /// out = x + dropout(y + bias): how a branch joins the residual stream.
+  /// out = x + dropout(y + bias): adds a branch's output to the residual stream.
   /// @param out   (R, C).
   /// @param x, y  (R, C).
   /// @param bias  (C).
@@ -215,28 +217,30 @@ class Kernels {
   /// @param dx  (R, C).
   virtual void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const = 0;
 
-  /// maximum[r] = the largest logit of row r, exact in any order; -infinity when this part has only padding.
+  /// maximum[r] = the largest logit of row r, exact in any order; -infinity when this shard has only padding.
   /// @param maximum  (R).
-  /// @param logits   (R, stored V), of which the first @p valid columns are no padding.
+  /// @param logits   (R, stored V).
+  /// @param valid    number of columns that are not padding.
   virtual void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const = 0;
-  /// sum[r] = sum of exp(logit - maximum[r]); target_logit[r] = the target's logit, zero when it is not in this part.
+  /// sum[r] = sum of exp(logit - maximum[r]); target_logit[r]
+  /// = the target's logit, zero when it is in another shard.
   /// @param sum, target_logit  (R).
   /// @param logits             (R, stored V).
   /// @param maximum            (R).
   /// @param targets            (R) i32, -1 where nothing is counted.
-  /// @param vocabulary         the entries of this part, padding left out.
+  /// @param vocabulary         the vocabulary entries of this shard, without padding.
   /// @param order              split(stored V, leaves).
   virtual void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
                        const Tensor& targets, Range vocabulary, const SumOrder& order) const = 0;
-  /// row_maximum() and row_sum() at once, for a vocabulary that is whole.
+  /// row_maximum() and row_sum() in one call, for a vocabulary that is not sharded.
   virtual void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit,
                               const Tensor& logits, const Tensor& targets, Range vocabulary,
                               const SumOrder& order) const = 0;
   /// The sum over counted rows of the cross-entropy log(sum) + maximum - target_logit, in nats.
   virtual ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                const Tensor& targets) const = 0;
-  /// logits become the gradient of the *sum* of losses: exp(logit - maximum) / sum - [column is the target], zero in
-  /// rows that are not counted and in padding.
+  /// Overwrites logits with the gradient of the *sum* of losses: exp(logit - maximum) / sum - [column is the
+  /// target], zero in rows that are not counted and in padding.
   virtual void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                              Range vocabulary) const = 0;
 
@@ -246,13 +250,13 @@ class Kernels {
   virtual void maximum(const Tensor& into, const Tensor& from) const = 0;
   /// The sum of the squares of all elements.
   virtual ExactScalar squared_norm(const Tensor& x) const = 0;
-  /// The first element that is NaN or infinite.
+  /// The index of the first element that is NaN or infinite, if there is one.
   virtual std::optional<std::int64_t> first_not_finite(const Tensor& x) const = 0;
   /// One AdamW update: g = scale gradient; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
   /// p = p (1 - lr decay) - lr mhat / (sqrt(vhat) + epsilon).
   /// @param p, m, v   (n) f32.
   /// @param gradient  (n) f32 or bf16.
-  /// @param rounded   (n) bf16, becomes p rounded to nearest; may be empty.
+  /// @param rounded   (n) bf16, set to p rounded to nearest; may be empty.
   /// @source  Loshchilov and Hutter 2019, algorithm 2; Micikevicius et al. 2018, section 3.1, for the rounded copy.
   virtual void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
                      const AdamWStep& step, const Tensor& rounded = {}) const = 0;
@@ -265,29 +269,30 @@ class Kernels {
 /// The reference kernels: plain loops, the specification of every other family.
 std::unique_ptr<Kernels> make_reference_kernels();
 
-/// The fast kernels of the CPU, for f32 and bf16: a library's matrix products, attention in blocks, OpenMP.
+/// The fast kernels of the CPU, for f32 and bf16: matrix products of a library, blocked attention, OpenMP.
 std::unique_ptr<Kernels> make_cpu_kernels();
 
-/// The fast kernels of a GPU, for f32 and bf16: cuBLAS, attention in tiles, sums that give the same bits each time.
-/// @param memory  of a GPU; the kernels take gpu_workspace_bytes of it, as workspace.
-/// @param stream  of the same GPU, behind the work of which they run; outlives them. Those that give a number wait for it.
+/// The fast kernels of a GPU, for f32 and bf16: cuBLAS, tiled attention, deterministic sums.
+/// @param memory  memory of a GPU; the kernels allocate gpu_workspace_bytes of it as workspace.
+/// @param stream  stream of the same GPU on which the kernels run; outlives them. Kernels that return a number wait
+///                for it.
 /// @throws Error  in a build without CUDA.
 std::unique_ptr<Kernels> make_cuda_kernels(const DeviceMemory& memory, Stream& stream);
-/// The same with f32 products of matrices in TF32: their factors are rounded to 10 bits, sums are made in f32.
+/// The same with f32 matrix products in TF32: factors are rounded to 10 bits, sums are computed in f32.
 std::unique_ptr<Kernels> make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream);
 
-/// The reference kernels on a GPU, for f32 and bf16: one thread an output, every sum in the order of its SumOrder, without
-/// contraction. As make_cuda_kernels() otherwise.
+/// The reference kernels on a GPU, for f32 and bf16: one thread per output, every sum in the order of its SumOrder,
+/// without contraction to fused multiply-adds. Otherwise as make_cuda_kernels().
 std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory& memory, Stream& stream);
 
-/// What cuBLAS may use as scratch.
+/// Scratch memory of cuBLAS.
 constexpr std::int64_t cublas_workspace_bytes = 32 << 20;
-/// What the kernels of a GPU keep in between: partial sums.
+/// Scratch memory of the kernels of a GPU, for partial sums.
 constexpr std::int64_t gpu_scratch_bytes = 4 << 20;
-/// What each family of kernels of a GPU takes of its memory.
+/// GPU memory that each family of kernels allocates.
 constexpr std::int64_t gpu_workspace_bytes = cublas_workspace_bytes + gpu_scratch_bytes;
 
-/// Bytes of workspace that the kernels of a device take.
+/// Bytes of workspace that the kernels of a device allocate.
 constexpr std::int64_t kernel_bytes(DeviceKind device)
 {
   return device == DeviceKind::cuda ? gpu_workspace_bytes : 0;

@@ -5,29 +5,29 @@
 #include "common/base/partition.hpp"
 
 /// @file
-/// In which order the terms of a contraction are added.
+/// The order in which the terms of a contraction are added.
 
 namespace rankwise {
 
-/// The number of leaves into which every sum is cut that some parallelism may split.
+/// Number of leaves of every sum that some parallelism may split.
 constexpr std::int64_t leaves_of_a_split_sum = 8;
 
-/// The leaves that part @p part of a layer holds of a split sum.
+/// Number of leaves of a split sum that tensor-parallel shard @p part of a layer holds.
 constexpr std::int64_t leaves_of(Part part)
 {
   return leaves_of_a_split_sum % part.count == 0 ? leaves_of_a_split_sum / part.count : 1;
 }
 
-/// The order of the n terms of a contraction: leaves, added by tree_sum(); the terms of a leaf are added one by one.
-/// The reference kernels follow it. Fast kernels add in any order they like.
+/// The order of the n terms of a contraction: the terms of a leaf are added one by one, and the leaves by
+/// tree_sum(). The reference kernels follow it; the fast kernels add in any order.
 class SumOrder {
  public:
-  /// Term by term: for sums that no parallelism splits.
+  /// Adds term by term: for sums that no parallelism splits.
   static constexpr SumOrder sequential(std::int64_t n) { return {1, n, 1, 1}; }
 
-  /// Cut as tensor parallelism deals terms out: leaf j is the j-th shard of each of @p sections equal sections.
-  /// @param n         terms, a multiple of @p sections.
-  /// @param leaves    leaves_of() this part.
+  /// Divides the terms as tensor parallelism does: leaf j is the j-th shard of each of @p sections equal sections.
+  /// @param n         number of terms, a multiple of @p sections.
+  /// @param leaves    leaves_of() this tensor-parallel shard.
   /// @param sections  3 for the outputs of c_attn (q, k, v), else 1.
   static constexpr SumOrder split(std::int64_t n, std::int64_t leaves, std::int64_t sections = 1)
   {
@@ -35,7 +35,7 @@ class SumOrder {
   }
 
   /// A sum over the B T tokens of a micro-batch: leaf 8 b + e is eighth e of sequence b.
-  /// @param eighths  of a sequence, which the T tokens are; fewer where the sequence is divided.
+  /// @param eighths  number of eighths of a sequence in the T tokens; fewer than 8 with sequence parallelism.
   static constexpr SumOrder batch(std::int64_t B, std::int64_t T, std::int64_t eighths = leaves_of_a_split_sum)
   {
     return {B, T, eighths, 1};
@@ -48,7 +48,7 @@ class SumOrder {
   constexpr std::int64_t leaves() const { return blocks_ * leaves_per_block_; }
   /// Number of terms.
   constexpr std::int64_t terms() const { return blocks_ * section_ * sections_; }
-  /// Number of runs of which every leaf consists.
+  /// Number of runs of terms in each leaf.
   constexpr std::int64_t runs() const { return sections_; }
   /// The terms of run @p run of leaf @p leaf.
   constexpr Range run(std::int64_t leaf, std::int64_t run) const

@@ -5,11 +5,12 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// Kernels of any family that say when they are at work, for the watchdog.
+/// A wrapper around kernels that reports their activity to the watchdog.
 
 namespace rankwise {
 
-/// The same kernels; each call of one counts as work while it lasts, and as progress when it returns (common/base/activity.hpp).
+/// Wraps @p kernels: each call counts as work while it lasts, and as progress when it returns
+/// (common/base/activity.hpp).
 std::unique_ptr<Kernels> watched(std::unique_ptr<Kernels> kernels);
 
 }  // namespace rankwise

@@ -1,4 +1,5 @@
-// Brings GPT-2's published weights in, for fine-tuning with --initial=FILE.h5, and weights of a checkpoint out.
+// Imports GPT-2's published weights, for fine-tuning with --initial=FILE.h5, and exports the weights of a
+// checkpoint.
 //
 // Sample runs:  build/data/weights import model.safetensors gpt2.h5
 //               build/data/weights export gpt2.h5 model.safetensors
@@ -23,7 +24,7 @@ namespace rankwise {
 
 namespace {
 
-/// What stands between a checked command line and a file; rank 0 has one, other ranks have nothing to do.
+/// The work of a checked command line. Rank 0 does it; other ranks have nothing to do.
 struct Job {
   std::int64_t heads = 0;                     // --heads
   bool allow_not_finite = false;              // --allow-not-finite
@@ -32,7 +33,7 @@ struct Job {
   std::vector<FileLock> locks;                // of the file to write
 };
 
-/// Refuses what cannot be done, and leaves @p job ready to run.
+/// Checks the command line and the files, and leaves @p job ready to run.
 void check_job(const std::vector<std::string>& words, Job& job)
 {
   const std::string usage =
@@ -41,7 +42,8 @@ void check_job(const std::vector<std::string>& words, Job& job)
   if (words.size() != 3)
     throw UserError(fmt::format("a command and two files are needed; {} words given.", words.size()), usage);
   const std::string &command = words[0], &from = words[1], &to = words[2];
-  if (command != "import" && command != "export") throw UserError(fmt::format("{} is no command.", command), usage);
+  if (command != "import" && command != "export")
+    throw UserError(fmt::format("{} is not a command.", command), usage);
   const std::array<NamedFile, 2> named{{{from, from, FileUse::read}, {to, to, FileUse::replace}}};
   check_files(named);
   job.locks = lock_files(named);
@@ -73,9 +75,10 @@ int main(int argc, char** argv)
   using namespace rankwise;
   Job job;
   FileArguments arguments(argc, argv);
-  OptionTable table("weights", "Weights from and to Hugging Face's files: weights import|export FROM TO");
+  OptionTable table("weights",
+                    "Imports and exports weights in Hugging Face's format: weights import|export FROM TO");
   table.add("model", "heads", job.heads, "attention heads, for import; 0: one for every 64 channels");
-  table.add("model", "allow-not-finite", job.allow_not_finite, "import weights that are NaN or infinite too");
+  table.add("model", "allow-not-finite", job.allow_not_finite, "also import weights that are NaN or infinite");
   return run_program(
       arguments.count(), arguments.rest(), table,
       [&](const Session& session) {

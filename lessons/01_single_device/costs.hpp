@@ -7,7 +7,7 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What a run on one device needs, from the sizes alone.
+/// Memory of a run on one device, computed from the sizes alone.
 
 namespace rankwise {
 

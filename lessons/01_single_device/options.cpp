@@ -12,7 +12,7 @@ void declare(OptionTable& table, SingleDeviceOptions& options)
 void check_lesson(const SingleDeviceOptions&, int N)
 {
   if (N != 1)
-    throw UserError(fmt::format("lesson 01 trains on one device, and was started with {} ranks.", N),
+    throw UserError(fmt::format("lesson 01 trains on one device, but was started with {} ranks.", N),
                     "Start it without mpirun or with -np 1.");
 }
 

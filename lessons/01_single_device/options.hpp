@@ -7,10 +7,10 @@
 
 namespace rankwise {
 
-/// Options of a run on one device, which sends no messages.
+/// Options of a run on one device, which has no options for messages.
 struct SingleDeviceOptions : LessonOptions {};
 
-/// Declares those of training.
+/// Declares the options of training.
 void declare(OptionTable& table, SingleDeviceOptions& options);
 /// Refuses more than one rank.
 void check_lesson(const SingleDeviceOptions& options, int N);

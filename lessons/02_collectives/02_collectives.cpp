@@ -1,11 +1,13 @@
 // Lesson 02: Collectives by hand
 //
 // Builds on:    nothing but messages: send, receive, and both at once
-// New idea:     whatever N ranks do together is made of messages between two, and what it costs can be counted before it
-//               is done: messages times latency plus bytes over bandwidth. A ring moves the fewest bytes in 2 (N-1) steps;
-//               halving and doubling as few in 2 log2 N; ranks of one node can read each other's memory instead.
-// Memory:       the vector, and scratch for what arrives: four messages of at most 256 KiB (ring), a vector (halving, tree)
-// Traffic:      ring all-reduce: 2 (N-1)/N of the vector's bytes sent per rank, in 2 (N-1) steps; all others by formula too
+// New idea:     every collective of N ranks is made of messages between two ranks, and its cost can be computed in
+//               advance: messages times latency plus bytes over bandwidth. A ring sends the fewest bytes in 2 (N-1)
+//               steps; halving and doubling needs 2 log2 N. Ranks of one node can read each other's memory.
+// Memory:       the vector, and scratch for received messages: four of at most 256 KiB (ring), or a vector
+//               (halving, tree)
+// Traffic:      ring all-reduce: 2 (N-1)/N of the vector's bytes sent per rank, in 2 (N-1) steps; the others have
+//               formulas too
 // Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988
 //
 // Sample runs:  mpirun -np 1 build/lessons/02_collectives --count=1000
@@ -17,7 +19,7 @@
 //               mpirun -np 4 build/lessons/02_collectives --collective=broadcast --root=3 --type=u8 --check-messages
 //               mpirun -np 4 build/lessons/02_collectives --count=124439808 --dry-run
 //             * mpirun -np 4 build/lessons/02_collectives --device=cuda      (* needs a GPU; four of them for NCCL)
-// Expect:       every rank sends what the formula says and ends with the same bits; the library is beaten or matched.
+// Expect:       bytes sent = formula on every rank, the same bits on all ranks, times like the library's or better.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 
 #include <memory>
@@ -30,81 +32,27 @@
 
 #include "common/base/text.hpp"
 #include "common/collectives/collectives.hpp"
-#include "common/cuda/devices.hpp"
 #include "common/messages/job_report.hpp"
 #include "common/messages/program.hpp"
-#include "common/program/device_option.hpp"
-#include "common/program/options.hpp"
 #include "common/program/placement.hpp"
 #include "common/program/report.hpp"
 #include "common/program/trace.hpp"
 #include "lessons/02_collectives/fit.hpp"
 #include "lessons/02_collectives/measure.hpp"
+#include "lessons/02_collectives/options.hpp"
 #include "lessons/02_collectives/show.hpp"
 
 namespace rankwise {
 namespace {
 
-// ---- Options ---------------------------------------------------------------------------------------------------------
+// ---- What is compared ------------------------------------------------------------------------------------------------
 
-/// Words that may be chosen, as OptionTable wants them.
-std::vector<std::pair<std::string, std::string>> choices(std::vector<std::string> words)
-{
-  std::vector<std::pair<std::string, std::string>> all;
-  for (const std::string& word : words) all.emplace_back(word, word);
-  return all;
-}
-
-const std::vector<std::string> collective_names{"reduce-scatter", "all-gather", "all-reduce",
-                                                "broadcast",      "reduce",     "barrier"};
-
-struct Options {
-  OptionTable table{"02_collectives", "Collectives by hand"};
-
-  std::string collective = "all", algorithm = "all";
-  std::int64_t count = 1 << 20;
-  DType type = DType::f32;
-  int root = 0, ranks_per_node = 0, repeats = 5;
-  bool check_messages = false, dry_run = false;
-  DeviceKind device = DeviceKind::cpu;
-  TransportKind transport = TransportKind::automatic;
-  std::string report, trace;
-
-  Options()
-  {
-    std::vector<std::string> collectives{"all"}, ways{"all", "textbook-ring", "naive"};
-    collectives.insert(collectives.end(), collective_names.begin(), collective_names.end());
-    for (const auto& [word, meaning] : algorithms()) ways.push_back(word);
-    std::vector<std::pair<std::string, DType>> types;
-    for (const DType t : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8})
-      types.emplace_back(name_of(t), t);
-
-    table.add_choice("Collectives", "collective", collective, choices(collectives), "what the ranks do together");
-    table.add_choice("Collectives", "collectives", algorithm, choices(ways), "by which algorithm");
-    table.add("Collectives", "count", count, "elements of each rank's vector");
-    table.add_choice("Collectives", "type", type, types, "of the elements");
-    table.add("Collectives", "root", root, "rank that broadcasts, or gets the sum of reduce");
-    table.add("Ranks", "ranks-per-node", ranks_per_node, "pretend that so many ranks make a node; 0: the machines");
-    table.add("Ranks", "check-messages", check_messages, "compare what the ranks call, before each collective");
-    declare_transport(table, "Ranks", transport);
-    declare_device(table, device);
-    table.add("Run", "repeats", repeats, "timed calls; their median counts");
-    table.add_file("Run", "report", report, FileUse::print, "where to write the report");
-    table.add_file("Run", "trace", trace, FileUse::print, "where to write what happened when");
-    table.add("Run", "dry-run", dry_run, "print the formulas, send nothing");
-  }
-
-  Problem problem() const { return {count, type, root}; }
-  Ways ways() const { return {ranks_per_node, check_messages, device, transport}; }
-  /// Which ranks share a node.
-  Topology topology() const { return topology_of_job(ranks_per_node, device); }
-};
-
-/// What is compared: of each collective the algorithms that differ in it, or the one that was asked for.
-std::vector<Candidate> candidates(const Options& options, const Topology& topology)
+/// Collectives and algorithms to compare: for each collective the algorithms that differ, or the one of
+/// --collectives.
+std::vector<Candidate> candidates(const CollectiveOptions& options, const Topology& topology)
 {
   std::vector<Candidate> all;
-  for (const std::string& collective : collective_names) {
+  for (const std::string& collective : collective_names()) {
     if (options.collective != "all" && options.collective != collective) continue;
     const bool two_halves = collective.starts_with("all-") || collective == "reduce-scatter";
     std::vector<std::string> ways{options.algorithm};
@@ -126,20 +74,20 @@ std::vector<Candidate> candidates(const Options& options, const Topology& topolo
 
 // ---- State -----------------------------------------------------------------------------------------------------------
 
-/// What this rank holds: its vector, and what it measures with.
+/// The vector of this rank, with ledgers and groups to measure the collectives.
 struct State {
-  explicit State(const Options& o) : options(o) {}
+  explicit State(const CollectiveOptions& o) : options(o) {}
 
-  const Options& options;                                           // what was asked for
+  const CollectiveOptions& options;                                 // as they were checked
   Communicator all = Communicator::world();                         // all ranks
-  Topology topology = options.topology();                           // which of them share a node
+  Topology topology = options.topology();                           // nodes and their ranks
   Bench bench{options.problem(), all, options.ways()};              // vectors, groups, ledgers
-  std::vector<Candidate> compared = candidates(options, topology);  // what makes the collectives
+  std::vector<Candidate> compared = candidates(options, topology);  // collectives and algorithms
 };
 
 // ---- Measure ---------------------------------------------------------------------------------------------------------
 
-/// The line through the times of single messages, if there is a second rank to send them to.
+/// Fits a line to the times of single messages, if there are two ranks or more.
 void fit_messages(State& state, Results& results)
 {
   if (results.N == 1) return;
@@ -149,7 +97,7 @@ void fit_messages(State& state, Results& results)
   results.fit = fit_line(results.times);
 }
 
-/// What all candidates do, one after the other.
+/// Measures all candidates, one after the other.
 Results measure_all(State& state)
 {
   Results results;
@@ -163,39 +111,8 @@ Results measure_all(State& state)
 
 // ---- Run -------------------------------------------------------------------------------------------------------------
 
-/// Refuses what cannot be done, before anything is sent.
-void check(const Options& options, const Session& session)
-{
-  constexpr std::int64_t most = std::int64_t{1} << 33;
-  if (options.count < 0 || options.count > most)
-    throw UserError(fmt::format("--count={} is no number of elements.", options.count),
-                    fmt::format("Use 0 to {}.", group_digits(most)));
-  if (options.root < 0 || options.root >= session.ranks())
-    throw UserError(
-        fmt::format("--root={}, but the {} ranks are 0 to {}.", options.root, session.ranks(), session.ranks() - 1),
-        "Choose one of them, or start more with `mpirun -np`.");
-  if (options.repeats < 1)
-    throw UserError(fmt::format("--repeats={} measures nothing.", options.repeats), "Use 1 or more.");
-  if (options.ranks_per_node < 0)
-    throw UserError(fmt::format("--ranks-per-node={} makes no nodes.", options.ranks_per_node),
-                    "Use 1 or more, or 0 for the machines as they are.");
-  const bool sums = options.collective == "all" || options.collective.find("reduce") != std::string::npos;
-  if (sums && options.type == DType::u8)
-    throw UserError(fmt::format("--type=u8 with --collective={}: bytes cannot be added up.", options.collective),
-                    "Use --collective=all-gather, broadcast or barrier, or another type.");
-  const Candidate asked{options.collective, options.algorithm};
-  if (asked.written_here() && options.collective != "all" && options.collective != "all-reduce")
-    throw UserError(fmt::format("--collectives={} with --collective={}.", options.algorithm, options.collective),
-                    "Only the all-reduce has such a form here: use --collective=all-reduce.");
-  check_algorithm(asked.of_group(), options.topology());
-  check_transport(options.transport, options.device);
-  if (options.dry_run) return;
-  check_device(options.device);
-  check_own_gpus(options.transport, options.device);
-}
-
-/// Prints who takes part, and enters layout and options in the document.
-void begin(Report& report, const Options& options, const Session& session, const Topology& topology)
+/// Prints the ranks, the vector and the nodes; adds layout and options to the document.
+void begin(Report& report, const CollectiveOptions& options, const Session& session, const Topology& topology)
 {
   begin_job(report, "02_collectives", session.ranks());
   report.comment(fmt::format("each has {} elements of type {}: {} bytes", group_digits(options.count),
@@ -209,8 +126,8 @@ void begin(Report& report, const Options& options, const Session& session, const
   json["options"] = options.table.json();
 }
 
-/// The formulas of all candidates, with nothing sent.
-void show_plan(Report& report, const Options& options, const Topology& topology)
+/// Prints the traffic formulas of all candidates. Nothing is sent.
+void show_plan(Report& report, const CollectiveOptions& options, const Topology& topology)
 {
   std::vector<Line> lines;
   for (const Candidate& candidate : candidates(options, topology)) {
@@ -226,8 +143,8 @@ void show_plan(Report& report, const Options& options, const Topology& topology)
   report.block("traffic of the rank that sends most", lines);
 }
 
-/// Measures, and tells.
-int run(const Options& options, const Session& session)
+/// Measures all candidates and reports.
+int run(const CollectiveOptions& options, const Session& session)
 {
   Report report(session.rank() == 0, options.report);
   if (options.dry_run) {
@@ -263,8 +180,8 @@ int run(const Options& options, const Session& session)
 int main(int argc, char** argv)
 {
   using namespace rankwise;
-  Options options;
+  CollectiveOptions options;
   return run_program(
-      argc, argv, options.table, [&](const Session& session) { check(options, session); },
+      argc, argv, options.table, [&](const Session& session) { check_options(options, session); },
       [&](Session& session) { return run(options, session); });
 }

@@ -11,9 +11,9 @@ namespace rankwise {
 namespace {
 
 constexpr std::array<std::int64_t, 8> message_sizes{8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20};
-constexpr int round_trips = 31, first_trips = 10;  // timed; and before them, which warm up
+constexpr int round_trips = 31, first_trips = 10;  // timed round trips, and untimed ones to warm up
 
-/// To the partner and back.
+/// Sends a message to the partner and back.
 void round_trip(Transport& transport, const Tensor& message, int partner)
 {
   if (transport.rank() < partner) {
@@ -25,7 +25,7 @@ void round_trip(Transport& transport, const Tensor& message, int partner)
   }
 }
 
-/// The median of the round trips of one size, halved.
+/// Half of the median round trip for one size.
 double message_time(Transport& transport, const Tensor& message, int partner)
 {
   std::array<double, round_trips> times{};
@@ -45,7 +45,7 @@ std::vector<MessageTime> ping_pong(Group& group)
 {
   const int partner = group.rank() ^ 1;
   std::vector<MessageTime> all;
-  std::vector<double> sums;  // over the ranks that have a partner
+  std::vector<double> sums;  // over the ranks with a partner
   const Buffer memory(group.memory(), Category::workspace, DType::u8, {message_sizes.back()}, "message to and fro");
   for (const std::int64_t bytes : message_sizes) {
     const Tensor message = memory.tensor().slice({0, bytes});

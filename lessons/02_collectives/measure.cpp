@@ -18,7 +18,7 @@ std::string Candidate::way() const
   if (algorithm == "shared") return "ranks read each other's memory";
   if (algorithm == "library") return "the library's own";
   if (algorithm == "naive") return "everything through rank 0, one rank after the other";
-  if (algorithm == "textbook-ring") return "round the ring, a shard a step";
+  if (algorithm == "textbook-ring") return "round the ring, one shard per step";
   if (collective == "barrier") return "dissemination";
   if (algorithm == "hierarchical") return "inside the nodes and between them";
   if (collective == "broadcast") return algorithm == "ring" ? "along a chain" : "down a binomial tree";
@@ -31,7 +31,7 @@ Algorithm Candidate::of_group() const
 {
   for (const auto& [word, meaning] : algorithms())
     if (word == algorithm) return meaning;
-  return Algorithm::ring;  // what is written here only sends and receives
+  return Algorithm::ring;  // the algorithms of this lesson only need send and receive
 }
 
 void make(const Candidate& candidate, const Tensor& values, int root, Group& group)
@@ -108,7 +108,7 @@ std::unique_ptr<Group> Bench::make_group(const Candidate& candidate)
 
 namespace {
 
-/// The same number from each rank, by rank.
+/// Gathers a number from each rank, by rank.
 std::vector<std::int64_t> of_all_ranks(std::int64_t own, const Communicator& all)
 {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(all.ranks()));
@@ -124,7 +124,8 @@ std::int64_t sum_of(const std::vector<std::int64_t>& numbers)
   return sum;
 }
 
-/// Records one call. @return  the events of all ranks.
+/// Records the messages of one call.
+/// @return  events of all ranks.
 std::vector<std::vector<MessageLog::Event>> record(Bench& bench, const Candidate& candidate, const Tensor& values,
                                                    Group& group)
 {
@@ -135,7 +136,7 @@ std::vector<std::vector<MessageLog::Event>> record(Bench& bench, const Candidate
   return gather_events(bench.log.events, bench.all);
 }
 
-/// The steps of the collective, seen in a vector of N elements whose values tell what they are.
+/// Steps of the collective, recorded with a vector of N marked_shard() elements.
 TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
 {
   const int N = bench.all.ranks();
@@ -155,7 +156,7 @@ TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
   return steps;
 }
 
-/// How many elements of this rank's result are wrong.
+/// Number of wrong elements in this rank's result.
 std::int64_t wrong_elements(const Bench& bench, const Candidate& candidate, const Tensor& result)
 {
   const int N = bench.all.ranks(), r = bench.all.rank();
@@ -180,7 +181,7 @@ std::int64_t wrong_elements(const Bench& bench, const Candidate& candidate, cons
   return wrong;
 }
 
-/// The median time of several calls, each that of the slowest rank.
+/// Median time of several calls, each timed by the slowest rank.
 double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values, Group& group, int repeats)
 {
   std::vector<double> times;

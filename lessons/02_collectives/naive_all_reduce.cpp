@@ -9,11 +9,13 @@ void naive_all_reduce_sum(const Tensor& values, Group& group)
   check_summable(values.type());
   const CollectiveScope scope(group, {"all-reduce", "naive", values.type(), values.elements()});
   Transport& transport = group.transport();
+  // Every other rank sends its vector to rank 0 and receives the sum, S bytes each.
   if (group.rank() != 0) {
     transport.send(values, 0);
     transport.receive(values, 0);
     return;
   }
+  // Rank 0 receives N-1 vectors, one after the other, and sends the sum N-1 times.
   for (int r = 1; r < group.ranks(); ++r) {
     const Tensor arrived = group.scratch(values.type(), values.elements());
     transport.receive(arrived, r);
@@ -24,9 +26,9 @@ void naive_all_reduce_sum(const Tensor& values, Group& group)
 
 NaiveCost naive_cost(std::int64_t bytes, int ranks, int rank, const AlphaBeta& message)
 {
-  // BEGIN EXERCISE 02.3 points=10 "The cost of the naive all-reduce: the messages and bytes that this rank sends, and "
-  //     "the time of the whole from the time of one message. All messages begin or end at rank 0, which sends one at "
-  //     "a time and receives one at a time. Without bytes nothing is sent."
+  // BEGIN EXERCISE 02.3 points=10 "The cost of the naive all-reduce: the messages and bytes that this rank "
+  //     "sends, and the time of the whole collective from the time of one message. All messages begin or end at "
+  //     "rank 0, which sends one at a time and receives one at a time. A vector of 0 bytes is not sent."
   if (bytes == 0 || ranks == 1) return {};
   const std::int64_t others = ranks - 1;
   const std::int64_t messages = rank == 0 ? others : 1;

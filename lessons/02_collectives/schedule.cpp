@@ -18,7 +18,7 @@ namespace rankwise {
 
 namespace {
 
-/// One side of a message that waits for the other one.
+/// One side of a message, waiting for the other side.
 struct Posted {
   int rank;
   Ticket ticket;
@@ -34,7 +34,7 @@ class Player {
   {
   }
 
-  /// Goes on where it can until nothing is left.
+  /// Advances the ranks in turn until none can continue.
   TransferSchedule play()
   {
     for (bool moved = true; moved;) {
@@ -42,7 +42,7 @@ class Player {
       for (std::size_t r = 0; r < ranks_.size(); ++r) moved = advance(static_cast<int>(r)) || moved;
     }
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      check(ranks_[r].next == logs_[r].size(), fmt::format("rank {} waits for a message that nobody sends", r));
+      check(ranks_[r].next == logs_[r].size(), fmt::format("rank {} waits for a message that no rank sends", r));
       schedule_.end_s = std::max(schedule_.end_s, ranks_[r].time_s);
     }
     std::stable_sort(schedule_.messages.begin(), schedule_.messages.end(),
@@ -51,12 +51,12 @@ class Player {
   }
 
  private:
-  /// A batch of transfers under way.
+  /// A batch of transfers in flight.
   struct Batch {
-    std::size_t open = 0;  // transfers whose other side has not come yet
+    std::size_t open = 0;  // transfers whose other side is not ready yet
     double end_s = 0;
   };
-  /// One rank.
+  /// State of one rank.
   struct Rank {
     std::size_t next = 0;                            // event
     double time_s = 0, sends_s = 0, receives_s = 0;  // its clock; when its two ports are free
@@ -65,7 +65,7 @@ class Player {
 
   Rank& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
 
-  /// Takes a rank's events as far as they can go; whether any could.
+  /// Processes the events of a rank as far as possible; returns whether there were any.
   bool advance(int r)
   {
     const std::size_t before = rank(r).next;
@@ -84,7 +84,7 @@ class Player {
     return rank(r).next > before;
   }
 
-  /// One side is ready; if the other one is too, the message goes.
+  /// Notes that one side is ready, and transfers the message if the other side is ready too.
   void post(const std::string& group, const Posted& side)
   {
     const int from = side.message.sends ? side.rank : side.message.peer;
@@ -183,7 +183,7 @@ std::vector<std::vector<MessageLog::Event>> gather_events(const std::vector<Mess
 
 namespace {
 
-constexpr int rank_bits = 4, marked_ranks = 8;  // how often each rank is in a sum: 32 bits
+constexpr int rank_bits = 4, marked_ranks = 8;  // 4 bits count how often a rank is in a sum
 constexpr int index_bits = rank_bits * marked_ranks;
 
 /// "0", "0,2", "0..3".
@@ -197,7 +197,7 @@ std::string list_of(const std::vector<std::int64_t>& numbers)
 
 std::int64_t marked_shard(int shard, int rank)
 {
-  check(0 <= rank && rank < marked_ranks, "shards are marked for so many ranks only");
+  check(0 <= rank && rank < marked_ranks, "shards can be marked for at most 8 ranks");
   return (static_cast<std::int64_t>(shard) << index_bits) + (std::int64_t{1} << (rank_bits * rank));
 }
 

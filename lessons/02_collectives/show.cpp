@@ -16,7 +16,7 @@ namespace rankwise {
 
 namespace {
 
-/// One claim about some candidates: which of them do not hold it.
+/// Checks a claim for some candidates, and names those for which it does not hold.
 template <class Holds>
 void check_all(Report& report, const std::string& claim, const std::string& expected,
                const std::vector<Findings>& findings, Holds&& holds)
@@ -31,7 +31,7 @@ void check_all(Report& report, const std::string& claim, const std::string& expe
                bad.empty());
 }
 
-/// The findings that something is true of.
+/// The findings for which a condition holds.
 template <class Chosen>
 std::vector<Findings> those(const std::vector<Findings>& findings, Chosen&& chosen)
 {
@@ -40,7 +40,7 @@ std::vector<Findings> those(const std::vector<Findings>& findings, Chosen&& chos
   return some;
 }
 
-/// The rank that sends, or reads, the most.
+/// The rank that sends or reads the most bytes.
 std::size_t busiest(const std::vector<Traffic>& by_rank)
 {
   const auto load = [](const Traffic& t) { return t.bytes + t.read_bytes; };
@@ -137,7 +137,7 @@ void show_fit(Report& report, const Results& results)
 
 namespace {
 
-/// Block "bandwidth": the derivation in the numbers of one candidate.
+/// Block "bandwidth": the derivation of bus bandwidth with the figures of one candidate.
 void show_derivation(Report& report, const Results& results, const Findings& f)
 {
   const double factor = bus_factor(f.candidate.collective, results.N);
@@ -173,7 +173,7 @@ void show_time(Report& report, const Results& results)
   }
   report.block("time, and that of the messages alone in the model", lines);
 
-  // The ring's all-reduce is what lessons use; without it the first candidate that moves bytes stands for all.
+  // The later lessons use the ring's all-reduce; if it was not measured, the first candidate is shown.
   const auto& all = results.all;
   auto shown = std::find_if(all.begin(), all.end(),
                             [](const Findings& f) { return is_all_reduce(f) && f.candidate.algorithm == "ring"; });
@@ -193,7 +193,7 @@ void show_time(Report& report, const Results& results)
 
 namespace {
 
-/// Whether an all-reduce adds in the order of tree_sum(), with the rounding that this type has there.
+/// Whether an all-reduce adds in the order of tree_sum(), with the same rounding.
 bool keeps_tree(const Findings& f, const Results& results)
 {
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(results.N));

@@ -13,16 +13,18 @@ void textbook_ring_all_reduce_sum(const Tensor& values, Group& group)
   const CollectiveScope scope(group, {"all-reduce", "textbook-ring", values.type(), values.elements()});
   Transport& transport = group.transport();
   const int N = group.ranks(), r = group.rank(), next = (r + 1) % N, previous = (r + N - 1) % N;
+  // The vector in N shards of about S/N bytes each. Shard numbers are taken modulo N, so they may be negative.
   const Partition partition(values.elements(), N);
   const auto shard = [&](int s) { return values.slice(partition.shard((s + N) % N)); };  // -N <= s < N
 
-  // Reduce-scatter: after step k the shard that arrived is the sum of k + 2 ranks, after the last step of all N.
+  // Reduce-scatter, N-1 steps. In step k a rank sends its partial sum of one shard to the next rank, while it
+  // receives that of another shard, over k + 1 ranks, and adds its own values. In the end shard r is complete.
   for (int k = 0; k < N - 1; ++k) {
     const Tensor sum = shard(r - k - 2), arrived = group.scratch(values.type(), sum.elements());
     transport.exchange(shard(r - k - 1), next, arrived, previous);
     transport.stream().add(sum, arrived);
   }
-  // All-gather: each rank passes on the complete shard that it got last, its own first.
+  // All-gather, N-1 steps. A rank first sends its own complete shard, then always the one received last.
   for (int k = 0; k < N - 1; ++k) transport.exchange(shard(r - k), next, shard(r - k - 1), previous);
 }
 

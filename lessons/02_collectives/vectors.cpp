@@ -30,7 +30,7 @@ void with_type(DType type, F&& f)
     with_real_type(type, f);
 }
 
-/// A random word as an element.
+/// An element made of a random word.
 template <class T>
 T element_of(std::uint32_t word)
 {
@@ -59,7 +59,7 @@ void fill(const Tensor& to, int rank, std::int64_t first)
   with_type(to.type(), [&](auto example) {
     using T = decltype(example);
     T* element = to.data<T>();
-    for (std::int64_t i = 0; i < to.elements(); i += 4) {  // a call gives four words
+    for (std::int64_t i = 0; i < to.elements(); i += 4) {  // each philox() call gives four words
       const auto block = static_cast<std::uint64_t>(first + i) / 4;
       const PhiloxWords words = philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
                                         static_cast<std::uint32_t>(rank), 0},

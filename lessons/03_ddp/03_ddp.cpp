@@ -1,13 +1,14 @@
 // Lesson 03: Data parallelism (DDP)
 //
 // Builds on:    lesson 01 (a single device)
-// New idea:     every rank has the whole model and computes a share of the global batch; the gradients are summed over the
-//               ranks, so that all make the same update. A unit's gradients are final while the backward pass goes on: they
-//               travel in buckets meanwhile, and only what is left at the end is waited for.
-// Memory:       16 P bytes of model state on every rank (bf16: 18 P or 16 P), as in lesson 01, the activations of a share,
-//               and message buffers
-// Traffic:      8 P (N-1)/N bytes sent per rank and step (f32: 4 P, twice (N-1)/N of them), half of it with
-//               --gradients=bf16; exact arithmetic sums the tied embedding's two gradients apart, V C more
+// New idea:     every rank has a replica of the model and computes 1/N of the global batch. An all-reduce sums the
+//               gradients over the ranks, so that all make the same update. A layer's gradients are complete long
+//               before the backward pass ends: they are sent in buckets while it computes.
+// Memory:       16 P bytes of model state on every rank (bf16: 18 P or 16 P), as in lesson 01; the activations of
+//               one micro-batch; message buffers
+// Traffic:      8 P (N-1)/N bytes sent per rank and step (f32: gradients of 4 P bytes, twice (N-1)/N of them), half
+//               of it with --gradients=bf16; exact arithmetic keeps the tied embedding's two gradients as separate
+//               sums, V C elements more
 // Paper:        Li et al. 2020 (PyTorch DDP); Patarasuk and Yuan 2009 (ring all-reduce)
 //
 // Sample runs:  build/lessons/03_ddp --steps=3
@@ -42,74 +43,93 @@
 
 namespace rankwise {
 
-/// What this rank holds: a whole model.
-/// The frame (lessons/frame/train.hpp) does what is no part of a step.
+/// A training step of one rank, which holds a replica of the model. The frame does the rest
+/// (lessons/frame/train.hpp).
 class Ddp {
  public:
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // NEW: each rank computes its share of the sequences, in micro-batches.
+    // NEW: rank r computes G / N sequences of the global batch, in micro-batches of B (gradient accumulation).
+    // Loss and gradients stay sums over tokens, over micro-batches and over ranks: update() divides them once.
     LossSum loss;
     gradients->clear();
     {
+      // Everything that is sent until the end of this scope is compared with the formula.
       const auto counted = run.count("world");
       for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
         const Range sequences{first, run.batch.micro_batch};
-        const MicroBatch batch = run.load(kept, sequences, step);
+        const MicroBatch batch = run.load(kept, sequences, step);  // inputs and targets: (R) tokens each, R = B T
+        // The forward pass keeps its activations for the backward pass, which adds to the gradients, (P).
         const GradientTensors d = gradients->begin(sequences);
         loss += forward(batch);
         backward(model_tensors(table, d.flat, d.tied), batch);
         gradients->end(sequences);
       }
-      // NEW: the sums over the ranks' shares are those over the global batch, so all ranks make the same update.
+      // NEW: the gradients of all ranks add up to those of the global batch: 2 (N-1)/N of 4 P bytes sent per rank.
+      // If overlapped, most have been sent during the backward pass, and the step waits for the rest.
       if (options.strategy == Strategy::overlapped)
         wait_for_buckets();
       else
         sum_after_backward();
     }
+    // NEW: the loss and its number of valid tokens are summed over the ranks too: one message of 40 bytes.
     all_reduce_sum(loss, world);
+    // Each rank makes the same update of its replica.
     return update(step, loss, gradients->total());
   }
 
-  /// Loss of a micro-batch, summed over its tokens; what the backward pass needs is kept.
+  /// Loss of a micro-batch, summed over its tokens. Keeps the activations that the backward pass needs.
   LossSum forward(const MicroBatch& batch)
   {
+    // Embedding: the residual stream begins as x = dropout(wte[token] + wpe[position]), (R, C).
     const EmbeddingTensors& embedding = weights.embedding;
     model.embedding.lookup(work.output, embedding, batch);
     model.embedding.add(kept.stream(0), work.output, embedding, batch);
+    // Each of the L blocks is two branches: x = x + attention(norm(x)), then x = x + mlp(norm(x)).
     forward_branches(0, model.branches.size(), batch);
+    // Head: logits = norm(x) wte', (R, V), with wte tied to the embedding's; then the cross-entropy of each target.
     run.charge_forward(head_unit);
     return model.head.forward(kept.head, weights.head, batch);
   }
 
-  /// Adds the gradient of that loss to @p gradient.
+  /// Adds the gradient of that loss with respect to all parameters to @p gradient.
   void backward(const ModelTensors& gradient, const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
     const HeadTensors &p_head = weights.head, &d_head = gradient.head;
+    // The chain rule starts at the loss. Cross-entropy: dlogits = soft-max(logits) - one-hot(target), (R, V), in
+    // the memory of the logits; then dwte += dlogits' norm(x), and dlogits wte, (R, C), is the gradient of norm(x).
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
+    // From here on dx, (R, C), is the gradient of the residual stream.
     run.stream->zero(dx);
     model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
+    // NEW: unit_done() after each layer, the last layer first, sends the buckets that are complete with it.
     unit_done(head_unit, batch);
 
+    // Branches in reverse order. The residual connection passes dx on unchanged; each branch adds its contribution.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
+      // Recomputation: only a block's input was kept, so its forward pass runs again before its backward pass.
       const bool last_of_block = i % 2 == 1;
       if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1, batch);
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
       const BranchTensors& d = gradient.branches[i];
+      // The three steps of the forward pass, last first. Dropout and bias: gradient of the output, (R, C).
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
+      // The two matrices, with attention or GELU between them: output becomes norm(x)'s gradient, (R, C).
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
+      // The norm adds its input's gradient to dx.
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       unit_done(branch.unit(), batch);
     }
+    // The tied wte gets its second gradient: the row of each token += its row of dx. So does wpe, by position.
     model.embedding.backward(gradient.embedding, dx, batch);
     unit_done(0, batch);
   }
 
-  /// Loss of the whole validation split, of which each rank computes every N-th micro-batch.
+  /// Loss of the whole validation split. Rank r computes micro-batches r, r + N, r + 2 N, ...
   LossSum evaluate()
   {
     LossSum loss =
@@ -118,7 +138,7 @@ class Ddp {
     return loss;
   }
 
-  /// The token that follows a text; all ranks compute the same.
+  /// The next token of a text, computed by all ranks alike.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
     if (!generator) generator.emplace(run.memory, *run.stream, model, weights, run.batch.sequence);
@@ -132,6 +152,7 @@ class Ddp {
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
+      // Pre-norm: x + f(norm(x)), where f is attention over H heads, or an MLP with one hidden layer and GELU.
       branch.normalise(kept.branches[i], p);
       branch.apply(work.output, kept.branches[i], p, batch);
       branch.add(kept.stream(i + 1), kept.branches[i], work.output, p, batch);
@@ -139,33 +160,39 @@ class Ddp {
     }
   }
 
-  /// NEW: the naive sum. When the last backward pass is over, all ranks add up piece after piece, and none computes meanwhile.
+  /// NEW: the naive sum, after the last backward pass: no rank computes while the gradients are sent.
   void sum_after_backward()
   {
     const auto span = run.time.span(Work::exposed, "summing gradients");
-    // BEGIN EXERCISE 03.1 points=10 "Sums over the ranks: after this call the gradients are the sums over all ranks. "
-    //     "GradientSum::sums() gives this rank's: all elements, and where the tied embedding's second gradient is kept "
-    //     "apart, that too. Add them up over the ranks, one of the pieces after the other."
+    // BEGIN EXERCISE 03.1 points=10 "Sum the gradients over the ranks. GradientSum::sums() gives this rank's: one "
+    //     "tensor of all elements, and a second one where the tied embedding's second gradient is a separate sum. "
+    //     "All-reduce the first one piece by piece, in the pieces of pieces_of(), and the second one whole."
+    // Each piece, a tensor, a bucket or all P elements, is one all-reduce: 2 (N-1)/N of its bytes sent per rank.
     const std::vector<Tensor> sums = gradients->sums();
     for (const Range& piece : pieces_of(table, options.gradients, options.strategy, options.bucket.value))
       all_reduce_sum(sums[0].slice(piece), world);
+    // In exact arithmetic the head's gradient of wte, (V, C), is a separate sum.
     if (sums.size() > 1) all_reduce_sum(sums[1], world);
     // END EXERCISE
   }
 
-  /// A unit's gradients of this micro-batch are complete.
-  /// NEW: the overlapped sum. A bucket travels as soon as its last unit is done, while the backward pass computes the next.
+  /// Called when the backward pass has computed the gradients of a unit, that is embedding, branch or head.
+  /// NEW: the overlapped sum. A complete bucket is all-reduced while the backward pass computes the next one.
   void unit_done(std::int64_t unit, const MicroBatch& batch)
   {
     run.charge_backward(unit);
     if (options.strategy != Strategy::overlapped) return;
-    // BEGIN EXERCISE 03.3 points=10 "Overlap, and accumulation without extra traffic: in the last micro-batch of this "
-    //     "rank's share, and in no other, the bucket whose first unit is the one given is complete: finish its elements, "
-    //     "start on the queue the sums over the ranks of the tensors that this gives, and keep what is to be waited for."
-    const bool last = batch.rows.sequences.end() == share.end();  // before that the sums are not final
+    // BEGIN EXERCISE 03.3 points=10 "Overlap, and gradient accumulation without extra traffic. In the last "
+    //     "micro-batch of this rank, and in no other, the bucket whose first unit is the argument is complete: "
+    //     "finish() its elements, start the all-reduces of the tensors that this returns on the queue, and keep "
+    //     "what is pending."
+    // Gradient accumulation: only the last micro-batch makes the sums final, so a step sends each bucket once.
+    const bool last = batch.rows.sequences.end() == share.end();
     if (!last) return;
     for (const Bucket& bucket : buckets) {
+      // The backward pass goes through the units in descending order: a bucket is complete with its first one.
       if (bucket.units.first != unit) continue;
+      // A second thread sends the bucket, 2 (N-1)/N of its bytes per rank, while this one computes the next layer.
       const std::vector<Tensor> ready = gradients->finish(bucket.elements);
       pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
         for (const Tensor& sum : ready) all_reduce_sum(sum, group);
@@ -174,10 +201,11 @@ class Ddp {
     // END EXERCISE
   }
 
-  /// NEW: what is left of the communication when the backward pass is over is exposed.
+  /// NEW: waits for all buckets. This time is exposed communication: no computation hides it.
   void wait_for_buckets()
   {
     const auto span = run.time.span(Work::exposed, "summing gradients");
+    // The last bucket, with the embedding, became complete only at the end of the backward pass.
     for (Pending& bucket : pending) bucket.wait();
     pending.clear();
   }
@@ -185,10 +213,13 @@ class Ddp {
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const LossSum& loss, const Tensor& gradient)
   {
+    // The gradient, (P), is still a sum over tokens: its norm is divided here, its elements by the factor below.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
+    // A loss or gradient that is not finite ends the run before it reaches the parameters.
     check_finite(step, loss.mean(), norm, *run.kernels, table, gradient, master);
+    // AdamW updates the moments, 8 P bytes, and the f32 weights, of which bf16 parameters are the rounded copy.
     adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
@@ -207,16 +238,16 @@ class Ddp {
   {
     return {{{table, {0, table.elements()}, master, adamw.first_moments(), adamw.second_moments()}}, *run.stream};
   }
-  /// Each rank holds a copy of the model.
+  /// Each rank holds a whole replica of the model.
   int replica() const { return world.rank(); }
   auto& optimizer() { return adamw; }
-  /// All ranks begin with the parameters of rank 0.
+  /// All ranks begin with the parameters of rank 0, 4 P bytes.
   void after_load()
   {
     broadcast(master, 0, world);
     adamw.round(*run.kernels, parameters.tensor());
   }
-  /// Compared by the frame.
+  /// Parameters that must be the same on all ranks; the frame compares them.
   Tensor replicated() const { return parameters.tensor(); }
   std::string describe() const
   {
@@ -227,26 +258,26 @@ class Ddp {
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
 
-  Run& run;                                                                                 // device, data, ledgers
-  const Options& options;                                                                   // what was asked for
-  Group world{"world", Communicator::world(), run.group_setup()};                           // all N ranks
-  Range share = Partition(run.batch.global_batch, world.ranks()).shard(world.rank());       // of the global batch
-  ParameterTable table{run.config};                                                         // of the flat vectors
-  std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
+  Run& run;                                                        // options, device, data, ledgers
+  const Options& options;                                          // as they were checked
+  Group world{"world", Communicator::world(), run.group_setup()};  // all N ranks
+  Range share = Partition(run.batch.global_batch, world.ranks()).shard(world.rank());  // sequences of this rank
+  ParameterTable table{run.config};                     // position of each tensor in the flat vectors
+  std::int64_t head_unit = unit_count(run.config) - 1;  // last unit
+  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
-  ModelTensors weights = model_tensors(table, parameters.tensor());           // views of them
+  ModelTensors weights = model_tensors(table, parameters.tensor());           // views of the parameters
   std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P)
       *run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
-  std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
-  CommunicationQueue queue{world, run.time};  // sends them meanwhile
-  std::vector<Pending> pending;               // buckets on their way
+  std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // last unit first
+  CommunicationQueue queue{world, run.time};  // a second thread, which sends them
+  std::vector<Pending> pending;               // collectives that were started
   AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
               run.shape.type, run.options.adamw};             // (P) moments
-  Tensor master = adamw.master(parameters.tensor());          // (P) f32: what is updated
-  Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
-  Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
-  std::optional<Generator> generator;                         // of a sample
+  Tensor master = adamw.master(parameters.tensor());          // (P) f32 weights; in f32 the parameters themselves
+  Workspace work{run.memory, run.config, run.shape};          // scratch of the forward and the backward pass
+  Activations kept{run.memory, run.config, run.shape, work};  // activations of one micro-batch
+  std::optional<Generator> generator;                         // of --sample
 };
 
 }  // namespace rankwise

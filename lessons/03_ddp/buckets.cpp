@@ -9,15 +9,15 @@ namespace rankwise {
 void check_bucket(std::int64_t bytes)
 {
   if (bytes <= 0)
-    throw UserError(fmt::format("--bucket={} is no size of a bucket.", bytes),
+    throw UserError(fmt::format("--bucket={} is not a valid size of a bucket.", bytes),
                     "Gradients are sent when a bucket is full. Use --bucket=25MB.");
 }
 
 std::vector<Bucket> make_buckets(const ParameterTable& table, DType type, std::int64_t bytes)
 {
-  // BEGIN EXERCISE 03.2 points=10 "Buckets in the order of a backward pass: the units of the table from the last one to "
-  //     "the first, in buckets that are full with the unit that brings them to the bytes that were asked for; what is "
-  //     "left at the end is a bucket too. Units and elements of a bucket are given by the first and their number."
+  // BEGIN EXERCISE 03.2 points=10 "Buckets in the order of the backward pass: go through the units of the table "
+  //     "from the last to the first. A bucket is full with the unit that brings it to the given number of bytes; "
+  //     "the remaining units are the last bucket. A Range consists of the first element and the number of them."
   std::vector<Bucket> buckets;
   bool full = true;
   for (std::int64_t unit = table.units().end(); unit-- > table.units().first;) {

@@ -8,7 +8,7 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What data parallelism needs and sends, from the sizes alone.
+/// Memory and traffic of data parallelism, computed from the sizes alone.
 
 namespace rankwise {
 
@@ -18,7 +18,7 @@ std::vector<CollectiveShape> gradient_sums(const DdpOptions& options);
 /// Memory and traffic of rank r of N.
 ///
 ///     model state   as on one device: each rank has all of it
-///     activations   of a share of the global batch
+///     activations   of one micro-batch
 ///     sent          2 (N-1)/N of the gradients in a step: an all-reduce of 4 P bytes (bf16: 2 P) by a ring
 Costs costs(const DdpOptions& options, RankOf rank);
 

@@ -5,7 +5,7 @@ namespace rankwise {
 void declare(OptionTable& table, BucketOptions& options)
 {
   declare(table, static_cast<LessonOptions&>(options));
-  table.add("Data parallelism", "bucket", options.bucket, "gradients that are sent together, at least; as 25MB");
+  table.add("Data parallelism", "bucket", options.bucket, "least size of a bucket of gradients, as 25MB");
 }
 
 void check_lesson(const BucketOptions& options, int)

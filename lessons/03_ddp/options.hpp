@@ -10,20 +10,20 @@ namespace rankwise {
 
 /// Options of lessons that send gradients in buckets.
 struct BucketOptions : LessonOptions {
-  Bytes bucket{200'000};  ///< gradients that are sent together, at least
+  Bytes bucket{200'000};  ///< least size of a bucket of gradients
 };
 
-/// Declares them.
+/// Declares the options of all lessons and --bucket.
 void declare(OptionTable& table, BucketOptions& options);
-/// Refuses a size that no bucket can have.
+/// Refuses an invalid size of buckets.
 void check_lesson(const BucketOptions& options, int N);
 
 /// Options of lesson 03.
 struct DdpOptions : BucketOptions {
-  Strategy strategy = Strategy::overlapped;  ///< when gradients are summed
+  Strategy strategy = Strategy::overlapped;  ///< when gradients are summed over the ranks
 };
 
-/// Declares them.
+/// Declares the options of BucketOptions and --strategy.
 void declare(OptionTable& table, DdpOptions& options);
 
 }  // namespace rankwise

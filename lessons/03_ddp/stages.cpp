@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<const char*, 4> names{"DDP (lesson 03)", "ZeRO-1 (lesson 04)", "ZeRO-2 (lesson 05)",
                                            "ZeRO-3 (lesson 06)"};
 
-/// What is sent together in a stage, the last unit first: buckets; or head, blocks and embedding.
+/// Elements of each message of a stage, the last unit first: buckets; with ZeRO-3 the head, blocks and embedding.
 std::vector<std::int64_t> runs_of(Stage stage, const ParameterTable& table, DType type, std::int64_t bucket)
 {
   std::vector<std::int64_t> elements;
@@ -35,13 +35,13 @@ std::vector<std::int64_t> runs_of(Stage stage, const ParameterTable& table, DTyp
   return elements;
 }
 
-/// The elements of a run that a rank owns at most.
+/// Largest shard of a run of elements.
 std::int64_t share_of(std::int64_t elements, RankOf rank)
 {
   return Partition(elements, rank.ranks).shard(0).count;
 }
 
-/// What a rank that owns its shares of all runs adds up at most.
+/// Upper bound on the gradients that a rank sums if it owns a shard of each run.
 GradientLayout shares_of(const GradientLayout& all, const std::vector<std::int64_t>& runs, RankOf rank)
 {
   GradientLayout own{
@@ -50,7 +50,7 @@ GradientLayout shares_of(const GradientLayout& all, const std::vector<std::int64
   return own;
 }
 
-/// The most elements of gradients that are on their way: two neighbours, and the embedding's.
+/// Peak number of gradient elements in flight: two neighbouring runs, and the embedding's.
 std::int64_t alive(const std::vector<std::int64_t>& runs)
 {
   std::int64_t two = 0;
@@ -59,14 +59,14 @@ std::int64_t alive(const std::vector<std::int64_t>& runs)
   return two + runs.back();
 }
 
-/// The most elements of parameters that are gathered, where one is gathered ahead: two blocks; or the last one, the head and
-/// the embedding, which is tied to it.
+/// Peak number of gathered parameters if one unit is gathered ahead: two blocks; or the last block, the head and
+/// the embedding, which is tied to the head.
 std::int64_t gathered(const std::vector<std::int64_t>& runs)
 {
   return std::max(2 * runs[1], runs[0] + runs[1] + runs.back());
 }
 
-/// The scratch of all messages of a step.
+/// Bytes of scratch for all messages of a step.
 std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, const TrainingOptions& options,
                      const CommunicationOptions& messages, RankOf rank)
 {

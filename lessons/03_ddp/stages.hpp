@@ -10,11 +10,11 @@
 #include "lessons/frame/options.hpp"
 
 /// @file
-/// The stages of the memory ladder: which one a run fits in.
+/// The ZeRO stages and the memory that each of them needs.
 
 namespace rankwise {
 
-/// How much of the model state is sharded: each stage is a lesson.
+/// The part of the model state that is sharded; each stage is a lesson.
 enum class Stage : std::uint8_t {
   ddp,    ///< nothing: lesson 03
   zero1,  ///< moments and master weights: lesson 04
@@ -22,26 +22,26 @@ enum class Stage : std::uint8_t {
   zero3,  ///< parameters too: lesson 06
 };
 
-/// The bytes that a rank needs in a stage, with the options of a run in another; on the safe side by a few elements a unit,
-/// which the ranks share out, and by the buffers of exact sums.
-/// @param stage    of which it is asked; with ZeRO-3 blocks are gathered, one ahead.
+/// Upper bound on a rank's bytes if this run used another ZeRO stage. It exceeds the exact number by a few elements
+/// per unit, because shards are rounded up, and by the buffers of exact sums.
+/// @param stage    the other stage; ZeRO-3 gathers blocks, one ahead.
 /// @param options  as check_options() has passed them.
 /// @param messages as check_options() has passed them.
-/// @param bucket   bytes of gradients that are sent together, at least.
-/// @param rank     that is asked about.
-/// @param planned  bytes of that rank in the stage that the options are of.
+/// @param bucket   least number of bytes of a bucket of gradients.
+/// @param rank     rank r of N.
+/// @param planned  bytes of that rank in the stage of the run.
 /// @source  Rajbhandari et al. 2020 (ZeRO), figure 1.
 std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
                          std::int64_t bucket, RankOf rank, const CategoryBytes& planned);
 
-/// What would make a run fit that has no room, as a paragraph: another micro-batch (suggest_options() of all lessons), and the
-/// first stage behind this one.
-/// @param stage  of the run; the others as for stage_bytes().
-/// @param room   bytes that there are.
+/// Options with which the run would fit in memory, as a paragraph: another micro-batch (suggest_options() of all
+/// lessons), and the first later stage that fits.
+/// @param stage     stage of the run; the other parameters as for stage_bytes().
+/// @param capacity  bytes available.
 std::string suggest_options(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
                             std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t capacity);
 
-/// The same for rank 0 of N with these costs.
+/// As suggest_options(), for rank 0 of N with these costs.
 std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket, const Costs& costs, int N,
                           std::int64_t bytes);
 

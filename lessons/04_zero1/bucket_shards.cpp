@@ -6,9 +6,9 @@ namespace rankwise {
 
 std::vector<BucketShard> make_bucket_shards(const std::vector<Bucket>& buckets, int ranks)
 {
-  // BEGIN EXERCISE 04.1 points=10 "The shard map: for each bucket, in the order given, one shard for each rank, by "
-  //     "rank. The elements of a bucket are cut as the collectives cut them, by Partition; a shard says where its "
-  //     "elements lie in the flat vector of the whole table, and who owns them."
+  // BEGIN EXERCISE 04.1 points=10 "The shards of all buckets: for each bucket, in the given order, one shard for "
+  //     "each rank, by rank. Divide the elements of a bucket by Partition, as the collectives do. A shard is the "
+  //     "range of its elements in the flat vector of the whole table, and the rank that owns them."
   std::vector<BucketShard> bucket_shards;
   for (const Bucket& bucket : buckets) {
     const Partition parts(bucket.elements.count, ranks);

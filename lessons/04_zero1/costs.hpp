@@ -8,11 +8,11 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What the lesson needs and sends, from the sizes alone.
+/// Memory and traffic of ZeRO-1, computed from the sizes alone.
 
 namespace rankwise {
 
-/// What is sent in a step, and in which pieces.
+/// The messages of a step.
 StepPlan step_plan(const Zero1Options& options);
 
 /// Memory and traffic of rank r of N.

@@ -7,7 +7,7 @@
 
 namespace rankwise {
 
-/// Options of ZeRO-1: those of buckets.
+/// Options of ZeRO-1: those of all lessons, and --bucket.
 struct Zero1Options : BucketOptions {};
 
 }  // namespace rankwise

@@ -27,7 +27,7 @@ ShardedAdamW::ShardedAdamW(const DeviceMemory& memory, Stream& stream, const Par
                            const AdamWOptions& options)
     : parameters_(std::move(parameters))
 {
-  check(!own.empty() && own.size() == parameters_.size(), "a shard has no parameters, or there is no shard");
+  check(!own.empty() && own.size() == parameters_.size(), "there is no shard, or one without parameters");
   for (std::size_t i = 0; i < own.size(); ++i) {
     const AdamW& of = of_shards_.emplace_back(memory, stream, table, own[i], parameters_[i].type(), options);
     shards_.push_back({table, own[i], of.master(parameters_[i]), of.first_moments(), of.second_moments()});
@@ -42,7 +42,7 @@ void ShardedAdamW::round(const Kernels& kernels) const
 void ShardedAdamW::step(const Kernels& kernels, const std::vector<Tensor>& gradients, double learning_rate,
                         double gradient_scale)
 {
-  check(gradients.size() == parameters_.size(), "AdamW was given the gradients of other shards than it owns");
+  check(gradients.size() == parameters_.size(), "AdamW needs the gradients of each shard that it owns");
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     of_shards_[i].step(kernels, parameters_[i], gradients[i], learning_rate, gradient_scale);
 }

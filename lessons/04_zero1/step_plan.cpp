@@ -9,7 +9,7 @@ namespace rankwise {
 
 namespace {
 
-/// The collectives that carry all gradients once.
+/// The collectives of one sum of all gradients.
 std::vector<CollectiveShape> gradient_calls(const StepPlan& plan)
 {
   std::vector<CollectiveShape> calls;
@@ -20,7 +20,7 @@ std::vector<CollectiveShape> gradient_calls(const StepPlan& plan)
   return calls;
 }
 
-/// The collective that carries the parameters of a bucket once.
+/// The all-gather of a bucket's parameters.
 CollectiveShape gather_call(const StepPlan& plan, const Bucket& bucket)
 {
   return {"all-gather", plan.algorithm, plan.parameters, bucket.elements.count};

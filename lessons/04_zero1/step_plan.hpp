@@ -16,48 +16,49 @@
 #include "lessons/frame/options.hpp"
 
 /// @file
-/// What the messages of a step cost where each rank owns a part of the model, from the sizes alone.
+/// Traffic of a step if each rank owns a shard of the model, computed from the sizes alone.
 
 namespace rankwise {
 
-/// What decides which messages a step sends.
+/// Everything that determines the messages of a step.
 struct StepPlan {
   ParameterTable table;         ///< the parameters
-  std::vector<Bucket> buckets;  ///< of its elements: what is sent together
+  std::vector<Bucket> buckets;  ///< elements of each message
   DType gradients;              ///< type of the gradients, which are reduce-scattered
   DType parameters;             ///< type of the parameters, which are gathered
-  bool tied_separate = false;   ///< whether the tied embedding's second gradient is a sum of its own
-  Algorithm algorithm;          ///< by which all of that is sent
-  // Where gradients are summed over the ranks after each pass, and not once a step:
+  bool tied_separate = false;   ///< whether the tied embedding's second gradient is a separate sum
+  Algorithm algorithm;          ///< algorithm of all collectives
+  // Only if gradients are summed over the ranks after each micro-batch, and not once a step:
   std::int64_t global_batch = 0;  ///< sequences of a step
-  std::int64_t micro_batch = 0;   ///< sequences of a pass; 0: all of a rank's share
+  std::int64_t micro_batch = 0;   ///< sequences of a micro-batch; 0: gradients are summed once a step
 };
 
-/// That of a run whose gradients are summed over the ranks once a step; or after each micro-batch.
-/// @param table, buckets  what is sent together.
+/// The plan of a run that sums gradients over the ranks once a step, or after each micro-batch.
+/// @param table, buckets    the parameters, and the elements of each message.
+/// @param each_micro_batch  whether gradients are summed after each micro-batch.
 StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, std::vector<Bucket> buckets,
                    bool each_micro_batch = false);
 
-/// How often gradients are summed over @p ranks ranks in a step.
+/// Number of sums of the gradients over @p ranks ranks in a step.
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
 
-/// What is summed of the gradients of the whole model: their type and, where the tied embedding's second gradient is a sum
-/// of its own, where it belongs.
+/// Layout of the gradients of the whole model: their type, and the elements of the tied embedding if its second
+/// gradient is a separate sum.
 GradientLayout sums_of(const StepPlan& plan);
 
-/// The shards that a rank owns.
+/// Shards that a rank owns.
 std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank);
 
-/// What one rank sends of gradients in one step: in reduce-scatters of all buckets.
+/// Traffic of one rank for the gradients of a step: reduce-scatters of all buckets.
 Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
-/// What one rank sends in one all-gather of the parameters of a bucket.
+/// Traffic of one rank for one all-gather of a bucket's parameters.
 Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topology& topology, int rank);
 
-/// What one rank sends in one step: in reduce-scatters of the gradients and in one all-gather of each bucket's parameters.
+/// Traffic of one rank for a step: gradient_traffic(), and one all-gather of each bucket's parameters.
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
-/// The collectives of a step, each once.
+/// The different collectives of a step.
 std::vector<CollectiveShape> collectives_of(const StepPlan& plan);
 
 }  // namespace rankwise

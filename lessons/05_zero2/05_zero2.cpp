@@ -1,12 +1,13 @@
 // Lesson 05: sharded gradients (ZeRO-2)
 //
 // Builds on:    lesson 04 (ZeRO-1)
-// New idea:     a rank needs the sums of its own shards' gradients, and of the others nothing: the gradients of a bucket
-//               are allocated when the backward pass comes to them, sent to their owners as soon as they are complete, and
-//               freed. What stays are the sums of 1/N of all elements.
-// Memory:       4 P + 12 P / N bytes of model state on each rank (f32: parameter 4, gradient 4, two moments 8); bf16: 2 P +
-//               16 P / N, with --gradients=bf16 2 P + 14 P / N; and the buckets that are on their way
-// Traffic:      (M + 1) 4 P (N-1)/N bytes sent per rank and step of M passes: gradients travel after each of them
+// New idea:     A rank updates 1/N of the parameters, so it needs only 1/N of the summed gradients. The gradients
+//               of a bucket are allocated when the backward pass reaches it, reduce-scattered as soon as they are
+//               complete, and freed. Each rank keeps the sums of its own shards.
+// Memory:       4 P + 12 P / N bytes of model state per rank (f32: parameter 4, gradient 4, two moments 8); bf16:
+//               2 P + 16 P / N, with --gradients=bf16 2 P + 14 P / N; plus the buckets alive in a backward pass
+// Traffic:      (M + 1) 4 P (N-1)/N bytes sent per rank and step of M micro-batches, each of which reduce-scatters
+//               its gradients
 // Paper:        Rajbhandari et al. 2020 (ZeRO), sections 5.2 and 7.2
 //
 // Sample runs:  build/lessons/05_zero2 --steps=3
@@ -44,14 +45,16 @@
 
 namespace rankwise {
 
-/// What this rank holds: all parameters, and 1/N of gradients and optimizer.
-/// The frame (lessons/frame/train.hpp) does what is no part of a step.
+/// What this rank holds: all parameters, and 1/N of the gradients and of the optimizer.
+/// The frame (lessons/frame/train.hpp) does everything outside of a step.
 class Zero2 {
  public:
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // NEW: gradients are summed over the ranks after each micro-batch, so the ranks' micro-batches are neighbours.
+    // Each rank computes its sequences of the global batch in M = G / (N B) micro-batches.
+    // NEW: gradients are summed over the ranks after each micro-batch, not once a step. In micro-batch m the N
+    // ranks take N B neighbouring sequences, B each.
     LossSum loss;
     {
       const auto counted = run.count("world");
@@ -61,17 +64,22 @@ class Zero2 {
         backward(batch);
       }
     }
+    // Loss and gradients are sums so far. The loss travels with its number of tokens, by which both are divided.
     all_reduce_sum(loss, world);
+    // NEW: the sums of this rank's shards, (P/N), are all that is left of the gradients.
     return update(step, loss, sums.totals());
   }
 
-  /// Loss of a micro-batch, summed over its tokens; what the backward pass needs is kept.
+  /// Loss of a micro-batch, summed over its tokens. Keeps the activations that the backward pass needs.
   LossSum forward(const MicroBatch& batch)
   {
+    // All parameters are here, so the forward pass sends nothing. The embedding: token plus position, (B T, C).
     const EmbeddingTensors& embedding = weights.embedding;
     model.embedding.lookup(work.output, embedding, batch);
     model.embedding.add(kept.stream(0), work.output, embedding, batch);
+    // Attention and MLP in turn, 2 L branches. Each adds its output to the residual stream.
     forward_branches(0, model.branches.size(), batch);
+    // The head: logits, (B T, V), and the cross-entropy of the next tokens.
     run.charge_forward(head_unit);
     return model.head.forward(kept.head, weights.head, batch);
   }
@@ -81,27 +89,33 @@ class Zero2 {
   {
     const Tensor &dx = work.dstream, &output = work.output;
     const HeadTensors& p_head = weights.head;
-    // NEW: a unit's gradients are allocated when the pass comes to it. Those of the token embedding, which the head adds to
-    // first, live until the lookup at the other end has added its own.
-    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_slot(0));
-    const HeadTensors d_head = head_tensors(gradients.make_slot(head_unit), gradients.second_of(d_embedding.token));
+    // NEW: gradients are allocated, all zero, when the backward pass reaches their unit. The token embedding is
+    // tied to the head: its gradients are allocated first and live until the lookup has added to them.
+    const EmbeddingTensors d_embedding = embedding_tensors(gradients.allocate(0));
+    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.second_of(d_embedding.token));
+    // Head: the gradient of the logits, then of the matrix and of the last norm. dx, (B T, C), starts from zero.
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
     model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
+    // unit_done() sends a bucket as soon as it is complete, while the backward pass continues.
     unit_done(head_unit, batch);
 
+    // The branches, last first. With recomputation a block runs its forward pass again before its backward pass.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
       const bool last_of_block = i % 2 == 1;
       if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1, batch);
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      const BranchTensors d = branch_tensors(gradients.make_slot(branch.unit()));
+      // NEW: a slot for the gradients of this branch: about 16 C^2 bytes for attention, 32 C^2 for the MLP (f32).
+      const BranchTensors d = branch_tensors(gradients.allocate(branch.unit()));
+      // The branch's parts in reverse order: residual add, matrices, norm. dx becomes the input's gradient.
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       unit_done(branch.unit(), batch);
     }
+    // The lookup adds the last gradients. NEW: wait for the last bucket, so that none is alive afterwards.
     model.embedding.backward(d_embedding, dx, batch);
     unit_done(0, batch);
     collect(batch);
@@ -124,7 +138,7 @@ class Zero2 {
   }
 
  private:
-  /// Forward pass of branches [first, last).
+  /// Forward pass of branches [first, last): each computes x + branch(norm(x)), (B T, C).
   void forward_branches(std::size_t first, std::size_t last, const MicroBatch& batch)
   {
     for (std::size_t i = first; i < last; ++i) {
@@ -137,32 +151,37 @@ class Zero2 {
     }
   }
 
-  /// A unit's gradients of this micro-batch are complete: the bucket that it fills goes to the owners of its shards.
+  /// A unit's gradients of this micro-batch are complete: reduce-scatters the bucket that it completes, if any.
   void unit_done(std::int64_t unit, const MicroBatch& batch)
   {
     run.charge_backward(unit);
     for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+      // The backward pass reaches the first unit of a bucket last; then the bucket is complete.
       if (buckets[bucket].units.first != unit) continue;
-      collect(batch);  // the one before: no more than two neighbours are alive
+      // NEW: the previous bucket is freed first, so that at most two neighbouring buckets are alive.
+      collect(batch);
+      // Reduce-scatter the bucket while the backward pass continues: this rank receives the sum of its own shard.
       const std::vector<Tensor> ready = gradients.of(bucket);
       pending = queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
         reduce_scatter_sum(ready[0], group);
-        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the tied embedding's second
+        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding, (V, C)
       });
       in_flight = bucket;
     }
   }
 
-  /// NEW: waits for the bucket in flight, adds this rank's shard of it to the sums, and frees it.
+  /// NEW: waits for the bucket in flight, adds this rank's shard of it to the sums, and frees the bucket.
   void collect(const MicroBatch& batch)
   {
     if (!in_flight) return;
+    // Waiting time is exposed communication: the reduce-scatter took longer than the computation beside it.
     const auto span = run.time.span(Work::exposed, "summing gradients");
-    // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: wait for the bucket in flight. What has arrived of this rank's "
-    //     "shard is added to the sums, as what the sequences of all ranks' micro-batches give. Then the bucket is freed, and "
-    //     "none is in flight."
+    // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: wait for the bucket in flight. Add this rank's shard "
+    //     "of it to the sums, as the gradient of the sequences of all ranks in this micro-batch. Then free the "
+    //     "bucket; none is in flight afterwards."
     const std::size_t bucket = *in_flight;
     pending.wait();
+    // The shard now holds the gradient of N B sequences: it is added to the sum over the micro-batches so far.
     sums.add(bucket, of_all_ranks(batch.rows.sequences, world), gradients.of(bucket, own[bucket]));
     gradients.free(bucket);
     in_flight.reset();
@@ -170,22 +189,25 @@ class Zero2 {
   }
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
-  /// The update stands between the two halves of the all-reduce, so each rank updates only its shards.
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& shard_gradients)
   {
+    // The norm of all P mean gradients: each rank squares those of its shards, and the squares are all-reduced.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
+    // The update stands between the two halves of an all-reduce: each rank updates only its shards, (P/N), and the
+    // all-gather after it makes the updated parameters the same on all ranks.
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
   }
 
-  /// The second half. What is gathered are no longer gradients but updated parameters.
+  /// All-gathers the updated parameters, bucket by bucket: (N-1)/N of 4 P bytes, once a step.
   void gather_parameters()
   {
     const auto counted = run.count("world");
+    // Nothing is left to compute in this step, so this communication is exposed.
     const auto span = run.time.span(Work::exposed, "gathering parameters");
     for (const Bucket& bucket : buckets) all_gather(parameters.tensor().slice(bucket.elements), world);
   }
@@ -198,7 +220,7 @@ class Zero2 {
 
   Zero2(Run& r, const Options& o) : run(r), options(o) {}
 
-  /// Of each bucket this rank's shard.
+  /// This rank's shard of each bucket, with its moments.
   HeldShards shards() { return {adamw.shards(), *run.stream}; }
   auto& optimizer() { return adamw; }
   void after_load()
@@ -206,7 +228,7 @@ class Zero2 {
     adamw.round(*run.kernels);
     gather_parameters();
   }
-  /// Compared by the frame.
+  /// Parameters that must be the same on all ranks; the frame compares them.
   Tensor replicated() const { return parameters.tensor(); }
   std::string describe() const
   {
@@ -217,28 +239,28 @@ class Zero2 {
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
 
-  Run& run;                                                                                 // device, data, ledgers
-  const Options& options;                                                                   // what was asked for
-  Group world{"world", Communicator::world(), run.group_setup()};                           // all N ranks
-  ParameterTable table{run.config};                                                         // of the flat vectors
-  std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
+  Run& run;                                                        // device, data, ledgers
+  const Options& options;                                          // as checked by the frame
+  Group world{"world", Communicator::world(), run.group_setup()};  // all N ranks
+  ParameterTable table{run.config};                                // layout of a flat vector, (P)
+  std::int64_t head_unit = unit_count(run.config) - 1;             // last unit of the table
+  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
   ModelTensors weights = model_tensors(table, parameters.tensor());                            // views of them
   std::vector<Bucket> buckets = make_buckets(table, options.gradients, options.bucket.value);  // in backward order
-  CommunicationQueue queue{world, run.time};                                            // sends them meanwhile
-  Pending pending;                                                                      // the bucket in flight
-  std::optional<std::size_t> in_flight;                                                 // which one that is
-  std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // who owns which elements
-  std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // of each bucket this rank's shard
+  CommunicationQueue queue{world, run.time};  // sends while this rank computes
+  Pending pending;                            // reduce-scatter of one bucket
+  std::optional<std::size_t> in_flight;       // number of that bucket
+  std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // owner of each element
+  std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // this rank's shard of each bucket
   ShardedAdamW adamw{run.memory,       *run.stream, table, own, slices(parameters.tensor(), own),
-                     run.options.adamw};                                               // (P/N)
-  GradientLayout layout = sums_of(step_plan(options));                                 // what is summed
-  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N) gradients
-  BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // of the buckets that are alive
+                     run.options.adamw};                                               // (P/N) moments
+  GradientLayout layout = sums_of(step_plan(options));                                 // their type, the tied range
+  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N)  <- NEW
+  BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive  <- NEW
   Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
-  Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
-  std::optional<Generator> generator;                         // of a sample
+  Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass
+  std::optional<Generator> generator;                                          // makes samples
 };
 
 }  // namespace rankwise

@@ -16,7 +16,7 @@ BucketGradients::BucketGradients(const DeviceMemory& memory, Stream& stream, con
 {
 }
 
-/// The room of some elements of one bucket, all of it zero if it is new.
+/// Slice of a bucket's gradients; a bucket that is not alive is allocated, all zero.
 Tensor BucketGradients::buffer_of(Range elements)
 {
   if (elements.empty()) return {};
@@ -33,7 +33,7 @@ Tensor BucketGradients::buffer_of(Range elements)
   return flat.tensor().slice({elements.first - all.first, elements.count});
 }
 
-std::vector<Tensor> BucketGradients::make_slot(std::int64_t unit)
+std::vector<Tensor> BucketGradients::allocate(std::int64_t unit)
 {
   const auto number = static_cast<int>(unit);
   return unit_tensors(table_, number, buffer_of(table_.unit_elements(number)), buffer_of(table_.replicated()));

@@ -11,37 +11,39 @@
 #include "lessons/04_zero1/step_plan.hpp"
 
 /// @file
-/// Gradients that live from the backward pass that makes them to the message that sums them.
+/// Gradients that live from the backward pass that computes them to the reduce-scatter that sums them.
 
 namespace rankwise {
 
-/// The gradients of those buckets that a backward pass is at. There is room for a bucket from the first unit of it that the
-/// pass comes to until somebody frees it. A bucket without units of its own, for tensors that are replicated, has room from any
-/// first unit on. Where a tied tensor's two gradients are kept apart, the second has room of its own.
+/// Gradients of the buckets that are alive in a backward pass. A bucket is allocated when the backward pass reaches
+/// the first of its units, and lives until free(). The bucket of replicated tensors, which has no units of its own,
+/// is allocated with the first unit of any bucket. In exact arithmetic the second gradient of a tied tensor has a
+/// buffer of its own.
 class BucketGradients {
  public:
-  /// @param memory   where they lie, counted as gradients.
+  /// @param memory   where buffers are allocated, counted as gradients.
   /// @param stream   of that device, which computes them.
-  /// @param table    of all units; outlives this.
-  /// @param buckets  of its elements, each once.
-  /// @param layout   of all gradients: their type, and where the tied tensor's lies if its two are kept apart.
+  /// @param table    all units; outlives this.
+  /// @param buckets  ranges of its elements; each element is in one bucket.
+  /// @param layout   of all gradients: their type, and the tied tensor's range if its two gradients are separate
+  ///                 sums.
   BucketGradients(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
                   std::vector<Bucket> buckets, const GradientLayout& layout);
 
-  /// Makes room for the gradients of a unit, all zero, where there is none yet.
-  /// @return  where the backward pass adds them: the tensors of the unit, in the table's order.
-  std::vector<Tensor> make_slot(std::int64_t unit);
-  /// Where another unit adds to the gradient of a tied tensor, which has room.
-  /// @param tied  its gradient.
-  /// @return      @p tied itself; or room of its own, all zero, where the two are kept apart.
+  /// Allocates the gradients of a unit's bucket, all zero, unless they are alive already.
+  /// @return  tensors of the unit, in the table's order, to which the backward pass adds.
+  std::vector<Tensor> allocate(std::int64_t unit);
+  /// Tensor to which a second unit adds the gradient of a tied tensor.
+  /// @param tied  its first gradient, which is alive.
+  /// @return      @p tied itself; or a buffer of its own, all zero, if the two gradients are separate sums.
   Tensor second_of(const Tensor& tied);
-  /// The gradients of a bucket, (its elements); and with the bucket of a tied tensor the second of its gradients, where the
-  /// two are kept apart.
+  /// Gradients of a bucket, (its elements); followed by the second gradient of a tied tensor in this bucket, if the
+  /// two are separate sums.
   std::vector<Tensor> of(std::size_t bucket) const;
-  /// Those of the elements @p part of the flat vector alone.
-  /// @param part  within the bucket.
+  /// The same, of the elements @p part of the flat vector only.
+  /// @param part  range within the bucket.
   std::vector<Tensor> of(std::size_t bucket, Range part) const;
-  /// Gives back the room of a bucket.
+  /// Frees the gradients of a bucket.
   void free(std::size_t bucket);
 
  private:
@@ -56,9 +58,9 @@ class BucketGradients {
   Buffer tied_;
 };
 
-/// The most bytes of them that are alive at once, when a bucket is freed before the one behind the next is begun: those of
-/// two neighbours, of the embedding's bucket, to which the head adds too, and of tensors that are replicated; and the second of
-/// the token embedding's gradients.
+/// Peak bytes of BucketGradients if each bucket is freed before the next but one is allocated: two neighbouring
+/// buckets, the embedding's bucket (the head adds to it too), the replicated tensors, and the second gradient of
+/// the token embedding.
 std::int64_t alive_bytes(const StepPlan& plan);
 
 }  // namespace rankwise

@@ -8,18 +8,18 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What the lesson needs and sends, from the sizes alone.
+/// Memory and traffic of the lesson, computed from the sizes alone.
 
 namespace rankwise {
 
-/// What is sent in a step, and in which pieces.
+/// Buckets, types and algorithm of the messages of a step.
 StepPlan step_plan(const Zero2Options& options);
 
 /// Memory and traffic of rank r of N.
 ///
 ///     parameters             on every rank: 4 P bytes
-///     gradients, optimizer   4 P / N and 8 P / N: of this rank's shards; and the buckets that are in flight
-///     sent                   (N-1)/N of the gradients after each of the M micro-batches, and of the parameters
+///     gradients, optimizer   4 P / N and 8 P / N: of this rank's shards; plus the buckets that are alive
+///     sent                   (N-1)/N of the gradients per micro-batch, M times, and of the parameters once
 Costs costs(const Zero2Options& options, RankOf rank);
 
 /// Options with which the run would fit into @p bytes, as a paragraph.

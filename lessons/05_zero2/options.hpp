@@ -7,7 +7,7 @@
 
 namespace rankwise {
 
-/// Options of ZeRO-2: those of buckets.
+/// Options of ZeRO-2: the size of buckets.
 struct Zero2Options : BucketOptions {};
 
 }  // namespace rankwise

@@ -4,7 +4,7 @@ namespace rankwise {
 
 namespace {
 
-/// What is added up of a shard's gradients.
+/// Layout of a shard's gradients.
 GradientLayout layout_of(const GradientLayout& all, Range shard)
 {
   const Range tied = intersect(shard, all.tied);
@@ -21,9 +21,10 @@ Range of_all_ranks(Range own, const Group& group)
 
 std::vector<Range> micro_batches_of_step(const BatchShape& batch, const Group& group)
 {
-  // BEGIN EXERCISE 05.2 points=10 "What is added first: the ranks' gradients of a pass are summed before the next pass. So "
-  //     "the first pass of all ranks together takes the first N B sequences of the global batch, by rank, the next pass the "
-  //     "N B behind them. Return this rank's run of B sequences in each pass."
+  // BEGIN EXERCISE 05.2 points=10 "Sequences of a rank: the ranks' gradients are summed after each "
+  //     "micro-batch. So the first micro-batch of all ranks together takes the first N B sequences of the global "
+  //     "batch, in rank order, and the next one the following N B. Return this rank's run of B sequences in each "
+  //     "micro-batch."
   std::vector<Range> micro_batches;
   const std::int64_t B = batch.micro_batch;
   for (std::int64_t first = group.rank() * B; first < batch.global_batch; first += group.ranks() * B)
@@ -41,9 +42,9 @@ ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Strea
 
 void ShardSums::add(std::size_t shard, Range sequences, const std::vector<Tensor>& gradients)
 {
-  // BEGIN EXERCISE 05.3 points=10 "Accumulation in a shard: add the gradients, one tensor or two, to the GradientSum of "
-  //     "this shard, as what these sequences give. With the first pass of a step what is left of the step before is "
-  //     "cleared."
+  // BEGIN EXERCISE 05.3 points=10 "Gradient accumulation in a shard: add the gradients, one tensor or two, to "
+  //     "the GradientSum of this shard, as the gradient of these sequences. In the first micro-batch of a step, "
+  //     "clear the sum of the previous step first."
   GradientSum& sum = *sums_[shard];
   if (sequences.first == 0) sum.clear();
   sum.add(sequences, gradients);

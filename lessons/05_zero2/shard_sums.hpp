@@ -10,41 +10,44 @@
 #include "lessons/04_zero1/step_plan.hpp"
 
 /// @file
-/// Sums of the gradients of what one rank owns.
+/// Sums of the gradients of one rank's shards.
 
 namespace rankwise {
 
-/// The sequences that all ranks take together in a pass in which this rank takes @p own: the ranks' are neighbours, by
-/// rank.
+/// Sequences of all ranks in the micro-batch in which this rank takes @p own: N runs of B neighbours, in rank
+/// order.
 Range of_all_ranks(Range own, const Group& group);
 
-/// The sequences of the global batch that this rank takes, pass by pass. What is added first has to lie side by side, and the
-/// ranks' gradients are added before those of the next pass: so the ranks of a pass are neighbours. Pass m takes m N B up to
-/// (m+1) N B, and rank r of it the r-th B. (Where each rank adds up its own passes first, its passes are neighbours.)
+/// Sequences of the global batch that this rank takes, one range per micro-batch. Gradients are summed over the
+/// ranks first and over micro-batches second, and what is added first must be adjacent in the global batch. So
+/// micro-batch m takes sequences m N B to (m+1) N B - 1, and rank r the r-th B of them. (Where each rank first
+/// accumulates its own micro-batches, as in lesson 04, those are adjacent instead.)
 std::vector<Range> micro_batches_of_step(const BatchShape& batch, const Group& group);
 
-/// The sums of the gradients of a rank's shards over the passes of a step. What is added has been summed over the ranks
-/// before: a pass of all ranks together is a run of neighbouring sequences.
+/// Gradient accumulation in a rank's shards over the micro-batches of a step. What is added has been reduced over
+/// the ranks already: one micro-batch of all ranks together is a run of N B neighbouring sequences.
 class ShardSums {
  public:
-  /// @param arithmetic  how sums are made.
-  /// @param kernels     add on @p stream; with it and @p memory outlive this.
-  /// @param memory      where the sums lie.
-  /// @param all         of all gradients of the model: their type, and where the token embedding's lies if the head's part
-  ///                    of it is kept apart.
-  /// @param own         the shards, of the same flat vector.
+  /// @param arithmetic  order of the sums.
+  /// @param kernels     add on @p stream; both outlive this, as does @p memory.
+  /// @param memory      where the sums are stored.
+  /// @param all         layout of all gradients of the model: their type, and the token embedding's range if the
+  ///                    head's gradient of it is a separate sum.
+  /// @param own         this rank's shards, ranges of the flat vector.
   ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
             const GradientLayout& all, const std::vector<Range>& own);
 
-  /// Adds what a pass gave to a shard. With the first pass of a step, that of sequence 0, a new sum begins.
-  /// @param shard    which one.
-  /// @param sequences  of all ranks, in this pass.
-  /// @param gradients  of the shard's elements; and, if kept apart, the head's part of the token embedding's among them.
+  /// Adds the gradients of one micro-batch to the sum of a shard. The first micro-batch of a step, that of sequence
+  /// 0, starts a new sum.
+  /// @param shard      number of the shard.
+  /// @param sequences  of all ranks in this micro-batch.
+  /// @param gradients  of the shard's elements; and, if it is a separate sum, the head's gradient of the token
+  ///                   embedding's elements among them.
   void add(std::size_t shard, Range sequences, const std::vector<Tensor>& gradients);
-  /// The whole sums, shard by shard. To be called once a step.
+  /// Sums over the step, one tensor per shard. To be called once a step.
   std::vector<Tensor> totals();
 
-  /// The bytes that those of a rank take by category.
+  /// Bytes of a rank's sums, by category.
   static CategoryBytes bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank);
 
  private:

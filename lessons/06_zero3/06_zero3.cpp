@@ -1,13 +1,13 @@
 // Lesson 06: sharded parameters (ZeRO-3, FSDP)
 //
 // Builds on:    lesson 05 (ZeRO-2)
-// New idea:     a pass computes with one unit after the other, so a rank needs the parameters of the others only then: it
-//               keeps 1/N of each unit, gathers a unit shortly before it is used, forward and backward, and frees it.
-//               Nothing is gathered after the update: the next pass gathers what is updated.
-// Memory:       16 P / N bytes of model state on each rank (f32: parameter 4, gradient 4, two moments 8); bf16: 18 P / N,
-//               with --gradients=bf16 16 P / N; and the units that a pass is at
-// Traffic:      about 3 M 4 P (N-1)/N bytes sent per rank and step of M passes: parameters twice, gradients once; --dry-run
-//               tells what is gathered how often
+// New idea:     Each rank stores 1/N of every FSDP unit. A unit is all-gathered just before it is used, in the
+//               forward and again in the backward pass, and freed right after. The next unit is prefetched
+//               meanwhile. Nothing is gathered after the update: the next forward pass gathers the new values.
+// Memory:       16 P / N bytes of model state per rank (f32: parameter 4, gradient 4, two moments 8); bf16:
+//               18 P / N, with --gradients=bf16 16 P / N; plus the units that are gathered at the moment
+// Traffic:      about 3 M 4 P (N-1)/N bytes sent per rank and step of M micro-batches: parameters twice, gradients
+//               once; --dry-run shows how often each unit is gathered
 // Paper:        Rajbhandari et al. 2020 (ZeRO), sections 5.3 and 7.2; Zhao et al. 2023 (PyTorch FSDP)
 //
 // Sample runs:  build/lessons/06_zero3 --steps=3
@@ -46,14 +46,15 @@
 
 namespace rankwise {
 
-/// What this rank holds: 1/N of parameters, gradients and optimizer. The frame (lessons/frame/train.hpp) does what is no part
-/// of a step.
+/// What this rank holds: 1/N of the parameters, of the gradients and of the optimizer.
+/// The frame (lessons/frame/train.hpp) does everything outside of a step.
 class Zero3 {
  public:
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // Gradients are summed over the ranks after each micro-batch, so the ranks' micro-batches are neighbours.
+    // Each rank computes its sequences of the global batch in M = G / (N B) micro-batches. Gradients are summed
+    // over the ranks after each: in micro-batch m the N ranks take N B neighbouring sequences, B each.
     LossSum loss;
     {
       const auto counted = run.count("world");
@@ -63,23 +64,30 @@ class Zero3 {
         backward(batch);
       }
     }
+    // Loss and gradients are sums so far. The loss travels with its number of tokens, by which both are divided.
     all_reduce_sum(loss, world);
+    // The sums of this rank's shards, (P/N), are all that is left of the gradients.
     return update(step, loss, sums.totals());
   }
 
-  /// Loss of a micro-batch, summed over its tokens. All ranks gather what it uses, so all call it equally often.
+  /// Loss of a micro-batch, summed over its tokens. Every gather needs all ranks, so all call it equally often.
   LossSum forward(const MicroBatch& batch)
   {
-    // NEW: the pass announces which units of the table it will use, so that each FSDP unit can be gathered ahead of its use.
+    // NEW: announce the order in which units will be used, in training to the end of the backward pass, so that
+    // each FSDP unit can be prefetched while the one before it is used.
     parameters.begin(uses_of(options, batch.training));
-    // NEW: use() frees what is not needed any more, and waits until the parameters asked for have been gathered.
+    // NEW: gather, use, free. use() frees the units that are no longer needed, starts the next all-gathers, and
+    // waits for this one: (N-1)/N of a unit's bytes. The embedding: token plus position, (B T, C).
     const EmbeddingTensors embedding = embedding_tensors(parameters.use(0));
     model.embedding.lookup(work.output, embedding, batch);
     model.embedding.add(kept.stream(0), work.output, embedding, batch);
+    // Attention and MLP in turn, 2 L branches. Each adds its output to the residual stream.
     forward_branches(0, model.branches.size(), batch);
+    // The head: logits, (B T, V), and the cross-entropy of the next tokens.
     parameters.use(head_unit);
     run.charge_forward(head_unit);
     const LossSum loss = model.head.forward(kept.head, head_parameters(), batch);
+    // In validation no backward pass follows, and the last units are freed here.
     if (!batch.training) parameters.end();
     return loss;
   }
@@ -88,29 +96,35 @@ class Zero3 {
   void backward(const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
-    const HeadTensors p_head = head_parameters();  // of the forward pass's last use
-    // A unit's gradients are allocated when the pass comes to it. Those of the token embedding, which the head adds to
-    // first, live until the lookup at the other end has added its own.
-    const EmbeddingTensors d_embedding = embedding_tensors(gradients.make_slot(0));
-    const HeadTensors d_head = head_tensors(gradients.make_slot(head_unit), gradients.second_of(d_embedding.token));
+    const HeadTensors p_head = head_parameters();  // still gathered from the end of the forward pass
+    // Gradients are allocated, all zero, when the backward pass reaches their unit. The token embedding is tied to
+    // the head: its gradients are allocated first and live until the lookup has added to them.
+    const EmbeddingTensors d_embedding = embedding_tensors(gradients.allocate(0));
+    const HeadTensors d_head = head_tensors(gradients.allocate(head_unit), gradients.second_of(d_embedding.token));
+    // Head: the gradient of the logits, then of the matrix and of the last norm. dx, (B T, C), starts from zero.
     model.head.apply_backward(output, d_head, kept.head, p_head, batch);
     run.stream->zero(dx);
     model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
+    // unit_done() sends a bucket as soon as it is complete, while the backward pass continues.
     unit_done(head_unit, batch);
 
+    // The branches, last first. With recomputation a block runs its forward pass again before its backward pass.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
       const bool last_of_block = i % 2 == 1;
       if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1, batch);
 
       const Branch& branch = model.branches[i];
-      const BranchTensors p = branch_tensors(parameters.use(branch.unit()));  // NEW: gathered for the second time
-      const BranchTensors d = branch_tensors(gradients.make_slot(branch.unit()));
+      // NEW: the parameters are all-gathered a second time: they were freed after the forward pass.
+      const BranchTensors p = branch_tensors(parameters.use(branch.unit()));
+      const BranchTensors d = branch_tensors(gradients.allocate(branch.unit()));
+      // The branch's parts in reverse order: residual add, matrices, norm. dx becomes the input's gradient.
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
       unit_done(branch.unit(), batch);
     }
-    // NEW: the backward pass of a lookup reads no parameter, so the embedding is not gathered again.
+    // NEW: the lookup's backward pass adds to gradients and reads no parameter, so the embedding is not gathered
+    // again. end() frees the last units; collect() waits for the last bucket.
     parameters.end();
     model.embedding.backward(d_embedding, dx, batch);
     unit_done(0, batch);
@@ -126,7 +140,7 @@ class Zero3 {
     return loss;
   }
 
-  /// The token that follows a text; all ranks compute the same, and gather for it.
+  /// The token that follows a text. All ranks compute the same one, since each gather needs all of them.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
     if (!pass) pass.emplace(run.memory, *run.stream, model, run.shape.type, run.batch.sequence);
@@ -142,7 +156,7 @@ class Zero3 {
   }
 
  private:
-  /// Forward pass of branches [first, last).
+  /// Forward pass of branches [first, last): each computes x + branch(norm(x)), (B T, C).
   void forward_branches(std::size_t first, std::size_t last, const MicroBatch& batch)
   {
     for (std::size_t i = first; i < last; ++i) {
@@ -155,61 +169,69 @@ class Zero3 {
     }
   }
 
-  /// Parameters of the head, when the pass is there: its matrix is the token embedding.
+  /// Parameters of the head while it is in use. Its matrix is the token embedding, (V, C).
   HeadTensors head_parameters() const
   {
     return head_tensors(parameters.of(head_unit), embedding_tensors(parameters.of(0)).token);
   }
 
-  /// A unit's gradients of this micro-batch are complete: the bucket that it fills goes to the owners of its shards.
+  /// A unit's gradients of this micro-batch are complete: reduce-scatters the bucket that it completes, if any.
   void unit_done(std::int64_t unit, const MicroBatch& batch)
   {
     run.charge_backward(unit);
     for (std::size_t bucket = 0; bucket < units.size(); ++bucket) {
+      // An FSDP unit's gradients are a bucket. The backward pass reaches its first table unit last.
       if (units[bucket].units.first != unit) continue;
-      collect(batch);  // the one before: no more than two neighbours are alive
+      // The previous bucket is freed first, so that at most two neighbouring buckets are alive.
+      collect(batch);
+      // Reduce-scatter the bucket while the backward pass continues: this rank receives the sum of its own shard.
       const std::vector<Tensor> ready = gradients.of(bucket);
       pending = queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
         reduce_scatter_sum(ready[0], group);
-        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the tied embedding's second
+        if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding, (V, C)
       });
       in_flight = bucket;
     }
   }
 
-  /// Waits for the bucket in flight, adds this rank's shard of it to the sums, and frees it.
+  /// Waits for the bucket in flight, adds this rank's shard of it to the sums, and frees the bucket.
   void collect(const MicroBatch& batch)
   {
     if (!in_flight) return;
+    // Waiting time is exposed communication: the reduce-scatter took longer than the computation beside it.
     const auto span = run.time.span(Work::exposed, "summing gradients");
     const std::size_t bucket = *in_flight;
     pending.wait();
+    // The shard now holds the gradient of N B sequences: it is added to the sum over the micro-batches so far.
     sums.add(bucket, of_all_ranks(batch.rows.sequences, world), gradients.of(bucket, own[bucket]));
     gradients.free(bucket);
     in_flight.reset();
   }
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
-  /// NEW: nothing is gathered after the update: the next forward pass gathers what it uses.
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& shard_gradients)
   {
+    // The norm of all P mean gradients: each rank squares those of its shards, and the squares are all-reduced.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
+    // Each rank updates its shards, (P/N). NEW: no all-gather of P parameters follows: the next forward pass
+    // gathers what it uses. Only replicated parameters (--persist) are made the same on all ranks here.
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
   }
 
-  /// NEW: of parameters that stay replicated (--persist) each rank has updated its shard.
+  /// NEW: all-gathers the replicated parameters (--persist), of which each rank has updated its shard.
   void gather_parameters()
   {
     if (parameters.replicated().empty()) return;
     const auto counted = run.count("world");
+    // Nothing is left to compute in this step, so this communication is exposed.
     const auto span = run.time.span(Work::exposed, "gathering parameters");
-    // BEGIN EXERCISE 06.4 points=5 "What is replicated: those tensors are whole on every rank, one behind the other, but each "
-    //     "rank has new values of its own shard of them only. Give all ranks all of them."
+    // BEGIN EXERCISE 06.4 points=5 "Replicated parameters: they are stored whole on every rank, as one flat "
+    //     "tensor, but each rank has updated only its own shard of it. Make all ranks have all new values."
     all_gather(parameters.replicated(), world);
     // END EXERCISE
   }
@@ -222,12 +244,12 @@ class Zero3 {
 
   Zero3(Run& r, const Options& o) : run(r), options(o) {}
 
-  /// Of each bucket this rank's shard.
+  /// This rank's shard of each unit, with its moments.
   HeldShards shards()
   {
-    // BEGIN EXERCISE 06.3 points=10 "Save on 4, load on 2: a checkpoint has whole tensors and does not say who wrote which part "
-    //     "of them. Name what this rank owns now, the moments too: it is read when a run is resumed, and written when it is "
-    //     "saved."
+    // BEGIN EXERCISE 06.3 points=10 "Save on 4, load on 2: a checkpoint holds whole tensors and does not record "
+    //     "which rank wrote which elements. Return the shards that this rank owns now, with their moments: they "
+    //     "are written when a checkpoint is saved and read when a run is resumed."
     return {adamw.shards(), *run.stream};
     // END EXERCISE
   }
@@ -237,7 +259,7 @@ class Zero3 {
     adamw.round(*run.kernels);
     gather_parameters();
   }
-  /// Compared by the frame.
+  /// Parameters that must be the same on all ranks; the frame compares them.
   Tensor replicated() const { return parameters.replicated(); }
   std::string describe() const
   {
@@ -248,27 +270,27 @@ class Zero3 {
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
 
-  Run& run;                                                                                 // device, data, ledgers
-  const Options& options;                                                                   // what was asked for
-  Group world{"world", Communicator::world(), run.group_setup()};                           // all N ranks
-  ParameterTable table = step_plan(options).table;                                          // of the flat vectors
-  std::int64_t head_unit = unit_count(run.config) - 1;                                      // of the table
-  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the chain
-  std::vector<FsdpUnit> units = step_plan(options).buckets;  // FSDP units, in backward order
-  CommunicationQueue queue{world, run.time};                 // gathers and sends meanwhile
-  std::vector<BucketShard> bucket_shards = make_bucket_shards(units, world.ranks());  // who owns which elements
-  std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // of each unit this rank's shard
-  ShardedParameters parameters{run.memory, *run.stream, queue,          table,
+  Run& run;                                                        // device, data, ledgers
+  const Options& options;                                          // as checked by the frame
+  Group world{"world", Communicator::world(), run.group_setup()};  // all N ranks
+  ParameterTable table = step_plan(options).table;                 // layout of a flat vector, (P)
+  std::int64_t head_unit = unit_count(run.config) - 1;             // last unit of the table
+  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  std::vector<FsdpUnit> units = step_plan(options).buckets;  // FSDP units, in backward order  <- NEW
+  CommunicationQueue queue{world, run.time};                 // gathers and sends while this rank computes
+  std::vector<BucketShard> bucket_shards = make_bucket_shards(units, world.ranks());  // owner of each element
+  std::vector<Range> own = shards_of(world.rank(), bucket_shards);              // this rank's shard of each unit
+  ShardedParameters parameters{run.memory, *run.stream, queue,          table,  // (P/N), and gathered units  <- NEW
                                units,      own,         run.shape.type, options.gathering};
-  ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N)
-  Pending pending;                                                                     // the bucket in flight
-  std::optional<std::size_t> in_flight;                                                // which one that is
-  GradientLayout layout = sums_of(step_plan(options));                                 // what is summed
-  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N) gradients
-  BucketGradients gradients{run.memory, *run.stream, table, units, layout};  // of the buckets that are alive
-  Workspace work{run.memory, run.config, run.shape};                         // scratch of both passes
-  Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
-  std::optional<GeneratingPass> pass;                         // of a sample
+  ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N) moments
+  Pending pending;                                      // reduce-scatter of one bucket
+  std::optional<std::size_t> in_flight;                 // number of that bucket
+  GradientLayout layout = sums_of(step_plan(options));  // their type, the tied range
+  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N)
+  BucketGradients gradients{run.memory, *run.stream, table, units, layout};            // buckets that are alive
+  Workspace work{run.memory, run.config, run.shape};                                   // scratch of both passes
+  Activations kept{run.memory, run.config, run.shape, work};  // saved for the backward pass
+  std::optional<GeneratingPass> pass;                         // makes samples
 };
 
 }  // namespace rankwise

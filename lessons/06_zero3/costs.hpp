@@ -10,26 +10,25 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What the lesson needs and sends, from the sizes alone.
+/// Memory and traffic of the lesson, computed from the sizes alone.
 
 namespace rankwise {
 
-/// What is sent in a step, and in which pieces.
+/// FSDP units, types and algorithm of the messages of a step.
 StepPlan step_plan(const Zero3Options& options);
-/// When units are gathered and freed in a forward and backward pass.
+/// When units are gathered and freed in the forward and backward pass of a micro-batch.
 std::vector<GatherStep> gathers(const Zero3Options& options);
 
 /// Memory and traffic of rank r of N.
 ///
-///     parameters, gradients, optimizer   16 P / N bytes: of this rank's shards; and the units that are gathered
-///     sent                               (N-1)/N of all that is gathered, and of the gradients after each of the M
-///                                        micro-batches
+///     parameters, gradients, optimizer   16 P / N bytes: of this rank's shards; plus the units that are gathered
+///     sent                               (N-1)/N of all gathered units and of the gradients, per micro-batch
 Costs costs(const Zero3Options& options, RankOf rank);
 
 /// Options with which the run would fit into @p bytes, as a paragraph.
 std::string suggest_options(const Zero3Options& options, int N, std::int64_t bytes);
 
-/// Prints the units and when they are gathered.
+/// Prints the FSDP units and when they are gathered.
 void report_plan(Report& report, const Zero3Options& options, int N);
 
 }  // namespace rankwise

@@ -13,7 +13,7 @@ namespace rankwise {
 
 namespace {
 
-/// The runs of the table's units that are gathered together, the last one first.
+/// Runs of table units, one per FSDP unit, last first.
 std::vector<Range> runs_of(const ParameterTable& table, UnitKind unit)
 {
   const Range all = table.units();
@@ -26,7 +26,7 @@ std::vector<Range> runs_of(const ParameterTable& table, UnitKind unit)
   return runs;
 }
 
-/// The elements of a run of units, which lie side by side.
+/// Elements of a run of table units, which are adjacent.
 Range elements_of_run(const ParameterTable& table, Range run)
 {
   Range all{};
@@ -38,7 +38,7 @@ Range elements_of_run(const ParameterTable& table, Range run)
   return all;
 }
 
-/// The unit that the tensors of a unit of the table are gathered with; nothing where they all are replicated.
+/// FSDP unit that holds a unit of the table; nothing if all of its tensors are replicated.
 std::optional<std::size_t> gathered_with(const std::vector<FsdpUnit>& units, std::int64_t unit)
 {
   const auto found =
@@ -52,7 +52,7 @@ bool has(const std::vector<std::size_t>& units, std::size_t unit)
   return std::find(units.begin(), units.end(), unit) != units.end();
 }
 
-/// What the places from @p first to @p last, this one too, need; in the order in which they need it.
+/// FSDP units that the places @p first to @p last, inclusive, need; in the order of their first use.
 std::vector<std::size_t> needs_of(const std::vector<GatherStep>& plan, std::size_t first, std::size_t last)
 {
   std::vector<std::size_t> needs;
@@ -62,7 +62,7 @@ std::vector<std::size_t> needs_of(const std::vector<GatherStep>& plan, std::size
   return needs;
 }
 
-/// What each use needs.
+/// FSDP units that each use needs.
 std::vector<std::vector<std::size_t>> needs_of_uses(const std::vector<FsdpUnit>& units,
                                                     const std::vector<Use>& uses)
 {
@@ -82,13 +82,12 @@ void declare(OptionTable& table, GatherOptions& o)
   const std::string group = "Sharded parameters";
   table.add_choice(group, "unit", o.unit,
                    {{"block", UnitKind::block}, {"branch", UnitKind::branch}, {"model", UnitKind::model}},
-                   "what is gathered and freed together; but for model, embedding and head each by itself");
-  table.add(group, "prefetch", o.prefetch,
-            "how many places of a pass ahead of its use a unit is gathered; 0: when it is used");
+                   "gathered and freed as a whole; embedding and head are units of their own, except with model");
+  table.add(group, "prefetch", o.prefetch, "gather a unit this many places ahead of its use; 0: when it is used");
   table.add_choice(group, "reshard", o.reshard,
                    {{"after-forward", Reshard::after_forward}, {"after-backward", Reshard::after_backward}},
                    "when units that were gathered for the forward pass are freed");
-  table.add(group, "persist", o.persist, "tensors of at most so many elements stay whole on every rank");
+  table.add(group, "persist", o.persist, "tensors of at most this many elements are replicated on every rank");
 }
 
 std::vector<FsdpUnit> make_fsdp_units(const ParameterTable& table, UnitKind unit)
@@ -129,9 +128,9 @@ std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const s
   for (const std::vector<std::size_t>& needs : needs_of_uses(units, uses))
     if (plan.empty() || plan.back().needs != needs) plan.push_back({needs, {}, {}});
 
-  // BEGIN EXERCISE 06.1 points=10 "Gather, compute, free: fill in what each place frees and gathers. At place s there is "
-  //     "what the places s .. s + prefetch need; with Reshard::after_backward also what is there already and some later "
-  //     "place of the pass needs. needs_of() tells what places need."
+  // BEGIN EXERCISE 06.1 points=10 "Gather, use, free: fill in the units that each place frees and gathers. At "
+  //     "place s the units that the places s .. s + prefetch need are gathered; with Reshard::after_backward "
+  //     "those stay gathered, too, that a later place needs. needs_of() returns the units that places need."
   std::vector<std::size_t> there;
   const auto K = static_cast<std::size_t>(options.prefetch);
   for (std::size_t s = 0; s < plan.size(); ++s) {
@@ -155,7 +154,7 @@ std::int64_t kept_bytes(const StepPlan& plan, RankOf rank)
 {
   const std::vector<Range> own = owned_shards(plan, rank);
   const std::int64_t of_replicated =
-      plan.table.replicated().empty() ? 0 : own.back().count;  // within what is replicated
+      plan.table.replicated().empty() ? 0 : own.back().count;  // of the replicated tensors
   return bytes_of(plan.parameters) * (elements_of(own) - of_replicated + plan.table.replicated().count);
 }
 
@@ -193,9 +192,9 @@ std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& 
   for (const GatherStep& step : gathers)
     for (const std::size_t unit : step.gathers) elements += plan.buckets[unit].elements.count;
   return fmt::format(
-      "{} tensors, {} elements, stay on every rank\n"
-      "{} elements are gathered in a pass, at most {} bytes of them are there at a time\n"
-      "places from left to right; g: begins to be gathered, U: is used, G: both at once, -: is there\n"
+      "{} tensors, {} elements, are replicated\n"
+      "{} elements are gathered per micro-batch, at most {} bytes of them at a time\n"
+      "places from left to right; g: gather starts, U: used, G: both, -: stays gathered\n"
       "{}",
       stay, group_digits(replicated.count), group_digits(elements), format_bytes(gathered_bytes(plan, gathers)),
       picture(plan.buckets, gathers));
@@ -207,13 +206,13 @@ void check_gathers(const GatherOptions& options, const std::vector<Use>& uses)
   if (options.prefetch < 0 || options.prefetch >= places)
     throw UserError(options.prefetch < 0
                         ? fmt::format("--prefetch={} is out of range.", options.prefetch)
-                        : fmt::format("--prefetch={} is more than there is to gather: a pass of this model uses "
+                        : fmt::format("--prefetch={} is out of range: a micro-batch of this model uses "
                                       "parameters at {} places.",
                                       options.prefetch, places),
                     "Use 0 to gather a unit when it is needed, or 1 to gather it while the one before it is used.");
   if (options.persist < 0)
     throw UserError(fmt::format("--persist={} is out of range.", options.persist),
-                    "Use a number of elements: smaller tensors stay on every rank. 0 shards all of them.");
+                    "Use a number of elements: tensors of at most this size are replicated. 0 shards all of them.");
 }
 
 std::string picture(const std::vector<FsdpUnit>& units, const std::vector<GatherStep>& plan)

@@ -12,106 +12,106 @@
 #include "lessons/04_zero1/step_plan.hpp"
 
 /// @file
-/// Units: parameters that are gathered and freed together.
+/// FSDP units, which are gathered and freed as a whole, and the plan that says when.
 
 namespace rankwise {
 
 /// Parameters that are gathered and freed together; their gradients are one bucket.
 using FsdpUnit = Bucket;
 
-/// `--unit`: what an FSDP unit is.
+/// `--unit`: which units of the parameter table make an FSDP unit.
 enum class UnitKind : std::uint8_t {
-  block,   ///< two neighbours of the table's units; the first and the last one by themselves
-  branch,  ///< each of the table's units by itself
-  model,   ///< all of them
+  block,   ///< the two branches of a block; embedding and head each by itself
+  branch,  ///< each unit of the table by itself
+  model,   ///< all units of the table
 };
 
-/// `--reshard`: when parameters that were gathered for the forward pass are freed.
+/// `--reshard`: when units that were gathered for the forward pass are freed.
 enum class Reshard : std::uint8_t {
   after_forward,   ///< after each use; the backward pass gathers them again
-  after_backward,  ///< when the pass does not come back to them
+  after_backward,  ///< after their last use, in the backward pass
 };
 
-/// What is gathered, and when.
+/// Options of FSDP units.
 struct GatherOptions {
-  UnitKind unit = UnitKind::block;           ///< together
-  std::int64_t prefetch = 1;                 ///< K: how many places ahead units are gathered
-  Reshard reshard = Reshard::after_forward;  ///< when they are freed
-  std::int64_t persist = 0;                  ///< tensors of at most so many elements stay on every rank
+  UnitKind unit = UnitKind::block;           ///< size of an FSDP unit
+  std::int64_t prefetch = 1;                 ///< K: gathers start this many places ahead of the use
+  Reshard reshard = Reshard::after_forward;  ///< when units are freed
+  std::int64_t persist = 0;                  ///< tensors of at most this many elements are replicated
 };
 
 /// Declares all of them.
 void declare(OptionTable& table, GatherOptions& options);
 
-/// Cuts a table into units that are gathered together, in the order in which a backward pass is done with them. Tensors
-/// that are replicated stay on every rank: they are the last unit, without units of the table. Where all tensors of a unit lie
-/// apart there is no unit.
+/// Cuts a table into FSDP units, in the order in which a backward pass completes them. Replicated tensors follow as
+/// a last entry, without units of the table. Fully replicated units are omitted.
 ///
 ///     nano, blocks                    [head] [block 3] [block 2] [block 1] [block 0] [embedding]
-///     blocks, with replicated tensors      [block 3] [block 2] [block 1] [block 0] [embedding] [what is replicated]
+///     blocks, with replicated tensors [block 3] [block 2] [block 1] [block 0] [embedding] [replicated]
 ///
 /// @param table  the parameters.
-/// @param unit   what is gathered together.
+/// @param unit   size of an FSDP unit.
 std::vector<FsdpUnit> make_fsdp_units(const ParameterTable& table, UnitKind unit);
 
-/// What a pass computes with at one place: units of the table, one or, for tied tensors, more.
+/// Units of the table whose parameters one computation reads: one, or two for tied tensors.
 using Use = std::vector<std::int64_t>;
 
-/// What a pass uses, in order: the units of the table from the embedding to the head, whose matrix is the embedding's; in
-/// training then the branches, last first, and where blocks are recomputed their units once more.
+/// Uses of a micro-batch, in order: the units of the table from the embedding to the head, whose matrix is the
+/// embedding's. In training the branches follow, last first; with recomputation each block's forward pass comes
+/// before its backward pass.
 std::vector<Use> uses_of(const TrainingOptions& options, bool training);
 
-/// What one place of a pass needs, and what is done before it is used. Units are given by their number in make_fsdp_units().
+/// One place of a gather plan. FSDP units are given by their index in make_fsdp_units().
 struct GatherStep {
-  std::vector<std::size_t> needs;    ///< what the place computes with
-  std::vector<std::size_t> frees;    ///< what is given back first
-  std::vector<std::size_t> gathers;  ///< what is then begun to be gathered, in the order in which it is needed
+  std::vector<std::size_t> needs;    ///< units that the computation reads
+  std::vector<std::size_t> frees;    ///< units that are freed first
+  std::vector<std::size_t> gathers;  ///< units whose gathers start then, in the order of their use
 };
 
-/// When each unit is gathered and freed in a pass. At place s there is what the places s .. s + K need, and nothing else;
-/// with Reshard::after_backward also what was gathered before and is needed later. Places that follow each other and need
-/// the same are one.
+/// When each FSDP unit is gathered and freed in a micro-batch. Consecutive uses of the same units are one place. At
+/// place s the units that the places s .. s + K need are gathered, and no others; with Reshard::after_backward also
+/// those that were gathered before and are needed later.
 ///
 ///     K = 1     use       0  1  2  3
 ///               gathers  0 1 2  3  .
 ///               frees     .  0  1  2       at the end: 3
 ///
-/// @param units    of make_fsdp_units(); what is replicated is always there, and nobody gathers it.
-/// @param uses     of a pass, in order.
-/// @param options  how far ahead, and when they are freed.
+/// @param units    of make_fsdp_units(). Replicated tensors are never gathered.
+/// @param uses     of a micro-batch, in order.
+/// @param options  prefetch distance K, and when units are freed.
 /// @source  Zhao et al. 2023 (PyTorch FSDP), sections 3.2 and 3.3.
 std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses,
                                      const GatherOptions& options);
 
-/// The place of each use in plan_gathers(): those that need the same as the one before them have its place.
+/// Place of each use in plan_gathers(). A use that needs the same units as the one before has the same place.
 std::vector<std::size_t> places_of(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses);
 
-/// The bytes of parameters that a rank keeps from step to step: its shards, and whole what is replicated.
+/// Bytes of parameters that a rank stores between steps: its shards, and the replicated tensors.
 std::int64_t kept_bytes(const StepPlan& plan, RankOf rank);
 
-/// The most bytes that are gathered at a time.
-/// @param plan     of the units.
-/// @param gathers  of a pass.
+/// Peak bytes of gathered units.
+/// @param plan     whose buckets are the FSDP units.
+/// @param gathers  of a micro-batch.
 std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers);
 
-/// What one rank sends in one step: of gradients after each pass, of parameters in each pass as they are gathered, and after
-/// the update of those that are replicated.
-/// @param plan     of the units.
-/// @param gathers  of one pass.
+/// Bytes that one rank sends in a step: gradients and gathered parameters of each micro-batch, and after the update
+/// the replicated parameters.
+/// @param plan     whose buckets are the FSDP units.
+/// @param gathers  of one micro-batch.
 Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,
                      int rank);
 
-/// What stays, how much is gathered in a pass, and the picture of it: a paragraph for people.
+/// A paragraph for people: replicated parameters, elements gathered per micro-batch, and the picture of the plan.
 std::string describe_units(const StepPlan& plan, const std::vector<GatherStep>& gathers);
 
-/// Refuses what cannot be gathered.
+/// Refuses a prefetch distance or a limit of replicated tensors that is out of range.
 /// @param options  as parsed.
-/// @param uses     of a pass.
+/// @param uses     of a micro-batch.
 /// @throws UserError.
 void check_gathers(const GatherOptions& options, const std::vector<Use>& uses);
 
-/// A plan as a picture: a line a unit, the first one on top, a column a place. `g` begins to be gathered, `U` is used, `G`
-/// is gathered and used at once, `-` is there.
+/// A plan as a picture: a line per unit, the embedding on top, and a column per place. `g`: the gather starts, `U`:
+/// the unit is used, `G`: both, `-`: it stays gathered.
 std::string picture(const std::vector<FsdpUnit>& units, const std::vector<GatherStep>& plan);
 
 }  // namespace rankwise

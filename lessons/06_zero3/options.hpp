@@ -8,14 +8,14 @@
 
 namespace rankwise {
 
-/// Options of ZeRO-3: what is gathered, and when.
+/// Options of ZeRO-3: which parameters are gathered together, and when.
 struct Zero3Options : LessonOptions {
   GatherOptions gathering;  ///< FSDP units
 };
 
 /// Declares them.
 void declare(OptionTable& table, Zero3Options& options);
-/// Refuses what cannot be gathered.
+/// Refuses gather options that are out of range.
 void check_lesson(const Zero3Options& options, int N);
 
 }  // namespace rankwise

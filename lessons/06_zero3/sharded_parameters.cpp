@@ -28,7 +28,7 @@ ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream,
   std::int64_t first = elements_of(own_) - (replicated.empty() ? 0 : own_.back().count);
   if (kept) shards_ = Buffer(memory, Category::parameters, type, {first}, "shards of parameters");
   if (!replicated.empty())
-    replicated_ = Buffer(memory, Category::parameters, type, {replicated.count}, "parameters that stay");
+    replicated_ = Buffer(memory, Category::parameters, type, {replicated.count}, "replicated parameters");
   first = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const Range mine = own_[unit];
@@ -42,7 +42,7 @@ ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream,
 
 void ShardedParameters::begin(const std::vector<Use>& uses)
 {
-  check(next_ == uses_.size(), "a pass begins before the one before it has ended");
+  check(next_ == uses_.size(), "a micro-batch begins before the previous one has ended");
   uses_ = uses;
   places_ = places_of(units_, uses);
   plan_ = plan_gathers(units_, uses, options_);
@@ -51,8 +51,8 @@ void ShardedParameters::begin(const std::vector<Use>& uses)
 
 void ShardedParameters::gather(std::size_t unit)
 {
-  // BEGIN EXERCISE 06.2 points=10 "Gather a unit: make room for all of its elements in gathered_, copy this rank's own "
-  //     "shard to its place in there, and start the all-gather on the queue. What is pending goes to on_its_way_."
+  // BEGIN EXERCISE 06.2 points=10 "Gather a unit: allocate all of its elements in gathered_, copy this rank's own "
+  //     "shard to its place there, and start the all-gather on the queue. Store the pending gather in on_its_way_."
   const Range all = units_[unit].elements;
   gathered_[unit] = Buffer(memory_, Category::parameters, type_, {all.count}, "a gathered unit");
   const Tensor whole = gathered_[unit].tensor();
@@ -64,8 +64,7 @@ void ShardedParameters::gather(std::size_t unit)
 
 std::vector<Tensor> ShardedParameters::use(std::int64_t unit)
 {
-  check(next_ < uses_.size() && uses_[next_].front() == unit,
-        fmt::format("unit {} is used out of its turn in a pass", unit));
+  check(next_ < uses_.size() && uses_[next_].front() == unit, fmt::format("unit {} is used out of order", unit));
   const std::size_t place = places_[next_];
   if (next_ == 0 || places_[next_ - 1] != place) {
     for (const std::size_t old : plan_[place].frees) free(old);
@@ -80,18 +79,18 @@ std::vector<Tensor> ShardedParameters::of(std::int64_t unit) const
 {
   const auto number = static_cast<int>(unit);
   const Range elements = table_.unit_elements(number);
-  if (elements.empty()) return unit_tensors(table_, number, {}, replicated());  // all of them stay
+  if (elements.empty()) return unit_tensors(table_, number, {}, replicated());  // all of its tensors are replicated
   const auto with =
       std::find_if(units_.begin(), units_.end(), [&](const Bucket& bucket) { return bucket.units.contains(unit); });
   const Tensor& whole = gathered_[static_cast<std::size_t>(with - units_.begin())].tensor();
-  check(!whole.empty(), fmt::format("unit {} is not there", unit));
+  check(!whole.empty(), fmt::format("unit {} is not gathered", unit));
   return unit_tensors(table_, number, whole.slice({elements.first - with->elements.first, elements.count}),
                       replicated());
 }
 
 void ShardedParameters::end()
 {
-  check(next_ == uses_.size(), "a pass ends before its last use");
+  check(next_ == uses_.size(), "a micro-batch ends before its last use");
   for (std::size_t unit = 0; unit < units_.size(); ++unit) free(unit);
 }
 

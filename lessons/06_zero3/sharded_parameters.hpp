@@ -9,65 +9,66 @@
 #include "lessons/06_zero3/fsdp_units.hpp"
 
 /// @file
-/// Parameters that each rank has 1/N of: what a pass computes with is gathered for it, and freed.
+/// Parameters of which each rank stores 1/N; units are gathered for their use and freed after it.
 
 namespace rankwise {
 
-/// The parameters of all units, of which this rank keeps its own shards; and those of all ranks of the units that a pass
-/// is at. What is replicated is whole on every rank.
+/// This rank's shard of every FSDP unit, (P/N), and the whole units that are gathered at the moment. Replicated
+/// tensors are stored whole on every rank.
 ///
-///     parameters.begin(uses);                             // of the pass, in order
+///     parameters.begin(uses);                             // of a micro-batch, in order
 ///     for (each use) { ... = parameters.use(unit); }      // in the same order
 ///     parameters.end();
 ///
-/// A unit is gathered on the queue while the pass computes with the units in front of it. All ranks make the same passes.
+/// A unit is prefetched on the queue while the rank computes with the units before it. All ranks make the same
+/// calls.
 class ShardedParameters {
  public:
-  /// @param memory   where they lie, counted as parameters: (own elements), (what is replicated), and what is gathered.
+  /// @param memory   where shards, replicated tensors and gathered units are allocated, counted as parameters.
   /// @param stream   of that device, which computes with them.
   /// @param queue    gathers them; outlives this.
-  /// @param table    of all units; outlives this.
+  /// @param table    all units; outlives this.
   /// @param units    of make_fsdp_units().
   /// @param own      this rank's shard of each unit.
   /// @param type     of the parameters.
-  /// @param options  when they are gathered and freed.
-  /// @param kept     whether this rank's shards lie here; else a class that is derived from this one brings them.
-  /// @throws Error   when there is no room.
+  /// @param options  when units are gathered and freed.
+  /// @param kept     whether this rank's shards are stored here; if not, a derived class fetches them.
+  /// @throws Error   when the memory does not suffice.
   ShardedParameters(const DeviceMemory& memory, Stream& stream, CommunicationQueue& queue,
                     const ParameterTable& table, std::vector<FsdpUnit> units, std::vector<Range> own, DType type,
                     const GatherOptions& options, bool kept = true);
   virtual ~ShardedParameters() = default;
 
-  /// What this rank keeps of each unit: what it updates. Where that lies elsewhere there is only its part of what lies
-  /// apart.
+  /// This rank's shard of each unit, which it updates. If shards are stored elsewhere, only the shard of the
+  /// replicated tensors; the others are empty.
   const std::vector<Tensor>& own() const { return own_tensors_; }
-  /// What is replicated, whole: for whoever makes it the same on all ranks after an update. Empty where nothing does.
+  /// Parameters kept whole on every rank, to re-synchronise after an update; empty if there are none.
   const Tensor& replicated() const { return replicated_.tensor(); }
 
-  /// Begins a pass.
-  /// @param uses  what it computes with, place by place.
+  /// Plans the gathers of a micro-batch.
+  /// @param uses  its uses, in order.
   void begin(const std::vector<Use>& uses);
-  /// Goes on to the next use of the pass: frees what is not needed any more, begins to gather what is needed next, and
-  /// waits for what is needed now.
-  /// @param unit  the first of that use, or Error.
+  /// Advances to the next use: frees units that are no longer needed, starts the gathers of the next ones, and
+  /// waits for those that this use needs.
+  /// @param unit  first unit of the next use; any other one is an Error.
   /// @return      its tensors, in the order of the table; valid until the next use.
   std::vector<Tensor> use(std::int64_t unit);
-  /// The tensors of another unit of the use that the pass is at.
+  /// Tensors of another unit of the current use.
   std::vector<Tensor> of(std::int64_t unit) const;
-  /// Ends a pass that has come to its last use, and frees what is left.
+  /// Ends the micro-batch after its last use, and frees all gathered units.
   void end();
 
  protected:
-  /// Makes room for a unit and begins to gather it.
+  /// Allocates a unit and starts to gather it.
   virtual void gather(std::size_t unit);
 
-  DeviceMemory memory_;              ///< where gathered units lie
-  CommunicationQueue& queue_;        ///< gathers them
-  std::vector<FsdpUnit> units_;      ///< what is gathered together
-  std::vector<Range> own_;           ///< this rank's shard, by unit
-  DType type_;                       ///< of the parameters
-  std::vector<Buffer> gathered_;     ///< whole units, by unit
-  std::vector<Pending> on_its_way_;  ///< by unit
+  DeviceMemory memory_;              ///< of the gathered units
+  CommunicationQueue& queue_;        ///< runs the all-gathers
+  std::vector<FsdpUnit> units_;      ///< FSDP units
+  std::vector<Range> own_;           ///< this rank's shard of each unit
+  DType type_;                       ///< type of the parameters
+  std::vector<Buffer> gathered_;     ///< whole units; empty if not gathered
+  std::vector<Pending> on_its_way_;  ///< all-gather of each unit
 
  private:
   void free(std::size_t unit) { gathered_[unit] = Buffer(); }
@@ -77,12 +78,12 @@ class ShardedParameters {
   GatherOptions options_;
 
   Buffer shards_, replicated_;
-  std::vector<Tensor> own_tensors_;  // by unit; of the last one within replicated_, if tensors are replicated
+  std::vector<Tensor> own_tensors_;  // by unit; that of the replicated tensors is a slice of replicated_
 
-  std::vector<Use> uses_;            // of the pass
-  std::vector<std::size_t> places_;  // of each use in the plan
+  std::vector<Use> uses_;            // of the micro-batch
+  std::vector<std::size_t> places_;  // of each use
   std::vector<GatherStep> plan_;
-  std::size_t next_ = 0;  // use
+  std::size_t next_ = 0;  // next use
 };
 
 }  // namespace rankwise

@@ -10,28 +10,28 @@
 #include "lessons/07_offload/block_file.hpp"
 
 /// @file
-/// Memory that blocks are read into and written from.
+/// Memory to read blocks into and to write them from.
 
 namespace rankwise {
 
-/// The bytes of one block, aligned to disk_alignment. The ledger counts them as staging, with the disk_alignment bytes more
-/// that the memory around them takes.
+/// Bytes of one block, aligned to disk_alignment. The ledger counts them as staging, including the disk_alignment
+/// bytes that alignment costs.
 class BlockBuffer {
  public:
-  /// No memory.
+  /// An empty buffer.
   BlockBuffer() = default;
   /// @param memory  of the host, where the disk can reach it.
   /// @param bytes   of a block.
   /// @param what    its name in messages.
-  /// @throws Error  when there is no room.
+  /// @throws Error  when the memory does not suffice.
   BlockBuffer(const DeviceMemory& memory, std::int64_t bytes, std::string_view what)
       : memory_(memory, Category::staging, DType::u8, {bytes + disk_alignment}, what), bytes_(bytes)
   {
-    // A block may be shorter than its place on the disk: what lay here before does not go there with it.
+    // A block may be shorter than its place on the disk: earlier contents of this memory must not be written there.
     if (memory.device->kind() == DeviceKind::cpu) std::ranges::fill(this->bytes(), std::byte{});
   }
 
-  /// (bytes); the same memory also after the buffer has changed hands.
+  /// (bytes); moving the buffer does not move this memory.
   std::span<std::byte> bytes() const
   {
     std::byte* const first = memory_.tensor().raw();

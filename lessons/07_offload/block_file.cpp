@@ -25,7 +25,7 @@ namespace rankwise {
 
 namespace {
 
-/// Throws Error with @p message and what the system says, unless the call went well that is made for @p good.
+/// Throws Error with @p message and the system's message, unless @p good.
 void check_call(bool good, const std::string& message, SourceLocation where = SourceLocation::current())
 {
   if (!good) throw Error(fmt::format("{}: {}", message, system_error()), where);
@@ -54,10 +54,10 @@ class AlignedBytes {
   std::size_t size_;
 };
 
-/// Calls @p move(done) until @p total bytes have been moved. It moves some of the bytes from place `done` on, and returns
-/// how many, or -1 with errno.
-/// @param piece  bytes; what is moved on top of whole pieces is moved again, as the next call begins at the start of one.
-/// @return  what was wrong; empty when all went well.
+/// Calls @p move(done) until @p total bytes have been moved. Each call moves some bytes from offset `done` on, and
+/// returns their number, or -1 with errno.
+/// @param piece  bytes; each call starts at a multiple of it, so a partly moved piece is moved again.
+/// @return  the failure; empty on success.
 template <class Move>
 std::string move_all(std::int64_t total, std::int64_t piece, const Move& move)
 {
@@ -110,11 +110,11 @@ constexpr std::array<char, 16> magic{'R', 'a', 'n', 'k', 'w', 'i', 's', 'e',
 
 }  // namespace
 
-/// What a kept file ends with.
+/// End of a kept file.
 struct BlockFile::Footer {
   std::array<char, 16> magic;
   std::int64_t rank, blocks, block_bytes;
-  std::uint64_t checksum;  // of all before it, from the first block's checksum on
+  std::uint64_t checksum;  // of all bytes before it, from the first block's checksum on
 };
 
 // ---- Opening --------------------------------------------------------------------------------------------------------
@@ -139,14 +139,14 @@ BlockFile::BlockFile(const std::string& directory, int rank, std::int64_t blocks
     : BlockFile(directory, rank)
 {
   check(blocks >= 1 && block_bytes >= 1 && block_bytes % disk_alignment == 0,
-        fmt::format("{} blocks of {} bytes: a file has at least one, and their size is a multiple of {}", blocks,
-                    block_bytes, disk_alignment));
+        fmt::format("{} blocks of {} bytes: a file needs at least one, and their size must be a multiple of {}",
+                    blocks, block_bytes, disk_alignment));
   keep_ = options.keep;
   block_bytes_ = block_bytes;
   checksums_.resize(static_cast<std::size_t>(blocks));
   if (!keep_) name_ = fmt::format("the offload file of rank {} in {}", rank, directory);
   id_ = keep_ ? open(name_.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600) : open_unnamed(directory_);
-  check_call(id_ >= 0, fmt::format("{} cannot be made", name_));
+  check_call(id_ >= 0, fmt::format("{} cannot be created", name_));
   // From here on the destructor closes it: another constructor has already returned.
   reserve();
   direct_ = options.direct && go_direct();
@@ -175,7 +175,7 @@ void BlockFile::reserve()
       known ? group_digits(static_cast<std::int64_t>(files.f_bavail) * static_cast<std::int64_t>(files.f_frsize))
             : "an unknown number of";
   if (keep_) unlink(name_.c_str());
-  throw Error(fmt::format("{}: no room for {} blocks of {} bytes: {} (needs {} bytes; {} are free)", name_,
+  throw Error(fmt::format("{}: no space for {} blocks of {} bytes: {} (needs {} bytes; {} are free)", name_,
                           blocks(), group_digits(block_bytes_), system_error(code), group_digits(bytes), free));
 }
 
@@ -183,7 +183,7 @@ bool BlockFile::go_direct() const
 {
   const int flags = fcntl(id_, F_GETFL);
   if (flags < 0 || fcntl(id_, F_SETFL, flags | O_DIRECT) != 0) return false;
-  const AlignedBytes some(disk_alignment);  // some file systems refuse only now
+  const AlignedBytes some(disk_alignment);  // some file systems refuse only at the first read
   if (read_all(id_, 0, some.all(), disk_alignment).empty()) return true;
   check_call(fcntl(id_, F_SETFL, flags) == 0, fmt::format("{} cannot be used", name_));
   return false;
@@ -211,9 +211,9 @@ void BlockFile::check_request(std::int64_t block, std::span<const std::byte> byt
 {
   check(id_ >= 0, fmt::format("{} is closed", name_));
   check(block >= 0 && block < blocks(),
-        fmt::format("{} has no block {}: it has {} of them, from 0 on", name_, block, blocks()));
+        fmt::format("{} has no block {}: it has {} blocks, from 0 on", name_, block, blocks()));
   check(static_cast<std::int64_t>(bytes.size()) == block_bytes_,
-        fmt::format("{}: a buffer of {} bytes is no block; it has {}", place_of(block),
+        fmt::format("{}: the buffer has {} bytes and a block has {}", place_of(block),
                     group_digits(std::ssize(bytes)), group_digits(block_bytes_)));
   check(reinterpret_cast<std::uintptr_t>(bytes.data()) % disk_alignment == 0,
         fmt::format("{}: its buffer is not aligned to {} bytes", place_of(block), disk_alignment));
@@ -225,15 +225,15 @@ void BlockFile::check_there() const
   struct stat status {};
   const std::string lost = fmt::format("{}: the directory {} is gone", name_, directory_);
   check_call(stat(directory_.c_str(), &status) == 0, lost);
-  check(status.st_dev == device_ && status.st_ino == inode_, lost + " (another has its name now)");
+  check(status.st_dev == device_ && status.st_ino == inode_, lost + " (another one has its name now)");
   if (!keep_) return;
-  check(fstat(id_, &status) == 0 && status.st_nlink > 0, fmt::format("{} is gone: somebody removed it", name_));
+  check(fstat(id_, &status) == 0 && status.st_nlink > 0, fmt::format("{} is gone: it was removed", name_));
 }
 
 void BlockFile::write(std::int64_t block, std::span<const std::byte> bytes)
 {
   check_request(block, bytes);
-  check(writable_, fmt::format("{} was opened to be read, not to be written", name_));
+  check(writable_, fmt::format("{} was opened for reading only", name_));
   Checksum& checksum = checksums_[static_cast<std::size_t>(block)];
   checksum = {};
   const std::uint64_t value = fast_hash(bytes);
@@ -287,7 +287,7 @@ void BlockFile::read_checksums()
   Footer footer{};
   expect(length >= footer_bytes &&
          read_all(id_, length - footer_bytes, std::as_writable_bytes(std::span(&footer, 1)), 1).empty());
-  // Numbers that do not belong to this length say nothing, and must not be multiplied.
+  // Numbers that do not match the length are garbage, and their product might overflow.
   expect(footer.magic == magic && footer.rank == rank_ && footer.blocks >= 1 &&
          footer.block_bytes >= disk_alignment && footer.blocks <= length / footer.block_bytes);
   block_bytes_ = footer.block_bytes;

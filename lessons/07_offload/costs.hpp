@@ -8,25 +8,24 @@
 #include "lessons/07_offload/options.hpp"
 
 /// @file
-/// What the lesson needs and sends, from the sizes alone.
+/// Memory and traffic of the lesson, computed from the sizes alone.
 
 namespace rankwise {
 
-/// What lies where on rank r of N, and what comes and goes.
+/// Where rank r of N stores its state, and how it moves.
 OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank);
 
 /// Memory of every tier, and traffic, of rank r of N.
 ///
 ///     device   the units that are gathered, and 16 P / N bytes less what is offloaded
-///     below    what is offloaded, and capacity for the blocks on their way
+///     below    what is offloaded, and slots for the blocks that move
 ///     sent     as in lesson 06
 Costs costs(const ZeroOffloadOptions& options, RankOf rank);
 
-/// Options with which the run would fit into @p bytes, as a sentence: what of it leaves the device, and what is there at a
-/// time.
+/// Options with which the run would fit into @p bytes of the device, as a sentence.
 std::string suggest_options(const ZeroOffloadOptions& options, int N, std::int64_t bytes);
 
-/// Prints bytes by tier and link, the units and when they are gathered.
+/// Prints bytes by tier and link, the FSDP units and when they are gathered.
 void report_plan(Report& report, const ZeroOffloadOptions& options, int N);
 
 }  // namespace rankwise

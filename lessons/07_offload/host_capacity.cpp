@@ -25,9 +25,9 @@ void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int 
   const std::int64_t needs = planned.total() + device, has = available_bytes();
   if (needs <= has / ranks) return;
   const std::string with =
-      device > 0 ? fmt::format(" and {} of the device, which is the same memory", group_digits(device)) : "";
+      device > 0 ? fmt::format(" and {} for the device, which is the same memory", group_digits(device)) : "";
   throw UserError(
-      fmt::format("this run needs {} bytes of the host's memory a rank{}; for {} rank{} this machine has {}.",
+      fmt::format("this run needs {} bytes of host memory per rank{}; for {} rank{} this machine has {}.",
                   group_digits(planned.total()), with, ranks, ranks == 1 ? "" : "s", group_digits(has)),
       planned.table() + "\n" + remedy);
 }

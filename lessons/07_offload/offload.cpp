@@ -44,17 +44,16 @@ void declare(OptionTable& table, OffloadOptions& o)
                     {"parameters", Offload::parameters},
                     {"all", Offload::all}},
                    "which part of the model state leaves the device");
-  table.add(group, "tier", o.tier, "where to: memory of the host, or a file of each rank in a folder",
-            "host|disk:DIR");
-  table.add(group, "keep", o.keep, "the files in DIR stay at the end");
+  table.add(group, "tier", o.tier, "where to: host memory, or one file per rank in a directory", "host|disk:DIR");
+  table.add(group, "keep", o.keep, "keep the files in DIR after the run");
 }
 
 void check_tier(const OffloadOptions& options)
 {
   const bool disk = !options.directory().empty();
   if (options.tier != "host" && !disk)
-    throw UserError(fmt::format("--tier={} is no tier.", options.tier),
-                    "Use host for the host's memory, or disk:DIR for files in the folder DIR, as disk:/tmp.");
+    throw UserError(fmt::format("--tier={} is not a tier.", options.tier),
+                    "Use host for host memory, or disk:DIR for files in the directory DIR, as disk:/tmp.");
   if (options.keep && !disk)
     throw UserError("--keep needs files, and --tier=host has none.", "Leave it out, or use --tier=disk:DIR.");
 }
@@ -180,7 +179,7 @@ void add_parameters(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
   vectors.back().copies = home == Tier::device ? 0 : 1;
 }
 
-/// Sums on the way: each pass brings what it adds to, and leaves the sum.
+/// Sums over micro-batches: each micro-batch fetches the sum that it adds to, and stores the result.
 VectorPlan summed(const OffloadPlan& plan, bool tied, std::int64_t passes_that_store)
 {
   VectorPlan v{.what = tied ? "tied gradients" : "sums of gradients",
@@ -189,9 +188,9 @@ VectorPlan summed(const OffloadPlan& plan, bool tied, std::int64_t passes_that_s
                .tied = tied,
                .home = plan.tier_of(Category::gradients),
                .used = Tier::host};
-  v.copies = tied ? plan.levels() - 1 : plan.kept_sums();  // with the last pass the tied sum is added to the other
+  v.copies = tied ? plan.levels() - 1 : plan.kept_sums();  // the last tied sum is added to the other one
   if (v.home == v.used) return v;
-  v.slots = plan.micro_batches() > 1 && !tied ? 2 : 0;  // the tied ones come in turn with the others
+  v.slots = plan.micro_batches() > 1 && !tied ? 2 : 0;  // the tied sums use the same slots
   v.fetched = plan.micro_batches() - 1;
   v.stored = passes_that_store;
   return v;
@@ -236,7 +235,7 @@ std::pair<std::int64_t, std::int64_t> size_of(const OffloadPlan& plan, bool tied
   return {elements, blocks};
 }
 
-/// Counts a move of a vector or of some of its blocks, from where it lies to where it is used (@p in) or back.
+/// Counts moving a vector or some of its blocks from home to where it is used (@p in), or back.
 void count_move(LinkBytes& bytes, const OffloadPlan& plan, const VectorPlan& v, bool in, std::int64_t elements,
                 std::int64_t blocks)
 {
@@ -246,7 +245,7 @@ void count_move(LinkBytes& bytes, const OffloadPlan& plan, const VectorPlan& v, 
     add(in == (v.used == Tier::device) ? TierLink::to_device : TierLink::from_device, elements * bytes_of(v.type));
 }
 
-/// The times that a pass gathers each unit.
+/// How often a micro-batch gathers each unit.
 std::vector<std::int64_t> gathers_of(const OffloadPlan& plan)
 {
   std::vector<std::int64_t> times(plan.step.buckets.size());
@@ -255,7 +254,7 @@ std::vector<std::int64_t> gathers_of(const OffloadPlan& plan)
   return times;
 }
 
-/// What comes for the units of a step's passes, and once a step for what is replicated.
+/// Counts the shards fetched for the gathers of a step: of units in every micro-batch, of replicated tensors once.
 void count_gathers(LinkBytes& bytes, const OffloadPlan& plan)
 {
   const VectorPlan parameters{.what = "parameters of a unit",
@@ -323,9 +322,10 @@ TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, Ran
 LinkBytes link_traffic(const OffloadPlan& plan)
 {
   LinkBytes bytes{};
-  // BEGIN EXERCISE 07.2 points=10 "Bytes a link: how many go over each link in one step. All vectors come and go as often as "
-  //     "vectors_of() says, count_gathers() has what comes for the units of a pass, and gradients that are added up on "
-  //     "the host leave the device in every pass, the second ones of a tied tensor too."
+  // BEGIN EXERCISE 07.2 points=10 "Bytes per link: count the bytes that go over each link in one step. Each "
+  //     "vector is fetched and stored as often as vectors_of() says, count_gathers() counts the shards fetched "
+  //     "for gathered units, and gradients that are accumulated on the host leave the device in every "
+  //     "micro-batch, the second ones of a tied tensor too."
   for (const VectorPlan& v : vectors_of(plan)) {
     const auto [elements, blocks] = size_of(plan, v.tied);
     count_move(bytes, plan, v, true, v.fetched * elements, v.fetched * blocks);

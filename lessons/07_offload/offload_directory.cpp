@@ -35,7 +35,7 @@ void lock(int directory, const std::string& path)
   if (code == 0) return;
   if (errno == EWOULDBLOCK)
     refuse(path, "another job uses it",
-           "A directory serves one job at a time, so that its disk has room for all that was counted on.\n"
+           "A directory serves one job at a time, so that no other job takes the space that it needs.\n"
            "Choose another directory, or wait for that job to end.");
   refuse(path, fmt::format("it cannot be locked ({})", system_error()),
          "The lock keeps two jobs apart. Choose a directory on a disk of this machine.");
@@ -63,13 +63,13 @@ void check_device_capacity(int directory, const std::string& path, const Offload
            "Raise the limit with ulimit -f, use more ranks, or offload less.");
 }
 
-/// Does what the run is going to do.
+/// Creates a file as the run will do.
 void check_writable(const std::string& path, int rank)
 {
   try {
     const BlockFile file(path, rank, 1, disk_alignment);
   } catch (const Error& error) {
-    refuse(path, error.what(), "Each rank keeps a file there. Choose a directory that you may write to.");
+    refuse(path, error.what(), "Each rank stores a file there. Choose a directory that you may write to.");
   }
 }
 
@@ -80,8 +80,8 @@ OffloadDirectory::OffloadDirectory(const std::string& path, const OffloadBytes& 
 {
   try {
     if (id_ < 0)
-      refuse(path, errno == ENOTDIR ? "it is no directory" : system_error(),
-             "Each rank keeps a file there. Choose a directory that exists, or make this one (mkdir).");
+      refuse(path, errno == ENOTDIR ? "it is not a directory" : system_error(),
+             "Each rank stores a file there. Choose a directory that exists, or create this one (mkdir).");
     if (lowest) lock(id_, path);
     check_device_capacity(id_, path, needs);
     check_writable(path, rank);

@@ -8,30 +8,32 @@
 #include "lessons/07_offload/block_file.hpp"
 
 /// @file
-/// The directory of `--tier=disk:DIR`: whether it will do, whose it is, and how fast its disk is.
+/// The directory of `--tier=disk:DIR`: its checks, its lock, and the bandwidth of its disk.
 
 namespace rankwise {
 
-/// Bytes that are going to lie in the directory.
+/// Bytes that a run will store in the directory.
 struct OffloadBytes {
-  std::int64_t file = 0;     ///< of this rank
-  std::int64_t machine = 0;  ///< of all ranks of this machine together
+  std::int64_t file = 0;     ///< file of this rank
+  std::int64_t machine = 0;  ///< files of all ranks on this machine
 };
 
-/// A directory that this job offloads to, and no other one while this lives. Each rank makes one before the first message;
-/// the lowest rank of each machine holds the lock, which goes with its process. Nothing is left in the directory.
+/// A directory that this job offloads to, locked against other jobs while this object lives. Each rank constructs
+/// one before the first message; the lowest rank of each machine holds the lock, which ends with its process.
+/// Nothing is left in the directory.
 ///
-/// The directory lies on a disk of each machine, not on one that machines share.
+/// The directory is on a local disk of each machine, not on one that machines share.
 class OffloadDirectory {
  public:
-  /// Checks that the directory exists, is no other job's, has room, and lets this rank make a file.
-  /// @param path      as the user gave it, behind "disk:".
-  /// @param needs     bytes.
+  /// Checks that the directory exists, is not used by another job, has enough space, and lets this rank create a
+  /// file.
+  /// @param path      as the user gave it after "disk:".
+  /// @param needs     bytes to be stored.
   /// @param rank      of the job.
   /// @param lowest    whether it is the lowest rank of its machine (rank_on_machine() == 0).
-  /// @throws UserError  what was asked, why it cannot be, and what to do.
+  /// @throws UserError  with the request, the reason and a remedy.
   OffloadDirectory(const std::string& path, const OffloadBytes& needs, int rank, bool lowest);
-  /// The directory is free again.
+  /// Releases the lock.
   ~OffloadDirectory();
   OffloadDirectory(const OffloadDirectory&) = delete;
   OffloadDirectory& operator=(const OffloadDirectory&) = delete;
@@ -44,21 +46,21 @@ class OffloadDirectory {
   int id_ = -1;  // of the directory
 };
 
-/// What a disk does by itself, with nothing to compute.
+/// Bandwidth of a disk while nothing is computed.
 struct DiskBandwidth {
-  double GBps = 0;  ///< 10^9 bytes a second, read and written together, by one rank
-  /// How long it takes to read and to write so many bytes, at the same time.
+  double GBps = 0;  ///< 10^9 bytes per second and rank, reads plus writes
+  /// Seconds to read and to write these bytes at the same time.
   double seconds(std::int64_t read_bytes, std::int64_t written_bytes) const;
 };
 
-/// Measures the disk with the file that the run is going to use, before it is used. Writes blocks (the first write of a
-/// block that was only reserved takes longer); then, on the clock, writes 3/8 of them again on one thread while another
-/// one reads the others, which is about what a step does. No block counts as written afterwards.
-/// Ranks that share a disk share its bandwidth: all of them measure at the same time, behind a barrier.
+/// Measures the disk with the file that the run will use. All blocks are written once without timing, since the
+/// first write to reserved space takes longer. Then, timed, one thread writes 3/8 of them again while another one
+/// reads the rest, which is about the mix of a step. No block counts as written afterwards. Ranks that share a disk
+/// share its bandwidth, so all of them measure at the same time, after a barrier.
 /// @param file    a new one.
-/// @param blocks  how many, 1 .. B.
-/// @param coming  (S), aligned to disk_alignment, to read to.
-/// @param going   (S) as above, to write from; overwritten with what no disk can compress.
+/// @param blocks  number of blocks to use, 1 .. B.
+/// @param coming  (S), aligned to disk_alignment, to read into.
+/// @param going   (S), aligned likewise, to write from; filled with incompressible data.
 /// @throws Error  as the file does.
 DiskBandwidth measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> coming,
                            std::span<std::byte> going);

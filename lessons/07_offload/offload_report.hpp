@@ -7,27 +7,27 @@
 #include "lessons/07_offload/tiers.hpp"
 
 /// @file
-/// What a run prints and writes of its tiers and links.
+/// Reports of the bytes in tiers and over links.
 
 namespace rankwise {
 
-/// Blocks "tiers" and "links" of a run that is not made: bytes of host and disk by category, and bytes of a step over each
-/// link; none without bytes.
+/// Blocks "tiers" and "links" of a dry run: bytes of host and disk by category, and bytes per step over each link.
+/// Lines without bytes are omitted.
 void report_tier_plan(Report& report, const TierBytes& tiers, const LinkBytes& links);
 
-/// Block "tiers": bytes of host and disk by category beside the formula, of rank 0; a check of each on all ranks; enters
-/// `tiers` in the document. Memory of the host that messages of GPUs pass through is told, and not held to a formula. All
-/// ranks make this call.
+/// Block "tiers": bytes of host and disk by category, of rank 0, beside their formula; a check of each on all
+/// ranks; and `tiers` in the JSON document. Host memory that stages messages of GPUs is reported without a formula.
+/// All ranks make this call.
 /// @param measured  this rank's ledger.
 /// @param formula   of this rank.
 void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes& formula);
 
-/// Block "links": what went over each link in a step beside the formula, the bandwidth that was reached and the one that
-/// would hide it behind the rest of the step; the seconds of a step that were exposed; a check of each link on all ranks;
-/// enters `links` in the document. All ranks make this call.
-/// @param steps    what this rank has counted.
-/// @param formula  of this rank and one step.
-/// @param alone    what the disk does by itself, if there is one.
+/// Block "links": bytes over each link per step beside their formula, the bandwidth reached, and the bandwidth that
+/// would hide the bytes behind the rest of the step; the exposed seconds of a step; a check of each link on all
+/// ranks; and `links` in the JSON document. All ranks make this call.
+/// @param steps    counted by this rank.
+/// @param formula  bytes of this rank in one step.
+/// @param alone    bandwidth of the disk by itself, if there is a disk.
 void report_links(Report& report, const StepLinks& steps, const LinkBytes& formula,
                   const std::optional<DiskBandwidth>& alone);
 

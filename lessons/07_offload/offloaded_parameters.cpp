@@ -21,11 +21,11 @@ OffloadedParameters::OffloadedParameters(const OffloadPlan& plan, Tiers& tiers, 
                                     "shards of parameters");
 }
 
-/// Begins to bring this rank's shard of a unit.
-/// @return  waits until it is there.
+/// Starts to fetch this rank's shard of a unit.
+/// @return  a function that waits until it has arrived.
 std::function<void()> OffloadedParameters::bring(std::size_t unit, const Tensor& to)
 {
-  const auto blocks = std::make_shared<std::vector<BlockTransfer>>();  // shared, since a function has to be copied
+  const auto blocks = std::make_shared<std::vector<BlockTransfer>>();  // shared: a function is copied
   const Range numbers = tiers_.blocks().of_shard(unit);
   for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
     const Range elements = tiers_.blocks()[static_cast<std::size_t>(b)];

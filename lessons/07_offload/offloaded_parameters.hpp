@@ -9,28 +9,29 @@
 #include "lessons/07_offload/tiers.hpp"
 
 /// @file
-/// Sharded parameters whose shards may lie off the device.
+/// Sharded parameters whose shards may be stored off the device.
 
 namespace rankwise {
 
-/// The parameters of lesson 06, of which a rank's shards lie on the device, on the host or on disk. When a unit is gathered
-/// the blocks of this rank's shard come straight to their place in it, and then the unit goes round.
+/// The parameters of lesson 06, with this rank's shards stored on the device, on the host or on disk. To gather a
+/// unit, the blocks of this rank's shard are fetched straight to their place in it, and then the unit is
+/// all-gathered.
 ///
 ///     disk, host     [ own shard ]
 ///                           |  blocks
 ///     device         [      v      |     of others      ]   the gathered unit
 class OffloadedParameters final : public ShardedParameters {
  public:
-  /// @param plan     what lies where.
-  /// @param tiers    brings the blocks; outlives this.
+  /// @param plan     tier of each state.
+  /// @param tiers    fetches the blocks; outlives this.
   /// @param stream, queue, table, options  as for ShardedParameters.
-  /// @throws Error   when there is no room.
+  /// @throws Error   when the memory does not suffice.
   OffloadedParameters(const OffloadPlan& plan, Tiers& tiers, Stream& stream, CommunicationQueue& queue,
                       const ParameterTable& table, const GatherOptions& options);
 
-  /// This rank's shards, where they lie.
+  /// This rank's shards in the tier where they are stored.
   BlockStore& store() { return *store_; }
-  /// Brings this rank's part of what is replicated to where it is gathered, if it is not there.
+  /// Fetches this rank's shard of the replicated tensors to the device, unless it is stored there.
   void bring_replicated();
 
  private:
@@ -38,7 +39,7 @@ class OffloadedParameters final : public ShardedParameters {
   std::function<void()> bring(std::size_t unit, const Tensor& to);
 
   Tiers& tiers_;
-  bool here_;  // whether shards lie on the device
+  bool here_;  // whether shards are stored on the device
   std::unique_ptr<BlockStore> store_;
 };
 

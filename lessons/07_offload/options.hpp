@@ -11,18 +11,18 @@
 
 namespace rankwise {
 
-/// Options of offloading: those of ZeRO-3, and what lies where.
+/// Options of offloading: those of ZeRO-3, and the tier of each state.
 struct ZeroOffloadOptions : Zero3Options {
-  OffloadOptions offload;  ///< what leaves the device, and where to
+  OffloadOptions offload;  ///< what leaves the device, and to which tier
   mutable std::shared_ptr<OffloadDirectory>
-      directory;  ///< of prepare(), until the program ends; none without a disk
+      directory;  ///< set by prepare() if there is a disk; lives until the program ends
 };
 
 /// Declares them.
 void declare(OptionTable& table, ZeroOffloadOptions& options);
-/// Refuses what is no tier, and what cannot be gathered.
+/// Refuses a tier that does not exist and gather options that are out of range.
 void check_lesson(const ZeroOffloadOptions& options, int N);
-/// Refuses what host or disk have no room for, and claims the directory for this job.
+/// Refuses a run that does not fit on the host or the disk, and locks the directory for this job.
 /// @throws UserError.
 void prepare(const ZeroOffloadOptions& options, RankOf rank);
 

@@ -7,34 +7,34 @@
 #include "common/base/partition.hpp"
 
 /// @file
-/// What one rank owns, in pieces that come and go one by one.
+/// The shards of one rank, cut into blocks that are fetched and stored one by one.
 
 namespace rankwise {
 
-/// The elements of a rank's shards in blocks of at most 2^18. No block belongs to two shards, and none lies in a tied
-/// tensor only in part.
+/// Elements of a rank's shards in blocks of at most 2^18. A block belongs to one shard, and is either inside or
+/// outside of the tied tensor.
 ///
-///     shards   [ head ][ units 7-8     ][ units 5-6     ] ...      [ embedding       ]
+///     shards     [ head ][ units 7-8     ][ units 5-6     ] ...      [ embedding       ]
 ///     blocks     [  0   ][  1   ][  2    ][  3   ][  4    ] ...      [ tied ][ tied ][ ]
 class ShardBlocks {
  public:
-  /// @param shards  of a flat vector, in order.
-  /// @param tied      of the same vector, where a second gradient is added to the first; may be empty.
+  /// @param bucket_shards  ranges of a flat vector, in order.
+  /// @param tied           range of the same vector where a second gradient is added to the first; may be empty.
   ShardBlocks(const std::vector<Range>& bucket_shards, Range tied);
 
   /// Number of blocks.
   std::size_t count() const { return blocks_.size(); }
-  /// The elements of a block, of the flat vector.
+  /// Elements of a block, a range of the flat vector.
   Range operator[](std::size_t block) const { return blocks_[block]; }
-  /// Whether a block lies in the tied tensor.
+  /// Whether a block is inside the tied tensor.
   bool is_tied(std::size_t block) const { return !intersect(blocks_[block], tied_).empty(); }
-  /// The numbers of a shard's blocks.
+  /// Numbers of a shard's blocks.
   Range of_shard(std::size_t shard) const { return of_shards_[shard]; }
-  /// The elements of all blocks together.
+  /// Number of elements of all blocks.
   std::int64_t elements() const { return elements_; }
-  /// Those of them that lie in the tied tensor.
+  /// Number of those inside the tied tensor.
   std::int64_t tied_elements() const { return tied_elements_; }
-  /// The elements of the largest block.
+  /// Number of elements of the largest block.
   std::int64_t largest() const { return largest_; }
 
  private:

@@ -111,7 +111,7 @@ void TieredAdamW::copy_own(Range elements, const Tensor& to)
     if (shared.empty()) continue;
     where_.stream.copy(to.slice({shared.first - elements.first, shared.count}),
                        weights().at(b).slice({shared.first - blocks[b].first, shared.count}));
-    where_.stream.synchronise();  // the block's memory is used again
+    where_.stream.synchronise();  // the slot is reused for the next block
   }
 }
 

@@ -82,7 +82,7 @@ void TieredSums::add(const Arrival& there, Range sequences)
 
 void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass)
 {
-  /// A block that waits, and what it is added to.
+  /// A stored sum, and the tensor to which it is added.
   struct Term {
     BlockStore& level;
     std::size_t block;

@@ -15,69 +15,73 @@
 #include "lessons/07_offload/tiers.hpp"
 
 /// @file
-/// Sums of the gradients of what one rank owns, added up where they lie.
+/// Sums of the gradients of one rank's shards, accumulated in the tier where they are stored.
 
 namespace rankwise {
 
-/// The sums of a rank's shards over the passes of a step: on the device those of lesson 05; else on the host, to which the
-/// gradients of each pass come, with the sums there or on disk.
+/// Gradient accumulation in a rank's shards over the micro-batches of a step. On the device as in lesson 05;
+/// otherwise the gradients of each micro-batch are brought to the host and added there, to sums on the host or on
+/// disk.
 ///
 ///     const TieredSums::Arrival there = sums.expect(shard, gradients);
-///     ... gradients become those of all ranks ...
+///     ... reduce-scatter of the gradients ...
 ///     sums.bring(there, stream);                          // perhaps on another thread
 ///     sums.add(there, sequences);
 ///
-/// Off the device the sums over passes are the same as on it: one after the other; or, where sums are a tree over the
-/// sequences, a binary counter. Its digit l is a sum over 2^l passes, and waits for the next such.
+/// Off the device the order of sums is the same as on it: a running sum; or in exact arithmetic a tree over the
+/// sequences, kept as a binary counter. Its level l is a sum over 2^l micro-batches, which waits for the next one
+/// like it.
 ///
-///     pass   0  1  2  3
-///     sums   0  1  0  2
-///                  1          after pass 3 one sum is left, on the highest level
+///     micro-batch        0  1  2  3
+///     levels with sums   0  1  0  2
+///                              1          after micro-batch 3 one sum is left, on the highest level
 class TieredSums {
  public:
-  /// @param plan        what lies where.
-  /// @param arithmetic  how sums are made.
-  /// @param tiers       brings the blocks.
-  /// @param device      for sums that stay there.
-  /// @param host        for all others.
-  /// @throws Error      when there is no room. All that is given outlives this.
+  /// All references outlive this.
+  /// @param plan        tier of each state.
+  /// @param arithmetic  order of the sums.
+  /// @param tiers       moves the blocks.
+  /// @param device      computes sums that stay on the device.
+  /// @param host        computes all others.
+  /// @throws Error      when the memory does not suffice.
   TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers, const ComputePlace& device,
              const ComputePlace& host);
 
-  /// What a pass gives to a block.
+  /// Gradients of one block in one micro-batch, on the host.
   struct Gradients {
-    std::size_t block = 0;  ///< which
+    std::size_t block = 0;  ///< number of the block
     Tensor sum{};           ///< (its elements)
-    Tensor tied{};          ///< the same, only in a tied tensor whose two gradients are kept apart
+    Tensor tied{};          ///< (its elements) second gradient of a tied tensor, if it is a separate sum
   };
-  /// The gradients of a shard, from the device to where they are added.
+  /// Gradients of a shard on their way from the device to where they are added.
   struct Arrival {
-    std::size_t shard = 0;      ///< which
+    std::size_t shard = 0;      ///< number of the shard
     std::vector<Tensor> from;   ///< on the device, one tensor or two (BucketGradients::of())
-    std::vector<Gradients> to;  ///< on the host; none where they are added on the device
+    std::vector<Gradients> to;  ///< on the host; none if they are added on the device
   };
 
-  /// Makes room for them. There is room for one shard at a time.
+  /// Reserves the landing buffer on the host for the gradients of a shard; one shard at a time.
   Arrival expect(std::size_t shard, const std::vector<Tensor>& gradients);
-  /// Brings them; they have arrived when this returns.
-  /// @param stream  of the device, on which they are made.
+  /// Copies the gradients to the host; they have arrived when this returns.
+  /// @param stream  of the device, on which they are computed.
   void bring(const Arrival& there, Stream& stream);
-  /// Adds them to the sums. With the first pass of a step, that of sequence 0, a new sum begins. Where updates are early
-  /// (OffloadPlan::updates_early()) the last pass's arrival is then the whole sum, which is kept nowhere else.
-  /// @param sequences  of all ranks, in this pass.
+  /// Adds the gradients to the sums. The first micro-batch of a step, that of sequence 0, starts new sums. With
+  /// early updates (OffloadPlan::updates_early()) the last arrival then holds the complete sum, which is stored
+  /// nowhere else.
+  /// @param sequences  of all ranks in this micro-batch.
   void add(const Arrival& there, Range sequences);
-  /// The whole sums; nullptr where updates are early. To be called once a step, after the last pass.
+  /// Complete sums; nullptr with early updates. To be called once a step, after the last micro-batch.
   BlockStore* totals();
-  /// Of the whole sums that a step with an early update has so far, the first element of this rank's that is not finite,
-  /// counted through all parameters and then through all their gradients; nothing where all are.
+  /// First element that is not finite among the sums that this rank has completed in this step; nothing if all are
+  /// finite. Numbered as in TieredAdamW::first_not_finite(): parameters first, then gradients.
   std::optional<std::int64_t> first_not_finite() const { return first_not_finite_; }
-  /// The sum of the squares of all ranks' totals(), the same on all of them. To be called once a step, after totals().
+  /// Sum of the squares of all ranks' totals(), the same on all ranks. To be called once a step, after totals().
   double squared_norm(Group& group);
 
  private:
-  /// What kernels add squares up in.
+  /// Type of a sum of squares.
   using Squares = decltype(std::declval<const Kernels&>().squared_norm(Tensor()));
-  /// Sums that wait, of all of a rank's elements, and of those in the tied tensor.
+  /// One level of the counter: sums of all of a rank's elements, and second sums of those in the tied tensor.
   struct Level {
     std::unique_ptr<BlockStore> sums, tied;
   };
@@ -90,15 +94,15 @@ class TieredSums {
   Tiers& tiers_;
   ComputePlace device_, host_;
   std::optional<ShardSums> on_device_;
-  std::unique_ptr<BlockStore> shown_;                 // what is on the device, as blocks
-  std::vector<Tensor> totals_;                        // there
+  std::unique_ptr<BlockStore> shown_;                 // totals on the device, as blocks
+  std::vector<Tensor> totals_;                        // on the device
   std::vector<Level> levels_;                         // off the device
-  std::vector<BlockSlot> landing_, tied_landing_;     // for gradients from the device; with a disk behind it twice
-  std::array<BlockSlot, 2> buffers_;                  // for blocks from the disk
-  std::array<std::vector<BlockTransfer>, 2> stores_;  // on their way from each landing
-  std::size_t now_ = 0;                               // the landing that is used
-  Squares squares_;                                   // of what is complete off the device
-  std::optional<std::int64_t> first_not_finite_;      // of that
+  std::vector<BlockSlot> landing_, tied_landing_;     // for gradients from the device; two landings with a disk
+  std::array<BlockSlot, 2> buffers_;                  // for sums from the disk
+  std::array<std::vector<BlockTransfer>, 2> stores_;  // stores to the disk from each landing
+  std::size_t now_ = 0;                               // current landing
+  Squares squares_;                                   // of complete sums off the device
+  std::optional<std::int64_t> first_not_finite_;      // of those
 };
 
 }  // namespace rankwise

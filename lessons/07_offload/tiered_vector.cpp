@@ -26,7 +26,7 @@ Tensor TieredVector::in_slot(std::size_t block)
 
 void TieredVector::fetch(std::size_t block)
 {
-  tiers_.wait(slot(block).transfer);  // what was there before is back
+  tiers_.wait(slot(block).transfer);  // the slot's previous block is stored
   slot(block).transfer = store_->fetch(block, in_slot(block), used_);
 }
 
@@ -37,7 +37,7 @@ void TieredVector::give_back(std::size_t block)
 
 void TieredVector::begin(Access access)
 {
-  check(next_ == 0, "a walk over a vector begins before the one before it has ended");
+  check(next_ == 0, "a walk over a vector begins before the previous one has ended");
   access_ = access;
   there_.reset();
   for (std::size_t b = 0; moves() && access != Access::write && b < std::min(ahead_, tiers_.blocks().count()); ++b)
@@ -46,12 +46,12 @@ void TieredVector::begin(Access access)
 
 Tensor TieredVector::block(std::size_t block)
 {
-  check(block == next_++, "a block of a vector is used out of its turn");
+  check(block == next_++, "a block of a vector is used out of order");
   if (!moves()) return store_->in_place(block);
-  // BEGIN EXERCISE 07.1 points=10 "Double buffering: the block before this one is done with and goes back, and while this one is "
-  //     "used the next one comes already: the one that is ahead_ = 1 further, or more with a disk behind. begin() has "
-  //     "asked for the first ahead_ blocks; one that is going to be new does not come. When this returns, nothing is on "
-  //     "its way to or from this block's room."
+  // BEGIN EXERCISE 07.1 points=10 "Double buffering: store the previous block, start to fetch the block ahead_ "
+  //     "places further (1, or more with a disk), and wait for this one. begin() has started to fetch the first "
+  //     "ahead_ blocks; with Access::write blocks are not fetched. When this returns, no transfer to or from this "
+  //     "block's slot is under way."
   const bool comes = access_ != Access::write;
   if (block > 0) give_back(block - 1);
   if (comes && block + ahead_ < tiers_.blocks().count()) fetch(block + ahead_);
@@ -72,7 +72,7 @@ void TieredVector::end()
 
 Tensor TieredVector::at(std::size_t block)
 {
-  check(next_ == 0, "a block was asked for in the middle of a walk");
+  check(next_ == 0, "a block was requested in the middle of a walk");
   if (!moves()) return store_->in_place(block);
   if (there_ != block) fetch(block);
   there_ = block;

@@ -11,48 +11,49 @@
 #include "lessons/frame/shards.hpp"
 
 /// @file
-/// Vectors that are used elsewhere than where they lie: their blocks come one by one, and go back.
+/// Vectors that are stored in one tier and used in another: their blocks are fetched one by one, and stored again.
 
 namespace rankwise {
 
-/// A vector where it is used. Somebody walks over its blocks:
+/// A vector in the tier where it is used, for walks over its blocks:
 ///
 ///     vector.begin(Access::update);
 ///     for (std::size_t b = 0; b < blocks.count(); ++b) change(vector.block(b));
 ///     vector.end();
 ///
-/// While one block is used the next one comes, and the one before goes. There is room for three, or with a disk behind it
-/// for more (OffloadPlan::window()): then several come, in the order of their numbers, and several go.
+/// While one block is used, the next one is fetched and the previous one is stored, in three slots. With a disk
+/// there are more (OffloadPlan::window()): then several blocks are fetched ahead, in order, and several are being
+/// stored.
 ///
-///     room 0   [ 0 comes ][ 0 used ][ 0 goes ][ 3 comes ][ 3 used ]
-///     room 1              [ 1 comes ][ 1 used ][ 1 goes ][ 4 comes ]
-///     room 2                         [ 2 comes ][ 2 used ][ 2 goes ]
+///     slot 0   [ 0 fetched ][ 0 used ][ 0 stored ][ 3 fetched ][ 3 used ]
+///     slot 1                [ 1 fetched ][ 1 used ][ 1 stored ][ 4 fetched ]
+///     slot 2                             [ 2 fetched ][ 2 used ][ 2 stored ]
 ///
-/// A vector that is used where it lies does not move.
+/// A vector that is used in its home tier does not move.
 class TieredVector {
  public:
-  /// @param tiers  brings the blocks; outlives this.
-  /// @param store  where they lie; outlives the walks.
+  /// @param tiers  moves the blocks; outlives this.
+  /// @param store  holds the blocks; outlives the walks.
   /// @param used   device or host.
   /// @param type   of the elements.
   /// @param what   its name in messages.
-  /// @throws Error when there is no room.
+  /// @throws Error when the memory does not suffice.
   TieredVector(Tiers& tiers, BlockStore* store, Tier used, DType type, const std::string& what);
-  /// One whose blocks somebody is going to show().
-  /// @param lies  where.
+  /// A vector without blocks until show().
+  /// @param home  tier of the blocks.
   TieredVector(Tiers& tiers, Tier home, Tier used, DType type, const std::string& what);
 
-  /// Begins a walk. Its first blocks come from now on.
+  /// Begins a walk, and starts to fetch its first blocks.
   void begin(Access access);
-  /// Goes on to the next block; the one before is not touched any more.
+  /// Advances to the next block; the previous one must not be used any more.
   /// @param block  0, 1, ... in this order.
-  /// @return       (its elements) where it is used; with Access::write of undefined content.
+  /// @return       (its elements) where it is used; undefined with Access::write.
   Tensor block(std::size_t block);
-  /// Ends a walk that has come to the last block. All of them are back when this returns.
+  /// Ends a walk after its last block. All blocks are stored when this returns.
   void end();
-  /// One block, to be read before anything else is asked of this vector; while nobody walks.
+  /// One block, outside of walks; valid until the next call on this vector.
   Tensor at(std::size_t block);
-  /// From now on the blocks are those of another store in the same tier.
+  /// Takes the blocks of another store in the same tier from now on.
   void show(BlockStore* store)
   {
     store_ = store;
@@ -60,7 +61,7 @@ class TieredVector {
   }
 
  private:
-  /// Room for a block, and what is on its way to it or from it.
+  /// Buffer for one block, and its transfer if one is under way.
   struct Slot {
     BlockSlot memory;
     BlockTransfer transfer;
@@ -76,9 +77,9 @@ class TieredVector {
   BlockStore* store_ = nullptr;
   Tier home_, used_;
   Access access_ = Access::read;
-  std::size_t next_ = 0;              // block
-  std::size_t ahead_ = 0;             // blocks that come while one is used
-  std::optional<std::size_t> there_;  // what at() gave last of this store, since the last walk
+  std::size_t next_ = 0;              // next block
+  std::size_t ahead_ = 0;             // blocks fetched ahead of the one in use
+  std::optional<std::size_t> there_;  // block that at() fetched last, since the last walk
   std::vector<Slot> slots_;
 };
 

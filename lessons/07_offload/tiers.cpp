@@ -66,8 +66,8 @@ struct Tiers::Disk {
   Disk(const OffloadPlan& plan, const DeviceMemory& device, const DeviceMemory& host, TimeLedger& time, int rank)
       : file(plan.options.directory(), rank, disk_blocks(plan), plan.disk_block_bytes(),
              {.keep = plan.options.keep}),
-        coming(host, file.block_bytes(), "room for a block from the disk"),
-        going(host, file.block_bytes(), "room for a block to the disk"),
+        coming(host, file.block_bytes(), "buffer for a block from the disk"),
+        going(host, file.block_bytes(), "buffer for a block to the disk"),
         in(device.device->make_stream()),
         out(device.device->make_stream()),
         queue(time)
@@ -113,7 +113,7 @@ class StoreInMemory final : public BlockStore {
  private:
   std::int64_t number(std::size_t block) const { return first_ + static_cast<std::int64_t>(block); }
 
-  /// The work of a copy, behind what the device has been given so far.
+  /// Function that copies after all work that the device has been given so far.
   std::function<void()> copy(Stream& stream, TierLink link, const Tensor& to, const Tensor& from) const
   {
     return [&tiers = tiers_, &stream, link, to, from, ready = tiers_.compute_.record()] {
@@ -125,14 +125,14 @@ class StoreInMemory final : public BlockStore {
   Tier tier_;
   std::int64_t first_;
   std::vector<Tensor> blocks_;
-  Buffer memory_;  // what they lie in, unless somebody has lent it
+  Buffer memory_;  // owned memory; empty for a store over existing tensors
 };
 
-/// Blocks on disk. From and to the device they go through memory of the host.
+/// Blocks on disk. Between disk and device they pass through buffers on the host.
 class StoreOnDisk final : public BlockStore {
  public:
-  /// @param numbers  in the file, by block.
-  /// @param bytes    of all of them.
+  /// @param numbers  number in the file, by block.
+  /// @param bytes    of all blocks.
   StoreOnDisk(Tiers& tiers, std::vector<std::int64_t> numbers, std::int64_t bytes, Category category)
       : tiers_(tiers), numbers_(std::move(numbers)), bytes_(bytes), category_(category)
   {
@@ -168,16 +168,16 @@ class StoreOnDisk final : public BlockStore {
   }
 
  private:
-  /// The point behind what the device has been given so far, if the block is used there.
+  /// Event after all work that the device has been given so far, if the block is used there.
   Event event(Tier used) const { return used == Tier::device ? tiers_.compute_.record() : Event(); }
 
-  /// All of the room that a block's elements are the first of.
+  /// Whole disk block whose first bytes are a block's elements.
   std::span<std::byte> whole(const Tensor& block) const
   {
     return {block.raw(), static_cast<std::size_t>(tiers_.disk_->file.block_bytes())};
   }
 
-  /// Elements of the kind and number of @p like, the first of @p bytes.
+  /// Tensor like @p like at the start of @p bytes.
   static Tensor tensor_in(std::span<std::byte> bytes, const Tensor& like)
   {
     return {bytes.data(), like.type(), like.shape()};
@@ -245,7 +245,7 @@ std::unique_ptr<BlockStore> Tiers::lend(Tier tier, const std::vector<Tensor>& bu
 
 BlockSlot Tiers::make_slot(Tier home, Tier used, DType type, const std::string& what) const
 {
-  return {memory(used), plan_.slot_bytes(home, used, type), type, "room for " + what};
+  return {memory(used), plan_.slot_bytes(home, used, type), type, "slot for " + what};
 }
 
 void Tiers::copy_over(Stream& stream, TierLink link, const Tensor& to, const Tensor& from, const Event& ready)
@@ -271,7 +271,7 @@ void Tiers::measure()
   if (plan_.options.directory().empty()) return;
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "measuring the disk together");
   if (!disk_) return;
-  constexpr std::int64_t most = 512;  // blocks: more than what a disk takes in at once
+  constexpr std::int64_t most = 512;  // blocks: more than the cache of a disk takes
   disk_alone_ =
       measure_disk(disk_->file, std::min(disk_->file.blocks(), most), disk_->coming.bytes(), disk_->going.bytes());
 }

@@ -19,58 +19,58 @@
 #include "lessons/07_offload/transfer_queue.hpp"
 
 /// @file
-/// The memories of a rank, device, host and disk, and the links between them.
+/// The memory tiers of a rank (device, host, disk) and the links between them.
 
 namespace rankwise {
 
-/// Where something is computed.
+/// A place to compute: the device or the host.
 struct ComputePlace {
-  const Kernels& kernels;  ///< of the device, or of the host
-  Stream& stream;          ///< on which they work
+  const Kernels& kernels;  ///< of the device or of the host
+  Stream& stream;          ///< on which they run
 };
 
-/// The device and the host as places.
+/// The device and the host as places to compute.
 struct Places {
   /// @param memory      of the device.
-  /// @param on_device   what computes there; with @p memory outlives this.
-  /// @param arithmetic  of the kernels of the host.
+  /// @param on_device   kernels and stream of the device; outlives this, as does @p memory.
+  /// @param arithmetic  of the host's kernels.
   Places(const DeviceMemory& memory, const ComputePlace& on_device, const Arithmetic& arithmetic);
 
-  /// One of them.
+  /// Place of a tier.
   /// @param tier  device or host.
   const ComputePlace& in(Tier tier) const { return tier == Tier::device ? device : host; }
 
-  DeviceMemory host_memory;               ///< what the device reaches of it
-  std::unique_ptr<Stream> host_stream;    ///< of the host
-  std::unique_ptr<Kernels> host_kernels;  ///< on it
-  ComputePlace device;                    ///< what computes there
-  ComputePlace host;                      ///< what computes there
+  DeviceMemory host_memory;               ///< host memory that the device can reach
+  std::unique_ptr<Stream> host_stream;    ///< stream of the host
+  std::unique_ptr<Kernels> host_kernels;  ///< kernels on that stream
+  ComputePlace device;                    ///< kernels and stream of the device
+  ComputePlace host;                      ///< kernels and stream of the host
 };
 
-/// What went over the links.
+/// Use of the links.
 struct LinkUse {
   LinkBytes bytes{};                        ///< by link
-  std::array<double, link_count> busy_s{};  ///< that each link was busy with them
-  double waited_s = 0;                      ///< that this rank has waited for blocks, with nothing else to do
+  std::array<double, link_count> busy_s{};  ///< busy time by link
+  double waited_s = 0;                      ///< time that this rank waited for blocks
 
   /// The sum of two.
   LinkUse& operator+=(const LinkUse& other);
-  /// What came on top of @p before.
+  /// Use since @p before.
   LinkUse since(const LinkUse& before) const;
 };
 
-/// What went over the links in steps of a run.
+/// Use of the links in the steps of a run.
 struct StepLinks {
   std::int64_t count = 0;  ///< steps
-  double seconds = 0;      ///< of all of them
-  LinkUse links{};         ///< in all of them
+  double seconds = 0;      ///< duration of all steps
+  LinkUse links{};         ///< in all steps
 };
 
-/// Counts what goes over the links. Several threads do.
+/// Counts the use of the links. Several threads may call it at the same time.
 class LinkLedger {
  public:
   /// Moves bytes over a link and counts them.
-  /// @param move  returns when they have arrived.
+  /// @param move  moves them; returns when they have arrived.
   template <class Move>
   void count(TierLink link, std::int64_t bytes, Move&& move)
   {
@@ -78,9 +78,9 @@ class LinkLedger {
     move();
     add(link, bytes, clock.seconds());
   }
-  /// Counts time that was spent on waiting.
+  /// Counts waiting time.
   void add_waiting(double seconds);
-  /// All so far.
+  /// Use so far.
   LinkUse use() const;
 
  private:
@@ -90,37 +90,38 @@ class LinkLedger {
   LinkUse use_;
 };
 
-/// A vector's blocks where they lie.
+/// Blocks of a vector in the tier where they are stored.
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
-  /// Where that is.
+  /// Tier where the blocks are stored.
   virtual Tier home() const = 0;
-  /// A block there, (its elements); Error on disk.
+  /// A block at home, (its elements); Error on disk.
   virtual Tensor in_place(std::size_t block) const = 0;
-  /// Begins to bring a block; when the transfer is over @p to has it.
-  /// @param to    (its elements); work that the device was given before may still use it. On the host, of a BlockSlot.
-  /// @param used  where that lies, device or host: not where the block does.
+  /// Starts to fetch a block; @p to holds it when the transfer is over.
+  /// @param to    (its elements); earlier work of the device may still use it. On the host, a tensor of a
+  ///              BlockSlot.
+  /// @param used  tier of @p to, device or host, which is not home().
   virtual BlockTransfer fetch(std::size_t block, const Tensor& to, Tier used) = 0;
-  /// Begins to bring a block back, as work that the device was given before leaves it; otherwise as fetch().
+  /// Starts to store a block after earlier work of the device has finished with it; otherwise as fetch().
   virtual BlockTransfer store(std::size_t block, const Tensor& from, Tier used) = 0;
 };
 
-/// Room for a block where it is used. On the host it is aligned, and as large, as the disk wants it: what is read goes
-/// straight there.
+/// Buffer for one block in the tier where it is used. For blocks of a disk it has the size and alignment of a disk
+/// block, so that the disk reads straight into it.
 class BlockSlot {
  public:
-  BlockSlot() = default;  ///< none
-  /// @param memory  where, counted as staging.
+  BlockSlot() = default;  ///< an empty slot
+  /// @param memory  where it is allocated, counted as staging.
   /// @param bytes   of the largest block, or of a block on disk.
   /// @param type    of its elements.
   /// @param what    its name in messages.
-  /// @throws Error  when there is no room.
+  /// @throws Error  when the memory does not suffice.
   BlockSlot(const DeviceMemory& memory, std::int64_t bytes, DType type, const std::string& what)
       : memory_(memory, bytes, what), type_(type)
   {
   }
-  /// Of @p elements elements.
+  /// Tensor of the first @p elements elements.
   Tensor tensor(std::int64_t elements) const { return {memory_.bytes().data(), type_, {elements}}; }
 
  private:
@@ -128,20 +129,22 @@ class BlockSlot {
   DType type_ = DType::f32;
 };
 
-/// A rank's memories and the threads that move blocks between them.
+/// A rank's memory tiers and the threads that move blocks between them.
 ///
-/// On a GPU the host's memory is pinned, and copies go on streams of their own beside the work. On a CPU both are memory of
-/// the host, and the device is a ledger with a limit.
+/// With a GPU the host's memory is pinned, and copies run on streams of their own beside the computation. With a
+/// CPU both tiers are host memory, and the device is a ledger with a limit.
 class Tiers {
  public:
-  /// @param plan     what lies where; the file with all blocks is made, and its space reserved.
+  /// Creates the file with all blocks on disk, if there are any, and reserves its space. All references outlive
+  /// this.
+  /// @param plan     tier of each state.
   /// @param device   memory of the device.
-  /// @param compute  the stream that computes there.
-  /// @param host     memory of the host that the device reaches.
-  /// @param time     where this rank's waiting is counted as exposed, and beside which the threads that move blocks have
-  ///                 ledgers; outlives this, as all of the above.
+  /// @param compute  stream that computes on the device.
+  /// @param host     host memory that the device can reach.
+  /// @param time     ledger of this rank, where waiting counts as exposed; the threads that move blocks have their
+  ///                 own.
   /// @param rank     of the job.
-  /// @throws Error   when there is no room.
+  /// @throws Error   when memory or disk do not suffice.
   Tiers(const OffloadPlan& plan, const DeviceMemory& device, Stream& compute, const DeviceMemory& host,
         TimeLedger& time, int rank);
   ~Tiers();
@@ -153,47 +156,48 @@ class Tiers {
   /// The elements of the blocks.
   const ShardBlocks& blocks() const { return plan_.blocks; }
 
-  /// A new vector on the host or on disk, of undefined content.
+  /// Creates a vector on the host or on disk; its contents are undefined.
   /// @param what  its name in messages.
   std::unique_ptr<BlockStore> make_store(Tier tier, Category category, DType type, const std::string& what,
                                          bool tied = false);
-  /// A vector that lies in memory already.
-  /// @param tier      device or host.
-  /// @param shards  its tensors, each of a shard of the plan; what they show is what the store has.
+  /// A store over existing tensors, which it does not own.
+  /// @param tier           device or host.
+  /// @param bucket_shards  one tensor per shard of the plan.
   std::unique_ptr<BlockStore> lend(Tier tier, const std::vector<Tensor>& bucket_shards);
 
-  /// Blocks of a vector that there is room for where somebody walks over it.
+  /// Number of slots for a walk over a vector.
   std::size_t window(Tier home, Tier used) const { return static_cast<std::size_t>(plan_.window(home, used)); }
-  /// Room for any block of the plan.
-  /// @param lies, used  where blocks come from, and where the room is.
+  /// Creates a slot that fits any block of the plan.
+  /// @param home, used  tier where blocks are stored, and tier of the slot.
   BlockSlot make_slot(Tier home, Tier used, DType type, const std::string& what) const;
 
-  /// Waits, and counts the time as exposed.
+  /// Waits for a transfer, and counts the time as exposed.
   void wait(BlockTransfer& transfer);
-  /// What went over the links.
+  /// Ledger of the links.
   LinkLedger& links() { return links_; }
-  /// What the disk does by itself; nothing without one.
+  /// Bandwidth of the disk by itself; nothing without a disk.
   const std::optional<DiskBandwidth>& disk_alone() const { return disk_alone_; }
-  /// Measures the disk, if there is one, before anything is stored; all ranks at the same time, since they share it.
+  /// Measures the disk, if there is one, before any block is stored. All ranks make this call together: they share
+  /// it.
   void measure();
-  /// Ends the use of the file: one that stays is complete.
+  /// Ends the use of the file; a kept file is complete then.
   void close();
 
-  /// A step of the run begins.
+  /// Begins to count a step of the run.
   void begin_step();
-  /// That step has ended, and the device has done all of it: what went over the links meanwhile is counted.
+  /// Ends the step: waits for the device, and counts what went over the links.
   void end_step();
-  /// The steps so far.
+  /// Steps counted so far.
   const StepLinks& steps() const { return steps_; }
 
  private:
   friend class StoreInMemory;
   friend class StoreOnDisk;
 
-  /// The file, its link and the memory in between.
+  /// The file, its link and the buffers in between.
   struct Disk;
 
-  /// Copies, behind the work up to a point of the device, and counts.
+  /// Copies after @p ready, a point of the device's work, and counts the bytes.
   void copy_over(Stream& stream, TierLink link, const Tensor& to, const Tensor& from, const Event& ready);
 
   OffloadPlan plan_;
@@ -201,14 +205,14 @@ class Tiers {
   Stream& compute_;
   TimeLedger& time_;
   LinkLedger links_;
-  std::unique_ptr<Stream> in_, out_;  // of the device; one for each thread that copies
-  std::int64_t next_number_ = 0;      // of blocks in memory
+  std::unique_ptr<Stream> in_, out_;  // of the device, one per copying thread
+  std::int64_t next_number_ = 0;      // of blocks in host memory
   std::unique_ptr<Disk> disk_;
   std::optional<DiskBandwidth> disk_alone_;
   LinkUse before_step_;
   Stopwatch step_clock_;
   StepLinks steps_;
-  TransferQueue queue_;  // between host and device; last: it uses all of the above
+  TransferQueue queue_;  // between host and device; last, because it uses all of the above
 };
 
 }  // namespace rankwise

@@ -105,7 +105,7 @@ void TransferQueue::run(Lane& lane, const Lane& other)
   while (true) {
     changed_.wait(lock, [&] { return lane.jobs.empty() ? ending_ : may_begin(lane, other); });
     if (lane.jobs.empty()) return;
-    const Job& job = lane.jobs.front();  // stays where it is: jobs are added behind it
+    const Job& job = lane.jobs.front();  // the reference stays valid: jobs are only appended
     const bool failed = failure_ != nullptr;
     std::exception_ptr failure;
     lock.unlock();
@@ -148,8 +148,7 @@ void TransferQueue::wait_for(std::int64_t number)
 void TransferQueue::take_back(std::int64_t number)
 {
   std::unique_lock lock(mutex_);
-  if (!failure_)
-    failure_ = std::make_exception_ptr(Error("a link was given up when an exception left a block of it"));
+  if (!failure_) failure_ = std::make_exception_ptr(Error("a transfer was abandoned because of an exception"));
   changed_.wait(lock, [&] { return is_done(number); });
 }
 

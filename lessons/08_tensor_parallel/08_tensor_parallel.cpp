@@ -1,16 +1,19 @@
 // Lesson 08: tensor parallelism, sequence parallelism, vocabulary-parallel loss
 //
 // Builds on:    lesson 01 (a single device)
-// New idea:     t ranks compute every layer of a model together: of a branch's two matrices each has some columns of the first
-//               and the rows of the second that meet them, so that nothing is sent in between and one sum ends the branch. Of
-//               the loss three numbers a token are sent instead of V logits. With --sequence-parallel the sum is cut into its
-//               two halves, and in between each rank has T / t tokens of each sequence.
-// Memory:       16 P / t bytes of model state a rank (positions, norms and biases behind a sum are whole on all), and of
-//               activations s R (4 C + 12 C / t) bytes a layer; with --sequence-parallel s R (2 C + 14 C / t), with --regather
-//               s R 16 C / t; and s R V / t of logits
-// Traffic:      8 (t-1)/t B T C numbers a layer and micro-batch (four sums), 10 with --regather, however many parameters it
-//               has; embedding and head together half as many as a layer; and (t-1) (1 + 4/t) numbers a token for the loss
-// Paper:        Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022 (sequence parallelism), section 4.2
+// New idea:     t ranks compute every layer together. Of a branch's two matrices a rank holds some columns of the
+//               first and the rows of the second that they meet, so nothing is sent between the two, and one sum
+//               ends the branch. The loss needs three numbers a token from the other ranks instead of V logits.
+//               With --sequence-parallel each sum is split into its two halves, reduce-scatter and all-gather, and
+//               between them a rank has only T / t tokens of each sequence.
+// Memory:       16 P / t bytes of model state a rank (positions, norms and the biases after a sum are replicated),
+//               and s R (4 C + 12 C / t) bytes of activations a layer; with --sequence-parallel
+//               s R (2 C + 14 C / t), with --regather s R 16 C / t; and s R V / t of logits
+// Traffic:      8 (t-1)/t B T C numbers a layer and micro-batch (four sums), 10 with --regather, however many
+//               parameters the layer has; embedding and head together half as many as a layer; (t-1) (1 + 4/t)
+//               numbers a token for the loss
+// Paper:        Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022 (sequence parallelism),
+//               section 4.2
 //
 // Sample runs:  build/lessons/08_tensor_parallel --steps=3
 //               mpirun -np 2 build/lessons/08_tensor_parallel --steps=5
@@ -23,7 +26,7 @@
 //               mpirun -np 2 build/lessons/08_tensor_parallel --steps=5 --checkpoint=build/tp.h5 --resume
 //               mpirun -np 4 build/lessons/08_tensor_parallel --model=gpt2-large --dry-run
 //             * mpirun -np 4 build/lessons/08_tensor_parallel --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
-// Expect:       the loss column of lesson 01, whatever t is; less of every matrix and of every activation on each rank.
+// Expect:       the loss column of lesson 01, whatever t is; 1/t of every divided matrix on each rank.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 
 #include <cmath>
@@ -47,27 +50,32 @@
 
 namespace rankwise {
 
-/// What this rank holds: a part of every layer. The frame (lessons/frame/train.hpp) does what is no part of a step.
+/// One tensor-parallel rank: its shard of every layer, and a training step with it. The frame
+/// (lessons/frame/train.hpp) does the rest.
 class TensorParallel {
  public:
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // NEW: t ranks compute the same sequences together, those of their replica's share of the global batch.
+    // NEW: the t ranks of a replica load the same sequences and compute them together. Replicas, if there are
+    // several, divide the global batch, and each takes its sequences in micro-batches (gradient accumulation).
     LossSum loss;
     gradients->clear();
     for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
       const auto counted = run.count("tp");
       const Range sequences{first, run.batch.micro_batch};
       const MicroBatch batch = run.load(kept, sequences, step);
+      // Losses and gradients are added up as sums over tokens; update() divides them once by the number of tokens.
       const GradientTensors d = gradients->begin(sequences);
       loss += forward(batch);
       backward(model_tensors(table, d.flat, d.tied), batch);
-      // NEW: with sequence parallelism gradients of norms and biases are sums over this rank's tokens: add these up too.
+      // NEW: with sequence parallelism a rank's gradients of norms and of biases after a sum cover T / t tokens of
+      // each sequence. One all-reduce a micro-batch, of 3 C numbers a branch and sequence, completes them.
       row_gradients.add_to(d.flat, tp);
       gradients->end(sequences);
     }
-    // NEW: the replicas of this part, if there are several, add up its gradients and their losses.
+    // NEW: data parallelism on top: the dp ranks that hold the same shard add up its P / t gradients, once a step.
+    // The losses are added up over replicas only, because all t ranks of a replica have the same loss already.
     {
       const auto counted = run.count("dp");
       for (const Tensor& sums : gradients->sums()) all_reduce_sum(sums, dp);
@@ -77,15 +85,26 @@ class TensorParallel {
   }
 
   /// Loss of a micro-batch, summed over its tokens; what the backward pass needs is kept.
+  ///
+  /// NEW: Megatron-LM's operators f and g, before and after the divided layers; right: with sequence parallelism.
+  ///
+  ///                  f                               g
+  ///     forward      nothing    | all-gather         all-reduce | reduce-scatter
+  ///     backward     all-reduce | reduce-scatter     nothing    | all-gather
+  ///
+  /// parts.gathered() is f and parts.sum() g in the forward pass; parts.sum() is f and parts.gather() g in the
+  /// backward pass. An all-reduce sends 2 (t-1)/t B T C numbers, each of its halves on the right (t-1)/t B T C.
   LossSum forward(const MicroBatch& batch)
   {
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);  // with sequence parallelism T / t tokens of each
-    // NEW: a rank looks up the tokens of its run of the vocabulary and puts zeros for the others; a sum makes rows whole.
+    // NEW: a rank holds V / t rows of the token embedding. It looks up the tokens among these and writes zeros for
+    // the others: partial sums (R, C), which operator g makes whole. The residual stream is (R, C), or (R / t, C)
+    // with sequence parallelism.
     const EmbeddingTensors& embedding = weights.embedding;
     model.embedding.lookup(work.output, embedding, batch);
     model.embedding.add(kept.stream(0), parts.sum(work.output), embedding, rows);
     forward_branches(0, model.branches.size(), batch);
-    // NEW: the head makes the logits of this rank's run of the vocabulary: 1/t of them, which stay here.
+    // NEW: the head computes the logits of this rank's V / t vocabulary entries, (R, V / t), and keeps them.
     model.head.normalise(parts.own(kept.head), weights.head);
     const HeadActivations head = parts.gathered(kept.head);
     model.head.logits(head, weights.head);
@@ -93,19 +112,22 @@ class TensorParallel {
     return vocabulary_parallel_loss(head, batch);
   }
 
-  /// Adds the gradient of that loss with respect to all parameters of this part to @p gradient.
+  /// Adds the gradient of that loss with respect to all parameters of this shard to @p gradient.
   void backward(const ModelTensors& gradient, const MicroBatch& batch)
   {
     const Tensor &dx = work.dstream, &output = work.output;
     const HeadTensors &p_head = weights.head, &d_head = gradient.head;
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);
-    // NEW: every column contributes to the gradient of its input, so what a rank has of it is a partial sum.
+    // NEW: each column contributes to the gradient of the matrix's input, so a rank that has some of the columns
+    // computes a partial sum (R, C) of that gradient. Operator f sums it over the ranks.
     model.head.apply_backward(output, d_head, parts.regathered(kept.head), p_head, batch);
     run.stream->zero(dx);
     row_gradients.normalise_backward(model.head, dx, d_head, parts.sum(output), kept.head, p_head, rows);
     run.charge_backward(head_unit);
 
+    // Then each branch, last first, adds its contribution to the stream's gradient dx, (R, C) or (R / t, C).
     for (std::size_t i = model.branches.size(); i-- > 0;) {
+      // Recomputation runs a block's forward pass again, with its two sums.
       const bool last_of_block = i % 2 == 1;
       if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1, batch);
 
@@ -113,14 +135,18 @@ class TensorParallel {
       const BranchTensors& p = weights.branches[i];
       const BranchTensors& d = gradient.branches[i];
       const BranchActivations& a = kept.branches[i];
-      // NEW: the reverse of the forward pass: a branch needs all rows of doutput, and gives a partial sum of dnormalised.
+      // NEW: g in the backward pass. The gradient of a sum is the gradient of each of its terms, so nothing is
+      // sent; with sequence parallelism an all-gather collects all rows of doutput, (R, C).
       const Tensor own = row_gradients.add_backward(branch, d, dx, output, rows);
       const Tensor doutput = parts.gather(own, output);
       branch.apply_backward(output, d, doutput, work.wide, parts.regathered(a), p, batch);
+      // NEW: f in the backward pass. The partial sums of dnormalised are added up over the t ranks by an
+      // all-reduce; with sequence parallelism by a reduce-scatter, which leaves this rank's rows.
       const Tensor dnormalised = parts.sum(output);
       row_gradients.normalise_backward(branch, dx, d, dnormalised, a, p, rows);
       run.charge_backward(branch.unit());
     }
+    // The embedding ended with g, so its gradient is gathered too; a rank adds up what concerns its V / t entries.
     model.embedding.backward(gradient.embedding, parts.gather(dx, output), batch);
   }
 
@@ -132,7 +158,7 @@ class TensorParallel {
     return loss;
   }
 
-  /// The token that follows a text, the same on all ranks. A rank keeps keys and values of its heads from call to call.
+  /// The token that follows a text, the same on all ranks. A rank caches the keys and values of its own heads.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
     if (!generator) generator.emplace(run.memory, *run.stream, model, run.shape.type, run.batch.sequence);
@@ -143,7 +169,7 @@ class TensorParallel {
       all_reduce_sum(generator->apply(i, weights.branches[i]), tp);
       generator->add(i, weights.branches[i]);
     }
-    // Only to draw a token are all logits gathered: those of one row.
+    // Only here are all V logits gathered, those of one row, to draw a token from them.
     const Tensor own = generator->logits(weights.head);
     const std::int64_t n = own.elements();
     const Buffer logits(run.memory, Category::workspace, run.shape.type, {tp.ranks() * n}, "all logits");
@@ -160,10 +186,14 @@ class TensorParallel {
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      // BEGIN EXERCISE 08.1 points=10 "No communication in the middle: normalise, apply, add. Behind normalise() a divided "
-      //     "layer wants the rows of all parts; apply() goes through both matrices and gives a partial sum, and what is "
-      //     "added to the stream is the sum over the parts. parts.own() and parts.gathered() give the activations of a "
-      //     "part's rows and of all rows; parts.sum() is the one message that a branch cannot do without."
+      // NEW: f gives every rank all normalised rows, (R, C). Both matrices follow with no message in between, as a
+      // rank's columns of the first meet its rows of the second. Their product is a partial sum, which g makes
+      // whole.
+      // BEGIN EXERCISE 08.1 points=10 "No communication in the middle: normalise, apply, add. After normalise() a "
+      //     "divided layer needs the rows of all ranks. apply() multiplies by both matrices and gives a partial "
+      //     "sum; what is added to the stream is the sum over the ranks. parts.own() and parts.gathered() give "
+      //     "the activations with this rank's rows and with all rows; parts.sum() is the one message that a "
+      //     "branch cannot do without."
       branch.normalise(parts.own(kept.branches[i]), p);
       branch.apply(work.output, parts.gathered(kept.branches[i]), p, batch);
       const Tensor sum = parts.sum(work.output);
@@ -173,12 +203,15 @@ class TensorParallel {
     }
   }
 
-  /// NEW: the loss over a divided vocabulary. Of each token three numbers go over the ranks, and none of the logits.
+  /// NEW: cross-entropy over a divided vocabulary. The ranks exchange three numbers a token, and no logits.
   LossSum vocabulary_parallel_loss(const HeadActivations& a, const MicroBatch& batch)
   {
     const Head& head = model.head;
-    // BEGIN EXERCISE 08.4 points=10 "The loss: row_maximum(), row_sum() and loss() of the head, and between them what makes "
-    //     "the numbers of this part (a.maximum; a.sum and a.target_logit) those of the whole vocabulary."
+    // Soft-max of a row needs the largest of all V logits; the sum of exp(logit - maximum), to which each rank adds
+    // V / t terms; and the target's logit, which one rank has, while the others contribute zero. Each is (R).
+    // BEGIN EXERCISE 08.4 points=10 "The loss: row_maximum(), row_sum() and loss() of the head, and between them "
+    //     "the messages that turn this rank's numbers (a.maximum; a.sum and a.target_logit) into those of the "
+    //     "whole vocabulary."
     head.row_maximum(a);
     parts.largest(a.maximum);
     head.row_sum(a, batch);
@@ -192,10 +225,12 @@ class TensorParallel {
   StepReport update(std::int64_t step, const LossSum& loss, const Tensor& gradient)
   {
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    // NEW: the norm is one of the whole model, in which an element that is replicated on t ranks counts once.
+    // NEW: the norm is that of the whole model: each rank adds the squares of its P / t elements, and an element
+    // that is replicated on t ranks counts once, on rank 0.
     std::vector<Tensor> own;
     for (const Range& elements : owned) own.push_back(gradient.slice(elements));
     const double norm = std::sqrt(squared_norm(*run.kernels, own, tp)) / valid_tokens;
+    // A rank updates all it holds. Replicated parameters have the same gradient on all t ranks and stay the same.
     const double learning_rate = run.schedule.at(step);
     check_finite(step, loss.mean(), norm, *run.kernels, {{table, {0, table.elements()}, master, {}, {}}},
                  {gradient}, mesh.world());
@@ -213,12 +248,13 @@ class TensorParallel {
 
   TensorParallel(Run& r, const Options& o) : run(r), options(o) {}
 
-  /// All parameters of this part: its rows or columns of what is divided, and what is replicated.
+  /// All parameters that this rank holds: its rows or columns of the divided tensors, and the replicated ones.
   HeldShards shards()
   {
     return {{{table, {0, table.elements()}, master, adamw.first_moments(), adamw.second_moments()}}, *run.stream};
   }
-  /// Of these what no other rank of the replica owns: rank 0 owns what is replicated.
+  /// The parameters that this rank owns, so that each belongs to one rank of the replica: rank 0 owns the
+  /// replicated ones.
   HeldShards owned_shards()
   {
     std::vector<Shard> shards;
@@ -235,7 +271,7 @@ class TensorParallel {
     return fmt::format("collectives by {}; --tp={}: {} of the model on each rank", describe_algorithm(tp),
                        tp.ranks(), tp.ranks() == 1 ? "all" : fmt::format("1/{}", tp.ranks()));
   }
-  /// What is replicated gets the same updates on all ranks, without a message for it: a check of what came of that.
+  /// Checks that the replicated parameters, which every rank updates by itself, are still the same on all ranks.
   void report(Report& report) const
   {
     std::string hashes;
@@ -252,10 +288,10 @@ class TensorParallel {
   const Options& options;                                                        // what was asked for
   Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};  // all N ranks
   Group &tp = mesh.group("tp"), &dp = mesh.group("dp");                          // t neighbours; dp replicas
-  Range share = Partition(run.batch.global_batch, dp.ranks()).shard(dp.rank());  // of the global batch
-  ParameterTable table{run.config, run.shape.part};                              // of this part's flat vectors
-  std::vector<Range> owned = owned_elements(table, run.shape.part);              // of these, each element once
-  std::int64_t head_unit = unit_count(run.config) - 1;                           // of the table
+  Range share = Partition(run.batch.global_batch, dp.ranks()).shard(dp.rank());  // sequences of this replica
+  ParameterTable table{run.config, run.shape.part};                              // of this rank's shards
+  std::vector<Range> owned = owned_elements(table, run.shape.part);              // elements counted on this rank
+  std::int64_t head_unit = unit_count(run.config) - 1;                           // unit of the head
   Model model{{run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed}};  // the chain
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P/t)
   ModelTensors weights = model_tensors(table, parameters.tensor());           // views of them
@@ -263,12 +299,12 @@ class TensorParallel {
       *run.kernels, *run.stream, dp.often_reduced(), gradient_layout(table, run.options.gradients));
   AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
               run.shape.type, run.options.adamw};             // (P/t) moments
-  Tensor master = adamw.master(parameters.tensor());          // (P/t) f32: what is updated
+  Tensor master = adamw.master(parameters.tensor());          // (P/t) f32: master weights
   Workspace work{run.memory, run.config, run.shape};          // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // from a forward pass to its backward pass
-  TensorParallelMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // sums, rows
-  RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, *run.kernels};  // of what is replicated
-  std::optional<GeneratingPass> generator;                                               // of a sample
+  TensorParallelMessages parts{tp, run.shape, run.config.channels, work, *run.kernels, run.time};  // f and g
+  RowGradients row_gradients{tp.memory(), *run.stream, table, run.shape, *run.kernels};            // norms, biases
+  std::optional<GeneratingPass> generator;                                                         // for --sample
 };
 
 }  // namespace rankwise

@@ -6,10 +6,10 @@ namespace rankwise {
 
 namespace {
 
-/// Whether the gradient of a tensor is a sum over the rows of a part.
+/// Whether the gradient of a tensor is a sum over this rank's rows only.
 bool sums_over_rows(const Parameter& p)
 {
-  return p.split == Split::none && p.shape.rank() == 1;  // not wpe, which is summed over all rows on each rank
+  return p.split == Split::none && p.shape.rank() == 1;  // not wpe: each rank sums over all rows
 }
 
 }  // namespace
@@ -28,17 +28,17 @@ RowGradients::RowGradients(const DeviceMemory& memory, Stream& stream, const Par
     : stream_(stream), kernels_(kernels), shape_(shape)
 {
   if (!divides_rows()) return;
-  room_ = Buffer(memory, Category::communication, DType::f32, {elements(table, shape)}, "gradients by sequence");
-  stream_.zero(room_.tensor());
+  flat_ = Buffer(memory, Category::communication, DType::f32, {elements(table, shape)}, "gradients by sequence");
+  stream_.zero(flat_.tensor());
   std::int64_t first = 0;
   for (const Parameter& p : table.entries()) {
     if (!sums_over_rows(p)) continue;
-    sums_.push_back({p.elements, p.unit, room_.tensor().slice({first, shape.B * p.elements.count})});
+    sums_.push_back({p.elements, p.unit, flat_.tensor().slice({first, shape.B * p.elements.count})});
     first += shape.B * p.elements.count;
   }
 }
 
-/// The gradients of a unit that sequence @p b makes, in the order of the table.
+/// The gradients of a unit from sequence @p b, in the order of the table.
 std::vector<Tensor> RowGradients::of(int unit, std::int64_t b) const
 {
   std::vector<Tensor> tensors;
@@ -84,7 +84,7 @@ void RowGradients::out_bias_backward(const Branch& branch, const BranchTensors& 
 
 namespace {
 
-/// One sequence of what normalise_backward() reads.
+/// The activations that normalise_backward() reads, for one sequence.
 template <class A>
 A sequence_of(A a, const Tensor& input, const Tensor& mean, const Tensor& rstd)
 {
@@ -128,10 +128,11 @@ void RowGradients::normalise_backward(const Head& head, const Tensor& dx, const 
 void RowGradients::add_to(const Tensor& gradients, Group& group)
 {
   if (!divides_rows()) return;
-  all_reduce_sum(room_.tensor(), group);
+  // First over ranks, then over sequences: the order of sums of a single device.
+  all_reduce_sum(flat_.tensor(), group);
   for (const Sum& sum : sums_)
     kernels_.bias_backward(gradients.slice(sum.elements), sum.by_sequence, SumOrder::sequences(shape_.B));
-  stream_.zero(room_.tensor());
+  stream_.zero(flat_.tensor());
 }
 
 }  // namespace rankwise

@@ -10,51 +10,55 @@
 #include "gpt2/parameter_table.hpp"
 
 /// @file
-/// The gradients of what every part has, where each has some of the rows that they are sums over.
+/// Gradients of replicated parameters under sequence parallelism, where each rank sums over some of the rows.
 
 namespace rankwise {
 
-/// Sums over rows, which sequence parallelism divides: the gradients of norms, and of the biases behind a sum of parts.
+/// Gradients of the norms, and of the biases that are added after a sum over the ranks. They are sums over rows,
+/// which sequence parallelism divides.
 ///
-/// A part sums its tokens of each sequence; the sums of all parts are added up once a pass, sequence by sequence: tokens
-/// first, then sequences, as where nobody divides a sequence. Without sequence parallelism all of that is one sum on each
-/// rank, and nothing is sent.
+/// A rank sums over its tokens of each sequence. Once a micro-batch one all-reduce adds up these sums over the
+/// ranks, and then they are added up over sequences: tokens first, then sequences, the same order as without
+/// sequence parallelism. Without it each rank has all rows, and nothing is sent.
 ///
-/// Their number is 3 C for each branch and 2 C for the head, times the B sequences of a pass: (3 / T) of the rows' bytes.
+/// There are 3 C numbers for each branch and 2 C for the head, times the B sequences of a micro-batch: 3 / T of the
+/// rows' bytes.
 class RowGradients {
  public:
-  /// @param memory   of the group's messages; counted as communication.
-  /// @param stream   of that device.
-  /// @param table    of this part, of all units or some.
+  /// @param memory   where the sums are kept; counted as communication.
+  /// @param stream   of the same device.
+  /// @param table    of this tensor-parallel rank, of all units or some.
   /// @param shape    of a micro-batch.
-  /// @param kernels  of that device; all outlives this.
+  /// @param kernels  of the same device. All arguments outlive this object.
   RowGradients(const DeviceMemory& memory, Stream& stream, const ParameterTable& table,
                const ActivationShape& shape, const Kernels& kernels);
 
-  /// Branch::add_backward() over this part's rows.
+  /// Branch::add_backward() over this rank's rows.
   Tensor add_backward(const Branch& branch, const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
                       const MicroBatch& rows) const;
-  /// The two halves of that, where gradients of weights come later: the first one, whose sums over rows are made at once where
-  /// rows are divided, and the second one, with the rows of all parts.
+  /// First half of add_backward() where weight gradients are deferred: the gradient of the branch's output. Where
+  /// rows are divided the bias's sums over rows are computed here already.
   Tensor output_backward(const Branch& branch, const Tensor& dx, const Tensor& scratch,
                          const MicroBatch& rows) const;
+  /// Second half: the bias's gradient from all rows, unless output_backward() has computed it.
   void out_bias_backward(const Branch& branch, const BranchTensors& d, const Tensor& doutput,
-                         const MicroBatch& batch) const;  ///< as output_backward()
-  /// Branch::normalise_backward() over this part's rows.
+                         const MicroBatch& batch) const;
+  /// Branch::normalise_backward() over this rank's rows.
   void normalise_backward(const Branch& branch, const Tensor& dx, const BranchTensors& d, const Tensor& dnormalised,
                           const BranchActivations& a, const BranchTensors& p, const MicroBatch& rows) const;
-  /// Head::normalise_backward() over this part's rows.
+  /// Head::normalise_backward() over this rank's rows.
   void normalise_backward(const Head& head, const Tensor& dx, const HeadTensors& d, const Tensor& dnormalised,
                           const HeadActivations& a, const HeadTensors& p, const MicroBatch& rows) const;
-  /// Adds the sums of all parts to the gradients of the pass; those of the next pass begin at zero.
-  /// @param gradients  (table.elements()) of this part.
+  /// Adds the sums of all ranks to the gradients of the micro-batch, and sets them to zero for the next one.
+  /// @param gradients  (table.elements()) of this tensor-parallel rank.
+  /// @param group      the t ranks; all of them make this call.
   void add_to(const Tensor& gradients, Group& group);
 
-  /// f32 numbers that this keeps, and sends once a pass.
+  /// f32 numbers that are kept here, and summed over the ranks once a micro-batch.
   static std::int64_t elements(const ParameterTable& table, const ActivationShape& shape);
 
  private:
-  /// A tensor that every part has, and where its gradients by sequence are: (B, n).
+  /// A replicated tensor of n elements, and its gradients by sequence, (B, n).
   struct Sum {
     Range elements;  // of the table
     int unit;
@@ -67,7 +71,7 @@ class RowGradients {
   Stream& stream_;
   const Kernels& kernels_;
   ActivationShape shape_;
-  Buffer room_;
+  Buffer flat_;
   std::vector<Sum> sums_;
 };
 

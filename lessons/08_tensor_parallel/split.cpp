@@ -15,19 +15,19 @@ namespace rankwise {
 void declare(OptionTable& table, SplitOptions& o)
 {
   const std::string group = "Tensor parallelism";
-  table.add(group, "tp", o.tp, "ranks that divide a model; 0: all that --dp leaves");
-  table.add(group, "dp", o.dp, "replicas of the divided model, which share the batch");
+  table.add(group, "tp", o.tp, "ranks that divide a model; 0: the number of ranks / --dp");
+  table.add(group, "dp", o.dp, "replicas of the divided model, which divide the batch");
   table.add(group, "sequence-parallel", o.sequence_parallel,
-            "between the divided layers each rank has its part of each sequence");
+            "between the divided layers each rank has 1/t of each sequence");
   table.add(group, "regather", o.regather,
-            "keep this rank's normalised rows only, and gather those of all again in the backward pass");
+            "keep only this rank's normalised rows, and gather all again in the backward pass");
 }
 
 namespace {
 
-/// Refuses a number of parts that does not divide something.
-/// @param what   has @p n pieces, as "heads".
-/// @param whole  what these are of.
+/// Refuses a number of ranks that does not divide @p n.
+/// @param what   the things that are divided, as "heads".
+/// @param whole  the model or sequence that has them.
 void check_divides(int parts, std::int64_t n, const std::string& what, const std::string& whole,
                    const std::string& remedy)
 {
@@ -45,8 +45,8 @@ void check_divides(int parts, std::int64_t n, const std::string& what, const std
 void check_split(const SplitOptions& options, const ModelConfig& config, std::int64_t sequence, int ranks)
 {
   if (options.tp < 0)
-    throw UserError(fmt::format("--tp={} is no number of ranks.", options.tp),
-                    "Use the number of ranks that divide a model, or 0 for all that --dp leaves.");
+    throw UserError(fmt::format("--tp={} is not a number of ranks.", options.tp),
+                    "Use the number of ranks that divide a model, or 0 for the number of ranks / --dp.");
   if (options.tp == 0 && options.dp > 0 && ranks % options.dp != 0)
     throw UserError(fmt::format("{} ranks cannot be shared out among --dp={} replicas.", ranks, options.dp),
                     "Each replica has as many ranks as the others: use --dp=N where N divides the ranks.");
@@ -56,8 +56,8 @@ void check_split(const SplitOptions& options, const ModelConfig& config, std::in
   check_divides(parts, 4 * config.channels, "hidden channels", "the model", ", or another number of --channels");
   if (options.sequence_parallel) check_divides(parts, sequence, "tokens", "a sequence", ", or another --sequence");
   if (options.regather && !options.sequence_parallel)
-    throw UserError("--regather needs --sequence-parallel: else every rank has all normalised rows anyway.",
-                    "Add --sequence-parallel, or leave it out.");
+    throw UserError("--regather needs --sequence-parallel: without it every rank has all normalised rows anyway.",
+                    "Add --sequence-parallel, or leave --regather out.");
 }
 
 // ---- Parts ----------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ std::vector<Range> owned_elements(const ParameterTable& table, Part part)
 std::string describe_split(const ModelConfig& config, Part part)
 {
   const ParameterTable table(config, part, {0, 3});
-  std::string text = fmt::format("part {} of {} has\n", part.index, part.count);
+  std::string text = fmt::format("tensor-parallel rank {} of {} has\n", part.index, part.count);
   for (const Parameter& p : table.entries()) {
     const std::string is = p.split == Split::none ? "all" : p.split == Split::rows ? "rows" : "columns";
     std::vector<std::string> runs;

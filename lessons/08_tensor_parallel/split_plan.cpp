@@ -11,13 +11,13 @@ namespace rankwise {
 
 namespace {
 
-/// A collective, and how often a step makes it.
+/// A collective, and how often a step calls it.
 struct Call {
   CollectiveShape shape;
   std::int64_t times;
 };
 
-/// The collectives of a step among the ranks that divide a model.
+/// A step's collectives among tensor-parallel ranks.
 std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
 {
   const ActivationShape& shape = plan.shape;
@@ -27,17 +27,18 @@ std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
   const auto add = [&](std::string_view name, DType type, std::int64_t n, std::int64_t times) {
     calls.push_back({{name, plan.algorithm, type, n}, plan.micro_batches * times});
   };
-  // A whole model has both ends once, and runs each branch forwards once more under recomputation; a run of units may have
-  // none of the ends, and gradients of weights that are put off take their activations from a run of their own.
+  // A whole model has embedding and head; a pipeline stage may have neither. Recomputation runs each branch's
+  // forward pass once more, and twice more where weight gradients are deferred: once for B and once for W.
   const std::int64_t embedding = shape.has_embedding(), head = shape.has_head(plan.config);
   const std::int64_t runs = !shape.recompute ? 1 : shape.puts_weights_off ? 3 : 2;
-  // BEGIN EXERCISE 08.3 points=10 "Bytes: how often a pass makes each collective. A sum over the parts is an all-reduce of R C "
-  //     "elements, or where rows are divided a reduce-scatter, and before each divided layer and before the embedding's "
-  //     "backward pass an all-gather; with --regather the normalised rows of branches and head come once more. Recomputation "
-  //     "runs the forward pass of all branches again. The loss takes the largest of t R numbers and two sums of R, in the "
+  // BEGIN EXERCISE 08.3 points=10 "Bytes: how often a micro-batch needs each collective. A sum over the ranks is "
+  //     "an all-reduce of R C elements. Where rows are divided it is a reduce-scatter, and an all-gather precedes "
+  //     "each divided layer, in the backward pass too, and the embedding's backward pass; with --regather the "
+  //     "normalised rows of branches and head are gathered once more. Recomputation runs the forward pass of all "
+  //     "branches again. The loss needs an all-gather of t R numbers for the maximum and two sums of R, in the "
   //     "accumulator's type; RowGradients one sum of its elements."
-  const std::int64_t forward = runs * branches;                     // branches, run forwards
-  const std::int64_t sums = embedding + forward + branches + head;  // embedding, branches both ways, head backwards
+  const std::int64_t forward = runs * branches;                     // forward passes of branches
+  const std::int64_t sums = embedding + forward + branches + head;  // embedding, branches twice, head backward
   if (divides_rows) {
     const std::int64_t again = shape.regather ? branches + head : 0;
     add("reduce-scatter", shape.type, R * plan.config.channels, sums);
@@ -54,7 +55,7 @@ std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
   return calls;
 }
 
-/// The collectives of a step among replicas.
+/// A step's collectives among replicas.
 std::vector<Call> replica_calls(const SplitPlan& plan)
 {
   std::vector<Call> calls{{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}, 1}};
@@ -73,7 +74,7 @@ Traffic traffic_of(const std::vector<Call>& calls, const Topology& topology, int
   return sum;
 }
 
-/// These calls, each once, and a sum of a few whole numbers.
+/// The shapes of these calls, each once, and that of a sum of a few 64-bit integers.
 std::vector<CollectiveShape> each_once(const std::vector<Call>& calls, std::int64_t numbers, const SplitPlan& plan)
 {
   std::vector<CollectiveShape> shapes{{"all-reduce", plan.algorithm, DType::i64, numbers}};
@@ -90,7 +91,7 @@ Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology,
 
 std::vector<CollectiveShape> tensor_parallel_collectives(const SplitPlan& plan)
 {
-  constexpr std::int64_t norm_numbers = 4;  // of 64 bits, in which a sum of squares travels
+  constexpr std::int64_t norm_numbers = 4;  // 64-bit words of a sum of squares
   return each_once(tensor_parallel_calls(plan), norm_numbers, plan);
 }
 
@@ -108,7 +109,7 @@ std::string describe_tensor_parallel_traffic(const ActivationShape& shape)
 {
   const std::int64_t layer = shape.tokens.count == 1 ? 8 : shape.regather ? 10 : 8;
   const std::int64_t again = shape.recompute ? 4 : 0;
-  return fmt::format("{} (t-1)/t B T C elements a layer and pass, embedding, head, three numbers a token",
+  return fmt::format("{} (t-1)/t B T C elements a layer and micro-batch, embedding, head, three numbers a token",
                      layer + again);
 }
 

@@ -9,9 +9,9 @@ TensorParallelMessages::TensorParallelMessages(Group& group, const ActivationSha
   const auto make = [&](DType type, const Shape& extents, const char* what) {
     return Buffer(group.memory(), Category::communication, type, extents, what);
   };
-  if (divides_rows()) rows_ = make(shape.type, {shape.rows(), channels}, "rows of parts");
+  if (divides_rows()) rows_ = make(shape.type, {shape.rows(), channels}, "rows in the order of messages");
   if (shape.part.count > 1)
-    numbers_ = make(accumulator_of(shape.type), {shape.part.count, shape.rows()}, "numbers of parts");
+    numbers_ = make(accumulator_of(shape.type), {shape.part.count, shape.rows()}, "numbers of all ranks");
 }
 
 std::int64_t TensorParallelMessages::bytes(const ActivationShape& shape, std::int64_t channels)
@@ -33,7 +33,7 @@ Tensor TensorParallelMessages::own_normalised(const Tensor& kept) const
   return divides_rows() && !shape_.regather ? own_rows() : kept;
 }
 
-/// Calls copy(in @p rows, in the message) for each run of rows that stays together.
+/// Calls copy(run in @p rows, run in the message) for each run of adjacent rows, one a rank and sequence.
 template <class Copy>
 void TensorParallelMessages::for_each_run(const Tensor& rows, Copy&& copy) const
 {
@@ -46,6 +46,7 @@ void TensorParallelMessages::for_each_run(const Tensor& rows, Copy&& copy) const
 Tensor TensorParallelMessages::sum(const Tensor& partial)
 {
   const auto span = time_.span(Work::exposed, "summing partial sums");
+  // Without sequence parallelism one all-reduce. With it a reduce-scatter, whose shard r holds the rows of rank r.
   if (!divides_rows()) {
     all_reduce_sum(partial, group_);
     return partial;
@@ -72,6 +73,7 @@ void TensorParallelMessages::largest(const Tensor& values)
   const auto of_part = [&](std::int64_t part) {
     return numbers_.tensor().slice({part * values.elements(), values.elements()});
   };
+  // A maximum is not a sum, so the numbers of all ranks are gathered, (t, R), and compared on each.
   group_.compute().copy(of_part(group_.rank()), values);
   all_gather(numbers_.tensor(), group_);
   for (int part = 0; part < group_.ranks(); ++part) kernels_.maximum(values, of_part(part));

@@ -1,14 +1,16 @@
 // Lesson 09: pipeline parallelism, with the schedule as data
 //
 // Builds on:    lesson 01 (a single device)
-// New idea:     the model is cut into stages, runs of blocks, and each rank has some of them. Micro-batches go through the stages
-//               forwards and backwards, and what is sent is what lies between two stages: the residual stream and its gradient.
-//               Who works on what and when is data: a list of actions for each rank, made by a generator, checked on paper, and
-//               carried out by one loop (pipeline.hpp), whichever schedule it is.
-// Memory:       16 P / p bytes of model state a rank (and 16 V C once more: the last stage has a copy of the token embedding);
-//               activations of a stage for each micro-batch in flight: m of them with gpipe, min(p - rank, m) with 1f1b
+// New idea:     the model is cut into stages, runs of blocks, one or more on each rank. Micro-batches go through
+//               the stages forward and backward, and a stage sends the next one the residual stream, and the one
+//               before its gradient. The schedule is data: a list of actions for each rank, made by a generator,
+//               checked on paper, and carried out by one loop (pipeline.hpp), whichever schedule it is.
+// Memory:       16 P / p bytes of model state a rank (and 16 V C once more: the last stage has a copy of the token
+//               embedding); activations of a stage for each micro-batch in flight: m with gpipe, min(p - rank, m)
+//               with 1f1b
 // Traffic:      m B T C numbers a boundary and direction, and 2 V C once a step for the tied embedding
-// Paper:        Huang et al. 2019 (GPipe); Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2024 (zero bubble)
+// Paper:        Huang et al. 2019 (GPipe); Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2024 (zero
+//               bubble)
 //
 // Sample runs:  build/lessons/09_pipeline_parallel --steps=3
 //               mpirun -np 2 build/lessons/09_pipeline_parallel --steps=5
@@ -44,42 +46,53 @@
 
 namespace rankwise {
 
-/// What this rank holds, and a training step with it. The frame (lessons/frame/train.hpp) does the rest.
+/// This rank's stages, and a training step with them. The frame (lessons/frame/train.hpp) does the rest.
 class PipelineParallel {
  public:
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
+    // The global batch passes through the stages in m = G / B micro-batches; each stage accumulates its gradients.
     LossSum loss;
     for (LocalStage& own : stages) own.gradients->clear();
     {
-      // NEW: the order of forward and backward passes is data. The pipeline goes through this rank's list of actions: it
-      // waits for what an action needs, calls perform(), and sends the result on.
+      // NEW: the order of forward and backward passes is data. A 1F1B list begins with p - 1 - rank forward passes
+      // (warm-up), continues with one forward and one backward pass alternately (steady state), and ends with the
+      // backward passes that remain (cool-down). For each action run() waits for the (R, C) rows it needs, calls
+      // perform(), and sends the result, s R C bytes, while the next action is computed.
       const auto counted = run.count("pp");
       performed = pipeline.run(plan.schedule, [&](const Action& action, const auto&... rows) {
         loss += perform(action, step, rows...);
       });
     }
+    // NEW: the pipeline flush. After the last backward pass no micro-batch is in flight, and every stage has the
+    // gradients of its own parameters; only the tied embedding's are in two places. The last stage has the loss.
     const std::vector<Tensor> gradients = whole_gradients();
     all_reduce_sum(loss, pp);
     return update(step, loss, gradients);
   }
 
-  /// NEW: one action: a pass of one micro-batch through one of this rank's stages.
-  /// @param received     (R, C) the stream, or its gradient, that came from the stage before or after.
-  /// @param send_buffer  (R, C) for what is sent on. Both are empty at the ends of the pipeline.
+  /// NEW: one action: the forward or backward pass of one micro-batch through one of this rank's stages.
+  /// @param received     (R, C) the stream from the stage before, or its gradient from the stage after.
+  /// @param send_buffer  (R, C) for the result, which is sent on. Both are empty at the ends of the pipeline.
   LossSum perform(const Action& action, std::int64_t step, const Tensor& received, const Tensor& send_buffer)
   {
+    // A rank holds one stage, or with interleaving v of them: r, r + p, r + 2 p, ...
     LossSum loss;
     LocalStage& own = stages[plan.place_of(action)];
-    InFlight& m = own.stash.before(action);  // keeps the activations from the forward to the backward pass
+    // NEW: a micro-batch is in flight from its forward pass in a stage to the end of its backward pass there. It
+    // takes a slot of the stash, which keeps its activations: m slots with GPipe, at most p - rank with 1F1B.
+    InFlight& m = own.stash.before(action);
     const Range sequences{action.micro_batch * run.batch.micro_batch, run.batch.micro_batch};
     if (action.kind == ActionKind::forward) {
+      // All stages load the micro-batch: the first needs its tokens, the last its targets, all its dropout keys.
       m.batch = run.load(m.kept, sequences, step);
       loss = forward(own, m, received, send_buffer);
     } else if (action.kind == ActionKind::backward_input) {
+      // Zero bubble only: B computes the gradient of the stage's input, which the stage before waits for.
       deferred_weights(own, m).backward_input(received, send_buffer);
     } else {
+      // The whole backward pass, or zero bubble's W: both add to the stage's gradients.
       const GradientTensors d = own.gradients->begin(sequences);
       const ModelTensors gradients = stage_tensors(plan.table, own.stage, d.flat, d.tied);
       if (action.kind == ActionKind::backward)
@@ -88,23 +101,27 @@ class PipelineParallel {
         deferred_weights(own, m).backward_weights(gradients);
       own.gradients->end(sequences);
     }
+    // The last action of the micro-batch in this stage frees its slot.
     own.stash.after(action, true);
+    // On the virtual clock the action takes the time of its arithmetic.
     charge(run.messages.clock(), plan, action);
     return loss;
   }
 
-  /// Forward pass of a stage: its loss, if it is the last one; what the backward pass needs is kept.
+  /// Forward pass of a stage. The last stage returns the loss; what the backward pass needs is kept.
   LossSum forward(const LocalStage& own, const InFlight& m, const Tensor& received, const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
     const auto& [kept, batch, place] = m;
-    // NEW: only the first stage looks tokens up; the others continue with the stream that the stage before has sent.
+    // NEW: only the first stage has the embedding. The others begin with the (R, C) stream from the stage before.
+    // Received rows are copied, because the receive buffer is used again for a later micro-batch.
     if (stage.first) {
       model.embedding.lookup(work.output, weights.embedding, batch);
       model.embedding.add(kept.stream(0), work.output, weights.embedding, batch);
     } else {
       run.stream->copy(kept.stream(0), received);
     }
+    // NEW: the last branch of the stage writes into the send buffer. Only the last stage has the head and a loss.
     forward_branches(own, 0, model.branches.size(), m, send_buffer);
     return stage.last ? model.head.forward(kept.head, weights.head, batch) : LossSum{};
   }
@@ -117,8 +134,10 @@ class PipelineParallel {
     const auto& [kept, batch, place] = m;
     const Tensor &dx = work.dstream, &output = work.output;
     const HeadTensors &p_head = weights.head, &d_head = gradient.head;
-    // NEW: only the last stage has a loss; the others continue with the gradient that the stage after them has sent.
+    // NEW: only the last stage starts from the loss. The others begin with dx, (R, C), from the stage after them.
     if (stage.last) {
+      // The (R, V) logits are replaced by their gradient; then dx begins at zero, with the contribution of the
+      // norm.
       model.head.apply_backward(output, d_head, kept.head, p_head, batch);
       run.stream->zero(dx);
       model.head.normalise_backward(dx, d_head, output, kept.head, p_head, batch);
@@ -126,24 +145,31 @@ class PipelineParallel {
       run.stream->copy(dx, received);
     }
 
+    // The branches of this stage, last first, as on a single device.
     for (std::size_t i = model.branches.size(); i-- > 0;) {
+      // With recomputation a micro-batch in flight keeps only the inputs of blocks: (R, C) for each block of the
+      // stage, and one block's activations are shared by all micro-batches.
       const bool last_of_block = i % 2 == 1;
       if (run.shape.recompute && last_of_block) forward_branches(own, i - 1, i + 1, m);
 
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
       const BranchTensors& d = gradient.branches[i];
+      // B and W of the branch together: parameter gradients are added to d, and dx becomes that of the branch's
+      // input.
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
     }
+    // NEW: dx is now the gradient of the stage's input, which the stage before waits for. It is sent from the
+    // buffer while this rank computes its next action.
     if (stage.first)
       model.embedding.backward(gradient.embedding, dx, batch);
     else
       run.stream->copy(send_buffer, dx);
   }
 
-  /// Loss of the whole validation split, whose micro-batches follow each other through the stages, forwards only.
+  /// Loss of the whole validation split: a schedule of forward passes only, in which nothing is kept.
   LossSum evaluate()
   {
     LossSum loss = validate(run, pipeline, plan, stages, {}, [&](const auto&... of) { return forward(of...); });
@@ -151,14 +177,16 @@ class PipelineParallel {
     return loss;
   }
 
-  /// The token that follows a text, the same on all ranks. It is not known before all stages have been passed through, one
-  /// after the other: each sends all ranks what it has made.
+  /// The token that follows a text, the same on all ranks. Stages compute it one after the other, and each
+  /// broadcasts its output.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
     if (passes.empty())
       for (const LocalStage& own : stages)
         passes.emplace_back(run.memory, *run.stream, own.model, run.shape.type, run.batch.sequence);
-    std::int64_t token = 0;  // on the rank that has the head; the others add nothing
+    // NEW: the stages run in turn, so all ranks but one wait: with a single text there is nothing to fill a
+    // pipeline.
+    std::int64_t token = 0;  // on the rank that has the head; zero on the others
     for (GeneratingPass& pass : passes) pass.begin(text);
     pass_through(plan.stages, pp, passes, [&](const PipelineStage& stage, std::size_t place) {
       GeneratingPass& pass = passes[place];
@@ -167,6 +195,7 @@ class PipelineParallel {
       for (std::size_t i = 0; i < weights.branches.size(); ++i) pass.branch(i, weights.branches[i]);
       if (stage.last) token = pick_token(pass.head(weights.head), run.options.sampling, number);
     });
+    // NEW: the last stage has drawn the token. A sum with the zeros of the other ranks gives it to all of them.
     for (GeneratingPass& pass : passes) pass.end();
     all_reduce_sum(token, pp);
     return static_cast<Token>(token);
@@ -174,8 +203,8 @@ class PipelineParallel {
 
  private:
   /// Forward pass of branches [first, last) of a stage.
-  /// @param send_buffer  where the output of its last branch is put, except in the last stage; empty where a block is computed
-  ///                     again, since the next stage has had that output.
+  /// @param send_buffer  (R, C) for the output of the stage, except in the last one. Empty on recomputation: the
+  ///                     next stage has that output already.
   void forward_branches(const LocalStage& own, std::size_t first, std::size_t last, const InFlight& m,
                         const Tensor& send_buffer = {})
   {
@@ -184,29 +213,35 @@ class PipelineParallel {
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
+      // NEW: the output of the stage's last branch is computed directly into the send buffer, (R, C). It is not
+      // kept here: the next stage keeps it as its input.
       const bool sent_on = i + 1 == model.branches.size() && !stage.last;
       const Tensor& next = sent_on ? send_buffer : kept.stream(i + 1);
+      // Normalise the stream, compute, and add the result: nothing is sent inside a stage.
       branch.normalise(kept.branches[i], p);
       branch.apply(work.output, kept.branches[i], p, batch);
       if (!next.empty()) branch.add(next, kept.branches[i], work.output, p, batch);
     }
   }
 
-  /// NEW: zero bubble cuts the backward pass in two: the second half waits until this rank would have nothing to do.
+  /// NEW: zero bubble splits a backward pass into B and W, and defers W to fill what would be idle time.
   DeferredWeights deferred_weights(const LocalStage& own, const InFlight& m)
   {
     const auto recompute = [&](std::size_t first, std::size_t last) { forward_branches(own, first, last, m); };
     return {run, own, m, work, whole_layers, recompute};
   }
 
-  /// The gradients of what this rank has, range by range.
-  /// NEW: first and last stage have the token embedding, and each a part of its gradient: both need the sum.
+  /// The gradients of this rank's parameters, range by range.
   std::vector<Tensor> whole_gradients()
   {
     const auto counted = run.count("tied");
+    // The total of a stage is (P/p), in ranges: the token embedding, the other parameters, the copy of the
+    // embedding.
     std::vector<Tensor> gradients;
     for (LocalStage& own : stages) {
       const Tensor total = own.gradients->total();
+      // NEW: the first stage looks tokens up in the token embedding, the last one computes logits with its copy of
+      // it. Each has one of the gradient's two terms, and an all-reduce of V C numbers gives both of them the sum.
       const Range token = own.stage.token(plan.table);
       if (ends && !token.empty()) {
         const auto span = run.time.span(Work::exposed, "summing the tied embedding's gradient");
@@ -221,10 +256,12 @@ class PipelineParallel {
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& gradients)
   {
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    // NEW: the norm is of all stages' gradients, and counts the token embedding once.
+    // NEW: the squares are added up over all stages. The copy of the token embedding is left out, so that each
+    // parameter counts once.
     const double norm =
         std::sqrt(squared_norm(*run.kernels, without_copy(gradients, stages.back().stage), pp)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
+    // Both ends update the token embedding with the same gradient, so it stays the same.
     check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), gradients, pp);
     adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
@@ -239,9 +276,9 @@ class PipelineParallel {
 
   PipelineParallel(Run& r, const Options& o) : run(r), options(o) {}
 
-  /// The parameters of this rank's stages with their moments, the copy of the token embedding too.
+  /// The parameters of this rank's stages and their moments, with the copy of the token embedding.
   HeldShards shards() { return {adamw.shards(), *run.stream}; }
-  /// The same without that copy.
+  /// The same without that copy, so that each parameter has one owner.
   HeldShards owned_shards() { return {without_copy(adamw.shards(), stages.back().stage), *run.stream}; }
   auto& optimizer() { return adamw; }
   void after_load() { adamw.round(*run.kernels); }
@@ -261,21 +298,21 @@ class PipelineParallel {
   Run& run;                                                            // device, data, ledgers
   const Options& options;                                              // what was asked for
   Group pp{"pp", Communicator::world(), run.group_setup()};            // all p ranks, by stage
-  std::unique_ptr<Group> ends = group_of_ends(pp, run.group_setup());  // first and last: have the token embedding
-  PipelinePlan plan = plan_of(options, pp.ranks());                    // who has which stages, and does what when
-  std::vector<Range> ranges = ranges_of(plan.table, plan.stages_of(pp.rank()));  // of the table: what this rank has
+  std::unique_ptr<Group> ends = group_of_ends(pp, run.group_setup());  // first and last rank: the tied embedding
+  PipelinePlan plan = plan_of(options, pp.ranks());                    // stages of each rank, and the schedule
+  std::vector<Range> ranges = ranges_of(plan.table, plan.stages_of(pp.rank()));  // of the table: this rank's stages
   Buffer parameters{
       run.memory, Category::parameters, run.shape.type, {elements_of(ranges)}, "parameters"};  // (P/p)
   ShardedAdamW adamw{run.memory,       *run.stream, plan.table, ranges, cut(parameters.tensor(), ranges),
                      run.options.adamw};  // (P/p) moments
   Pipeline pipeline{pp,      plan.schedule.virtual_stages, run.group_setup(), run.shape.type, plan.rows(),
-                    run.time};                        // what joins the stages
-  Workspace work{run.memory, run.config, run.shape};  // scratch of all passes
+                    run.time};                        // channels between stages
+  Workspace work{run.memory, run.config, run.shape};  // scratch, shared by all micro-batches
   std::vector<LocalStage> stages =
-      make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank
-  BetweenLayers whole_layers;                                              // nothing: no layer is divided
+      make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank, with stash and gradients
+  BetweenLayers whole_layers;                                              // no messages inside a stage
   std::vector<PerformedAction> performed;                                  // in the last step
-  std::vector<GeneratingPass> passes;                                      // of a sample: of each stage
+  std::vector<GeneratingPass> passes;                                      // used by --sample, one a stage
 };
 
 }  // namespace rankwise

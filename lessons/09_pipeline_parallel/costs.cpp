@@ -50,7 +50,7 @@ std::string suggest_options(const PipelineParallelOptions& options, int N, std::
   PipelineParallelOptions smaller = options;
   const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
   SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
-  const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than the schedule that keeps least
+  const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than 1f1b with one stage a rank
   if ((keeps_more &&
        run.fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
       run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||

@@ -7,7 +7,7 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What a pipeline needs and sends, from the sizes alone.
+/// Memory and traffic of a pipeline, from the sizes alone.
 
 namespace rankwise {
 
@@ -15,7 +15,7 @@ namespace rankwise {
 ///
 ///     model state   of its stages, about 16 P / p; the last stage has a copy of the token embedding
 ///     activations   of a stage for each micro-batch in flight
-///     sent, pp      m B T C elements a boundary and direction
+///     sent, pp      m B T C elements a stage boundary and direction
 ///     sent, tied    V C elements between first and last stage, by an all-reduce
 Costs costs(const PipelineParallelOptions& options, RankOf rank);
 

@@ -50,6 +50,7 @@ void DeferredWeights::backward_input(const Tensor& rows, const Tensor& send_buff
   const Tensor &dx = work_.dstream, &output = work_.output;
   Stream& stream = *run_.stream;
 
+  // The gradient of the stage's output: from the loss in the last stage, else received.
   if (stage.last) {
     model.head.logits_backward(output, kept.head, weights.head, batch);
     const Tensor dnormalised = between_.sum(output);
@@ -65,6 +66,8 @@ void DeferredWeights::backward_input(const Tensor& rows, const Tensor& send_buff
     const BranchTensors& p = weights.branches[i];
     const BranchActivations& a = kept.branches[i];
     const auto& [doutput, dinner, norm_weight, norm_bias] = deferred.branches[i];
+    // doutput and dinner are kept for W. Norm gradients are sums over rows that B reads anyway: computed here,
+    // added in W.
     const Tensor all = between_.output_backward(branch, dx, output, doutput, batch);
     if (all.raw() != doutput.raw()) stream.copy(doutput, all);
     branch.inner_backward(dinner, work_.wide.slice({0, a.hidden.elements()}), doutput, a, p, batch);
@@ -73,6 +76,7 @@ void DeferredWeights::backward_input(const Tensor& rows, const Tensor& send_buff
     for (const Tensor& zero : {norm_weight, norm_bias}) stream.zero(zero);
     between_.normalise_backward(branch, dx, {norm_weight, norm_bias, {}, {}, {}, {}}, dnormalised, a, p, batch);
   }
+  // The stage before waits for dx; the first stage keeps it for the embedding's gradient.
   if (!stage.first) return stream.copy(send_buffer, dx);
   const Tensor all = between_.gather(dx, deferred.stream);
   if (all.raw() != deferred.stream.raw()) stream.copy(deferred.stream, all);
@@ -95,6 +99,7 @@ void DeferredWeights::backward_weights(const ModelTensors& d)
     const Branch& branch = model.branches[i];
     const auto& [doutput, dinner, norm_weight, norm_bias] = deferred.branches[i];
     between_.out_bias_backward(branch, d.branches[i], doutput, batch);
+    // dA = X' dY of both matrices, from the kept input X and the kept gradient dY.
     branch.weights_backward(d.branches[i], doutput, dinner, between_.gathered(kept.branches[i]), batch);
     kernels.add(d.branches[i].norm_weight, norm_weight);
     kernels.add(d.branches[i].norm_bias, norm_bias);

@@ -6,7 +6,7 @@ std::vector<LocalStage> make_local_stages(Run& run, const PipelinePlan& plan, in
                                           const Workspace& work)
 {
   std::vector<LocalStage> stages;
-  std::int64_t first = 0;  // of the stage's parameters
+  std::int64_t first = 0;  // element of the stage in @p parameters
   for (const PipelineStage& stage : plan.stages_of(rank)) {
     const Tensor flat = parameters.slice({first, stage.size()});
     stages.push_back(

@@ -14,36 +14,36 @@
 #include "lessons/frame/run.hpp"
 
 /// @file
-/// A stage on the rank that has it.
+/// A stage on the rank that holds it.
 
 namespace rankwise {
 
-/// One of a rank's stages, with what it computes with.
+/// One of a rank's stages, with its parameters, gradients and activations.
 struct LocalStage {
-  PipelineStage stage;                     ///< which
-  Model model;                             ///< its run of the chain
+  PipelineStage stage;                     ///< number, units, elements
+  Model model;                             ///< its branches, and the embedding or head
   ModelTensors weights;                    ///< its parameters, as views
   std::unique_ptr<GradientSum> gradients;  ///< of all of them
   Stash stash;                             ///< activations of its micro-batches in flight
 };
 
 /// All stages of a rank, in order.
-/// @param run         of the rank; outlives the stages, as everything here does.
+/// @param run         of the rank. All arguments outlive the stages.
 /// @param rank        of the pipeline.
 /// @param parameters  of all its stages, one stage after the other.
-/// @param work        scratch of all passes.
+/// @param work        scratch, shared by all micro-batches.
 std::vector<LocalStage> make_local_stages(Run& run, const PipelinePlan& plan, int rank, const Tensor& parameters,
                                           const Workspace& work);
 
-/// Forward pass of a micro-batch through a stage, from the rows that were received to those that are sent on.
-/// @return  the sum of losses, in the last stage.
+/// Forward pass of a micro-batch through a stage, from the received rows to those in the send buffer.
+/// @return  the sum of losses in the last stage, else zero.
 using StageForward = std::function<LossSum(const LocalStage& own, const InFlight& m, const Tensor& received,
                                            const Tensor& send_buffer)>;
 
-/// Loss of the validation split, whose micro-batches follow each other through the stages, forwards only: a sum over what this
-/// rank's pipeline computes. All ranks of the pipeline make this call.
+/// Loss of the validation split by a schedule of forward passes only: the sum over the micro-batches of this rank's
+/// pipeline. All ranks of the pipeline make this call.
 /// @param stages    of this rank.
-/// @param replicas  index and number n of the pipelines that share the split; each takes every n-th micro-batch.
+/// @param replicas  index and number n of the pipelines that divide the split; each takes every n-th micro-batch.
 LossSum validate(Run& run, Pipeline& pipeline, const PipelinePlan& plan, std::vector<LocalStage>& stages,
                  Part replicas, const StageForward& forward);
 

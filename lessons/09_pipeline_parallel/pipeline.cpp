@@ -6,13 +6,13 @@ namespace rankwise {
 
 namespace {
 
-/// A pair of neighbours: rows go from one to the other, and gradients back.
+/// A stage boundary between two ranks: rows are sent across it, and gradients back.
 struct Boundary {
   int before;  // rank
   int behind;  // rank
 };
 
-/// All of them: in front of stages 1, 2, ... up to that of the second stage of rank 0.
+/// The boundaries before stages 1 .. p - 1; with virtual stages also that from the last rank to rank 0.
 std::vector<Boundary> boundaries(int ranks, int virtual_stages)
 {
   std::vector<Boundary> all;
@@ -21,14 +21,14 @@ std::vector<Boundary> boundaries(int ranks, int virtual_stages)
   return all;
 }
 
-/// The two ranks of a channel, the sender first; all others get a group that they have no use for.
+/// The two ranks of a channel, the sender first; all other ranks get a group that is not used.
 Communicator two_ranks(const Group& line, int sender, int receiver)
 {
   const bool inside = line.rank() == sender || line.rank() == receiver;
   return line.communicator().split(inside ? 0 : 1, line.rank() == receiver ? 1 : 0);
 }
 
-/// Makes one end of a channel on each of its two ranks.
+/// Creates one end of a channel on each of its two ranks.
 void make_channel(const char* name, int sender, int receiver, const Group& line, const ChannelSetup& setup,
                   std::unique_ptr<RowSender>& out, std::unique_ptr<RowReceiver>& in)
 {
@@ -42,7 +42,7 @@ bool goes_forwards(const Action& action)
   return action.kind == ActionKind::forward;
 }
 
-/// Whether rows or gradients arrive for an action; of the others stage 0 begins forwards, and the last stage backwards.
+/// Whether an action receives rows or a gradient: forward all stages but the first, backward all but the last.
 bool receives(const Action& action, const PipelineSchedule& schedule)
 {
   if (action.kind == ActionKind::backward_weights) return false;
@@ -92,6 +92,8 @@ RowSender* Pipeline::target_of(const Action& action, const PipelineSchedule& sch
 std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, const Perform& perform)
 {
   const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(line_.rank())];
+  // The list determines how many messages will arrive, so the first receives are posted before anything is
+  // computed.
   std::int64_t rows = 0, gradients = 0;
   for (const Action& action : actions)
     if (receives(action, schedule)) ++(goes_forwards(action) ? rows : gradients);
@@ -102,6 +104,7 @@ std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, con
   for (const Action& action : actions) {
     RowReceiver* const source = source_of(action, schedule);
     RowSender* const target = target_of(action, schedule);
+    // Wait for the action's input, and for a send buffer whose old message has been sent.
     const std::string what = describe(action);
     const Tensor arrived = source != nullptr ? source->next(what) : Tensor();
     const Tensor buffer = target != nullptr ? target->buffer(what) : Tensor();
@@ -109,9 +112,10 @@ std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, con
     {
       const auto span = time_.span(Work::compute, what);
       perform(action, arrived, buffer);
-      line_.compute().synchronise();  // so that the action's time is that of its work, on a GPU too
+      line_.compute().synchronise();  // so that the measured time covers the action's work, on a GPU too
     }
     performed.push_back({action, begin, event_clock_ns()});
+    // The result is sent while the next action runs, and the input's buffer can receive another message.
     if (target != nullptr) target->send();
     if (source != nullptr) source->done();
   }

@@ -12,26 +12,26 @@
 #include "lessons/09_pipeline_parallel/row_channel.hpp"
 
 /// @file
-/// Carries out schedules.
+/// Execution of a schedule: one loop for all of them.
 
 namespace rankwise {
 
 /// An action that was carried out.
 struct PerformedAction {
   Action action;              ///< which
-  std::int64_t begin_ns = 0;  ///< of event_clock_ns(), when its rows were there
-  std::int64_t end_ns = 0;    ///< of event_clock_ns()
+  std::int64_t begin_ns = 0;  ///< on event_clock_ns(), once its input had arrived
+  std::int64_t end_ns = 0;    ///< on event_clock_ns()
 };
 
 /// Computes one action.
-/// @param rows  (R, C) what arrived for it: the rows in front of the stage, or the gradient of those behind it; empty where
-///              nothing does.
-/// @param room  (R, C) where it leaves what is sent on: the rows behind the stage, or the gradient of those in front of it;
-///              empty where nothing is.
+/// @param rows    (R, C) received input: the rows from the stage before, or their gradient from the stage after;
+///                empty if the action receives nothing.
+/// @param buffer  (R, C) for the result, which is sent on: the stage's output, or the gradient of its input; empty
+///                if the action sends nothing.
 using Perform = std::function<void(const Action& action, const Tensor& rows, const Tensor& buffer)>;
 
-/// The ranks of a pipeline and the channels between them: forwards from each rank to the next one, and backwards; with
-/// virtual stages also from the last to the first.
+/// The ranks of a pipeline and the channels between them: from each rank to the next one for rows, and back for
+/// gradients; with virtual stages also between the last rank and the first.
 class Pipeline {
  public:
   /// All its ranks make and destroy it together.
@@ -40,16 +40,16 @@ class Pipeline {
   /// @param setup           of the channels' groups.
   /// @param type            of the rows.
   /// @param rows            (R, C) of a micro-batch.
-  /// @param time            where waiting is counted. What is pointed to outlives this.
+  /// @param time            where waiting is counted. All references outlive this object.
   Pipeline(Group& line, int virtual_stages, const GroupSetup& setup, DType type, const Shape& rows,
            TimeLedger& time);
 
-  /// Carries out this rank's list of @p schedule: waits for what an action needs, computes it, and sends on what it gave while
-  /// the next one is computed. All ranks make this call.
-  /// @param schedule  one that check_schedule() passes, of these ranks and virtual stages.
+  /// Carries out this rank's list of @p schedule: waits for the input of an action, computes it, and sends its
+  /// result while the next one is computed. All ranks make this call.
+  /// @param schedule  one that check_schedule() accepts, of these ranks and virtual stages.
   std::vector<PerformedAction> run(const PipelineSchedule& schedule, const Perform& perform);
 
-  /// Bytes of one rank's channels.
+  /// Bytes of one rank's channel buffers.
   static std::int64_t bytes(int ranks, int virtual_stages, int rank, DType type, const Shape& rows);
 
  private:
@@ -63,9 +63,9 @@ class Pipeline {
   std::unique_ptr<RowSender> rows_out_, gradients_out_;
 };
 
-/// Name of the groups of channels that rows go through, under which their traffic is counted.
+/// Name of the channels' groups for rows, under which their traffic is counted.
 inline constexpr const char* rows_group = "pp forward";
-/// Name of those that gradients go through.
+/// Name of the channels' groups for gradients.
 inline constexpr const char* gradients_group = "pp backward";
 
 }  // namespace rankwise

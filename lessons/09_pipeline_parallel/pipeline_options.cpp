@@ -24,11 +24,10 @@ void declare(OptionTable& table, PipelineOptions& o)
                     {"1f1b", ScheduleKind::one_forward_one_backward},
                     {"interleaved", ScheduleKind::interleaved},
                     {"zero-bubble", ScheduleKind::zero_bubble}},
-                   "in which order micro-batches go through the stages, forwards and backwards");
-  table.add(group, "virtual-stages", o.virtual_stages,
-            "stages on each rank, for --schedule=interleaved; 0: two of them");
+                   "order of the forward and backward passes of micro-batches");
+  table.add(group, "virtual-stages", o.virtual_stages, "stages on each rank, for --schedule=interleaved; 0: two");
   table.add(group, "partition", o.partition,
-            "blocks of each stage, as 3,3,4,2; without it stages of about the same work");
+            "blocks of each stage, as 3,3,4,2; empty: stages of about the same work");
 }
 
 std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t share, int ranks)
@@ -41,7 +40,7 @@ std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t sh
 
 namespace {
 
-/// Whole numbers from @p first to @p last that @p fits, at most eight of them, for people.
+/// Integers from @p first to @p last that @p fits accepts, at most eight, as text.
 template <class Fits>
 std::string possible(std::int64_t first, std::int64_t last, Fits&& fits)
 {
@@ -51,7 +50,7 @@ std::string possible(std::int64_t first, std::int64_t last, Fits&& fits)
   return fmt::format("{}", fmt::join(values, ", "));
 }
 
-/// The values of --micro-batch that make numbers of micro-batches that fit.
+/// The values of --micro-batch that give a number of micro-batches that @p fits accepts.
 template <class Fits>
 std::string micro_batches_remedy(std::int64_t sequences, Fits&& fits)
 {
@@ -63,8 +62,8 @@ std::string micro_batches_remedy(std::int64_t sequences, Fits&& fits)
 void check_virtual_stages(const PipelineOptions& options, int ranks)
 {
   if (options.virtual_stages < 0)
-    throw UserError(fmt::format("--virtual-stages={} is no number of stages.", options.virtual_stages),
-                    "Use the number of stages on each rank, or 0 for as many as the schedule suggests.");
+    throw UserError(fmt::format("--virtual-stages={} is not a number of stages.", options.virtual_stages),
+                    "Use the number of stages on each rank, or 0 for the default of the schedule.");
   const bool interleaved = options.schedule == ScheduleKind::interleaved;
   if (!interleaved && options.virtual_stages > 1)
     throw UserError(
@@ -73,7 +72,7 @@ void check_virtual_stages(const PipelineOptions& options, int ranks)
         "Add --schedule=interleaved, or leave --virtual-stages out.");
   if (interleaved && ranks == 1 && options.stages_of_a_rank() > 1)
     throw UserError(
-        fmt::format("--schedule=interleaved with {} stages on a single rank: they would send to themselves.",
+        fmt::format("--schedule=interleaved with {} stages on a single rank: a rank cannot send to itself.",
                     options.stages_of_a_rank()),
         "Start two ranks or more, or use --virtual-stages=1.");
 }

@@ -113,7 +113,7 @@ Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, cons
 {
   Traffic sent;
   for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
-    const int end = action.kind == ActionKind::forward ? schedule.stages() - 1 : 0;  // behind which nobody is
+    const int end = action.kind == ActionKind::forward ? schedule.stages() - 1 : 0;  // no stage comes after it
     if (action.kind == ActionKind::backward_weights || action.stage == end) continue;
     sent += {.messages = 1, .bytes = bytes_of(type) * rows.elements()};
   }

@@ -17,17 +17,17 @@
 #include "lessons/09_pipeline_parallel/stage.hpp"
 
 /// @file
-/// Who has which stages and what is sent between them, from the sizes alone.
+/// The stages of each rank and the messages between them, from the sizes alone.
 
 namespace rankwise {
 
 /// A pipeline before it runs.
 struct PipelinePlan {
   /// @param config   the model.
-  /// @param shape    of a micro-batch that goes through all units.
-  /// @param options  as check_pipeline() has passed them.
+  /// @param shape    of a micro-batch that passes through all units.
+  /// @param options  as check_pipeline() accepts them.
   /// @param ranks    p.
-  /// @param passes   m.
+  /// @param passes   m, micro-batches.
   PipelinePlan(const ModelConfig& config, const ActivationShape& shape, const PipelineOptions& options, int ranks,
                std::int64_t passes);
 
@@ -47,12 +47,12 @@ struct PipelinePlan {
   }
   /// The shape of a micro-batch in a stage.
   ActivationShape shape_of(const PipelineStage& stage) const;
-  /// (R, C) of a micro-batch, or (R / t, C) where its sequences are divided.
+  /// (R, C) of a micro-batch, or (R / t, C) with sequence parallelism.
   Shape rows() const { return {shape.shared_rows(), config.channels}; }
-  /// The most micro-batches of which a stage keeps activations at a time.
+  /// The most micro-batches in flight in a stage: it keeps the activations of as many.
   int in_flight(const PipelineStage& stage) const;
 
-  /// Bytes that a rank keeps of its micro-batches in flight, with the block that recomputation shares.
+  /// Bytes of activations on a rank, of all its micro-batches in flight and of the block that recomputation shares.
   std::int64_t activation_bytes(int rank) const;
   /// Floating-point operations of all actions of a rank.
   std::int64_t flops_of(int rank) const;
@@ -61,32 +61,33 @@ struct PipelinePlan {
 /// The pipeline of a run of lesson 09 on N ranks.
 PipelinePlan plan_of(const PipelineParallelOptions& options, int N);
 
-/// What one rank sends to its neighbours when a schedule is carried out: the rows behind each of its stages, forwards, and the
-/// gradients of those in front of it, backwards. Each boundary between two stages is crossed by m B T C elements in either
+/// Messages that one rank sends to its neighbours in a schedule: the output of each of its stages to the next
+/// stage, and the gradient of its input to the stage before. m B T C elements cross each stage boundary in either
 /// direction.
 /// @param rows  (R, C) of a micro-batch, R = B T.
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 3.2.
 Traffic row_traffic(const PipelineSchedule& schedule, int rank, DType type, const Shape& rows);
 
-/// Counts the arithmetic of an action on the virtual clock. @param clock  null where there is none.
+/// Counts the arithmetic of an action on the virtual clock. @param clock  null if there is none.
 void charge(VirtualClock* clock, const PipelinePlan& plan, const Action& action);
 
-/// Micro-batches, schedule and stages, for people.
+/// Micro-batches, schedule and stages as text, for the report.
 std::string describe(const PipelinePlan& plan);
-/// The blocks of each stage, and what its work is beside the largest one's, for people.
+/// The blocks of each stage, and the work of the largest relative to the mean, as text for the report.
 std::string describe_stages(const PipelinePlan& plan);
 
-/// Bytes that one rank keeps for all messages of a run: scratch of its groups, values of the host on the device, the channels.
-/// @param gradients  type of the gradients.
-/// @param line, two_ranks  of all p ranks, and of the first and the last.
+/// Bytes that one rank allocates for all messages of a run: scratch of its groups, host values on the device,
+/// channels.
+/// @param gradients        type of the gradients.
+/// @param line, two_ranks  topology of all p ranks, and of the first and the last.
 std::int64_t message_bytes(const PipelinePlan& plan, Algorithm algorithm, DType gradients, const Topology& line,
                            const Topology& two_ranks, int rank);
 
-/// The elements of the token embedding, padding included.
+/// Number of elements of the token embedding, padding included.
 std::int64_t token_elements(const ParameterTable& table);
 
-/// What one rank sends in a step so that both ends of the pipeline have the sum of the token embedding's gradient: an
-/// all-reduce of V C elements between two; nothing on other ranks, and nothing where both ends are one.
+/// Messages that one rank sends in a step to sum the token embedding's gradient: an all-reduce of V C elements
+/// between the first and the last rank; nothing on other ranks, and nothing if p = 1.
 /// @param rank      0 <= rank < p.
 /// @param elements  V C, padding included.
 Traffic tied_traffic(int ranks, int rank, Algorithm algorithm, DType type, std::int64_t elements,

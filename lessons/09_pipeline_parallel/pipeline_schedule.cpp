@@ -34,7 +34,7 @@ std::string name_of(ActionKind kind)
 
 namespace {
 
-/// A schedule in which nobody does anything yet.
+/// A schedule with empty lists.
 PipelineSchedule empty_schedule(const std::string& name, int ranks, int virtual_stages, int micro_batches)
 {
   check(ranks >= 1 && virtual_stages >= 1 && micro_batches >= 1,
@@ -44,8 +44,8 @@ PipelineSchedule empty_schedule(const std::string& name, int ranks, int virtual_
   return {name, ranks, virtual_stages, micro_batches, std::vector<std::vector<Action>>(p), std::vector<int>(p)};
 }
 
-/// A rank's passes of one kind in the order in which groups of p micro-batches make them: each group goes through the first
-/// of the rank's stages, then through the second, and so on; backwards it begins with the last one.
+/// A rank's passes of one kind, in groups of p micro-batches: each group passes through the first of the rank's
+/// stages, then through the second, and so on; backward it begins with the last one.
 std::vector<Action> in_groups(const PipelineSchedule& schedule, int rank, ActionKind kind)
 {
   const int p = schedule.ranks, v = schedule.virtual_stages, m = schedule.micro_batches;
@@ -64,6 +64,7 @@ PipelineSchedule gpipe(int ranks, int micro_batches)
   PipelineSchedule schedule = empty_schedule("gpipe", ranks, 1, micro_batches);
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    // First all forward passes, then all backward passes: every micro-batch is in flight at once.
     for (const ActionKind kind : {ActionKind::forward, ActionKind::backward})
       for (int i = 0; i < micro_batches; ++i) actions.push_back({kind, i, rank});
     schedule.max_in_flight[static_cast<std::size_t>(rank)] = micro_batches;
@@ -77,12 +78,15 @@ PipelineSchedule one_forward_one_backward(int ranks, int micro_batches)
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
     schedule.max_in_flight[static_cast<std::size_t>(rank)] = std::min(ranks - rank, micro_batches);
-    // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank, whose stage has its number. First come the "
-    //     "forward passes of the warm-up, one for each rank behind this one; then a forward and a backward pass in turns, "
-    //     "and when no micro-batch is left to go forwards, backward passes only. Both ways the micro-batches go in order. "
-    //     "There may be fewer micro-batches than the warm-up has room for."
+    // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank; its stage has the rank's number. "
+    //     "First the warm-up: one forward pass for each rank after this one. Then the steady state: one forward "
+    //     "and one backward pass alternately. When no forward pass is left, the cool-down: backward passes only. "
+    //     "Micro-batches pass in order in both directions. There may be fewer micro-batches than the warm-up "
+    //     "could take."
+    // Warm-up: the forward passes that fill the stages after this one.
     const int warm_up = std::min(ranks - 1 - rank, micro_batches);
     for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::forward, i, rank});
+    // Steady state: one forward, one backward. Cool-down: backward only, after the last forward pass.
     for (int i = 0; i < micro_batches; ++i) {
       if (warm_up + i < micro_batches) actions.push_back({ActionKind::forward, warm_up + i, rank});
       actions.push_back({ActionKind::backward, i, rank});
@@ -96,15 +100,16 @@ PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches)
 {
   PipelineSchedule schedule = empty_schedule("interleaved", ranks, virtual_stages, micro_batches);
   check(micro_batches % ranks == 0,
-        fmt::format("{} micro-batches do not go through {} ranks in groups of as many", micro_batches, ranks));
-  const int passes = virtual_stages * micro_batches;  // of a rank, each way
+        fmt::format("{} micro-batches do not form groups of {}, one for each rank", micro_batches, ranks));
+  const int passes = virtual_stages * micro_batches;  // of a rank, in each direction
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<Action> forward = in_groups(schedule, rank, ActionKind::forward);
     const std::vector<Action> backward = in_groups(schedule, rank, ActionKind::backward);
-    const int behind = ranks - 1 - rank;  // the last stage is v - 1 rounds and so many ranks away
+    const int behind = ranks - 1 - rank;  // ranks after this one; the last stage is v - 1 rounds further
     const int warm_up = std::min(virtual_stages == 1 ? behind : 2 * behind + (virtual_stages - 1) * ranks, passes);
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
     actions.assign(forward.begin(), forward.begin() + warm_up);
+    // Steady state and cool-down, as in 1F1B.
     for (int i = 0; i < passes; ++i) {
       if (warm_up + i < passes) actions.push_back(forward[static_cast<std::size_t>(warm_up + i)]);
       actions.push_back(backward[static_cast<std::size_t>(i)]);
@@ -117,10 +122,10 @@ PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches)
 PipelineSchedule zero_bubble(int ranks, int micro_batches)
 {
   PipelineSchedule schedule = empty_schedule("zero-bubble", ranks, 1, micro_batches);
-  check(micro_batches >= ranks,
-        fmt::format("{} micro-batches are fewer than the {} ranks that they have to fill", micro_batches, ranks));
+  check(micro_batches >= ranks, fmt::format("{} micro-batches are too few to fill {} ranks", micro_batches, ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    // Warm-up as in 1F1B. In the steady state B replaces the backward pass, and W is deferred by r micro-batches.
     const int warm_up = ranks - 1 - rank;
     for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::forward, i, rank});
     for (int i = 0; i < micro_batches; ++i) {
@@ -128,6 +133,7 @@ PipelineSchedule zero_bubble(int ranks, int micro_batches)
       actions.push_back({ActionKind::backward_input, i, rank});
       if (i >= rank) actions.push_back({ActionKind::backward_weights, i - rank, rank});
     }
+    // Cool-down: the deferred W fill the time in which 1F1B is idle.
     for (int i = micro_batches - rank; i < micro_batches; ++i)
       actions.push_back({ActionKind::backward_weights, i, rank});
     schedule.max_in_flight[static_cast<std::size_t>(rank)] = ranks;
@@ -147,7 +153,7 @@ double idle_formula(const PipelineSchedule& schedule)
 {
   const int p = schedule.ranks, v = schedule.virtual_stages, m = schedule.micro_batches;
   const int left_out =
-      schedule.name == "forward-only" && v > 1 ? (p - m % p) % p : 0;  // in the last group, v - 1 times
+      schedule.name == "forward-only" && v > 1 ? (p - m % p) % p : 0;  // missing from the last group, v - 1 times
   const int work = schedule.name == "zero-bubble" ? 3 * m : v * m;     // of a rank
   const int idle = p - 1 + (v - 1) * left_out;
   return static_cast<double>(idle) / (work + idle);

@@ -5,40 +5,41 @@
 #include <vector>
 
 /// @file
-/// Who works on what and in which order: a pipeline schedule is data.
+/// A pipeline schedule as data: for each rank a list of forward and backward passes, in order.
 ///
-/// A model is cut into stages, runs of neighbouring units; stage s is on rank s mod p, so with v virtual stages a rank has
-/// stages r, r + p, ... A micro-batch goes through all stages forwards and then through all of them backwards. What is sent is
-/// implied: the rows behind a stage to the rank of the next one, their gradient to the rank of the one before.
+/// A model is cut into stages, runs of adjacent units. Stage s is on rank s mod p, so with v virtual stages a rank
+/// holds stages r, r + p, ... A micro-batch passes forward through all stages and then backward through all of
+/// them. Messages are implied: a stage's output goes to the rank of the next stage, the gradient of its input to
+/// the rank of the one before.
 
 namespace rankwise {
 
-/// What a rank does with one micro-batch in one stage.
+/// Kind of pass of one micro-batch through one stage.
 enum class ActionKind : std::uint8_t {
   forward,           ///< F: the forward pass of the stage
   backward,          ///< B and W together
   backward_input,    ///< B: the gradient of the stage's input, which the stage before waits for
-  backward_weights,  ///< W: the gradients of the stage's parameters, which nobody waits for
+  backward_weights,  ///< W: the gradients of the stage's parameters, which no rank waits for
 };
 
 /// One entry of a rank's list.
 struct Action {
-  ActionKind kind;      ///< what is done
-  int micro_batch = 0;  ///< with micro-batch 0 .. m - 1
-  int stage = 0;        ///< in stage 0 .. v p - 1
+  ActionKind kind;      ///< forward, or backward or one half of it
+  int micro_batch = 0;  ///< 0 .. m - 1
+  int stage = 0;        ///< 0 .. v p - 1
 
-  /// The same in all three.
+  /// Equal in all three members.
   friend bool operator==(const Action&, const Action&) = default;
 };
 
 /// As "forward of micro-batch 3 in stage 1".
 std::string describe(const Action& action);
-/// As "forward" or "backward-input": how timelines and traces call it.
+/// As "forward" or "backward-input": the name in timelines and traces.
 std::string name_of(ActionKind kind);
 
 /// The work of p ranks in one step.
 struct PipelineSchedule {
-  std::string name;                          ///< as `--schedule` has it
+  std::string name;                          ///< as in `--schedule`
   int ranks = 1;                             ///< p
   int virtual_stages = 1;                    ///< v
   int micro_batches = 1;                     ///< m
@@ -47,36 +48,39 @@ struct PipelineSchedule {
 
   /// v p.
   int stages() const { return virtual_stages * ranks; }
-  /// The rank that has a stage.
+  /// The rank that holds a stage.
   int rank_of(int stage) const { return stage % ranks; }
 };
 
-/// GPipe: all forward passes, then all backward passes. Idle (p-1)/(m+p-1) of the step; in flight m.
+/// GPipe: all forward passes, then all backward passes. Idle share (p-1)/(m+p-1) of the step; m micro-batches in
+/// flight.
 /// @source  Huang et al. 2019 (GPipe), section 2.3.
 PipelineSchedule gpipe(int ranks, int micro_batches);
 
-/// 1F1B: p - 1 - rank forward passes to begin with, then one forward and one backward in turns. Idle as GPipe; in flight
-/// min(p - rank, m).
+/// 1F1B: a warm-up of p - 1 - rank forward passes; a steady state of one forward and one backward pass alternately;
+/// a cool-down of the remaining backward passes. Idle share as GPipe; min(p - rank, m) micro-batches in flight.
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 2.2.1; Fan et al. 2021 (DAPPLE), section 3.
 PipelineSchedule one_forward_one_backward(int ranks, int micro_batches);
 
-/// 1F1B of v p stages, v of them on a rank: the micro-batches go through the stages in groups of p. Idle (p-1)/(v m+p-1); in
-/// flight min(2 (p - rank - 1) + (v-1) p + 1, v m) for v > 1. With v = 1 it is 1F1B.
+/// Interleaved 1F1B: v p stages, v on each rank; micro-batches pass through the stages in groups of p. Idle share
+/// (p-1)/(v m+p-1); min(2 (p - rank - 1) + (v-1) p + 1, v m) in flight for v > 1. With v = 1 it is 1F1B.
 /// @param micro_batches  a multiple of @p ranks.
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 2.2.2.
 PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches);
 
-/// ZB-H1: 1F1B with the two halves of a backward pass apart; W fills what would be idle, and no rank keeps more than 1F1B's
-/// first rank does: in flight p. A rank is idle for (p-1)(F+B-W) of a step, where W takes no longer than F and no longer than B.
+/// ZB-H1: 1F1B with backward passes split into B and W. W is deferred to fill idle time, and no rank keeps more
+/// than the first rank of 1F1B: p in flight. A rank is idle for (p-1)(F+B-W) of a step if W takes no longer than F
+/// and than B.
 /// @param micro_batches  at least @p ranks.
 /// @source  Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 2.1.
 PipelineSchedule zero_bubble(int ranks, int micro_batches);
 
-/// The forward passes of a schedule alone, as validation needs them: m micro-batches through v p stages in groups of p, the
-/// last group perhaps smaller. Nothing is kept, so no rank has room.
+/// Forward passes only, for validation: m micro-batches through v p stages in groups of p, of which the last may be
+/// smaller. No activations are kept, so max_in_flight is 0.
 PipelineSchedule forward_only(int ranks, int virtual_stages, int micro_batches);
 
-/// The idle share of a schedule of equal stages, with F = B = W: what its paper says; for forward_only() the same of F alone.
+/// The idle share of a schedule with equal stages and F = B = W, by its paper's formula; for forward_only() that of
+/// F alone.
 /// @param schedule  of one of the functions above.
 double idle_formula(const PipelineSchedule& schedule);
 

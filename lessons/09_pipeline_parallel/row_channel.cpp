@@ -62,7 +62,7 @@ void MessageProgress::run()
     lock.unlock();
     int found = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE),
-              "asking for messages");
+              "probing for messages");
     std::this_thread::sleep_for(pause);
     lock.lock();
   }
@@ -72,7 +72,7 @@ void MessageProgress::run()
 
 namespace {
 
-/// The setup of a group that carries rows over a stream of its own and makes no collectives.
+/// The setup of a group that sends rows on its own stream and makes no collectives.
 GroupSetup on_stream(GroupSetup setup, Stream& stream)
 {
   setup.stream = &stream;
@@ -97,7 +97,7 @@ ChannelEnd::ChannelEnd(const std::string& name, Communicator ranks, const Channe
 
 void ChannelEnd::start(ChannelBuffer& buffer, Transfer::Direction direction)
 {
-  group_.stream().wait(group_.compute().record());  // until the rows are made, or nothing needs those before them
+  group_.stream().wait(group_.compute().record());  // until rows to send exist, or old rows are used
   const Transfer transfer{direction, buffer.rows.tensor(), 1 - group_.rank()};
   buffer.ticket = group_.transport().start(std::span(&transfer, 1));
   if (progress_ != nullptr) progress_->count(1);
@@ -111,8 +111,8 @@ void ChannelEnd::wait_for(ChannelBuffer& buffer, const std::string& name)
   if (progress_ != nullptr) progress_->rest(true);
   group_.transport().finish(*buffer.ticket);
   buffer.ticket.reset();
-  if (progress_ == nullptr) return;  // over NCCL it is there, and what else the stream has to do is not waited for
-  group_.compute().wait(group_.stream().record());  // over MPI a copy to the device may be on its way
+  if (progress_ == nullptr) return;  // over NCCL the message is there; the stream's other work is not waited for
+  group_.compute().wait(group_.stream().record());  // over MPI a copy to the device may still run
   progress_->count(-1);
   progress_->rest(false);
 }
@@ -131,15 +131,15 @@ void RowSender::send()
 
 void RowSender::finish()
 {
-  for (std::size_t i = 0; i < rooms_of_a_channel; ++i)
-    wait_for(buffer_of(sent_ + static_cast<std::int64_t>(i)), "rows that leave");
+  for (std::size_t i = 0; i < buffers_of_a_channel; ++i)
+    wait_for(buffer_of(sent_ + static_cast<std::int64_t>(i)), "rows being sent");
 }
 
 void RowReceiver::begin(std::int64_t messages)
 {
-  check(used_ == wanted_, "a channel has messages that nobody has used");
+  check(used_ == wanted_, "a channel has messages that were not used");
   wanted_ += messages;
-  for (std::size_t i = 0; i < rooms_of_a_channel; ++i) expect();
+  for (std::size_t i = 0; i < buffers_of_a_channel; ++i) expect();
 }
 
 void RowReceiver::expect()
@@ -149,7 +149,7 @@ void RowReceiver::expect()
 
 Tensor RowReceiver::next(const std::string& what)
 {
-  check(used_ < wanted_, "a channel was asked for more messages than will come");
+  check(used_ < wanted_, "a channel was asked for more messages than were announced");
   ChannelBuffer& buffer = buffer_of(used_);
   wait_for(buffer, what);
   return buffer.rows.tensor();
@@ -163,7 +163,7 @@ void RowReceiver::done()
 
 std::int64_t channel_bytes(DType type, const Shape& rows)
 {
-  return static_cast<std::int64_t>(rooms_of_a_channel) * bytes_of(type) * rows.elements();
+  return static_cast<std::int64_t>(buffers_of_a_channel) * bytes_of(type) * rows.elements();
 }
 
 }  // namespace rankwise

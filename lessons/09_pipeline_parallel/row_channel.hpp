@@ -15,13 +15,13 @@
 #include "common/program/time_ledger.hpp"
 
 /// @file
-/// Rows on their way from one rank to another, while both compute.
+/// Messages of rows between two ranks, while both compute.
 
 namespace rankwise {
 
-/// Keeps messages going while a rank computes: MPI moves them only while somebody calls it. A thread asks MPI for news, ten
-/// thousand times a second, as long as there is something to wait for. It asks for messages that this rank has sent to itself,
-/// of which there are none: where MPI finds a message it says so, and moves no other.
+/// A progress thread: MPI moves messages only while it is called. The thread calls MPI_Iprobe ten thousand times a
+/// second while messages are under way. It probes for messages from this rank to itself, of which there are none: a
+/// probe that finds a message returns at once, without moving any other.
 class MessageProgress {
  public:
   MessageProgress();
@@ -29,10 +29,10 @@ class MessageProgress {
   MessageProgress(const MessageProgress&) = delete;
   MessageProgress& operator=(const MessageProgress&) = delete;
 
-  /// So many messages more are under way; less, if negative.
+  /// Adds to the number of messages under way; @p messages may be negative.
   void count(int messages);
-  /// The thread rests while the rank waits for a message itself: that moves all of them, and two that ask MPI at the same time
-  /// take its lock from each other.
+  /// Suspends or resumes the thread. It rests while the rank itself waits for a message: that wait moves all
+  /// messages, and two threads in MPI would contend for its lock.
   void rest(bool whether);
 
  private:
@@ -45,21 +45,21 @@ class MessageProgress {
   std::thread thread_;  // last: it uses all of the above
 };
 
-/// How many messages a channel has room for: one that is computed with, and one on its way meanwhile.
-inline constexpr std::size_t rooms_of_a_channel = 2;
+/// Buffers of a channel: one message is computed with while another is on its way.
+inline constexpr std::size_t buffers_of_a_channel = 2;
 
-/// What both ends of a channel have in common.
+/// Setup that both ends of a channel have in common.
 struct ChannelSetup {
-  GroupSetup messages;        ///< of its group; what it points to outlives the channel
+  GroupSetup messages;        ///< of its group; the objects it refers to outlive the channel
   DType type = DType::f32;    ///< of the rows
   Shape rows;                 ///< (R, C) of each message
-  MessageProgress* progress;  ///< keeps messages going, if somebody has to; outlives the channel
+  MessageProgress* progress;  ///< progress thread, null if not needed; outlives the channel
   TimeLedger* time;           ///< where waiting is counted; outlives the channel
 };
 
 /// One end of a one-way channel between two ranks: messages of the same size, in the order in which they are sent.
 ///
-/// A channel is a group of its own with a stream of its own: no message waits for one that goes another way.
+/// Each channel has its own group and stream, so that no message waits for a message of another channel.
 class ChannelEnd {
  public:
   /// @param name   of the group; the traffic is counted under it.
@@ -67,20 +67,21 @@ class ChannelEnd {
   ChannelEnd(const std::string& name, Communicator ranks, const ChannelSetup& setup);
 
  protected:
-  /// One message, and where it lies.
+  /// Buffer of one message.
   struct ChannelBuffer {
     Buffer rows;                   ///< (R, C)
     std::optional<Ticket> ticket;  ///< while it is on its way
   };
 
-  /// Starts to send or to receive what is in a room.
+  /// Starts to send or to receive the message of a buffer.
   void start(ChannelBuffer& buffer, Transfer::Direction direction);
-  /// Waits until it is done, if it is on its way. @param name of what is waited for.
+  /// Waits until the message has been sent or received, if it is on its way. @param name  of the message, for the
+  /// watchdog.
   void wait_for(ChannelBuffer& buffer, const std::string& name);
-  /// The room of message @p number.
+  /// The buffer of message @p number.
   ChannelBuffer& buffer_of(std::int64_t number)
   {
-    return buffers_[static_cast<std::size_t>(number) % rooms_of_a_channel];
+    return buffers_[static_cast<std::size_t>(number) % buffers_of_a_channel];
   }
 
  private:
@@ -88,20 +89,20 @@ class ChannelEnd {
   Group group_;
   MessageProgress* progress_;
   TimeLedger& time_;
-  std::array<ChannelBuffer, rooms_of_a_channel> buffers_;
+  std::array<ChannelBuffer, buffers_of_a_channel> buffers_;
 };
 
-/// Sends rows: `compute into room(); send();`
+/// Sends rows: `compute into buffer(); send();`
 class RowSender : ChannelEnd {
  public:
   using ChannelEnd::ChannelEnd;
 
-  /// Where the next message is put together, (R, C); waits until what was there before has left.
-  /// @param what  it is going to be, as "forward of micro-batch 3 in stage 1".
+  /// Buffer for the next message, (R, C); waits until the message that it held before has been sent.
+  /// @param what  name of the message, as "forward of micro-batch 3 in stage 1".
   Tensor buffer(const std::string& what);
-  /// Sends what was put there; goes on at once.
+  /// Starts to send that buffer, and returns at once.
   void send();
-  /// Waits until everything has left.
+  /// Waits until all messages have been sent.
   void finish();
 
  private:
@@ -113,23 +114,23 @@ class RowReceiver : ChannelEnd {
  public:
   using ChannelEnd::ChannelEnd;
 
-  /// So many messages will come; the first ones are received from now on.
+  /// Announces the number of messages that will arrive, and starts to receive the first ones.
   void begin(std::int64_t messages);
-  /// The next message, (R, C), until done(); waits until it is there.
-  /// @param what  it is for, as "forward of micro-batch 3 in stage 1".
+  /// The next message, (R, C), valid until done(); waits until it has arrived.
+  /// @param what  the action that needs it, as "forward of micro-batch 3 in stage 1".
   Tensor next(const std::string& what);
-  /// The message is not needed any more; another one is received in its place.
+  /// Releases the message's buffer, into which another message is received.
   void done();
 
  private:
   void expect();
 
-  std::int64_t wanted_ = 0;    // of all that come, the number of the last
-  std::int64_t expected_ = 0;  // started so far
-  std::int64_t used_ = 0;      // done() so far
+  std::int64_t wanted_ = 0;    // messages announced so far
+  std::int64_t expected_ = 0;  // receives started so far
+  std::int64_t used_ = 0;      // messages released so far
 };
 
-/// Bytes of one end.
+/// Bytes of the buffers of one end.
 std::int64_t channel_bytes(DType type, const Shape& rows);
 
 }  // namespace rankwise

@@ -47,7 +47,7 @@ double TimedSchedule::idle_share() const
 
 namespace {
 
-/// An action's place in the lists, as errors tell it.
+/// An action and its place in the lists, for errors.
 std::string place(const PipelineSchedule& schedule, int rank, std::size_t number)
 {
   return fmt::format("rank {}, action {}, {}", rank, number,
@@ -56,7 +56,7 @@ std::string place(const PipelineSchedule& schedule, int rank, std::size_t number
 
 // ---- The work of one rank -------------------------------------------------------------------------------------------
 
-/// Goes through a rank's list and notes what has been done and what is kept.
+/// Goes through a rank's list, and records which actions are done and how many activations are kept.
 class OwnWork {
  public:
   OwnWork(const PipelineSchedule& schedule, int rank)
@@ -64,13 +64,13 @@ class OwnWork {
         rank_(rank),
         max_in_flight_(schedule.max_in_flight[static_cast<std::size_t>(rank)]),
         trains_(std::any_of(schedule.max_in_flight.begin(), schedule.max_in_flight.end(),
-                            [](int room) { return room > 0; })),
+                            [](int most) { return most > 0; })),
         done_(static_cast<std::size_t>(schedule.micro_batches * schedule.virtual_stages))
   {
   }
 
-  /// Refuses a list that is not the work of this rank, or needs more or less than its room.
-  /// @return  the most activations that are kept at a time.
+  /// Refuses a list that is not the work of this rank, or that has more or fewer than max_in_flight in flight.
+  /// @return  the most activations that are kept at once.
   int check_list()
   {
     const std::vector<Action>& list = schedule_.actions[static_cast<std::size_t>(rank_)];
@@ -83,16 +83,16 @@ class OwnWork {
     check_complete();
     if (one_too_many)
       refuse(*one_too_many,
-             fmt::format("it is one too many, the rank has room for the activations of {}", max_in_flight_));
+             fmt::format("it is one too many: the rank holds the activations of at most {}", max_in_flight_));
     if (most_ < max_in_flight_)
       refuse(first_backward(list),
-             fmt::format("its warm-up is short: the rank keeps the activations of {} at most, and has room for {}",
+             fmt::format("its warm-up is short: the rank holds the activations of {} at most, and could hold {}",
                          most_, max_in_flight_));
     return most_;
   }
 
  private:
-  /// What has been done with one micro-batch in one stage.
+  /// Passes of one micro-batch through one stage that are done.
   struct Done {
     bool forward = false, input = false, weights = false;  // F, B, W
   };
@@ -121,15 +121,15 @@ class OwnWork {
     const bool gives_weights = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weights;
     if ((action.kind == ActionKind::forward && before.forward) || (gives_input && before.input) ||
         (gives_weights && before.weights))
-      return "it has been made before";
+      return "it has been done before";
     if (action.kind == ActionKind::forward) return "";
-    if (!trains_) return "a schedule without room keeps nothing to go backwards with";
-    if (!before.forward) return "its forward pass has not been made";
+    if (!trains_) return "a schedule with no micro-batch in flight keeps no activations for a backward pass";
+    if (!before.forward) return "its forward pass has not been done";
     if (!gives_input && !before.input) return "the gradient of its input has not been computed";
     return "";
   }
 
-  /// Counts what has been done and what is kept.
+  /// Records an action as done, and counts the activations that are kept.
   void note(const Action& action)
   {
     Done& now = done(action.micro_batch, action.stage);
@@ -143,7 +143,7 @@ class OwnWork {
     if (now.weights) --kept_;
   }
 
-  /// Refuses a list in which something is missing.
+  /// Refuses a list in which an action is missing.
   void check_complete()
   {
     const auto missing = [&](ActionKind kind, int micro_batch, int stage) {
@@ -167,38 +167,38 @@ class OwnWork {
 
   const PipelineSchedule& schedule_;
   int rank_, max_in_flight_;
-  bool trains_;  // else forward passes are all there is
+  bool trains_;  // false: forward passes only
   std::vector<Done> done_;
   int kept_ = 0, most_ = 0;
 };
 
 // ---- The order of messages ------------------------------------------------------------------------------------------
 
-/// Whether an action waits for a message: rows, but for the first stage; or their gradient, but for the last one.
+/// Whether an action receives a message: rows, except in the first stage; or a gradient, except in the last one.
 bool receives(const PipelineSchedule& schedule, const Action& action)
 {
   if (action.kind == ActionKind::forward) return action.stage > 0;
   return action.kind != ActionKind::backward_weights && action.stage < schedule.stages() - 1;
 }
 
-/// Whether somebody waits for what comes out of an action.
+/// Whether an action sends its result.
 bool sends(const PipelineSchedule& schedule, const Action& action)
 {
   if (action.kind == ActionKind::forward) return action.stage < schedule.stages() - 1;
   return action.kind != ActionKind::backward_weights && action.stage > 0;
 }
 
-/// The messages that a rank sends or receives one way.
-struct Communication {
+/// The messages that a rank sends or receives in one direction.
+struct MessageList {
   std::vector<std::pair<int, int>> what;  ///< micro-batch and the stage that receives it
   std::vector<std::size_t> numbers;       ///< of the actions
 };
 
-/// @param forwards  whether rows are asked for, or gradients.
-/// @param sent      whether what the rank sends is asked for, or what it receives.
-Communication messages_of(const PipelineSchedule& schedule, int rank, bool forwards, bool sent)
+/// @param forwards  true: rows; false: gradients.
+/// @param sent      true: messages that the rank sends; false: those that it receives.
+MessageList messages_of(const PipelineSchedule& schedule, int rank, bool forwards, bool sent)
 {
-  Communication messages;
+  MessageList messages;
   const std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(rank)];
   for (std::size_t number = 0; number < list.size(); ++number) {
     const Action& action = list[number];
@@ -211,12 +211,12 @@ Communication messages_of(const PipelineSchedule& schedule, int rank, bool forwa
   return messages;
 }
 
-/// Refuses messages from a rank to its neighbour that are wanted in another order than that in which they are sent.
+/// Refuses messages from a rank to its neighbour that are sent in another order than the neighbour needs them.
 void check_order(const PipelineSchedule& schedule, int from, bool forwards)
 {
   const int p = schedule.ranks, to = (from + (forwards ? 1 : p - 1)) % p;
-  const Communication sent = messages_of(schedule, from, forwards, true);
-  const Communication wanted = messages_of(schedule, to, forwards, false);
+  const MessageList sent = messages_of(schedule, from, forwards, true);
+  const MessageList wanted = messages_of(schedule, to, forwards, false);
   const auto [it, other] =
       std::mismatch(wanted.what.begin(), wanted.what.end(), sent.what.begin(), sent.what.end());
   if (it == wanted.what.end()) return;
@@ -228,7 +228,7 @@ void check_order(const PipelineSchedule& schedule, int from, bool forwards)
 
 // ---- Carried out ----------------------------------------------------------------------------------------------------
 
-/// All ranks at work.
+/// Simulation of all ranks.
 class Simulation {
  public:
   Simulation(const PipelineSchedule& schedule, const std::vector<ActionCosts>& costs)
@@ -237,7 +237,7 @@ class Simulation {
     timed_.actions.resize(schedule.actions.size());
   }
 
-  /// Goes on where it can until nothing is left.
+  /// Advances every rank as far as possible, until no rank can continue.
   TimedSchedule run()
   {
     for (bool moved = true; moved;) {
@@ -251,13 +251,13 @@ class Simulation {
  private:
   std::size_t passes() const { return static_cast<std::size_t>(schedule_.micro_batches * schedule_.stages()); }
 
-  /// When a micro-batch's rows are behind a stage, or their gradient is in front of it; nothing as long as they are not.
+  /// Time at which a stage has computed a micro-batch's output, or the gradient of its input; empty before that.
   std::optional<std::int64_t>& arrival(bool forwards, int micro_batch, int stage)
   {
     return (forwards ? forward_ : backward_)[static_cast<std::size_t>(micro_batch * schedule_.stages() + stage)];
   }
 
-  /// Takes a rank's actions as far as they can go; whether any could.
+  /// Runs a rank's actions until one lacks its input; returns whether any ran.
   bool advance(int rank)
   {
     const std::vector<Action>& list = schedule_.actions[static_cast<std::size_t>(rank)];
@@ -280,7 +280,7 @@ class Simulation {
     return timed.size() > before;
   }
 
-  /// Refuses a schedule in which some ranks have not come to the end of their lists.
+  /// Refuses a schedule that ends in a deadlock: some ranks have not reached the end of their lists.
   void check_no_rank_waits() const
   {
     std::vector<std::string> waiting;
@@ -293,7 +293,7 @@ class Simulation {
       waiting.push_back(fmt::format("{}, waits for {} from stage {} of rank {}", place(schedule_, rank, number),
                                     forwards ? "rows" : "a gradient", stage, schedule_.rank_of(stage)));
     }
-    check(waiting.empty(), fmt::format("ranks wait for each other for ever: {}", fmt::join(waiting, "; ")));
+    check(waiting.empty(), fmt::format("deadlock, ranks wait for each other: {}", fmt::join(waiting, "; ")));
   }
 
   const PipelineSchedule& schedule_;
@@ -310,7 +310,7 @@ TimedSchedule check_schedule(const PipelineSchedule& schedule, const std::vector
   check(schedule.ranks >= 1 && schedule.virtual_stages >= 1 && schedule.micro_batches >= 1,
         "a schedule without ranks, stages or micro-batches");
   check(schedule.actions.size() == p && schedule.max_in_flight.size() == p,
-        fmt::format("{} ranks have {} lists of actions and {} rooms", p, schedule.actions.size(),
+        fmt::format("{} ranks have {} lists of actions and {} values of max_in_flight", p, schedule.actions.size(),
                     schedule.max_in_flight.size()));
   check(costs.size() == static_cast<std::size_t>(schedule.stages()),
         fmt::format("the costs of {} stages are given, and there are {}", costs.size(), schedule.stages()));

@@ -7,60 +7,61 @@
 #include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 
 /// @file
-/// What can be said of a schedule before anything runs: whether it can be carried out, how long it takes, what it keeps.
+/// Checks of a schedule before anything runs: whether it can be carried out, how long it takes, what it keeps.
 
 namespace rankwise {
 
-/// What the actions of one stage take, in units of time.
+/// Durations of one stage's actions, in units of time.
 struct ActionCosts {
   std::int64_t forward = 1;           ///< F
   std::int64_t backward_input = 1;    ///< B
   std::int64_t backward_weights = 1;  ///< W
-  std::int64_t again = 0;  ///< in front of B, of W, and of both together: the forward pass that is run again
+  std::int64_t again = 0;             ///< recomputation, before B, before W, and before both together
 
-  /// Of one action.
+  /// Duration of one action.
   std::int64_t of(ActionKind kind) const;
 };
 
-/// An action and when it is done.
+/// An action with its times.
 struct TimedAction {
-  Action action;           ///< which
-  std::int64_t begin = 0;  ///< in units of time from the begin of the step
-  std::int64_t end = 0;    ///< begin + what it takes
+  Action action;           ///< what runs
+  std::int64_t begin = 0;  ///< in units of time since the step began
+  std::int64_t end = 0;    ///< begin + duration
 };
 
-/// A schedule that can be carried out, with the times at which every action runs where messages take none.
+/// A schedule that can be carried out, with the times of every action if messages take no time.
 struct TimedSchedule {
   std::vector<std::vector<TimedAction>> actions;  ///< by rank, in order
-  std::vector<int>
-      in_flight;            ///< by rank: the most activations kept at a time, of one micro-batch in one stage each
-  std::int64_t length = 0;  ///< of the step, from the first begin to the last end
+  std::vector<int> in_flight;  ///< per rank: most activations kept at once, each of one micro-batch in one stage
+  std::int64_t length = 0;     ///< of the step, from the first begin to the last end
 
-  /// What a rank works.
+  /// Time in which a rank computes.
   std::int64_t busy(int rank) const;
-  /// The share of all ranks' time in which they do not work.
+  /// Fraction of all ranks' time in which they are idle, the pipeline bubble.
   double idle_share() const;
 };
 
-/// Carries out a schedule on paper.
+/// Simulates a schedule.
 ///
-/// Checked: each rank has its own stages' actions and no others; each micro-batch goes forwards through each stage once and
-/// backwards once, whole or in its two halves; backwards behind forwards, and W behind B; rows arrive at a rank in the order in
-/// which it wants them, on each of the four ways from and to its neighbours; nobody waits for ever; a rank keeps at no time more
-/// than its room, and at some time that much (activations are kept from the forward pass to the end of the backward pass, or of
-/// its W). Where no rank has room, the forward passes are all that there is.
+/// Checked: each rank has the actions of its own stages and no others; each micro-batch passes through each stage
+/// forward once and backward once, whole or in its two halves; backward after forward, and W after B; messages
+/// arrive at a rank in the order in which it needs them, on each of the four channels to and from its neighbours;
+/// there is no deadlock; a rank never has more than max_in_flight micro-batches in flight, and at some time as many
+/// (activations are kept from the forward pass to the end of the backward pass, or of its W). If max_in_flight is 0
+/// on all ranks, the schedule has forward passes only.
 /// @param costs   of each stage.
-/// @throws Error  with the rank, the number of the action in its list (from 0), the action, and what is wrong with it.
+/// @throws Error  with the rank, the number of the action in its list (from 0), the action, and what is wrong with
+///         it.
 TimedSchedule check_schedule(const PipelineSchedule& schedule, const std::vector<ActionCosts>& costs);
-/// The same with equal stages.
+/// The same with equal costs for all stages.
 TimedSchedule check_schedule(const PipelineSchedule& schedule, const ActionCosts& costs = {});
 
-/// The times drawn as text, a line for each rank: a forward pass as the last digit of its micro-batch, a backward pass (or B) as
-/// a small letter, a for micro-batch 0, and W as a capital; idle time as dots.
+/// A drawing of the times as text, a line for each rank: a forward pass as the last digit of its micro-batch, a
+/// backward pass (or B) as a small letter, a for micro-batch 0, and W as a capital letter; idle time as dots.
 ///
 ///     rank  0 |000111......aaaaaa...bbbbbb|
 ///
-/// @param columns  how wide, > 0; each shows what is done in its middle.
+/// @param columns  width, > 0; each column shows the action at its middle.
 std::string draw(const TimedSchedule& timed, int columns);
 
 }  // namespace rankwise

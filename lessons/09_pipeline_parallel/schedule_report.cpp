@@ -14,7 +14,7 @@ namespace rankwise {
 
 namespace {
 
-/// Replaces numbers by their sums over the ranks, however many there are; in pieces for which a training step has room.
+/// Replaces any number of integers by their sums over the ranks, in pieces that fit a training step's scratch.
 void all_reduce_many(std::span<std::int64_t> numbers, Group& group)
 {
   constexpr auto most = static_cast<std::size_t>(loss_numbers);
@@ -22,12 +22,12 @@ void all_reduce_many(std::span<std::int64_t> numbers, Group& group)
     all_reduce_sum(numbers.subspan(first, std::min(most, numbers.size() - first)), group);
 }
 
-/// Puts the times of all ranks together, from the first begin.
-/// @param own  when each action of this rank began and ended, in order.
+/// Gathers the times of all ranks, counted from the first begin.
+/// @param own  begin and end of each action of this rank, in order.
 TimedSchedule times_of_all(const std::vector<std::array<std::int64_t, 2>>& own, const PipelineSchedule& schedule,
                            Group& line)
 {
-  std::vector<std::int64_t> numbers;  // of all actions of all ranks; each rank fills in its own
+  std::vector<std::int64_t> numbers;  // times of all ranks; zero for the other ranks, so that a sum gathers them
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const std::size_t actions = schedule.actions[static_cast<std::size_t>(rank)].size();
     if (rank != line.rank())
@@ -74,7 +74,7 @@ std::string percent(double share)
   return fmt::format("{:.1f}", 100 * share);
 }
 
-/// Times as the document has them, in seconds.
+/// Times for the document, in seconds.
 nlohmann::json document_of(const TimedSchedule& timed, double units_per_s)
 {
   nlohmann::json ranks = nlohmann::json::array();
@@ -128,7 +128,7 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
   if (times.on_wall) add("wall", *times.on_wall, nanoseconds, "% on the wall clock, last step");
   lines.push_back({"in flight", fmt::format("{}", fmt::join(times.planned.in_flight, " ")),
                    fmt::format("{}", fmt::join(schedule.max_in_flight, " ")),
-                   "activations by rank, of a stage and micro-batch each"});
+                   "activations by rank, each of one micro-batch in one stage"});
   report.block("schedule", lines);
   for (const std::string& picture : pictures) report.comment(picture);
 }

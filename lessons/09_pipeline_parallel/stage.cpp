@@ -4,7 +4,7 @@ namespace rankwise {
 
 namespace {
 
-/// Where the token embedding lies in the flat vector of a whole table.
+/// Range of the token embedding in the flat vector of the whole table.
 Range token_of(const ParameterTable& table)
 {
   return table.entries().front().elements;

@@ -13,37 +13,37 @@ namespace rankwise {
 
 /// One stage of a model.
 ///
-/// The token embedding is tied: the first stage looks tokens up in it, the last one makes logits with it. Where these are two
-/// stages the last one has a copy behind its own elements.
+/// The token embedding is tied: the first stage looks tokens up in it, the last one computes logits with it. If
+/// these are two stages, the last one has a copy after its own elements.
 struct PipelineStage {
   int number = 0;      ///< 0 .. S - 1
   bool first = false;  ///< whether it begins with the embedding
   bool last = false;   ///< whether it ends with the head
   Range units;         ///< of the model
-  Range elements;      ///< of the table's flat vector: what it alone has
-  Range copied{};      ///< of the table's flat vector: the token embedding, where this is a copy of it; else empty
+  Range elements;      ///< range of the table's flat vector that belongs to this stage alone
+  Range copied{};      ///< range of the copied token embedding in the table's flat vector, or empty
 
-  /// Of its flat vector: its own, then the copy.
+  /// Size of the stage's flat vector: its own elements, then the copy.
   std::int64_t size() const { return elements.count + copied.count; }
-  /// Where the token embedding lies in its flat vector; empty in a stage that needs none.
+  /// Range of the token embedding in the stage's flat vector; empty in a stage without it.
   Range token(const ParameterTable& table) const;
 };
 
 /// All stages of a model.
 /// @param table  of all units; none of its tensors is replicated.
-/// @param units  of each stage, as make_stages() gives them.
+/// @param units  of each stage, as from make_stages().
 std::vector<PipelineStage> describe_stages(const ParameterTable& table, const std::vector<Range>& units);
 
-/// What a stage has of the table, as its flat vector has it: the token embedding, what else is its own, its copy; without those
-/// that are empty.
+/// The stage's ranges of the table, in the order of its flat vector: the token embedding, the rest of its own
+/// elements, the copy; empty ranges are left out.
 std::vector<Range> ranges_of(const ParameterTable& table, const PipelineStage& stage);
-/// What the stages of one rank have, one stage behind the other.
+/// The same for all stages of one rank, one stage after the other.
 std::vector<Range> ranges_of(const ParameterTable& table, const std::vector<PipelineStage>& stages);
-/// Whether a range of a stage is a copy, which another rank owns.
+/// Whether a range of a stage is the copy of the token embedding, which another rank owns.
 bool is_copy(const PipelineStage& stage, Range range);
-/// What belongs to the ranges of one rank, without that of the copy, which another rank owns.
-/// @param of_ranges  of each of ranges_of() its stages; the copy is the last.
-/// @param last       of its stages.
+/// The elements of @p of_ranges without that of the copy, which another rank owns.
+/// @param of_ranges  one for each of ranges_of() this rank's stages; the copy is the last.
+/// @param last       the last of these stages.
 template <class T>
 std::vector<T> without_copy(std::vector<T> of_ranges, const PipelineStage& last)
 {
@@ -51,13 +51,13 @@ std::vector<T> without_copy(std::vector<T> of_ranges, const PipelineStage& last)
   return of_ranges;
 }
 
-/// The parameters of a stage, or their gradients, as views of its flat vector; what it has not is empty.
+/// The parameters of a stage, or their gradients, as views of its flat vector; tensors of other stages are empty.
 /// @param flat  (stage.size()).
 /// @param tied  as for model_tensors().
 ModelTensors stage_tensors(const ParameterTable& table, const PipelineStage& stage, const Tensor& flat,
                            const Tensor& tied = {});
 
-/// What a stage's gradients are, to be summed up.
+/// The layout of a stage's gradients, for GradientSum.
 GradientLayout gradient_layout(const ParameterTable& table, const PipelineStage& stage, DType type);
 
 }  // namespace rankwise

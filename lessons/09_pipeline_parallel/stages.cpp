@@ -16,7 +16,7 @@ namespace rankwise {
 
 namespace {
 
-/// The units of a stage that has these blocks: two for each, the embedding with the first and the head with the last.
+/// The units of a stage with these blocks: two for each, and the embedding with the first, the head with the last.
 Range units_of(const ModelConfig& config, Range blocks)
 {
   const std::int64_t first = blocks.first == 0 ? 0 : 1 + 2 * blocks.first;
@@ -30,7 +30,7 @@ bool in_block(const ModelConfig& config, std::int64_t unit)
   return unit != 0 && unit != 2 * config.layers + 1;
 }
 
-/// The floating-point operations of a token that goes forwards through a stage which has these blocks.
+/// The floating-point operations of one token's forward pass through a stage with these blocks.
 std::int64_t stage_work(const ModelConfig& config, Range blocks, std::int64_t sequence)
 {
   std::int64_t work = 0;
@@ -40,7 +40,7 @@ std::int64_t stage_work(const ModelConfig& config, Range blocks, std::int64_t se
   return work;
 }
 
-/// Blocks shared out among stages as evenly as can be, as `--partition` gives them: an example for those who got it wrong.
+/// An even partition of the blocks as `--partition` expects it, as an example in error messages.
 std::string even_partition(const ModelConfig& config, int stages)
 {
   std::vector<std::int64_t> blocks;
@@ -56,14 +56,15 @@ std::vector<Range> make_stages(const ModelConfig& config, int stages, std::int64
   const std::int64_t L = config.layers;
   check(1 <= stages && stages <= L, fmt::format("{} blocks cannot be cut into {} stages", L, stages));
   std::vector<std::int64_t> blocks;  // of each stage
-  // BEGIN EXERCISE 09.3 points=10 "The balance of stages: find how many blocks each stage has, at least one, such that the "
-  //     "largest stage is as small as can be; of several such cuts that whose second largest stage is smallest, and so on; "
-  //     "of equal ones that whose first stages have more blocks. stage_work() tells what a stage takes. The best cut of the "
-  //     "blocks behind any one into fewer stages is part of the answer (dynamic programming)."
+  // BEGIN EXERCISE 09.3 points=10 "The balance of stages: find the number of blocks of each stage, at least one, "
+  //     "such that the largest stage has as little work as possible; among such partitions the second largest "
+  //     "stage has, and so on; among equal ones the first stages have more blocks. stage_work() gives the work of "
+  //     "a stage. The best partition of the blocks after any block into fewer stages is part of the answer "
+  //     "(dynamic programming)."
   struct Cut {
     std::vector<std::int64_t> blocks, work;  // of each stage; the work sorted, the largest first
   };
-  std::vector<Cut> best(static_cast<std::size_t>(L) + 1);  // of the blocks from each on, into stages stage .. S - 1
+  std::vector<Cut> best(static_cast<std::size_t>(L) + 1);  // of the blocks after each, into the stages after it
   for (int stage = stages - 1; stage >= 0; --stage) {
     const int behind = stages - 1 - stage;
     for (std::int64_t first = stage; first < L - behind; ++first) {
@@ -113,7 +114,7 @@ std::vector<std::int64_t> parse_partition(const std::string& text, const ModelCo
     std::int64_t count = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
     if (error != std::errc{} || end != word.data() + word.size() || count < 1 || count > L)
-      throw UserError(fmt::format("--partition={}: '{}' is no number of blocks from 1 to {}.", text, word, L),
+      throw UserError(fmt::format("--partition={}: '{}' is not a number of blocks from 1 to {}.", text, word, L),
                       remedy);
     blocks.push_back(count);
     if (word.size() == rest.size()) break;
@@ -138,7 +139,7 @@ std::vector<ActionCosts> stage_costs(const ModelConfig& config, const std::vecto
     for (std::int64_t unit = units.first; unit < units.end(); ++unit) {
       const std::int64_t forward = std::llround(unit_flops(config, unit, rows, sequence));
       const std::int64_t weights =
-          std::llround(unit_flops(config, unit, rows, 0));  // attention has none of its own
+          std::llround(unit_flops(config, unit, rows, 0));  // attention's products have no weights
       cost.forward += forward;
       cost.backward_input += 2 * forward - weights;
       cost.backward_weights += weights;

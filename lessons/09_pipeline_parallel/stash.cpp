@@ -10,9 +10,9 @@ namespace rankwise {
 
 bool frees(const Action& action, bool training)
 {
-  // BEGIN EXERCISE 09.2 points=10 "Stash life: whether this is the last action of its micro-batch in its stage that needs the "
-  //     "activations. A backward pass that is cut in two needs them in both halves, and W comes behind B. Where nothing goes "
-  //     "backwards (validation) nothing needs them behind the forward pass."
+  // BEGIN EXERCISE 09.2 points=10 "Lifetime of activations: whether this is the last action of its micro-batch in "
+  //     "its stage that needs them. A backward pass in two halves needs them in both, and W comes after B. "
+  //     "Without backward passes (validation) they are not needed after the forward pass."
   if (action.kind == ActionKind::forward) return !training;
   return action.kind != ActionKind::backward_input;
   // END EXERCISE
@@ -42,13 +42,13 @@ Stash::Stash(const DeviceMemory& memory, const ModelConfig& config, const Activa
 InFlight& Stash::before(const Action& action)
 {
   if (action.kind == ActionKind::forward) {
-    check(!free_.empty(), fmt::format("{}: the stage has no place left for its activations", describe(action)));
+    check(!free_.empty(), fmt::format("{}: the stage has no free slot for its activations", describe(action)));
     taken_[action.micro_batch] = free_.back();
     free_.pop_back();
     most_taken_ = std::max(most_taken_, static_cast<int>(taken_.size()));
   }
   const auto place = taken_.find(action.micro_batch);
-  check(place != taken_.end(), fmt::format("{}: nothing is kept of the forward pass", describe(action)));
+  check(place != taken_.end(), fmt::format("{}: no activations are kept of its forward pass", describe(action)));
   return *place->second;
 }
 

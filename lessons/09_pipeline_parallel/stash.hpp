@@ -9,41 +9,43 @@
 #include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 
 /// @file
-/// What micro-batches in flight keep from their forward pass to the end of their backward pass.
+/// Activations of micro-batches in flight, kept from the forward pass to the end of the backward pass.
 
 namespace rankwise {
 
-/// Whether an action is the last one that needs what its micro-batch keeps in its stage.
-/// @param training  whether the schedule goes backwards too.
+/// Whether an action is the last one that needs its micro-batch's activations in its stage.
+/// @param training  whether the schedule has backward passes.
 bool frees(const Action& action, bool training);
 
-/// The most micro-batches that a rank's list keeps activations of at a time in one stage.
+/// The most micro-batches in flight at once in one stage of a rank's list.
 int most_in_flight(const std::vector<Action>& actions, int stage);
 
-/// One micro-batch in one stage.
+/// Slot of the stash: one micro-batch in one stage.
 struct InFlight {
-  Activations kept;       ///< what its backward pass needs
-  MicroBatch batch;       ///< which sequences these are
-  std::size_t place = 0;  ///< its number among the places of the stage
+  Activations kept;       ///< activations for its backward pass
+  MicroBatch batch;       ///< its sequences and tokens
+  std::size_t place = 0;  ///< number of the slot in its stash
 };
 
-/// The activations of one stage: as many as are in flight at a time, lent to one micro-batch after the other.
+/// The slots of one stage, one for each micro-batch that may be in flight at once; each serves one micro-batch
+/// after another.
 class Stash {
  public:
-  /// @param memory     where from.
+  /// @param memory     of the device.
   /// @param config     the model.
   /// @param shape      of a micro-batch in this stage.
-  /// @param workspace  of the rank. All that is given outlives the stash.
-  /// @param places     the most micro-batches in flight.
+  /// @param workspace  of the rank. All arguments outlive the stash.
+  /// @param places     number of slots: the most micro-batches in flight.
   Stash(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
         const Workspace& workspace, int places);
 
-  /// Before an action: the micro-batch's place. A forward pass gets a free one; Error where there is none, or nothing is kept.
+  /// Before an action: the micro-batch's slot. A forward pass takes a free one.
+  /// @throws Error  if no slot is free for a forward pass, or none is taken for a backward pass.
   InFlight& before(const Action& action);
-  /// After an action: a place that nobody needs any more is free again. @param training  as for frees().
+  /// After an action: frees the slot if this was the last action to need it. @param training  as for frees().
   void after(const Action& action, bool training);
 
-  /// The most places that were taken at a time.
+  /// The most slots taken at once so far.
   int most_taken() const { return most_taken_; }
 
  private:

@@ -12,12 +12,13 @@
 
 namespace rankwise {
 
-/// Goes through all stages, one after the other, each on its rank; the others wait for what it made: a token is not known before
-/// all have been passed through. All ranks of the line make this call.
+/// Computes all stages one after the other, each on its rank, which broadcasts the output; meanwhile the other
+/// ranks wait. A token is known only after the last stage. All ranks of the line make this call.
 /// @param stages   of the model, in order.
 /// @param line     the ranks of the pipeline.
 /// @param passes   of this rank's stages, begun with the text so far.
-/// @param compute  computes this rank's stage number @p place: its embedding and head, if it has them, and all its branches.
+/// @param compute  computes this rank's stage number @p place: embedding and head, if it has them, and all its
+///                 branches.
 void pass_through(const std::vector<PipelineStage>& stages, Group& line, const std::vector<GeneratingPass>& passes,
                   const std::function<void(const PipelineStage& stage, std::size_t place)>& compute);
 

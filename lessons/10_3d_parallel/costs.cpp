@@ -33,7 +33,7 @@ Costs costs(const MeshParallelOptions& options, RankOf rank)
                 {"pp", "a step, to stages", plan.to_stages(), "m B T C elements a boundary and direction"},
                 {"tied", "a step, of the tied embedding", plan.to_other_end(),
                  "2 V C / tp in all, between first and last stage"},
-                {"dp", "a step, to replicas", plan.to_replicas(), "2 (dp-1)/dp of a stage's part"}};
+                {"dp", "a step, to replicas", plan.to_replicas(), "2 (dp-1)/dp of a stage's shard"}};
   return costs;
 }
 
@@ -48,7 +48,7 @@ std::string suggest_options(const MeshParallelOptions& options, int N, std::int6
   MeshParallelOptions smaller = options;
   const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
   SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
-  const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than the schedule that keeps least
+  const bool keeps_more = options.pipeline.stages_of_a_rank() == 1;  // than 1f1b with one stage a rank
   if (run.fits_with("--zero=1", smaller.mesh.zero, 1) ||
       (keeps_more &&
        run.fits_with("--schedule=1f1b", smaller.pipeline.schedule, ScheduleKind::one_forward_one_backward)) ||
@@ -56,7 +56,7 @@ std::string suggest_options(const MeshParallelOptions& options, int N, std::int6
       (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
     return run.enough();
   const auto other = fastest_mesh(N, bytes, [&](const Layout& l) { return forecast(smaller, l, N); });
-  return run.least("on this mesh", other ? fmt::format("With these options --dp={} --tp={} --pp={} has room.",
+  return run.least("on this mesh", other ? fmt::format("With these options --dp={} --tp={} --pp={} fits.",
                                                        other->layout.dp, other->layout.tp, other->layout.pp)
                                          : "Start more ranks, or use a smaller model.");
 }

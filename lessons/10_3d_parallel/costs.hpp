@@ -7,15 +7,16 @@
 #include "lessons/frame/costs.hpp"
 
 /// @file
-/// What a rank of a mesh needs and sends, from the sizes alone.
+/// Memory and traffic of a rank of the mesh, from the sizes alone.
 
 namespace rankwise {
 
 /// Memory and traffic of rank r of N.
 ///
 ///     model state   4 P / (tp pp) bytes of parameters, as many of gradients, 8 P / N of optimizer states
-///     activations   of its part of a stage, for each micro-batch in flight
-///     sent          along tp as in lesson 08, along pp and between its ends as in lesson 09, along dp 2 (dp-1)/dp of the gradients
+///     activations   of its shard of a stage, for each micro-batch in flight
+///     sent          along tp as in lesson 08, along pp and between its ends as in lesson 09,
+///                   along dp 2 (dp-1)/dp of the gradients
 Costs costs(const MeshParallelOptions& options, RankOf rank);
 
 /// Floating-point operations that a rank charges to the virtual clock in a step: of all its actions.

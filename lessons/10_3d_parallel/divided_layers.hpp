@@ -11,12 +11,12 @@
 
 namespace rankwise {
 
-/// What happens between the layers of a stage that tensor-parallel ranks divide: their messages, and sums over this rank's rows.
+/// Messages between the layers of a stage that tensor-parallel ranks divide, and the sums over this rank's rows.
 class DividedLayers final : public BetweenLayers {
  public:
-  /// @param parts      messages of the tensor-parallel ranks; outlives this.
+  /// @param parts      messages of the tensor-parallel ranks; outlives this object.
   /// @param over_rows  sums over this rank's rows.
-  /// @param tokens     of each sequence: this rank's.
+  /// @param tokens     this rank's part of each sequence.
   DividedLayers(TensorParallelMessages& parts, RowGradients over_rows, Part tokens);
 
   Tensor sum(const Tensor& partial) override { return parts_.sum(partial); }
@@ -41,15 +41,15 @@ class DividedLayers final : public BetweenLayers {
   Part tokens_;
 };
 
-/// DividedLayers of each stage of a rank, as many as there are backward passes under way at a time: one, or where weights are
-/// deferred one for each micro-batch in flight.
+/// DividedLayers of each stage of a rank, one for each backward pass under way at once: one in all, or with
+/// deferred weight gradients one for each micro-batch in flight.
 class DividedStages {
  public:
-  /// @param run, parts  outlive this.
+  /// @param run, parts  outlive this object.
   DividedStages(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages,
                 TensorParallelMessages& parts);
 
-  /// Those of a micro-batch in a stage.
+  /// The DividedLayers of a micro-batch in a stage.
   DividedLayers& of(const LocalStage& own, const InFlight& m);
 
  private:
@@ -58,8 +58,8 @@ class DividedStages {
   bool deferred_;
 };
 
-/// The head's loss of a micro-batch over a divided vocabulary, as in lesson 08: of each token its largest logit, the sum of
-/// exponentials and the target's logit go over the parts.
+/// The loss of a micro-batch over a divided vocabulary, as in lesson 08: the tensor-parallel ranks exchange the
+/// maximum, the sum of exponentials and the target's logit of each token.
 LossSum vocabulary_parallel_loss(const Head& head, const HeadTensors& weights, const HeadActivations& kept,
                                  const MicroBatch& batch, TensorParallelMessages& parts);
 

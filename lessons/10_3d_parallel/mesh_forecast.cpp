@@ -18,11 +18,11 @@ namespace rankwise {
 
 namespace {
 
-/// The links of a ring, as what goes round it meets them.
+/// The links of a ring, as a message that passes around it meets them.
 struct Ring {
-  double latency_s = 0;        // mean of all links
+  double latency_s = 0;        // mean over all links
   double s_per_byte = 0;       // mean
-  double most_s_per_byte = 0;  // of the narrowest
+  double most_s_per_byte = 0;  // of the slowest link
 };
 
 /// The links of a ring along an axis through rank 0.
@@ -40,15 +40,15 @@ Ring ring_along(const MeshPlan& plan, const LinkOptions& links, const char* axis
   return ring;
 }
 
-/// The time of messages that each rank of a ring sends one after the other: what goes round meets each link in turn, and the
-/// narrowest has to carry all that its rank sends.
+/// The time of messages that each rank of a ring sends one after the other. A message that passes around meets each
+/// link in turn, and the slowest link has to carry all messages of its rank.
 double message_seconds(const Traffic& sent, const Ring& ring)
 {
   const auto messages = static_cast<double>(sent.messages), bytes = static_cast<double>(sent.bytes);
   return std::max(messages * ring.latency_s + bytes * ring.s_per_byte, bytes * ring.most_s_per_byte);
 }
 
-/// What actions take, in picoseconds: arithmetic, and the messages to parts, half of them forwards.
+/// Durations of actions in picoseconds: arithmetic and tensor-parallel messages, half of these in the forward pass.
 std::vector<ActionCosts> costs_in_time(const MeshPlan& plan, const LinkOptions& link, double flops_per_s)
 {
   const double messages =
@@ -86,9 +86,10 @@ std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,
                                          const std::function<std::optional<MeshForecast>(const Layout&)>& forecast)
 {
   std::optional<MeshForecast> best;
-  // BEGIN EXERCISE 10.4 points=10 "The fastest mesh that has room: ask for the forecast of each of the factorisations of the "
-  //     "ranks; some meshes have none. Of those whose bytes are at most room, the one with the smallest step_s is best; of equal "
-  //     "ones that with the fewest bytes, and of these the first. Where none has room, best stays empty."
+  // BEGIN EXERCISE 10.4 points=10 "The fastest mesh that fits in memory: ask for the forecast of each of the "
+  //     "factorisations of the ranks; some meshes have none. Among those whose bytes are at most capacity, the "
+  //     "one with the smallest step_s is best; among equally fast ones the one with the fewest bytes, and among "
+  //     "these the first. If none fits, best stays empty."
   for (const Layout& layout : factorisations(ranks)) {
     const std::optional<MeshForecast> one = forecast(layout);
     if (!one || one->bytes > capacity) continue;
@@ -116,7 +117,7 @@ void report_meshes(Report& report, int ranks, std::int64_t capacity,
   report.block("meshes", lines);
   const std::int64_t limit = capacity > 0 ? capacity : std::numeric_limits<std::int64_t>::max();
   const std::optional<MeshForecast> best = fastest_mesh(ranks, limit, forecast);
-  report.comment(best ? "fastest that has room: " + name(best->layout) : "no mesh has room");
+  report.comment(best ? "fastest that fits: " + name(best->layout) : "no mesh fits");
 }
 
 std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const Layout& layout, int N)

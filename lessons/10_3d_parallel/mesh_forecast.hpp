@@ -9,44 +9,47 @@
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
 /// @file
-/// What a run on each mesh of N ranks would need and take, before anything runs; and which of them to choose.
+/// Memory and time of a run on each mesh of N ranks, before anything runs, and the choice of a mesh.
 
 namespace rankwise {
 
-/// What is expected of a run on one mesh.
+/// Expected memory and time of a run on one mesh.
 struct MeshForecast {
   Layout layout;           ///< the degrees
-  std::int64_t bytes = 0;  ///< of memory, on the rank that needs most
+  std::int64_t bytes = 0;  ///< of memory on the rank that needs most
   double step_s = 0;       ///< seconds a step
 };
 
-/// The time of a step by formula. The schedule is carried out on paper, with passes that take their arithmetic and the messages
-/// to parts. Behind it come a trip through all stages and back, the sums over replicas, and that of the tied embedding; nothing
-/// of these is hidden. A message of b bytes takes latency + b / bandwidth, and a rank sends one after the other. Along an axis
-/// with different links a message takes their mean, and all messages of a rank no less than the narrowest needs for them.
+/// The time of a step by formula: the simulated schedule, whose passes take the time of their arithmetic and of
+/// their tensor-parallel messages; then the messages of one micro-batch through all stages and back, the sums over
+/// replicas, and that of the tied embedding, none of them overlapped. A message of b bytes takes latency + b /
+/// bandwidth, and a rank sends one after the other. Along an axis with different links a message takes the mean of
+/// their times, and all messages of a rank take at least the time that the slowest link needs for them.
 /// @param plan         of rank 0.
 /// @param link         between ranks.
 /// @param flops_per_s  of a rank.
 double step_seconds(const MeshPlan& plan, const LinkOptions& link, double flops_per_s);
 
-/// The fastest mesh that has room.
+/// The fastest mesh that fits in memory.
 /// @param ranks     N.
-/// @param room      bytes of memory that each rank has.
-/// @param forecast  of a mesh; nothing where this model cannot be cut so.
-/// @return  of equally fast ones that which needs least, and of these the first of factorisations(); nothing if none fits.
+/// @param capacity  bytes of memory that each rank has.
+/// @param forecast  of a mesh; empty if this model cannot be divided in that way.
+/// @return  among equally fast meshes the one that needs least memory, and among these the first of
+///          factorisations(); empty if none fits.
 std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,
                                          const std::function<std::optional<MeshForecast>(const Layout&)>& forecast);
 
-/// Block "meshes": memory and time of a step on each mesh that is possible, and which is the fastest that has room; enters
+/// Block "meshes": memory and time of a step on each possible mesh, and the fastest that fits in memory; enters
 /// `meshes` in the document.
-/// @param room  bytes; 0 for no limit.
+/// @param capacity  bytes of memory that each rank has; 0 for no limit.
 void report_meshes(Report& report, int ranks, std::int64_t capacity,
                    const std::function<std::optional<MeshForecast>(const Layout&)>& forecast);
 
-/// What a run would need and take on another mesh of N ranks, no time without links; nothing where it cannot be cut so.
+/// The forecast of a run on another mesh of N ranks; the time is 0 without --link. Empty if the model cannot be
+/// divided so.
 std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const Layout& layout, int N);
 
-/// What a dry run prints of lesson 10 beside its costs: the stages, the schedule as it is planned, and with links the meshes.
+/// Prints in a dry run the stages, the planned schedule, and with --link the forecast of all meshes.
 void report_plan(Report& report, const MeshParallelOptions& options, int N);
 
 }  // namespace rankwise

@@ -9,7 +9,7 @@ namespace rankwise {
 
 Layout MeshOptions::layout(int ranks) const
 {
-  int rest = ranks;  // for the degrees that are left open
+  int rest = ranks;  // for the degrees that are not given
   for (const int degree : {dp, tp, pp})
     if (degree > 0) rest /= degree;
   const auto two_of_rest = [&rest] {
@@ -36,17 +36,17 @@ SplitOptions MeshOptions::split(int ranks) const
 void declare(OptionTable& table, MeshOptions& o)
 {
   const std::string group = "3D parallelism";
-  table.add(group, "dp", o.dp, "replicas of the model, which share the batch; 0: all that is left");
+  table.add(group, "dp", o.dp, "replicas of the model, which divide the batch; 0: the number of ranks / (tp pp)");
   table.add(group, "tp", o.tp,
-            "ranks that divide every layer; 0: two where the ranks can be halved, or all that is left");
+            "ranks that divide every layer; 0: two if the remaining ranks are even, or all of them");
   table.add(group, "pp", o.pp,
-            "ranks that have a run of layers each; 0: two where what is left can be halved, or all of it");
-  table.add(group, "zero", o.zero, "1: optimizer states are shared out among replicas; 0: each has all");
+            "ranks with a run of layers each; 0: two if the remaining ranks are even, or all of them");
+  table.add(group, "zero", o.zero, "1: optimizer states are sharded among replicas; 0: replicated");
   table.add(group, "sequence-parallel", o.sequence_parallel,
-            "between the divided layers each rank has its part of each sequence");
+            "between the divided layers each rank has 1/tp of each sequence");
   table.add(group, "regather", o.regather,
-            "keep this rank's normalised rows only, and gather those of all again in the backward pass");
-  table.add(group, "show-groups", o.show_groups, "print where each rank stands and who is in its groups");
+            "keep only this rank's normalised rows, and gather all again in the backward pass");
+  table.add(group, "show-groups", o.show_groups, "print the coordinates and the groups of all ranks");
 }
 
 std::vector<Layout> factorisations(int ranks)
@@ -60,7 +60,7 @@ std::vector<Layout> factorisations(int ranks)
 
 namespace {
 
-/// The first few meshes of so many ranks, as advice.
+/// The first few meshes of this number of ranks, as advice.
 std::string possible_degrees(int ranks)
 {
   const std::vector<Layout> all = factorisations(ranks);
@@ -79,8 +79,8 @@ void check_mesh_options(const MeshOptions& options, int ranks)
   std::int64_t product = 1;
   for (const auto& [name, value] : {std::pair("dp", options.dp), {"tp", options.tp}, {"pp", options.pp}}) {
     if (value < 0)
-      throw UserError(fmt::format("--{}={} is no number of ranks.", name, value),
-                      "Use the number of ranks along this axis, or 0 to leave it open.");
+      throw UserError(fmt::format("--{}={} is not a number of ranks.", name, value),
+                      "Use the number of ranks along this axis, or 0 for the default.");
     if (value > ranks)
       throw UserError(fmt::format("--{}={} is more than the ranks that were started, {}.", name, value, ranks),
                       possible_degrees(ranks));
@@ -90,7 +90,7 @@ void check_mesh_options(const MeshOptions& options, int ranks)
   }
   if (options.zero != 0 && options.zero != 1)
     throw UserError(fmt::format("--zero={} is not one of its values.", options.zero),
-                    "Use 1 to share out optimizer states among replicas, or 0 to keep all of them on each.");
+                    "Use 1 to shard optimizer states among replicas, or 0 to keep all of them on each.");
   const bool leaves_some_open = asked.size() < 3;
   if (leaves_some_open ? ranks % product == 0 : product == ranks) return;
   const std::string degrees = fmt::format("{}", fmt::join(asked, " "));

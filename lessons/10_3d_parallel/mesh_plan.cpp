@@ -27,11 +27,11 @@ std::vector<Range> MeshPlan::updated() const
 std::vector<Range> MeshPlan::counted(Range range) const
 {
   std::vector<Range> counted;
-  // BEGIN EXERCISE 10.3 points=10 "The norm counts each parameter once: append to counted what this rank answers for of one of "
-  //     "its ranges, of which it updates updated(range). A range that is a copy of the token embedding counts in the first stage, "
-  //     "so nothing of it does here: is_copy() with this rank's last stage. Of the rest count what owned_elements() gives for this "
-  //     "part (pipeline.shape.part), which leaves to part 0 what all parts have: the intersections with updated(range) that "
-  //     "are not empty."
+  // BEGIN EXERCISE 10.3 points=10 "The norm counts each parameter once: append to counted the elements that this "
+  //     "rank owns of one of its ranges, of which it updates updated(range). A copy of the token embedding counts "
+  //     "in the first stage, so nothing of it counts here: is_copy() with this rank's last stage. Of other ranges "
+  //     "count the ranges of owned_elements() for this tensor-parallel rank (pipeline.shape.part; rank 0 owns the "
+  //     "replicated parameters): their intersections with updated(range) that are not empty."
   if (is_copy(stages().back(), range)) return counted;
   for (const Range& mine : owned_elements(pipeline.table, pipeline.shape.part))
     if (const Range both = intersect(mine, updated(range)); !both.empty()) counted.push_back(both);
@@ -80,7 +80,7 @@ std::vector<int> MeshPlan::line(const std::string& axis) const
 
 namespace {
 
-/// The messages of one stage to the other parts.
+/// The plan of one stage's tensor-parallel messages.
 SplitPlan split_plan(const MeshPlan& plan, const PipelineStage& stage)
 {
   return {plan.pipeline.config,
@@ -91,7 +91,7 @@ SplitPlan split_plan(const MeshPlan& plan, const PipelineStage& stage)
           plan.algorithm};
 }
 
-/// The collectives of a step among replicas, of this rank's gradients and parameters.
+/// A step's collectives among replicas, of this rank's gradients and parameters.
 std::vector<CollectiveShape> replica_calls(const MeshPlan& plan)
 {
   std::vector<CollectiveShape> calls;
@@ -106,7 +106,7 @@ std::vector<CollectiveShape> replica_calls(const MeshPlan& plan)
   return calls;
 }
 
-/// The elements of the token embedding that the two ends of a pipeline add up.
+/// Number of elements of the token embedding that the two ends of a pipeline sum: the shard that a rank updates.
 std::int64_t tied_elements(const MeshPlan& plan)
 {
   return plan.updated(plan.pipeline.table.entries().front().elements).count;

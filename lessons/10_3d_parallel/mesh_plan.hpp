@@ -15,7 +15,7 @@
 #include "lessons/10_3d_parallel/options.hpp"
 
 /// @file
-/// What a rank of the mesh has and sends, as the sum of what lessons 04, 08 and 09 say of it.
+/// Shards and messages of a rank of the mesh, combined from lessons 04, 08 and 09.
 
 namespace rankwise {
 
@@ -23,49 +23,50 @@ namespace rankwise {
 struct MeshPlan {
   Layout layout;          ///< the degrees
   MeshCoordinates place;  ///< of this rank
-  PipelinePlan pipeline;  ///< of its part of every layer
-  bool zero;              ///< whether replicas share out optimizer states
-  DType gradients;        ///< their type
-  bool tied_separate;     ///< whether the tied embedding's second gradient is a sum of its own
+  PipelinePlan pipeline;  ///< stages and schedule, with this rank's shard of every layer
+  bool zero;              ///< whether optimizer states are sharded among replicas (ZeRO-1)
+  DType gradients;        ///< type of the gradients
+  bool tied_separate;     ///< whether the tied embedding's second gradient is kept as a separate sum
   Algorithm algorithm;    ///< of collectives
   Topology job;           ///< of all ranks
 
   /// This rank's stages.
   std::vector<PipelineStage> stages() const { return pipeline.stages_of(place.pp); }
-  /// What they have of the table.
+  /// The ranges of the table that these stages have.
   std::vector<Range> ranges() const { return ranges_of(pipeline.table, stages()); }
-  /// Of a range, what this rank updates: its shard among the replicas, or all of it.
+  /// The elements of a range that this rank updates: its shard among the replicas, or all of them.
   Range updated(Range range) const;
-  /// Of all ranges.
+  /// The same for all ranges.
   std::vector<Range> updated() const;
-  /// Of a range, what this rank answers for where each parameter of the model counts once, as in the norm of the gradient: a run
-  /// of elements for each stretch of those it updates.
+  /// The elements of a range that this rank owns, so that each parameter of the model counts once, as in the norm
+  /// of the gradient: one range for each contiguous piece of the elements it updates.
   std::vector<Range> counted(Range range) const;
-  /// Of tensors of all ranges, views of what this rank updates.
+  /// Views of the elements that this rank updates, of one tensor for each range.
   std::vector<Tensor> updated_of(const std::vector<Tensor>& of_ranges) const;
-  /// The same of a vector that has all ranges, one after the other.
+  /// The same for a vector with all ranges, one after the other.
   std::vector<Tensor> updated_of(const Tensor& flat) const { return updated_of(cut(flat, ranges())); }
-  /// Of what it updates of all ranges, views of what it answers for: tensors, or shards.
+  /// Views of the elements that this rank owns, of those that it updates.
   std::vector<Tensor> counted_of(const std::vector<Tensor>& of_updated) const;
-  std::vector<Shard> counted_of(const std::vector<Shard>& of_updated) const;  ///< as of tensors
-  /// The ranks of the job along an axis through this one, "pp", "dp" or "tp"; or of the two ends of its pipeline, "tied".
+  std::vector<Shard> counted_of(const std::vector<Shard>& of_updated) const;  ///< the same for shards
+  /// The ranks of the job along an axis through this rank, "pp", "dp" or "tp"; or the two ends of its pipeline,
+  /// "tied".
   std::vector<int> line(const std::string& axis) const;
-  /// Which of the ranks of a line share a node.
+  /// The ranks of such a line, and which of them share a node.
   Topology topology(const std::string& axis) const { return job.among(line(axis)); }
 
-  /// Sent in a step to the ranks that have the other parts.
+  /// Messages of a step to the other tensor-parallel ranks.
   Traffic to_parts() const;
-  /// Sent in a step to the stages before and behind.
+  /// Messages of a step to the stages before and after.
   Traffic to_stages() const;
-  /// Sent in a step to the other end of the pipeline.
+  /// Messages of a step to the other end of the pipeline.
   Traffic to_other_end() const;
-  /// Sent in a step to replicas.
+  /// Messages of a step to replicas.
   Traffic to_replicas() const;
 
-  /// Bytes kept for all messages of a run.
+  /// Bytes allocated for all messages of a run.
   std::int64_t message_bytes() const;
-  /// Makes the scratch of the passes' collectives among the parts, which must not grow in a pass: receives of a pipeline are
-  /// under way then, started ahead of their time.
+  /// Allocates the scratch of the tensor-parallel collectives in advance. It must not grow during a pass, while the
+  /// pipeline's receives are under way.
   void reserve_scratch(Group& parts) const;
 };
 

@@ -44,7 +44,7 @@ void report_receivers(Report& report, const std::string& axis, const std::vector
   const int N = static_cast<int>(sent.size());
   std::vector<std::int64_t> all(static_cast<std::size_t>(N * N));
   check_mpi(MPI_Allgather(sent.data(), N, MPI_INT64_T, all.data(), N, MPI_INT64_T, MPI_COMM_WORLD),
-            "gathering who sent how much to whom");
+            "gathering the bytes sent between ranks");
   auto& rows = report.json()["receivers"][axis];
   for (auto row = all.begin(); row != all.end(); row += N) rows.push_back(std::vector<std::int64_t>(row, row + N));
 

@@ -10,20 +10,21 @@
 #include "lessons/frame/run.hpp"
 
 /// @file
-/// Who sends how much to whom.
+/// Bytes sent by each rank to each other rank.
 
 namespace rankwise {
 
-/// Bytes that this rank has sent so far along an axis, to each of N ranks: in the groups whose names begin with the axis's.
+/// Bytes that this rank has sent along an axis so far, to each of N ranks: in the groups whose names begin with the
+/// axis.
 std::vector<std::int64_t> sent_to_ranks(const TrafficLedger& ledger, const std::string& axis, int N);
 
-/// By axis, bytes that this rank sent to each rank of the job.
+/// Bytes that this rank sent to each rank of the job, by axis.
 using Receivers = std::map<std::string, std::vector<std::int64_t>>;
 
-/// From its making to its end counts what is sent along an axis, for the frame and by receiver. Both sums are those of a step.
+/// Counts messages along an axis during its lifetime, for the frame and by receiver. Both sums are those of a step.
 class CountedByReceiver {
  public:
-  /// @param run, receivers  outlive it.
+  /// @param run, receivers  outlive this object.
   CountedByReceiver(Run& run, std::string axis, Receivers& receivers);
   ~CountedByReceiver();
   CountedByReceiver(const CountedByReceiver&) = delete;
@@ -37,10 +38,10 @@ class CountedByReceiver {
   Run::Counted counted_;
 };
 
-/// Enters who sent how much to whom along an axis in the document, as `receivers[axis][rank][rank]` in bytes; a check that no
-/// message left the axis. All ranks make this call.
-/// @param sent   bytes to each rank of the job, by this rank.
-/// @param peers  the ranks of the job that it may send to.
+/// Enters the bytes that each rank sent to each other rank along an axis in the document, as
+/// `receivers[axis][rank][rank]`, and checks that no message left the axis. All ranks make this call.
+/// @param sent   bytes that this rank sent to each rank of the job.
+/// @param peers  ranks of the job that it may send to.
 void report_receivers(Report& report, const std::string& axis, const std::vector<std::int64_t>& sent,
                       const std::vector<int>& peers);
 

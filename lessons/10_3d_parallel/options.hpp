@@ -9,24 +9,24 @@
 
 namespace rankwise {
 
-/// Options of training, of the mesh that its ranks form, and of the pipeline along one of its axes.
+/// Options of training, of the mesh of N ranks, and of the pipeline along one of its axes.
 struct MeshParallelOptions : LessonOptions {
-  MeshOptions mesh;          ///< degrees
+  MeshOptions mesh;          ///< degrees, ZeRO-1, sequence parallelism
   PipelineOptions pipeline;  ///< schedule and stages
 
   /// Degrees of parallelism of N ranks.
   Layout layout(int N) const { return mesh.layout(N); }
-  /// Sequences of the global batch that one replica computes.
+  /// Sequences of the global batch for one replica.
   std::int64_t share(int N) const { return global_batch / layout(N).dp; }
-  /// G, B and T on N ranks; B without --micro-batch is default_micro_batch() of a replica.
+  /// G, B and T on N ranks; without --micro-batch, B is default_micro_batch() of a replica.
   BatchShape batch(int N) const;
-  /// Shape of a micro-batch on one of N ranks, which computes its part of every layer.
+  /// Shape of a micro-batch on one of N ranks, with its shard of every layer.
   ActivationShape activation_shape(RankOf rank) const;
 };
 
 /// Declares them.
 void declare(OptionTable& table, MeshParallelOptions& options);
-/// Refuses a mesh by which this model and batch cannot be divided.
+/// Refuses a mesh that cannot divide this model and batch.
 void check_lesson(const MeshParallelOptions& options, int N);
 
 }  // namespace rankwise

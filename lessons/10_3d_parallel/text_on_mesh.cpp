@@ -30,7 +30,7 @@ std::vector<float> TextOnMesh::all_logits(const Tensor& part)
 
 Token TextOnMesh::next_token(std::span<const Token> text, std::int64_t number)
 {
-  std::int64_t token = 0;  // on the ranks that have the head; the others add nothing
+  std::int64_t token = 0;  // on the ranks that have the head; zero on the others
   for (GeneratingPass& pass : passes_) pass.begin(text);
   pass_through(plan_.stages, pp_, passes_, [&](const PipelineStage& stage, std::size_t place) {
     GeneratingPass& pass = passes_[place];

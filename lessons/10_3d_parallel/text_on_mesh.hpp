@@ -10,7 +10,7 @@
 #include "lessons/frame/run.hpp"
 
 /// @file
-/// Text from a model whose stages are on several ranks, each a part of every layer.
+/// Text from a model that is divided along tp and pp.
 
 namespace rankwise {
 
@@ -18,7 +18,7 @@ namespace rankwise {
 class TextOnMesh {
  public:
   /// @param stages  of this rank.
-  /// @param pp, tp  its lines along these axes. All that is given outlives this.
+  /// @param pp, tp  its groups along these axes. All arguments outlive this object.
   TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages, Group& pp, Group& tp);
 
   /// The token that follows a text, the same on all ranks.
@@ -33,7 +33,7 @@ class TextOnMesh {
   const std::vector<LocalStage>& stages_;
   Group &pp_, &tp_;
   std::vector<GeneratingPass> passes_;  // of each stage
-  Buffer logits_;                       // of all parts
+  Buffer logits_;                       // of all tensor-parallel ranks
 };
 
 }  // namespace rankwise

@@ -11,35 +11,37 @@
 #include "lessons/frame/options.hpp"
 
 /// @file
-/// What a run costs, from the sizes alone.
+/// Memory and traffic of a run, computed from the sizes alone.
 
 namespace rankwise {
 
-/// What one rank sends along an axis of the ranks in one step.
+/// Traffic of one rank along one axis of the ranks.
 struct SentPerStep {
   std::string axis;     ///< name of the group: "world", or "dp", "tp", "pp"
-  std::string what;     ///< as "a step"
-  Traffic traffic;      ///< of this rank
-  std::string formula;  ///< in letters, for people
+  std::string what;     ///< label in the report, as "a step"
+  Traffic traffic;      ///< messages and bytes that this rank sends
+  std::string formula;  ///< the formula as text, for the report
 };
 
-/// What rank r of N needs and sends. `costs.hpp` of each lesson computes it from options, r and N, without starting N ranks.
+/// Memory and traffic of rank r of N. `costs.hpp` of each lesson computes them from the options, r and N, without
+/// starting N ranks.
 struct Costs {
-  TierBytes kept{};               ///< at the end of a step, by tier and category
-  TierBytes most{};               ///< peak within a step
-  std::vector<SentPerStep> sent;  ///< in one step, by axis
+  TierBytes kept{};               ///< bytes at the end of a step, by tier and category
+  TierBytes most{};               ///< peak bytes within a step, by tier and category
+  std::vector<SentPerStep> sent;  ///< traffic of one step, by axis
 };
 
-/// Bytes of the device, messages left out, of a rank that keeps the model state of all layers: what sharding lessens.
-/// @param shape      of a micro-batch; with its part of every layer, if tensor parallelism divides them.
-/// @param sequences  of the global batch that the rank computes in a step.
+/// Device memory of a rank without sharding and without message buffers: model state of all layers, and
+/// activations.
+/// @param shape      shape of a micro-batch, with the rank's shard of every layer under tensor parallelism.
+/// @param sequences  number of sequences that the rank computes in a step.
 CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, std::int64_t sequences);
 
-/// Bytes that a rank keeps for messages: scratch of such collectives of all ranks, of the sum of losses and of the comparison
-/// of hashes, and the copies of values on the host.
+/// Bytes of a rank's message buffers: scratch for collectives of all ranks, @p calls and the sum of losses, and
+/// copies of values on the host.
 std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveShape> calls, RankOf rank);
 
-/// What a rank sends in such collectives of all ranks.
+/// Traffic of a rank in these collectives of all ranks.
 Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank);
 
 /// Floating-point operations that a rank charges to the virtual clock in a step of @p micro_batches: a forward pass, a

@@ -27,7 +27,7 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
 {
   if (options.ranks != 0 && !options.dry_run)
     throw UserError(fmt::format("--ranks={} without --dry-run.", options.ranks),
-                    "A run has the ranks that were started: mpirun -np N. Only a dry run answers for others.");
+                    "A run has the ranks that were started: mpirun -np N. Only a dry run plans for others.");
   if (options.check_every < 0)
     throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
                     "Use a number of steps, or 0.");
@@ -163,7 +163,7 @@ std::optional<std::int64_t> Progress::load(const ModelOnRanks& model)
   const TrainingOptions& o = run_.options;
   const auto span = run_.time.span(Work::io, "reading a checkpoint");
   record_.from_scratch = !o.resume && o.initial.empty();
-  if (!o.initial.empty())  // the parameters, and nothing else
+  if (!o.initial.empty())  // parameters only
     model.held.for_each(Access::update, [&](const Shard& shard, Stream& stream) {
       read_checkpoint(o.initial, stream, {shard.table, shard.owned, shard.parameters, {}, {}});
     });
@@ -259,7 +259,7 @@ void Progress::report_results(const ModelOnRanks& model)
   if (run_.options.compare > 0 && made_ >= run_.options.compare) compare();
 }
 
-/// The reference run is rank 0's; the others wait.
+/// Rank 0 computes the reference run while the other ranks wait.
 void Progress::compare()
 {
   in_turn(run_.session, [&] {
@@ -280,7 +280,7 @@ void Progress::report_times()
 int Progress::finish()
 {
   const int status = report_.finish();
-  constexpr int ended_by_signal = 128;  // as a shell says it
+  constexpr int ended_by_signal = 128;  // as shells report it
   return stopped_by_ != 0 && status == exit_success ? ended_by_signal + stopped_by_ : status;
 }
 

@@ -16,37 +16,39 @@
 #include "lessons/frame/stop.hpp"
 
 /// @file
-/// The parts of train() that are the same for all lessons: checks before a run, what happens around each step, the report.
+/// The parts of train() that do not depend on the lesson: checks before a run, actions between steps, and the
+/// report.
 
 namespace rankwise {
 
-/// The costs of rank r of N.
+/// Computes the costs of rank r of N.
 using CostsOfRank = std::function<Costs(RankOf)>;
 
-/// N: `--ranks` of a dry run, or the ranks of the job.
-/// @throws UserError  for fewer than one.
+/// The number of ranks N: `--ranks` of a dry run, or the ranks of the job.
+/// @throws UserError  if --ranks is negative.
 int ranks_of(const LessonOptions& options, const Session& session);
 
-/// Refuses sizes that do not fit each other or N ranks, and messages that these cannot send.
-/// @param batch  with the micro-batch that stands for the default.
-/// @throws UserError  for the first of them.
+/// Refuses sizes that contradict each other or do not suit N ranks, and communication options that N ranks cannot
+/// use.
+/// @param batch  with the actual micro-batch, in place of the default 0.
+/// @throws UserError  for the first problem.
 void check_sizes(const LessonOptions& options, int N, const Layout& layout, const BatchShape& batch);
 
-/// Refuses a run that does not fit into --memory-limit or the device.
+/// Refuses a run that does not fit into --memory-limit or into the device.
 /// @param most     bytes of the rank that needs most.
-/// @param suggest  options with which the run would fit into so many bytes.
+/// @param suggest  returns options with which the run would fit into a given number of bytes.
 /// @throws UserError  with the table of categories and the suggestion.
 void check_capacity(const LessonOptions& options, const CategoryBytes& most,
                     const std::function<std::string(std::int64_t)>& suggest);
 
 /// Refuses data and checkpoints that the run cannot use.
-/// @throws UserError  for the first of them.
+/// @throws UserError  for the first problem.
 void check_data(const LessonOptions& options, const BatchShape& batch);
 
-/// Bytes of the device on the one of N ranks that needs most.
+/// Device memory of the rank that needs most, of N ranks.
 CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
 
-/// Block "traffic" of a dry run: what rank 0 would send.
+/// Block "traffic" of a dry run: bytes that rank 0 would send.
 void report_planned_traffic(Report& report, const Costs& costs);
 
 /// Block "time" of a dry run with --link: what arithmetic and messages of rank 0 take in a step if nothing is hidden.
@@ -58,23 +60,24 @@ void report_planned_time(Report& report, const CommunicationOptions& options, co
 /// All ranks make this call.
 void report_arithmetic(Report& report, const Run& run, std::int64_t formula);
 
-/// Blocks "memory" and "traffic": measured beside the formula, with their checks. All ranks make this call.
+/// Blocks "memory" and "traffic" with their checks: measured beside the formula. All ranks make this call.
 void report_costs(Report& report, const Run& run, const Costs& formula);
 
-/// Check of parameters that all ranks have whole: the same on all of them. All ranks make this call.
+/// Checks that replicated parameters, which every rank has whole, are the same on all ranks. All ranks make this
+/// call.
 void report_replicated(Report& report, const Run& run, const Tensor& parameters);
 
-/// The model on all ranks, for what the frame reads and writes of it.
+/// This rank's shards of the model, as the frame reads and writes them.
 struct ModelOnRanks {
-  HeldShards held;   ///< all that this rank holds
-  HeldShards owned;  ///< of these what no other rank of its replica owns too
-  int replica = 0;   ///< number of the copy of the model that these are of
+  HeldShards held;   ///< all shards that this rank holds
+  HeldShards owned;  ///< those that it owns: within a replica every element has one owner
+  int replica = 0;   ///< number of the replica to which they belong
 };
 
-/// Gives the shards that this rank holds their initial values: parameters by --seed, moments zero.
+/// Initialises the shards that this rank holds: parameters from --seed, moments with zero.
 void initialize(const ModelOnRanks& model, const Run& run);
 
-/// The course of a run: what was measured, what comes next. All ranks make the same calls.
+/// The progress of a run: steps, validation, checkpoints and report. All ranks make the same calls.
 class Progress {
  public:
   /// @param run, report  outlive it.
@@ -82,26 +85,26 @@ class Progress {
 
   /// Prints model, data, options, placement and @p description; opens the table of steps.
   void begin(const OptionTable& table, const Layout& layout, const std::string& description);
-  /// Reads what --resume or --initial name into the shards that this rank holds.
-  /// @return  updates of the optimizer that were made before; nothing unless the run is resumed.
+  /// Reads the file of --resume or --initial into the shards that this rank holds.
+  /// @return  number of optimizer updates before the checkpoint; nothing unless the run resumes.
   std::optional<std::int64_t> load(const ModelOnRanks& model);
 
-  /// Number of the next step; nothing after the last one, or once a signal asks to stop (stop.hpp).
+  /// Number of the next step; nothing after the last one, or after a signal to stop (stop.hpp).
   std::optional<std::int64_t> next_step() const;
-  /// Makes that step, and reports it.
+  /// Runs that step and reports it.
   void make_step(const std::function<StepReport()>& train_step);
-  /// Compares parameters that all ranks have whole, every --check-every steps.
-  /// @failure  Error on all ranks: which of them differ.
+  /// Compares replicated parameters, which every rank has whole, every --check-every steps.
+  /// @failure  Error on all ranks, with the ranks that differ.
   void check_replicated(const Tensor& parameters) const;
-  /// Between two steps: validates, saves, keeps parameters to compare with the reference run, where that is due.
+  /// Between two steps: validates, saves, and keeps parameters for the comparison with the reference run, when due.
   void after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<LossSum()>& evaluate);
 
-  /// Blocks "loss" and "deviation", with the digest and its checks.
+  /// Blocks "loss" and "deviation", and the digest with its checks.
   void report_results(const ModelOnRanks& model);
-  /// Block "time", the virtual clock's, and the trace.
+  /// Blocks "time" and "virtual clock"; writes the trace.
   void report_times();
   /// Ends the report.
-  /// @return  the exit status: 128 + the signal of a run that was stopped.
+  /// @return  the exit status; 128 + the signal if a signal stopped the run.
   int finish();
 
  private:
@@ -111,9 +114,9 @@ class Progress {
   Run& run_;
   Report& report_;
   StopRequests stop_;
-  int stopped_by_ = 0;     // signal
-  std::int64_t made_ = 0;  // steps, those before a checkpoint included
-  std::int64_t last_ = 0;  // step after which the run ends
+  int stopped_by_ = 0;     // signal; 0 for none
+  std::int64_t made_ = 0;  // number of steps, including those before a checkpoint
+  std::int64_t last_ = 0;  // number of steps after which the run ends
   RunRecord record_;
   std::vector<float> compared_;  // parameters of rank 0 after --compare steps
 };

@@ -17,8 +17,8 @@ void check_order(Algorithm algorithm, const Arithmetic& arithmetic)
 {
   if (!arithmetic.continues_tree() || algorithm == Algorithm::halving || algorithm == Algorithm::shared) return;
   throw UserError(
-      fmt::format("--collectives={} cannot be done with --arithmetic=exact.", name_of(algorithm)),
-      "It adds in another order than the tree that exact sums are. Use --collectives=halving or shared, "
+      fmt::format("--collectives={} is not possible with --arithmetic=exact.", name_of(algorithm)),
+      "It does not add in the order of the tree that exact sums need. Use --collectives=halving or shared, "
       "or --arithmetic=fast.");
 }
 
@@ -32,9 +32,9 @@ void declare(OptionTable& table, LessonOptions& options)
   declare(table, static_cast<TrainingOptions&>(options));
   declare(table, options.messages);
   table.add("Messages", "check-every", options.check_every,
-            "steps between comparisons of the parameters that ranks replicate; 0: only at the end");
+            "steps between comparisons of replicated parameters; 0: only at the end");
   table.add("Run", "ranks", options.ranks,
-            "with --dry-run: answer for so many ranks, whatever was started; 0: those");
+            "with --dry-run: number of ranks to plan for; 0: those that were started");
 }
 
 }  // namespace rankwise

@@ -31,7 +31,7 @@ void check_share(std::int64_t global_batch, int ranks)
   if (global_batch % ranks == 0) return;
   throw UserError(
       fmt::format("--global-batch={} cannot be shared out among {} ranks.", global_batch, ranks),
-      fmt::format("Every rank computes as many sequences of a step. Use a multiple of {}, or start another "
+      fmt::format("Every rank computes the same number of sequences. Use a multiple of {}, or start another "
                   "number of ranks.",
                   ranks));
 }

@@ -9,39 +9,39 @@
 #include "gpt2/model.hpp"
 
 /// @file
-/// What replicas of a model add up and compare.
+/// Sums over the replicas of a model, and comparisons of replicas.
 
 namespace rankwise {
 
-/// Whole numbers of 64 bits in which a sum of losses and its number of tokens travel.
+/// Number of 64-bit integers in the message of a sum of losses and its number of tokens.
 inline constexpr std::int64_t loss_numbers = 5;
 
-/// Replaces a sum of losses and its number of tokens on each rank by the sums over the ranks: one message of 40 bytes.
-/// Together, because a small message takes the latency of its steps, whatever its size.
+/// Replaces a sum of losses and its number of tokens on each rank by the sums over the ranks: one message of 40
+/// bytes. One message instead of two, because the time of a small message is its latency, whatever its size.
 void all_reduce_sum(LossSum& loss, Group& group);
 
-/// Refuses a global batch that the ranks cannot share out equally.
-/// @throws UserError  with what is possible.
+/// Refuses a global batch that cannot be divided equally among the ranks.
+/// @throws UserError  with the possible sizes.
 void check_share(std::int64_t global_batch, int ranks);
 
-/// Refuses ranks that were given different options or data, before they train together. All ranks make this call.
-/// @throws UserError  on all ranks: what differs, and who was told what.
+/// Refuses ranks that were started with different options or data. All ranks make this call before training.
+/// @throws UserError  on all ranks: the options that differ, with the value of each rank.
 void check_alike(const OptionTable& options, const Tokens& tokens);
 
-/// Ends the run unless the parameters of all ranks of the job are the same, by a fast hash.
-/// @param stream      of their device: made them.
-/// @param parameters  of this rank.
+/// Ends the run unless all ranks of the job have the same parameters, compared by a fast hash.
+/// @param stream      stream that computed the parameters.
+/// @param parameters  parameters of this rank.
 /// @param when        as "after step 10", for the message.
-/// @failure  Error on all ranks: which of them differ from rank 0.
+/// @failure  Error on all ranks, with the ranks that differ from rank 0.
 void check_replicas(Stream& stream, const Tensor& parameters, const std::string& when);
 
 /// A fast hash of the parameters of this rank, as 16 hexadecimal digits.
-/// @param stream  of their device: made them.
+/// @param stream  stream that computed the parameters.
 std::string replica_hash(Stream& stream, const Tensor& parameters);
 
-/// Whether all ranks have the same text, as long on all of them. They make this call together.
+/// Whether all ranks of a group have the same text. It has the same length on all; all of them make this call.
 bool same_on_all_ranks(const std::string& text, Group& group);
-/// The same of all ranks of the job.
+/// Whether all ranks of the job have the same text.
 bool same_on_all_ranks(const std::string& text);
 
 }  // namespace rankwise

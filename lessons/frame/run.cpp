@@ -9,7 +9,7 @@ namespace rankwise {
 
 namespace {
 
-/// The number of threads has to be set before the first buffer is filled.
+/// Sets the number of threads, which has to happen before the first buffer is filled.
 const LessonOptions& with_threads(const LessonOptions& options)
 {
   omp_set_num_threads(options.threads);

@@ -17,69 +17,71 @@
 #include "lessons/frame/options.hpp"
 
 /// @file
-/// What the frame keeps for a lesson, because it is the same in all of them.
+/// Everything that the frame provides to a lesson: device, ledgers, messages and data.
 
 namespace rankwise {
 
 /// One rank's device, ledgers, messages and data.
 struct Run {
   /// All ranks make and destroy it together.
-  /// @param batch, shape  that the lesson's options give this rank.
+  /// @param batch, shape  as the lesson's options define them for this rank.
   Run(const LessonOptions& options, const Session& session, const BatchShape& batch, const ActivationShape& shape);
 
   const LessonOptions& options;  ///< as they were checked
   const Session& session;        ///< rank r of N
   ModelConfig config;            ///< L, H, C, V
   BatchShape batch;              ///< G, B, T
-  ActivationShape shape;         ///< of one micro-batch
+  ActivationShape shape;         ///< shape of one micro-batch
 
-  TimeLedger time;                   ///< where the time goes
+  TimeLedger time;                   ///< time by kind of work
   MemoryLedger ledger;               ///< every buffer, by category
-  std::unique_ptr<Device> device;    ///< where this rank computes
-  std::unique_ptr<Stream> stream;    ///< the order in which it computes
-  DeviceMemory memory;               ///< of the device, counted in the ledger
-  Arithmetic arithmetic;             ///< the order of sums
-  Communication messages;            ///< what all groups share: traffic, virtual clock, transport
-  std::unique_ptr<Kernels> kernels;  ///< what the pieces of the model compute with
+  std::unique_ptr<Device> device;    ///< device on which this rank computes
+  std::unique_ptr<Stream> stream;    ///< its queue of work, processed in order
+  DeviceMemory memory;               ///< device memory, counted in the ledger
+  Arithmetic arithmetic;             ///< order and precision of sums
+  Communication messages;            ///< setup of all groups: traffic ledger, virtual clock, transport
+  std::unique_ptr<Kernels> kernels;  ///< arithmetic of the model's layers
 
-  Tokens tokens;                  ///< the text
-  Loader loader;                  ///< deals out windows of it
-  Loader validation;              ///< the same of the validation split
+  Tokens tokens;                  ///< tokens of the corpus
+  Loader loader;                  ///< windows of the training split, by step
+  Loader validation;              ///< windows of the validation split
   LearningRateSchedule schedule;  ///< learning rate of each step
 
-  std::map<std::string, Traffic> sent;  ///< by axis, counted since the step began
+  std::map<std::string, Traffic> sent;  ///< traffic of this step so far, by axis
 
-  /// What a group of ranks is made with.
+  /// Setup of a group of ranks.
   GroupSetup group_setup() { return messages.setup(default_algorithm(arithmetic)); }
 
-  /// Reads sequences of a step's global batch and places them.
-  /// @param kept  where the pass keeps its tokens.
+  /// Reads sequences of a step's global batch and copies them to the device.
+  /// @param kept  activations of the micro-batch, which hold its tokens.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step);
 
-  /// Reads B windows of the validation split in order and places them, for a forward pass that is not trained on.
-  /// @param windows  those after the last one of the split count nothing.
+  /// Reads B windows of the validation split in order and copies them to the device, for a forward pass without
+  /// training.
+  /// @param windows  windows after the end of the split are padding, which is not counted.
   MicroBatch load_validation(const Activations& kept, Range windows);
 
-  /// Loss of the whole validation split, of which this rank computes every n-th micro-batch: a sum over its own.
+  /// This rank's sum of the loss of the validation split: it computes every n-th micro-batch.
   /// @param kept      as for load().
-  /// @param part      index and number n of ranks that share the split; each makes as many calls of @p forward.
-  /// @param forward   forward pass of a micro-batch that is not trained on.
+  /// @param part      index and number n of the ranks that divide the split; each makes the same number of calls of
+  ///                  @p forward.
+  /// @param forward   forward pass of a micro-batch, without training.
   LossSum validate(const Activations& kept, Part part, const std::function<LossSum(const MicroBatch&)>& forward);
 
-  /// Counts the arithmetic of a unit of the table on the virtual clock, if there is one.
+  /// Advances the virtual clock, if there is one, by the forward pass of a unit of the parameter table.
   void charge_forward(std::int64_t unit) { charge(unit, 1, "forward"); }
-  /// The same of its backward pass: two products for each of the forward pass.
+  /// Advances it by the backward pass, which takes two matrix products for each one of the forward pass.
   void charge_backward(std::int64_t unit) { charge(unit, 2, "backward"); }
 
-  /// What this rank has sent along an axis so far: in the groups whose names begin with it, as "dp", "dp inside", "pp forward".
+  /// Traffic of this rank along an axis so far: of the groups whose names begin with it, as "dp", "dp inside".
   Traffic sent_so_far(const std::string& axis) const;
 
-  /// From its making to its end adds what is sent along an axis to Run::sent, or takes it off.
+  /// Scope that adds the traffic along an axis during its lifetime to Run::sent, or subtracts it.
   class Counted {
    public:
     /// @param run       outlives it.
     /// @param axis      name of a group.
-    /// @param left_out  taken off.
+    /// @param left_out  whether the traffic is subtracted.
     Counted(Run& run, std::string axis, bool left_out);
     ~Counted();
     Counted(const Counted&) = delete;
@@ -91,15 +93,15 @@ struct Run {
     bool left_out_;
     Traffic before_;
   };
-  /// Counts what is sent along an axis until the end of the scope: `const auto counted = run.count("world");`
+  /// Counts the traffic along an axis until the end of the scope: `const auto counted = run.count("world");`
   [[nodiscard]] Counted count(const std::string& axis) { return {*this, axis, false}; }
-  /// Within such a scope: does not count what is sent along the axis until the end of this one.
+  /// Inside such a scope: leaves out the traffic along the axis until the end of this one.
   [[nodiscard]] Counted leave_out(const std::string& axis) { return {*this, axis, true}; }
 
  private:
   void charge(std::int64_t unit, int passes, const char* what);
 
-  Batch host_batch_;  // windows on their way to the device
+  Batch host_batch_;  // windows on the host, before they are copied to the device
 };
 
 }  // namespace rankwise

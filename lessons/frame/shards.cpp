@@ -20,7 +20,8 @@ std::vector<Range> ranges_of(const std::vector<Shard>& shards)
   return ranges;
 }
 
-/// Copies what this rank owns of rows [rows) of a whole tensor into @p block, which has room for them.
+/// Copies the elements that this rank owns from rows @p rows of a whole tensor into @p block, which holds these
+/// rows.
 /// @param stored  the tensor in this rank's table.
 void copy_rows(const HeldShards& owned, const Parameter& stored, Range rows, std::span<float> block)
 {
@@ -31,7 +32,7 @@ void copy_rows(const HeldShards& owned, const Parameter& stored, Range rows, std
   for (const Slab& slab : owned.table.slabs(stored)) {
     const Range shared = intersect(rows, slab.rows);
     if (shared.empty()) continue;
-    // These rows lie one behind the other in the flat vector, though not all of their columns need be this slab's.
+    // These rows are contiguous in the flat vector, but some of their columns may belong to other slabs.
     const std::int64_t first_row = slab.stored_row + shared.first - slab.rows.first;
     const Range flat{stored.elements.first + first_row * stored_width, shared.count * stored_width};
     if (flat != copied) {  // q, k and v are slabs of the same rows
@@ -89,10 +90,10 @@ void for_each_block(const ModelConfig& config, const HeldShards& owned, const Co
       const Range some{first, std::min(most_rows, rows - first)};
       block.assign(static_cast<std::size_t>(some.count * width), 0);
       if (stored != owned.table.entries().end()) copy_rows(owned, *stored, some, block);
-      // Bits, not numbers: 0 | x has every bit of x, while 0 + -0 is 0.
+      // A bitwise OR, not a sum: 0 | x keeps every bit of x, while 0 + -0 is +0.
       check_mpi(MPI_Allreduce(MPI_IN_PLACE, block.data(), static_cast<int>(block.size()), MPI_UINT32_T, MPI_BOR,
                               replica.handle()),
-                "putting whole parameters together");
+                "assembling whole parameters");
       use(whole, {first * width, some.count * width}, block);
     }
   }

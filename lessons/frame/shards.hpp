@@ -11,12 +11,12 @@
 #include "gpt2/reference_run.hpp"
 
 /// @file
-/// The model as its ranks hold it: shards, and the whole parameters put together from them block by block. Saving, loading,
-/// the digest and the deviation from the reference run need nothing else of a lesson.
+/// The model as shards on its ranks, and whole parameters assembled from them block by block. Saving, loading, the
+/// digest and the deviation from the reference run need nothing else from a lesson.
 
 namespace rankwise {
 
-/// What is done with a shard.
+/// Kind of access to a shard.
 enum class Access : std::uint8_t {
   read,    ///< its values are read
   write,   ///< all of them are written
@@ -26,48 +26,48 @@ enum class Access : std::uint8_t {
 /// Receives a shard and the stream of the device that holds it.
 using UseShard = std::function<void(const Shard& shard, Stream& stream)>;
 
-/// Shards that a rank holds. Those that lie in memory are a list; others are brought when they are asked for.
+/// Shards that a rank holds: a list of shards in memory, or shards that are loaded on demand.
 struct HeldShards {
   /// Shards in memory.
-  /// @param shards  of one parameter table, at least one.
-  /// @param stream  of the device that holds them.
+  /// @param shards  at least one, all of one parameter table.
+  /// @param stream  stream of the device that holds them.
   HeldShards(std::vector<Shard> shards, Stream& stream);
-  /// Shards in memory of a table of which this rank may hold none.
+  /// Shards in memory, or none.
   HeldShards(const ParameterTable& table, std::vector<Shard> shards, Stream& stream);
-  /// Shards that lie elsewhere.
+  /// Shards that are stored elsewhere.
   HeldShards(const ParameterTable& table, std::vector<Range> ranges,
              std::function<void(Access, const UseShard&)> for_each, std::function<void(Range, const Tensor&)> copy);
 
-  const ParameterTable& table;                                ///< which parameters these are
-  std::vector<Range> ranges;                                  ///< elements of the table's flat vector
-  std::function<void(Access, const UseShard&)> for_each;      ///< calls a function with one shard after the other
+  const ParameterTable& table;                                ///< the parameters of the shards
+  std::vector<Range> ranges;                                  ///< elements of each shard in the table's flat vector
+  std::function<void(Access, const UseShard&)> for_each;      ///< calls a function for each shard in turn
   std::function<void(Range, const Tensor&)> copy_parameters;  ///< copies elements within one range to the host, f32
 };
 
-/// Receives some neighbouring elements of a whole tensor, row by row without padding.
+/// Receives a contiguous block of a whole tensor, row by row without padding.
 using UseBlock = std::function<void(const Parameter& tensor, Range elements, std::span<const float> values)>;
 
-/// Calls @p use on every rank for all parameters of the model, block by block, in the order of its table. No rank ever holds
-/// more of the other ranks' shards than a block of about 1 MiB.
+/// Calls @p use on every rank for all parameters of the model, block by block, in the order of its table. A rank
+/// never holds more of the other ranks' shards than one block of about 1 MiB.
 /// @param config   sizes of the model.
-/// @param owned    what this rank owns; the ranks of @p replica own each element once.
-/// @param replica  ranks that hold one copy of the model together; all of them make this call.
+/// @param owned    shards that this rank owns; within @p replica every element has one owner.
+/// @param replica  ranks that together hold one replica of the model; all of them make this call.
 /// @cost   an MPI_Allreduce of each block.
 void for_each_block(const ModelConfig& config, const HeldShards& owned, const Communicator& replica,
                     const UseBlock& use);
 
-/// SHA-256 over all parameters in the order of the table, as f32 little-endian; the same on all ranks of a replica. The
-/// parameters are those of for_each_block().
+/// SHA-256 of all parameters in the order of the table, as f32 little-endian; the same on all ranks of a replica.
+/// Parameters as for for_each_block().
 std::string parameter_digest(const ModelConfig& config, const HeldShards& owned, const Communicator& replica);
 
-/// All parameters on rank 0 of the replica, tensor by tensor without padding; nothing on the others.
+/// Gathers all parameters on rank 0 of the replica, tensor by tensor without padding. The other ranks get nothing.
 std::vector<float> gather_parameters(const ModelConfig& config, const HeldShards& owned,
                                      const Communicator& replica);
 
-/// How far gathered parameters are from those of a reference run.
+/// Deviation of gathered parameters from those of a reference run.
 /// @param config      sizes of the model.
-/// @param parameters  as gather_parameters() gives them.
-/// @param reference   of ReferenceRun, with padding.
+/// @param parameters  result of gather_parameters().
+/// @param reference   parameters of a ReferenceRun, with padding.
 ParameterDeviation deviation_of(const ModelConfig& config, std::span<const float> parameters,
                                 std::span<const float> reference);
 

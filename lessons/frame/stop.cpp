@@ -17,7 +17,7 @@ extern "C" void note(int signal)
   noted_signal = signal;
 }
 
-/// Whether the process was started with this signal ignored, as a shell does for a command in the background of a script.
+/// Whether the process was started with this signal ignored, as by a shell for background commands of a script.
 bool is_ignored(int signal)
 {
   struct sigaction action = {};
@@ -52,7 +52,7 @@ void StopRequests::begin_step()
 {
   noted_ = noted_signal;
   check_mpi(MPI_Iallreduce(&noted_, &agreed_, 1, MPI_INT, MPI_MAX, world_.handle(), &agreeing_),
-            "telling the other ranks of a request to stop");
+            "sending a request to stop to the other ranks");
 }
 
 int StopRequests::end_step()

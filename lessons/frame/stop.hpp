@@ -5,28 +5,28 @@
 #include "common/messages/communicator.hpp"
 
 /// @file
-/// Requests to stop a run between two steps: SIGTERM, as a scheduler sends it, SIGINT, as Ctrl-C does, and SIGUSR1, which a
-/// launcher passes on to all ranks without ending them: `kill -USR1` with the id of mpirun.
+/// Requests to stop a run between two steps: SIGTERM from a scheduler, SIGINT from Ctrl-C, and SIGUSR1, which a
+/// launcher forwards to all ranks without ending them: `kill -USR1` with the process id of mpirun.
 
 namespace rankwise {
 
-/// Notes these signals, and lets all ranks agree on the step after which they stop. The second signal of a kind ends the
-/// process at once, as it would without this.
+/// Records these signals, and lets all ranks agree on the step after which they stop. A second signal of the same
+/// kind has its default effect and ends the process at once.
 ///
-/// One in a process. All ranks make and destroy it together.
+/// At most one per process. All ranks construct and destroy it together.
 class StopRequests {
  public:
-  /// From now on the signals are noted, but for those that the process ignores.
+  /// Begins to record the signals, except those that the process ignores.
   StopRequests();
-  /// The signals end the process again.
+  /// Restores the default handlers.
   ~StopRequests();
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
 
-  /// A step begins: tells the other ranks, meanwhile, what this one has noted.
+  /// Call at the beginning of a step: starts sending the recorded signal to the other ranks.
   void begin_step();
-  /// The step has ended. All ranks make both calls for each step.
-  /// @return  the signal after which the run stops here, the same on all ranks; 0 for none.
+  /// Call at the end of the step. All ranks make both calls for each step.
+  /// @return  the signal for which the run stops now, the same on all ranks; 0 for none.
   int end_step();
 
  private:

@@ -19,56 +19,56 @@
 #include "lessons/frame/shards.hpp"
 
 /// @file
-/// The frame around every lesson that trains. It reads and checks options, answers dry runs, opens the corpus, runs the loop over
-/// steps, validates, samples, saves, resumes, compares with the reference run and reports. A lesson computes steps and knows
-/// what its rank holds.
+/// The frame around every lesson that trains. It reads and checks options, performs dry runs, opens the corpus,
+/// runs the training loop, validates, samples, saves, resumes, compares with the reference run and reports. A
+/// lesson computes the steps and describes the shards of its rank.
 ///
 /// main() of a lesson is `return rankwise::train<rankwise::Zero3>(argc, argv);`
 
 namespace rankwise {
 
-/// What a lesson offers. train() calls nothing else.
+/// The interface of a lesson. train() calls nothing else.
 ///
 /// Functions of the lesson's options, in its options.hpp and costs.hpp:
 ///
 ///     declare(table, options)              declares them for the command line
-///     check_lesson(options, N)             throws UserError for what N ranks cannot do
-///     costs(options, rank)                 what rank r of N needs and sends
-///     suggest_options(options, N, bytes)   options with which the run would fit into so many bytes of the device
+///     check_lesson(options, N)             throws UserError if N ranks cannot run with these options
+///     costs(options, rank)                 memory and traffic of rank r of N
+///     suggest_options(options, N, bytes)   options with which the run would fit into `bytes` of device memory
 ///
-/// A lesson may also offer
+/// Optional:
 ///
-///     owned_shards()                       of its shards() those that no other rank of its replica writes too
-///     replica()                            number of the copy of the model that this rank holds shards of
-///     next_token(text, number)             the token that follows a text, the same on all ranks, to generate text
-///     replicated()                         parameters that are whole on every rank, to be compared
-///     close()                              ends the use of what outlives the run
-///     report_plan(report, options, N)      a free function: what else a dry run prints
-///     prepare(options, rank)               a free function: checks and reserves what only a run needs, no dry run
+///     owned_shards()                       shards() without those that another rank of the replica owns
+///     replica()                            number of the replica of the model to which this rank belongs
+///     next_token(text, number)             the next token of a text, the same on all ranks, to generate text
+///     replicated()                         parameters that every rank has whole, to be compared
+///     close()                              releases resources that outlive the run, as files
+///     report_plan(report, options, N)      free function: prints more of a dry run
+///     prepare(options, rank)               free function: checks and reserves what a run needs, but no dry run
 // clang-format off
 template <class L>
 concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& asked, const typename L::Options& options,
                           RankOf rank, std::int64_t number, Report& report) {
   requires std::derived_from<typename L::Options, LessonOptions>;
   requires std::constructible_from<L, Run&, const typename L::Options&>;
-  { L::name } -> std::convertible_to<std::string>;            // of the program, as "06_zero3"
-  { L::title } -> std::convertible_to<std::string>;           // what it shows, as "Sharded parameters (ZeRO-3, FSDP)"
+  { L::name } -> std::convertible_to<std::string>;            // name of the program, as "06_zero3"
+  { L::title } -> std::convertible_to<std::string>;           // title, as "Sharded parameters (ZeRO-3, FSDP)"
   declare(table, asked);
   check_lesson(options, rank.ranks);
   { costs(options, rank) } -> std::same_as<Costs>;
   { suggest_options(options, rank.ranks, number) } -> std::same_as<std::string>;
   { lesson.train_step(number) } -> std::same_as<StepReport>;  // one optimizer step over the global batch
-  { lesson.evaluate() } -> std::same_as<LossSum>;             // of the whole validation split, summed over all ranks
-  { lesson.shards() } -> std::same_as<HeldShards>;            // what this rank holds: to read, and to write
+  { lesson.evaluate() } -> std::same_as<LossSum>;             // of the validation split, summed over all ranks
+  { lesson.shards() } -> std::same_as<HeldShards>;            // shards that this rank holds, to read and to write
   { lesson.optimizer().updates() } -> std::same_as<std::int64_t>;
-  lesson.optimizer().resume(number);                          // after so many updates
-  lesson.after_load();                                        // the shards have got their values: broadcast, round, gather
-  { lesson.describe() } -> std::same_as<std::string>;         // how ranks and messages are arranged, in a line
-  lesson.report(report);                                      // checks and figures that are this lesson's own
+  lesson.optimizer().resume(number);                          // continues after this number of updates
+  lesson.after_load();                                        // shards have values now: broadcast, round, gather
+  { lesson.describe() } -> std::same_as<std::string>;         // layout of ranks and messages, in one line
+  lesson.report(report);                                      // further checks and figures of this lesson
 };
 // clang-format on
 
-/// The model on all ranks.
+/// This rank's shards of the model.
 template <Lesson L>
 ModelOnRanks model_on_ranks(L& lesson)
 {
@@ -80,7 +80,7 @@ ModelOnRanks model_on_ranks(L& lesson)
     return {lesson.shards(), lesson.shards(), replica};
 }
 
-/// Refuses what cannot be done, before anything is done.
+/// Refuses invalid options before anything is allocated or sent.
 template <Lesson L>
 void check_run(const typename L::Options& options, const Session& session)
 {
@@ -96,7 +96,7 @@ void check_run(const typename L::Options& options, const Session& session)
   if constexpr (requires { prepare(options, RankOf{}); }) prepare(options, RankOf(session));
 }
 
-/// Prints what the run would need, and allocates nothing.
+/// Prints memory and traffic of the run without allocating anything.
 template <Lesson L>
 int dry_run(Report& report, const OptionTable& table, const typename L::Options& options, int N)
 {
@@ -109,7 +109,7 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
   return report.finish();
 }
 
-/// Generates `--sample` tokens, one after the other; the same text on all ranks.
+/// Generates `--sample` tokens one by one; the same text on all ranks.
 template <Lesson L>
 std::string sample(L& lesson, Run& run)
 {

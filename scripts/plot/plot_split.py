@@ -53,10 +53,10 @@ class Parts:
     """What --dry-run says: t, heads, channels, and the matrices by their names here."""
 
     def __init__(self, text):
-        head = re.search(r"# part 0 of (\d+) has$", text, re.MULTILINE)
+        head = re.search(r"# tensor-parallel rank 0 of (\d+) has$", text, re.MULTILINE)
         sizes = re.search(r"# model .* H=(\d+) C=(\d+) ", text)
         if not head or not sizes:
-            raise NotThere("it has no line '# part 0 of t has'")
+            raise NotThere("it has no line '# tensor-parallel rank 0 of t has'")
         self.count, self.heads, self.channels = int(head[1]), int(sizes[1]), int(sizes[2])
         if self.count > len(COLOURS):
             raise NotThere(f"it has {self.count} parts, and there are {len(COLOURS)} colours")

@@ -25,7 +25,7 @@ class GpuRates {
  public:
   /// @param gemm_size   rows and columns of the matrices.
   /// @param copy_bytes  of the copy, and as many of the original.
-  /// @throws Error      when there is no room.
+  /// @throws Error      when memory runs out.
   GpuRates(std::int64_t gemm_size, std::int64_t copy_bytes);
 
   /// Floating-point operations a second of the product of two matrices of @p type, by the kernels that train.

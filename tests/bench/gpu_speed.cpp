@@ -103,17 +103,17 @@ std::int64_t next_batch(std::int64_t B)
   return B < 8 ? std::max<std::int64_t>(1, 2 * B) : B + 8;
 }
 
-/// The largest micro-batch for which @p bytes_of_batch gives at most @p room; 0 if not even one sequence fits.
+/// The largest micro-batch for which @p bytes_of_batch gives at most @p capacity; 0 if not even one sequence fits.
 template <class BytesOfBatch>
-std::int64_t largest_batch(std::int64_t room, const BytesOfBatch& bytes_of_batch)
+std::int64_t largest_batch(std::int64_t capacity, const BytesOfBatch& bytes_of_batch)
 {
   std::int64_t B = 0;
-  while (bytes_of_batch(next_batch(B)) <= room) B = next_batch(B);
+  while (bytes_of_batch(next_batch(B)) <= capacity) B = next_batch(B);
   return B;
 }
 
 /// Bytes that are free for trainings: CUDA and its libraries load code when it is first used, and get a 64th.
-std::int64_t room_for_trainings()
+std::int64_t capacity_for_trainings()
 {
   const std::int64_t free_bytes = gpu_facts().free_bytes;
   return free_bytes - free_bytes / 64;
@@ -151,12 +151,12 @@ nlohmann::json measure_steps(Training& training, const GpuRates& rates, const Op
 }
 
 /// The bytes that a training has taken, by the formula, by its ledger, and as the GPU says, less the yardsticks'.
-nlohmann::json measure_memory(const Training& training, const GpuRates& rates, std::int64_t room)
+nlohmann::json measure_memory(const Training& training, const GpuRates& rates, std::int64_t capacity)
 {
   const std::int64_t planned = training_bytes(training.options), counted = training.ledger.peak_total(Tier::device);
   rankwise::check(planned == counted, "the ledger counts other bytes than were planned");
   const std::int64_t next = training_bytes(with_batch(training.options, next_batch(training.shape.B)));
-  return {{"slot_bytes", room},
+  return {{"capacity_bytes", capacity},
           {"planned_bytes", planned},
           {"next_planned_bytes", next},
           {"ledger_bytes", counted},
@@ -183,19 +183,19 @@ nlohmann::json measure_kernels(Training& training, const GpuRates& rates, const 
 /// The training that fills the GPU, and what its kernels do.
 nlohmann::json measure_training(const GpuRates& rates, const Options& options)
 {
-  const std::int64_t room = room_for_trainings();
+  const std::int64_t capacity = capacity_for_trainings();
   const auto bytes = [&](std::int64_t B) { return training_bytes(with_batch(options, B)); };
-  const std::int64_t B = options.micro_batch > 0 ? options.micro_batch : largest_batch(room, bytes);
-  if (B == 0 || bytes(B) > room)
+  const std::int64_t B = options.micro_batch > 0 ? options.micro_batch : largest_batch(capacity, bytes);
+  if (B == 0 || bytes(B) > capacity)
     throw UserError(fmt::format("{} sequences need {} bytes, and {} are free.", std::max<std::int64_t>(B, 1),
-                                bytes(std::max<std::int64_t>(B, 1)), room),
+                                bytes(std::max<std::int64_t>(B, 1)), capacity),
                     "Use a smaller --micro-batch, --sequence or --model.");
   Training training(with_batch(options, B));
   train_step(training, training.model);  // loads what is loaded when it is first used
   nlohmann::json json{{"micro_batch", B},
                       {"flops", flops_of(training)},
                       {"rounds", measure_steps(training, rates, options)},
-                      {"memory", measure_memory(training, rates, room)},
+                      {"memory", measure_memory(training, rates, capacity)},
                       {"where", measure_groups(training, options.least_turn_s)}};
   json["kernels"] = measure_kernels(training, rates, options);
   return json;
@@ -204,12 +204,12 @@ nlohmann::json measure_training(const GpuRates& rates, const Options& options)
 /// Steps in bf16, in f32 and in f32 with products in TF32, in turns, with as many sequences as fit twice.
 nlohmann::json measure_precisions(const Options& options)
 {
-  const std::int64_t room = room_for_trainings();
+  const std::int64_t capacity = capacity_for_trainings();
   const auto bytes = [&](std::int64_t B) {
     const TrainingOptions batch = with_batch(options, B);
     return training_bytes(batch) + training_bytes(in_f32(batch)) + gpu_workspace_bytes;
   };
-  const std::int64_t fitting = largest_batch(room, bytes);
+  const std::int64_t fitting = largest_batch(capacity, bytes);
   const std::int64_t B = options.micro_batch > 0 ? std::min(options.micro_batch, fitting) : fitting;
   if (B == 0) return nullptr;
   Training training(with_batch(options, B)), f32(in_f32(with_batch(options, B)));

@@ -24,7 +24,7 @@ void declare_step(OptionTable& table, TrainingOptions& options);
 struct Training {
   /// Parameters have their initial values.
   /// @param o  as check_options() has passed them.
-  /// @throws Error  when there is no room.
+  /// @throws Error  when memory runs out.
   explicit Training(const TrainingOptions& o);
 
   TrainingOptions options;                                                 ///< what was asked for

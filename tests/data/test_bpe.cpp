@@ -336,8 +336,8 @@ TEST_CASE("BpeTokenizer: refuses a vocab.bpe that is none")
                   "line 3 of vocab.bpe is not two entries");
   }
   check_refused(with("t h\n#version: 0.2\n"), "line 2");
-  check_refused(with("t h\nx y\n"), "line 2 of vocab.bpe merges what encoder.json has no entry for");
-  check_refused(with("t h\nxy z\n"), "line 2 of vocab.bpe merges what");
+  check_refused(with("t h\nx y\n"), "line 2 of vocab.bpe merges entries that encoder.json does not have");
+  check_refused(with("t h\nxy z\n"), "line 2 of vocab.bpe merges entries");
   check_refused(with("t h\nt h\n"), "line 2 of vocab.bpe repeats a merge");
 }
 

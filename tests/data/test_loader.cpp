@@ -212,9 +212,9 @@ TEST_CASE("check_vocabulary: names the first token that the model does not know"
   CHECK_THROWS_AS(check_vocabulary(text, 8), UserError);
   CHECK_THROWS_WITH(
       check_vocabulary(text, 8),
-      Catch::Contains("token 8 at position 123,456 of its training part") && Catch::Contains("--vocabulary=256"));
+      Catch::Contains("token 8 at position 123,456 of its training split") && Catch::Contains("--vocabulary=256"));
   const Tokens in_validation = text_of(counting(8), counting(9));
-  CHECK_THROWS_WITH(check_vocabulary(in_validation, 8), Catch::Contains("position 8 of its validation part"));
+  CHECK_THROWS_WITH(check_vocabulary(in_validation, 8), Catch::Contains("position 8 of its validation split"));
 }
 
 TEST_CASE("first_token_beyond: a negative token is outside too")

@@ -69,7 +69,7 @@ expect 2 'none/encoder.json does not exist'    'text.txt ' --tokenizer=gpt2 --vo
 expect 0 '17 tokens to train on, 3 for validation, vocabulary 259 (gpt2)' 'out.h5 text.txt ' \
   --tokenizer=gpt2 --vocabulary-from="$small" text.txt out.h5
 echo 'o x' >> "$small/vocab.bpe"
-expect 2 'line 4 of vocab.bpe merges what'     'out.h5 text.txt ' \
+expect 2 'line 4 of vocab.bpe merges entries'     'out.h5 text.txt ' \
   --tokenizer=gpt2 --vocabulary-from="$small" text.txt out.h5
 
 # On a terminal a bar shows how far it has come; elsewhere nothing does.

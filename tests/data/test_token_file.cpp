@@ -245,7 +245,7 @@ TEST_CASE("open_token_file: names the first token beyond the file's own vocabula
   const std::string path = folder / "tokens.h5";
   write_small(path);
   replace_dataset(path, "validation", H5T_STD_U16LE, {5}, {1, 255, 300, 4, 999});
-  check_refused(path, "token 300 at position 2 of its dataset validation, beyond its own vocabulary of 256");
+  check_refused(path, "token 300 at position 2 of its dataset validation, which is outside its vocabulary of 256");
   replace_dataset(path, "validation", H5T_STD_U16LE, {5}, {1, 255, 30, 4, 99});
   CHECK_NOTHROW(open_token_file(path));
   replace_attribute(path, "vocabulary", std::int64_t{255});
@@ -382,13 +382,13 @@ TEST_CASE("open_token_file: the tokenizer comes with the tokens, or the file is 
   change(path, [](const Hdf5Object& file) {
     check_hdf5(H5Ldelete(file.id(), "vocab.bpe", H5P_DEFAULT), "remove a dataset");
   });
-  check_refused(path, "does not hold its vocabulary");
+  check_refused(path, "has no valid vocabulary");
   write(files.encoder_json, 269);
   replace_dataset(path, "encoder.json", H5T_STD_I64LE, {2}, {1, 2});
   check_refused(path, "encoder.json does not hold bytes");
   write(files.encoder_json, 269);
   replace_attribute(path, "tokenizer", std::string("words"));
-  check_refused(path, "made by the tokenizer \"words\"");
+  check_refused(path, "made with the tokenizer \"words\"");
   write(files.encoder_json, 270);
   check_refused(path, "says that its vocabulary has 270 entries, but that of its tokenizer has 269");
   write("{}", 269);

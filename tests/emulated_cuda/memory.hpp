@@ -26,7 +26,7 @@ class DeviceMemory {
   /// @param capacity  bytes that allocations may hold together.
   explicit DeviceMemory(std::size_t capacity) : capacity_(capacity) {}
 
-  /// A new allocation; null when there is no room.
+  /// A new allocation; null when memory runs out.
   void* allocate(std::size_t bytes);
   /// Frees the allocation that starts at @p data. @return  whether there was one.
   bool release(void* data);
@@ -59,7 +59,7 @@ class DeviceMemory {
 /// Pinned memory of the host, which devices and host may touch at any time.
 class PinnedMemory {
  public:
-  /// A new allocation; null when there is no room.
+  /// A new allocation; null when memory runs out.
   void* allocate(std::size_t bytes);
   /// Frees the allocation that starts at @p data. @return  whether there was one.
   bool release(void* data);

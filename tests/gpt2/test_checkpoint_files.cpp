@@ -90,14 +90,14 @@ void save_weights(const std::string& path)
   commit_checkpoint(path);
 }
 
-/// Whether saving to a disk that has room for files of @p room bytes fails and says why. It is tried in a process of its
+/// Whether saving to a disk that takes files of at most @p bytes bytes fails and says why. It is tried in a process of its
 /// own, because HDF5 crashes when it ends after a file that it could not close.
-bool save_fails_for(std::size_t room, const std::string& path)
+bool save_fails_for(std::size_t bytes, const std::string& path)
 {
   const pid_t child = fork();
   if (child == 0) {
     std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{room, room};
+    const rlimit limit{bytes, bytes};
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
     try {
       save(path, 2);
@@ -195,9 +195,9 @@ TEST_CASE("checkpoint: on a disk that is full anywhere, saving fails, says why, 
   const std::string path = folder / "model.h5";
   save(path, 1);
   const std::string before = read_file(path);
-  for (std::size_t room = 0; room < before.size(); room += 1 + before.size() / 40) {
-    INFO("room for " << room << " of " << before.size() << " bytes");
-    CHECK(save_fails_for(room, path));
+  for (std::size_t bytes = 0; bytes < before.size(); bytes += 1 + before.size() / 40) {
+    INFO("bytes for " << bytes << " of " << before.size() << " bytes");
+    CHECK(save_fails_for(bytes, path));
     CHECK(check_checkpoint(path, path).step == 1);
     CHECK(folder.files() == 1);
   }
@@ -261,11 +261,12 @@ TEST_CASE("check_checkpoint: a structure that is not that of its model is refuse
       {stored({8, 32}, sparse), "not all of it is stored"},
       {stored({hsize_t{1} << 40, hsize_t{1} << 20}, sparse), "not all of it is stored"},
       {stored({8, 32}, [&](hid_t p) { H5Pset_chunk(p, 2, chunk), H5Pset_shuffle(p); }), "it is compressed"},
-      {stored({8, 32}, [&](hid_t p) { H5Pset_external(p, "/etc/passwd", 0, 1024); }), "it lies in another file"},
-      {stored({8, 32}, [&](hid_t p) { H5Pset_layout(p, H5D_COMPACT); }), "neither contiguous nor in chunks"},
+      {stored({8, 32}, [&](hid_t p) { H5Pset_external(p, "/etc/passwd", 0, 1024); }),
+       "it is stored in another file"},
+      {stored({8, 32}, [&](hid_t p) { H5Pset_layout(p, H5D_COMPACT); }), "neither contiguous nor chunked"},
       {[](const Hdf5Object& f) { put_dataset(f, "parameters/extra", H5T_IEEE_F32LE, {3}); }, "holds 17 tensors"},
       {[](const Hdf5Object& f) { put_dataset(f, "second_moments/extra", H5T_IEEE_F32LE, {3}); },
-       "second_moments/extra is no tensor of its model"},
+       "second_moments/extra is not a tensor of its model"},
       {[](const Hdf5Object& f) {
          H5Lmove(f.id(), some_tensor.c_str(), f.id(), "away", H5P_DEFAULT, H5P_DEFAULT);
          H5Lcreate_soft("/away", f.id(), some_tensor.c_str(), H5P_DEFAULT, H5P_DEFAULT);

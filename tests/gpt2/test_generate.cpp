@@ -203,9 +203,9 @@ TEST_CASE("GeneratingPass: runs of units that hand on their rows say what the wh
       ends.begin(seen);
       begins.embedding(p.embedding);
       for (std::size_t i = 0; i < first.branches.size(); ++i) begins.branch(i, p.branches[i]);
-      const Tensor sent = begins.rows(first.branches.size()), room = ends.rows(0);
-      CHECK(sent.shape() == room.shape());
-      lab.stream().copy(room, sent);
+      const Tensor sent = begins.rows(first.branches.size()), buffer = ends.rows(0);
+      CHECK(sent.shape() == buffer.shape());
+      lab.stream().copy(buffer, sent);
       begins.end();
       for (std::size_t i = 0; i < last.branches.size(); ++i) ends.branch(i, p.branches[first.branches.size() + i]);
       CHECK(ends.head(p.head) == generator.next_logits(seen));

@@ -268,14 +268,14 @@ TEST_CASE("safetensors: data that do not fit dtype, shape, each other or the fil
   check_refused(object({entry("a", "F16", "[1]", "[0,4]")}), 4, {"\"a\"", "4 bytes", "2 by"});
   check_refused(object({entry("a", "F32", "[2]", "[0,4]")}), 4, {"\"a\"", "4 bytes", "8 by"});
   check_refused(object({entry("a", "F32", "[1]", "[4,0]")}), 4, {"\"a\"", "before it begins"});
-  check_refused(object({entry("a", "F32", "[1]", "[1,5]")}), 5, {"\"a\"", "hole of 1"});
+  check_refused(object({entry("a", "F32", "[1]", "[1,5]")}), 5, {"\"a\"", "gap of 1"});
   check_refused(object({entry("a", "F32", "[1]", "[0,4]")}), 3, {"\"a\"", "byte 4 of 3"});
-  check_refused(object({entry("a", "F32", "[1]", "[0,4]")}), 5, {"1 bytes behind"});
-  check_refused("{}", 1, {"1 bytes behind"});
+  check_refused(object({entry("a", "F32", "[1]", "[0,4]")}), 5, {"1 bytes after"});
+  check_refused("{}", 1, {"1 bytes after"});
   const std::string a = entry("a", "U8", "[4]", "[0,4]");
   check_refused(object({a, entry("b", "U8", "[4]", "[3,7]")}), 7, {"\"b\"", "overlaps"});
   check_refused(object({a, entry("b", "U8", "[4]", "[0,4]")}), 4, {"\"b\"", "overlaps"});
-  check_refused(object({a, entry("b", "U8", "[4]", "[5,9]")}), 9, {"\"b\"", "hole of 1"});
+  check_refused(object({a, entry("b", "U8", "[4]", "[5,9]")}), 9, {"\"b\"", "gap of 1"});
   // Products that are 4, or 0, in 64 bits.
   check_refused(object({entry("a", "F32", "[4611686018427387905]", "[0,4]")}), 4, {"\"a\"", "counted"});
   check_refused(object({entry("a", "F32", "[4294967296,4294967296]", "[0,0]")}), 0, {"\"a\"", "counted"});

@@ -66,7 +66,7 @@ TEST_CASE("check_options: precisions that do not go together are refused")
   o.precision = DType::bf16;
   CHECK_NOTHROW(check_options(o, {.dp = 2}));
   o.micro_batch = 4;
-  says(o, "--gradients=bf16", "2 passes");
+  says(o, "--gradients=bf16", "2 micro-batches");
   o.micro_batch = 8;
   CHECK_NOTHROW(check_options(o, {.dp = 2}));
   o.arithmetic = Sums::exact;
@@ -192,7 +192,7 @@ TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of
     }
 }
 
-TEST_CASE("suggest_options: names the largest micro-batch that has room, or what needs least")
+TEST_CASE("suggest_options: names the largest micro-batch that fits, or what needs least")
 {
   TrainingOptions options;
   const ModelConfig config = options.config();

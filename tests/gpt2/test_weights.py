@@ -134,11 +134,11 @@ class Refusals(Weights):
         self.refuse({k: v for k, v in whole.items() if k != "h.1.mlp.c_fc.bias"}, says=["h.1.mlp.c_fc.bias is missing"])
         self.refuse({k: v for k, v in whole.items() if k != "wte.weight"}, says=["wte.weight"])
         self.refuse({k: v for k, v in whole.items() if k != "h.0.ln_1.weight"}, says=["h.0.ln_1.weight"])
-        self.refuse({**whole, "h.0.extra": ("F32", [1], bytes(4))}, says=["h.0.extra is no tensor"])
+        self.refuse({**whole, "h.0.extra": ("F32", [1], bytes(4))}, says=["h.0.extra is not a tensor"])
         self.refuse({**whole, "ln_f.bias": ("F32", [63], bytes(252))}, says=["ln_f.bias", "(63)", "(64)"])
         self.refuse({**whole, "ln_f.bias": ("F64", [64], bytes(512))}, says=["ln_f.bias", "F64", "BF16"])
         self.refuse({**whole, "lm_head.weight": ("F32", [16, 64], bytes(4096))}, says=["lm_head.weight", "differs"])
-        self.refuse({**whole, "wpe.weight": ("F32", [64], bytes(256))}, says=["wpe.weight", "no matrix"])
+        self.refuse({**whole, "wpe.weight": ("F32", [64], bytes(256))}, says=["wpe.weight", "not a matrix"])
         self.refuse(tensors_of(shapes(1, 40, 8, 16)), says=["40 channels", "--heads"])
         self.refuse(whole, "--heads=7", says=["--heads=7"])
 

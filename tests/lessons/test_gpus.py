@@ -147,7 +147,7 @@ class Refusals(GpuCase):
 
     def test_a_plan_that_is_larger_than_the_gpu(self):
         self.assert_refused("--device=cuda", "--model=gpt2-xl", "--global-batch=4096", "--vocabulary=256",
-                            says=["this run needs", "which GPU 0", "activations", "--recompute=block"])
+                            says=["this run needs", "more than GPU 0", "activations", "--recompute=block"])
 
     @unittest.skipUnless(EMULATED, "needs a small GPU")
     def test_ranks_that_share_a_gpu_share_its_memory(self):
@@ -161,10 +161,10 @@ class Refusals(GpuCase):
 
     def test_what_gpus_cannot_do(self):
         self.assert_refused("--device=cuda", *self.options(), "--collectives=shared", ranks=2,
-                            says=["--collectives=shared cannot be done with --device=cuda", "auto"])
+                            says=["--collectives=shared cannot be combined with --device=cuda", "auto"])
         self.assert_refused("--transport=nccl", ranks=2, says=["--transport=nccl needs --device=cuda"])
         self.assert_refused("--device=cuda", "--transport=nccl", "--link=5us,1GB/s", ranks=2,
-                            says=["cannot be done with --transport=nccl", "--transport=mpi"])
+                            says=["cannot be combined with --transport=nccl", "--transport=mpi"])
 
     def test_more_ranks_than_gpus_over_nccl(self):
         if EMULATED:
@@ -175,7 +175,7 @@ class Refusals(GpuCase):
                             says=["2 ranks share the 1 GPU of this machine", "--transport=mpi", "at most 1"])
         done = self.run_program("--device=cuda", *self.options(), ranks=2)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("messages go over MPI, through the host's memory, since ranks share a GPU", done.stdout)
+        self.assertIn("messages use MPI, through host memory, because ranks share a GPU", done.stdout)
 
     @unittest.skipUnless(EMULATED, "needs another machine")
     def test_machines_without_a_usable_gpu(self):
@@ -202,11 +202,11 @@ class Failures(GpuCase):
 
     def test_what_fails_later_ends_all_ranks_with_file_and_line(self):
         where = r"rank 1 of 2: [\w/]+\.(cpp|cu|hpp):\d+: "
-        for fault, says in [("cudaMalloc:9:1", "out of device memory: GPU 1 has no"),
+        for fault, says in [("cudaMalloc:9:1", "out of device memory: GPU 1 cannot provide"),
                             ("kernel:30:1", "cudaErrorIllegalAddress|cudaErrorLaunchFailure|illegal"),
                             ("cublasLtMatmul:3:1", "cuBLAS failed at multiplying matrices: CUBLAS_STATUS"),
                             ("cudaMemcpyAsync:12:1", "CUDA failed at copying"),
-                            ("cudaStreamCreateWithFlags:2:1", "CUDA failed at making a stream")]:
+                            ("cudaStreamCreateWithFlags:2:1", "CUDA failed at creating a stream")]:
             with self.subTest(fault=fault):
                 self.assert_fails(fault, says=[where, says])
         for fault, says in [("ncclSend:2:1", "NCCL failed at sending a message"),
@@ -215,7 +215,7 @@ class Failures(GpuCase):
             with self.subTest(fault=fault):
                 self.assert_fails(fault, "--transport=nccl", says=[where, says])
 
-    def test_ranks_that_wait_in_vain_over_nccl_are_named(self):
+    def test_a_deadlock_over_nccl_is_named(self):
         hang = os.environ["HANG"]
         for case, says in [("early", "it left early, or skipped"),
                            ("receive", "rank 1 waits for a message that rank 3 does not send"),

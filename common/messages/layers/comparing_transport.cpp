@@ -16,7 +16,7 @@ namespace rankwise {
 
 namespace {
 
-/// What one rank calls, as it travels.
+/// The call of one rank, as sent in a message.
 struct Call {
   std::array<char, 24> name{};
   std::array<char, 16> algorithm{};

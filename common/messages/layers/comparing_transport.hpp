@@ -4,20 +4,20 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// `--check-messages`: ranks that call different collectives find out, instead of waiting for ever.
+/// `--check-messages`: detects ranks that call different collectives, which would otherwise deadlock.
 
 namespace rankwise {
 
-/// The layer that compares what the ranks call before they send: name, algorithm, type, count, root.
+/// The layer that compares the ranks' calls before each collective: name, algorithm, type, count, root.
 ///
-/// It costs an all-gather of 64 bytes a rank each time.
+/// @cost  an all-gather of 64 bytes per rank for each collective.
 class ComparingTransport final : public TransportLayer {
  public:
-  /// @param inner         where messages go on to.
-  /// @param communicator  the same ranks; a copy of it carries what is compared.
+  /// @param inner         the layer below.
+  /// @param communicator  the same ranks; a duplicate of it carries the comparison.
   ComparingTransport(Transport& inner, const Communicator& communicator);
 
-  /// @throws UserError  on all ranks, when they do not all call the same: who calls what.
+  /// @throws UserError  on all ranks, if their calls differ: which rank calls what.
   void enter(const Collective& collective) override;
 
  private:

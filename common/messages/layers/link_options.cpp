@@ -25,14 +25,14 @@ constexpr Unit bandwidth_units[] = {{"B/s", 1}, {"b/s", 0.125}};
 constexpr Unit flops_units[] = {{"FLOP/s", 1}};
 
 const char* const link_forms =
-    "Write --link=LATENCY,BANDWIDTH, as --link=5us,10GB/s; or, where nodes are to count, first the links inside a "
+    "Write --link=LATENCY,BANDWIDTH, as --link=5us,10GB/s; or, with nodes, first the links inside a "
     "node, "
-    "then those between nodes, then how many ranks a node has: --link=1us,100GB/s,5us,10GB/s,4.\n"
-    "Latencies are in s, ms, us or ns. Bandwidths are in bytes (10GB/s = 10^10 bytes a second, 10GiB/s = 10 * "
+    "then those between nodes, then the number of ranks per node: --link=1us,100GB/s,5us,10GB/s,4.\n"
+    "Latencies are in s, ms, us or ns. Bandwidths are in bytes (10GB/s = 10^10 bytes per second, 10GiB/s = 10 * "
     "2^30) or in "
     "bits (100Gb/s = 12.5GB/s).";
 
-/// The factor of a unit with a prefix; 0 if it is none.
+/// The factor of a unit with a prefix; 0 if invalid.
 double factor_of(std::string_view text, std::span<const Unit> all_prefixes, std::span<const Unit> units)
 {
   for (const auto& [prefix, power] : all_prefixes)
@@ -41,7 +41,7 @@ double factor_of(std::string_view text, std::span<const Unit> all_prefixes, std:
   return 0;
 }
 
-/// Reads a number of at least 0 and its unit. @return what it stands for; less than 0 if it is none.
+/// Parses a nonnegative number with its unit. @return its value; negative if invalid.
 double read_quantity(const std::string& text, std::span<const Unit> all_prefixes, std::span<const Unit> units)
 {
   const char* const text_end = text.data() + text.size();
@@ -52,7 +52,7 @@ double read_quantity(const std::string& text, std::span<const Unit> all_prefixes
   return number * factor;
 }
 
-/// The parts of a text between commas.
+/// Splits a text at commas.
 std::vector<std::string> split_at_commas(const std::string& text)
 {
   std::vector<std::string> parts(1);
@@ -97,7 +97,7 @@ LinkOptions parse_link(const std::string& text)
   if (parts.size() == 2) return options;
   options.between = read_link(text, parts[2], parts[3]);
   if (!read_value(parts[4], options.ranks_per_node).empty() || options.ranks_per_node < 1)
-    throw UserError(fmt::format("--link={}: \"{}\" is not a number of ranks of a node.", text, parts[4]),
+    throw UserError(fmt::format("--link={}: \"{}\" is not a number of ranks per node.", text, parts[4]),
                     link_forms);
   return options;
 }
@@ -108,7 +108,7 @@ double parse_flops(const std::string& text)
   if (rate < 1e3 || rate > 1e21)
     throw UserError(
         fmt::format("--flops={} is not a rate of at least 1kFLOP/s with its unit.", text),
-        "It says how many floating-point operations a rank does in a second of the virtual clock. Write it as "
+        "It is the number of floating-point operations per second of a rank on the virtual clock. Write it as "
         "--flops=100GFLOP/s, with k, M, G, T or P.");
   return rate;
 }
@@ -119,7 +119,7 @@ void check_virtual_clock(Algorithm algorithm)
     return;
   const char* const why =
       algorithm == Algorithm::shared    ? "ranks read each other's memory instead of sending messages"
-      : algorithm == Algorithm::library ? "the MPI library sends its messages where nobody sees them"
+      : algorithm == Algorithm::library ? "the messages inside the MPI library cannot be observed"
                                         : "auto may choose shared memory, which sends no messages";
   throw UserError(fmt::format("--link cannot be used with --collectives={}: {}.", name_of(algorithm), why),
                   "The virtual clock counts the messages that the collectives of this project send. Use "

@@ -10,35 +10,35 @@
 
 namespace rankwise {
 
-/// Virtual time. 2^63 of them are 106 days.
+/// Virtual time in picoseconds; 2^63 of them are 106 days.
 using Picoseconds = std::int64_t;
 
-/// How many a second has.
+/// Picoseconds per second.
 inline constexpr Picoseconds picoseconds_per_s = 1'000'000'000'000;
 
-/// As a number of seconds.
+/// Conversion to seconds.
 constexpr double seconds(Picoseconds time)
 {
   return static_cast<double>(time) / static_cast<double>(picoseconds_per_s);
 }
 
-/// A link from one rank to another. A message of b bytes takes latency + b / bandwidth; for b / bandwidth of it
-/// the link is occupied.
+/// A link from one rank to another. A message of b bytes takes latency + b / bandwidth, and occupies the link for
+/// b / bandwidth.
 struct Link {
   Picoseconds latency = 0;     ///< alpha, >= 0
   double bandwidth_Bps = 1e9;  ///< 1 / beta, > 0
 
-  /// How long a message of so many bytes occupies it, to the nearest picosecond.
+  /// Time for which a message of @p bytes occupies the link, to the nearest picosecond.
   Picoseconds occupied(std::int64_t bytes) const;
 };
 
 /// The links of a job.
 struct LinkOptions {
-  Link inside;             ///< of ranks of the same node
-  Link between;            ///< of ranks of different nodes
-  int ranks_per_node = 0;  ///< by the number in the job; 0: all are on one node
+  Link inside;             ///< between ranks of the same node
+  Link between;            ///< between ranks of different nodes
+  int ranks_per_node = 0;  ///< successive ranks of the job on a node; 0: all are on one node
 
-  /// The link between two ranks, by their numbers in the job.
+  /// The link between two ranks of the job.
   const Link& of(int rank, int peer) const
   {
     return ranks_per_node == 0 || rank / ranks_per_node == peer / ranks_per_node ? inside : between;
@@ -48,14 +48,14 @@ struct LinkOptions {
 /// Reads `--link=LATENCY,BANDWIDTH`, or `--link=LATENCY,BANDWIDTH,LATENCY,BANDWIDTH,RANKS-PER-NODE` (inside a
 /// node, then between nodes): 5us,10GB/s. Latencies are in s, ms, us or ns; bandwidths in bytes (B/s) or bits
 /// (b/s), with k, M, G, T for powers of 1000 and Ki, Mi, Gi, Ti for powers of 1024.
-/// @throws UserError  for anything else: which part, and what is expected there.
+/// @throws UserError  for anything else: which field is wrong, and what is expected there.
 LinkOptions parse_link(const std::string& text);
 
-/// Reads `--flops=RATE`, as 100GFLOP/s: floating-point operations a second, with k, M, G, T, P.
+/// Reads `--flops=RATE`, as 100GFLOP/s: floating-point operations per second, with k, M, G, T, P.
 /// @throws UserError  for anything else.
 double parse_flops(const std::string& text);
 
-/// Refuses a virtual clock for collectives that send no messages themselves.
+/// Rejects a virtual clock for algorithms that do not send their messages through a transport.
 /// @throws UserError  for shared, library, and auto, which may choose shared.
 void check_virtual_clock(Algorithm algorithm);
 

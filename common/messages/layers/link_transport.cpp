@@ -34,7 +34,7 @@ Ticket LinkTransport::start(std::span<const Transfer> transfers)
     with_stamps.push_back(transfer);
   }
   const Ticket ticket = TransportLayer::start(with_stamps);
-  batches_.emplace(ticket, std::move(batch));  // the stamps stay where they are
+  batches_.emplace(ticket, std::move(batch));  // moving keeps the stamps' addresses
   return ticket;
 }
 

@@ -9,39 +9,39 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// A record of the messages that a rank sends and receives, to be looked at afterwards.
+/// A log of the messages that a rank sends and receives, for later inspection.
 
 namespace rankwise {
 
-/// What this rank has sent and received, in order.
+/// Messages that this rank has sent and received, in order.
 struct MessageLog {
   /// One transfer.
   struct Message {
-    bool sends;          ///< else it receives
-    int peer;            ///< the other rank, by its number in the job
+    bool sends;          ///< whether it is sent; else received
+    int peer;            ///< the other rank, as its rank in the job
     std::int64_t bytes;  ///< > 0
-    std::string what;    ///< what it holds, as describe() says; of what is sent only
+    std::string what;    ///< content according to describe(); sent messages only
   };
   /// Transfers that were started together, or finished together.
   struct Event {
-    std::string group;              ///< name of the group whose transport it was
-    Ticket ticket;                  ///< of the transfers; its number is used again when they are finished
-    bool starts;                    ///< else they are finished now
-    std::vector<Message> messages;  ///< of a start
+    std::string group;              ///< name of the transport's group
+    Ticket ticket;                  ///< ticket of the transfers; reused after they are finished
+    bool starts;                    ///< whether they are started; else finished
+    std::vector<Message> messages;  ///< the transfers, if they are started
   };
 
-  bool recording = false;                              ///< whether events are kept
-  std::function<std::string(const Tensor&)> describe;  ///< called before a message is sent; may be empty
-  std::vector<Event> events;                           ///< in order, of all groups
+  bool recording = false;                              ///< whether events are recorded
+  std::function<std::string(const Tensor&)> describe;  ///< describes a message before it is sent; may be empty
+  std::vector<Event> events;                           ///< of all groups, in order
 };
 
-/// The layer that keeps a record.
+/// The layer that records messages in a log.
 class RecordingTransport final : public TransportLayer {
  public:
-  /// @param inner         where messages go on to.
-  /// @param log           where they are recorded; outlives the layer.
+  /// @param inner         the layer below.
+  /// @param log           the log; outlives the layer.
   /// @param communicator  the same ranks.
-  /// @param group         the name under which.
+  /// @param group         name of the group in the log.
   RecordingTransport(Transport& inner, MessageLog& log, const Communicator& communicator, std::string group);
 
   Ticket start(std::span<const Transfer> transfers) override;
@@ -50,7 +50,7 @@ class RecordingTransport final : public TransportLayer {
  private:
   MessageLog& log_;
   std::string group_;
-  std::vector<int> in_job_;  // the number in the job of each rank of the group
+  std::vector<int> in_job_;  // rank in the job of each rank of the group
 };
 
 }  // namespace rankwise

@@ -11,47 +11,48 @@
 #include "common/messages/transport.hpp"
 
 /// @file
-/// The traffic ledger: what this rank has sent, by group and collective and by receiver, counted where messages leave.
+/// The traffic ledger: counts messages and bytes that this rank sends, by group and collective and by receiver, at
+/// the transport.
 
 namespace rankwise {
 
-/// Communication and their bytes.
+/// Number of messages and bytes.
 struct Traffic {
   std::int64_t messages = 0;    ///< messages sent
-  std::int64_t bytes = 0;       ///< bytes sent, or handed to the library's own collective
-  std::int64_t read_bytes = 0;  ///< bytes read from other ranks' shared memory
+  std::int64_t bytes = 0;       ///< bytes sent, or passed to the library's own collective
+  std::int64_t read_bytes = 0;  ///< bytes read from other ranks through shared memory
 
-  /// Both together.
+  /// Adds the counts.
   Traffic& operator+=(const Traffic& other);
-  /// What was added to @p before to give this.
+  /// The traffic since @p before.
   Traffic operator-(const Traffic& before) const;
-  /// The same numbers.
+  /// Whether all counts are equal.
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 
-/// What this rank has sent so far. Several threads may count at once.
+/// Traffic of this rank so far. Thread-safe.
 class TrafficLedger {
  public:
-  /// Counts what was sent.
+  /// Counts sent traffic.
   /// @param group       name of the group.
   /// @param collective  name of the collective; "send" outside of any.
   void count(const std::string& group, const std::string& collective, const Traffic& traffic);
-  /// Counts for whom it was.
-  /// @param receiver  its number in the job.
+  /// Counts sent bytes by receiver.
+  /// @param receiver  its rank in the job.
   void count_to(const std::string& group, int receiver, std::int64_t bytes);
 
-  /// What went through a group in one kind of collective.
+  /// Traffic of one kind of collective in a group.
   Traffic of(const std::string& group, const std::string& collective) const;
-  /// What went through a group.
+  /// Traffic of a group.
   Traffic of(const std::string& group) const;
-  /// The bytes that went through a group, by the number that who received them has in the job. What the library's own
-  /// collectives and shared memory carry is nobody's in particular, and not among them.
+  /// Bytes sent in a group, by the receiver's rank in the job. Traffic of the library's own collectives and of
+  /// shared memory has no single receiver and is not included.
   std::map<int, std::int64_t> receivers_of(const std::string& group) const;
-  /// What went through all groups.
+  /// Traffic of all groups.
   Traffic total() const;
-  /// By group and collective.
+  /// Traffic by group and collective.
   std::map<std::string, std::map<std::string, Traffic>> all() const;
-  /// Starts from zero.
+  /// Resets all counts to zero.
   void clear();
 
  private:
@@ -60,13 +61,13 @@ class TrafficLedger {
   std::map<std::string, std::map<int, std::int64_t>> receivers_;
 };
 
-/// The layer that counts what leaves.
+/// The layer that counts sent messages.
 class CountingTransport final : public TransportLayer {
  public:
-  /// @param inner         where messages go on to.
-  /// @param ledger        where they are counted; outlives the layer.
-  /// @param group         the name under which.
-  /// @param ranks_in_job  the number in the job of each rank of the group.
+  /// @param inner         the layer below.
+  /// @param ledger        the ledger; outlives the layer.
+  /// @param group         name of the group in the ledger.
+  /// @param ranks_in_job  rank in the job of each rank of the group.
   CountingTransport(Transport& inner, TrafficLedger& ledger, std::string group, std::vector<int> ranks_in_job)
       : TransportLayer(inner), ledger_(ledger), group_(std::move(group)), ranks_in_job_(std::move(ranks_in_job))
   {

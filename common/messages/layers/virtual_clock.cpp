@@ -12,7 +12,7 @@ namespace rankwise {
 
 namespace {
 
-/// A later moment; Error where picoseconds would not fit any more, after three months.
+/// A later moment; Error on overflow, after three months.
 Moment later(Moment moment, Picoseconds by)
 {
   constexpr Picoseconds last = 8'000'000 * picoseconds_per_s;
@@ -30,7 +30,7 @@ std::string_view name_of(Lane lane)
 
 VirtualClock::VirtualClock(const LinkOptions& link, double flops_per_s) : link_(link), flops_per_s_(flops_per_s)
 {
-  check(flops_per_s > 0, "a virtual clock needs a rate of arithmetic");
+  check(flops_per_s > 0, "a virtual clock needs a positive compute rate");
 }
 
 void VirtualClock::charge_compute(std::int64_t flops, std::string_view name)
@@ -75,7 +75,7 @@ Moment VirtualClock::end()
 void VirtualClock::wait_for(Moment ended)
 {
   const std::lock_guard lock(mutex_);
-  check(not_waited_for_ > 0, "what was not handed over was waited for on the virtual clock");
+  check(not_waited_for_ > 0, "a collective was waited for on the virtual clock that had not been handed over");
   --not_waited_for_;
   wait_until(ended);
 }
@@ -167,7 +167,7 @@ std::string timeline(std::span<const VirtualSpan> spans, int columns)
   }
   if (last <= first) return "";
   const double column = static_cast<double>(last.since_start - first.since_start) / columns;
-  const auto column_of = [&](Moment moment) {  // the first whose middle is not before it
+  const auto column_of = [&](Moment moment) {  // the first column whose middle is not before it
     return std::llround(std::ceil(static_cast<double>(moment.since_start - first.since_start) / column - 0.5));
   };
   std::string picture;

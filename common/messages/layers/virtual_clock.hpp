@@ -13,19 +13,19 @@
 #include "common/messages/layers/link_options.hpp"
 
 /// @file
-/// A clock that nobody has to wait for: what a program would take on given processors and links.
+/// A simulated clock: the time that a program would take on given processors and links.
 
 namespace rankwise {
 
-/// A point in virtual time; 0 is when the clock was made.
+/// A point in virtual time, relative to the clock's construction.
 struct Moment {
   Picoseconds since_start = 0;  ///< >= 0
 
-  /// Earlier and later.
+  /// Order in time.
   friend auto operator<=>(const Moment&, const Moment&) = default;
 };
 
-/// What a rank works on at the same time.
+/// The two concurrent activities of a rank.
 enum class Lane : std::uint8_t { compute, communication };
 
 /// "compute" or "communication".
@@ -34,104 +34,102 @@ std::string_view name_of(Lane lane);
 /// A piece of work as a timeline shows it.
 struct VirtualSpan {
   std::string name;  ///< what was done
-  Lane lane;         ///< who did it
-  Moment begin;      ///< of it
-  Moment end;        ///< begin <= end
+  Lane lane;         ///< lane that did it
+  Moment begin;      ///< start time
+  Moment end;        ///< end time, >= begin
 
-  /// The same work at the same time.
+  /// Whether name, lane and times are equal.
   friend bool operator==(const VirtualSpan&, const VirtualSpan&) = default;
 };
 
-/// The virtual time that a step took.
+/// Virtual time of a step.
 struct VirtualStep {
-  Picoseconds step = 0;           ///< from its begin to its end: compute + exposed
+  Picoseconds step = 0;           ///< duration: compute + exposed
   Picoseconds compute = 0;        ///< arithmetic
-  Picoseconds exposed = 0;        ///< communication that the arithmetic had to wait for
-  Picoseconds communication = 0;  ///< in collectives, hidden behind arithmetic or not
-  std::int64_t flops = 0;         ///< floating-point operations of that arithmetic
+  Picoseconds exposed = 0;        ///< communication for which the arithmetic had to wait
+  Picoseconds communication = 0;  ///< all collectives, overlapped with arithmetic or not
+  std::int64_t flops = 0;         ///< floating-point operations of the arithmetic
 
-  /// The same times.
+  /// Whether all times are equal.
   friend bool operator==(const VirtualStep&, const VirtualStep&) = default;
 };
 
-/// The virtual time of one rank. It has two lanes, each with a time of its own: compute, and the communication of
-/// a queue that makes collectives meanwhile. Communication carry the time from rank to rank (LinkTransport).
+/// The virtual time of one rank. It has two lanes with separate times: compute, and communication by a queue that
+/// runs collectives concurrently. Messages carry the time from rank to rank (LinkTransport).
 ///
 ///     compute         |forward|   backward   |waits|update|        exposed: waits
 ///     communication           .  |bucket 1|bucket 2|               hidden: the rest
 ///                                ^handed over      ^waited for
 ///
-/// Nothing depends on real time, nor on which thread comes first: the same program gives the same times on every
-/// machine. Times are whole numbers of picoseconds. Threads may use it at once.
+/// Virtual times depend neither on real time nor on the scheduling of threads: the same program gives the same
+/// times on every machine. Times are whole picoseconds. Thread-safe.
 ///
-/// A collective that is made without the queue belongs to the compute lane, which waits for it to the end: all its
-/// time is exposed. It shares no link with what the queue sends meanwhile, or real time would decide who goes
-/// first.
+/// A collective called without the queue belongs to the compute lane, which waits until it ends: all its time is
+/// exposed. It does not share a link with the queue's concurrent messages; otherwise real time would decide which
+/// goes first.
 class VirtualClock {
  public:
-  /// @param link             what messages cost.
-  /// @param flops_per_s      how fast this rank computes, > 0.
+  /// @param link             links between ranks.
+  /// @param flops_per_s      compute rate of this rank, > 0.
   VirtualClock(const LinkOptions& link, double flops_per_s);
 
-  /// What messages cost.
+  /// Links between ranks.
   const LinkOptions& link() const { return link_; }
 
-  // ---- What the program does ----
+  // ---- Called by the program ----
 
-  /// Arithmetic: the compute lane goes on by flops / rate, to the nearest picosecond.
+  /// Arithmetic: advances the compute lane by flops / rate, to the nearest picosecond.
   /// @param flops  floating-point operations, >= 0.
   /// @param name   as a timeline shows it.
   void charge_compute(std::int64_t flops, std::string_view name = "compute");
 
-  // ---- What the queue does ----
+  // ---- Called by the queue ----
 
-  /// The program hands over a collective. @return the time of the compute lane.
+  /// The program hands a collective over to the queue. @return the time of the compute lane.
   Moment handed_over();
-  /// The queue begins a collective, not before @p handed; from here to end() this thread is the communication
-  /// lane.
+  /// The queue begins a collective, not before @p handed; until end() this thread is the communication lane.
   /// @param handed  what handed_over() returned for it.
   /// @param name    as a timeline shows it.
-  /// @failure Error while another one is under way.
+  /// @failure Error if another collective is under way.
   void begin(Moment handed, std::string_view name);
-  /// It is over. @return the time of the communication lane.
+  /// The collective ends. @return the time of the communication lane.
   Moment end();
-  /// The program waits for what was handed over; once for each. The compute lane goes on to that time, if it is
-  /// not later.
+  /// The program waits for a collective that it handed over, once for each: advances the compute lane to @p ended
+  /// unless it is later already.
   /// @param ended  what end() returned for it.
   void wait_for(Moment ended);
 
-  // ---- What messages do ----
+  // ---- Called by messages ----
 
   /// The time of this thread's lane.
   Moment now() const;
-  /// The first moment from now on at which the lane's link is free to send. It is taken for @p occupied from
-  /// there.
+  /// Occupies the lane's link for @p occupied, from the first moment at which it is free. @return that moment.
   Moment depart(Picoseconds occupied);
-  /// This thread's lane goes on to the time at which its messages are done, if it is not later.
+  /// Advances this thread's lane to @p done, the time at which its messages are done, unless it is later already.
   void arrive(Moment done);
-  /// A collective begins, if this thread is not within one: for those that are made without the queue.
+  /// A collective begins that was called without the queue; ignored inside another collective of this thread.
   void enter(std::string_view name);
-  /// The collective is over.
+  /// The collective ends.
   void leave();
 
-  // ---- What came out ----
+  // ---- Results ----
 
-  /// The times since the last call; a new step begins. Error while something that was handed over has not been waited
-  /// for: how far the queue is would depend on real time.
+  /// Returns the times since the last call and begins a new step. Error while a collective that was handed over has
+  /// not been waited for, because the queue's progress would depend on real time.
   VirtualStep step();
-  /// What was done in the step under way, of each lane in order.
+  /// Work of the current step, in order within each lane.
   std::vector<VirtualSpan> spans() const;
 
  private:
-  /// Everything of one lane.
+  /// State of one lane.
   struct State {
-    Moment now;        // how far it is
+    Moment now;        // its time
     Moment link_free;  // when its link can send again
     std::vector<VirtualSpan> spans;
   };
   /// A collective under way.
   struct Open {
-    int depth = 0;  // calls of enter() without leave(); a collective of two levels makes several
+    int depth = 0;  // nested calls of enter(); collectives of two levels nest
     std::string name;
     Moment begin;
   };
@@ -154,10 +152,10 @@ class VirtualClock {
   VirtualStep step_;
 };
 
-/// Both lanes drawn from the earliest begin to the latest end, one line each: every column shows the first letter
-/// of what is done in its middle, or a dot where nothing is.
-/// @param spans    in any order; nothing is drawn if there are none, or none takes time.
-/// @param columns  how wide, > 0.
+/// Draws both lanes from the earliest begin to the latest end, one line each: every column shows the first letter
+/// of the span at its middle, or a dot if there is none.
+/// @param spans    in any order; nothing is drawn if none takes time.
+/// @param columns  width, > 0.
 std::string timeline(std::span<const VirtualSpan> spans, int columns);
 
 }  // namespace rankwise

@@ -21,7 +21,7 @@ namespace rankwise {
 
 namespace {
 
-/// Where the program's own code lies in memory.
+/// Address range of the program's own code.
 struct Program {
   std::uintptr_t base = 0, begin = 0, end = 0;
 };
@@ -40,7 +40,7 @@ Program find_program()
       if (found.begin == 0) found.begin = begin;
       found.end = begin + part.p_memsz;
     }
-    return 1;  // the first is the program
+    return 1;  // the first object is the program
   };
   dl_iterate_phdr(first_object, &program);
   return program;
@@ -55,7 +55,7 @@ Program find_program()
 
 #endif
 
-/// What a command writes to its standard output, line by line.
+/// Standard output of a command, line by line.
 std::vector<std::string> lines_of(const std::string& command)
 {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
@@ -72,7 +72,7 @@ std::vector<std::string> lines_of(const std::string& command)
   return lines;
 }
 
-/// "space::f(int) const" without what stands from its parameters on.
+/// "space::f(int) const" without its parameters and what follows them.
 std::string_view without_parameters(std::string_view function)
 {
   int open = 0;
@@ -83,7 +83,7 @@ std::string_view without_parameters(std::string_view function)
   return function;
 }
 
-/// "f(int) at /path/file.cpp:12" of addr2line as "f (file.cpp:12)".
+/// Converts addr2line's "f(int) at /path/file.cpp:12" to "f (file.cpp:12)".
 std::string place_of(std::string_view line)
 {
   const std::size_t at = line.rfind(" at ");
@@ -111,7 +111,7 @@ std::vector<std::string> names_of_places(const std::vector<std::uint64_t>& place
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", failed).string();
   if (places.empty() || failed || program.find('\'') != program.npos) return names;
   std::string command = fmt::format("timeout 10 addr2line -Cfpe '{}'", program);
-  // Behind a call: the byte before belongs to it.
+  // A return address follows the call: the byte before it belongs to the call.
   for (const std::uint64_t place : places) command += fmt::format(" {:#x}", place == 0 ? 0 : place - 1);
   const std::vector<std::string> lines = lines_of(command + " 2>/dev/null");
   for (std::size_t i = 0; i < places.size() && lines.size() == places.size(); ++i)

@@ -16,7 +16,7 @@ struct Side {
   std::vector<int> ranks;
 };
 
-/// How the ranks of a group called its collective of some number; those whose call is not known are left out.
+/// Groups the ranks by their calls of collective @p number of a group; ranks without a recorded call are omitted.
 std::vector<Side> sides_of(const Records& records, const TrackRecord& group, std::int64_t number,
                            bool (*same)(const CallRecord&, const CallRecord&))
 {
@@ -31,28 +31,28 @@ std::vector<Side> sides_of(const Records& records, const TrackRecord& group, std
     else
       side->ranks.push_back(r);
   }
-  // The one that most ranks take comes first.
+  // The side with the most ranks comes first.
   std::stable_sort(sides.begin(), sides.end(),
                    [](const Side& a, const Side& b) { return a.ranks.size() > b.ranks.size(); });
   return sides;
 }
 
-/// What is wrong between two calls that should be the same.
+/// The difference between two calls that should match.
 std::string difference(const Side& most, const Side& odd)
 {
   const CallRecord &a = *most.call, &b = *odd.call;
   if (a.name != b.name || a.label != b.label) {
     if (most.ranks.size() == odd.ranks.size()) return "the ranks do not make the same calls in the same order";
-    return fmt::format("{} left that one out, or in another order", list_of(odd.ranks));
+    return fmt::format("{} skipped a call, or made its calls in another order", list_of(odd.ranks));
   }
   std::string what = a.count != b.count ? "counts"
                      : a.type != b.type ? "types"
                      : a.root != b.root ? "roots"
                                         : "algorithms";
-  return fmt::format("the {} differ{}", what, a.where == b.where ? "" : ", unless a call was left out");
+  return fmt::format("the {} differ{}", what, a.where == b.where ? "" : ", unless a call was skipped");
 }
 
-/// Ranks in the same place of a group's order that called different collectives.
+/// Ranks that made different calls for the same number of a group's collectives.
 std::string mismatch(const Records& records, const std::vector<RankWait>& waits)
 {
   for (const RankWait& wait : waits) {
@@ -60,14 +60,14 @@ std::string mismatch(const Records& records, const std::vector<RankWait>& waits)
     const auto sides = sides_of(records, *wait.track, wait.call->number,
                                 [](const CallRecord& a, const CallRecord& b) { return a.matches(b); });
     if (sides.size() < 2) continue;
-    return fmt::format("as collective {} of {} {} {}, where {} {}: {}", wait.call->number, wait.track->group,
+    return fmt::format("in collective {} of {}, {} {}, but {} {}: {}", wait.call->number, wait.track->group,
                        calls(sides[1].ranks), text_of(*sides[1].call), calls(sides[0].ranks),
                        text_of(*sides[0].call), difference(sides[0], sides[1]));
   }
   return "";
 }
 
-/// A rank that left a collective without waiting for one of its messages.
+/// A rank that returned from a collective without waiting for one of its messages.
 std::string lost_message(const Records& records)
 {
   for (std::size_t r = 0; r < records.size(); ++r)
@@ -75,19 +75,19 @@ std::string lost_message(const Records& records)
       for (const TransferRecord& transfer : track.transfers) {
         const CallRecord* open = track.open_call();
         if (transfer.collective == 0 || (open != nullptr && open->number == transfer.collective)) continue;
-        return fmt::format("rank {} left collective {} of {} and never waited for a message of it, {}", r,
+        return fmt::format("rank {} left collective {} of {} without waiting for one of its messages, {}", r,
                            transfer.collective, track.group, text_of(transfer));
       }
   return "";
 }
 
-/// How much a rank's state explains that others wait for it.
+/// How well a rank's state explains that others wait for it; larger is better.
 int weight(const FlightRecord& record)
 {
   return !record.answers ? 3 : record.finished ? 2 : 1;
 }
 
-/// A rank that others wait for, and that does not wait itself.
+/// A rank for which others wait, and which does not wait itself.
 std::string absence(const Records& records, const std::vector<RankWait>& waits)
 {
   const RankWait* found = nullptr;
@@ -102,7 +102,7 @@ std::string absence(const Records& records, const std::vector<RankWait>& waits)
   if (found == nullptr) return "";
   const FlightRecord& record = at(records, missing);
   const std::string why = !record.answers   ? "which does not answer"
-                          : record.finished ? "which has ended: it left early, or skipped something"
+                          : record.finished ? "which has ended: it left early, or skipped a call"
                                             : "which " + place_of(record);
   if (found->call == nullptr)
     return fmt::format("rank {} waits for a message that rank {} does not {}, {}: rank {}, {}", found->rank,
@@ -114,7 +114,7 @@ std::string absence(const Records& records, const std::vector<RankWait>& waits)
                      missing, why);
 }
 
-/// Ranks that all wait, for each other.
+/// A deadlock: ranks that all wait for each other.
 std::string circle(const Records& records, const std::vector<RankWait>& waits)
 {
   for (const RankWait& wait : waits)
@@ -132,12 +132,12 @@ std::string circle(const Records& records, const std::vector<RankWait>& waits)
         odd = &other;
       }
   if (most == nullptr) return "";
-  return fmt::format("{} {} of {}, where {} {} of {}: the groups differ, or the order of the calls",
+  return fmt::format("{} {} of {}, but {} {} of {}: the groups differ, or the order of the calls",
                      calls(ranks_in(waits, *odd)), text_of(*odd->call), odd->track->group,
                      calls(ranks_in(waits, *most)), text_of(*most->call), most->track->group);
 }
 
-/// Something that was started and not waited for.
+/// An asynchronous operation that was started and not waited for.
 std::string forgotten_handle(const Records& records, double timeout_s)
 {
   for (std::size_t r = 0; r < records.size(); ++r)
@@ -148,8 +148,8 @@ std::string forgotten_handle(const Records& records, double timeout_s)
   return "";
 }
 
-/// A rank that is not in the collective of MPI in which another one is, in no call of MPI at all if there is one; negative
-/// when all are in it.
+/// A rank that is not in MPI collective @p name, preferably one that is in no MPI call at all; negative if all
+/// ranks are in it.
 int missing_in(const Records& records, const std::string& name)
 {
   int missing = -1;
@@ -162,7 +162,7 @@ int missing_in(const Records& records, const std::string& name)
   return missing;
 }
 
-/// A rank in a call of MPI, and a rank that does not answer it: one that is in no such call, where there is one.
+/// A rank in an MPI call and the rank for which it waits, preferably one that is in no MPI call at all.
 std::string mpi_call(const Records& records)
 {
   std::string text;
@@ -178,7 +178,7 @@ std::string mpi_call(const Records& records)
   return text;
 }
 
-/// Why nothing moves.
+/// The cause of the deadlock.
 std::string cause(const Records& records, const std::vector<RankWait>& waits, double timeout_s)
 {
   const bool stuck =
@@ -196,8 +196,8 @@ std::string cause(const Records& records, const std::vector<RankWait>& waits, do
   return text.empty() ? "no rank finishes a kernel, a block of a file or a message any more" : text;
 }
 
-/// The first collective that ranks called from different lines, as long as all are known: from there on they may be out
-/// of step although the calls look alike.
+/// The first recorded collective that ranks called from different lines: from there on they may be out of step,
+/// although the calls match.
 std::string first_other_line(const Records& records, const std::vector<RankWait>& waits)
 {
   for (const RankWait& wait : waits)
@@ -220,7 +220,7 @@ std::string diagnose(const Records& records, double timeout_s)
   for (const FlightRecord& record : records) longest_s = std::max(longest_s, record.longest_s());
   const std::vector<RankWait> waits = all_waits(records);
   std::string text = fmt::format("watchdog: {}.\n", cause(records, waits, timeout_s));
-  text += fmt::format("  For {:.1f} s nothing has moved there (--timeout={}); the job ends with status 86.\n",
+  text += fmt::format("  Nothing has moved there for {:.1f} s (--timeout={}); the job ends with status 86.\n",
                       longest_s, timeout_s);
   text += first_other_line(records, waits);
   for (std::size_t r = 0; r < records.size(); ++r) {

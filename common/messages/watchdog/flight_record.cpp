@@ -57,7 +57,7 @@ double FlightRecord::longest_s() const
 
 std::string to_text(const FlightRecord& record)
 {
-  // Names of files and labels may hold any bytes.
+  // File names and labels may contain any bytes.
   return nlohmann::json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

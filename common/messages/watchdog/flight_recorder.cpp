@@ -29,7 +29,7 @@ std::string text_of(SourceLocation where)
 
 FlightRecorder& flight_recorder()
 {
-  static auto* const recorder = new FlightRecorder;  // threads may tell it things until the process ends
+  static auto* const recorder = new FlightRecorder;  // never destroyed: threads may use it until the process ends
   return *recorder;
 }
 
@@ -80,7 +80,7 @@ void FlightRecorder::enter(Track track, const Collective& collective)
   call.began = moved_[call.thread] = Clock::now();
 }
 
-/// Where a track counts messages of this kind; a place among its counts.
+/// Index of the count for messages of this kind among a track's counts.
 std::size_t FlightRecorder::place_of_count(GroupTrack& track, int peer, std::string_view name, SourceLocation where)
 {
   const auto found = std::find_if(track.counts.begin(), track.counts.end(), [&](const Counted& counted) {

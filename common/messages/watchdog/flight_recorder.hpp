@@ -16,70 +16,70 @@
 #include "common/program/time_ledger.hpp"
 
 /// @file
-/// The flight recorder: what this rank is doing with the others, and did last, to be looked at when nothing moves.
+/// The flight recorder: this rank's pending and most recent communication, for diagnosis when the job hangs.
 
 namespace rankwise {
 
-/// The records of one rank. Any thread may call it; collectives of one group come from one thread at a time.
+/// Records the communication of one rank. Thread-safe; the collectives of one group come from one thread at a time.
 ///
-/// @cost  a mutex for each call; no memory is allocated once all groups have made a few collectives.
+/// @cost  a mutex for each call; no memory is allocated after the first few collectives of each group.
 class FlightRecorder {
  public:
-  /// How many collectives of a group are kept.
+  /// Number of collectives kept for each group.
   static constexpr std::size_t kept_calls = 8;
 
-  /// @param time  as follow() is given it.
+  /// @param time  as for follow().
   explicit FlightRecorder(const TimeLedger* time = nullptr) : time_(time) {}
 
-  /// From now on the open span of @p time says what the rank is doing outside of collectives; null: nothing does.
+  /// From now on the open span of @p time describes what the rank does outside of collectives; null: nothing does.
   void follow(const TimeLedger* time);
 
-  /// A group by its number here.
+  /// Number of a group in this recorder.
   using Track = std::size_t;
-  /// A group begins.
+  /// Registers a group.
   Track open_track(const std::string& group, std::vector<int> members);
-  /// A group ends; what it did last stays known until another one of this name and these ranks begins.
+  /// Ends a group. Its last collectives remain recorded until a group with the same name and ranks is registered.
   void close_track(Track track);
 
   /// A collective begins.
   void enter(Track track, const Collective& collective);
-  /// It is over. With @p made false it never was one: whoever called it was refused.
+  /// A collective ends. With @p made false it is discarded, because the call was rejected.
   void leave(Track track, bool made = true);
   /// Transfers begin.
-  /// @param ticket  with which they will be finished.
+  /// @param ticket  ticket with which they will be finished.
   void start(Track track, Ticket ticket, std::span<const Transfer> transfers);
-  /// This rank waits for transfers from now on; outside of collectives they are for CollectiveLabel::current().
+  /// This rank begins to wait for transfers; outside of collectives they are labelled CollectiveLabel::current().
   void wait(Track track, Ticket ticket);
-  /// They are done.
+  /// Transfers are done.
   void finish(Track track, Ticket ticket);
 
-  /// Something that goes on beside the program was started.
-  /// @return  what to give to handle_waited(), once.
+  /// An asynchronous operation was started.
+  /// @return  handle to pass to handle_waited(), once.
   std::int64_t handle_started(std::string_view label, SourceLocation where);
-  /// It was waited for, or is about to be.
+  /// An asynchronous operation was waited for, or is about to be.
   void handle_waited(std::int64_t handle);
 
   /// The program itself calls MPI.
-  /// @param where  the address of the code that calls.
-  /// @return  what to give to mpi_call_ended(), once.
+  /// @param where  return address of the call.
+  /// @return  number to pass to mpi_call_ended(), once.
   std::int64_t mpi_call_began(std::string_view name, int peer, std::int64_t bytes, const void* where);
-  /// It has returned.
+  /// A call of MPI has returned.
   void mpi_call_ended(std::int64_t call);
   /// The program itself has sent (or, if not @p sends, received) a message without a transport.
-  /// @param peer  the other rank, by its number in the job.
+  /// @param peer  the other rank, as its rank in the job.
   void count_mpi_message(bool sends, int peer);
-  /// The program itself calls MPI in a way that does not let its messages be counted: mpi_messages() has none from now on.
+  /// The program itself uses MPI functions whose messages cannot be counted: counts() omits them from now on.
   void do_not_count_mpi_messages();
 
-  /// Whether the rank has ended its work.
+  /// Sets whether the rank has finished its work.
   void set_finished(bool finished);
 
-  /// Nothing counts as having been under way for longer than since now: the rank itself has not run for a while.
+  /// Restarts the times of all pending operations, because the rank itself was suspended.
   void restart_clocks();
 
-  /// What is under way, and what was last. Only the watchdog knows FlightRecord::idle_s.
+  /// Snapshot of pending and most recent operations, without FlightRecord::idle_s, which only the watchdog knows.
   FlightRecord record() const;
-  /// Communication sent and received since the start, by group, collective and rank.
+  /// Messages sent and received since the start, by group, collective and rank.
   std::vector<MessageCount> counts() const;
 
  private:
@@ -87,7 +87,7 @@ class FlightRecorder {
 
   struct Call {
     std::int64_t number = 0;
-    Collective collective;  // without its label
+    Collective collective;  // its label is below
     std::string label;
     Clock::time_point began, ended;
     bool open = true;
@@ -96,35 +96,35 @@ class FlightRecorder {
   struct Message {
     Ticket ticket;
     Transfer::Direction direction;
-    int peer;  // by its number in the job
+    int peer;  // its rank in the job
     std::int64_t bytes;
     SourceLocation where;
-    std::int64_t collective;  // its number; 0 outside of any
+    std::int64_t collective;  // number of the collective; 0 outside of any
     bool waited_for;
     Clock::time_point began;
     std::thread::id thread;
-    std::size_t counted;  // in GroupTrack::counts
-    std::string label{};  // outside of any collective, once it is waited for
+    std::size_t counted;  // index in GroupTrack::counts
+    std::string label{};  // outside of collectives, once it is waited for
   };
   struct Counted {
-    int peer;               // by its number in the job
+    int peer;               // its rank in the job
     std::string_view name;  // of the collective; empty outside of any
-    SourceLocation where;   // the line that called it, or started the message
+    SourceLocation where;   // the line that called the collective, or started the message
     std::int64_t sent = 0, received = 0;
   };
   struct GroupTrack {
     std::string group;
     std::vector<int> members;
-    std::int64_t made = 0;  // groups like this before it
+    std::int64_t made = 0;  // number of earlier groups with this name and ranks
     bool open = true;
     std::int64_t calls = 0;
     std::vector<Call> last{};
-    std::vector<Message> messages{};  // that are not finished
-    std::vector<Counted> counts{};    // of groups like this before it too
+    std::vector<Message> messages{};  // not finished yet
+    std::vector<Counted> counts{};    // includes earlier groups with this name and ranks
   };
   struct MpiCall {
     std::int64_t number;
-    MpiCallRecord record;  // without its time
+    MpiCallRecord record;  // its time is below
     Clock::time_point began;
   };
   struct Handle {
@@ -142,27 +142,27 @@ class FlightRecorder {
   const TimeLedger* time_;
   mutable std::mutex mutex_;
   std::vector<GroupTrack> tracks_;
-  std::vector<Handle> handles_;  // not waited for
+  std::vector<Handle> handles_;  // not waited for yet
   std::int64_t handles_started_ = 0;
-  std::vector<MpiCall> mpi_calls_;  // that have not returned
+  std::vector<MpiCall> mpi_calls_;  // not returned yet
   std::int64_t mpi_calls_begun_ = 0;
-  std::map<int, MessageCount> mpi_counts_;  // by rank, of messages without a transport
+  std::map<int, MessageCount> mpi_counts_;  // by rank: messages without a transport
   bool counts_mpi_messages_ = true;
-  std::map<std::thread::id, Clock::time_point> moved_;  // when each thread last began or ended something
-  Clock::time_point not_before_{};                      // from when on time counts
+  std::map<std::thread::id, Clock::time_point> moved_;  // when each thread last began or ended an operation
+  Clock::time_point not_before_{};                      // times before this do not count
   bool finished_ = false;
 };
 
-/// The recorder of this process, which all of its groups and calls of MPI tell unless they are given another one.
+/// The recorder of this process, which all its groups and MPI calls use by default.
 FlightRecorder& flight_recorder();
 
-/// The layer that tells a flight recorder what goes through a group.
+/// The layer that records a group's messages in a flight recorder.
 class WatchedTransport final : public TransportLayer {
  public:
-  /// @param inner         where messages go on to.
-  /// @param recorder      outlives the layer.
+  /// @param inner         the layer below.
+  /// @param recorder      the recorder; outlives the layer.
   /// @param communicator  the same ranks.
-  /// @param group         the name under which.
+  /// @param group         name of the group in the recorder.
   WatchedTransport(Transport& inner, FlightRecorder& recorder, const Communicator& communicator,
                    const std::string& group);
   ~WatchedTransport() override;

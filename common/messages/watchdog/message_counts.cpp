@@ -15,13 +15,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MessageCount, group, members, name, where, pe
 
 namespace {
 
-/// Communication from one rank to another, of one group and collective. All lines that called it count together: the ranks may
-/// stand in different ones.
+/// Messages from one rank to another, of one group and collective. All calling lines are counted together, because
+/// the two ranks may call it from different ones.
 using Kind = std::tuple<std::string, std::vector<int>, std::string, int, int>;
 
 struct Sum {
   std::int64_t sent = 0, received = 0;
-  std::string where{};  // the sender's first line
+  std::string where{};  // first line of the sender
 };
 
 std::map<Kind, Sum> sums_of(const std::vector<std::vector<MessageCount>>& counts)
@@ -38,7 +38,7 @@ std::map<Kind, Sum> sums_of(const std::vector<std::vector<MessageCount>>& counts
   return sums;
 }
 
-/// Whether all ranks could count what the program itself did over MPI.
+/// Whether all ranks could count the program's own MPI messages.
 bool counted_mpi(const std::vector<std::vector<MessageCount>>& counts)
 {
   for (const std::vector<MessageCount>& of_rank : counts)
@@ -55,14 +55,14 @@ std::string lost_messages(const std::vector<std::vector<MessageCount>>& counts)
   for (const auto& [kind, sum] : sums_of(counts)) {
     const auto& [group, members, name, from, to] = kind;
     const bool by_mpi = members.empty();
-    // Calls that are not seen may have sent more. But no message is received that was not sent.
+    // The counts of MPI are a lower bound if some calls cannot be counted.
     if (sum.sent <= sum.received || (by_mpi && !with_mpi)) continue;
-    const std::string what = by_mpi         ? "by calls of MPI"
+    const std::string what = by_mpi         ? "by MPI calls"
                              : name.empty() ? fmt::format("outside of the collectives of {} ({})", group, sum.where)
                                             : fmt::format("by {} of {} ({})", name, group, sum.where);
     return fmt::format(
         "rank {} sent {} message{} to rank {} {}, and rank {} received {} of them: the calls of the two "
-        "ranks differ, as with another root, or one was left out",
+        "ranks differ, for example in the root, or one was skipped",
         from, group_digits(sum.sent), sum.sent == 1 ? "" : "s", to, what, to, group_digits(sum.received));
   }
   return "";

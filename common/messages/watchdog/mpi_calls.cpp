@@ -12,13 +12,13 @@ namespace rankwise {
 
 namespace {
 
-thread_local int own_calls = 0;  // scopes of OwnMpiCalls
+thread_local int own_calls = 0;  // number of open OwnMpiCalls scopes
 
 /// One call of MPI.
 struct Call {
   std::string_view name;
-  const void* where;  // the code that it returns to
-  int peer = -1;      // by its number in the job
+  const void* where;  // return address
+  int peer = -1;      // its rank in the job
   std::int64_t bytes = 0;
 };
 
@@ -28,8 +28,7 @@ std::int64_t bytes_of(int count, MPI_Datatype type)
   return PMPI_Type_size(type, &size) == MPI_SUCCESS ? std::int64_t{count} * size : 0;
 }
 
-/// The number in the job of a rank of a communicator; -1 where there is none, as for MPI_ANY_SOURCE or a rank that the call is
-/// going to refuse.
+/// Rank in the job of a rank of a communicator; -1 if there is none, as for MPI_ANY_SOURCE or an invalid rank.
 int rank_in_job(int rank, MPI_Comm comm)
 {
   int ranks = 0;
@@ -46,8 +45,8 @@ int rank_in_job(int rank, MPI_Comm comm)
   return in_job;
 }
 
-/// Makes a call that may wait for other ranks.
-/// @return  MPI's own code.
+/// Performs a call that may wait for other ranks.
+/// @return  MPI's error code.
 template <class Function>
 int wait_in(const Call& call, const Function& function)
 {
@@ -58,7 +57,7 @@ int wait_in(const Call& call, const Function& function)
   return code;
 }
 
-/// Counts a message to, or from, a rank of a communicator.
+/// Counts a message to or from a rank of a communicator.
 void count(bool sends, int peer, MPI_Comm comm, int code = MPI_SUCCESS)
 {
   if (own_calls > 0 || code != MPI_SUCCESS || peer == MPI_PROC_NULL) return;
@@ -69,7 +68,7 @@ void count(bool sends, int peer, MPI_Comm comm, int code = MPI_SUCCESS)
     flight_recorder().count_mpi_message(sends, in_job);
 }
 
-/// Makes a call that takes messages which are not counted.
+/// Performs a call whose messages cannot be counted.
 template <class Function>
 int uncounted(const Function& function)
 {
@@ -77,18 +76,19 @@ int uncounted(const Function& function)
   return function();
 }
 
-/// Makes a call that asks whether something is done, and says in @p done how much.
+/// Performs a call that tests requests for completion; @p done returns how many are complete.
 template <class Function>
 int ask(std::span<const MPI_Request> requests, const int* done, const Function& function)
 {
   const auto under_way = [](MPI_Request request) { return request != MPI_REQUEST_NULL; };
-  const bool any = std::any_of(requests.begin(), requests.end(), under_way);  // else all are done, again and again
+  const bool any = std::any_of(requests.begin(), requests.end(),
+                               under_way);  // otherwise all are complete, and repeated tests are no progress
   const int code = function();
   if (own_calls == 0 && any && *done > 0) note_progress();
   return code;
 }
 
-/// The requests that a call of MPI is given.
+/// The requests passed to a call.
 std::span<const MPI_Request> requests_of(int n, const MPI_Request* requests)
 {
   return {requests, static_cast<std::size_t>(std::max(n, 0))};
@@ -108,7 +108,7 @@ OwnMpiCalls::~OwnMpiCalls()
 
 }  // namespace rankwise
 
-// Weak, so that a program may have its own.
+// Weak, so that a program can define its own.
 #pragma weak MPI_Send
 #pragma weak MPI_Ssend
 #pragma weak MPI_Isend

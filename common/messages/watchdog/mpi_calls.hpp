@@ -1,13 +1,14 @@
 #pragma once
 
 /// @file
-/// Calls of MPI in the program itself are seen by the flight recorder: mpi_calls.cpp stands in front of those functions of
-/// MPI that send, receive or wait, by MPI's profiling interface. A program that defines one of them itself has its own.
+/// Records the program's own MPI calls in the flight recorder: mpi_calls.cpp wraps the MPI functions that send,
+/// receive or wait, using MPI's profiling interface (PMPI). The program's own definition of such a function takes
+/// precedence.
 
 namespace rankwise {
 
-/// The calls of MPI that this thread makes up to the end of the scope are not seen: they carry messages that the flight
-/// recorder knows already, or those of the watchdog.
+/// Hides this thread's MPI calls from the flight recorder until the end of the scope: their messages are recorded
+/// elsewhere, or belong to the watchdog.
 class OwnMpiCalls {
  public:
   OwnMpiCalls();

@@ -20,15 +20,15 @@ void add_waits(const FlightRecord& record, int rank, std::vector<RankWait>& wait
   }
 }
 
-/// "; its last, number 16 of world: ..., ended 3.1 s ago", of whichever group; empty if there was none.
+/// "; its last was collective 16 of world: ..., ended 3.1 s ago", over all groups.
 std::string last_call(const FlightRecord& record)
 {
   const TrackRecord* track = nullptr;
   for (const TrackRecord& t : record.tracks)
     if (!t.last.empty() && (track == nullptr || t.last.back().ended_s < track->last.back().ended_s)) track = &t;
-  if (track == nullptr) return "; it never made a collective";
+  if (track == nullptr) return "; it never called a collective";
   const CallRecord& call = track->last.back();
-  return fmt::format("; its last, number {} of {}: {}, ended {:.1f} s ago", call.number, track->group,
+  return fmt::format("; its last was collective {} of {}: {}, ended {:.1f} s ago", call.number, track->group,
                      text_of(call), call.ended_s);
 }
 

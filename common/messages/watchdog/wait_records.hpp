@@ -6,36 +6,36 @@
 #include "common/messages/watchdog/flight_record.hpp"
 
 /// @file
-/// Who waits for whom in the flight records of all ranks, and words for it.
+/// Which rank waits for which, according to the flight records of all ranks, and its description in words.
 
 namespace rankwise {
 
-/// One of each rank.
+/// One record for each rank.
 using Records = std::vector<FlightRecord>;
 
-/// A rank that waits: in a collective, or for a message outside of any.
+/// A rank that waits in a collective, or for a message outside of any.
 struct RankWait {
-  int rank;                        ///< who
-  const TrackRecord* track;        ///< in which group
+  int rank;                        ///< the waiting rank
+  const TrackRecord* track;        ///< the group
   const CallRecord* call;          ///< the collective, or null
   const TransferRecord* transfer;  ///< the message, or null
 
-  /// For how long.
+  /// Seconds without progress.
   double still_s() const;
-  /// Those it waits for: the ranks that have not called the collective, or the other rank of the message.
+  /// The ranks that it waits for: those that have not called the collective, or the message's other rank.
   std::vector<int> missing(const Records& records) const;
 };
 
-/// All of them, by rank.
+/// All waiting ranks, in order.
 std::vector<RankWait> all_waits(const Records& records);
-/// Whether a rank is among them.
+/// Whether a rank is itself waiting.
 bool waits_itself(const std::vector<RankWait>& waits, int rank);
-/// All ranks that wait in the same collective.
+/// All ranks that wait in the same collective as @p wait.
 std::vector<int> ranks_in(const std::vector<RankWait>& waits, const RankWait& wait);
 
 /// The record of a rank.
 const FlightRecord& at(const Records& records, int rank);
-/// What a rank knows of a group; null for nothing.
+/// A rank's record of a group; null if it has none.
 const TrackRecord* track_of(const Records& records, int rank, const TrackRecord& group);
 
 /// "rank 1", "ranks 0 and 3", "ranks 0, 1 and 3".
@@ -48,7 +48,7 @@ std::string text_of(const CallRecord& call);
 std::string text_of(const TransferRecord& transfer);
 /// "MPI_Send of 1,024 bytes to rank 1, called by f (file.cpp:12)".
 std::string text_of(const MpiCallRecord& call);
-/// Where a rank is: "waits in ...", "is in no collective ...", "has ended ...", "does not answer".
+/// State of a rank in words: "waits in ...", "is in no collective ...", "has ended ...", "does not answer".
 std::string place_of(const FlightRecord& record);
 
 }  // namespace rankwise

@@ -20,13 +20,12 @@ constexpr auto look_every = 50ms;
 constexpr auto look_at_the_end_every = 2ms;
 constexpr auto answer_within = 2s;
 constexpr auto rank_0_asks_within = 500ms;
-constexpr double longest_pause_s =
-    2;  // between two looks: a busy machine makes a thread wait, but not for that long
+constexpr double longest_pause_s = 2;  // between two checks: longer than a busy machine delays a thread
 
 // The tags of the three messages.
 constexpr int tag_alarm = 1, tag_question = 2, tag_answer = 3;
 
-/// Puts into words where calls of MPI stand.
+/// Replaces code offsets of MPI calls by function names and lines.
 void name_places(std::vector<FlightRecord>& records)
 {
   std::vector<std::uint64_t> places;
@@ -89,7 +88,7 @@ void Watchdog::run()
   }
 }
 
-/// What is to be done every time; false when all ranks have ended.
+/// One check; false when all ranks have ended.
 bool Watchdog::look_after(End end)
 {
   notice_a_stop(Clock::now());
@@ -101,7 +100,7 @@ bool Watchdog::look_after(End end)
     check_mpi(MPI_Test(&sent.request, &done, MPI_STATUS_IGNORE), "sending a message of the watchdog");
     return done != 0;
   });
-  // Until all answers have gone out and come in, the others have to be there.
+  // The other ranks must not leave before all answers have been sent and received.
   if (end == End::none || asked_ || !sent_.empty()) return true;
   if (all_ended_ == MPI_REQUEST_NULL)
     check_mpi(MPI_Ibarrier(communicator_.handle(), &all_ended_), "waiting for all watchdogs");
@@ -110,7 +109,7 @@ bool Watchdog::look_after(End end)
   return done == 0;
 }
 
-/// Starts all clocks anew if this thread has not run for long, before it answers or asks anybody.
+/// Restarts all clocks if this thread has not run for long, before it answers or asks any rank.
 void Watchdog::notice_a_stop(Clock::time_point now)
 {
   const double timeout_s = timeout_s_;
@@ -132,7 +131,7 @@ void Watchdog::notice_activity(Clock::time_point now)
   finished_ = activity.finished;
 }
 
-/// Since when this rank has not got on.
+/// Seconds without progress of this rank.
 double Watchdog::idle_s(Clock::time_point now) const
 {
   return std::chrono::duration<double>(now - got_on_).count();
@@ -163,11 +162,11 @@ void Watchdog::watch(Clock::time_point now)
     alarm_ = now;
     send(0, tag_alarm, std::to_string(timeout_s));
   } else if (now - *alarm_ >= answer_within + rank_0_asks_within) {
-    ask_all(now, timeout_s);  // rank 0 would have ended the job by now
+    ask_all(now, timeout_s);  // rank 0 is silent: it would have ended the job by now
   }
 }
 
-/// This rank's alarm was looked into, and others got on. The rank that gets on last gives an alarm of its own.
+/// This rank's alarm was answered, and others made progress. The last rank to make progress raises its own alarm.
 void Watchdog::keep_quiet(Clock::time_point now)
 {
   if (idle_s(now) < timeout_s_) return;
@@ -182,7 +181,7 @@ void Watchdog::receive_all()
     int there = 0;
     MPI_Status status;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_.handle(), &there, &status),
-              "looking for messages of watchdogs");
+              "probing for messages of watchdogs");
     if (there == 0) return;
     int bytes = 0;
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "asking for the size of a message");
@@ -221,7 +220,7 @@ void Watchdog::ask_all(Clock::time_point now, double timeout_s)
   asked_timeout_s_ = timeout_s;
 }
 
-/// Ends the job, unless a rank gets on.
+/// Ends the job, unless a rank has made progress.
 void Watchdog::conclude(Clock::time_point now)
 {
   asked_.reset();

@@ -15,44 +15,45 @@
 #include "common/messages/watchdog/flight_recorder.hpp"
 
 /// @file
-/// The watchdog: ends a job whose ranks wait for each other in vain, and says who waits for what.
+/// The watchdog: ends a deadlocked job and reports which rank waits for what.
 
 namespace rankwise {
 
-/// A thread of each rank that looks 20 times a second at what the rank gets done, and has messages of its own.
+/// A thread on each rank that checks the rank's progress 20 times a second, and exchanges messages of its own.
 ///
-/// A rank gets on while it is in a kernel, and when it finishes one, a block of a file or a message (activity.hpp). When it
-/// has not for too long, rank 0 asks all ranks for their records. If no rank gets on any more, it prints diagnose() and ends
-/// the job with exit_watchdog. A rank that does not answer within 2 s is named as silent. If rank 0 itself is silent, the
-/// rank that gave the alarm asks.
+/// A rank makes progress while it is in a kernel, and when it finishes a kernel, a block of a file or a message
+/// (activity.hpp). When a rank has made none for longer than the timeout, rank 0 asks all ranks for their records.
+/// If no rank makes progress any more, rank 0 prints diagnose() and ends the job with exit_watchdog. A rank that
+/// does not answer within 2 s is reported as silent. If rank 0 itself is silent, the rank that raised the alarm
+/// asks instead.
 ///
 ///     rank 2                    rank 0                                    rank 1, 3
 ///     alarm ------------------> question --------------------------------> answer with its record
 ///                               diagnose(), end of the job <-------------'
 ///
-/// A watchdog that looks much later than it wanted was stopped, and so was its rank (SIGSTOP, a suspended job, a closed
-/// laptop). What the others did meanwhile it cannot know: from then on all time counts anew.
+/// If a watchdog wakes much later than planned, its process was suspended (SIGSTOP, a suspended job, a closed
+/// laptop). It cannot know what the other ranks did meanwhile, so all times are restarted.
 ///
-/// All ranks make and end it together: run_program() for each job of several ranks. A rank that has done its work waits at
-/// the end for the others, answers, and is named.
+/// All ranks create and end it together; run_program() does so for each job of several ranks. A rank that has
+/// finished its work waits for the others at the end, and still answers and is reported.
 class Watchdog {
  public:
-  /// How long is too long, unless the user says otherwise.
+  /// Default timeout.
   static constexpr double default_timeout_s = 300;
 
-  /// @param recorder   of this rank; outlives the watchdog.
-  /// @param timeout_s  as set_timeout() is given it.
+  /// @param recorder   this rank's flight recorder; outlives the watchdog.
+  /// @param timeout_s  as for set_timeout().
   explicit Watchdog(FlightRecorder& recorder, double timeout_s = default_timeout_s);
-  /// As end_together(); returns at once while an exception is on its way out.
+  /// As end_together(); returns at once during stack unwinding.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// How long is too long from now on. Ranks may differ: the first one that has waited for too long gives the alarm.
-  /// @param timeout_s  0: this rank gives no alarm.
+  /// Sets the timeout. Ranks may have different ones: the first rank whose timeout expires raises the alarm.
+  /// @param timeout_s  0: this rank raises no alarm.
   void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
 
-  /// This rank has ended its work: returns when all ranks have, and ends the watch.
+  /// This rank has finished its work: waits until all ranks have, then ends the watchdog.
   void end_together();
 
  private:
@@ -75,31 +76,31 @@ class Watchdog {
 
   FlightRecorder& recorder_;
   std::atomic<double> timeout_s_;
-  const int exceptions_;  // that were on their way when it was made
+  const int exceptions_;  // in flight at construction
   const Communicator communicator_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   End end_ = End::none;
 
-  /// A message that MPI may still read.
+  /// A message being sent; MPI may still read its text.
   struct Sent {
     std::string text;
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  // The thread's own.
+  // Used by the thread only.
   std::list<Sent> sent_;
-  std::optional<Clock::time_point> looked_;  // the last time
-  std::uint64_t finished_ = 0;               // Activity::finished at that time
-  Clock::time_point got_on_ = Clock::now();  // when this rank was last seen to
-  Clock::time_point quiet_until_{};          // when an alarm of this rank would say something new
-  std::optional<Clock::time_point> alarm_;   // since when this rank waits for rank 0 to ask
-  std::optional<Clock::time_point> asked_;   // since when this rank waits for answers
-  double asked_timeout_s_ = 0;               // of the rank that gave the alarm
+  std::optional<Clock::time_point> looked_;  // time of the last check
+  std::uint64_t finished_ = 0;               // Activity::finished at the last check
+  Clock::time_point got_on_ = Clock::now();  // when this rank was last seen to make progress
+  Clock::time_point quiet_until_{};          // no new alarm of this rank before
+  std::optional<Clock::time_point> alarm_;   // when this rank raised an alarm and began to wait for rank 0
+  std::optional<Clock::time_point> asked_;   // when this rank began to wait for answers
+  double asked_timeout_s_ = 0;               // timeout of the rank that raised the alarm
   std::vector<FlightRecord> answers_;        // by rank
   MPI_Request all_ended_ = MPI_REQUEST_NULL;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: it uses all others
 };
 
 }  // namespace rankwise

@@ -9,13 +9,13 @@
 #include "gpt2/kernels/cpu/gemm.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
 
-// The scores of a head are a T x T matrix. It is computed in blocks of query_block x key_block that stay in cache, and
-// never stored: the forward pass carries the maximum and the sum of each row's soft-max from block to block (Milakov and
-// Gimelshein 2018; Dao et al. 2022, algorithm 1), the backward pass computes each block again (there, algorithm 4).
-// Blocks that the mask hides are left out.
+// The scores of a head are a T x T matrix. It is computed in blocks of query_block x key_block that stay in cache,
+// and never stored: the forward pass carries the maximum and the sum of each row's softmax from block to block
+// (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1), the backward pass computes each block again (there,
+// algorithm 4). Blocks that the mask hides are skipped.
 //
-// In bf16 the products are of bf16 numbers: weights and gradients of scores are rounded for them, as on the tensor cores of
-// a GPU. What is summed over blocks, outputs and gradients, is kept in f32 until it is complete.
+// In bf16 the factors of all products are bf16: weights and gradients of scores are rounded, as on the tensor cores
+// of a GPU. Sums over blocks, of outputs and of gradients, are kept in f32 until they are complete.
 
 namespace rankwise {
 
@@ -31,33 +31,34 @@ void round_row(T* to, const float* from, std::int64_t n)
   for (std::int64_t i = 0; i < n; ++i) to[i] = narrow<T>(from[i]);
 }
 
-/// A product of blocks that ends with the factor @p scale: as it is in f32.
+/// A product of blocks times the factor @p scale, in f32.
 void multiply(float* out, std::int64_t out_stride, GemmOperand<float> a, GemmOperand<float> b, std::int64_t m,
               std::int64_t n, std::int64_t k, float scale, bool accumulate)
 {
   gemm(out, out_stride, a, b, m, n, k, scale, accumulate);
 }
-/// The same of bf16, where the factor is left to Block::scale(): the library's own takes longer than its product.
+/// The same in bf16, where Block::scale() applies the factor:
+/// in the library, scaling takes longer than the product.
 void multiply(float* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,
               std::int64_t n, std::int64_t k, float, bool accumulate)
 {
   gemm(out, out_stride, a, b, m, n, k, accumulate);
 }
 
-/// A matrix in which one head of one sequence stands: its queries, keys, values, outputs, or gradients.
+/// One head of one sequence inside a larger matrix: its queries, keys, values, outputs, or gradients.
 template <class T>
 struct HeadRows {
   T* first;                      ///< channel 0 of the first token
-  std::int64_t stride;           ///< from one token to the next
-  std::int64_t first_token = 0;  ///< its number in the sequence
+  std::int64_t stride;           ///< elements from one token to the next
+  std::int64_t first_token = 0;  ///< position of the first token in the sequence
 
   T* row(std::int64_t t) const { return first + (t - first_token) * stride; }
   GemmOperand<T> from(std::int64_t t) const { return {row(t), stride}; }
   GemmOperand<T> transposed_from(std::int64_t t) const { return {row(t), stride, true}; }
 };
 
-/// Some rows of a head of D channels, for bf16 copied to @p scratch, one after the other: the library's product of rows
-/// that are apart is several times slower. For f32 those that are there.
+/// Some rows of a head of D channels as an operand. In bf16 they are copied to @p scratch without gaps, because the
+/// library's product of rows with gaps is several times slower; in f32 they are used in place.
 template <class T>
 HeadRows<T> side_by_side(const HeadRows<T>& rows, Range tokens, std::int64_t D, T* scratch)
 {
@@ -86,39 +87,39 @@ HeadRows<T> outputs(const Tensor& y, const AttentionShape& shape, std::int64_t b
   return {y.data<T>() + b * shape.T * width + h * shape.D, width};
 }
 
-/// A block of scores: some queries times some keys, row by row; and the factor of type T that it becomes, which for f32 is
-/// the block itself.
+/// A block of scores: some queries times some keys, row by row; and its copy rounded to type T, which in f32 is the
+/// block itself.
 template <class T>
 struct Block {
   Range queries, keys;
   float* scores;
-  T* rounded;  // as many numbers as scores; for f32 the same
+  T* rounded;  // (as many numbers as scores); in f32 the same memory
 
-  /// Numbers from one row to the next: for bf16 as few as vectors allow.
+  /// Numbers from one row to the next: in bf16 the smallest multiple of a vector.
   std::int64_t stride() const { return std::is_same_v<T, float> ? key_block : whole_vectors(keys.count); }
   float* row(std::int64_t query) const { return scores + (query - queries.first) * stride(); }
   GemmOperand<T> whole() const { return {rounded, stride()}; }
   GemmOperand<T> transposed() const { return {rounded, stride(), true}; }
-  /// For bf16: multiplies the scores by what multiply() left out.
+  /// In bf16: multiplies the scores by the factor that multiply() left out.
   void scale(float factor) const
   {
     if constexpr (!std::is_same_v<T, float>)
 #pragma omp simd
       for (std::int64_t i = 0; i < queries.count * stride(); ++i) scores[i] *= factor;
   }
-  /// For bf16: rounds the scores to the factor.
+  /// In bf16: rounds the scores to `rounded`.
   void round() const
   {
     if constexpr (!std::is_same_v<T, float>) round_row(rounded, scores, queries.count * stride());
   }
-  /// How many of the block's keys a query sees.
+  /// Number of the block's keys that a query sees.
   std::int64_t visible(const AttentionShape& shape, std::int64_t query) const
   {
     return std::clamp<std::int64_t>(shape.mask.visible_keys(query, shape.T) - keys.first, 0, keys.count);
   }
 };
 
-/// The block of @p length that begins at @p first, of @p all.
+/// The block of at most @p length elements that begins at @p first, of @p all.
 Range block_at(std::int64_t first, std::int64_t length, std::int64_t all)
 {
   return {first, std::min(length, all - first)};
@@ -130,7 +131,8 @@ struct HeadDropout {
       : mask(dropout), active(dropout.active()), sequence(b), head(h)
   {
   }
-  /// Multiplies the weights of one query by their factors; @p weights begins at key @p first, a multiple of 4.
+  /// Multiplies the weights of one query by their dropout
+  /// factors; @p weights begins at key @p first, a multiple of 4.
   void apply(float* weights, std::int64_t query, std::int64_t first, std::int64_t count) const
   {
     if (!active) return;
@@ -146,7 +148,7 @@ struct HeadDropout {
   std::int64_t sequence, head;
 };
 
-/// The soft-max of a row as far as it has been seen.
+/// The online softmax of rows, over the keys so far.
 struct RunningSoftmax {
   std::array<float, query_block> maximum, sum;
 
@@ -155,8 +157,8 @@ struct RunningSoftmax {
     maximum.fill(-std::numeric_limits<float>::infinity());
     sum.fill(0);
   }
-  /// Turns @p n scores of row @p i into exp(score - maximum), and brings @p out, D numbers, to the same maximum. Scores
-  /// behind the last, up to whole vectors, become anything.
+  /// Replaces @p n scores of row @p i by exp(score - maximum), and rescales @p out, D numbers, to the new maximum.
+  /// Scores after the last one, up to a whole vector, become undefined.
   void add(std::size_t i, float* scores, std::int64_t n, float* out, std::int64_t D)
   {
     const std::int64_t padded = whole_vectors(n);
@@ -171,24 +173,24 @@ struct RunningSoftmax {
     maximum[i] = next_maximum;
     sum[i] = sum[i] * rescale + more;
   }
-  /// The logarithm of the sum of exp(score) of row @p i.
+  /// The log of the sum of exp(score) of row @p i.
   float log_sum_exp(std::size_t i) const
   {
     return maximum[i] + std::log(sum[i]);
   }
 };
 
-constexpr std::int64_t block_floats = query_block * key_block;  // of scratch for a block of scores
+constexpr std::int64_t block_floats = query_block * key_block;  // scratch memory for a block of scores
 
-/// The scratch of one thread in the forward pass, in floats: a block of scores; for bf16 also the rounded block, outputs
-/// and queries of a block, keys and values of @p tokens.
+/// The scratch memory of one thread in the forward pass, in floats: a block of scores; in bf16 also the rounded
+/// block, outputs and queries of a block, and keys and values of @p tokens.
 template <class T>
 std::int64_t forward_floats(std::int64_t tokens, std::int64_t D)
 {
   return std::is_same_v<T, float> ? block_floats : 2 * block_floats + 2 * query_block * D + tokens * D;
 }
 
-/// Where the factor of type T of a block of scores is: for bf16 in scratch of its own.
+/// The memory of a block's copy rounded to type T: in bf16 separate scratch memory.
 template <class T>
 T* rounded_block(float* scores, float* scratch)
 {
@@ -198,15 +200,15 @@ T* rounded_block(float* scores, float* scratch)
     return reinterpret_cast<T*>(scratch);
 }
 
-/// What one thread attends with.
+/// The inputs, outputs and scratch memory of one thread in the forward pass.
 template <class T>
 struct HeadForward {
   const AttentionShape& shape;
   HeadRows<T> q, k, v, y;
   HeadDropout dropout;
-  float* scratch;  // forward_floats() of it
+  float* scratch;  // (forward_floats())
 
-  /// Where the outputs of a block of queries are summed: in y, or for bf16 beside it.
+  /// The memory in which the outputs of a block of queries are summed: y, or in bf16 scratch memory.
   HeadRows<float> sums(Range queries) const
   {
     if constexpr (std::is_same_v<T, float>)
@@ -215,8 +217,9 @@ struct HeadForward {
       return {scratch + 2 * block_floats, shape.D, queries.first};
   }
 
-  /// The outputs of one block of queries. The keys and values that it sees are copied for bf16, unless there are so few
-  /// queries, as when one token follows the other, that this would take longer than all else.
+  /// Computes the outputs of one block of queries. In bf16 the keys and values that it sees are copied, unless
+  /// there are so few queries, as in generation token by token,
+  /// that the copy would take longer than the computation.
   RunningSoftmax attend(Range queries) const
   {
     constexpr std::int64_t few = 16;
@@ -273,7 +276,7 @@ void CpuKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 #pragma omp parallel for schedule(dynamic)
     for (std::int64_t i = 0; i < shape.B * heads * blocks; ++i) {
       const std::int64_t bh = i / blocks, b = bh / heads, h = bh % heads;
-      const std::int64_t first = (blocks - 1 - i % blocks) * query_block;  // the last queries have most keys
+      const std::int64_t first = (blocks - 1 - i % blocks) * query_block;  // the last queries have the most keys
       const HeadForward<T> head{shape,
                                 section<T>(qkv, shape, b, h, 0),
                                 section<T>(qkv, shape, b, h, 1),
@@ -315,10 +318,11 @@ void CpuKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, 
 
 namespace {
 
-/// The gradients of one head's queries, keys and values while they are summed over blocks: in dqkv, or for bf16 in scratch.
+/// The gradients of one head's queries, keys and values while they are summed over blocks: in dqkv, or in bf16 in
+/// scratch memory.
 template <class T>
 struct HeadGradients {
-  /// @param scratch  for bf16: floats() of it.
+  /// @param scratch  (floats()), used in bf16 only.
   HeadGradients(const Tensor& dqkv, const AttentionShape& shape, std::int64_t b, std::int64_t h, float* scratch)
       : tokens(shape.T), D(shape.D)
   {
@@ -331,7 +335,7 @@ struct HeadGradients {
         sums[at] = {scratch + i * tokens * D, D};
     }
   }
-  /// The scratch that one head needs.
+  /// The scratch memory of one head, in floats.
   static std::int64_t floats(const AttentionShape& shape)
   {
     return std::is_same_v<T, float> ? 0 : 3 * shape.T * shape.D;
@@ -352,7 +356,7 @@ struct HeadGradients {
   std::array<HeadRows<float>, 3> sums{};
 };
 
-/// What one thread goes back through one head with.
+/// The inputs, outputs and scratch memory of one thread in the backward pass of one head.
 template <class T>
 struct HeadBackward {
   const AttentionShape& shape;
@@ -362,10 +366,11 @@ struct HeadBackward {
   const float* log_sum_exp;  // (T) of this head
   float* weights;            // query_block x key_block: p, and p after dropout
   float* dscores;            // query_block x key_block: the gradients of the weights, then of the scores
-  float* rounded;            // for bf16: as much as for one of both
+  float* rounded;            // in bf16: memory for the rounded copy of one of the two
   float* inner_products;     // (T): dy y of each token
 
-  /// Fills inner_products, which is the sum over keys of weight times gradient of the weight.
+  /// Fills inner_products: dy.y of each token, which equals
+  /// the sum over keys of weight times gradient of the weight.
   void multiply_outputs() const
   {
     for (std::int64_t t = 0; t < shape.T; ++t) {
@@ -377,7 +382,7 @@ struct HeadBackward {
     }
   }
 
-  /// dscore = weight (dweight factor - dy y), row by row; weights are those after dropout at the end.
+  /// dscore = weight (factor dweight - dy.y), row by row; afterwards the weights are those after dropout.
   void score_gradients(const Block<T>& p, const Block<T>& ds) const
   {
     for (std::int64_t t = p.queries.first; t < p.queries.end(); ++t) {
@@ -396,8 +401,9 @@ struct HeadBackward {
     }
   }
 
-  /// Adds what one block of queries and keys gives to the gradients of both; @p first_keys, @p first_queries say that
-  /// nothing has been added to those of these queries, or keys, before.
+  /// Adds the contributions of one block of queries and keys to the gradients of both: dq += scale dscore k, dk +=
+  /// scale dscore q, dv += factor weight dy. With @p first_keys or @p first_queries nothing has been added before
+  /// to the gradients of these queries, or of these keys, so they are overwritten.
   void go_back(Range queries, Range keys, bool first_keys, bool first_queries) const
   {
     const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
@@ -417,7 +423,8 @@ struct HeadBackward {
     multiply(dq.row(queries.first), dq.stride, ds.whole(), k.from(keys.first), Q, D, K, scale, !first_keys);
   }
 
-  /// All blocks of the head. Every query sees the first keys; keys that nobody sees get zeros.
+  /// Processes all blocks of the head. Every query sees the
+  /// first keys; keys that no query sees get the gradient zero.
   void go_back() const
   {
     multiply_outputs();

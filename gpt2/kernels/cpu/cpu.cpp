@@ -6,7 +6,7 @@ namespace rankwise {
 
 void ThreadScratch::reserve(std::int64_t floats)
 {
-  constexpr std::int64_t line = 16;  // floats of a cache line, so that no two threads share one
+  constexpr std::int64_t line = 16;  // floats of a cache line, so that no two threads share a line
   floats_ = (floats + line - 1) / line * line;
   const auto needed = static_cast<std::size_t>(floats_ * omp_get_max_threads() + line);
   if (memory_.size() < needed) memory_.resize(needed);

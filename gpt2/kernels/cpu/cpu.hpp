@@ -7,16 +7,18 @@
 #include "gpt2/kernels/reference/reference.hpp"
 
 /// @file
-/// The fast kernels of the CPU, for f32 and bf16: the specification of each is the reference kernel of the same name.
+/// The fast kernels of the CPU, for f32 and bf16: the
+/// specification of each is the reference kernel of the same name.
 ///
-/// What makes them fast: matrix products by a library, attention in blocks that stay in cache, an exponential that the
-/// compiler can vectorise, one pass over memory where the reference takes several, and sums in whatever order vector
-/// registers and threads make of them; SumOrder is not theirs. With the same number of threads they give the same bits.
+/// What makes them fast: matrix products by a library, attention in blocks that stay in cache, an exponential that
+/// the compiler can vectorise, one pass over memory where the reference takes several, and sums in the order that
+/// vector registers and threads favour; they ignore SumOrder.
+/// With the same number of threads they give the same bits.
 
 namespace rankwise {
 
 /// Calls @p f with a value of the C++ type that @p type stands for: f32 or bf16.
-/// @throws Error  for any other.
+/// @throws Error  for any other type.
 template <class F>
 decltype(auto) with_fast_type(DType type, F&& f)
 {
@@ -25,14 +27,14 @@ decltype(auto) with_fast_type(DType type, F&& f)
   return f(bf16{});
 }
 
-/// Memory for the threads of one kernel at a time. It grows when a larger kernel comes, and so stays as it is from the
-/// second step on. It is the kernels' own, some 100 KiB, 4 T bytes and for bf16 20 T D bytes a thread, and not in the
-/// memory ledger.
+/// Scratch memory for the threads of one kernel at a time. It grows on demand, so its size is constant from the
+/// second step on. It holds about 100 KiB, 4 T bytes, and for bf16 20 T D bytes per thread, and is not counted in
+/// the memory ledger.
 class ThreadScratch {
  public:
-  /// Makes room for @p floats numbers a thread; to be called outside of parallel regions.
+  /// Reserves a buffer of @p floats numbers per thread; to be called outside of parallel regions.
   void reserve(std::int64_t floats);
-  /// The room of one thread, of undefined content.
+  /// The buffer of one thread, with undefined content.
   float* of(int thread) const;
 
  private:
@@ -40,7 +42,8 @@ class ThreadScratch {
   std::int64_t floats_ = 0;
 };
 
-/// The fast family; each kernel stands in the file of its layer. What would gain nothing is left to the reference.
+/// The fast family; each kernel is in the file of its layer. Kernels
+/// that would gain nothing are inherited from the reference.
 class CpuKernels final : public ReferenceKernels {
  public:
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,

@@ -8,11 +8,13 @@ namespace rankwise {
 
 namespace {
 
-/// token_backward() of activations of type T into a gradient in f32.
+/// token_backward() for activations of type T and a gradient in f32.
 template <class T>
 void add_rows_to_tokens(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary)
 {
-  // y[r] = wte[token[r]]; threads share the columns, so that no two of them add to the same element
+  // forward:   y[r] = wte[token[r]]
+  // gradient:  dwte[v] += sum of dx[r] over the rows r whose token is v
+  // Columns are divided among threads, so that no two threads add to the same element.
   constexpr std::int64_t stripe = 64;
   const std::int32_t* const token = tokens.data<std::int32_t>();
   const T* const from = dx.data<T>();
@@ -63,11 +65,11 @@ void CpuKernels::position_forward(const Tensor& x, const Tensor& y, const Tensor
 
 namespace {
 
-/// position_backward() of one type of activations and one of gradients.
+/// position_backward() for given types of activations and gradients.
 template <class T, class G>
 void add_sequences(const Tensor& dwpe, const Tensor& dx, const Rows& rows)
 {
-  constexpr std::int64_t stripe = 256;  // channels that are summed side by side
+  constexpr std::int64_t stripe = 256;  // channels that are summed together
   const T* const from = dx.data<T>();
   G* const to = dwpe.data<G>();
   const std::int64_t tokens = rows.tokens.count, C = dx.elements() / rows.count();
@@ -90,7 +92,8 @@ void add_sequences(const Tensor& dwpe, const Tensor& dx, const Rows& rows)
 
 void CpuKernels::position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const
 {
-  // x[b, t] = y[b, t] + wpe[t]
+  // forward:   x[b, t] = y[b, t] + wpe[t]
+  // gradient:  dwpe[t] += sum over b of dx[b, t]
   with_fast_type(dx.type(), [&]<class T>(T) {
     with_fast_type(dwpe.type(), [&]<class G>(G) { add_sequences<T, G>(dwpe, dx, rows); });
   });

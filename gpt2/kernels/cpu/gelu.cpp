@@ -7,7 +7,7 @@ namespace rankwise {
 
 namespace {
 
-// (1 + tanh w) / 2 = 1 / (1 + e^-2w) with w = sqrt(2/pi) (x + 0.044715 x^3), so that one exponential is all it takes.
+// (1 + tanh w) / 2 = 1 / (1 + e^-2w) with w = sqrt(2/pi) (x + 0.044715 x^3), so one exponential is enough.
 constexpr auto twice_sqrt_2_over_pi = static_cast<float>(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
 constexpr float cubic = 0.044715F;
 
@@ -38,7 +38,8 @@ void CpuKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tenso
 
 void CpuKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
-  // y = x s with s = 1 / (1 + e^-2w), so y' = s + x s', and s' = 2 w' s (1 - s) with 1 - s = e^-2w s
+  // forward:   y = x s with s = 1 / (1 + e^-2w)
+  // gradient:  dx = dy y' with y' = s + x s', and s' = 2 w' s (1 - s) with 1 - s = e^-2w s
   with_fast_type(x.type(), [&]<class T>(T) {
     T* const to = dx.data<T>();
     const T *const from = dy.data<T>(), *const inner = x.data<T>();

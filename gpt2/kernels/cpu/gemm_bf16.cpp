@@ -17,7 +17,7 @@ namespace rankwise {
 
 namespace {
 
-/// A product of matrices, as far as it does not depend on where they stand.
+/// A product of matrices, without their addresses.
 struct Product {
   std::int64_t m, n, k;
   std::int64_t a_stride, b_stride, out_stride;
@@ -30,17 +30,17 @@ struct Product {
 
 #ifdef RANKWISE_ONEDNN
 
-/// Whether the library multiplies bf16 by instructions of this processor.
+/// Whether the library has bf16 instructions for this processor.
 bool library_multiplies_bf16()
 {
   static const bool does = [] {
     const int isa = dnnl_get_effective_cpu_isa(), bf16_isa = dnnl_cpu_isa_avx512_core_bf16;
-    return (isa & bf16_isa) == bf16_isa;  // a set of bits, those of smaller instruction sets included
+    return (isa & bf16_isa) == bf16_isa;  // a bit set that includes the bits of smaller instruction sets
   }();
   return does;
 }
 
-/// A product as oneDNN prepares it, which takes longer than to multiply small matrices.
+/// A product prepared by oneDNN; the preparation takes longer than a product of small matrices.
 class PreparedProduct {
  public:
   PreparedProduct(const Product& p, const dnnl::engine& engine)
@@ -69,7 +69,7 @@ class PreparedProduct {
     if (p.bias) arguments_.emplace(DNNL_ARG_BIAS, memory(bias, engine, nullptr));
   }
 
-  /// Multiplies what stands at these places.
+  /// Multiplies the matrices at these addresses.
   void operator()(dnnl::stream& stream, const bf16* a, const bf16* b, const bf16* bias, void* out)
   {
     const auto place = [&](int argument, const void* at) {
@@ -87,13 +87,13 @@ class PreparedProduct {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-/// The products that one thread has prepared.
+/// Cache of the products that one thread has prepared.
 class Library {
  public:
   /// Multiplies.
   void operator()(const Product& product, const bf16* a, const bf16* b, const bf16* bias, void* out)
   {
-    constexpr std::size_t most = 1000;  // when shapes change all the time, those of before are forgotten
+    constexpr std::size_t most = 1000;  // products; if shapes keep changing, the cache is cleared at this size
     auto found = prepared_.find(product);
     if (found == prepared_.end()) {
       if (prepared_.size() >= most) prepared_.clear();
@@ -120,7 +120,7 @@ void multiply_by_library(const Product& product, const bf16* a, const bf16* b, c
 
 #else
 
-/// OpenBLAS does not in all its versions.
+/// Not all versions of OpenBLAS have bf16 products.
 bool library_multiplies_bf16()
 {
   return false;
@@ -133,10 +133,10 @@ void multiply_by_library(const Product&, const bf16*, const bf16*, const bf16*, 
 
 #endif
 
-// Of the factors, a thread widens blocks of that many rows and columns at a time: 0.9 MiB together with the sums.
+// A thread widens blocks of the factors with these numbers of rows and columns: 0.9 MiB together with the sums.
 constexpr std::int64_t row_block = 128, column_block_width = 256, term_block = 512;
 
-/// Rows (first_row ...) and columns (first_column ...) of a factor as it is stored, widened and next to each other.
+/// Copies rows (first_row ...) and columns (first_column ...) of a stored factor, widened and without gaps.
 GemmOperand<float> widened(float* to, const GemmOperand<bf16>& factor, Range rows, Range columns)
 {
   const Range stored_rows = factor.transposed ? columns : rows, stored_columns = factor.transposed ? rows : columns;
@@ -149,7 +149,7 @@ GemmOperand<float> widened(float* to, const GemmOperand<bf16>& factor, Range row
   return {to, stored_columns.count, factor.transposed};
 }
 
-/// One block of out, by one thread.
+/// Computes one block of out; called by one thread.
 template <class Out>
 void multiply_block(const Product& p, Out* out, const GemmOperand<bf16>& a, const GemmOperand<bf16>& b,
                     const bf16* bias, Range rows, Range columns)
@@ -173,7 +173,7 @@ void multiply_block(const Product& p, Out* out, const GemmOperand<bf16>& a, cons
   }
 }
 
-/// The product by that of f32; threads share the blocks of out.
+/// The product by the f32 product; blocks of out are divided among threads.
 template <class Out>
 void multiply_widened(const Product& p, Out* out, const GemmOperand<bf16>& a, const GemmOperand<bf16>& b,
                       const bf16* bias)

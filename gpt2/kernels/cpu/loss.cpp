@@ -23,7 +23,7 @@ float sum_of_exponentials(const T* logits, std::int64_t n, float maximum)
   return lane_sum(n, [&](std::int64_t v) { return exponential(widen(logits[v]) - maximum); });
 }
 
-/// The logits of the rows that a soft-max is over, and what is known of each row.
+/// The logits of the rows of a softmax, and the statistics of each row.
 template <class T>
 struct LogitRows {
   LogitRows(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets, Range entries)
@@ -36,7 +36,7 @@ struct LogitRows {
         V(logits.elements() / R)
   {
   }
-  /// The target's logit; zero when it is not in this part.
+  /// The target's logit; zero when it is in another vocabulary shard.
   float target_logit(std::int64_t r) const
   {
     return vocabulary.contains(target[r]) ? widen(first[r * V + target[r] - vocabulary.first]) : 0;
@@ -85,7 +85,7 @@ void CpuKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const 
     const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < rows.R; ++r) {
-      const T* const row = rows.first + r * rows.V;  // read from memory once: a row stays in cache for its sum
+      const T* const row = rows.first + r * rows.V;  // read from memory once: the row is still in cache for the sum
       rows.maxima[r] = row_largest(row, vocabulary.count);
       rows.sums[r] = sum_of_exponentials(row, vocabulary.count, rows.maxima[r]);
       wanted[r] = rows.target_logit(r);
@@ -96,7 +96,8 @@ void CpuKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const 
 void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
                                const Tensor& targets, Range vocabulary) const
 {
-  // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
   with_fast_type(logits.type(), [&]<class T>(T) {
     const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
@@ -113,7 +114,7 @@ void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, cons
       T& wanted = row[rows.target[r] - vocabulary.first];
       if constexpr (std::is_same_v<T, float>)
         wanted -= 1;
-      else  // not from the rounded probability, most of whose bits may go when 1 is subtracted
+      else  // computed from the unrounded probability: subtracting 1 may cancel most bits of the rounded one
         wanted = narrow<T>(exponential(target_logit - row_maximum) * scale - 1);
     }
   });

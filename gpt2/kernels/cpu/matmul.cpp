@@ -9,19 +9,18 @@ namespace rankwise {
 
 namespace {
 
-/// A matrix as the library wants it: one of its strides is 1.
+/// A matrix as an operand for the library: one of its strides has to be 1.
 template <class T>
 GemmOperand<T> operand(const Matrix& matrix)
 {
   const bool by_rows = matrix.column_stride == 1;
-  check(by_rows || matrix.row_stride == 1,
-        "a factor of a matrix product lies in memory neither by rows nor by columns");
+  check(by_rows || matrix.row_stride == 1, "a factor of a matrix product is stored neither by rows nor by columns");
   const std::int64_t stride =
       by_rows ? std::max(matrix.row_stride, matrix.columns) : std::max(matrix.column_stride, matrix.rows);
   return {matrix.data.data<T>(), stride, !by_rows};
 }
 
-/// The product of f32.
+/// The product in f32.
 void multiply(const Matrix& out, const Matrix& a, const Matrix& b, const Tensor& bias, bool accumulate)
 {
   float* const to = out.data.data<float>();
@@ -33,7 +32,7 @@ void multiply(const Matrix& out, const Matrix& a, const Matrix& b, const Tensor&
     for (std::int64_t j = 0; j < out.columns; ++j) to[r * out.row_stride + j] += shift[j];
 }
 
-/// The product of bf16, in f32 or bf16.
+/// The product of bf16 factors, in f32 or bf16.
 void multiply_bf16(const Matrix& out, const Matrix& a, const Matrix& b, const Tensor& bias, bool accumulate)
 {
   with_fast_type(out.data.type(), [&]<class Out>(Out) {
@@ -48,7 +47,7 @@ void CpuKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, con
                         bool accumulate) const
 {
   check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
-        "the shapes of three matrices do not fit each other");
+        "the shapes of the three matrices do not match");
   if (a.data.type() == DType::bf16)
     multiply_bf16(out, a, b, bias, accumulate);
   else
@@ -57,11 +56,11 @@ void CpuKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& b, con
 
 namespace {
 
-/// bias_backward() of one type of activations and one of gradients.
+/// bias_backward() for given types of activations and gradients.
 template <class T, class G>
 void add_columns(const Tensor& dbias, const Tensor& dy)
 {
-  constexpr std::int64_t stripe = 256;  // columns that are summed side by side
+  constexpr std::int64_t stripe = 256;  // columns that are summed together
   const T* const from = dy.data<T>();
   G* const to = dbias.data<G>();
   const std::int64_t n = dbias.elements(), R = dy.elements() / n;
@@ -81,7 +80,8 @@ void add_columns(const Tensor& dbias, const Tensor& dy)
 
 void CpuKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder&) const
 {
-  // y[i, j] = x[i, j] + bias[j]
+  // forward:   y[i, j] = x[i, j] + bias[j]
+  // gradient:  dbias[j] += sum over i of dy[i, j]
   with_fast_type(dy.type(), [&]<class T>(T) {
     with_fast_type(dbias.type(), [&]<class G>(G) { add_columns<T, G>(dbias, dy); });
   });

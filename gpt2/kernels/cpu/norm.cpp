@@ -36,7 +36,8 @@ void CpuKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor&
 
 namespace {
 
-/// One row of norm_backward(): dx += ..., and the row's terms of dweight and dbias.
+/// One row of norm_backward(): dx += (g - mean(g) - xhat mean(g xhat)) rstd with g = dy weight, and the row's terms
+/// of dweight (dy xhat) and dbias (dy).
 template <class T>
 void norm_row_backward(T* dx, float* dweight, float* dbias, const T* dy, const T* x, float mean, float rstd,
                        const T* weight, std::int64_t C)
@@ -58,7 +59,8 @@ void norm_row_backward(T* dx, float* dweight, float* dbias, const T* dy, const T
   }
 }
 
-/// Adds to a gradient what each thread has summed, @p offset floats behind the beginning of its scratch.
+/// Adds the sums of all threads to a gradient; they begin @p
+/// offset floats after the beginning of each thread's scratch.
 void add_threads_sums(const Tensor& gradient, const ThreadScratch& scratch, std::int64_t offset, int threads)
 {
   with_fast_type(gradient.type(), [&]<class G>(G) {

@@ -9,7 +9,7 @@ namespace rankwise {
 ExactScalar CpuKernels::squared_norm(const Tensor& x) const
 {
   constexpr std::int64_t chunk =
-      8192;  // elements that are added in f64 before the slower ExactScalar takes their sum
+      8192;  // elements that are summed in f64 before the sum is added to the slower ExactScalar
   const std::int64_t n = x.elements();
   ExactScalar total;
   with_fast_type(x.type(), [&]<class T>(T) {

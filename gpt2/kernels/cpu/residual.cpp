@@ -7,7 +7,8 @@ namespace rankwise {
 
 namespace {
 
-/// Calls @p use(channel, factor) for the C channels of a token; each call of Philox serves four of them.
+/// Calls @p use(channel, factor) for the C channels of a token;
+/// each call of Philox gives the factors of four channels.
 template <class Use>
 void for_each_factor(const DropoutMask& mask, std::int64_t sequence, std::int64_t token, std::int64_t C, Use&& use)
 {
@@ -46,7 +47,8 @@ void CpuKernels::residual_forward(const Tensor& out, const Tensor& x, const Tens
 
 void CpuKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
 {
-  // x[r, c] = y[r, c] factor(r, c)
+  // forward:   x[r, c] = factor[r, c] y[r, c]
+  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
   const std::int64_t R = dropout.rows.count(), C = dx.elements() / R, tokens = dropout.rows.tokens.count;
   const DropoutMask mask(dropout);
   with_fast_type(dx.type(), [&]<class T>(T) {

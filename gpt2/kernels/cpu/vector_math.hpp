@@ -9,21 +9,21 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// What a soft-max is made of, written so that the compiler makes vector code of it.
+/// The exponential, sums and maxima of a softmax, written so that the compiler vectorises them.
 
 namespace rankwise {
 
-/// The numbers of a vector register, or several: what loops are rounded up to where that is allowed.
+/// Numbers in one or several vector registers. Loops are rounded up to a multiple of it where that is allowed.
 constexpr std::int64_t vector_width = 16;
 
-/// @p n rounded up to whole vectors, so that no loop over that many has a remainder.
+/// @p n rounded up to whole vectors, so that a loop over the result has no remainder.
 constexpr std::int64_t whole_vectors(std::int64_t n)
 {
   return (n + vector_width - 1) / vector_width * vector_width;
 }
 
-/// @p value rounded to T, f32 or bf16, with the bits of T(value); the conversion of bf16 in a form that the compiler
-/// makes vector code of.
+/// @p value rounded to T, f32 or bf16, with the bits of T(value); the conversion to bf16 is in a form that the
+/// compiler vectorises.
 template <class T>
 T narrow(float value)
 {
@@ -38,15 +38,17 @@ T narrow(float value)
   }
 }
 
-/// e^x within 2e-7 of it, without a branch; x is first limited to [-87, 88], where the result is a normal number.
+/// e^x with a relative error of at most 2e-7, without a branch; x is first limited to [-87, 88], where the result
+/// is a normal number.
 ///
-/// With n = x / ln 2 rounded and r = x - n ln 2, |r| <= ln 2 / 2: e^x = 2^n e^r. ln 2 is subtracted in two pieces, the
-/// first so short that n times it is without error; e^r is its Taylor polynomial of degree 7, whose remainder is 6e-9.
+/// With n = x / ln 2 rounded and r = x - n ln 2, |r| <= ln 2 / 2: e^x = 2^n e^r. ln 2 is subtracted as two numbers,
+/// the first with so few bits that n times it is exact; e^r is its Taylor polynomial of degree 7, whose remainder
+/// is 6e-9.
 inline float exponential(float x)
 {
   constexpr float log2_e = 1.44269504F, ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
   constexpr float round_to_integer =
-      0x1.8p23F;  // added, it pushes the fraction out; the integer stands in the low bits
+      0x1.8p23F;  // adding it drops the fraction and leaves the integer in the low bits
   constexpr int exponent_bits = 23;
   x = std::min(std::max(x, -87.0F), 88.0F);
   const float shifted = x * log2_e + round_to_integer;
@@ -64,7 +66,7 @@ inline float exponential(float x)
                               (std::bit_cast<std::uint32_t>(shifted) << exponent_bits));
 }
 
-/// One number of sixteen, taken together as a balanced tree.
+/// Combines sixteen numbers to one, as a balanced tree.
 template <class Combine>
 float combine_lanes(std::array<float, vector_width> lanes, Combine&& combine)
 {
@@ -75,7 +77,7 @@ float combine_lanes(std::array<float, vector_width> lanes, Combine&& combine)
   return lanes[0];
 }
 
-/// The sum of term(0) ... term(n - 1), added in sixteen lanes; each is called once.
+/// The sum of term(0) ... term(n - 1), added in sixteen lanes; each term is computed once.
 template <class Term>
 float lane_sum(std::int64_t n, Term&& term)
 {
@@ -88,7 +90,7 @@ float lane_sum(std::int64_t n, Term&& term)
   return combine_lanes(lanes, [](float x, float y) { return x + y; });
 }
 
-/// The largest of @p n numbers and @p at_least; NaNs are passed over.
+/// The largest of @p n numbers and @p at_least; NaNs are ignored.
 template <class T>
 float largest(const T* x, std::int64_t n, float at_least)
 {

@@ -7,16 +7,17 @@
 #include "gpt2/kernels/cuda/cuda.hpp"
 
 // The scores of a head are a T x T matrix. It is computed in tiles of queries times keys that stay in registers and
-// shared memory, and never stored: the forward pass carries the maximum and the sum of each row's soft-max from tile to
-// tile (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1), the backward pass computes each tile again, once for
-// the gradients of queries and once for those of keys and values, so that no two blocks add to the same gradient. Tiles
-// that the mask hides are left out. Here for f32; for bf16 in attention_tensor_cores.cu.
+// shared memory, and never stored: the forward pass carries the maximum and the sum of each row's softmax from tile
+// to tile (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1). The backward pass computes each tile again,
+// once for the gradients of queries (attention_backward_dq_kernel) and once for those of keys and values
+// (attention_backward_dkv_kernel), so that no two blocks add to the same gradient. Tiles that the mask hides are
+// skipped. This file is for f32; attention_tensor_cores.cu is for bf16.
 
 namespace rankwise {
 
 namespace {
 
-/// The soft-max of a thread's rows as far as they have been seen; the 16 threads of a row have the same.
+/// The online softmax of a thread's rows over the keys so far; the 16 threads of a row have the same values.
 template <int n>
 struct RunningSoftmax {
   float maximum[n], sum[n];
@@ -28,8 +29,8 @@ struct RunningSoftmax {
       sum[i] = 0;
     }
   }
-  /// Turns the thread's scores of row @p i into exp(score - maximum).
-  /// @return  what brings former outputs to the new maximum.
+  /// Replaces the thread's scores of row @p i by exp(score - maximum).
+  /// @return  the factor that rescales earlier outputs to the new maximum.
   __device__ float add(int i, float (&scores)[n])
   {
     float largest = maximum[i], more = 0;
@@ -43,7 +44,7 @@ struct RunningSoftmax {
   }
 };
 
-/// The tiles of attend().
+/// Shared memory of attend().
 template <int G>
 struct ForwardTiles {
   TokenTile<G> q, k, v;
@@ -52,9 +53,10 @@ struct ForwardTiles {
 
 /// The outputs of a tile of queries.
 ///
-/// Block: one head of one sequence, one tile of queries, the last tiles first, for they have most keys; it goes through
-/// the tiles of keys. Thread (y, x): scores of queries n y + i and keys n x + j, then channels 4 (x + 16 g) + c of those
-/// queries' outputs. Reads q once and, from cache, k and v for each tile of queries; writes y: 16 R C bytes.
+/// Block: one head of one sequence, one tile of queries, the last tiles first, because they have the most keys; it
+/// loops over the tiles of keys. Thread (y, x): scores of queries n y + i and keys n x + j, then channels 4 (x + 16
+/// g) + c of those queries' outputs. Reads q once and, from cache, k and v for each tile of queries; writes y: 16 R
+/// C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
     attend(const ForwardTensors<float> tensors, const AttentionLayer layer)
@@ -75,6 +77,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
     tiles.k.load(place.in(tensors.k, layer, key), tensors.k.stride, T - key, D);
     tiles.v.load(place.in(tensors.v, layer, key), tensors.v.stride, T - key, D);
     __syncthreads();
+    // score[q, k] = scale q.k over the visible keys; weight = exp(score - maximum), then times the dropout factor.
     Scores<G> scores = Scores<G>::of(tiles.q, tiles.k, layer.fours());
     const std::int64_t my_key = key + n * thread_x();
     for (int i = 0; i < n; ++i) {
@@ -86,6 +89,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
       for (int j = 0; j < n; ++j) scores.at[i][j] *= factors.at[j];
       scores.store(tiles.weights, i);
     }
+    // y[q] += sum over the tile's keys of weight[q, k] v[k]
     __syncwarp();
     outputs.add(tiles.weights, tiles.v);
     __syncthreads();
@@ -125,7 +129,7 @@ void CudaKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, 
 
 namespace {
 
-/// Puts the keys and values of @p qkv into the rows @p tokens of @p cache. Thread: 16 bytes. Moves 4 R C elements.
+/// Copies the keys and values of @p qkv to the rows @p tokens of @p cache. Thread: 16 bytes. Moves 4 R C elements.
 template <class T>
 void append(cudaStream_t stream, T* cache, const T* qkv, std::int64_t width, Range tokens)
 {
@@ -141,7 +145,7 @@ void append(cudaStream_t stream, T* cache, const T* qkv, std::int64_t width, Ran
 void CudaKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                            const AttentionShape& shape, Range tokens) const
 {
-  check(tokens.end() <= cache.extent(0), "more tokens than the cache of keys and values has rows");
+  check(tokens.end() <= cache.extent(0), "the sequence has more tokens than the key-value cache has rows");
   const std::int64_t width = shape.heads.count * shape.D;
   with_gpu_type(y.type(), [&]<class T>(T) {
     T* const keys = cache.data<T>();
@@ -158,16 +162,19 @@ void CudaKernels::cached_attention_forward(const Tensor& y, const Tensor& cache,
 
 namespace {
 
-/// The tiles of the backward pass.
+/// Shared memory of the two backward kernels.
 template <int G>
 struct BackwardTiles {
   TokenTile<G> q, dy, k, v;
   ScoreTile<G> scores;
 };
 
-/// dq of a tile of queries: score = scale q k, weight = exp(score - log_sum_exp), y = sum over keys of weight factor v.
+/// dq of a tile of queries: dq = sum over keys of scale dscore k.
 ///
-/// Block and threads as those of attend(). Reads q and dy once and, from cache, k and v for each tile of queries; writes
+///     forward    score = scale q.k,  weight = exp(score - log_sum_exp),  y = sum over keys of factor weight v
+///     backward   dscore = weight (factor dy.v - dy.y)
+///
+/// Blocks and threads as in attend(). Reads q and dy once and, from cache, k and v for each tile of queries; writes
 /// dq: 20 R C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
@@ -213,8 +220,8 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   }
 }
 
-/// Turns a tile of scores, a thread's keys by its queries, into weights after dropout, and the gradients of those weights
-/// into gradients of scores.
+/// Replaces a tile of scores, a thread's keys by its queries, by weights after dropout, and the gradients of those
+/// weights by gradients of the scores: dscore = weight (factor dweight - dy.y).
 template <int G>
 __device__ void softmax_backward(Scores<G>& weights, Scores<G>& gradients, const BackwardTensors<float>& tensors,
                                  const AttentionLayer& layer, const AttentionPlace& place, std::int64_t first_key,
@@ -237,11 +244,11 @@ __device__ void softmax_backward(Scores<G>& weights, Scores<G>& gradients, const
   }
 }
 
-/// dk and dv of a tile of keys.
+/// dk and dv of a tile of keys: dk = sum over queries of scale dscore q, dv = sum over queries of factor weight dy.
 ///
-/// Block: one head of one sequence, one tile of keys; it goes through the tiles of queries that see them. Thread (y, x):
-/// scores of keys n y + i and queries n x + j, then channels 4 (x + 16 g) + c of those keys. Reads k and v once and, from
-/// cache, q and dy for each tile of keys; writes dk and dv: 24 R C bytes.
+/// Block: one head of one sequence, one tile of keys; it loops over the tiles of queries that see them. Thread (y,
+/// x): scores of keys n y + i and queries n x + j, then channels 4 (x + 16 g) + c of those keys. Reads k and v once
+/// and, from cache, q and dy for each tile of keys; writes dk and dv: 24 R C bytes.
 template <int G>
 __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
     attention_backward_dkv_kernel(const BackwardTensors<float> tensors, const AttentionLayer layer)
@@ -281,8 +288,8 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
 }
 
 /// The backward pass of @p heads heads from layer.first_head on.
-void attention_backward(cudaStream_t stream, const BackwardTensors<float>& tensors, const AttentionLayer& layer,
-                        std::int64_t heads)
+void launch_attention_backward(cudaStream_t stream, const BackwardTensors<float>& tensors,
+                               const AttentionLayer& layer, std::int64_t heads)
 {
   with_channels(layer.shape.D, [&](auto constant) {
     constexpr int G = decltype(constant)::value;
@@ -292,10 +299,11 @@ void attention_backward(cudaStream_t stream, const BackwardTensors<float>& tenso
   });
 }
 
-/// Threads that have one token of multiply_outputs().
+/// Threads for each token in multiply_outputs().
 constexpr unsigned token_threads = 8;
 
-/// Eight threads: one token of one head, 16 bytes at a time. Reads dy and y: 2 R C elements.
+/// The inner products dy.y. Eight threads: one token of one
+/// head, 16 bytes at a time. Reads dy and y: 2 R C elements.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     multiply_outputs(const BackwardTensors<T> tensors, const AttentionLayer layer)
@@ -322,7 +330,7 @@ void CudaKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const
                                      const Dropout& dropout) const
 {
   const std::int64_t heads = shape.B * shape.heads.count, heads_at_a_time = scratch_.tensor().elements() / shape.T;
-  check(heads_at_a_time > 0, "more tokens than the scratch of kernels has room for");
+  check(heads_at_a_time > 0, "the sequence has more tokens than the scratch memory of kernels holds");
   AttentionLayer layer(shape, {0, shape.T}, dropout);
   with_gpu_type(dqkv.type(), [&]<class T>(T) {
     const BackwardTensors<T> tensors{section<T>(dqkv, shape, 0), section<T>(dqkv, shape, 1),
@@ -331,11 +339,11 @@ void CudaKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const
                                      section<T>(qkv, shape, 1),  section<T>(qkv, shape, 2),
                                      log_sum_exp.data<float>(),  scratch_.tensor().data<float>()};
     for (; layer.first_head < heads;
-         layer.first_head += heads_at_a_time) {  // as many heads at a time as there is room for
+         layer.first_head += heads_at_a_time) {  // as many heads at a time as fit in the scratch memory
       const std::int64_t some = std::min(heads_at_a_time, heads - layer.first_head);
       const std::int64_t blocks = some * divided_up(layer.queries, block_threads / token_threads);
       launch({on_, dim3(static_cast<unsigned>(blocks))}, multiply_outputs<T>, tensors, layer);
-      attention_backward(on_, tensors, layer, some);
+      launch_attention_backward(on_, tensors, layer, some);
     }
   });
 }

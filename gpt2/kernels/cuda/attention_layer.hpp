@@ -9,11 +9,11 @@
 #include "gpt2/kernels/dropout_mask.hpp"
 
 /// @file
-/// Where the blocks of attention find their tokens, and what they know of the layer. For .cu files only.
+/// The tensors and sizes of an attention layer, as its thread blocks access them. For .cu files only.
 
 namespace rankwise {
 
-/// A tensor in which the heads of all sequences stand: queries, keys, values, outputs, or gradients; f32 or bf16.
+/// A tensor with the heads of all sequences: queries, keys, values, outputs, or gradients; f32 or bf16.
 template <class T>
 struct AttentionHeads {
   T* first;               ///< channel 0 of head 0 of the first token
@@ -37,11 +37,11 @@ AttentionHeads<T> outputs(const Tensor& y, const AttentionShape& shape)
   return {y.data<T>(), width, shape.T * width};
 }
 
-/// What the kernels of attention have in common.
+/// Sizes, mask and dropout that all kernels of attention need.
 struct AttentionLayer {
   /// @param shape_of_keys  T is the number of keys of a sequence.
   /// @param query_tokens   which of the tokens have a query.
-  /// @param dropout        of the weights.
+  /// @param dropout        dropout of the weights.
   AttentionLayer(const AttentionShape& shape_of_keys, Range query_tokens, const Dropout& dropout)
       : shape(shape_of_keys),
         first_query(query_tokens.first),
@@ -55,32 +55,32 @@ struct AttentionLayer {
   }
 
   AttentionShape shape;         ///< T is the number of keys of a sequence
-  std::int64_t first_query;     ///< the token of the first query, 0 but behind cached tokens
+  std::int64_t first_query;     ///< token of the first query: 0, or the number of cached tokens
   std::int64_t queries;         ///< tokens of a sequence that have a query
-  DropoutMask mask;             ///< of the weights
+  DropoutMask mask;             ///< dropout mask of the weights
   bool dropping;                ///< whether any weight is dropped
-  float kept;                   ///< the factor of dropout of a weight that is not dropped
-  float scale;                  ///< what scores are multiplied by
-  float log2_scale;             ///< the same where powers of two stand for exponentials
-  std::int64_t first_head = 0;  ///< of all B heads of this part, the one of the first blocks
+  float kept;                   ///< dropout factor of a weight that is not dropped
+  float scale;                  ///< factor of the scores, 1 / sqrt(D)
+  float log2_scale;             ///< the same factor when powers of two replace exponentials
+  std::int64_t first_head = 0;  ///< first of the B heads of this shard that the launch computes
 
-  /// How many keys query @p i sees.
+  /// Number of keys that query @p i sees.
   __device__ std::int64_t visible(std::int64_t i) const
   {
     return shape.mask.visible_keys(first_query + i, shape.T);
   }
-  /// Fours of channels of a head.
+  /// Number of groups of four channels of a head.
   __device__ int fours() const { return static_cast<int>(divided_up(shape.D, 4)); }
 };
 
-/// Which head of which sequence a block works on, and on which tile of its tokens.
+/// The sequence, the head and the tile of tokens that a thread block works on.
 struct AttentionPlace {
   std::int64_t number;  ///< b heads + h
   std::int64_t b;       ///< the sequence
-  std::int64_t h;       ///< the head, from 0 in this part
-  std::int64_t tile;    ///< of the head
+  std::int64_t h;       ///< the head, from 0 in this tensor-parallel shard
+  std::int64_t tile;    ///< tile of the head's tokens
 
-  /// The block's, when each head has @p tiles blocks.
+  /// The place of the calling block, when each head has @p tiles blocks.
   __device__ AttentionPlace(const AttentionLayer& layer, std::int64_t tiles)
       : number(layer.first_head + blockIdx.x / tiles),
         b(number / layer.shape.heads.count),
@@ -96,7 +96,7 @@ struct AttentionPlace {
   }
 };
 
-/// What the forward pass reads and writes.
+/// Inputs and outputs of the forward pass.
 template <class T>
 struct ForwardTensors {
   AttentionHeads<T> y;  ///< outputs
@@ -106,13 +106,13 @@ struct ForwardTensors {
   float* log_sum_exp;   ///< (B, heads, queries), or null
 };
 
-/// What the backward pass reads and writes.
+/// Inputs and outputs of the backward pass.
 template <class T>
 struct BackwardTensors {
   AttentionHeads<T> dq;      ///< gradients of queries
-  AttentionHeads<T> dk;      ///< of keys
-  AttentionHeads<T> dv;      ///< of values
-  AttentionHeads<T> dy;      ///< of outputs
+  AttentionHeads<T> dk;      ///< gradients of keys
+  AttentionHeads<T> dv;      ///< gradients of values
+  AttentionHeads<T> dy;      ///< gradients of outputs
   AttentionHeads<T> y;       ///< outputs
   AttentionHeads<T> q;       ///< queries
   AttentionHeads<T> k;       ///< keys
@@ -120,14 +120,14 @@ struct BackwardTensors {
   const float* log_sum_exp;  ///< (B, heads, T)
   float* inner_products;     ///< (heads of the launch, T): dy y, the sum over keys of weight times its gradient
 
-  /// Where the inner products of the block's head stand.
+  /// The inner products of the block's head.
   __device__ float* inner(const AttentionPlace& place, const AttentionLayer& layer) const
   {
     return inner_products + (place.number - layer.first_head) * layer.queries;
   }
 };
 
-/// The factors of dropout of the weights of one query for n neighbouring keys, from @p key, a multiple of n.
+/// The dropout factors of the weights of one query for n neighbouring keys, from @p key, a multiple of n.
 template <int n>
 __device__ Numbers<n> factors_of(const AttentionLayer& layer, const AttentionPlace& place, std::int64_t query,
                                  std::int64_t key)
@@ -136,7 +136,7 @@ __device__ Numbers<n> factors_of(const AttentionLayer& layer, const AttentionPla
   for (float& factor : factors.at) factor = 1;
   if (!layer.dropping) return factors;
   const std::array<double, 4> four = layer.mask.factors(place.b, query, layer.shape.heads.first + place.h, key);
-  const bool behind = key % 4 != 0;  // of two keys, the second two of the four
+  const bool behind = key % 4 != 0;  // with n = 2: whether these are the last two of the four
   for (int j = 0; j < n; ++j)
     factors.at[j] =
         static_cast<float>(behind ? four[static_cast<std::size_t>(j + 4 - n)] : four[static_cast<std::size_t>(j)]);
@@ -147,7 +147,7 @@ __device__ Numbers<n> factors_of(const AttentionLayer& layer, const AttentionPla
 template <class Use>
 void with_channels(std::int64_t D, const Use& use)
 {
-  check(D <= most_channels, "a head has more channels than attention on a GPU has room for");
+  check(D <= most_channels, "a head has more channels than attention on a GPU supports");
   if (D <= 64)
     use(std::integral_constant<int, 1>());
   else if (D <= 128)

@@ -10,26 +10,27 @@
 #include "gpt2/kernels/cuda/tensor_tiles.hpp"
 
 /// @file
-/// What attention on tensor cores computes with. A warp has a strip of 16 tokens, and their products with tokens that all
-/// warps of its block share: those come by in shared memory, some at a time. For .cu files only.
+/// Building blocks of attention on tensor cores. Each warp has a strip of 16 tokens and computes their products
+/// with the tokens that all warps of its block share; those are streamed through shared memory in stages. For .cu
+/// files only.
 
 namespace rankwise {
 
-/// Numbers that move at once: 16 bytes.
+/// Numbers in one access of 16 bytes.
 constexpr int piece = 8;
 
-/// Whether the numbers of every token may be read or written by pieces.
+/// Whether the numbers of every token may be read or written in pieces.
 __device__ inline bool moves_in_pieces(const bf16* first, std::int64_t stride, std::int64_t D)
 {
   return reinterpret_cast<std::uintptr_t>(first) % (piece * sizeof(bf16)) == 0 && stride % piece == 0 &&
          D % piece == 0;
 }
 
-/// Begins to read tokens into @p lines; what is missing, tokens or channels, becomes zero. All @p threads of the block call
-/// it, and then wait as for any asynchronous copy.
+/// Begins to copy tokens to @p lines; missing tokens and channels become zero. All @p threads of the block call it,
+/// and then wait as for any asynchronous copy.
 /// @param first   channel 0 of the first token.
 /// @param stride  numbers from one token to the next.
-/// @param count   tokens that there are.
+/// @param count   number of tokens.
 /// @param D       channels of the head.
 template <int threads, class Lines>
 __device__ void load_lines(Lines& lines, const bf16* first, std::int64_t stride, std::int64_t count, std::int64_t D)
@@ -53,11 +54,11 @@ __device__ void load_lines(Lines& lines, const bf16* first, std::int64_t stride,
   }
 }
 
-/// Writes the strip of the calling warp that stands in lines @p line to @p line + 15, as far as there are so many tokens and
-/// channels. Nobody else has touched these lines.
+/// Writes the strip of the calling warp, in lines @p line to @p line + 15, without missing tokens and channels. No
+/// other warp has used these lines.
 /// @param to      channel 0 of the strip's first token.
-/// @param begin   the first channel that is written, a multiple of 8.
-/// @param end     behind the last.
+/// @param begin   the first channel to write, a multiple of 8.
+/// @param end     one after the last channel.
 template <class Lines>
 __device__ void store_strip(const Lines& lines, int line, bf16* to, std::int64_t stride, std::int64_t count,
                             int begin, int end)
@@ -79,9 +80,9 @@ __device__ void store_strip(const Lines& lines, int line, bf16* to, std::int64_t
       to[token * stride + channel] = lines.at[line + token][channel];
 }
 
-/// Calls begin() when the copies are there that the caller has begun; then load(i, stage) and, when its copies are there,
-/// use(i, stage) for i = @p first ... @p end - 1. The copies of i + 1 travel into one of two stages while the other one is
-/// used. All threads of the block call it.
+/// Streams items through two stages. Calls begin() when the copies that the caller has begun are complete; then
+/// load(i, stage) and, when its copies are complete, use(i, stage) for i = @p first ... @p end - 1. Item i + 1 is
+/// copied to one stage while the other one is used. All threads of the block call it.
 template <class Begin, class Load, class Use>
 __device__ void pass_by(int first, int end, const Begin& begin, const Load& load, const Use& use)
 {
@@ -102,16 +103,16 @@ __device__ void pass_by(int first, int end, const Begin& begin, const Load& load
   }
 }
 
-/// A strip as left factor over 16 n channels: in registers, or in shared memory where there are too many channels.
+/// A strip as left factor over 16 n channels: in registers, or in shared memory if there are too many channels.
 template <class Lines, bool in_registers>
 class StripFactor {
  public:
   static constexpr int steps = Lines::width / tile_side;  ///< tiles, each 16 channels wide
 
-  /// The strip in the lines of the calling warp.
+  /// Uses the strip in the lines of the calling warp.
   __device__ explicit StripFactor(const Lines& lines) : lines_(lines) {}
 
-  /// Has to be called once when the lines have arrived.
+  /// To be called once, after the lines have been copied.
   __device__ void load()
   {
     if constexpr (in_registers)
@@ -156,8 +157,8 @@ __device__ void add_tokens(ProductTile (&sums)[n], const LeftTile& weights, cons
   for (int c = 0; c < n; ++c) sums[c].add(weights, RightTile::of_columns(tokens, line, channel + tile_side * c));
 }
 
-/// Makes the scores of keys that a query does not see -infinity. Lines are queries from @p query on, columns keys from
-/// @p key on.
+/// Sets the scores of keys that a query does not see to -infinity. Lines are queries from @p query on, columns keys
+/// from @p key on.
 template <int n>
 __device__ void hide_keys(ProductTile (&scores)[n], const AttentionLayer& layer, int query, int key)
 {
@@ -172,7 +173,8 @@ __device__ void hide_keys(ProductTile (&scores)[n], const AttentionLayer& layer,
   }
 }
 
-/// The same with keys as lines and queries as columns. Where there is no query, any weight will do: it is multiplied by zeros.
+/// The same with keys as lines and queries as columns. A missing query may have any weight, because it is
+/// multiplied by zero.
 template <int n>
 __device__ void hide_queries(ProductTile (&scores)[n], const AttentionLayer& layer, int key, int query)
 {
@@ -186,12 +188,12 @@ __device__ void hide_queries(ProductTile (&scores)[n], const AttentionLayer& lay
       }
 }
 
-/// The thread's weights of up to four neighbouring tiles that dropout keeps: bit 8 j + 4 n + 2 r + c for number [n][r][c] of
-/// tile j.
+/// A mask of the thread's weights that dropout keeps, for up to four neighbouring tiles: bit 8 j + 4 n + 2 r + c is
+/// set if number [n][r][c] of tile j is kept.
 struct KeptWeights {
-  unsigned bits = 0;  ///< of them
+  unsigned bits = 0;  ///< the mask
 
-  /// Multiplies numbers of tile @p j by their factor of dropout.
+  /// Multiplies the numbers of tile @p j by their dropout factors.
   __device__ void apply(ProductTile& tile, int j, const AttentionLayer& layer) const
   {
     for (int n = 0; n < 2; ++n)
@@ -201,7 +203,7 @@ struct KeptWeights {
   }
 };
 
-/// Which of the weights of one query for four neighbouring keys, from @p key, are kept: a bit each.
+/// Which of the weights of one query for four neighbouring keys, from @p key, are kept: one bit each.
 __device__ inline unsigned kept_of_four(const AttentionLayer& layer, const AttentionPlace& place, int query,
                                         int key)
 {
@@ -212,7 +214,8 @@ __device__ inline unsigned kept_of_four(const AttentionLayer& layer, const Atten
   return bits;
 }
 
-/// Of @p tiles tiles whose lines are queries. Two neighbours share the four keys of two lines: each draws for one of them.
+/// The mask of @p tiles tiles whose lines are queries. Two neighbouring threads share the four keys of two lines:
+/// each draws random numbers for one line.
 __device__ inline KeptWeights kept_by_query(const AttentionLayer& layer, const AttentionPlace& place, int query,
                                             int key, int tiles)
 {
@@ -227,8 +230,8 @@ __device__ inline KeptWeights kept_by_query(const AttentionLayer& layer, const A
   return kept;
 }
 
-/// Of @p tiles tiles whose lines are keys. Four threads have one key each of two times four, and the same two queries: each
-/// draws one of the four combinations.
+/// The mask of @p tiles tiles whose lines are keys. Four threads have the same two queries, and one key each of two
+/// groups of four keys: each thread draws random numbers for one of the four combinations.
 __device__ inline KeptWeights kept_by_key(const AttentionLayer& layer, const AttentionPlace& place, int key,
                                           int query, int tiles)
 {
@@ -245,18 +248,18 @@ __device__ inline KeptWeights kept_by_key(const AttentionLayer& layer, const Att
   return kept;
 }
 
-/// Room for 64 G channels, as a constant.
+/// Number of groups of 64 channels, as a constant.
 template <int G>
 using ChannelGroups = std::integral_constant<int, G>;
 /// Whether any weight is dropped, as a constant.
 template <bool dropping>
 using Dropping = std::bool_constant<dropping>;
 
-/// Calls use(ChannelGroups, Dropping) with the smallest G of 1, 2 and 4 that has room for the layer's channels.
+/// Calls use(ChannelGroups, Dropping) with the smallest G of 1, 2 and 4 such that 64 G >= D.
 template <class Use>
 void with_constants(const AttentionLayer& layer, const Use& use)
 {
-  check(layer.shape.D <= most_channels, "a head has more channels than attention on a GPU has room for");
+  check(layer.shape.D <= most_channels, "a head has more channels than attention on a GPU supports");
   const auto with_groups = [&](auto groups) {
     if (layer.dropping)
       use(groups, Dropping<true>());

@@ -6,45 +6,45 @@
 #include "gpt2/kernels/cuda/attention_strips.hpp"
 #include "gpt2/kernels/cuda/attention_tensor_cores.hpp"
 
-// As in attention.cu, the scores are computed in tiles and never stored; here a tile is a product of tensor cores (Dao 2023,
-// FlashAttention-2). Sums are made in f32. What tensor cores multiply is bf16: so the weights are rounded before they meet
-// the values or the gradients of outputs, and the gradients of scores before they meet keys or queries. The sum of the
-// soft-max is that of the weights before.
+// As in attention.cu, the scores are computed in tiles and never stored; here tensor cores compute the tiles (Dao
+// 2023, FlashAttention-2). Sums are computed in f32. Tensor cores multiply bf16, so the weights are rounded before
+// they are multiplied by values or by gradients of outputs, and the gradients of scores before they are multiplied
+// by keys or queries. The sum of the softmax is that of the weights before rounding.
 
 namespace rankwise {
 
 namespace {
 
-/// Sizes of what has room for 64 @p G channels. Where there are many, blocks and tiles are smaller, so that a strip's sums
-/// fit into registers and tiles into shared memory.
+/// Sizes for up to 64 @p G channels. With many channels blocks and tiles are smaller, so that a strip's sums fit
+/// into registers and tiles into shared memory.
 template <int G>
 struct Sizes {
-  static constexpr int channels = 64 * G;             ///< of a line
-  static constexpr int steps = channels / tile_side;  ///< tiles, side by side, in a line
+  static constexpr int channels = 64 * G;             ///< channels of a line
+  static constexpr int steps = channels / tile_side;  ///< tiles in a line
   static constexpr int passing = G <= 2 ? 64 : 32;    ///< tokens of each stage
-  static constexpr bool in_registers = G <= 2;        ///< whether left factors stay there
+  static constexpr bool in_registers = G <= 2;        ///< whether left factors stay in registers
 };
 
 /// A block whose strips are queries.
 template <int G>
 struct QueryBlock {
-  static constexpr int warps = G <= 2 ? 8 : 4;            ///< a strip each
-  static constexpr int threads = warp_threads * warps;    ///< of the block
-  static constexpr int tokens = tile_side * warps;        ///< of all strips
-  static constexpr unsigned blocks = G == 1 ? 2 : 1;      ///< that shall find room on a multiprocessor
+  static constexpr int warps = G <= 2 ? 8 : 4;            ///< warps, with one strip each
+  static constexpr int threads = warp_threads * warps;    ///< threads of the block
+  static constexpr int tokens = tile_side * warps;        ///< tokens of all strips
+  static constexpr unsigned blocks = G == 1 ? 2 : 1;      ///< wanted number of resident blocks on a multiprocessor
   using Strips = TokenLines<tokens, Sizes<G>::channels>;  ///< the tokens of the strips
 };
 
-/// Tokens that come by.
+/// The streamed tokens of one stage.
 template <int G>
 using Passing = TokenLines<Sizes<G>::passing, Sizes<G>::channels>;
 
-/// Keys and values that come by.
+/// The streamed keys and values of one stage.
 template <int G>
 struct KeyStage {
   Passing<G> k, v;
 
-  /// Begins to read them, from token @p key on. All @p threads of the block call it.
+  /// Begins to copy them, from token @p key on. All @p threads of the block call it.
   template <int threads, class Tensors>
   __device__ void load(const Tensors& tensors, const AttentionPlace& place, const AttentionLayer& layer,
                        std::int64_t key)
@@ -54,12 +54,12 @@ struct KeyStage {
   }
 };
 
-/// How many keys the queries of a strip see.
+/// Number of keys that the queries of a strip see.
 struct StripView {
-  int some = 0;  ///< the last query; 0 where there is no query
-  int all = 0;   ///< the first one, and so all of them
+  int some = 0;  ///< keys that the last query sees; 0 if there is no query
+  int all = 0;   ///< keys that the first query sees, and therefore all of them
 
-  /// Of the strip from query @p query on.
+  /// For the strip from query @p query on.
   __device__ StripView(const AttentionLayer& layer, std::int64_t query)
   {
     if (query >= layer.queries) return;
@@ -68,14 +68,14 @@ struct StripView {
   }
 };
 
-/// f over the values of the four threads that have one line.
+/// Reduces with f over the four threads that have one line.
 template <class F>
 __device__ float reduce_line(float value, F f)
 {
   return warp_reduce(value, f, 4);
 }
 
-/// The shared memory of attend().
+/// Shared memory of attend().
 template <int G>
 struct ForwardTiles {
   typename QueryBlock<G>::Strips q;
@@ -86,16 +86,16 @@ struct ForwardTiles {
 template <int G, bool dropping>
 class ForwardStrip {
  public:
-  /// @param query  the strip's first.
+  /// @param query  the strip's first query.
   __device__ ForwardStrip(const ForwardTiles<G>& tiles, const AttentionLayer& layer, const AttentionPlace& place,
                           int query)
       : layer_(layer), place_(place), query_(query), seen_(layer, query), q_(tiles.q)
   {
   }
-  /// Has to be called once when the queries have arrived.
+  /// To be called once, after the queries have been copied.
   __device__ void load() { q_.load(); }
 
-  /// Adds the keys from @p key on.
+  /// Adds the contributions of the keys from @p key on.
   __device__ void add(const KeyStage<G>& stage, int key)
   {
     constexpr int n = Sizes<G>::passing / tile_side;
@@ -115,7 +115,7 @@ class ForwardStrip {
     }
   }
 
-  /// Writes y and the logarithms. The lines of the strip's queries are used for it.
+  /// Writes y and log_sum_exp; overwrites the lines of the strip's queries.
   __device__ void store(ForwardTiles<G>& tiles, const ForwardTensors<bf16>& tensors)
   {
     const int line = tile_side * warp_number();
@@ -133,8 +133,8 @@ class ForwardStrip {
   }
 
  private:
-  /// Turns the scores of lines @p r into weights, exp(scale (score - maximum)).
-  /// @return  what brings former outputs to the new maximum.
+  /// Replaces the scores of lines @p r by weights, exp(scale (score - maximum)).
+  /// @return  the factor that rescales earlier outputs to the new maximum.
   template <int n>
   __device__ float exponentiate(ProductTile (&scores)[n], int r)
   {
@@ -160,13 +160,14 @@ class ForwardStrip {
   StripFactor<typename QueryBlock<G>::Strips, Sizes<G>::in_registers> q_;
   ProductTile outputs_[Sizes<G>::steps]{};
   float maximum_[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
-  float sum_[2]{};  // of the thread's own weights
+  float sum_[2]{};  // sums of this thread's weights
 };
 
 /// The outputs of a block of queries.
 ///
-/// Block: one head of one sequence, a strip of its queries each warp, the last queries first, for they have most keys; keys
-/// and values come by. Reads q once and, from cache, k and v for each block; writes y: 8 R C bytes.
+/// Block: one head of one sequence, one strip of its queries per warp, the last queries first, because they have
+/// the most keys; keys and values are streamed. Reads q once and, from cache, k and v for each block; writes y: 8 R
+/// C bytes.
 template <int G, bool dropping>
 __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
     attend(const ForwardTensors<bf16> tensors, const AttentionLayer layer)
@@ -187,19 +188,21 @@ __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
   strip.store(tiles, tensors);
 }
 
-/// The shared memory of attention_backward_dq_kernel().
+/// Shared memory of attention_backward_dq_kernel().
 template <int G>
 struct QueryGradientTiles {
   typename QueryBlock<G>::Strips q, dy;
   KeyStage<G> stages[2];
 };
 
-/// dq of the calling warp's strip of queries: score = scale q k, weight = exp(score - log_sum_exp), y = sum over keys of
-/// weight factor v.
+/// dq of the calling warp's strip of queries.
+///
+///     forward    score = scale q.k,  weight = exp(score - log_sum_exp),  y = sum over keys of factor weight v
+///     backward   dscore = weight (factor dy.v - dy.y),  dq = sum over keys of scale dscore k
 template <int G, bool dropping>
 class QueryGradientStrip {
  public:
-  /// @param query  the strip's first.
+  /// @param query  the strip's first query.
   __device__ QueryGradientStrip(const QueryGradientTiles<G>& tiles, const BackwardTensors<bf16>& tensors,
                                 const AttentionLayer& layer, const AttentionPlace& place, int query)
       : layer_(layer), place_(place), query_(query), seen_(layer, query), q_(tiles.q), dy_(tiles.dy)
@@ -210,14 +213,14 @@ class QueryGradientStrip {
       inner_[r] = tensors.inner(place, layer)[t];
     }
   }
-  /// Has to be called once when queries and gradients of outputs have arrived.
+  /// To be called once, after queries and gradients of outputs have been copied.
   __device__ void load()
   {
     q_.load();
     dy_.load();
   }
 
-  /// Adds the keys from @p key on.
+  /// Adds the contributions of the keys from @p key on.
   __device__ void add(const KeyStage<G>& stage, int key)
   {
     constexpr int n = G == 1 ? 2 : 1;  // tiles of scores at a time
@@ -237,7 +240,7 @@ class QueryGradientStrip {
     }
   }
 
-  /// Writes dq. The lines of the strip's queries are used for it.
+  /// Writes dq; overwrites the lines of the strip's queries.
   __device__ void store(QueryGradientTiles<G>& tiles, const BackwardTensors<bf16>& tensors)
   {
     const int line = tile_side * warp_number();
@@ -251,7 +254,7 @@ class QueryGradientStrip {
   }
 
  private:
-  /// Turns gradients of weights into those of scores.
+  /// Replaces gradients of weights by gradients of scores: dscore = weight (dweight - dy.y).
   __device__ void softmax_backward(ProductTile& gradients, const ProductTile& scores) const
   {
     for (int h = 0; h < 2; ++h)
@@ -272,7 +275,7 @@ class QueryGradientStrip {
 
 /// dq of a block of queries.
 ///
-/// Block and warps as those of attend(). Reads q and dy once and, from cache, k and v for each block; writes dq:
+/// Blocks and warps as in attend(). Reads q and dy once and, from cache, k and v for each block; writes dq:
 /// 10 R C bytes.
 template <int G, bool dropping>
 __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
@@ -295,25 +298,26 @@ __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
   strip.store(tiles, tensors);
 }
 
-/// A block whose strips are keys. It has sums of two gradients: where there are many channels, each block has those of some.
+/// A block whose strips are keys. It has the sums of two
+/// gradients; with many channels each block has only some of them.
 template <int G>
 struct KeyBlock {
-  static constexpr int warps = 4;                          ///< a strip each
-  static constexpr int threads = warp_threads * warps;     ///< of the block
-  static constexpr int tokens = tile_side * warps;         ///< of all strips
-  static constexpr unsigned blocks = G == 1 ? 3 : 1;       ///< that shall find room on a multiprocessor
+  static constexpr int warps = 4;                          ///< warps, with one strip each
+  static constexpr int threads = warp_threads * warps;     ///< threads of the block
+  static constexpr int tokens = tile_side * warps;         ///< tokens of all strips
+  static constexpr unsigned blocks = G == 1 ? 3 : 1;       ///< wanted number of resident blocks on a multiprocessor
   static constexpr int part = 64 * std::min(G, 2);         ///< channels whose gradients a block has
   static constexpr int parts = Sizes<G>::channels / part;  ///< blocks that share their strips
   using Strips = TokenLines<tokens, Sizes<G>::channels>;   ///< the tokens of the strips
 };
 
-/// Queries that come by, and what else is known of them.
+/// The streamed queries of one stage, with their statistics.
 template <int G>
 struct QueryStage {
   Passing<G> q, dy;
   float log_sum_exp[Sizes<G>::passing], inner[Sizes<G>::passing];
 
-  /// Begins to read them, from token @p query on; zero where there is none. All threads of a KeyBlock call it.
+  /// Begins to copy them, from token @p query on; missing ones are zero. All threads of a KeyBlock call it.
   __device__ void load(const BackwardTensors<bf16>& tensors, const AttentionPlace& place,
                        const AttentionLayer& layer, std::int64_t query)
   {
@@ -332,32 +336,34 @@ struct QueryStage {
   }
 };
 
-/// The shared memory of attention_backward_dkv_kernel().
+/// Shared memory of attention_backward_dkv_kernel().
 template <int G>
 struct KeyGradientTiles {
   typename KeyBlock<G>::Strips k, v;
   QueryStage<G> stages[2];
 };
 
-/// dk and dv of the calling warp's strip of keys, of the channels of its block.
+/// dk and dv of the calling warp's strip of keys, for the channels of its block.
+///
+///     backward   dk = sum over queries of scale dscore q,  dv = sum over queries of factor weight dy
 template <int G, bool dropping>
 class KeyGradientStrip {
  public:
-  /// @param key      the strip's first.
-  /// @param channel  the first of the block's.
+  /// @param key      the strip's first key.
+  /// @param channel  the first channel of the block.
   __device__ KeyGradientStrip(const KeyGradientTiles<G>& tiles, const AttentionLayer& layer,
                               const AttentionPlace& place, int key, int channel)
       : layer_(layer), place_(place), key_(key), channel_(channel), k_(tiles.k), v_(tiles.v)
   {
   }
-  /// Has to be called once when keys and values have arrived.
+  /// To be called once, after keys and values have been copied.
   __device__ void load()
   {
     k_.load();
     v_.load();
   }
 
-  /// Adds the queries from @p query on.
+  /// Adds the contributions of the queries from @p query on.
   __device__ void add(const QueryStage<G>& stage, int query)
   {
     constexpr int n = G == 1 ? 2 : 1;  // tiles of scores at a time
@@ -380,7 +386,7 @@ class KeyGradientStrip {
     }
   }
 
-  /// Writes dk and dv. The lines of the strip's keys and values are used for it.
+  /// Writes dk and dv; overwrites the lines of the strip's keys and values.
   __device__ void store(KeyGradientTiles<G>& tiles, const BackwardTensors<bf16>& tensors)
   {
     const int line = tile_side * warp_number();
@@ -399,7 +405,7 @@ class KeyGradientStrip {
  private:
   static constexpr int tiles_of_part = KeyBlock<G>::part / tile_side;
 
-  /// Turns scores into weights, and gradients of weights into gradients of scores.
+  /// Replaces scores by weights, and gradients of weights by gradients of scores.
   __device__ void softmax_backward(ProductTile& weights, ProductTile& gradients, const QueryStage<G>& stage,
                                    int line) const
   {
@@ -423,8 +429,9 @@ class KeyGradientStrip {
 
 /// dk and dv of a block of keys.
 ///
-/// Block (x, y): one head of one sequence, a strip of its keys each warp, part y of the channels; the queries that see them
-/// come by. Reads k and v once and, from cache, q and dy for each block; writes dk and dv: 12 R C bytes.
+/// Block (x, y): one head of one sequence, one strip of its keys per warp, part y of the channels; the queries that
+/// see them are streamed. Reads k and v once and, from cache,
+/// q and dy for each block; writes dk and dv: 12 R C bytes.
 template <int G, bool dropping>
 __global__ void __launch_bounds__(KeyBlock<G>::threads, KeyBlock<G>::blocks)
     attention_backward_dkv_kernel(const BackwardTensors<bf16> tensors, const AttentionLayer layer)
@@ -448,7 +455,7 @@ __global__ void __launch_bounds__(KeyBlock<G>::threads, KeyBlock<G>::blocks)
   strip.store(tiles, tensors);
 }
 
-/// As many blocks as @p tokens tokens of @p heads heads need, Block each.
+/// A grid of blocks of type Block for @p tokens tokens of @p heads heads.
 template <class Block, class Tiles>
 Grid blocks_for(cudaStream_t stream, std::int64_t heads, std::int64_t tokens, unsigned parts = 1,
                 SourceLocation where = SourceLocation::current())
@@ -468,8 +475,8 @@ void attend_all(cudaStream_t stream, const ForwardTensors<bf16>& tensors, const 
   });
 }
 
-void attention_backward(cudaStream_t stream, const BackwardTensors<bf16>& tensors, const AttentionLayer& layer,
-                        std::int64_t heads)
+void launch_attention_backward(cudaStream_t stream, const BackwardTensors<bf16>& tensors,
+                               const AttentionLayer& layer, std::int64_t heads)
 {
   with_constants(layer, [&]<int G, bool dropping>(ChannelGroups<G>, Dropping<dropping>) {
     launch(blocks_for<QueryBlock<G>, QueryGradientTiles<G>>(stream, heads, layer.queries),

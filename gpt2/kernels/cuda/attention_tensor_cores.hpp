@@ -12,8 +12,9 @@ namespace rankwise {
 /// The forward pass of all heads.
 void attend_all(cudaStream_t stream, const ForwardTensors<bf16>& tensors, const AttentionLayer& layer);
 
-/// The backward pass of @p heads heads from layer.first_head on. The inner products are there already.
-void go_back(cudaStream_t stream, const BackwardTensors<bf16>& tensors, const AttentionLayer& layer,
-             std::int64_t heads);
+/// The backward pass of @p heads heads from layer.first_head on: attention_backward_dq_kernel and
+/// attention_backward_dkv_kernel. The inner products dy y are computed before.
+void launch_attention_backward(cudaStream_t stream, const BackwardTensors<bf16>& tensors,
+                               const AttentionLayer& layer, std::int64_t heads);
 
 }  // namespace rankwise

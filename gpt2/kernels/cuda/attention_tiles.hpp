@@ -6,10 +6,12 @@
 #include "gpt2/kernels/cuda/reduce.hpp"
 
 /// @file
-/// What attention computes with: tiles of tokens times channels in shared memory, and their products. For .cu files only.
+/// Building blocks of attention: tiles of tokens times channels
+/// in shared memory, and their products. For .cu files only.
 ///
-/// 256 threads stand in a square: thread (y, x) has lines n y ... n y + n - 1 and columns n x ... n x + n - 1 of a product
-/// of 16 n lines and columns. The 16 threads of one y are neighbours in a warp, and nobody else needs their lines.
+/// The 256 threads of a block form a square: thread (y, x) has lines n y ... n y + n - 1 and columns n x ... n x +
+/// n - 1 of a product of 16 n lines and columns. The 16 threads of one y are neighbours in a warp, and no other
+/// thread needs their lines.
 
 namespace rankwise {
 
@@ -17,31 +19,31 @@ namespace rankwise {
 constexpr int square = 16;
 static_assert(square * square == block_threads);
 
-/// The most channels that a head may have.
+/// Largest number of channels of a head.
 constexpr std::int64_t most_channels = 256;
 
-/// Sizes of tiles that have room for 64 @p G channels. Tiles of many channels have fewer tokens, so that five of them fit
+/// Sizes of tiles for up to 64 @p G channels. Tiles of many channels have fewer tokens, so that five of them fit
 /// into a GPU's shared memory.
 template <int G>
 struct TileSize {
   static constexpr int n = G <= 2 ? 4 : 2;            ///< tokens of a thread
   static constexpr int tokens = square * n;           ///< tokens of the tile
-  static constexpr int fours = square * G;            ///< fours of channels of the tile; 64 G channels
-  static constexpr unsigned blocks = G == 1 ? 2 : 1;  ///< that shall find room on a multiprocessor
+  static constexpr int fours = square * G;            ///< groups of four channels of the tile; 64 G channels
+  static constexpr unsigned blocks = G == 1 ? 2 : 1;  ///< wanted number of resident blocks on a multiprocessor
 };
 
-/// @p N neighbouring numbers that are read and written at once.
+/// @p N neighbouring numbers that are read and written in one access.
 template <int N>
 struct alignas(4 * N) Numbers {
   float at[N];  ///< the numbers
 };
 
-/// Where the calling thread stands along the second side of the square.
+/// Position of the calling thread along the second side of the square.
 __device__ inline int thread_x()
 {
   return static_cast<int>(threadIdx.x) % square;
 }
-/// Along the first side.
+/// Position of the calling thread along the first side of the square.
 __device__ inline int thread_y()
 {
   return static_cast<int>(threadIdx.x) / square;
@@ -49,19 +51,19 @@ __device__ inline int thread_y()
 
 /// Queries, keys, values or gradients of some tokens of one head.
 ///
-/// Token n x + j stands in line 16 j + x. So the 16 threads of one y read neighbouring lines when each of them reads its
-/// j-th token; lines are an odd number of fours long, and no two of these reads meet in a bank of shared memory.
+/// Token n x + j is in line 16 j + x. So the 16 threads of one y read neighbouring lines when each of them reads
+/// its j-th token. The length of a line is an odd number of groups of four, so these reads have no bank conflicts.
 template <int G>
 struct TokenTile {
-  using Size = TileSize<G>;  ///< of the tile
+  using Size = TileSize<G>;  ///< sizes of the tile
 
-  Pack<4> at[Size::tokens][Size::fours + 1];  ///< by line and four of channels
+  Pack<4> at[Size::tokens][Size::fours + 1];  ///< by line and group of four channels
 
-  /// The line of token @p j of the thread that stands at @p place.
+  /// The line of token @p j of the thread at position @p place.
   static constexpr int line(int place, int j) { return square * j + place; }
 
-  /// Reads @p count tokens from memory; what is missing, tokens or channels, becomes zero. All threads of the block call
-  /// it; neighbours read neighbouring fours.
+  /// Reads @p count tokens from memory; missing tokens and channels become zero. All threads of the block call it;
+  /// neighbours read neighbouring groups of four.
   /// @param first   channel 0 of the first token.
   /// @param stride  floats from one token to the next.
   /// @param D       channels of the head.
@@ -76,20 +78,21 @@ struct TokenTile {
   }
 };
 
-/// Weights or gradients of scores, in natural order: line n y + i, columns n x ... as one access.
+/// Weights or gradients of scores, in natural order: line n y + i, columns n x ... in one access.
 template <int G>
 struct ScoreTile {
-  using Size = TileSize<G>;  ///< of the tile
+  using Size = TileSize<G>;  ///< sizes of the tile
 
   Numbers<Size::n> at[Size::tokens][square + 1];  ///< by line and by n columns
 };
 
-/// What a thread has of a product of two tiles: its n lines and n columns.
+/// A thread's part of a product of two tiles: its n lines and n columns.
 template <int G>
 struct Scores {
   float at[TileSize<G>::n][TileSize<G>::n];  ///< by line and column
 
-  /// The products of the thread's tokens of @p a with its tokens of @p b, over the first @p fours fours of channels.
+  /// The products of the thread's tokens of @p a with its tokens
+  /// of @p b, over the first @p fours groups of four channels.
   __device__ static Scores of(const TokenTile<G>& a, const TokenTile<G>& b, int fours)
   {
     constexpr int n = TileSize<G>::n;
@@ -115,10 +118,10 @@ struct Scores {
   }
 };
 
-/// What a thread has of an output of tokens times channels: its n lines, and fours x, x + 16, ... of their channels.
+/// A thread's part of an output of tokens times channels: its n lines, and groups x, x + 16, ... of four channels.
 template <int G>
 struct Outputs {
-  Pack<4> at[TileSize<G>::n][G];  ///< by line and four of channels
+  Pack<4> at[TileSize<G>::n][G];  ///< by line and group of four channels
 
   /// += the thread's lines of @p weights, times the tokens of @p values.
   __device__ void add(const ScoreTile<G>& weights, const TokenTile<G>& values)

@@ -5,19 +5,18 @@ namespace rankwise {
 
 namespace {
 
-/// What the threads of a block have summed: 32 N columns, by each of its Y rows of threads.
+/// The partial sums of a block: 32 N columns, for each of its Y rows of threads.
 template <int N, int Y>
 struct ColumnTile {
-  static constexpr int columns = warp_threads * N;  // of the block
+  static constexpr int columns = warp_threads * N;  // columns of the block
 
   float sum[Y][N][warp_threads];
 };
 
-/// to[slice, j] = or += the sum of the rows of one slice: those whose number, divided by Y, leaves `slice` modulo the number
-/// of slices.
+/// to[slice, j] = or += sum over the rows r of one slice, those with floor(r / Y) mod slices = slice.
 ///
-/// Block (i, slice): 32 N columns. Thread (y, x): N neighbouring columns, every (Y slices)-th row, so that a warp reads what
-/// lies side by side. Reads the matrix once.
+/// Block (i, slice): 32 N columns. Thread (y, x): N neighbouring columns, every (Y slices)-th row, so that a warp
+/// reads contiguous memory. Reads the matrix once.
 template <int N, int Y, class To, class From>
 __global__ void __launch_bounds__(warp_threads* Y)
     sum_rows(To* to, const From* from, std::int64_t rows, std::int64_t columns, bool accumulate)
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(warp_threads* Y)
   }
 }
 
-/// Launches it for @p slices slices.
+/// Launches the kernel for @p slices slices.
 template <int N, int Y, class To, class From>
 void launch_sums(cudaStream_t stream, To* to, const From* from, std::int64_t rows, std::int64_t columns,
                  std::int64_t slices, bool accumulate)

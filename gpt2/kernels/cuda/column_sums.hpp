@@ -3,18 +3,18 @@
 #include "common/cuda/cuda.hpp"
 
 /// @file
-/// Sums over the rows of a matrix, without atomic operations: the same bits each time.
+/// Deterministic sums over the rows of a matrix, without atomic operations.
 
 namespace rankwise {
 
-/// to[j] += the sum over rows r of from[r, j], in f32; a bf16 is rounded once.
+/// to[j] += sum over rows r of from[r, j], in f32; bf16 results are rounded once.
 /// @param to    (columns) f32 or bf16.
-/// @param from  (rows, columns) f32: partial sums, some hundreds of rows.
+/// @param from  (rows, columns) f32: partial sums, a few hundred rows.
 void add_partial_sums(cudaStream_t stream, const Tensor& to, const Tensor& from);
 
-/// The same of a matrix with many rows: first the sums of some rows each, then their sum.
+/// The same for a matrix with many rows, in two stages: partial sums of slices of rows, then the sum of those.
 /// @param from     (rows, columns) f32 or bf16.
-/// @param scratch  f32, for the first stage; with room for fewer than @p columns it is one stage after all.
+/// @param scratch  f32, for the partial sums; if it holds fewer than @p columns numbers, there is one stage only.
 void add_rows(cudaStream_t stream, const Tensor& to, const Tensor& from, const Tensor& scratch);
 
 }  // namespace rankwise

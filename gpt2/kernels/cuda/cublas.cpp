@@ -12,14 +12,14 @@ namespace rankwise {
 
 namespace {
 
-/// The type of an operand, by cuBLAS's name.
+/// cuBLAS's name of an operand's type.
 cudaDataType_t data_type(DType type)
 {
   check(type == DType::f32 || type == DType::bf16, "matrix products of a GPU take tensors of f32 and bf16 only");
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/// The largest power of two, at most 256, that an address is a multiple of.
+/// The largest power of two, at most 256, that divides an address.
 std::uint32_t alignment_of(const void* address)
 {
   const auto bits = reinterpret_cast<std::uintptr_t>(address);
@@ -54,7 +54,7 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
                "saying what an algorithm may rely on");
 }
 
-/// A factor's or a result's columns, of cuBLAS's, in memory.
+/// The layout of a factor or result as cuBLAS sees it, by columns.
 cublasLtMatrixLayout_t make_layout(const Operand& operand, std::int64_t rows, std::int64_t columns)
 {
   if (!operand.by_rows) std::swap(rows, columns);
@@ -65,7 +65,7 @@ cublasLtMatrixLayout_t make_layout(const Operand& operand, std::int64_t rows, st
   return layout;
 }
 
-/// The addresses of an epilogue, which no plan keeps.
+/// Sets the addresses of an epilogue, which are not part of a plan.
 void set_addresses(cublasLtMatmulDesc_t description, const Product& product)
 {
   if (product.bias != nullptr) set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
@@ -116,7 +116,7 @@ CublasLt::Kind::Kind(const Product& product)
 
 CublasLt::Plan CublasLt::make_plan(const Product& product) const
 {
-  // out' = b' a'
+  // cuBLAS sees each row-major matrix transposed, so it is asked for out' = b' a'.
   const bool rounds = products_ == Products::tf32 && product.a.type == DType::f32;
   cublasLtMatmulDesc_t description = nullptr;
   check_cublas(cublasLtMatmulDescCreate(&description, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -130,7 +130,7 @@ CublasLt::Plan CublasLt::make_plan(const Product& product) const
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, product.a.by_rows ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, cublas_epilogue(product.epilogue));
   if (product.inner != nullptr) set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.out.stride);
-  set_addresses(description, product);  // their alignment counts
+  set_addresses(description, product);  // the choice depends on their alignment
   plan.algorithm = choose(plan, Kind(product));
   return plan;
 }
@@ -141,7 +141,7 @@ std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Plan& plan, const Kin
   check_cublas(cublasLtMatmulPreferenceCreate(&made), "saying what an algorithm may rely on");
   const Owned<cublasLtMatmulPreference_t> preference(made);
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(workspace_.bytes()));
-  // Sums in parts are added up in f32, not in the type of the result.
+  // Partial sums of a split contraction are added in f32, not in the type of the result.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kind.b_alignment);
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kind.a_alignment);

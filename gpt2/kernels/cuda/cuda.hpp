@@ -7,19 +7,19 @@
 /// @file
 /// The fast kernels of a GPU, for f32 and bf16: the specification of each is the reference kernel of the same name.
 ///
-/// What makes them fast: matrix products by cuBLAS, on tensor cores and with gelu in the same kernel; attention in tiles of
-/// shared memory; neighbouring threads at neighbouring addresses, 16 bytes each; one pass over memory where the reference
-/// takes several; and sums in whatever order threads make of them; SumOrder is not theirs. No sum depends on which thread
-/// comes first: two runs give the same bits.
+/// What makes them fast: matrix products by cuBLAS, on tensor cores and with GELU in the same kernel; attention in
+/// tiles of shared memory; coalesced memory accesses of 16 bytes per thread; one pass over memory where the
+/// reference takes several; and sums in an order that suits the threads; they ignore SumOrder. No sum depends on
+/// which thread finishes first: two runs give the same bits.
 
 namespace rankwise {
 
-/// The fast family; each kernel stands in the file of its layer.
+/// The fast family; each kernel is in the file of its layer.
 class CudaKernels final : public Kernels {
  public:
-  /// @param memory    of a GPU; gpu_workspace_bytes of it are taken.
-  /// @param stream    of the same GPU; outlives the kernels.
-  /// @param products  of f32.
+  /// @param memory    memory of a GPU; gpu_workspace_bytes of it are allocated.
+  /// @param stream    stream of the same GPU; outlives the kernels.
+  /// @param products  precision of f32 matrix products.
   CudaKernels(const DeviceMemory& memory, Stream& stream, Products products);
 
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
@@ -69,15 +69,15 @@ class CudaKernels final : public Kernels {
   void convert(const Tensor& to, const Tensor& from) const override;
 
  private:
-  /// Whether cuBLAS is asked to do a gelu in the kernel of the product before it.
+  /// Whether cuBLAS is asked to fuse a GELU into the product before it.
   bool fuses_gelu(const Product& product) const;
 
   Stream& stream_;
-  cudaStream_t on_;  // the same stream as CUDA knows it
+  cudaStream_t on_;  // CUDA's handle of the same stream
   Buffer workspace_;
-  Buffer scratch_;  // (gpu_scratch_bytes / 4) f32; each kernel has all of it, since they run one after the other
+  Buffer scratch_;  // (gpu_scratch_bytes / 4) f32; kernels run one after the other, so each may use all of it
   CublasLt cublas_;
-  bool epilogues_pay_;  // whether a product with gelu takes less time than the two one after the other
+  bool epilogues_pay_;  // whether a product with fused GELU takes less time than two separate kernels
 };
 
 }  // namespace rankwise

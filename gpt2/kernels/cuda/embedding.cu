@@ -33,13 +33,13 @@ void CudaKernels::token_forward(const Tensor& y, const Tensor& wte, const Tensor
 
 namespace {
 
-/// What a block of add_token_rows() keeps.
+/// Shared memory of a block of add_token_rows().
 struct TokenList {
   static constexpr int capacity = 512;  // rows in the list
 
   float scratch[most_warps];
-  unsigned hits[most_warps];  // of each warp, one bit for each thread that has found a row
-  int rows[capacity];         // of the token, in order
+  unsigned hits[most_warps];  // for each warp, one bit for each thread that has found a row
+  int rows[capacity];         // rows of the token, in order
 };
 
 /// Whether a row before @p r has the same token; the same answer in all threads of the block.
@@ -51,8 +51,8 @@ __device__ bool is_repeated(const std::int32_t* tokens, std::int64_t r, float* s
   return block_reduce(found, Larger{}, scratch) > 0;
 }
 
-/// Appends to the list, of @p count rows, those of [first, first + threads of the block) that have token @p token.
-/// @return how many are in the list then.
+/// Appends the rows of [first, first + threads of the block) with token @p token to the list of @p count rows.
+/// @return the new length of the list.
 __device__ int append_rows(TokenList& list, int count, std::int32_t token, const std::int32_t* tokens,
                            std::int64_t first, std::int64_t R)
 {
@@ -71,7 +71,7 @@ __device__ int append_rows(TokenList& list, int count, std::int32_t token, const
   return place;
 }
 
-/// sums[c] += the sum of the rows in the list. Thread: every (threads of the block)-th pack of channels.
+/// sums[c] += sum of the rows in the list. Thread: every (threads of the block)-th pack of channels.
 template <class T>
 __device__ void add_listed_rows(float* sums, const T* dx, const TokenList& list, int count, std::int64_t C)
 {
@@ -84,11 +84,11 @@ __device__ void add_listed_rows(float* sums, const T* dx, const TokenList& list,
   }
 }
 
-/// dwte[token] += the rows of the token, in their order.
+/// dwte[token] += sum of the rows of the token, in order.
 ///
-/// Block r: row r, if no row before it has the same token; it then adds all rows of that token, no other block does. It
-/// looks for them 256 at a time, a thread at each token; the sums, C f32, are in shared memory until all are added. Reads
-/// dx, (R, C), and the tokens R times, from cache.
+/// Block r: row r. If no row before it has the same token, this block alone adds all rows of the token. It searches
+/// for them 256 rows at a time, one row per thread; the sums, C f32, are in shared memory until all are added.
+/// Reads dx, (R, C), and the tokens R times, from cache.
 template <class To, class From>
 __global__ void __launch_bounds__(block_threads)
     add_token_rows(To* dwte, const From* dx, const std::int32_t* tokens, Range vocabulary, std::int64_t R,
@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(block_threads)
 void CudaKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
                                  const SumOrder&) const
 {
-  // y[r] = wte[token[r]]
+  // forward:   y[r] = wte[token[r]]
+  // gradient:  dwte[v] += sum of dx[r] over the rows r whose token is v
   const std::int64_t R = tokens.elements(), C = dx.elements() / R;
   const std::int64_t shared_bytes = static_cast<std::int64_t>(sizeof(TokenList)) + C * bytes_of(DType::f32);
   with_gpu_type(dwte.type(), [&]<class To>(To) {
@@ -176,7 +177,8 @@ void CudaKernels::position_forward(const Tensor& x, const Tensor& y, const Tenso
 
 void CudaKernels::position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const
 {
-  // x[b, t] = y[b, t] + wpe[t]
+  // forward:   x[b, t] = y[b, t] + wpe[t]
+  // gradient:  dwpe[t] += sum over b of dx[b, t]
   with_gpu_type(dwpe.type(), [&]<class To>(To) {
     with_gpu_type(dx.type(), [&]<class From>(From) {
       add_sequences(on_, dwpe.data<To>(), dx.data<From>(), rows, dx.elements() / rows.count());

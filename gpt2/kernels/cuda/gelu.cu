@@ -6,7 +6,7 @@ namespace rankwise {
 
 namespace {
 
-/// Thread: 16 bytes of a row. Reads and writes x, writes y: three tensors of (R, n).
+/// x += bias, y = gelu(x). Thread: 16 bytes of a row. Reads and writes x, writes y: three tensors of (R, n).
 template <class T>
 void add_bias_and_bend(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std::int64_t n)
 {
@@ -20,7 +20,7 @@ void add_bias_and_bend(cudaStream_t stream, T* y, T* x, const T* bias, std::int6
   });
 }
 
-/// Thread: 16 bytes. Reads dy and x, writes dx: three tensors of n.
+/// dx = dy gelu'(x). Thread: 16 bytes. Reads dy and x, writes dx: three tensors of n.
 template <class T>
 void multiply_by_slope(cudaStream_t stream, T* dx, const T* dy, const T* x, std::int64_t n)
 {
@@ -45,7 +45,7 @@ void CudaKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tens
 
 void CudaKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
-  // y = x/2 (1 + t) with t = tanh(sqrt(2/pi) (x + 0.044715 x^3))
+  // forward:  y = x/2 (1 + t) with t = tanh(sqrt(2/pi) (x + 0.044715 x^3))
   with_gpu_type(dx.type(),
                 [&]<class T>(T) { multiply_by_slope(on_, dx.data<T>(), dy.data<T>(), x.data<T>(), x.elements()); });
 }

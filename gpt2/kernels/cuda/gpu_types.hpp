@@ -8,8 +8,8 @@
 namespace rankwise {
 
 /// Calls @p f with a value of the C++ type that @p type stands for.
-/// @return what @p f returns.
-/// @throws Error  for what is neither f32 nor bf16.
+/// @return the result of @p f.
+/// @throws Error  for types other than f32 and bf16.
 template <class F>
 decltype(auto) with_gpu_type(DType type, F&& f, SourceLocation where = SourceLocation::current())
 {

@@ -7,8 +7,8 @@
 #include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
 
-// A row of logits is long, and the logits, (R, V), are the largest tensor of a model: a block takes a row, and reads it as
-// few times as can be.
+// A row of logits is long, and the logits, (R, V), are the largest tensor of a model. So a block processes one row,
+// and reads it as few times as possible.
 
 namespace rankwise {
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// The logits of the rows that a soft-max is over, and what is known of each row.
+/// The logits of the rows of a softmax, and the statistics of each row.
 template <class T>
 struct LogitRows {
   LogitRows(const Tensor& logits, const Tensor& maximum, const Tensor& targets, Range entries)
@@ -28,7 +28,7 @@ struct LogitRows {
         V(R > 0 ? logits.elements() / R : 0)
   {
   }
-  /// The target's logit; zero when it is not in this part.
+  /// The target's logit; zero when it is in another vocabulary shard.
   __device__ float target_logit(std::int64_t r) const
   {
     return vocabulary.contains(target[r]) ? static_cast<float>(first[r * V + target[r] - vocabulary.first]) : 0;
@@ -37,11 +37,11 @@ struct LogitRows {
   T* first;
   float* maxima;
   const std::int32_t* target;
-  Range vocabulary;  // its count is of those that are no padding
+  Range vocabulary;  // vocabulary entries of this shard, without padding
   std::int64_t R, V;
 };
 
-/// One block for each of R rows, with room to reduce numbers of type T.
+/// One block for each of R rows, with shared memory to reduce numbers of type T.
 template <class T>
 Grid block_for_each_row(cudaStream_t stream, std::int64_t R, SourceLocation where = SourceLocation::current())
 {
@@ -54,8 +54,8 @@ __device__ inline float exponential(float x)
   return std::exp2(x * std::numbers::log2e_v<float>);
 }
 
-/// Calls use(pack, how many of its elements are there) for the packs of a row that are this thread's: every (threads of the
-/// block)-th.
+/// Calls use(pack, number of valid elements) for this thread's
+/// packs of a row: every (threads of the block)-th pack.
 template <class T, class Use>
 __device__ void for_each_pack_of_row(const T* row, std::int64_t count, Use&& use)
 {
@@ -138,13 +138,13 @@ void CudaKernels::row_sum(const Tensor& sum, const Tensor& target_logit, const T
 
 namespace {
 
-/// exp(from - to), 1 where both are infinite.
+/// exp(from - to); 1 if both are infinite.
 __device__ inline float rescaled(float from, float to)
 {
   return from == to ? 1 : exponential(from - to);
 }
 
-/// Two parts of a row as one: x is the largest logit of a part, y its sum of exp(logit - x).
+/// Combines the statistics of two parts of a row: x is the largest logit of a part, y its sum of exp(logit - x).
 /// @source  Milakov and Gimelshein 2018.
 struct JoinParts {
   __device__ float2 operator()(float2 a, float2 b) const
@@ -154,7 +154,8 @@ struct JoinParts {
   }
 };
 
-/// Block: one row. Reads the logits once. A thread rescales its sum where a pack has a larger logit than those before.
+/// Block: one row. Reads the logits once. A thread rescales
+/// its sum when a pack has a larger logit than those before.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     find_maximum_and_sum(float* sum, float* target_logit, const LogitRows<T> rows)
@@ -189,7 +190,7 @@ void CudaKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const
 
 namespace {
 
-/// losses[r] = the cross-entropy of row r, zero where it is not counted. Thread: one row. Moves 20 R bytes.
+/// losses[r] = cross-entropy of row r, or zero if the row is not counted. Thread: one row. Moves 20 R bytes.
 void write_losses(cudaStream_t stream, float* losses, const float* sum, const float* maximum,
                   const float* target_logit, const std::int32_t* target, std::int64_t R)
 {
@@ -216,7 +217,8 @@ ExactScalar CudaKernels::loss_sum(const Tensor& sum, const Tensor& maximum, cons
 
 namespace {
 
-/// logits become their gradient. Block: one row; thread: every (threads of the block)-th pack. Reads and writes the logits.
+/// Overwrites the logits with their gradient. Block: one row; thread: every (threads of the block)-th pack. Reads
+/// and writes the logits.
 template <class T>
 __global__ void __launch_bounds__(block_threads) subtract_targets(const LogitRows<T> rows, const float* sum)
 {
@@ -241,7 +243,8 @@ __global__ void __launch_bounds__(block_threads) subtract_targets(const LogitRow
 void CudaKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
                                 const Tensor& targets, Range vocabulary) const
 {
-  // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
   with_gpu_type(logits.type(), [&]<class T>(T) {
     const LogitRows<T> rows(logits, maximum, targets, vocabulary);
     launch(block_for_each_row<float>(on_, rows.R), subtract_targets<T>, rows, sum.data<float>());

@@ -8,30 +8,29 @@ namespace rankwise {
 
 namespace {
 
-/// A factor or a result as cuBLAS takes it.
+/// A factor or a result as an operand for cuBLAS.
 Operand operand(const Matrix& matrix)
 {
   const bool by_rows = matrix.column_stride == 1;
-  check(by_rows || matrix.row_stride == 1,
-        "a factor of a matrix product lies in memory neither by rows nor by columns");
+  check(by_rows || matrix.row_stride == 1, "a factor of a matrix product is stored neither by rows nor by columns");
   const std::int64_t stride =
       by_rows ? std::max(matrix.row_stride, matrix.columns) : std::max(matrix.column_stride, matrix.rows);
   return {matrix.data.raw(), matrix.data.type(), std::max<std::int64_t>(stride, 1), by_rows};
 }
 
-/// A product without what follows it; matrices that do not fit each other are refused.
+/// A product without an epilogue; Error when the shapes do not match.
 Product product_of(const Matrix& out, const Matrix& a, const Matrix& b)
 {
   check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
-        "the shapes of three matrices do not fit each other");
+        "the shapes of the three matrices do not match");
   check(out.column_stride == 1, "the rows of a matrix product are not contiguous");
   check(a.data.type() == b.data.type() && (out.data.type() == a.data.type() || out.data.type() == DType::f32),
-        "the types of three matrices do not fit each other");
+        "the types of the three matrices do not match");
   return {.m = out.rows, .n = out.columns, .k = a.columns, .out = operand(out), .a = operand(a), .b = operand(b)};
 }
 
 /// out += bias in each row, or out = bias. Thread: 16 bytes of a row. Reads and writes out, (m, n).
-/// @param bias  null: zeros.
+/// @param bias  null for zeros.
 template <class To, class From>
 void add_bias(cudaStream_t stream, To* out, std::int64_t row_stride, const From* bias, std::int64_t m,
               std::int64_t n, bool add)
@@ -45,7 +44,7 @@ void add_bias(cudaStream_t stream, To* out, std::int64_t row_stride, const From*
   });
 }
 
-/// The same of tensors; @p bias may be empty.
+/// The same for tensors; @p bias may be empty.
 void add_bias(cudaStream_t stream, const Matrix& out, const Tensor& bias, bool add)
 {
   with_gpu_type(out.data.type(), [&]<class To>(To) {
@@ -103,8 +102,8 @@ void CudaKernels::matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const
 
 bool CudaKernels::fuses_gelu(const Product& product) const
 {
-  // In bf16 only: cuBLAS's own tangent is not exact to f32. What it reads or writes beside the result stands on a multiple
-  // of 16 bytes, as each of its rows does.
+  // In bf16 only: cuBLAS's tangent is less precise than f32. Its auxiliary operand and each of its rows have to be
+  // aligned to 16 bytes.
   constexpr std::int64_t elements = 8;
   const auto address = reinterpret_cast<std::uintptr_t>(product.inner);
   return epilogues_pay_ && product.out.type == DType::bf16 && product.m > 0 && product.n > 0 && product.k > 0 &&
@@ -113,7 +112,8 @@ bool CudaKernels::fuses_gelu(const Product& product) const
 
 void CudaKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder&) const
 {
-  // y[i, j] = x[i, j] + bias[j]
+  // forward:   y[i, j] = x[i, j] + bias[j]
+  // gradient:  dbias[j] += sum over i of dy[i, j]
   add_rows(on_, dbias, dy, scratch_.tensor());
 }
 

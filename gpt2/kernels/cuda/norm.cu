@@ -10,22 +10,24 @@ namespace rankwise {
 
 namespace {
 
-/// What a lane has of a row of C channels that a warp works on: packs lane, lane + 32, ... The first K of them, 1024
-/// channels of the warp, are read from memory once and stay in registers; later ones are read again, from cache.
+/// A lane's packs of a row of C channels that its warp works on: packs lane, lane + 32, ... The first K of them,
+/// 1024 channels of the warp, are read from memory once and
+/// stay in registers; later ones are read again, from cache.
 template <class T>
 class LaneOfRow {
  public:
   static constexpr int N = pack_size<T>;          ///< elements of a pack
-  static constexpr int width = warp_threads * N;  ///< channels of a pack of each lane
+  static constexpr int width = warp_threads * N;  ///< channels of one pack in each lane
   static constexpr int K = 1024 / width;          ///< packs in registers
 
-  /// @param row  its first channel.
+  /// @param row  the row's first channel.
   __device__ LaneOfRow(const T* row, std::int64_t C) : row_(row), C_(C)
   {
     for (int k = 0; k < K; ++k)
       if (channel(k) < C) kept_[k] = load(channel(k));
   }
-  /// Calls f(k, channel, pack of row, pack of each other row) for all packs of the lane; k is the number of the pack.
+  /// Calls f(k, channel, pack of row, pack of each other row)
+  /// for all packs of the lane; k is the number of the pack.
   template <class F, class... Others>
   __device__ void for_each(F&& f, const Others&... others) const
   {
@@ -43,14 +45,15 @@ class LaneOfRow {
   Pack<N> kept_[K];
 };
 
-/// What norm_forward() reads.
+/// Inputs of norm_forward().
 template <class T>
 struct ForwardInputs {
   const T *x, *weight, *bias;
   std::int64_t R, C;
 };
 
-/// Warp: one row. Reads x, writes y: two tensors of (R, C).
+/// y = (x - mean) rstd weight + bias with rstd = 1 / sqrt(variance + epsilon). Warp: one row. Reads x, writes y:
+/// two tensors of (R, C).
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     normalise(T* y, float* mean, float* rstd, const ForwardInputs<T> in)
@@ -96,7 +99,7 @@ void CudaKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor
 
 namespace {
 
-/// What norm_backward() reads.
+/// Inputs of norm_backward_kernel().
 template <class T>
 struct BackwardInputs {
   const T *dy, *x, *weight;
@@ -104,25 +107,27 @@ struct BackwardInputs {
   std::int64_t R, C;
 };
 
-/// The sums of a warp over its rows, in shared memory: element i of pack k of a lane stands at (k, i, lane), where no two
-/// lanes meet in a bank. No lane looks at another's until all rows are done.
+/// The sums of a warp over its rows, in shared memory: element i of pack k of a lane is at (k, i, lane), so that
+/// there are no bank conflicts. No lane reads another lane's sums until all rows are done.
 template <int N>
 struct SumsOfWarp {
-  /// Floats that C channels take.
+  /// Number of floats for C channels.
   static constexpr std::int64_t padded(std::int64_t C)
   {
     return divided_up(C, N * warp_threads) * N * warp_threads;
   }
-  /// Where the sum of a channel stands.
+  /// Position of the sum of a channel.
   static constexpr std::int64_t place_of(std::int64_t c)
   {
     return (c / (N * warp_threads) * N + c % N) * warp_threads + c / N % warp_threads;
   }
 };
 
-/// dx += ..., and the sums of the block's rows into dweight[block, c] and dbias[block, c].
+/// dx += (g - mean(g) - xhat mean(g xhat)) rstd with g = dy weight, and the block's partial sums over its rows:
+/// dweight[block, c] = sum of dy xhat, dbias[block, c] = sum of dy.
 ///
-/// Warp i of all warps: rows i, i + warps, ..., one after the other. Reads dy, x and dx, writes dx: four tensors of (R, C).
+/// Warp i of all warps: rows i, i + warps, ..., one after the other. Reads dy, x and dx, writes dx: four tensors of
+/// (R, C).
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     norm_backward_kernel(T* dx, float* dweight, float* dbias, const BackwardInputs<T> in)
@@ -131,7 +136,7 @@ __global__ void __launch_bounds__(block_threads)
   constexpr int N = Row::N;
   const unsigned lane = threadIdx.x % warp_threads, warps = blockDim.x / warp_threads;
   const std::int64_t C = in.C, padded = SumsOfWarp<N>::padded(C);
-  float* const sums = &shared_memory<float>();  // (warps, 2, room)
+  float* const sums = &shared_memory<float>();  // (warps, 2, padded)
   float *const dweight_sum = sums + threadIdx.x / warp_threads * 2 * padded, *const dbias_sum =
                                                                                  dweight_sum + padded;
   for (std::int64_t i = lane; i < 2 * padded; i += warp_threads) dweight_sum[i] = 0;
@@ -180,16 +185,16 @@ void CudaKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const T
                                 const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                                 const SumOrder&) const
 {
-  // y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
+  // forward:  y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
   constexpr std::int64_t enough = 512;              // blocks
-  constexpr std::int64_t shared_bytes = 160 << 10;  // of a block, on every GPU from sm_80
+  constexpr std::int64_t shared_bytes = 160 << 10;  // limit of a block on every GPU from sm_80
   const std::int64_t C = weight.elements(), R = x.elements() / C;
   if (R == 0) return;
   with_gpu_type(dx.type(), [&]<class T>(T) {
     const std::int64_t bytes_of_warp = 2 * SumsOfWarp<pack_size<T>>::padded(C) * bytes_of(DType::f32);
     const std::int64_t warps = std::clamp<std::int64_t>(shared_bytes / bytes_of_warp, 1, 4);
     const std::int64_t blocks = std::min({divided_up(R, warps), enough, scratch_.tensor().elements() / (2 * C)});
-    check(blocks > 0, "more channels than the scratch of kernels has room for");
+    check(blocks > 0, "a norm has more channels than the scratch memory of kernels holds");
     const Tensor dweights = scratch_.tensor().slice({0, blocks * C});
     const Tensor dbiases = scratch_.tensor().slice({blocks * C, blocks * C});
     launch({on_, dim3(static_cast<unsigned>(blocks)), static_cast<unsigned>(warps * warp_threads),

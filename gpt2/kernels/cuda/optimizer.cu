@@ -39,20 +39,20 @@ void take_larger(cudaStream_t stream, T* into, const T* from, std::int64_t n)
 
 void CudaKernels::add(const Tensor& into, const Tensor& from) const
 {
-  check(into.elements() == from.elements(), "tensors of different sizes are added");
+  check(into.elements() == from.elements(), "tensors to be added have different sizes");
   with_gpu_type(into.type(), [&]<class T>(T) { add_terms(on_, into.data<T>(), from.data<T>(), into.elements()); });
 }
 
 void CudaKernels::maximum(const Tensor& into, const Tensor& from) const
 {
-  check(into.elements() == from.elements(), "tensors of different sizes are compared");
+  check(into.elements() == from.elements(), "tensors to be compared have different sizes");
   with_gpu_type(into.type(),
                 [&]<class T>(T) { take_larger(on_, into.data<T>(), from.data<T>(), into.elements()); });
 }
 
 namespace {
 
-/// sums[block] = the sum of the squares of the block's elements, in f64.
+/// sums[block] = sum of the squares of the block's elements, in f64.
 ///
 /// Thread i: packs i, i + threads of the grid, ... Reads x once.
 template <class T>
@@ -86,7 +86,7 @@ ExactScalar CudaKernels::squared_norm(const Tensor& x) const
 
 namespace {
 
-/// first becomes the number of the first element that is NaN or infinite, if one is before the number that it holds.
+/// first = min(first, index of the first element that is NaN or infinite).
 ///
 /// Thread i: packs i, i + threads of the grid, ... until it finds one. Reads x once.
 template <class T>
@@ -122,7 +122,7 @@ std::optional<std::int64_t> CudaKernels::first_not_finite(const Tensor& x) const
 
 namespace {
 
-/// The numbers of an AdamWStep in f32, with what does not depend on the element worked out.
+/// The constants of an AdamWStep in f32, with everything computed that does not depend on the element.
 struct AdamWFactors {
   explicit AdamWFactors(const AdamWStep& step)
       : scale(static_cast<float>(step.gradient_scale)),
@@ -139,10 +139,10 @@ struct AdamWFactors {
   float scale, b1, b2, fresh1, fresh2, rate, root2, kept, epsilon;
 };
 
-/// What an update changes.
+/// The tensors that an update changes.
 struct AdamWState {
   float *p, *m, *v;
-  bf16* rounded;  // null where no rounded copy is wanted
+  bf16* rounded;  // null without a rounded copy
 };
 
 /// Thread: four elements. Reads p, m, v and the gradient, writes p, m, v and the rounded copy: 28 n bytes in f32.
@@ -194,7 +194,7 @@ void copy_rounded(cudaStream_t stream, To* to, const From* from, std::int64_t n)
 
 void CudaKernels::convert(const Tensor& to, const Tensor& from) const
 {
-  check(to.elements() == from.elements(), "a tensor is converted into one of another size");
+  check(to.elements() == from.elements(), "a tensor and its converted copy have different sizes");
   with_gpu_type(to.type(), [&]<class To>(To) {
     with_gpu_type(from.type(),
                   [&]<class From>(From) { copy_rounded(on_, to.data<To>(), from.data<From>(), to.elements()); });

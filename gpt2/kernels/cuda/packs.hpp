@@ -9,8 +9,8 @@
 #include "gpt2/kernels/dropout_mask.hpp"
 
 /// @file
-/// Some neighbouring elements a thread, f32 or bf16: accesses of 16 bytes to memory, computation in f32. For .cu files
-/// only.
+/// Packs: some neighbouring elements per thread, f32 or bf16, with memory accesses of 16 bytes and computation in
+/// f32. For .cu files only.
 
 namespace rankwise {
 
@@ -19,7 +19,7 @@ template <int N>
 struct alignas(16) Pack {
   float at[N];  ///< the elements
 
-  /// Adds the elements of another one to these.
+  /// Adds the elements of another pack.
   __device__ Pack& operator+=(const Pack& other)
   {
     for (int i = 0; i < N; ++i) at[i] += other.at[i];
@@ -27,39 +27,39 @@ struct alignas(16) Pack {
   }
 };
 
-/// How many elements of type T one access of 16 bytes moves: the Pack of a kernel that works on them.
+/// Number of elements of type T in one access of 16 bytes: the size of the packs of a kernel for T.
 template <class T>
 constexpr int pack_size = static_cast<int>(16 / sizeof(T));
 
-/// Some words that move at once.
+/// Words that are moved in one access.
 template <int bytes>
 struct alignas(bytes) [[gnu::may_alias]] Words {
   std::uint32_t at[bytes / 4];  ///< the words
 };
 
-/// How N elements of type T move: in accesses of at most 16 bytes.
+/// The accesses of at most 16 bytes that move N elements of type T.
 template <int N, class T>
 struct PackAccess {
-  static constexpr int bytes = std::min(16, static_cast<int>(N * sizeof(T)));  ///< of one access
-  static constexpr int count = static_cast<int>(N * sizeof(T)) / bytes;        ///< of accesses
-  static constexpr int elements = N / count;                                   ///< of one access
-  using Element = T;                                                           ///< what is moved
+  static constexpr int bytes = std::min(16, static_cast<int>(N * sizeof(T)));  ///< bytes of one access
+  static constexpr int count = static_cast<int>(N * sizeof(T)) / bytes;        ///< number of accesses
+  static constexpr int elements = N / count;                                   ///< elements of one access
+  using Element = T;                                                           ///< type of the elements
 };
 
-/// Whether a Pack<N> may be read or written there at once.
+/// Whether all of a Pack<N> may be read or written at @p memory.
 template <int N, class T>
 __device__ bool takes_pack(const T* memory, std::int64_t count)
 {
   return count >= N && reinterpret_cast<std::uintptr_t>(memory) % PackAccess<N, T>::bytes == 0;
 }
 
-/// Puts the elements of @p words into @p to.
+/// Converts the elements of @p words to f32 in @p to.
 template <int bytes>
 __device__ void unpack(float* to, const Words<bytes>& words, float)
 {
   for (int i = 0; i < bytes / 4; ++i) to[i] = std::bit_cast<float>(words.at[i]);
 }
-/// The same of bf16.
+/// The same for bf16.
 template <int bytes>
 __device__ void unpack(float* to, const Words<bytes>& words, bf16)
 {
@@ -68,7 +68,7 @@ __device__ void unpack(float* to, const Words<bytes>& words, bf16)
     to[2 * i + 1] = upper_of(words.at[i]);
   }
 }
-/// Puts elements of @p from into @p words.
+/// Stores elements of @p from in @p words.
 template <int bytes>
 __device__ void pack_up(Words<bytes>& words, const float* from, float)
 {
@@ -81,7 +81,7 @@ __device__ void pack_up(Words<bytes>& words, const float* from, bf16)
   for (int i = 0; i < bytes / 4; ++i) words.at[i] = rounded_pair(from[2 * i], from[2 * i + 1]);
 }
 
-/// The first N elements of the @p count that stand at @p from; zero for those that are not there.
+/// The first N of the @p count elements at @p from; missing elements are zero.
 template <int N, class T>
 __device__ Pack<N> load_pack(const T* from, std::int64_t count)
 {
@@ -99,7 +99,7 @@ __device__ Pack<N> load_pack(const T* from, std::int64_t count)
   return pack;
 }
 
-/// Writes the elements for which there is room in the @p count that stand at @p to, rounded.
+/// Writes the elements, rounded, to @p to, but at most @p count of them.
 template <int N, class T>
 __device__ void store_pack(T* to, const Pack<N>& pack, std::int64_t count)
 {
@@ -116,15 +116,16 @@ __device__ void store_pack(T* to, const Pack<N>& pack, std::int64_t count)
     if (i < count) to[i] = rounded_to<T>(pack.at[i]);
 }
 
-/// Which elements of (R, C) a thread takes: channels @p channel ... channel + N - 1 of row @p row, as far as there are any.
+/// The elements of (R, C) that a thread processes: channels @p channel ... channel + N - 1 of row @p row, without
+/// missing ones.
 struct PackPlace {
-  std::int64_t row;      ///< of R
-  std::int64_t channel;  ///< of C, a multiple of N
+  std::int64_t row;      ///< row, of R
+  std::int64_t channel;  ///< first channel, of C, a multiple of N
   std::int64_t index;    ///< row C + channel
   std::int64_t count;    ///< elements from there to the end of the row, >= 1
 };
 
-/// Thread i calls f for the i-th pack of N elements of (R, C), row by row, and for every (threads of the grid)-th after it.
+/// Thread i calls f for pack i, i + threads of the grid, ... of N elements of (R, C), counted row by row.
 template <int N, class F>
 __global__ void call_for_each_pack(std::int64_t R, std::int64_t C, F f)
 {
@@ -135,7 +136,7 @@ __global__ void call_for_each_pack(std::int64_t R, std::int64_t C, F f)
   }
 }
 
-/// Calls f(PackPlace) once for every N elements of (R, C).
+/// Calls f(PackPlace) once for every pack of N elements of (R, C).
 /// @param f  a lambda that begins with `[=] __device__`.
 template <int N, class F>
 void for_each_pack(cudaStream_t stream, std::int64_t R, std::int64_t C, F f,
@@ -144,7 +145,7 @@ void for_each_pack(cudaStream_t stream, std::int64_t R, std::int64_t C, F f,
   launch(grid_over(stream, R * divided_up(C, N), where), call_for_each_pack<N, F>, R, C, f);
 }
 
-/// The factors of dropout on an activation (R, C).
+/// The dropout factors of an activation (R, C).
 class RowDropout {
  public:
   /// @param dropout  rate, key and rows.
@@ -152,7 +153,7 @@ class RowDropout {
       : mask_(dropout), tokens_(dropout.rows.tokens.count), active_(dropout.active())
   {
   }
-  /// Multiplies the elements of a pack by theirs.
+  /// Multiplies the elements of a pack by their dropout factors.
   template <int N>
   __device__ void apply(Pack<N>& pack, const PackPlace& place) const
   {

@@ -5,7 +5,7 @@ namespace rankwise {
 
 namespace {
 
-/// Thread: 16 bytes of a row. Reads x and y, writes out: three tensors of (R, C).
+/// out = x + dropout(y + bias). Thread: 16 bytes of a row. Reads x and y, writes out: three tensors of (R, C).
 template <class T>
 void join(cudaStream_t stream, T* out, const T* x, const T* y, const T* bias, std::int64_t R, std::int64_t C,
           const RowDropout& dropout)
@@ -21,7 +21,7 @@ void join(cudaStream_t stream, T* out, const T* x, const T* y, const T* bias, st
   });
 }
 
-/// Thread: 16 bytes of a row. Reads dx, writes dy: two tensors of (R, C).
+/// dy = dropout(dx). Thread: 16 bytes of a row. Reads dx, writes dy: two tensors of (R, C).
 template <class T>
 void drop(cudaStream_t stream, T* dy, const T* dx, std::int64_t R, std::int64_t C, const RowDropout& dropout)
 {
@@ -46,7 +46,8 @@ void CudaKernels::residual_forward(const Tensor& out, const Tensor& x, const Ten
 
 void CudaKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
 {
-  // x[r, c] = y[r, c] factor(r, c)
+  // forward:   x[r, c] = factor[r, c] y[r, c]
+  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
   const std::int64_t R = dropout.rows.count();
   with_gpu_type(dy.type(), [&]<class T>(T) {
     drop(on_, dy.data<T>(), dx.data<T>(), R, dx.elements() / R, RowDropout(dropout));

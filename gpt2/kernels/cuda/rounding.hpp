@@ -8,12 +8,12 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// From f32 to bf16 and back, two numbers at a time, by the GPU's own instruction. For .cu files only.
+/// Conversion from f32 to bf16 and back, two numbers at a time, by the GPU's instruction. For .cu files only.
 
 namespace rankwise {
 
-/// Two numbers rounded to nearest, ties to even, @p low in the lower half of the word. They have the bits of bf16(float);
-/// every NaN becomes 0x7FFF, which is what bf16(float) makes of the NaN that a GPU's arithmetic gives.
+/// Two numbers rounded to nearest, ties to even, @p low in the lower half of the word. They have the bits of
+/// bf16(float); every NaN becomes 0x7FFF, the value of bf16(float) for the NaN that a GPU's arithmetic returns.
 __device__ inline std::uint32_t rounded_pair(float low, float high)
 {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -25,13 +25,13 @@ __device__ inline std::uint32_t rounded_pair(float low, float high)
 /// One number rounded as rounded_pair() does.
 template <class T>
 __device__ T rounded_to(float value);
-/// An f32 stays what it is.
+/// Returns an f32 unchanged.
 template <>
 __device__ inline float rounded_to<float>(float value)
 {
   return value;
 }
-/// To bf16.
+/// Rounds to bf16.
 template <>
 __device__ inline bf16 rounded_to<bf16>(float value)
 {

@@ -8,35 +8,36 @@
 #include "gpt2/kernels/cuda/packs.hpp"
 
 /// @file
-/// What a warp computes with tensor cores: products of tiles of 16 x 16 numbers, bf16 with sums in f32. For .cu files only.
+/// Products of tiles of 16 x 16 numbers that a warp computes
+/// on tensor cores, bf16 with sums in f32. For .cu files only.
 ///
-/// A tile is spread over the registers of the 32 threads of a warp, and every function here is called by all of them. Thread
-/// 4 i + j has, of each quarter of 8 x 8 numbers, numbers 2 j and 2 j + 1 of line i; of a right factor it has those of column
-/// i. So a product of two tiles lies as the left factor of the next one does.
+/// A tile is distributed over the registers of the 32 threads of a warp, and all of them call each function here.
+/// Thread 4 i + j has, of each quarter of 8 x 8 numbers, numbers 2 j and 2 j + 1 of line i; of a right factor it
+/// has those of column i. So a product of two tiles has the same layout as the left factor of the next product.
 
 namespace rankwise {
 
 /// Lines and columns of a tile.
 constexpr int tile_side = 16;
 
-/// Where the calling thread stands in its warp.
+/// Position of the calling thread in its warp.
 __device__ inline int lane_number()
 {
   return static_cast<int>(threadIdx.x) % warp_threads;
 }
-/// Which warp of the block it is in.
+/// Index of the calling thread's warp in its block.
 __device__ inline int warp_number()
 {
   return static_cast<int>(threadIdx.x) / warp_threads;
 }
 
-/// Tokens times channels of one head in shared memory, line by line. Lines are an odd number of 16 bytes long: eight
-/// neighbouring lines, which load_matrices() reads at once, stand in different banks.
+/// Tokens times channels of one head in shared memory, line by line. The length of a line is an odd multiple of 16
+/// bytes, so that the eight neighbouring lines that load_matrices() reads at once are in different banks.
 template <int tokens, int channels>
 struct TokenLines {
   static_assert(tokens % tile_side == 0 && channels % tile_side == 0);
-  static constexpr int count = tokens;    ///< of lines
-  static constexpr int width = channels;  ///< numbers of a line
+  static constexpr int count = tokens;    ///< number of lines
+  static constexpr int width = channels;  ///< numbers in a line
 
   alignas(16) bf16 at[tokens][channels + 8];  ///< by token and channel
 };
@@ -55,7 +56,7 @@ struct LeftTile {
     load_matrices<false>(tile.at, &lines.at[line + lane_number() % 16][column + 8 * (lane_number() / 16)]);
     return tile;
   }
-  /// A product, rounded to bf16.
+  /// The product as a left factor, rounded to bf16.
   __device__ static LeftTile of(const ProductTile& product);
 };
 
@@ -82,7 +83,7 @@ struct RightTile {
   }
 };
 
-/// A sum of products: (16 lines, 16 columns) in f32.
+/// A sum of products: (16 lines, 16 columns), in f32.
 struct ProductTile {
   float at[2][2][2];  ///< [n][r][c] is line i + 8 r, column 8 n + 2 j + c
 
@@ -99,7 +100,7 @@ struct ProductTile {
     for (int n = 0; n < 2; ++n)
       for (int c = 0; c < 2; ++c) at[n][r][c] *= factor;
   }
-  /// Writes all of it, rounded, to @p lines from line @p line and column @p column on.
+  /// Writes the tile, rounded, to @p lines from line @p line and column @p column on.
   template <class Lines>
   __device__ void store(Lines& lines, int line, int column) const
   {

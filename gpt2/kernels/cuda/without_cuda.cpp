@@ -2,7 +2,7 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// The kernels of a GPU in a build without CUDA: there are none. check_device() has said so before.
+/// Stubs for the kernels of a GPU in a build without CUDA; check_device() has already refused --device=cuda.
 
 namespace rankwise {
 

@@ -10,7 +10,8 @@ namespace rankwise {
 
 namespace {
 
-/// The product of two rows of D: lane_count interleaved sums, then pairwise; the same order for every head.
+/// The dot product of two rows of D channels: lane_count interleaved sums, then added pairwise; the same order for
+/// every head.
 template <class T, class U>
 auto dot(const T* a, const U* b, std::int64_t D)
 {
@@ -24,7 +25,7 @@ auto dot(const T* a, const U* b, std::int64_t D)
   return tree_sum(0, lane_count, [&](std::int64_t w) { return sum[static_cast<std::size_t>(w)]; });
 }
 
-/// What the weights of one query are multiplied by: 1 everywhere without dropout.
+/// The dropout factors of one query's attention weights, one for each key: 0 or 1 / (1 - rate).
 template <class A>
 void attention_factors(std::vector<A>& factors, const DropoutMask& mask, std::int64_t sequence, std::int64_t query,
                        std::int64_t head, std::int64_t keys)
@@ -43,16 +44,19 @@ void add_scaled(A* a, A factor, const T* b, std::int64_t D)
   for (std::int64_t d = 0; d < D; ++d) a[d] += factor * widen(b[d]);
 }
 
-/// The weights of one query before dropout: weights[k] = exp(score[k]) / sum; returns the logarithm of the sum.
+/// The attention weights of one query before dropout: weights[k] = exp(score[k]) / sum over j of exp(score[j]),
+/// with score[k] = scale q.k. Returns the log of the sum.
 template <class A, class Head>
 A softmax_row(std::vector<A>& weights, const Head& head, std::int64_t query, std::int64_t keys, A scale)
 {
+  // score[k] = scale q.k, and the largest score.
   A maximum = -std::numeric_limits<A>::infinity(), sum = 0;
   for (std::int64_t k = 0; k < keys; ++k) {
     const A score = scale * dot(head.query(query), head.key(k), head.D);
     weights[static_cast<std::size_t>(k)] = score;
     maximum = std::max(maximum, score);
   }
+  // The maximum is subtracted first, so that no exponential overflows.
   for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) {
     weights[k] = std::exp(weights[k] - maximum);
     sum += weights[k];
@@ -61,7 +65,7 @@ A softmax_row(std::vector<A>& weights, const Head& head, std::int64_t query, std
   return maximum + std::log(sum);
 }
 
-/// to[d] = the sum over keys k of weights[k] v[k, d], added up in @p sums.
+/// to[d] = sum over keys k of weights[k] v[k, d]; @p sums is scratch.
 template <class T, class A, class Head>
 void weighted_values(T* to, std::vector<A>& sums, const std::vector<A>& weights, const Head& head,
                      std::int64_t keys)
@@ -78,7 +82,7 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
                                          const AttentionShape& shape, const Dropout& dropout) const
 {
   // weight[q, k] = exp(scale q.k - log_sum_exp[q]) over the keys k that query q sees, with scale = 1 / sqrt(D)
-  // y[q] = sum over k of weight[q, k] factor[q, k] v[k], factor being what dropout multiplies by
+  // y[q] = sum over k of factor[q, k] weight[q, k] v[k] with the dropout factor, 0 or 1 / (1 - rate)
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
@@ -96,12 +100,14 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
         const std::int64_t b = bh / heads, h = bh % heads;
         const HeadView<T> head(qkv_at, shape, b, h);
         for (std::int64_t q = 0; q < tokens; ++q) {
+          // weight[q, k] over the visible keys, then times factor[q, k].
           const std::int64_t keys = shape.mask.visible_keys(q, tokens);
           lse[bh * tokens + q] = softmax_row(weights, head, q, keys, scale);
           if (dropout.active()) {
             attention_factors(factors, dropped, b, q, shape.heads.first + h, keys);
             for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) weights[k] *= factors[k];
           }
+          // y[q] = sum over k of factor[q, k] weight[q, k] v[k]
           weighted_values(y_at + ((b * tokens + q) * heads + h) * D, out, weights, head, keys);
         }
       }
@@ -111,7 +117,8 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
 
 void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens)
 {
-  check(tokens.end() <= cache.extent(0), "more tokens than the cache of keys and values has rows");
+  check(tokens.end() <= cache.extent(0), "the sequence has more tokens than the key-value cache has rows");
+  // A row of qkv is (q, k, v), a row of the cache is (k, v): everything after q is copied.
   const std::int64_t row = cache.extent(1) * bytes_of(cache.type()), query = row / 2;
   for (std::int64_t t = 0; t < tokens.count; ++t)
     std::memcpy(cache.raw() + (tokens.first + t) * row, qkv.raw() + t * (query + row) + query,
@@ -122,6 +129,7 @@ void ReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& c
                                                 const AttentionShape& shape, Range tokens) const
 {
   append_keys_and_values(cache, qkv, tokens);
+  // weight[q, k] = exp(scale q.k - log_sum_exp[q]) and y[q] = sum over k of weight[q, k] v[k], over the keys 0 .. q
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::int64_t heads = shape.heads.count, D = shape.D;
@@ -144,7 +152,8 @@ void ReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& c
 
 namespace {
 
-/// Gradients of one head while its queries are gone through; keys and values receive from every query that sees them.
+/// Gradients of one head while its queries are processed: keys and values accumulate a contribution of every query
+/// that sees them.
 template <class A>
 struct HeadGradient {
   HeadGradient(std::int64_t T, std::int64_t D)
@@ -162,12 +171,13 @@ struct HeadGradient {
     std::fill(dvalue.begin(), dvalue.end(), A(0));
   }
   std::vector<A> dquery, dkey, dvalue;      // (D), (T, D), (T, D)
-  std::vector<A> weights, factors, dscore;  // of one query: (T)
+  std::vector<A> weights, factors, dscore;  // (T) each, of the current query
 };
 
-/// The gradient of one query's weights and scores.
+/// The weights of one query, computed again, and the gradient of its scores.
 ///
-///     weight[k] = exp(scale q.k - log_sum_exp), y = sum over k of weight[k] factor[k] v[k]
+///     forward    weight[k] = exp(scale q.k - log_sum_exp),  y = sum over k of factor[k] weight[k] v[k]
+///     backward   dweight[k] = factor[k] dy.v[k],  dscore[k] = weight[k] (dweight[k] - dy.y)
 template <class T>
 void score_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t query, std::int64_t keys,
                     Accumulator<T> scale, Accumulator<T> log_sum_exp, const T* dy, const T* y)
@@ -177,7 +187,7 @@ void score_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, st
     g.weights[static_cast<std::size_t>(k)] =
         std::exp(scale * dot(head.query(query), head.key(k), head.D) - log_sum_exp);
 
-  // BEGIN EXERCISE 01.2 points=10 "The backward pass of soft-max: for each key k, dscore[k] = weight[k] "
+  // BEGIN EXERCISE 01.2 points=10 "The backward pass of softmax: for each key k, dscore[k] = weight[k] "
   //     "(dweight[k] - sum over j of weight[j] dweight[j]), where dweight[k] = factor[k] (dy . v[k]). The sum "
   //     "over j need not be formed: it equals dy . y, because y already is the weighted sum of the values. Use "
   //     "dot() and head.value(k)."
@@ -190,7 +200,11 @@ void score_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, st
   // END EXERCISE
 }
 
-/// Adds what one query sends back: score[k] = scale q.k and y = sum over k of weight[k] factor[k] v[k].
+/// The gradients of one query, and its contributions to those of the keys and values that it sees.
+///
+///     forward    score[k] = scale q.key[k],  y = sum over k of factor[k] weight[k] value[k]
+///     backward   dq = sum over k of scale dscore[k] key[k],  dkey[k] += scale dscore[k] q,
+///                dvalue[k] += factor[k] weight[k] dy
 template <class T>
 void query_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t query, std::int64_t keys,
                     Accumulator<T> scale, const T* dy)
@@ -210,7 +224,7 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
                                           const Tensor& log_sum_exp, const Tensor& qkv, const AttentionShape& shape,
                                           const Dropout& dropout) const
 {
-  // weight[q, k] = exp(scale q.k - log_sum_exp[q]), y[q] = sum over k of weight[q, k] factor[q, k] v[k]
+  // forward:  weight[q, k] = exp(scale q.k - log_sum_exp[q]), y[q] = sum over k of factor[q, k] weight[q, k] v[k]
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
@@ -227,6 +241,7 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
         const std::int64_t b = bh / heads, h = bh % heads;
         const HeadView<T> head(qkv_at, shape, b, h), dhead(dqkv_at, shape, b, h);
         g.start_head();
+        // Query by query: dq is complete after its query, dk and dv accumulate over all queries.
         for (std::int64_t q = 0; q < tokens; ++q) {
           const std::int64_t keys = shape.mask.visible_keys(q, tokens), at = ((b * tokens + q) * heads + h) * D;
           if (dropout.active()) attention_factors(g.factors, dropped, b, q, shape.heads.first + h, keys);
@@ -234,6 +249,7 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
           query_backward(g, head, q, keys, scale, dy_at + at);
           for (std::int64_t d = 0; d < D; ++d) dhead.query(q)[d] = T(g.dquery[static_cast<std::size_t>(d)]);
         }
+        // dk and dv are complete after the last query, and are rounded once.
         for (std::int64_t t = 0; t < tokens; ++t)
           for (std::int64_t d = 0; d < D; ++d) {
             dhead.key(t)[d] = T(g.dkey[static_cast<std::size_t>(t * D + d)]);

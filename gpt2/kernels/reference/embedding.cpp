@@ -15,6 +15,8 @@ void ReferenceKernels::token_forward(const Tensor& y, const Tensor& wte, const T
     const std::int64_t R = tokens.elements(), C = y.elements() / R;
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r) {
+      // y[r] = wte[token[r]]; a token of another vocabulary shard
+      // gives zero, so the sum over shards is the embedding.
       const bool here = vocabulary.contains(token[r]);
       const T* const row = table + (here ? token[r] - vocabulary.first : 0) * C;
       for (std::int64_t c = 0; c < C; ++c) to[r * C + c] = here ? row[c] : T(0.0f);
@@ -24,7 +26,7 @@ void ReferenceKernels::token_forward(const Tensor& y, const Tensor& wte, const T
 
 namespace {
 
-/// The rows in increasing order of their token, those of a token in their own order.
+/// The rows sorted by token; the rows of one token stay in increasing order.
 std::vector<std::int64_t> rows_by_token(const Tensor& tokens)
 {
   const std::int32_t* const token = tokens.data<std::int32_t>();
@@ -34,7 +36,7 @@ std::vector<std::int64_t> rows_by_token(const Tensor& tokens)
   return rows;
 }
 
-/// Where the rows of one token stand in rows_by_token().
+/// The positions in rows_by_token() of the rows of each token.
 std::vector<Range> runs_of_equal_tokens(const std::vector<std::int64_t>& rows, const Tensor& tokens)
 {
   const std::int32_t* const token = tokens.data<std::int32_t>();
@@ -51,8 +53,9 @@ std::vector<Range> runs_of_equal_tokens(const std::vector<std::int64_t>& rows, c
 void ReferenceKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens, Range vocabulary,
                                       const SumOrder& order) const
 {
-  // y[r] = wte[token[r]], so dwte[v] += the sum of dx[r] over the rows r whose token is v. To look at all R rows for each
-  // of V entries would take R V steps. So the rows are sorted by token first; those of one token keep their order.
+  // forward: y[r] = wte[token[r]] gradient: dwte[v] += sum of dx[r] over the rows r whose token is v Scanning all R
+  // rows for each of the V entries would take R V steps. Therefore the rows are sorted by token first; the rows of
+  // one token stay in increasing order, so that they can be divided into the leaves of the sum.
   with_real_type(dx.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::vector<std::int64_t> rows = rows_by_token(tokens);
@@ -67,7 +70,8 @@ void ReferenceKernels::token_backward(const Tensor& dwte, const Tensor& dx, cons
       if (!vocabulary.contains(v)) continue;
       for (std::int64_t j = 0; j < column_blocks(C); ++j) {
         const ColumnBlock block = column_block(j, C);
-        auto next = rows.begin() + runs[i].first;  // the token's rows, taken leaf by leaf
+        // The token's rows are added leaf by leaf.
+        auto next = rows.begin() + runs[i].first;
         const auto last = next + runs[i].count;
         const auto sums = tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
           Lanes<A, lane_count> sum;
@@ -95,6 +99,7 @@ void ReferenceKernels::position_forward(const Tensor& x, const Tensor& y, const 
     const DropoutMask mask(dropout);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < rows.count(); ++r) {
+      // x[r] = dropout(y[r] + wpe[token number of row r])
       const T* const position = table + (rows.tokens.first + r % rows.tokens.count) * C;
       for (std::int64_t c = 0; c < C; ++c)
         to[r * C + c] = T((widen(from[r * C + c]) + widen(position[c])) * static_cast<A>(mask.factor(r, c)));
@@ -104,7 +109,8 @@ void ReferenceKernels::position_forward(const Tensor& x, const Tensor& y, const 
 
 void ReferenceKernels::position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const
 {
-  // x[b, t] = y[b, t] + wpe[t]
+  // forward:   x[b, t] = y[b, t] + wpe[t]
+  // gradient:  dwpe[t] += sum over b of dx[b, t]
   with_real_type(dx.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const T* const from = dx.data<T>();

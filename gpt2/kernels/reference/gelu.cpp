@@ -12,8 +12,10 @@ void ReferenceKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r)
       for (std::int64_t j = 0; j < n; ++j) {
+        // x += bias; the backward pass needs the sum, so it is stored.
         T& element = inner[r * n + j];
         element = T(widen(element) + widen(shift[j]));
+        // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
         to[r * n + j] = T(gelu(widen(element)));
       }
   });
@@ -21,7 +23,8 @@ void ReferenceKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const
 
 void ReferenceKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
-  // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  // forward:   y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  // gradient:  dx = dy gelu'(x)
   with_real_type(x.type(), [&]<class T>(T) {
     T* const to = dx.data<T>();
     const T *const from = dy.data<T>(), *const inner = x.data<T>();

@@ -14,6 +14,7 @@ void ReferenceKernels::row_maximum(const Tensor& maximum, const Tensor& logits, 
     const std::int64_t R = maximum.elements(), V = logits.elements() / R;
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r) {
+      // maximum[r] = the largest of the first `valid` logits; a shard with only padding gives -infinity.
       to[r] = -std::numeric_limits<A>::infinity();
       for (std::int64_t v = 0; v < valid; ++v) to[r] = std::max(to[r], widen(from[r * V + v]));
     }
@@ -34,6 +35,7 @@ void ReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, co
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r) {
       const T* const row = from + r * V;
+      // sum[r] = sum over v of exp(logit[r, v] - maximum[r]), without the padding columns.
       sums[r] = tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
         const Range columns = intersect(order.run(leaf, 0), {0, vocabulary.count});
         A leaf_sum = 0;
@@ -41,6 +43,8 @@ void ReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, co
           leaf_sum += std::exp(widen(row[v]) - maxima[r]);
         return leaf_sum;
       });
+      // target_logit[r] is zero on all shards but the one with
+      // the target, so the sum over shards is the target's logit.
       wanted[r] = vocabulary.contains(target[r]) ? widen(row[target[r] - vocabulary.first]) : A(0);
     }
   });
@@ -57,6 +61,8 @@ void ReferenceKernels::row_statistics(const Tensor& maximum, const Tensor& sum, 
 ExactScalar ReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                        const Tensor& targets) const
 {
+  // loss[r] = log(sum[r]) + maximum[r] - target_logit[r]; rows with target -1 are not counted. The sum is exact, so
+  // its order does not matter.
   ExactScalar loss;
   with_real_type(sum.type(), [&]<class A>(A) {
     const A *const sums = sum.data<A>(), *const maxima = maximum.data<A>(), *const wanted = target_logit.data<A>();
@@ -71,7 +77,8 @@ ExactScalar ReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maximum,
 void ReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
                                      const Tensor& targets, Range vocabulary) const
 {
-  // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
   with_real_type(logits.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     T* const at = logits.data<T>();
@@ -82,6 +89,7 @@ void ReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum
     for (std::int64_t r = 0; r < R; ++r)
       for (std::int64_t v = 0; v < V; ++v) {
         T& element = at[r * V + v];
+        // Rows that are not counted and padding columns get the gradient zero.
         const bool counted = target[r] >= 0 && v < vocabulary.count;
         const A probability = counted ? std::exp(widen(element) - maxima[r]) / sums[r] : A(0);
         element = T(probability - (counted && target[r] == vocabulary.first + v ? A(1) : A(0)));

@@ -8,9 +8,9 @@ namespace {
 ///
 ///     out[i, j] = (sum over k of a[i, k] b[k, j]) + bias[j]
 ///
-/// with out (m, n) of type O, and a (m, K), b (K, n) and bias (n) of type T; where it accumulates, this is added to
-/// out[i, j]. The K terms are added as @p order says: those of a leaf one by one, the leaves in tree_sum(). Sums are
-/// made in Accumulator<T> and rounded once, to O.
+/// with out (m, n) of type O, and a (m, K), b (K, n) and bias (n) of type T. With @p accumulate the result is added
+/// to out[i, j]. The K terms are added in @p order: those of a leaf one by one, the leaves by tree_sum(). Sums are
+/// computed in Accumulator<T> and rounded once, to O.
 template <class O, class T>
 void multiply_plainly(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                       const Tensor& bias, bool accumulate)
@@ -20,6 +20,7 @@ void multiply_plainly(const Matrix& out, const Matrix& a, const Matrix& b, const
   const TypedMatrix<T> left(a), right(b);
   for (std::int64_t i = 0; i < out.rows; ++i)
     for (std::int64_t j = 0; j < out.columns; ++j) {
+      // sum over k of a[i, k] b[k, j], leaf by leaf
       A sum = tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
         A leaf_sum = 0;
         for (std::int64_t run = 0; run < order.runs(); ++run) {
@@ -29,6 +30,7 @@ void multiply_plainly(const Matrix& out, const Matrix& a, const Matrix& b, const
         }
         return leaf_sum;
       });
+      // + bias[j], then one rounding.
       if (!bias.empty()) sum += widen(bias.data<T>()[j]);
       to(i, j) = O(accumulate ? widen(to(i, j)) + sum : sum);
     }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int tile_rows = 4;
 
-/// The outputs that are summed side by side: tile_rows rows of one block of columns.
+/// Sums of the outputs that are computed side by side: tile_rows rows of one block of columns.
 template <class A>
 struct Tile {
   std::array<Lanes<A, lane_count>, tile_rows> row;
@@ -22,7 +22,8 @@ struct Tile {
   }
 };
 
-/// The columns of b in one block, widened: panel[k lane_count + w], missing columns zero.
+/// Copies the columns of b in one block, widened: panel[k
+/// lane_count + w] = b[k, first + w]; missing columns are zero.
 template <class T>
 void pack(std::vector<Accumulator<T>>& panel, const TypedMatrix<T>& b, ColumnBlock block, std::int64_t terms)
 {
@@ -32,7 +33,7 @@ void pack(std::vector<Accumulator<T>>& panel, const TypedMatrix<T>& b, ColumnBlo
           w < block.count ? widen(b(k, block.first + w)) : Accumulator<T>{};
 }
 
-/// Adds to @p sum the terms @p terms of tile_rows rows of a times a packed panel of b.
+/// Adds the terms @p terms of tile_rows rows of a times a packed panel of b to @p sum.
 template <class T, class A = Accumulator<T>>
 void add_terms(Tile<A>& sum, const std::array<const T*, tile_rows>& row, std::int64_t stride, const A* panel,
                Range terms)
@@ -47,7 +48,8 @@ void add_terms(Tile<A>& sum, const std::array<const T*, tile_rows>& row, std::in
   std::memcpy(sum.row.data(), at, sizeof at);
 }
 
-/// The sums of one tile: rows first_row ... of a, times a packed panel of b. Rows beyond the last repeat it.
+/// The sums of one tile: rows first_row ... of a times a packed
+/// panel of b. Beyond last_row the last row is repeated.
 template <class T, class A = Accumulator<T>>
 Tile<A> tile_sums(const TypedMatrix<T>& a, std::int64_t first_row, std::int64_t last_row, const A* panel,
                   const SumOrder& order)
@@ -63,7 +65,7 @@ Tile<A> tile_sums(const TypedMatrix<T>& a, std::int64_t first_row, std::int64_t 
   });
 }
 
-/// What plain_matmul() computes. Threads share the blocks of columns.
+/// Computes the same bits as plain_matmul(); blocks of columns are divided among threads.
 template <class O, class T>
 void multiply_tiles(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
                     bool accumulate)
@@ -78,6 +80,7 @@ void multiply_tiles(const Matrix& out, const Matrix& a, const Matrix& b, const S
 #pragma omp for
     for (std::int64_t j = 0; j < column_blocks(out.columns); ++j) {
       const ColumnBlock block = column_block(j, out.columns);
+      // The columns of b are packed once and used for all rows of a.
       pack(panel, right, block, a.columns);
       for (std::int64_t i = 0; i < out.rows; i += tile_rows) {
         const Tile<A> sums = tile_sums(left, i, out.rows - 1, panel.data(), order);
@@ -104,7 +107,8 @@ void ReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matrix& 
 
 void ReferenceKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const
 {
-  // y[i, j] = x[i, j] + bias[j]
+  // forward:   y[i, j] = x[i, j] + bias[j]
+  // gradient:  dbias[j] += sum over i of dy[i, j]
   with_real_type(dy.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const T* const from = dy.data<T>();

@@ -15,12 +15,15 @@ void ReferenceKernels::norm_forward(const Tensor& y, const Tensor& mean, const T
     const std::int64_t C = weight.elements(), R = x.elements() / C;
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r) {
+      // mean = sum over c of x[c] / C
       const T* const row = from + r * C;
       A sum = 0, squares = 0;
       for (std::int64_t c = 0; c < C; ++c) sum += widen(row[c]);
       const A m = sum / static_cast<A>(C);
+      // rstd = 1 / sqrt(variance + epsilon) with variance = sum over c of (x[c] - mean)^2 / C
       for (std::int64_t c = 0; c < C; ++c) squares += (widen(row[c]) - m) * (widen(row[c]) - m);
       const A s = 1 / std::sqrt(squares / static_cast<A>(C) + static_cast<A>(norm_epsilon));
+      // y[c] = (x[c] - mean) rstd weight[c] + bias[c]
       for (std::int64_t c = 0; c < C; ++c) to[r * C + c] = T((widen(row[c]) - m) * s * widen(w[c]) + widen(b[c]));
       means[r] = m;
       rstds[r] = s;
@@ -32,7 +35,7 @@ void ReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight, co
                                      const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                                      const SumOrder& order) const
 {
-  // y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
+  // forward:  y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
   with_real_type(x.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const T *const from = x.data<T>(), *const w = weight.data<T>(), *const dy_at = dy.data<T>();
@@ -47,6 +50,8 @@ void ReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight, co
     // BEGIN EXERCISE 01.1 points=10 "The backward pass of the norm: dx += (g - mean(g) - xhat mean(g xhat)) rstd "
     //     "with g = dy weight and both means over the C channels of a row; dweight[c] += sum over rows of dy xhat "
     //     "and dbias[c] += sum over rows of dy, both with sum_rows(), which adds in the order of the leaves."
+    // dx += (g - mean(g) - xhat mean(g xhat)) rstd with g = dy weight: mean and rstd depend on all channels of the
+    // row, which gives the two means over the row.
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r) {
       A sum = 0, product = 0;
@@ -61,6 +66,7 @@ void ReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight, co
         dx_at[r * C + c] = T(widen(dx_at[r * C + c]) + (g - mean_g - xhat(r, c) * mean_g_xhat) * rstds[r]);
       }
     }
+    // dweight[c] += sum over r of dy[r, c] xhat[r, c], and dbias[c] += sum over r of dy[r, c]
 #pragma omp parallel for
     for (std::int64_t j = 0; j < column_blocks(C); ++j) {
       const ColumnBlock block = column_block(j, C);

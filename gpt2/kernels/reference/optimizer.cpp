@@ -7,7 +7,8 @@ namespace rankwise {
 
 void ReferenceKernels::add(const Tensor& into, const Tensor& from) const
 {
-  check(into.elements() == from.elements(), "tensors of different sizes are added");
+  check(into.elements() == from.elements(), "tensors to be added have different sizes");
+  // into[i] += from[i]
   with_real_type(into.type(), [&]<class T>(T) {
     T* const to = into.data<T>();
     const T* const term = from.data<T>();
@@ -18,7 +19,8 @@ void ReferenceKernels::add(const Tensor& into, const Tensor& from) const
 
 void ReferenceKernels::maximum(const Tensor& into, const Tensor& from) const
 {
-  check(into.elements() == from.elements(), "tensors of different sizes are compared");
+  check(into.elements() == from.elements(), "tensors to be compared have different sizes");
+  // into[i] = max(into[i], from[i])
   with_real_type(into.type(), [&]<class T>(T) {
     T* const to = into.data<T>();
     const T* const other = from.data<T>();
@@ -29,6 +31,7 @@ void ReferenceKernels::maximum(const Tensor& into, const Tensor& from) const
 
 ExactScalar ReferenceKernels::squared_norm(const Tensor& x) const
 {
+  // The sum of x[i]^2 is exact, so its order does not matter; the square of an f32 number is exact in f64.
   ExactScalar sum;
   with_real_type(x.type(), [&]<class T>(T) {
     for (const T value : x.span<T>()) {
@@ -62,19 +65,22 @@ void ReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, 
 
   with_real_type(gradient.type(), [&]<class T>(T) {
     const T* const sum = gradient.data<T>();
-    // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and second[i] "
-    //     "become the decayed averages of g and g^2; their starting bias is divided out (1 - b^number); the weight "
-    //     "shrinks by learning_rate weight_decay of itself, and moves by learning_rate mhat / (sqrt(vhat) + epsilon). "
-    //     "sum[i] may be f32 or bf16: widen() makes a float of it."
+    // BEGIN EXERCISE 01.3 points=10 "One AdamW update of every element i: g = scale sum[i]; first[i] and "
+    //     "second[i] become the decayed averages of g and g^2; their initial bias is divided out (1 - b^number); "
+    //     "the weight shrinks by the factor 1 - learning_rate weight_decay, and moves by "
+    //     "learning_rate mhat / (sqrt(vhat) + epsilon). sum[i] may be f32 or bf16: widen() converts it to float."
+    // Both moments start at zero. After t updates the weights in each average sum to 1 - b^t, which is divided out.
     const auto number = static_cast<double>(step.number);
     const auto correction1 = static_cast<float>(1 - std::pow(step.beta1, number));
     const auto correction2 = static_cast<float>(1 - std::pow(step.beta2, number));
     const auto kept = static_cast<float>(1 - step.learning_rate * step.weight_decay);
 #pragma omp parallel for
     for (std::int64_t i = 0; i < p.elements(); ++i) {
+      // g = scale gradient;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
       const float g = scale * static_cast<float>(widen(sum[i]));
       first[i] = b1 * first[i] + fresh1 * g;
       second[i] = b2 * second[i] + fresh2 * g * g;
+      // mhat = m / (1 - b1^t);  vhat = v / (1 - b2^t);  p = p (1 - lr decay) - lr mhat / (sqrt(vhat) + epsilon)
       const float mhat = first[i] / correction1, vhat = second[i] / correction2;
       weight[i] = weight[i] * kept - learning_rate * mhat / (std::sqrt(vhat) + epsilon);
     }
@@ -85,7 +91,7 @@ void ReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, 
 
 void ReferenceKernels::convert(const Tensor& to, const Tensor& from) const
 {
-  check(to.elements() == from.elements(), "a tensor is converted into one of another size");
+  check(to.elements() == from.elements(), "a tensor and its converted copy have different sizes");
   with_real_type(to.type(), [&]<class To>(To) {
     with_real_type(from.type(), [&]<class From>(From) {
       To* const copy = to.data<To>();

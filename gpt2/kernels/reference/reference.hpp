@@ -11,8 +11,8 @@
 /// The reference kernels: plain loops, one output after the other, every sum in the order of its SumOrder.
 ///
 /// They are vectorised over neighbouring outputs (Lanes) and parallel over outputs, so neither threads nor vector
-/// registers change the order in which a sum is added. They are templates over the type T of the activations and add
-/// up in Accumulator<T>.
+/// registers change the order in which a sum is added. They are templates over the type T of the activations and
+/// compute sums in Accumulator<T>.
 
 namespace rankwise {
 
@@ -38,19 +38,19 @@ constexpr ColumnBlock column_block(std::int64_t i, std::int64_t columns)
   return {first, static_cast<int>(std::min<std::int64_t>(lane_count, columns - first))};
 }
 
-/// The value of an element as the type that sums are made in.
+/// Converts an element to the type of its sums.
 template <class T>
 Accumulator<T> widen(T value)
 {
   return static_cast<Accumulator<T>>(value);
 }
 
-/// The gradient of a parameter that sums in A are added to. Its elements are of type A, or bf16, which are widened, added
-/// to and rounded once.
+/// The gradient of a parameter, to which sums of type A are added. Its elements have type A or bf16; a bf16 element
+/// is widened, added to and rounded once.
 template <class A>
 class GradientAccumulator {
  public:
-  /// @param gradient  of type A or bf16; outlives this.
+  /// @param gradient  tensor of type A or bf16; outlives this.
   explicit GradientAccumulator(const Tensor& gradient)
       : wide_(gradient.type() == DType::bf16 ? nullptr : gradient.data<A>()),
         rounded_(wide_ != nullptr ? nullptr : gradient.data<bf16>())
@@ -59,8 +59,8 @@ class GradientAccumulator {
 
   /// One element.
   struct Element {
-    const GradientAccumulator& gradient;  ///< whose
-    std::int64_t i;                       ///< which
+    const GradientAccumulator& gradient;  ///< the gradient
+    std::int64_t i;                       ///< index of the element
 
     /// Adds @p sum.
     void operator+=(A sum) const
@@ -94,10 +94,10 @@ Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& t
   });
 }
 
-/// A matrix with its elements typed.
+/// A matrix with elements of type T.
 template <class T>
 struct TypedMatrix {
-  /// @param matrix  of elements T.
+  /// @param matrix  a matrix whose tensor has elements of type T.
   explicit TypedMatrix(const Matrix& matrix)
       : first(matrix.data.data<T>()), row_stride(matrix.row_stride), column_stride(matrix.column_stride)
   {
@@ -110,13 +110,13 @@ struct TypedMatrix {
   std::int64_t column_stride;  ///< as in Matrix
 };
 
-/// Calls @p product(O(), T()) for the types of @p out and of the factors; or Error where shapes do not fit.
+/// Calls @p product(O(), T()) for the types O of @p out and T of the factors; Error when the shapes do not match.
 template <class Product>
 void with_matmul_types(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                        Product&& product)
 {
   check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
-        "the shapes of three matrices do not fit each other");
+        "the shapes of the three matrices do not match");
   check(order.terms() == a.columns, "the order of a sum has another number of terms than the contraction");
   with_real_type(a.data.type(), [&]<class T>(T) {
     if (out.data.type() == dtype_of<T>())
@@ -126,15 +126,15 @@ void with_matmul_types(const Matrix& out, const Matrix& a, const Matrix& b, cons
   });
 }
 
-/// The specification of ReferenceKernels::matmul(), which has its bits in less time: plain loops, one output after
-/// the other. Parameters and errors are those of Kernels::matmul().
+/// The specification of ReferenceKernels::matmul(), which gives the same bits in less time: plain loops, one output
+/// after the other. Parameters and errors are those of Kernels::matmul().
 void plain_matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order,
                   const Tensor& bias = {}, bool accumulate = false);
 
 /// Copies the keys and values of @p qkv, (R, 3 D heads), into the rows @p tokens of @p cache, (T, 2 D heads).
 void append_keys_and_values(const Tensor& cache, const Tensor& qkv, Range tokens);
 
-/// The reference family; each kernel stands in the file of its layer.
+/// The reference family; each kernel is in the file of its layer.
 class ReferenceKernels : public Kernels {
  public:
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,

@@ -11,6 +11,7 @@ void ReferenceKernels::residual_forward(const Tensor& out, const Tensor& x, cons
     const T *const stream = x.data<T>(), *const branch = y.data<T>(), *const shift = bias.data<T>();
     const std::int64_t C = bias.elements(), R = x.elements() / C;
     const DropoutMask mask(dropout);
+    // out[r, c] = x[r, c] + factor[r, c] (y[r, c] + bias[c]); the factor is 0 or 1 / (1 - rate)
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r)
       for (std::int64_t c = 0; c < C; ++c)
@@ -21,7 +22,8 @@ void ReferenceKernels::residual_forward(const Tensor& out, const Tensor& x, cons
 
 void ReferenceKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
 {
-  // x[r, c] = y[r, c] factor(r, c)
+  // forward:   x[r, c] = factor[r, c] y[r, c]
+  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
   with_real_type(dx.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     T* const to = dy.data<T>();

@@ -108,6 +108,6 @@ TEST_CASE("Device: what does not fit says how much is free, and what there is ca
   const GpuFacts facts = gpu_facts();
   CHECK(facts.free_bytes <= facts.memory_bytes);
   CHECK_THROWS_WITH(gpu.device->allocate(std::int64_t{1} << 50),
-                    Contains("out of device memory: GPU 0 has no 1,125,899,906,842,624 bytes left"));
+                    Contains("out of device memory: GPU 0 cannot provide 1,125,899,906,842,624 bytes"));
   CHECK(to_host<float>(*gpu.stream, gpu.filled(numbers<float>(10, 1)).tensor()) == numbers<float>(10, 1));
 }

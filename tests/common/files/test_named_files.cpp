@@ -56,7 +56,7 @@ TEST_CASE("check_files: says what is wrong with a path, and changes nothing")
   CHECK(refusal({report("new.json")}) == "accepted");
   CHECK(refusal({report(root + "/missing/run.json")}) ==
         "error: --report=" + root + "/missing/run.json cannot be written: there is no folder " + root +
-            "/missing.\n       Make the folder first, or name another one.");
+            "/missing.\n       Create the folder first, or name another one.");
   CHECK_THAT(refusal({report(root)}), Contains("it names a folder") && Contains("--report=" + root + "/NAME"));
   CHECK_THAT(refusal({report(root + "/")}),
              Contains("it names a folder") && Contains("--report=" + root + "/NAME"));
@@ -83,7 +83,7 @@ TEST_CASE("check_files: links that never end")
   const ScratchFolder folder;
   fs::create_symlink("loop", folder / "loop");
   for (const NamedFile& file : {report(folder / "loop"), checkpoint(folder / "loop")})
-    CHECK_THAT(refusal({file}), Contains("is a symbolic link that never ends"));
+    CHECK_THAT(refusal({file}), Contains("is a cyclic symbolic link"));
 }
 
 TEST_CASE("check_files: of two names of one file at most one is written, and none while it is read")
@@ -97,7 +97,7 @@ TEST_CASE("check_files: of two names of one file at most one is written, and non
     CHECK_THAT(refusal({checkpoint(file), report(name)}),
                Contains("--checkpoint=" + file + " and --report=" + name));
     CHECK_THAT(refusal({report(name), checkpoint(file)}), Contains("are the same file"));
-    CHECK_THAT(refusal({data(name), checkpoint(file)}), Contains("would replace what is read"));
+    CHECK_THAT(refusal({data(name), checkpoint(file)}), Contains("would replace the input"));
     CHECK(refusal({data(name), data(file)}) == "accepted");
   }
   CHECK_THAT(refusal({checkpoint(folder / "new"), report(folder / "new")}), Contains("are the same file"));

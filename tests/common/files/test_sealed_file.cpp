@@ -134,8 +134,8 @@ TEST_CASE("commit_sealed: a failure leaves what was there")
   const ScratchFolder folder;
   CHECK_THROWS_AS(commit_sealed(folder / "missing", kind), Error);
   write_sealed(folder / "file", "first");
-  make_file(temporary_name(folder / "file"), "no room for a seal");
-  CHECK_THROWS_WITH(commit_sealed(folder / "file", kind), Contains("no room for a seal"));
+  make_file(temporary_name(folder / "file"), "too short for a seal");
+  CHECK_THROWS_WITH(commit_sealed(folder / "file", kind), Contains("too short for a seal"));
   CHECK_NOTHROW(check_it(folder / "file"));
   CHECK(folder.files() == 1);
 }

@@ -191,7 +191,7 @@ TEST_CASE(
 TEST_CASE("cpu device: more memory than there is ends with an error that says how much")
 {
   CHECK_THROWS_WITH(make_cpu_device()->allocate(std::int64_t{1} << 60),
-                    EndsWith(": the host has no 1,152,921,504,606,846,976 bytes of memory left"));
+                    EndsWith(": the host is out of memory: cannot allocate 1,152,921,504,606,846,976 bytes"));
 }
 #endif
 

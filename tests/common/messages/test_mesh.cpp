@@ -125,7 +125,7 @@ TEST_CASE("check_mesh: sizes that do not make up the ranks are refused")
   REQUIRE_THROWS_WITH(check_mesh({{"dp", 2}, {"tp", 3}}, 4),
                       Contains("--dp=2 times --tp=3 make 6 ranks, but 4 were started") && Contains("mpirun -np 6"));
   REQUIRE_THROWS_WITH(check_mesh({{"dp", 65536}, {"tp", 65536}}, 4), Contains("make 4294967296 ranks"));
-  REQUIRE_THROWS_WITH(check_mesh({{"dp", 0}}, 1), Contains("--dp=0 is no number of ranks"));
+  REQUIRE_THROWS_WITH(check_mesh({{"dp", 0}}, 1), Contains("--dp=0 is not a number of ranks"));
 }
 
 TEST_CASE("topology_of_job: ranks of one machine are one node, or as many as are asked for")
@@ -193,7 +193,7 @@ TEST_CASE("check_algorithm: lines of a mesh that meet the nodes unevenly are ref
   REQUIRE_NOTHROW(check_algorithm(Algorithm::hierarchical, two, turned));
   REQUIRE_NOTHROW(check_algorithm(Algorithm::automatic, two, six));
   REQUIRE_THROWS_WITH(check_algorithm(Algorithm::hierarchical, two, six),
-                      Contains("of the ranks along dp (0 2 4) the nodes do not all have as many"));
+                      Contains("the nodes have different numbers of the ranks along dp (0 2 4)"));
   REQUIRE_THROWS_WITH(check_algorithm(Algorithm::hierarchical, topology_of({0, 0, 2}, 0), {{"dp", 3}}),
                       Contains("same number of ranks"));
   REQUIRE_THROWS_WITH(check_algorithm(Algorithm::shared, two, turned), Contains("the ranks are on 2 nodes"));

@@ -122,7 +122,7 @@ doing=", while averaging gradients ($here)\$"
 
 run "$fail" --how=terminate --rank="$last"
 expect_status 1
-expect 1 err "$by_last"'the program was ended without an exception'"$doing"
+expect 1 err "$by_last"'the program was terminated without an exception'"$doing"
 
 for rank in "$last" -1; do
   run "$fail" --how=exit --rank="$rank"

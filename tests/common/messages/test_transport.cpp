@@ -112,10 +112,10 @@ TEST_CASE("MpiTransport: what cannot be is an Error")
   std::vector<float> values(4);
   const Tensor tensor(std::span<float>(values), {4});
   REQUIRE_THROWS_WITH(transport.send(tensor, transport.ranks()), Contains("a message between rank"));
-  REQUIRE_THROWS_WITH(transport.finish(1000), Contains("not under way"));
+  REQUIRE_THROWS_WITH(transport.finish(1000), Contains("not in flight"));
   const Ticket none = transport.start({});
   transport.finish(none);
-  REQUIRE_THROWS_WITH(transport.finish(none), Contains("not under way"));
+  REQUIRE_THROWS_WITH(transport.finish(none), Contains("not in flight"));
 }
 
 TEST_CASE("MpiTransport: a message of another size than expected is noticed by who receives it")
@@ -182,7 +182,7 @@ TEST_CASE("CollectiveScope: collectives of one group are not nested")
 {
   GroupForTest test(Algorithm::ring);
   const CollectiveScope outer(test.group, {"all-reduce", "ring"});
-  REQUIRE_THROWS_WITH(barrier(test.group), Contains("within another one"));
+  REQUIRE_THROWS_WITH(barrier(test.group), Contains("inside another one"));
 }
 
 TEST_CASE("TrafficLedger: sends are counted by group and collective, receives are not")

@@ -30,9 +30,9 @@ run() {
 refused() {
   [ "$status" = 2 ] || complain "status $status instead of 2"
   grep -q runs "$output/out" && complain "it ran"
-  [ "$(grep -c "^error: 4 processes were started ($2), but each of them is alone" "$output/err")" = "$1" ] ||
+  [ "$(grep -c "^error: 4 processes were started ($2), but each of them forms a job of one rank" "$output/err")" = "$1" ] ||
     complain "not $1 messages"
-  [ "$(grep -c "Where each process is to be a run of its own: env -u $2 PROGRAM" "$output/err")" = "$1" ] ||
+  [ "$(grep -c "If each process is meant to be a separate run: env -u $2 PROGRAM" "$output/err")" = "$1" ] ||
     complain "not $1 remedies"
 }
 

@@ -248,7 +248,7 @@ class Refusals(Lesson):
             (["--compare=-1"], ["--compare=-1"]),
             (["--precision=f16"], ["f16", "bf16"]),
             (["--gradients=bf16"], ["--gradients=bf16", "--precision=bf16"]),
-            (["--gradients=bf16", "--precision=bf16", "--micro-batch=8"], ["2 passes", "--gradients=f32"]),
+            (["--gradients=bf16", "--precision=bf16", "--micro-batch=8"], ["2 micro-batches", "--gradients=f32"]),
             (["--tf32"], ["--tf32", "--device=cpu"]),
             (["--steps=5", "--compare=6"], ["--compare=6", "the 5 of this run"]),
             (["--epochs=1", "--compare=300"], ["--compare=300", "the 264 of this run"]),

@@ -185,7 +185,7 @@ class WrongInput(Lesson):
             (["--root=-1"], ["--root=-1"]),
             (["--repeats=0"], ["--repeats=0"]),
             (["--ranks-per-node=-2"], ["--ranks-per-node=-2"]),
-            (["--type=u8"], ["--type=u8", "added"]),
+            (["--type=u8"], ["--type=u8", "summed"]),
             (["--type=u8", "--collective=reduce"], ["--type=u8"]),
             (["--collectives=shared", "--ranks-per-node=1"], ["--collectives=shared", "2 nodes"]),
             (["--collectives=naive", "--collective=broadcast"], ["naive", "all-reduce"]),

@@ -108,7 +108,7 @@ class Precision(Lesson):
         self.assertEqual(self.report(*fixed, "--steps=4", f"--checkpoint={file}", "--resume", ranks=2)["digest"], whole)
 
     def test_gradients_in_bf16_take_one_pass_a_step(self):
-        self.assert_refused(self.BF16, "--gradients=bf16", "--micro-batch=2", ranks=2, says=["4 passes", "--micro-batch"])
+        self.assert_refused(self.BF16, "--gradients=bf16", "--micro-batch=2", ranks=2, says=["4 micro-batches", "--micro-batch"])
 
 
 class Traffic(Lesson):
@@ -222,7 +222,7 @@ class WrongInput(Lesson):
 
     def test_ranks_that_were_told_different_things(self):
         text = self.different(["--seed=1"], ["--seed=2"])
-        self.assertIn("the ranks were told different things: --seed", text)
+        self.assertIn("the ranks were given different values: --seed", text)
         self.assertIn("rank 1: 2", text)
 
     def test_a_data_file_that_differs_between_ranks(self):

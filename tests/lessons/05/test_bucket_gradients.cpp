@@ -44,22 +44,22 @@ struct Alive {
 
 }  // namespace
 
-TEST_CASE("BucketGradients: a bucket has room from its first unit on until it is freed")
+TEST_CASE("BucketGradients: a bucket has a buffer from its first unit on until it is freed")
 {
   Alive alive(1, false);  // a unit each
   CHECK(alive.now() == 0);
-  alive.gradients.make_slot(5);
+  alive.gradients.allocate(5);
   CHECK(alive.now() == head);
-  alive.gradients.make_slot(0);
+  alive.gradients.allocate(0);
   CHECK(alive.now() == head + embedding);
-  alive.gradients.make_slot(4);
+  alive.gradients.allocate(4);
   CHECK(alive.now() == head + embedding + mlp);
-  alive.gradients.make_slot(4);
+  alive.gradients.allocate(4);
   CHECK(alive.now() == head + embedding + mlp);
   alive.gradients.free(0);
   CHECK(alive.now() == embedding + mlp);
   alive.gradients.free(1);
-  alive.gradients.make_slot(0);
+  alive.gradients.allocate(0);
   CHECK(alive.now() == embedding);
   alive.gradients.free(5);
   CHECK(alive.now() == 0);
@@ -70,11 +70,11 @@ TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where 
   for (const std::int64_t bytes : {1, 20'000, 1'000'000'000}) {
     Alive alive(bytes, false);
     for (int pass = 0; pass < 2; ++pass) {
-      const EmbeddingTensors first = embedding_tensors(alive.gradients.make_slot(0));
+      const EmbeddingTensors first = embedding_tensors(alive.gradients.allocate(0));
       CHECK(alive.gradients.second_of(first.token).raw() == first.token.raw());
-      head_tensors(alive.gradients.make_slot(5), first.token).norm_bias.span<float>()[0] = 9;
-      for (const std::int64_t unit : {4, 2, 1}) alive.gradients.make_slot(unit);
-      branch_tensors(alive.gradients.make_slot(3)).out_bias.span<float>()[5] = 7;
+      head_tensors(alive.gradients.allocate(5), first.token).norm_bias.span<float>()[0] = 9;
+      for (const std::int64_t unit : {4, 2, 1}) alive.gradients.allocate(unit);
+      branch_tensors(alive.gradients.allocate(3)).out_bias.span<float>()[5] = 7;
       first.position.span<float>()[1] = 8;
       double sum = 0;
       for (std::size_t b = 0; b < alive.buckets.size(); ++b) {
@@ -98,8 +98,8 @@ TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where 
 TEST_CASE("BucketGradients: the head's part of the token embedding's gradient may be replicated")
 {
   Alive alive(1, true);
-  alive.gradients.make_slot(5);
-  const Tensor first = alive.gradients.make_slot(0)[0], second = alive.gradients.second_of(first);
+  alive.gradients.allocate(5);
+  const Tensor first = alive.gradients.allocate(0)[0], second = alive.gradients.second_of(first);
   CHECK(alive.now() == head + embedding + token);
   second.span<float>()[40] = 3;
   CHECK(first.span<float>()[40] == 0);
@@ -124,9 +124,9 @@ TEST_CASE("alive_bytes: the most that are alive when one bucket at a time is on 
       INFO("bytes = " << bytes << ", tied_separate = " << tied_separate);
       Alive alive(bytes, tied_separate);
       std::optional<std::size_t> on_its_way;
-      alive.gradients.second_of(alive.gradients.make_slot(0)[0]);  // the head's
+      alive.gradients.second_of(alive.gradients.allocate(0)[0]);  // the head's
       for (std::int64_t unit = 5; unit >= 0; --unit) {
-        alive.gradients.make_slot(unit);
+        alive.gradients.allocate(unit);
         for (std::size_t b = 0; b < alive.buckets.size(); ++b) {
           if (alive.buckets[b].units.first != unit) continue;
           if (on_its_way) alive.gradients.free(*on_its_way);
@@ -152,7 +152,8 @@ std::vector<Bucket> branches_of(const ParameterTable& small_replicated)
 }  // namespace
 
 TEST_CASE(
-    "BucketGradients: tensors that are replicated have a bucket without units, with room from any first unit on")
+    "BucketGradients: tensors that are replicated have a bucket without units, with a buffer from any first unit "
+    "on")
 {
   const ParameterTable small_replicated(config, {}, {0, -1}, 128);
   const std::int64_t replicated = small_replicated.replicated().count, of_an_mlp = 2 * 32 * 128;
@@ -163,11 +164,11 @@ TEST_CASE(
   BucketGradients gradients(lab.memory(), lab.stream(), small_replicated, plan.buckets, sums_of(plan));
   const auto alive = [&] { return lab.ledger().current(Tier::device)[Category::gradients] / 4; };
 
-  const EmbeddingTensors first = embedding_tensors(gradients.make_slot(0));
+  const EmbeddingTensors first = embedding_tensors(gradients.allocate(0));
   CHECK(alive() == embedding + replicated);
-  head_tensors(gradients.make_slot(5), first.token).norm_bias.span<float>()[1] = 3;
+  head_tensors(gradients.allocate(5), first.token).norm_bias.span<float>()[1] = 3;
   CHECK(alive() == embedding + replicated);
-  const BranchTensors of_mlp = branch_tensors(gradients.make_slot(4));
+  const BranchTensors of_mlp = branch_tensors(gradients.allocate(4));
   CHECK(alive() == embedding + replicated + of_an_mlp);
   of_mlp.out_bias.span<float>()[2] = 4;
   of_mlp.out_weight.span<float>()[5] = 5;
@@ -180,7 +181,7 @@ TEST_CASE(
     if (p.name == "ln_f.bias") CHECK(tensor.span<float>()[1] == 3);
     if (p.name == "h.1.mlp.c_proj.bias") CHECK(tensor.span<float>()[2] == 4);
   }
-  gradients.make_slot(3);
+  gradients.allocate(3);
   CHECK(lab.ledger().peak(Tier::device)[Category::gradients] == alive_bytes(plan));
   for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) gradients.free(bucket);
   CHECK(alive() == 0);

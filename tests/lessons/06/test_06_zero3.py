@@ -157,7 +157,7 @@ class Output(Sharded, zero_case.Output):
         self.assertEqual((36 * 8 + 2, 36 * 13 * 1280 + 2 * 1280), (290, 601600))
         done = self.run_program("--dry-run", "--model=gpt2-large", "--persist=100000", ranks=4)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("290 tensors, 601,600 elements, stay on every rank", done.stdout)
+        self.assertIn("290 tensors, 601,600 elements, are replicated", done.stdout)
 
     def test_a_dry_run_plans_what_is_gathered_too(self):
         for options in (["--unit=branch"], ["--unit=block", "--reshard=after-backward"]):

@@ -262,7 +262,7 @@ TEST_CASE("describe_units: how many tensors stay, and how much is gathered")
 {
   const StepPlan plan = plan_of(UnitKind::block, 128);
   const std::string text = describe_units(plan, plan_gathers(plan.buckets, uses_of(2), {.persist = 128}));
-  CHECK_THAT(text, Catch::Contains("18 tensors, 896 elements, stay on every rank"));
+  CHECK_THAT(text, Catch::Contains("18 tensors, 896 elements, are replicated"));
   CHECK_THAT(text, Catch::Contains("unit 0 |"));
 }
 

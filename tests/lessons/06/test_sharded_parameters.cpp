@@ -175,12 +175,12 @@ TEST_CASE("ShardedParameters: what is out of turn is an error, on every rank")
   CHECK_THROWS_AS(parameters.use(0), Error);  // no pass has begun
   parameters.begin(evaluation);
   CHECK_THROWS_AS(parameters.begin(evaluation), Error);
-  CHECK_THROWS_WITH(parameters.use(1), Catch::Contains("unit 1 is used out of its turn"));
+  CHECK_THROWS_WITH(parameters.use(1), Catch::Contains("unit 1 is used out of order"));
   CHECK_THROWS_AS(parameters.end(), Error);
   parameters.use(0);
-  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not there"));
+  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not gathered"));
   for (const std::int64_t unit : {1, 2, 3, 4}) parameters.use(unit);
-  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not there"));
+  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not gathered"));
   CHECK_THROWS_AS(parameters.end(), Error);
   parameters.use(5);
   CHECK(sharded.now(parameters.of(0), 0));

@@ -442,7 +442,7 @@ class Limits(Offload, zero_case.Lesson):
         with open("/proc/meminfo", encoding="ascii") as file:
             has = 1024 * int(re.search(r"MemTotal: +(\d+) kB", file.read()).group(1))
         self.assert_refused(*self.layers_of(has), ranks=2,
-                            says=["bytes of the host's memory a rank", "for 2 ranks this machine has", "optimizer",
+                            says=["bytes of host memory per rank", "for 2 ranks this machine has", "optimizer",
                                   "--tier=disk:DIR"])
 
     def test_a_disk_that_is_too_small(self):
@@ -628,7 +628,7 @@ class Failures(Offload, zero_case.Lesson):
         os.mkdir(self.directory)
         for rank in ranks:
             os.kill(rank, signal.SIGCONT)
-        self.assert_ends(process, r"rank \d of 2: .*the directory \S+ is gone \(another has its name now\)")
+        self.assert_ends(process, r"rank \d of 2: .*the directory \S+ is gone \(another one has its name now\)")
 
     def test_a_disk_that_takes_no_more(self):
         process = self.start()
@@ -643,7 +643,7 @@ class Failures(Offload, zero_case.Lesson):
     def test_a_kept_file_that_somebody_removes(self):
         process = self.start("--keep")
         os.remove(os.path.join(self.directory, "offload.rank1"))
-        self.assert_ends(process, r"rank 1 of 2: .*offload\.rank1 is gone: somebody removed it")
+        self.assert_ends(process, r"rank 1 of 2: .*offload\.rank1 is gone: it was removed")
         self.assert_left(["offload.rank0"])
         os.remove(os.path.join(self.directory, "offload.rank0"))
 
@@ -659,19 +659,19 @@ class Failures(Offload, zero_case.Lesson):
 
 class WrongInput(Offload, zero_case.WrongInput):
     refused = [
-        (["--tier=floppy"], ["--tier=floppy is no tier", "disk:DIR"]),
+        (["--tier=floppy"], ["--tier=floppy is not a tier", "disk:DIR"]),
         (["--tier=disk:/nowhere/at/all"],
          ["--tier=disk:/nowhere/at/all cannot be used: No such file or directory", "mkdir"]),
     ]
 
     def test_by_one_rank_too(self):
         self.assert_all_refused([
-            (["--tier=disk:"], ["--tier=disk: is no tier"]),
-            (["--tier=disk"], ["--tier=disk is no tier"]),
+            (["--tier=disk:"], ["--tier=disk: is not a tier"]),
+            (["--tier=disk"], ["--tier=disk is not a tier"]),
             (["--keep"], ["--keep needs files, and --tier=host has none"]),
             (["--offload=everything"], ["--offload=everything", "optimizer"]),
-            (["--tier=disk:/proc/version"], ["--tier=disk:/proc/version cannot be used: it is no directory"]),
-            (["--dry-run", "--tier=floppy"], ["--tier=floppy is no tier"]),
+            (["--tier=disk:/proc/version"], ["--tier=disk:/proc/version cannot be used: it is not a directory"]),
+            (["--dry-run", "--tier=floppy"], ["--tier=floppy is not a tier"]),
             (["--prefetch=18"], ["--prefetch=18", "18 places"]),
             (["--bucket=1B"], ["--bucket"]),
         ])

@@ -171,9 +171,9 @@ TEST_CASE("BlockFile: a request that makes no sense is refused")
   BlockFile file(at.directory, 0, 3, S);
   const BlockBuffer buffer = at.memory.buffer(2 * S);
   const std::span<std::byte> bytes = buffer.bytes();
-  REQUIRE_THROWS_WITH(file.write(3, bytes.first(S)), Contains("no block 3") && Contains("has 3 of them"));
+  REQUIRE_THROWS_WITH(file.write(3, bytes.first(S)), Contains("no block 3") && Contains("has 3 blocks"));
   REQUIRE_THROWS_WITH(file.read(-1, bytes.first(S)), Contains("no block -1"));
-  REQUIRE_THROWS_WITH(file.write(1, bytes), Contains("24,576 bytes is no block"));
+  REQUIRE_THROWS_WITH(file.write(1, bytes), Contains("the buffer has 24,576 bytes"));
   REQUIRE_THROWS_WITH(file.write(1, bytes.subspan(64, S)), Contains("not aligned to 4096 bytes"));
   file.close();
   REQUIRE_THROWS_WITH(file.write(1, bytes.first(S)), Contains("is closed"));
@@ -191,7 +191,7 @@ TEST_CASE("BlockFile: a full disk is noticed when the space is reserved")
                           Contains(keep ? "needs 12,304,384 bytes" : "needs 12,288,000 bytes"));
   disk.error_of_reserving = 0;
   REQUIRE_THROWS_WITH(BlockFile(at.directory, 3, 4096, std::int64_t{1} << 50, {.keep = keep}),
-                      Contains("no room for 4096 blocks"));
+                      Contains("no space for 4096 blocks"));
   CHECK(files_in(at.directory) == 0);
 }
 
@@ -267,7 +267,7 @@ TEST_CASE("BlockFile: a directory that is gone is noticed at the next transfer")
   REQUIRE_THROWS_WITH(file.read(0, buffer.bytes()), gone && Contains("No such file or directory"));
   REQUIRE_THROWS_WITH(file.write(0, buffer.bytes()), gone);
   std::filesystem::create_directory(at.directory);
-  REQUIRE_THROWS_WITH(file.write(0, buffer.bytes()), gone && Contains("another has its name now"));
+  REQUIRE_THROWS_WITH(file.write(0, buffer.bytes()), gone && Contains("another one has its name now"));
   std::filesystem::remove(at.directory);
   std::filesystem::rename(at.directory + ".old", at.directory);
   REQUIRE_NOTHROW(file.read(0, buffer.bytes()));
@@ -317,7 +317,7 @@ TEST_CASE("BlockFile: one that is kept can be opened again when it was closed")
       CHECK(holds(buffer, b, version));
     }
     REQUIRE_THROWS_WITH(file.read(3, buffer.bytes()), Contains("never written"));
-    REQUIRE_THROWS_WITH(file.write(3, buffer.bytes()), Contains("opened to be read"));
+    REQUIRE_THROWS_WITH(file.write(3, buffer.bytes()), Contains("opened for reading only"));
   }
   CHECK(files_in(at.directory) == 1);
 }

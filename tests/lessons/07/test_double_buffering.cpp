@@ -61,13 +61,13 @@ class SlowStore final : public BlockStore {
 
   std::vector<std::vector<float>> memory;
   std::vector<std::unique_ptr<Transfer>> log;
-  bool shared_a_room = false;         // whether two transfers were on their way to or from one room
+  bool shared_a_slot = false;         // whether two transfers were on their way to or from one slot
   std::atomic<bool> gave_up = false;  // whether somebody waited for what is held
 
  private:
   BlockTransfer begin(bool fetched, std::size_t block, const Tensor& slot)
   {
-    for (const auto& other : log) shared_a_room |= other->slot == slot.raw() && !other->done;
+    for (const auto& other : log) shared_a_slot |= other->slot == slot.raw() && !other->done;
     Transfer& transfer = *log.emplace_back(std::make_unique<Transfer>());
     transfer.fetched = fetched;
     transfer.block = block;
@@ -164,7 +164,7 @@ TEST_CASE("block: a walk that reads sees every block, and brings none back")
       walked.vector->end();
     }
     CHECK(std::ssize(walked.store->log) == 2 * blocks);
-    CHECK_FALSE(walked.store->shared_a_room);
+    CHECK_FALSE(walked.store->shared_a_slot);
   }
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("block: what a walk changes is there for the next one")
       REQUIRE(walked.stored(walk + 1));
     }
     CHECK(std::ssize(walked.store->log) == 6 * blocks);
-    CHECK_FALSE(walked.store->shared_a_room);
+    CHECK_FALSE(walked.store->shared_a_slot);
   }
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("block: what is new goes, and nothing comes")
     walked.vector->end();
     CHECK(walked.stored(1));
     CHECK(std::ssize(walked.store->log) == blocks);
-    CHECK_FALSE(walked.store->shared_a_room);
+    CHECK_FALSE(walked.store->shared_a_slot);
   }
 }
 

@@ -143,7 +143,7 @@ class Recount {
       memory[tier][category] += tier == Tier::disk ? disk_block : elements * bytes_of(type);
     if (tier == Tier::disk) blocks_on_disk += std::ssize(blocks);
   }
-  /// Room for a block where it is used, with what aligning it takes.
+  /// A slot for a block where it is used, with what aligning it takes.
   void slot(Tier home, Tier used, DType type, std::size_t count)
   {
     const std::int64_t bytes = home == Tier::disk && used == Tier::host
@@ -151,7 +151,7 @@ class Recount {
                                    : bytes_of(type) * *std::max_element(sizes.begin(), sizes.end());
     memory[used][Category::staging] += static_cast<std::int64_t>(count) * (bytes + page);
   }
-  void room_for_walk(Tier home, DType type)
+  void slots_for_walk(Tier home, DType type)
   {
     // From a disk a shard comes and one goes, where that is not more than all blocks or 32 MiB.
     const std::size_t of_a_shard = (sizes.size() + units.size() - 1) / units.size(),
@@ -165,13 +165,13 @@ class Recount {
   {
     for (int vector = 0; vector < (master() ? 3 : 2); ++vector) {
       keep(states(), Category::optimizer, sizes, DType::f32);
-      room_for_walk(states(), DType::f32);
+      slots_for_walk(states(), DType::f32);
     }
     keep(parameters(), Category::parameters, sizes, o.parameters);
-    room_for_walk(parameters(), o.parameters);
+    slots_for_walk(parameters(), o.parameters);
     // The whole sum is used when it comes if updates are early: with a tree the highest level has nothing else.
     if (!early() || o.micro_batches > 1) keep(gradients(), Category::gradients, sizes, o.gradients);
-    if (!early()) room_for_walk(gradients(), o.gradients);
+    if (!early()) slots_for_walk(gradients(), o.gradients);
     for (std::int64_t level = 1; level < levels(); ++level) {
       if (!early() || level > 1) keep(gradients(), Category::exact_sums, sizes, o.gradients);
       keep(gradients(), Category::exact_sums, tied_sizes, o.gradients);
@@ -219,8 +219,8 @@ std::string text_of(const VectorPlan& v)
 {
   const auto name = [](Tier tier) { return std::string(name_of(tier)); };
   return v.what + (v.tied ? " (tied)" : "") + ": " + name(v.home) + " > " + name(v.used) + ", copies " +
-         std::to_string(v.copies) + ", room " + std::to_string(v.slots) + ", fetched " + std::to_string(v.fetched) +
-         ", stored " + std::to_string(v.stored);
+         std::to_string(v.copies) + ", slots " + std::to_string(v.slots) + ", fetched " +
+         std::to_string(v.fetched) + ", stored " + std::to_string(v.stored);
 }
 
 std::vector<std::string> texts_of(const PlanOptions& options)
@@ -256,7 +256,7 @@ TEST_CASE("check_tier: names what is no tier, and what needs files")
   CHECK_NOTHROW(call("disk:/tmp", true));
   for (const std::string tier : {"disk", "disk:", "tape", "", "Host", "host:/tmp"}) {
     CHECK_THROWS_AS(call(tier, false), UserError);
-    CHECK_THROWS_WITH(call(tier, false), Contains("--tier=" + tier + " is no tier") && Contains("disk:DIR"));
+    CHECK_THROWS_WITH(call(tier, false), Contains("--tier=" + tier + " is not a tier") && Contains("disk:DIR"));
   }
   CHECK_THROWS_WITH(call("host", true), Contains("--keep needs files"));
 }
@@ -279,7 +279,7 @@ TEST_CASE("OffloadPlan: AdamW runs where its states are, and has master weights 
   }
 }
 
-TEST_CASE("OffloadPlan: sums that wait, and room for gradients that arrive")
+TEST_CASE("OffloadPlan: sums that wait, and slots for gradients that arrive")
 {
   const auto plan = [](std::int64_t M, bool replicated, Tier tier = Tier::host, Offload what = Offload::all) {
     return make_plan({.what = what, .tier = tier, .micro_batches = M, .tied_separate = replicated});
@@ -355,7 +355,7 @@ TEST_CASE("OffloadPlan: no unit is gathered after the last place that uses it, w
         }
 }
 
-TEST_CASE("OffloadPlan: a block on disk has room for the largest, in whole pages")
+TEST_CASE("OffloadPlan: a block on disk holds the largest, in whole pages")
 {
   const OffloadPlan plan = make_plan({.tier = Tier::disk});
   const std::int64_t largest = (8'416 + world().ranks() - 1) / world().ranks();
@@ -379,36 +379,36 @@ TEST_CASE("vectors_of: what comes and goes in a step")
 {
   using Texts = std::vector<std::string>;
   CHECK(texts_of({.what = Offload::optimizer}) ==
-        Texts{"parameters: device > host, copies 0, room 3, fetched 0, stored 1",
-              "first moments: host > host, copies 1, room 0, fetched 0, stored 0",
-              "second moments: host > host, copies 1, room 0, fetched 0, stored 0",
-              "master weights: host > host, copies 1, room 0, fetched 0, stored 0",
-              "gradients: device > host, copies 0, room 3, fetched 1, stored 0"});
+        Texts{"parameters: device > host, copies 0, slots 3, fetched 0, stored 1",
+              "first moments: host > host, copies 1, slots 0, fetched 0, stored 0",
+              "second moments: host > host, copies 1, slots 0, fetched 0, stored 0",
+              "master weights: host > host, copies 1, slots 0, fetched 0, stored 0",
+              "gradients: device > host, copies 0, slots 3, fetched 1, stored 0"});
   CHECK(texts_of({.what = Offload::parameters}) ==
-        Texts{"parameters: host > device, copies 1, room 3, fetched 1, stored 1",
-              "first moments: device > device, copies 0, room 0, fetched 0, stored 0",
-              "second moments: device > device, copies 0, room 0, fetched 0, stored 0",
-              "gradients: device > device, copies 0, room 0, fetched 0, stored 0"});
+        Texts{"parameters: host > device, copies 1, slots 3, fetched 1, stored 1",
+              "first moments: device > device, copies 0, slots 0, fetched 0, stored 0",
+              "second moments: device > device, copies 0, slots 0, fetched 0, stored 0",
+              "gradients: device > device, copies 0, slots 0, fetched 0, stored 0"});
   CHECK(texts_of({.what = Offload::gradients, .tier = Tier::disk, .micro_batches = 4}) ==
-        Texts{"parameters: device > device, copies 0, room 0, fetched 0, stored 0",
-              "first moments: device > device, copies 0, room 0, fetched 0, stored 0",
-              "second moments: device > device, copies 0, room 0, fetched 0, stored 0",
-              "sums of gradients: disk > host, copies 1, room 2, fetched 3, stored 4",
-              "gradients: disk > device, copies 0, room 3, fetched 1, stored 0"});
+        Texts{"parameters: device > device, copies 0, slots 0, fetched 0, stored 0",
+              "first moments: device > device, copies 0, slots 0, fetched 0, stored 0",
+              "second moments: device > device, copies 0, slots 0, fetched 0, stored 0",
+              "sums of gradients: disk > host, copies 1, slots 2, fetched 3, stored 4",
+              "gradients: disk > device, copies 0, slots 3, fetched 1, stored 0"});
   CHECK(texts_of({.tier = Tier::disk, .clips = false}) ==
-        Texts{"parameters: disk > host, copies 1, room 3, fetched 1, stored 1",
-              "first moments: disk > host, copies 1, room 3, fetched 1, stored 1",
-              "second moments: disk > host, copies 1, room 3, fetched 1, stored 1",
-              "sums of gradients: disk > host, copies 0, room 0, fetched 0, stored 0"});
+        Texts{"parameters: disk > host, copies 1, slots 3, fetched 1, stored 1",
+              "first moments: disk > host, copies 1, slots 3, fetched 1, stored 1",
+              "second moments: disk > host, copies 1, slots 3, fetched 1, stored 1",
+              "sums of gradients: disk > host, copies 0, slots 0, fetched 0, stored 0"});
   if (world().ranks() > 1) return;  // who owns tied elements, if there are several?
   // The tied tensor is a block of its own: a shard has more than one.
   CHECK(texts_of({.tier = Tier::disk, .micro_batches = 4, .tied_separate = true}) ==
-        Texts{"parameters: disk > host, copies 1, room 5, fetched 1, stored 1",
-              "first moments: disk > host, copies 1, room 5, fetched 1, stored 1",
-              "second moments: disk > host, copies 1, room 5, fetched 1, stored 1",
-              "sums of gradients: disk > host, copies 3, room 2, fetched 3, stored 4",
-              "tied gradients (tied): disk > host, copies 2, room 0, fetched 3, stored 3",
-              "gradients: disk > host, copies 0, room 5, fetched 1, stored 0"});
+        Texts{"parameters: disk > host, copies 1, slots 5, fetched 1, stored 1",
+              "first moments: disk > host, copies 1, slots 5, fetched 1, stored 1",
+              "second moments: disk > host, copies 1, slots 5, fetched 1, stored 1",
+              "sums of gradients: disk > host, copies 3, slots 2, fetched 3, stored 4",
+              "tied gradients (tied): disk > host, copies 2, slots 0, fetched 3, stored 3",
+              "gradients: disk > host, copies 0, slots 5, fetched 1, stored 0"});
 }
 
 TEST_CASE("link_traffic: what a step moves, move by move")
@@ -490,5 +490,5 @@ TEST_CASE("check_host_capacity: what the ranks of a machine need together")
   CHECK_THROWS_AS(check_host_capacity(planned, 0, 8, "Do something."), UserError);
   CHECK_THROWS_WITH(check_host_capacity(planned, 0, 8, "Do something."),
                     Contains("for 8 ranks this machine has") && Contains("optimizer") && Contains("Do something."));
-  CHECK_THROWS_WITH(check_host_capacity(planned, has, 1, "Do something."), Contains("of the device"));
+  CHECK_THROWS_WITH(check_host_capacity(planned, has, 1, "Do something."), Contains("for the device"));
 }

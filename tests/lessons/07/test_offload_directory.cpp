@@ -123,7 +123,7 @@ TEST_CASE("OffloadDirectory: what cannot be used is refused in a paragraph")
              Contains("/nowhere cannot be used: No such file or directory.") && Contains("mkdir"));
   CHECK_THAT(refusal(""), Contains("cannot be used: No such file or directory."));
   make_file(folder / "file", "x");
-  CHECK_THAT(refusal(folder / "file"), Contains("/file cannot be used: it is no directory."));
+  CHECK_THAT(refusal(folder / "file"), Contains("/file cannot be used: it is not a directory."));
   CHECK_THAT(refusal(folder / "", {disk_alignment, std::int64_t{1} << 60}),
              Contains("it needs 1,152,921,504,606,846,976 bytes for the ranks of this machine, and has ") &&
                  Contains("Choose a directory on a larger disk"));

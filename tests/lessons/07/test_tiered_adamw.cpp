@@ -292,7 +292,7 @@ TEST_CASE("TieredAdamW: an update that is under way goes from block to block, an
     other.adamw->begin({});
     other.adamw->update(1, other.rank.lab.zeros(DType::f32, {other.rank.plan.blocks[1].count}));
   };
-  CHECK_THROWS_WITH(out_of_turn(), Contains("out of its turn"));
+  CHECK_THROWS_WITH(out_of_turn(), Contains("out of order"));
 }
 
 TEST_CASE("TieredAdamW: an update names the first gradient that is not finite")

@@ -60,7 +60,7 @@ struct Summed {
         std::thread([&] { sums.bring(there, *rank.stream); }).join();
         for (const Tensor& gradient : of_pass)
           if (rank.plan.tier_of(Category::gradients) != Tier::device)
-            rank.stream->zero(gradient);  // its room is free
+            rank.stream->zero(gradient);  // its buffer is free
         sums.add(there, sequences);
         if (early() && m + 1 == options.micro_batches)
           for (const TieredSums::Gradients& g : there.to)

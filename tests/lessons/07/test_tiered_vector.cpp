@@ -165,7 +165,7 @@ TEST_CASE("TieredVector: two over one store see each other's walks")
   other.end();
 }
 
-TEST_CASE("TieredVector: a vector that is used where it lies does not move, and takes no room")
+TEST_CASE("TieredVector: a vector that is used where it lies does not move, and takes no slot")
 {
   for (const Tier tier : {Tier::device, Tier::host}) {
     Walked walked(tier, tier, 4);
@@ -203,7 +203,7 @@ TEST_CASE("TieredVector: each block comes once and goes once, as far as the walk
   }
 }
 
-TEST_CASE("TieredVector: there is room for three blocks where it is used")
+TEST_CASE("TieredVector: there are slots for three blocks where it is used")
 {
   for (const auto& [home, used, bytes] : {std::tuple(Tier::host, Tier::device, std::int64_t{12'000}),
                                           {Tier::disk, Tier::device, 12'000},
@@ -240,7 +240,7 @@ TEST_CASE("TieredVector: from a disk a shard of blocks comes ahead, before anybo
   CHECK(eventually([&] { return came == 2; }));
   vector.block(0);
   CHECK(eventually([&] { return came == 3; }));
-  vector.block(1);  // block 0 goes, and does not arrive; blocks 3 and 4 have room of their own
+  vector.block(1);  // block 0 goes, and does not arrive; blocks 3 and 4 have slots of their own
   vector.block(2);
   CHECK(eventually([&] { return came == 5 && gate.came == 1; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
@@ -292,7 +292,7 @@ TEST_CASE("TieredVector: a block goes while the next one is used")
   CHECK(walked.rank.different(*walked.store, after) == 0);
 }
 
-TEST_CASE("TieredVector: room is not used again before what was in it has gone")
+TEST_CASE("TieredVector: a slot is not used again before what was in it has gone")
 {
   for (const Access access : {Access::update, Access::write}) {
     Walked walked(Tier::disk, Tier::host, 6);
@@ -328,7 +328,7 @@ TEST_CASE("TieredVector: what is out of turn is an error")
       };
       CHECK_THROWS_WITH(all(), Contains(what));
     };
-    const std::string turn = "out of its turn";
+    const std::string turn = "out of order";
     fails(turn, [](Walked& w) {
       w.vector->begin(Access::read);
       w.vector->block(1);
@@ -348,7 +348,7 @@ TEST_CASE("TieredVector: what is out of turn is an error")
       w.vector->block(0);
       w.vector->end();
     });
-    fails("begins before the one before it has ended", [](Walked& w) {
+    fails("begins before the previous one has ended", [](Walked& w) {
       w.vector->begin(Access::read);
       w.vector->block(0);
       w.vector->begin(Access::read);
@@ -388,7 +388,7 @@ TEST_CASE("TieredVector: a single block that is asked for again does not come ag
   };
   CHECK(comes(1));
   CHECK_FALSE(comes(1));
-  CHECK(comes(4));  // in the same room
+  CHECK(comes(4));  // in the same slot
   CHECK(comes(1));
   CHECK(walked.read(walked.content(0)));
   CHECK(comes(1));

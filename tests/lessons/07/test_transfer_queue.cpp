@@ -296,7 +296,7 @@ TEST_CASE("TransferQueue: an exception on its way out moves nothing more, and le
   };
   REQUIRE_THROWS_WITH(gives_up(), Contains("something else"));
   BlockTransfer late = link.read(0, buffer.bytes());
-  CHECK_THROWS_WITH(late.wait(), Contains("was given up"));
+  CHECK_THROWS_WITH(late.wait(), Contains("was abandoned"));
 }
 
 // What AddressSanitizer and ThreadSanitizer do not like is a process of threads that forks and starts threads.

@@ -201,7 +201,7 @@ class Bytes(Divided, zero_case.Lesson):
 
     def test_a_dry_run_tells_who_has_what(self):
         done = self.run_program("--dry-run", "--model=gpt2", ranks=4)
-        for text in (r"# part 0 of 4 has\n", r"wte\.weight +\(50257, 768\)  rows 0\.\.12565\n",
+        for text in (r"# tensor-parallel rank 0 of 4 has\n", r"wte\.weight +\(50257, 768\)  rows 0\.\.12565\n",
                      r"h\.0\.attn\.c_attn\.weight +\(768, 2304\)  columns 0\.\.191 768\.\.959 1536\.\.1727\n",
                      r"h\.0\.mlp\.c_proj\.weight +\(3072, 768\)  rows 0\.\.767\n"):
             self.assertRegex(done.stdout, text)
@@ -209,7 +209,7 @@ class Bytes(Divided, zero_case.Lesson):
 
 class Traffic(Divided, zero_case.Lesson):
     def assert_sent(self, t, *options, passes=1, size=4, b=B, extra=0):
-        """By ring: 8 (t-1)/t B T C elements a layer and pass (10 where rows are gathered again, 4 more where blocks are
+        """By ring: 8 (t-1)/t B T C elements a layer and micro-batch (10 where rows are gathered again, 4 more where blocks are
         recomputed), 4 (5) more for embedding and head, three numbers a token; and the sums of RowGradients."""
         halves, again, recompute = (option in options for option in (HALVES, AGAIN, RECOMPUTE))
         rows = b * T

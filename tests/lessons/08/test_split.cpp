@@ -132,13 +132,13 @@ TEST_CASE("check_split: what cannot be divided is told with what can")
   CHECK_THAT(refusal({.regather = true}, 2), Contains("--regather needs --sequence-parallel"));
 }
 
-TEST_CASE("describe_split: names what a part has of each tensor of the embedding and of a block")
+TEST_CASE("describe_split: names the rows or columns that a rank holds of each tensor")
 {
   ModelConfig config = preset("nano");
   config.vocabulary = 250;
   const std::string text = describe_split(config, {1, 2});
   for (const char* line :
-       {"part 1 of 2 has\n", "  wte.weight                  (250, 64)  rows 128..249\n",
+       {"tensor-parallel rank 1 of 2 has\n", "  wte.weight                  (250, 64)  rows 128..249\n",
         "  wpe.weight                   (64, 64)  all",
         "  h.0.attn.c_attn.weight      (64, 192)  columns 32..63 96..127 160..191\n",
         "  h.0.attn.c_attn.bias            (192)  columns 32..63 96..127 160..191\n",

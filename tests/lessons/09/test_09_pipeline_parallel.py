@@ -335,7 +335,7 @@ class Schedules(Staged, zero_case.Lesson):
             for action in actions:  # in two steps; validation goes forwards too
                 name = f"{action['kind']} of micro-batch {action['micro_batch']} in stage {action['stage']}"
                 self.assertGreaterEqual(names.count(name), 2, name)
-            self.assertIn("rows that leave", " ".join(names))
+            self.assertIn("rows being sent", " ".join(names))
 
 
 class Checkpoints(Staged, zero_case.Checkpoints):
@@ -448,9 +448,9 @@ class WrongInput(Staged, zero_case.Lesson):
                      (["--partition=1,2"], ["--partition=1,2: 2 stages with 3 blocks", "4 blocks", "--partition=2,2"]),
                      (["--partition=4"], ["1 stages with 4 blocks", "2 stages are asked for", "--partition=2,2"]),
                      ([INTERLEAVED, "--partition=2,2"], ["4 stages are asked for", "--partition=1,1,1,1"]),
-                     (["--partition=0,4"], ["'0' is no number of blocks from 1 to 4", "--partition=2,2"]),
-                     (["--partition=2,x"], ["'x' is no number of blocks"]),
-                     (["--partition=2,2,"], ["'' is no number of blocks"]),
+                     (["--partition=0,4"], ["'0' is not a number of blocks from 1 to 4", "--partition=2,2"]),
+                     (["--partition=2,x"], ["'x' is not a number of blocks"]),
+                     (["--partition=2,2,"], ["'' is not a number of blocks"]),
                      (["--micro-batch=3"], ["--micro-batch=3"]),
                      (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"])]),
                 (3, [(["--arithmetic=exact"], ["3 is not a power of two", "2 or 4"]),

@@ -53,16 +53,16 @@ struct PipelineForTest {
   {
     std::size_t number = 0;
     const auto r = static_cast<std::size_t>(world().rank());
-    return pipeline.run(schedule, [&](const Action& action, const Tensor& rows, const Tensor& room) {
+    return pipeline.run(schedule, [&](const Action& action, const Tensor& rows, const Tensor& buffer) {
       INFO(describe(action));
       CHECK(action == schedule.actions[r].at(number++));
       const bool forwards = action.kind == ActionKind::forward, last = action.stage == schedule.stages() - 1;
       const bool weights = action.kind == ActionKind::backward_weights, first = action.stage == 0;
       CHECK(rows.empty() == (weights || (forwards ? first : last)));
-      CHECK(room.empty() == (weights || (forwards ? last : first)));
-      for (std::int64_t i = 0; i < room.elements(); ++i)
-        room.data<float>()[i] = content(forwards, action.micro_batch, action.stage, i);
-      if (!rows.empty())  // behind what was written: rows and room are not the same
+      CHECK(buffer.empty() == (weights || (forwards ? last : first)));
+      for (std::int64_t i = 0; i < buffer.elements(); ++i)
+        buffer.data<float>()[i] = content(forwards, action.micro_batch, action.stage, i);
+      if (!rows.empty())  // behind what was written: rows and buffer are not the same
         CHECK(wrong(rows, forwards, action.micro_batch, action.stage + (forwards ? -1 : 1)) == 0);
     });
   }

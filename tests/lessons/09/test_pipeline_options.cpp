@@ -94,7 +94,7 @@ TEST_CASE("check_pipeline: what cannot be is refused with the values that can")
         "       Use --micro-batch=1, 2, 4, a larger --global-batch, or --schedule=1f1b.");
   CHECK_THAT(refusal({halves, 0, ""}, 4, 2, 2), Contains("Use a larger --global-batch, or --schedule=1f1b."));
   CHECK_THAT(refusal({in_turns, 2, ""}, 2, 16, 4), Contains("--virtual-stages=2 needs --schedule=interleaved"));
-  CHECK_THAT(refusal({in_groups, -1, ""}, 2, 16, 4), Contains("--virtual-stages=-1 is no number of stages"));
+  CHECK_THAT(refusal({in_groups, -1, ""}, 2, 16, 4), Contains("--virtual-stages=-1 is not a number of stages"));
   CHECK_THAT(refusal({in_groups, 0, ""}, 1, 16, 4), Contains("2 stages on a single rank"));
   CHECK_THAT(refusal({in_turns, 0, "1,2"}, 2, 16, 4), Contains("use for example --partition=2,2."));
   CHECK_THAT(refusal({in_groups, 0, "2,2"}, 2, 16, 4), Contains("--partition=1,1,1,1."));

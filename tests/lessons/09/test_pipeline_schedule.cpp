@@ -189,7 +189,7 @@ TEST_CASE("Schedules that there are none of are refused")
   CHECK_THROWS_AS(gpipe(2, 0), Error);
   CHECK_THROWS_AS(one_forward_one_backward(0, 4), Error);
   CHECK_THROWS_AS(interleaved(2, 0, 4), Error);
-  CHECK_THROWS_WITH(interleaved(2, 2, 3), Contains("3 micro-batches") && Contains("2 ranks"));
+  CHECK_THROWS_WITH(interleaved(2, 2, 3), Contains("3 micro-batches") && Contains("groups of 2"));
   CHECK_THROWS_WITH(zero_bubble(4, 3), Contains("3 micro-batches") && Contains("4 ranks"));
   CHECK_THROWS_AS(forward_only(2, 2, -1), Error);
 }
@@ -260,7 +260,7 @@ TEST_CASE("check_schedule: refuses each schedule from which any action is missin
                                       Contains("micro-batch " + std::to_string(action.micro_batch) + " in stage"));
         CHECK(refusal(more) == "rank " + std::to_string(rank) + ", action " +
                                    std::to_string(whole.actions[rank].size()) + ", " + describe(action) +
-                                   ": it has been made before");
+                                   ": it has been done before");
       }
 }
 
@@ -281,7 +281,7 @@ TEST_CASE("check_schedule: refuses what stands in front of what it needs")
   PipelineSchedule schedule = one_forward_one_backward(2, 3);
   std::swap(schedule.actions[1][0], schedule.actions[1][1]);
   CHECK(refusal(schedule) ==
-        "rank 1, action 0, backward of micro-batch 0 in stage 1: its forward pass has not been made");
+        "rank 1, action 0, backward of micro-batch 0 in stage 1: its forward pass has not been done");
   schedule = zero_bubble(2, 3);  // rank 0: F0 F1 B0 W0 ...
   std::swap(schedule.actions[0][2], schedule.actions[0][3]);
   CHECK(refusal(schedule) ==
@@ -290,7 +290,7 @@ TEST_CASE("check_schedule: refuses what stands in front of what it needs")
   schedule.actions[0][2] = {BW, 0, 0};  // and then its second half
   schedule.actions[0][3] = {W, 0, 0};
   CHECK(refusal(schedule) ==
-        "rank 0, action 3, backward-weights of micro-batch 0 in stage 0: it has been made before");
+        "rank 0, action 3, backward-weights of micro-batch 0 in stage 0: it has been done before");
 }
 
 TEST_CASE("check_schedule: refuses foreign stages and micro-batches that there are none of")
@@ -308,12 +308,12 @@ TEST_CASE("check_schedule: refuses foreign stages and micro-batches that there a
   }
 }
 
-TEST_CASE("check_schedule: refuses lists, rooms and costs that are not those of the ranks and stages")
+TEST_CASE("check_schedule: refuses lists, max_in_flight and costs that do not match ranks and stages")
 {
   PipelineSchedule schedule = gpipe(2, 3);
   CHECK_THROWS_WITH(check_schedule(schedule, std::vector<ActionCosts>(3)), Contains("3 stages"));
   schedule.max_in_flight.push_back(3);
-  CHECK_THAT(refusal(schedule), Contains("3 rooms"));
+  CHECK_THAT(refusal(schedule), Contains("3 values of max_in_flight"));
   schedule.max_in_flight.pop_back();
   schedule.actions.pop_back();
   CHECK_THAT(refusal(schedule), Contains("1 lists"));
@@ -359,12 +359,12 @@ TEST_CASE("check_schedule: names the ranks that wait for each other, and for wha
   schedule.max_in_flight = {1, 2};
   CHECK(
       refusal(schedule) ==
-      "ranks wait for each other for ever: rank 0, action 1, backward of micro-batch 0 in stage 0, waits for a "
+      "deadlock, ranks wait for each other: rank 0, action 1, backward of micro-batch 0 in stage 0, waits for a "
       "gradient from stage 1 of rank 1; rank 1, action 1, forward of micro-batch 1 in stage 1, waits for rows from "
       "stage 0 of rank 0");
 }
 
-TEST_CASE("check_schedule: refuses a warm-up that is longer or shorter than the room")
+TEST_CASE("check_schedule: refuses a warm-up that is longer or shorter than max_in_flight allows")
 {
   constexpr int p = 4, m = 8;
   for (int rank = 0; rank < p; ++rank) {
@@ -376,12 +376,12 @@ TEST_CASE("check_schedule: refuses a warm-up that is longer or shorter than the 
     schedule.actions[static_cast<std::size_t>(rank)] = with_warm_up(warm_up + 1, rank, m);
     CHECK(refusal(schedule) ==
           who + std::to_string(warm_up + 1) + ", forward of micro-batch " + std::to_string(warm_up + 1) + stage +
-              ": it is one too many, the rank has room for the activations of " + std::to_string(warm_up + 1));
+              ": it is one too many: the rank holds the activations of at most " + std::to_string(warm_up + 1));
     if (warm_up == 0) continue;
     schedule.actions[static_cast<std::size_t>(rank)] = with_warm_up(warm_up - 1, rank, m);
     CHECK(refusal(schedule) == who + std::to_string(warm_up) + ", backward of micro-batch 0" + stage +
-                                   ": its warm-up is short: the rank keeps the activations of " +
-                                   std::to_string(warm_up) + " at most, and has room for " +
+                                   ": its warm-up is short: the rank holds the activations of " +
+                                   std::to_string(warm_up) + " at most, and could hold " +
                                    std::to_string(warm_up + 1));
   }
 }
@@ -396,11 +396,11 @@ TEST_CASE("check_schedule: activations are kept until W")
   CHECK_THAT(refusal(schedule), Contains("rank 0, action 3, forward of micro-batch 2") && Contains("one too many"));
 }
 
-TEST_CASE("check_schedule: a schedule without room has no backward passes")
+TEST_CASE("check_schedule: a schedule with max_in_flight 0 has no backward passes")
 {
   PipelineSchedule schedule = gpipe(2, 2);
   schedule.max_in_flight = {0, 0};
   CHECK(refusal(schedule) ==
-        "rank 0, action 2, backward of micro-batch 0 in stage 0: a schedule without room keeps "
-        "nothing to go backwards with");
+        "rank 0, action 2, backward of micro-batch 0 in stage 0: a schedule with no micro-batch in flight keeps "
+        "no activations for a backward pass");
 }

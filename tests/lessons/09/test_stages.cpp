@@ -169,7 +169,7 @@ TEST_CASE("parse_partition: what does not fit is refused, with one that does")
                                                         {"99999999999999999999,1", "'99999999999999999999'"}}) {
     INFO(text);
     CHECK_THAT(refusal(text, 2),
-               Contains("--partition=" + text + ": " + word + " is no number of blocks from 1 to 4") &&
+               Contains("--partition=" + text + ": " + word + " is not a number of blocks from 1 to 4") &&
                    Contains("--partition=2,2."));
   }
 }

@@ -71,7 +71,7 @@ TEST_CASE("frees: the last action that needs the activations, and no other")
     }
 }
 
-TEST_CASE("most_in_flight: with one stage on a rank it is the room of the schedule")
+TEST_CASE("most_in_flight: with one stage on a rank it is max_in_flight of the schedule")
 {
   for (int p = 1; p <= 6; ++p)
     for (int m = p; m <= 3 * p; m += p)
@@ -152,10 +152,10 @@ TEST_CASE("Stash: a forward pass without a place and a backward pass without a f
     test.stash.before({F, i, 1});
     test.stash.after({F, i, 1}, true);
   }
-  CHECK_THAT(message({F, 2, 1}), Contains("forward of micro-batch 2 in stage 1: the stage has no place left"));
-  CHECK_THAT(message({BW, 2, 1}), Contains("backward of micro-batch 2 in stage 1: nothing is kept"));
+  CHECK_THAT(message({F, 2, 1}), Contains("forward of micro-batch 2 in stage 1: the stage has no free slot"));
+  CHECK_THAT(message({BW, 2, 1}), Contains("backward of micro-batch 2 in stage 1: no activations are kept"));
   CHECK(message({BW, 0, 1}).empty());
   test.stash.after({BW, 0, 1}, true);
-  CHECK_THAT(message({BW, 0, 1}), Contains("nothing is kept"));
+  CHECK_THAT(message({BW, 0, 1}), Contains("no activations are kept"));
   CHECK(message({F, 2, 1}).empty());
 }

@@ -218,7 +218,7 @@ class Forecast(OnMesh, zero_case.Lesson):
     def test_the_limit_of_memory_counts(self):
         for limit, fastest in [("0B", "dp=4 tp=1 pp=1"), ("4MB", "dp=2 tp=2 pp=1"), ("3300kB", "dp=1 tp=4 pp=1")]:
             done = self.run_program("--dry-run", "--link=5us,1GB/s", f"--memory-limit={limit}", "--dp=1", "--tp=4", ranks=4)
-            self.assertEqual(done.stdout.splitlines()[-1], "# fastest that has room: " + fastest)
+            self.assertEqual(done.stdout.splitlines()[-1], "# fastest that fits: " + fastest)
 
 
 class Checkpoints(OnMesh, zero_case.Checkpoints):
@@ -335,14 +335,14 @@ class Impossible(OnMesh, zero_case.Lesson):
         self.assert_all_refused([
             (["--dp=3"], ["With --dp=3 the 4 ranks that were started form no mesh: 3 does not divide them", "as dp tp pp:",
                           "1 2 2"]),
-            (["--tp=-1"], ["--tp=-1 is no number of ranks"]),
+            (["--tp=-1"], ["--tp=-1 is not a number of ranks"]),
             (["--zero=2"], ["--zero=2 is not one of its values", "Use 1"]),
             (["--tp=4", "--heads=2"], ["--tp=4 does not divide the 2 heads", "--tp=1, 2"]),
             (["--pp=4", "--layers=2"], ["the model has 2 blocks"]),
             (["--dp=4", "--global-batch=6"], ["--global-batch=6 cannot be shared out among 4 ranks"]),
             (["--regather"], ["--regather needs --sequence-parallel"]),
             (["--memory-limit=100kB"], ["this run needs", "The least that works on this mesh", "Start more ranks"]),
-            (["--memory-limit=1500kB", "--dp=4"], ["The least that works on this mesh", "With these options --dp=1 --tp=4 --pp=1 has room"]),
+            (["--memory-limit=1500kB", "--dp=4"], ["The least that works on this mesh", "With these options --dp=1 --tp=4 --pp=1 fits"]),
         ], ranks=4)
         self.assert_refused("--arithmetic=exact", "--dp=1", "--tp=1", ranks=3, says=["pipeline-parallel ranks: 3 is not a power of two"])
 

@@ -1,4 +1,4 @@
-// Which mesh lesson 10 calls the fastest that has room.
+// Which mesh lesson 10 reports as the fastest that fits.
 
 #include <map>
 #include <string>
@@ -36,7 +36,7 @@ const Forecasts usual{{"4 1 1", {800, 1.0}}, {"2 1 2", {500, 1.5}}, {"1 1 4", {3
 
 }  // namespace
 
-TEST_CASE("fastest_mesh: the fastest of those that have room, to the last byte")
+TEST_CASE("fastest_mesh: the fastest of those that fit, to the last byte")
 {
   CHECK(fastest(usual, 1000) == "4 1 1");
   CHECK(fastest(usual, 800) == "4 1 1");
@@ -48,7 +48,7 @@ TEST_CASE("fastest_mesh: the fastest of those that have room, to the last byte")
   CHECK(fastest(usual, 200) == "1 4 1");
 }
 
-TEST_CASE("fastest_mesh: none where nothing has room, or no mesh has a forecast")
+TEST_CASE("fastest_mesh: none if nothing fits, or no mesh has a forecast")
 {
   CHECK(fastest(usual, 199).empty());
   CHECK(fastest({}, 1000).empty());

@@ -118,7 +118,7 @@ TEST_CASE(
   CHECK(seconds_of(four, "1us,1GB/s,1us,1MB/s,2") == Approx(narrow).epsilon(1e-9));
 }
 
-TEST_CASE("report_meshes: every mesh that is possible, and the fastest that has room")
+TEST_CASE("report_meshes: every mesh that is possible, and the fastest that fits")
 {
   const Told all = told(0);
   const nlohmann::json& meshes = all.json["meshes"];
@@ -126,8 +126,8 @@ TEST_CASE("report_meshes: every mesh that is possible, and the fastest that has 
   CHECK(meshes[0] == nlohmann::json{{"dp", 4}, {"tp", 1}, {"pp", 1}, {"bytes", 4001}, {"step_s", 11.0}});
   CHECK(meshes[4] == nlohmann::json{{"dp", 1}, {"tp", 2}, {"pp", 2}, {"bytes", 1002}, {"step_s", 22.0}});
   CHECK_THAT(all.text, Contains("meshes") && Contains("dp=2 tp=1 pp=2") && Contains("s a step; 2,002 bytes") &&
-                           Contains("fastest that has room: dp=4 tp=1 pp=1") && !Contains("tp=4"));
-  CHECK_THAT(told(4000).text, Contains("fastest that has room: dp=2 tp=1 pp=2"));
-  CHECK_THAT(told(4001).text, Contains("fastest that has room: dp=4 tp=1 pp=1"));
-  CHECK_THAT(told(1).text, Contains("no mesh has room"));
+                           Contains("fastest that fits: dp=4 tp=1 pp=1") && !Contains("tp=4"));
+  CHECK_THAT(told(4000).text, Contains("fastest that fits: dp=2 tp=1 pp=2"));
+  CHECK_THAT(told(4001).text, Contains("fastest that fits: dp=4 tp=1 pp=1"));
+  CHECK_THAT(told(1).text, Contains("no mesh fits"));
 }

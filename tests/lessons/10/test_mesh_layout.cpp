@@ -106,9 +106,9 @@ TEST_CASE("check_mesh_options: what does not make up the ranks is refused, with 
   const int most = std::numeric_limits<int>::max();
   CHECK_THAT(refusal({.dp = most, .tp = most, .pp = most}, 4), Contains("--dp=2147483647 is more than"));
   CHECK_THAT(refusal({.tp = 5}, 64), Contains("product is 64, as dp tp pp: 64 1 1, ") && Contains(", ..."));
-  CHECK_THAT(refusal({.dp = -1}, 4), Contains("--dp=-1 is no number of ranks"));
-  CHECK_THAT(refusal({.tp = -2}, 4), Contains("--tp=-2 is no number of ranks"));
-  CHECK_THAT(refusal({.pp = -2}, 4), Contains("--pp=-2 is no number of ranks"));
+  CHECK_THAT(refusal({.dp = -1}, 4), Contains("--dp=-1 is not a number of ranks"));
+  CHECK_THAT(refusal({.tp = -2}, 4), Contains("--tp=-2 is not a number of ranks"));
+  CHECK_THAT(refusal({.pp = -2}, 4), Contains("--pp=-2 is not a number of ranks"));
   for (const int zero : {-1, 2, 3})
     CHECK_THAT(refusal({.zero = zero}, 4), Contains("--zero=" + std::to_string(zero)) && Contains("Use 1 "));
 }

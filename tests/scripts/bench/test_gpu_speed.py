@@ -277,8 +277,8 @@ class Program(unittest.TestCase):
         families = 2 * (36 << 20)  # of kernels, for the yardsticks
         found = self.measured("--rounds=1", memory=families + (37 << 20))["training"]
         memory = found["memory"]
-        self.assertLessEqual(memory["planned_bytes"], memory["slot_bytes"])
-        self.assertGreater(memory["next_planned_bytes"], memory["slot_bytes"])
+        self.assertLessEqual(memory["planned_bytes"], memory["capacity_bytes"])
+        self.assertGreater(memory["next_planned_bytes"], memory["capacity_bytes"])
         self.assertEqual(memory["ledger_bytes"], memory["planned_bytes"])
         self.assertGreater(found["micro_batch"], 8)
         self.assertEqual(found["micro_batch"] % 8, 0)

@@ -16,7 +16,7 @@ from plot_split import COLOURS, LEFT, SIDE  # noqa: E402
 SVG = "{http://www.w3.org/2000/svg}"
 # As the lesson prints it for 8 heads of 8 channels, a vocabulary of 250 that is padded to 256, and 4 parts.
 TEXT = """# model nano: 220,160 parameters, L=4 H=8 C=64 V=250, context 64
-# part 0 of 4 has
+# tensor-parallel rank 0 of 4 has
 #   wte.weight                  (250, 64)  rows 0..63
 #   wpe.weight                   (64, 64)  all
 #   h.0.attn.c_attn.weight      (64, 192)  columns 0..15 64..79 128..143
@@ -80,7 +80,7 @@ class PlotSplit(unittest.TestCase):
             self.assertEqual([found for *_, found in sums], [colour] * 3)  # embedding, attention, MLP
 
     def test_another_text_is_refused(self):
-        for text, word in (("# lesson 01", "part 0 of t"), (TEXT.replace("c_fc", "fc"), "c_fc"),
+        for text, word in (("# lesson 01", "tensor-parallel rank 0 of t"), (TEXT.replace("c_fc", "fc"), "c_fc"),
                            (TEXT.replace("of 4 has", "of 16 has"), "colours")):
             status, output, errors, drawn = self.run_script(text)
             self.assertEqual((status, output, drawn), (2, "", False))

@@ -1,16 +1,16 @@
 #pragma once
 
 /// @file
-/// Instructions of a GPU that C++ has no words for, as PTX. For .cu files only; an emulated GPU has a header of the same
-/// name in its own include folder.
+/// Instructions of a GPU that have no C++ counterpart, as PTX. For .cu files only; an emulated GPU has a header of
+/// the same name in its include folder.
 ///
 /// @source  PTX ISA: ldmatrix, mma ("Matrix fragments for mma.m16n8k16"), cp.async, ex2.
 
 namespace rankwise {
 
-/// Four matrices of 8 x 8 numbers of 16 bits from shared memory. All threads of a warp call it: the lanes 8 m ... 8 m + 7
-/// say where the lines of matrix m stand, each aligned to 16 bytes. Word m gets what the thread has of matrix m: lane
-/// 4 i + j numbers 2 j and 2 j + 1 of line i, or with @p transposed of column i.
+/// Loads four matrices of 8 x 8 numbers of 16 bits from shared memory. All threads of a warp call it: lanes 8 m ...
+/// 8 m + 7 pass the addresses of the lines of matrix m, each aligned to 16 bytes. Word m receives the thread's
+/// numbers of matrix m: lane 4 i + j has numbers 2 j and 2 j + 1 of line i, or with @p transposed of column i.
 template <bool transposed>
 __device__ void load_matrices(unsigned (&to)[4], const void* line)
 {
@@ -25,7 +25,8 @@ __device__ void load_matrices(unsigned (&to)[4], const void* line)
                  : "r"(address));
 }
 
-/// sums += left right, (16, 16) each, bf16 with sums in f32. All threads of a warp call it; lane 4 i + j has of
+/// sums += left right, (16, 16) each, bf16 with sums in f32. All
+/// threads of a warp call it; lane 4 i + j has these numbers:
 /// @param sums   [n][r][c]: line i + 8 r, column 8 n + 2 j + c.
 /// @param left   half c of word r + 2 n: line i + 8 r, column 8 n + 2 j + c.
 /// @param right  half c of word r + 2 n: line 8 r + 2 j + c, column i + 8 n.
@@ -39,8 +40,8 @@ __device__ inline void multiply_matrices(float (&sums)[2][2][2], const unsigned 
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[2 * n]), "r"(right[2 * n + 1]));
 }
 
-/// Begins a copy of 16 bytes from memory of the device to shared memory, both aligned to 16; unless it is @p here nothing is
-/// read, and zeros arrive. __pipeline_commit() and __pipeline_wait_prior() wait for it.
+/// Begins a copy of 16 bytes from memory of the device to shared memory, both aligned to 16. Unless @p here,
+/// nothing is read, and zeros are written. __pipeline_commit() and __pipeline_wait_prior() wait for it.
 __device__ inline void copy_piece(void* to, const void* from, bool here)
 {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -48,7 +49,7 @@ __device__ inline void copy_piece(void* to, const void* from, bool here)
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(here ? 16 : 0)
                : "memory");
 }
-/// The same with one number.
+/// The same for one number.
 __device__ inline void copy_number(float* to, const float* from, bool here)
 {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
@@ -57,7 +58,7 @@ __device__ inline void copy_number(float* to, const float* from, bool here)
                : "memory");
 }
 
-/// 2 to the power of @p x, to 2 units in the last place; zero below 2^-126.
+/// 2 to the power of @p x, within 2 units in the last place; zero below 2^-126.
 __device__ inline float power_of_two(float x)
 {
   float power;

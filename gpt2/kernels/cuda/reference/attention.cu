@@ -11,7 +11,8 @@ namespace rankwise {
 
 namespace {
 
-/// The product of two rows of D: lane_count interleaved sums, then pairwise, as the reference kernels of the CPU add it.
+/// The dot product of two rows of D channels: lane_count interleaved sums, then added pairwise, as in the reference
+/// kernels of the CPU.
 template <class T>
 __device__ float dot(const T* a, const T* b, std::int64_t D)
 {
@@ -22,8 +23,8 @@ __device__ float dot(const T* a, const T* b, std::int64_t D)
   });
 }
 
-/// Sums over neighbouring channels of a head that a thread keeps until they are whole. A head with more channels is gone
-/// through more than once.
+/// Sums over neighbouring channels of a head that a thread keeps until they are complete. A head with more channels
+/// is processed in several passes.
 struct ChannelSums {
   static constexpr std::int64_t most = 64;  // channels
 
@@ -33,7 +34,7 @@ struct ChannelSums {
   {
     for (std::int64_t d = 0; d < count; ++d) at[d] += factor * widened(b[d]);
   }
-  /// Writes @p count of them, rounded.
+  /// Writes @p count sums, rounded.
   template <class T>
   __device__ void store(T* to, std::int64_t count) const
   {
@@ -43,7 +44,7 @@ struct ChannelSums {
   float at[most];
 };
 
-/// Calls f(first, count) for the channels of a head, as many at a time as ChannelSums holds.
+/// Calls f(first, count) for the channels of a head, at most ChannelSums::most at a time.
 template <class F>
 __device__ void for_each_channels(std::int64_t D, F&& f)
 {
@@ -51,7 +52,7 @@ __device__ void for_each_channels(std::int64_t D, F&& f)
     f(first, D - first < ChannelSums::most ? D - first : ChannelSums::most);
 }
 
-/// The largest score of a query, and the sum of exp(score - largest) over its keys.
+/// The largest score of a query, and the sum of exp(score - largest) over its keys, with score[k] = scale q.k.
 struct SoftmaxSum {
   float largest, sum;
 };
@@ -69,8 +70,8 @@ __device__ SoftmaxSum softmax_sum(const Head& head, std::int64_t query, std::int
   return softmax;
 }
 
-/// y[d] = the sum over the keys k that a query sees of factor(k) weight[k] v[k, d]; scores are computed once more instead of
-/// being kept.
+/// y[d] = sum over the keys k that a query sees of factor(k)
+/// weight[k] v[k, d]; scores are recomputed instead of stored.
 template <class T, class Head, class Factor>
 __device__ void weighted_values(T* y, const Head& head, std::int64_t query, std::int64_t keys, float scale,
                                 const SoftmaxSum& softmax, const Factor& factor)
@@ -86,8 +87,8 @@ __device__ void weighted_values(T* y, const Head& head, std::int64_t query, std:
   });
 }
 
-/// One attention layer as its kernels see it. Row i of B heads T, head by head of each sequence, is token i mod T of head
-/// i / T.
+/// Sizes and dropout of one attention layer, for its kernels. Of the B heads T rows, head by head of each sequence,
+/// row i is token i mod T of head i / T.
 struct Layer {
   Layer(const AttentionShape& of, const Dropout& dropout)
       : shape(of), mask(dropout), dropped(dropout.active()), scale(1 / std::sqrt(static_cast<float>(of.D)))
@@ -102,13 +103,13 @@ struct Layer {
     const std::int64_t bh = i / shape.T;
     return {qkv, shape, bh / shape.heads.count, bh % shape.heads.count};
   }
-  /// Where row @p i stands in (B T, D heads).
+  /// Offset of row @p i in (B T, D heads).
   __device__ std::int64_t offset(std::int64_t i) const
   {
     const std::int64_t bh = i / shape.T, heads = shape.heads.count;
     return ((bh / heads * shape.T + i % shape.T) * heads + bh % heads) * shape.D;
   }
-  /// What dropout multiplies the weight of @p key by, for a query of the same head and sequence as row @p i.
+  /// The dropout factor of the weight of @p key for a query of the same head and sequence as row @p i.
   __device__ float factor(std::int64_t i, std::int64_t query, std::int64_t key) const
   {
     if (!dropped) return 1;
@@ -122,7 +123,7 @@ struct Layer {
   float scale;  // of the scores
 };
 
-/// A thread has one query of one head. 4 (4 R D heads + R heads) bytes move.
+/// A thread computes one query of one head. 4 (4 R D heads + R heads) bytes move.
 template <class T>
 void forward(cudaStream_t stream, T* y, float* log_sum_exp, const T* qkv, Layer layer)
 {
@@ -136,7 +137,7 @@ void forward(cudaStream_t stream, T* y, float* log_sum_exp, const T* qkv, Layer 
   });
 }
 
-/// A thread has one element of the rows that are added to the cache. 16 D heads bytes a token move.
+/// A thread copies one element of the rows that are appended to the cache. 16 D heads bytes per token move.
 template <class T>
 void append_to_cache(cudaStream_t stream, T* cache, const T* qkv, std::int64_t width, Range tokens)
 {
@@ -145,7 +146,7 @@ void append_to_cache(cudaStream_t stream, T* cache, const T* qkv, std::int64_t w
   });
 }
 
-/// A thread has one new token of one head. 8 D heads bytes a token of the sequence move.
+/// A thread computes one new token of one head. 8 D heads bytes per token of the sequence move.
 template <class T>
 void cached_forward(cudaStream_t stream, T* y, const T* cache, const T* qkv, AttentionShape shape, Range tokens)
 {
@@ -159,21 +160,21 @@ void cached_forward(cudaStream_t stream, T* y, const T* cache, const T* qkv, Att
   });
 }
 
-/// What the backward pass reads.
+/// Inputs of the backward pass.
 template <class T>
 struct BackwardView {
   const T *dy, *y, *qkv;
   const float* log_sum_exp;
 };
 
-/// The gradients of one query and one key, where the query sees the key.
+/// The gradient of the score of one query and one key that it sees, and the weight of the key's value.
 struct PairGradient {
-  float dscore;  ///< of scale q.k
-  float weight;  ///< of the value, after dropout
+  float dscore;  ///< gradient of scale q.k
+  float weight;  ///< weight of the value, after dropout
 };
 
-/// weight = exp(scale q.k - log_sum_exp), y = sum over k of weight[k] factor[k] v[k]. The sum over keys that soft-max's
-/// derivative takes off every score is dy . y.
+/// forward:   weight[k] = exp(scale q.k - log_sum_exp), y = sum over k of factor[k] weight[k] v[k]
+/// gradient:  dscore[k] = weight[k] (dweight[k] - sum over j of weight[j] dweight[j]), where the sum equals dy . y
 /// @param i  any row of the sequence and head.
 template <class T>
 __device__ PairGradient pair_backward(const Layer& layer, const BackwardView<T>& in, std::int64_t i,
@@ -187,7 +188,8 @@ __device__ PairGradient pair_backward(const Layer& layer, const BackwardView<T>&
   return {weight * (dweight - dot(in.dy + at, in.y + at, D)), weight * factor};
 }
 
-/// A thread has the gradient of one query of one head. 4 (6 R D heads + R heads) bytes move.
+/// A thread computes the gradient of one query of one head: dq = sum over k of scale dscore[k] k.
+/// 4 (6 R D heads + R heads) bytes move.
 template <class T>
 void queries_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer)
 {
@@ -203,7 +205,8 @@ void queries_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer la
   });
 }
 
-/// A thread has the gradients of one key and of its value, of one head. 4 (7 R D heads + R heads) bytes move.
+/// A thread computes the gradients of one key and its value, of one head: dk = sum over q of scale dscore[q] q, and
+/// dv = sum over q of factor[q] weight[q] dy[q]. 4 (7 R D heads + R heads) bytes move.
 template <class T>
 void keys_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer)
 {
@@ -237,7 +240,7 @@ void CudaReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_
 void CudaReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                                     const AttentionShape& shape, Range tokens) const
 {
-  check(tokens.end() <= cache.extent(0), "more tokens than the cache of keys and values has rows");
+  check(tokens.end() <= cache.extent(0), "the sequence has more tokens than the key-value cache has rows");
   with_gpu_type(y.type(), [&]<class T>(T) {
     append_to_cache(gpu(), cache.data<T>(), qkv.data<T>(), shape.heads.count * shape.D, tokens);
     cached_forward(gpu(), y.data<T>(), cache.data<T>(), qkv.data<T>(), shape, tokens);

@@ -6,7 +6,7 @@ namespace rankwise {
 
 namespace {
 
-/// A thread has one element of y. 4 (2 R C + R) bytes move.
+/// A thread computes one element of y. 4 (2 R C + R) bytes move.
 template <class T>
 void look_up(cudaStream_t stream, T* y, const T* wte, const std::int32_t* tokens, std::int64_t R, std::int64_t C,
              Range vocabulary)
@@ -17,8 +17,8 @@ void look_up(cudaStream_t stream, T* y, const T* wte, const std::int32_t* tokens
   });
 }
 
-/// A thread has one channel of one row, and adds the rows of its token up if it is the first of them: so every token that
-/// occurs has one thread a channel. 4 (R C + R) bytes move, and 8 C for each token that occurs.
+/// A thread has one channel of one row. It adds all rows of its token if its row is the first of them, so every
+/// token that occurs has one thread per channel. 4 (R C + R) bytes move, and 8 C for each token that occurs.
 template <class To, class From>
 void add_rows_of_tokens(cudaStream_t stream, To* dwte, const From* dx, const std::int32_t* tokens, std::int64_t R,
                         std::int64_t C, Range vocabulary, SumOrder order)
@@ -39,7 +39,7 @@ void add_rows_of_tokens(cudaStream_t stream, To* dwte, const From* dx, const std
   });
 }
 
-/// A thread has one element of x. 8 R C bytes move, and 4 T C.
+/// A thread computes one element of x. 8 R C bytes move, and 4 T C.
 template <class T>
 void add_positions(cudaStream_t stream, T* x, const T* y, const T* wpe, Rows rows, std::int64_t C, DropoutMask mask)
 {
@@ -50,7 +50,7 @@ void add_positions(cudaStream_t stream, T* x, const T* y, const T* wpe, Rows row
   });
 }
 
-/// A thread has one element of dwpe. 4 (R C + 2 T C) bytes move.
+/// A thread computes one element of dwpe. 4 (R C + 2 T C) bytes move.
 template <class To, class From>
 void add_sequences(cudaStream_t stream, To* dwpe, const From* dx, Rows rows, std::int64_t C)
 {
@@ -76,7 +76,8 @@ void CudaReferenceKernels::token_forward(const Tensor& y, const Tensor& wte, con
 void CudaReferenceKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Tensor& tokens,
                                           Range vocabulary, const SumOrder& order) const
 {
-  // y[r] = wte[token[r]]
+  // forward:   y[r] = wte[token[r]]
+  // gradient:  dwte[v] += sum of dx[r] over the rows r whose token is v
   const std::int64_t R = tokens.elements();
   with_gpu_type(dwte.type(), [&]<class To>(To) {
     with_gpu_type(dx.type(), [&]<class From>(From) {
@@ -97,7 +98,8 @@ void CudaReferenceKernels::position_forward(const Tensor& x, const Tensor& y, co
 
 void CudaReferenceKernels::position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const
 {
-  // x[b, t] = y[b, t] + wpe[t]
+  // forward:   x[b, t] = y[b, t] + wpe[t]
+  // gradient:  dwpe[t] += sum over b of dx[b, t]
   with_gpu_type(dwpe.type(), [&]<class To>(To) {
     with_gpu_type(dx.type(), [&]<class From>(From) {
       add_sequences(gpu(), dwpe.data<To>(), dx.data<From>(), rows, dx.elements() / rows.count());

@@ -5,7 +5,7 @@ namespace rankwise {
 
 namespace {
 
-/// A thread has one element of x and y. 12 R n + 4 n bytes move.
+/// A thread computes one element of x and y. 12 R n + 4 n bytes move.
 template <class T>
 void forward(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std::int64_t n)
 {
@@ -16,7 +16,7 @@ void forward(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std
   });
 }
 
-/// A thread has one element of dx. 12 elements bytes move.
+/// A thread computes one element of dx. 12 bytes per element move.
 template <class T>
 void backward(cudaStream_t stream, T* dx, const T* dy, const T* x, std::int64_t elements)
 {
@@ -35,7 +35,8 @@ void CudaReferenceKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, c
 
 void CudaReferenceKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
-  // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  // forward:   y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  // gradient:  dx = dy gelu'(x)
   with_gpu_type(dx.type(),
                 [&]<class T>(T) { backward(gpu(), dx.data<T>(), dy.data<T>(), x.data<T>(), x.elements()); });
 }

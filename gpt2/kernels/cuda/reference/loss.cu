@@ -10,8 +10,8 @@ namespace rankwise {
 
 namespace {
 
-/// What is known of the R rows of (R, V) logits, and which entries of the vocabulary the logits are about. A kernel is
-/// given what it reads.
+/// Statistics of the R rows of (R, V) logits, and the vocabulary entries that the logits belong to. Only the
+/// members that a kernel reads are set.
 struct RowView {
   const float *maximum = nullptr, *sum = nullptr, *target_logit = nullptr;  // (R)
   const std::int32_t* targets = nullptr;                                    // (R)
@@ -19,7 +19,7 @@ struct RowView {
   Range vocabulary{};
 };
 
-/// A thread has one row. 4 (R valid + R) bytes move.
+/// A thread computes one row. 4 (R valid + R) bytes move.
 template <class T>
 void find_maximum(cudaStream_t stream, float* maximum, const T* logits, std::int64_t R, std::int64_t V,
                   std::int64_t valid)
@@ -33,7 +33,7 @@ void find_maximum(cudaStream_t stream, float* maximum, const T* logits, std::int
   });
 }
 
-/// A thread has one row. 4 (R V + 4 R) bytes move.
+/// A thread computes one row: sum[r] = sum over v of exp(logit[r, v] - maximum[r]). 4 (R V + 4 R) bytes move.
 template <class T>
 void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, const T* logits, RowView rows,
                       SumOrder order)
@@ -52,7 +52,8 @@ void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, cons
   });
 }
 
-/// A thread has one row; the loss of one that is not counted is zero. 4 (5 R) bytes move.
+/// A thread computes one row: log(sum) + maximum - target_logit, or zero for a row that is not counted. 4 (5 R)
+/// bytes move.
 void row_losses(cudaStream_t stream, float* losses, RowView rows)
 {
   for_each(stream, rows.R, [=] __device__(std::int64_t r) {
@@ -60,7 +61,7 @@ void row_losses(cudaStream_t stream, float* losses, RowView rows)
   });
 }
 
-/// A thread has one logit. 4 (2 R V + 3 R) bytes move.
+/// A thread computes one logit. 4 (2 R V + 3 R) bytes move.
 template <class T>
 void backward(cudaStream_t stream, T* logits, RowView rows)
 {
@@ -126,7 +127,8 @@ ExactScalar CudaReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maxi
 void CudaReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
                                          const Tensor& targets, Range vocabulary) const
 {
-  // loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
+  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
   const std::int64_t R = maximum.elements();
   const RowView rows{.maximum = maximum.data<float>(),
                      .sum = sum.data<float>(),

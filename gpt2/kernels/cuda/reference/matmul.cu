@@ -21,7 +21,8 @@ struct DeviceMatrix {
   std::int64_t row_stride, column_stride;
 };
 
-/// A thread has one element of out. At least 4 (m k + k n + m n) bytes move.
+/// A thread computes one element of out, (sum over k of a[i, k] b[k, j]) + bias[j]. At least 4 (m k + k n + m n)
+/// bytes move.
 template <class O, class T>
 void multiply(cudaStream_t stream, DeviceMatrix<O> out, DeviceMatrix<T> a, DeviceMatrix<T> b, std::int64_t rows,
               std::int64_t columns, SumOrder order, const T* bias, bool accumulate)
@@ -33,7 +34,7 @@ void multiply(cudaStream_t stream, DeviceMatrix<O> out, DeviceMatrix<T> a, Devic
   });
 }
 
-/// A thread has one column of dy. 4 (R n + 2 n) bytes move.
+/// A thread adds one column of dy. 4 (R n + 2 n) bytes move.
 template <class To, class From>
 void add_rows(cudaStream_t stream, To* dbias, const From* dy, std::int64_t n, SumOrder order)
 {
@@ -48,7 +49,7 @@ void CudaReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matr
                                   const Tensor& bias, bool accumulate) const
 {
   check(out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
-        "the shapes of three matrices do not fit each other");
+        "the shapes of the three matrices do not match");
   check(order.terms() == a.columns, "the order of a sum has another number of terms than the contraction");
   with_gpu_type(a.data.type(), [&]<class T>(T) {
     const T* const shift = bias.empty() ? nullptr : bias.data<T>();
@@ -61,7 +62,8 @@ void CudaReferenceKernels::matmul(const Matrix& out, const Matrix& a, const Matr
 
 void CudaReferenceKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const
 {
-  // y[i, j] = x[i, j] + bias[j]
+  // forward:   y[i, j] = x[i, j] + bias[j]
+  // gradient:  dbias[j] += sum over i of dy[i, j]
   with_gpu_type(dbias.type(), [&]<class To>(To) {
     with_gpu_type(dy.type(), [&]<class From>(From) {
       add_rows(gpu(), dbias.data<To>(), dy.data<From>(), dbias.elements(), order);

@@ -7,7 +7,7 @@ namespace rankwise {
 
 namespace {
 
-/// What one norm layer reads, and the normalised element that its backward pass needs.
+/// Inputs of one norm layer, and the normalised element xhat that its backward pass needs.
 template <class T>
 struct NormView {
   const T *x, *weight;       // (R, C), (C)
@@ -20,7 +20,8 @@ struct NormView {
   }
 };
 
-/// A thread has one row. 4 (2 R C + 2 R + 2 C) bytes move.
+/// A thread computes one row: y = (x - mean) rstd weight + bias with rstd = 1 / sqrt(variance + epsilon).
+/// 4 (2 R C + 2 R + 2 C) bytes move.
 template <class T>
 void forward(cudaStream_t stream, T* y, float* mean, float* rstd, const T* x, const T* weight, const T* bias,
              std::int64_t R, std::int64_t C)
@@ -39,7 +40,8 @@ void forward(cudaStream_t stream, T* y, float* mean, float* rstd, const T* x, co
   });
 }
 
-/// A thread has one row of dx. 4 (4 R C + 2 R + C) bytes move.
+/// A thread computes one row of dx: dx += (g - mean(g) - xhat mean(g xhat)) rstd with g = dy weight.
+/// 4 (4 R C + 2 R + C) bytes move.
 template <class T>
 void input_backward(cudaStream_t stream, T* dx, const T* dy, NormView<T> norm)
 {
@@ -57,7 +59,8 @@ void input_backward(cudaStream_t stream, T* dx, const T* dy, NormView<T> norm)
   });
 }
 
-/// A thread has one channel of dweight and dbias. 4 (2 R C + 2 R + 4 C) bytes move.
+/// A thread computes one channel: dweight += sum over rows of dy xhat, dbias += sum over rows of dy.
+/// 4 (2 R C + 2 R + 4 C) bytes move.
 template <class To, class T>
 void parameters_backward(cudaStream_t stream, To* dweight, To* dbias, const T* dy, NormView<T> norm, SumOrder order)
 {
@@ -85,7 +88,7 @@ void CudaReferenceKernels::norm_backward(const Tensor& dx, const Tensor& dweight
                                          const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
                                          const Tensor& weight, const SumOrder& order) const
 {
-  // y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
+  // forward:  y[r, c] = xhat[r, c] weight[c] + bias[c] with xhat[r, c] = (x[r, c] - mean[r]) rstd[r]
   const std::int64_t C = weight.elements();
   with_gpu_type(dx.type(), [&]<class T>(T) {
     const NormView<T> norm{x.data<T>(),        weight.data<T>(), mean.data<float>(),

@@ -8,14 +8,14 @@ namespace rankwise {
 
 namespace {
 
-/// A thread has one element. 12 n bytes move.
+/// A thread computes one element. 12 n bytes move.
 template <class T>
 void add_elements(cudaStream_t stream, T* into, const T* from, std::int64_t n)
 {
   for_each(stream, n, [=] __device__(std::int64_t i) { add_to(into[i], widened(from[i])); });
 }
 
-/// A thread has one element. 12 n bytes move.
+/// A thread computes one element. 12 n bytes move.
 template <class T>
 void take_larger(cudaStream_t stream, T* into, const T* from, std::int64_t n)
 {
@@ -24,7 +24,8 @@ void take_larger(cudaStream_t stream, T* into, const T* from, std::int64_t n)
   });
 }
 
-/// A thread has one of @p count sums: of the squares of elements i, i + count, ... 4 n bytes move, and 48 a sum.
+/// A thread computes one of @p count sums of squares, over
+/// elements i, i + count, ... 4 n bytes move, and 48 per sum.
 template <class T>
 void sum_squares(cudaStream_t stream, ExactScalar* sums, std::int64_t count, const T* x, std::int64_t n)
 {
@@ -38,8 +39,8 @@ void sum_squares(cudaStream_t stream, ExactScalar* sums, std::int64_t count, con
   });
 }
 
-/// A thread has one element. 4 n bytes move.
-/// @param first  becomes the number of the first element that is not finite, if that is less than what it was.
+/// A thread checks one element. 4 n bytes move.
+/// @param first  set to the index of the first element that is not finite, if that is smaller than its value.
 template <class T>
 void find_not_finite(cudaStream_t stream, unsigned long long* first, const T* x, std::int64_t n)
 {
@@ -48,7 +49,7 @@ void find_not_finite(cudaStream_t stream, unsigned long long* first, const T* x,
   });
 }
 
-/// What every element of an AdamW update is computed with.
+/// The constants of an AdamW update, the same for every element.
 struct AdamWNumbers {
   explicit AdamWNumbers(const AdamWStep& step)
       : scale(static_cast<float>(step.gradient_scale)),
@@ -66,7 +67,7 @@ struct AdamWNumbers {
   float scale, b1, b2, fresh1, fresh2, correction1, correction2, kept, learning_rate, epsilon;
 };
 
-/// A thread has one weight. 28 n bytes move.
+/// A thread updates one weight. 28 n bytes move.
 template <class T>
 void update(cudaStream_t stream, float* p, float* m, float* v, const T* gradient, std::int64_t n, AdamWNumbers a)
 {
@@ -83,14 +84,14 @@ void update(cudaStream_t stream, float* p, float* m, float* v, const T* gradient
 
 void CudaReferenceKernels::add(const Tensor& into, const Tensor& from) const
 {
-  check(into.elements() == from.elements(), "tensors of different sizes are added");
+  check(into.elements() == from.elements(), "tensors to be added have different sizes");
   with_gpu_type(into.type(),
                 [&]<class T>(T) { add_elements(gpu(), into.data<T>(), from.data<T>(), into.elements()); });
 }
 
 void CudaReferenceKernels::maximum(const Tensor& into, const Tensor& from) const
 {
-  check(into.elements() == from.elements(), "tensors of different sizes are compared");
+  check(into.elements() == from.elements(), "tensors to be compared have different sizes");
   with_gpu_type(into.type(),
                 [&]<class T>(T) { take_larger(gpu(), into.data<T>(), from.data<T>(), into.elements()); });
 }
@@ -120,7 +121,7 @@ std::optional<std::int64_t> CudaReferenceKernels::first_not_finite(const Tensor&
     find_not_finite(gpu(), reinterpret_cast<unsigned long long*>(first.raw()), x.data<T>(), x.elements());
   });
   const std::int64_t found = to_host<std::int64_t>(stream_, first).front();
-  return found < 0 ? std::nullopt : std::optional(found);  // all bits one: none
+  return found < 0 ? std::nullopt : std::optional(found);  // -1 (all bits set): none
 }
 
 void CudaReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient,
@@ -135,7 +136,7 @@ void CudaReferenceKernels::adamw(const Tensor& p, const Tensor& m, const Tensor&
 
 namespace {
 
-/// A thread has one element. 8 n bytes move.
+/// A thread converts one element. 8 n bytes move.
 template <class To, class From>
 void copy_rounded(cudaStream_t stream, To* to, const From* from, std::int64_t n)
 {
@@ -146,7 +147,7 @@ void copy_rounded(cudaStream_t stream, To* to, const From* from, std::int64_t n)
 
 void CudaReferenceKernels::convert(const Tensor& to, const Tensor& from) const
 {
-  check(to.elements() == from.elements(), "a tensor is converted into one of another size");
+  check(to.elements() == from.elements(), "a tensor and its converted copy have different sizes");
   with_gpu_type(to.type(), [&]<class To>(To) {
     with_gpu_type(from.type(),
                   [&]<class From>(From) { copy_rounded(gpu(), to.data<To>(), from.data<From>(), to.elements()); });

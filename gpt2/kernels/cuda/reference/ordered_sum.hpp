@@ -12,16 +12,16 @@ namespace rankwise {
 
 /// leaf(0) + ... + leaf(count - 1) with the bits of tree_sum(0, count, leaf).
 ///
-/// Leaves come one after the other; finished subtrees wait in a stack, the largest at the bottom. Leaf i completes as many
-/// of them as i + 1 has factors of two:
+/// Leaves are processed in order; finished subtrees wait on a stack, the largest at the bottom. The number of
+/// subtrees that leaf i completes is the number of factors of two in i + 1:
 ///
 ///     after leaf      0      1      2       3      4       5
 ///     stack           1      2      2 1     4      4 1     4 2       (leaves of each subtree)
 ///
-/// What is left when the count is no power of two is added from the top, as tree_sum() adds it.
+/// If the count is not a power of two, the remaining subtrees are added from the top, as tree_sum() adds them.
 ///
 /// @param count  number of leaves, 1 <= count < 2^32.
-/// @param leaf   leaf(i) gives an f32; called once for each i, in increasing order.
+/// @param leaf   leaf(i) returns an f32; called once for each i, in increasing order.
 template <class Leaf>
 constexpr float stacked_sum(std::int64_t count, Leaf&& leaf)
 {

@@ -9,19 +9,19 @@
 /// @file
 /// The reference kernels of a GPU, for f32 and bf16. For source files of CUDA (.cu) only.
 ///
-/// Plain code without shared memory: a thread computes one output, or one row where a sum over it is needed, and adds in
-/// the same order as the reference kernels of the CPU. They are compiled without contraction, so where no exponential,
-/// logarithm or tangent is involved, which every maker's library rounds in its own way, they have the same bits. Each says
-/// which outputs a thread has, and the least number of bytes that it must move in f32. Sums are made in f32 and rounded
-/// once, when they are stored.
+/// Plain code without shared memory: a thread computes one output, or one row if a sum over it is needed, and adds
+/// in the same order as the reference kernels of the CPU. They are compiled without contraction to fused
+/// multiply-adds, so they give the same bits, unless exponentials, logarithms or tangents are involved, which every
+/// vendor's library rounds differently. The comment of each kernel says which outputs a thread computes, and the
+/// least number of bytes that it must move in f32. Sums are computed in f32 and rounded once, when they are stored.
 
 namespace rankwise {
 
-/// The reference family of a GPU; each kernel stands in the file of its layer.
+/// The reference family of a GPU; each kernel is in the file of its layer.
 class CudaReferenceKernels final : public Kernels {
  public:
-  /// @param memory  of a GPU; gpu_workspace_bytes are taken of it.
-  /// @param stream  of the same GPU; outlives the kernels.
+  /// @param memory  memory of a GPU; gpu_workspace_bytes of it are allocated.
+  /// @param stream  stream of the same GPU; outlives the kernels.
   CudaReferenceKernels(const DeviceMemory& memory, Stream& stream);
 
   void matmul(const Matrix& out, const Matrix& a, const Matrix& b, const SumOrder& order, const Tensor& bias,
@@ -67,38 +67,39 @@ class CudaReferenceKernels final : public Kernels {
   void convert(const Tensor& to, const Tensor& from) const override;
 
  private:
-  /// The stream, as CUDA knows it; the calling thread then works with its GPU.
+  /// CUDA's handle of the stream; makes its GPU the current one of the calling thread.
   cudaStream_t gpu() const { return cuda_stream(stream_); }
 
   Stream& stream_;
   Buffer scratch_;  // u8: partial sums on their way to the host
 };
 
-/// The value of an element as the type that sums are made in.
+/// Converts an element to the type of its sums.
 template <class T>
 __device__ float widened(T value)
 {
   return static_cast<float>(value);
 }
 
-/// to += sum, rounded once: how a gradient accumulates.
+/// to += sum, rounded once: accumulates a gradient.
 template <class T>
 __device__ void add_to(T& to, float sum)
 {
   to = T(widened(to) + sum);
 }
 
-/// Calls f(row, column) for one element of a matrix whose rows are laid end to end.
+/// Calls f(row, column) for one element of a matrix with contiguous rows.
 template <class F>
 struct AtRowAndColumn {
-  F f;                   ///< what is called
-  std::int64_t columns;  ///< of the matrix
+  F f;                   ///< function to call
+  std::int64_t columns;  ///< number of columns of the matrix
 
-  /// Calls it for element @p i.
+  /// Calls f for element @p i.
   __device__ void operator()(std::int64_t i) const { f(i / columns, i % columns); }
 };
 
-/// Calls f(row, column) for all elements of a matrix as for_each() does; neighbouring threads have neighbouring columns.
+/// Calls f(row, column) for all elements of a matrix as for_each()
+/// does; neighbouring threads have neighbouring columns.
 /// @param f  a lambda that begins with `[=] __device__`.
 template <class F>
 void for_each_element(cudaStream_t stream, std::int64_t rows, std::int64_t columns, F f,

@@ -5,7 +5,7 @@ namespace rankwise {
 
 namespace {
 
-/// A thread has one element of out. 12 R C + 4 C bytes move.
+/// A thread computes one element of out. 12 R C + 4 C bytes move.
 template <class T>
 void add_branch(cudaStream_t stream, T* out, const T* x, const T* y, const T* bias, std::int64_t R, std::int64_t C,
                 DropoutMask mask)
@@ -16,7 +16,7 @@ void add_branch(cudaStream_t stream, T* out, const T* x, const T* y, const T* bi
   });
 }
 
-/// A thread has one element of dy. 8 R C bytes move.
+/// A thread computes one element of dy. 8 R C bytes move.
 template <class T>
 void drop(cudaStream_t stream, T* dy, const T* dx, std::int64_t R, std::int64_t C, DropoutMask mask)
 {
@@ -39,7 +39,8 @@ void CudaReferenceKernels::residual_forward(const Tensor& out, const Tensor& x, 
 
 void CudaReferenceKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
 {
-  // x[r, c] = y[r, c] factor(r, c)
+  // forward:   x[r, c] = factor[r, c] y[r, c]
+  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
   const std::int64_t R = dropout.rows.count();
   with_gpu_type(dy.type(), [&]<class T>(T) {
     drop(gpu(), dy.data<T>(), dx.data<T>(), R, dx.elements() / R, DropoutMask(dropout));

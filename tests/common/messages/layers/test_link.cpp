@@ -169,12 +169,13 @@ TEST_CASE("LinkTransport: a message carries the time of its sender, and waiting 
   if (r == 0) {
     ring.clock.charge_compute(70'000'000);
     ring.group->transport().send(values.tensor(), 1);
-    REQUIRE(ring.clock.step() == VirtualStep{.step = 70'004'000, .compute = 70'000'000, .exposed = 4'000});
+    REQUIRE(ring.clock.step() ==
+            VirtualStep{.step = 70'004'000, .compute = 70'000'000, .exposed = 4'000, .flops = 70'000'000});
   } else if (r == 1) {
     ring.clock.charge_compute(1'000'000);
     ring.group->transport().receive(values.tensor(), 0);
     REQUIRE(ring.clock.step() ==
-            VirtualStep{.step = 75'004'000, .compute = 1'000'000, .exposed = 74'004'000, .communication = 0});
+            VirtualStep{.step = 75'004'000, .compute = 1'000'000, .exposed = 74'004'000, .flops = 1'000'000});
   }
 }
 
@@ -215,7 +216,7 @@ TEST_CASE(
   const Picoseconds first_done = 1'000'000 + first,
                     second_done = std::max<Picoseconds>(first_done, 3'000'000) + second;
   const Picoseconds exposed = std::max<Picoseconds>(0, second_done - 33'000'000);
-  const VirtualStep expected{37'000'000 + exposed, 37'000'000, exposed, first + second};
+  const VirtualStep expected{37'000'000 + exposed, 37'000'000, exposed, first + second, 37'000'000};
   for (const int nap_ms : {0, 3, 10}) {
     ClockedGroup clocked(Algorithm::ring);
     REQUIRE(overlapped_step(clocked, one, two, nap_ms) == expected);

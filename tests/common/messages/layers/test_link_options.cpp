@@ -64,7 +64,7 @@ TEST_CASE("parse_link: anything else is refused, and the part is named")
     refuses(fmt::format("5us,{}", bandwidth), fmt::format("\"{}\" is not a bandwidth", bandwidth));
   refuses("1us,1GB/s,5,1GB/s,4", "\"5\" is not a latency");
   for (const char* ranks : {"0", "-1", "two", "", "1.5"})
-    refuses(fmt::format("1us,1GB/s,5us,1GB/s,{}", ranks), "is not a number of ranks of a node");
+    refuses(fmt::format("1us,1GB/s,5us,1GB/s,{}", ranks), "is not a number of ranks per node");
 }
 
 TEST_CASE("parse_flops: a rate with its unit, and nothing else")

@@ -35,7 +35,7 @@ TEST_CASE("VirtualClock: arithmetic takes flops / rate")
   clock.charge_compute(2);
   clock.charge_compute(0);
   REQUIRE(clock.now() == Moment{101});
-  REQUIRE(clock.step() == VirtualStep{.step = 101, .compute = 101});
+  REQUIRE(clock.step() == VirtualStep{.step = 101, .compute = 101, .flops = 303});
   REQUIRE(clock.step() == VirtualStep{});
   REQUIRE_THROWS_WITH(clock.charge_compute(-3), Contains("virtual clock"));
   REQUIRE_THROWS_AS(VirtualClock({}, 0), Error);
@@ -54,7 +54,7 @@ TEST_CASE("VirtualClock: communication behind arithmetic is hidden, the rest is 
   clock.wait_for(first_done);
   REQUIRE(clock.now() == Moment{20});
   clock.wait_for(second_done);
-  REQUIRE(clock.step() == VirtualStep{.step = 25, .compute = 20, .exposed = 5, .communication = 10});
+  REQUIRE(clock.step() == VirtualStep{.step = 25, .compute = 20, .exposed = 5, .communication = 10, .flops = 20});
 }
 
 TEST_CASE("VirtualClock: the queue makes one collective after the other")
@@ -67,7 +67,7 @@ TEST_CASE("VirtualClock: the queue makes one collective after the other")
   REQUIRE(clock.queue(second, 4) == Moment{11});
   clock.wait_for({11});
   clock.wait_for({7});
-  REQUIRE(clock.step() == VirtualStep{.step = 11, .compute = 2, .exposed = 9, .communication = 11});
+  REQUIRE(clock.step() == VirtualStep{.step = 11, .compute = 2, .exposed = 9, .communication = 11, .flops = 2});
 }
 
 TEST_CASE("VirtualClock: it does not matter when the queue's thread comes to its turn")
@@ -83,7 +83,7 @@ TEST_CASE("VirtualClock: it does not matter when the queue's thread comes to its
     clock.wait_for(done);
     return clock.step();
   };
-  REQUIRE(run(false) == VirtualStep{.step = 11, .compute = 9, .exposed = 2, .communication = 8});
+  REQUIRE(run(false) == VirtualStep{.step = 11, .compute = 9, .exposed = 2, .communication = 8, .flops = 9});
   REQUIRE(run(true) == run(false));
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("VirtualClock: a collective made without the queue is exposed to the e
   clock.arrive({16});
   clock.leave();
   clock.arrive({20});  // a message outside of collectives
-  REQUIRE(clock.step() == VirtualStep{.step = 20, .compute = 10, .exposed = 10, .communication = 6});
+  REQUIRE(clock.step() == VirtualStep{.step = 20, .compute = 10, .exposed = 10, .communication = 6, .flops = 10});
   const Moment handed = clock.handed_over();
   REQUIRE(clock.queue(handed, 1) == Moment{21});
 }
@@ -120,7 +120,7 @@ TEST_CASE("VirtualClock: what cannot be is an Error")
 {
   ClockForTest clock;
   REQUIRE_THROWS_WITH(clock.end(), Contains("had not begun"));
-  REQUIRE_THROWS_WITH(clock.wait_for({}), Contains("not handed over"));
+  REQUIRE_THROWS_WITH(clock.wait_for({}), Contains("had not been handed over"));
   clock.begin({}, "one");
   REQUIRE_THROWS_WITH(clock.begin({}, "two"), Contains("at once"));
   clock.end();

@@ -78,12 +78,12 @@ TEST_CASE("diagnose: what differs between calls of the same number is named, wit
     change(call_of(records[1]));
     return first_line(diagnose(records, timeout_s));
   };
-  const std::string others = ", where ranks 0, 2 and 3 call all-reduce (ring) of 1,024 f32 (step.cpp:40): ";
+  const std::string others = ", but ranks 0, 2 and 3 call all-reduce (ring) of 1,024 f32 (step.cpp:40): ";
   CHECK(differs([](CallRecord& call) { call.count = 1000; }) ==
-        "watchdog: as collective 17 of world rank 1 calls all-reduce (ring) of 1,000 f32 (step.cpp:40)" + others +
+        "watchdog: in collective 17 of world, rank 1 calls all-reduce (ring) of 1,000 f32 (step.cpp:40)" + others +
             "the counts differ.");
   CHECK(differs([](CallRecord& call) { call.type = "bf16"; }) ==
-        "watchdog: as collective 17 of world rank 1 calls all-reduce (ring) of 1,024 bf16 (step.cpp:40)" + others +
+        "watchdog: in collective 17 of world, rank 1 calls all-reduce (ring) of 1,024 bf16 (step.cpp:40)" + others +
             "the types differ.");
   CHECK_THAT(differs([](CallRecord& call) { call.algorithm = "tree"; }),
              Contains(others + "the algorithms differ."));
@@ -93,14 +93,14 @@ TEST_CASE("diagnose: what differs between calls of the same number is named, wit
                call.where = "step.cpp:50";
              }),
              Contains("rank 1 calls broadcast (ring) of 1,024 f32 with root 0 (step.cpp:50)" + others +
-                      "rank 1 left that one out, or in another order."));
+                      "rank 1 skipped a call, or made its calls in another order."));
   CHECK_THAT(differs([](CallRecord& call) { call.label = "h.2.mlp"; }),
              Contains("rank 1 calls all-reduce (ring) of 1,024 f32 for \"h.2.mlp\" (step.cpp:40)" + others));
   CHECK_THAT(differs([](CallRecord& call) {
                call.count = 1;
                call.where = "step.cpp:50";
              }),
-             Contains("the counts differ, unless a call was left out."));
+             Contains("the counts differ, unless a call was skipped."));
 }
 
 TEST_CASE("diagnose: a rank that has made its part of a collective already is compared too")
@@ -109,7 +109,7 @@ TEST_CASE("diagnose: a rank that has made its part of a collective already is co
   records[0].tracks[0] = track({ended(17), waiting(18)});
   records[0].tracks[0].last[0].count = 8;
   CHECK_THAT(first_line(diagnose(records, timeout_s)),
-             Contains("as collective 17 of world rank 0 calls all-reduce (ring) of 8 f32"));
+             Contains("in collective 17 of world, rank 0 calls all-reduce (ring) of 8 f32"));
 }
 
 TEST_CASE("diagnose: as many ranks on each side are not judged")
@@ -117,7 +117,7 @@ TEST_CASE("diagnose: as many ranks on each side are not judged")
   std::vector<FlightRecord> records = four_that_wait();
   call_of(records[1]).name = call_of(records[3]).name = "barrier";
   CHECK_THAT(first_line(diagnose(records, timeout_s)),
-             Contains("ranks 1 and 3 call barrier") && Contains("where ranks 0 and 2 call all-reduce") &&
+             Contains("ranks 1 and 3 call barrier") && Contains("but ranks 0 and 2 call all-reduce") &&
                  Contains("the ranks do not make the same calls in the same order"));
 }
 
@@ -128,15 +128,16 @@ TEST_CASE("diagnose: who has not come is named, with what it does instead")
   const std::string missing =
       "watchdog: rank 2 has not called collective 17 of world, all-reduce (ring) of 1,024 f32 "
       "(step.cpp:40), in which ranks 0, 1 and 3 wait: rank 2, which ";
-  CHECK(first_line(diagnose(records, timeout_s)) ==
-        missing +
-            "is in no collective; its last, number 16 of world: all-reduce (ring) of 1,024 f32 (step.cpp:40), "
-            "ended 3.1 s ago.");
+  CHECK(
+      first_line(diagnose(records, timeout_s)) ==
+      missing +
+          "is in no collective; its last was collective 16 of world: all-reduce (ring) of 1,024 f32 (step.cpp:40), "
+          "ended 3.1 s ago.");
   records[2].span = "backward (model.cpp:7)";
   CHECK_THAT(first_line(diagnose(records, timeout_s)),
              Contains("ended 3.1 s ago; it is at backward (model.cpp:7)."));
   records[2].finished = true;
-  CHECK(first_line(diagnose(records, timeout_s)) == missing + "has ended: it left early, or skipped something.");
+  CHECK(first_line(diagnose(records, timeout_s)) == missing + "has ended: it left early, or skipped a call.");
   records[2] = FlightRecord{};
   records[2].answers = false;
   CHECK(first_line(diagnose(records, timeout_s)) == missing + "does not answer.");
@@ -179,7 +180,7 @@ TEST_CASE("diagnose: a collective of another group, and what it leaves waiting")
   records[1] = between();
   records[1].tracks.push_back(track({waiting(1)}, "pair", {0, 1}));
   CHECK(first_line(diagnose(records, timeout_s)) ==
-        "watchdog: rank 1 calls all-reduce (ring) of 1,024 f32 (step.cpp:40) of pair, where ranks 0, 2 and 3 call "
+        "watchdog: rank 1 calls all-reduce (ring) of 1,024 f32 (step.cpp:40) of pair, but ranks 0, 2 and 3 call "
         "all-reduce (ring) of 1,024 f32 (step.cpp:40) of world: the groups differ, or the order of the calls.");
 }
 
@@ -220,8 +221,9 @@ TEST_CASE("diagnose: a message that was never waited for")
       {.sends = true, .peer = 2, .bytes = 4096, .label = "", .where = "ring.cpp:12", .collective = 17}};
   CHECK_THAT(
       diagnose(records, timeout_s),
-      StartsWith("watchdog: rank 1 left collective 17 of world and never waited for a message of it, 4,096 bytes "
-                 "to rank 2 (ring.cpp:12)."));
+      StartsWith(
+          "watchdog: rank 1 left collective 17 of world without waiting for one of its messages, 4,096 bytes "
+          "to rank 2 (ring.cpp:12)."));
 }
 
 TEST_CASE("diagnose: a handle that nobody waits for, while the collectives go on")
@@ -257,7 +259,7 @@ TEST_CASE("diagnose: calls of MPI in the program itself, and who does not answer
         "watchdog: rank 0 is in MPI_Send of 4,096 bytes to rank 1, called by step() (step.cpp:12), and rank 1 has "
         "its "
         "turn.");
-  CHECK_THAT(diagnose(records, timeout_s), Contains("\n  For 3.2 s nothing has moved there"));
+  CHECK_THAT(diagnose(records, timeout_s), Contains("\n  Nothing has moved there for 3.2 s"));
   records[1].mpi_calls = records[0].mpi_calls;
   records[1].mpi_calls[0].peer = 0;
   CHECK_THAT(first_line(diagnose(records, timeout_s)),
@@ -269,7 +271,7 @@ TEST_CASE("diagnose: calls of MPI in the program itself, and who does not answer
   records[1].mpi_calls[0] = {.name = "MPI_Bcast", .peer = -1, .bytes = 4, .where = "", .since_s = 3.1};
   records[2].mpi_calls.clear();
   CHECK(first_line(diagnose(records, timeout_s)) ==
-        "watchdog: rank 0 is in MPI_Barrier, and rank 2 is in no collective; it never made a collective.");
+        "watchdog: rank 0 is in MPI_Barrier, and rank 2 is in no collective; it never called a collective.");
   records[2].mpi_calls = records[0].mpi_calls;
   CHECK(first_line(diagnose(records, timeout_s)) ==
         "watchdog: rank 0 is in MPI_Barrier, and rank 1 has its turn: it is in MPI_Bcast of 4 bytes, for 3.1 s.");
@@ -283,9 +285,9 @@ TEST_CASE("diagnose: ranks none of which waits")
   records[1].span = "searching (search.cpp:7)";
   CHECK(diagnose(records, timeout_s) ==
         "watchdog: no rank finishes a kernel, a block of a file or a message any more.\n"
-        "  For 3.2 s nothing has moved there (--timeout=3); the job ends with status 86.\n"
+        "  Nothing has moved there for 3.2 s (--timeout=3); the job ends with status 86.\n"
         "  rank 0 waits for its turn\n"
-        "  rank 1 is in no collective; it never made a collective; it is at searching (search.cpp:7)");
+        "  rank 1 is in no collective; it never called a collective; it is at searching (search.cpp:7)");
 }
 
 TEST_CASE("diagnose: every rank has its line, and the line of source where ranks parted is noted")
@@ -294,15 +296,16 @@ TEST_CASE("diagnose: every rank has its line, and the line of source where ranks
   records[2] = between();
   records[2].tracks[0].last[1].where = "step.cpp:55";
   const std::string text = diagnose(records, timeout_s);
-  CHECK_THAT(text, Contains("\n  For 3.1 s nothing has moved there (--timeout=3); the job ends with status 86.\n"));
+  CHECK_THAT(text, Contains("\n  Nothing has moved there for 3.1 s (--timeout=3); the job ends with status 86.\n"));
   CHECK_THAT(text, Contains("\n  note: collective 16 of world was called by ranks 0, 1 and 3 at step.cpp:40 and by "
                             "rank 2 at step.cpp:55\n"));
   CHECK_THAT(text,
              Contains("\n  rank 0 waits in collective 17 of world: all-reduce (ring) of 1,024 f32 (step.cpp:40), "
                       "for 3.1 s\n"));
-  CHECK_THAT(text,
-             Contains("\n  rank 2 is in no collective; its last, number 16 of world: all-reduce (ring) of 1,024 "
-                      "f32 (step.cpp:55), ended 3.1 s ago\n"));
+  CHECK_THAT(
+      text,
+      Contains("\n  rank 2 is in no collective; its last was collective 16 of world: all-reduce (ring) of 1,024 "
+               "f32 (step.cpp:55), ended 3.1 s ago\n"));
   CHECK(text.back() != '\n');
 }
 

@@ -179,7 +179,7 @@ TEST_CASE("FlightRecorder: a collective that was refused was none")
   Recorded test;
   {
     const CollectiveScope outer(*test.group, {"all-reduce", "ring"});
-    REQUIRE_THROWS_WITH(barrier(*test.group), Contains("within another one"));
+    REQUIRE_THROWS_WITH(barrier(*test.group), Contains("inside another one"));
     REQUIRE(test.track().calls == 1);
     REQUIRE(test.track().last.back().open());
     REQUIRE(test.track().last.back().name == "all-reduce");

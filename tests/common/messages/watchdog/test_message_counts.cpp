@@ -43,7 +43,7 @@ TEST_CASE("lost_messages: names ranks, numbers, collective, group and line")
       StartsWith("rank 1 sent 1 message to rank 0 outside of the collectives of world (step.cpp:40), and rank 0 "
                  "received 0 of them: "));
   CHECK_THAT(lost_messages({{by_mpi(1, 2, 0)}, {by_mpi(0, 0, 1)}}),
-             StartsWith("rank 0 sent 2 messages to rank 1 by calls of MPI, and rank 1 received 1 of them: "));
+             StartsWith("rank 0 sent 2 messages to rank 1 by MPI calls, and rank 1 received 1 of them: "));
 }
 
 TEST_CASE("lost_messages: a broadcast that took the place of a reduce is told apart from it")
@@ -65,5 +65,5 @@ TEST_CASE("lost_messages: all ranks of a job say the same")
   const std::vector<MessageCount> own{by_mpi((r + 1) % N, 2, 0), by_mpi((r + N - 1) % N, 0, 2)};
   CHECK(lost_messages(Communicator::world(), own).empty());
   CHECK_THAT(lost_messages(Communicator::world(), {by_mpi(0, r == N - 1 ? 5 : 0, 0)}),
-             StartsWith("rank " + std::to_string(N - 1) + " sent 5 messages to rank 0 by calls of MPI"));
+             StartsWith("rank " + std::to_string(N - 1) + " sent 5 messages to rank 0 by MPI calls"));
 }

@@ -27,24 +27,24 @@ FIRST, SUM_1, SUM_2, BROADCAST = 19, 22, 23, 24
 
 # For each case: what the first line says.
 CASES = {
-    "skip": rf"as collective {FIRST + 1} of world rank 2 calls {BUCKET % 2}, where ranks 0, 1 and 3 call {BUCKET % 1}: "
-            r"rank 2 left that one out, or in another order\.",
-    "swap": rf"as collective {FIRST} of world rank 1 calls {BUCKET % 1}, where ranks 0, 2 and 3 call {BUCKET % 0}: "
-            r"rank 1 left that one out, or in another order\.",
-    "count": rf"as collective {SUM_1} of world rank 1 calls all-reduce \(ring\) of 512 f32 \({HERE}\), "
-             rf"where ranks 0, 2 and 3 call {SUM}: the counts differ\.",
-    "type": rf"as collective {SUM_2} of world rank 3 calls all-reduce \(ring\) of 1,024 i32 \({HERE}\), "
-            rf"where ranks 0, 1 and 2 call {SUM}: the types differ\.",
-    "group": rf"rank 1 calls broadcast \(ring\) of 1,024 f32 with root 0 \({HERE}\) of pair, where .*"
+    "skip": rf"in collective {FIRST + 1} of world, rank 2 calls {BUCKET % 2}, but ranks 0, 1 and 3 call {BUCKET % 1}: "
+            r"rank 2 skipped a call, or made its calls in another order\.",
+    "swap": rf"in collective {FIRST} of world, rank 1 calls {BUCKET % 1}, but ranks 0, 2 and 3 call {BUCKET % 0}: "
+            r"rank 1 skipped a call, or made its calls in another order\.",
+    "count": rf"in collective {SUM_1} of world, rank 1 calls all-reduce \(ring\) of 512 f32 \({HERE}\), "
+             rf"but ranks 0, 2 and 3 call {SUM}: the counts differ\.",
+    "type": rf"in collective {SUM_2} of world, rank 3 calls all-reduce \(ring\) of 1,024 i32 \({HERE}\), "
+            rf"but ranks 0, 1 and 2 call {SUM}: the types differ\.",
+    "group": rf"rank 1 calls broadcast \(ring\) of 1,024 f32 with root 0 \({HERE}\) of pair, but .*"
              rf" broadcast \(ring\) of 1,024 f32 with root 0 \({HERE}\) of world: the groups differ, .*",
     "handle": rf"rank 1 has not waited for a sum beside the rest \({HERE}\), which it started [\d.]+ s ago\.",
     "early": rf"rank 2 has not called collective \d+ of \w+, .*\({HERE}\), in which ranks 0, 1 and 3 wait: rank 2, "
-             r"which has ended: it left early, or skipped something\.",
+             r"which has ended: it left early, or skipped a call\.",
     "receive": rf"rank 1 waits for a message that rank 3 does not send, 4,096 bytes from rank 3 "
                rf"for \"rows of step 3\" \({HERE}\): .*",
     "slow": r"rank 3 has not called collective \d+ of \w+, .* in which ranks 0, 1 and 2 wait: rank 3, which is in no "
-            rf"collective; its last, .*; it is at a long computation \({HERE}\)\.",
-    "refusing": r"rank 0 is in MPI_Allreduce of 4 bytes, called by .*, and rank 1 looks for what cannot be done\.",
+            rf"collective; its last was .*; it is at a long computation \({HERE}\)\.",
+    "refusing": r"rank 0 is in MPI_Allreduce of 4 bytes, called by .*, and rank 1 is checking its options and files\.",
     "loops": r"no rank finishes a kernel, a block of a file or a message any more\.",
     "turn": r"rank 0 is in MPI_Barrier, called by rankwise::in_turn.*, and rank 1 has its turn\.",
     "sends": r"rank 0 is in MPI_Send of 16,777,216 bytes to rank 1, called by .*, and rank 1 is in MPI_Send of "
@@ -155,7 +155,7 @@ class Watchdog(unittest.TestCase):
         job = Job(self.folder, "nothing", apart=["--dry-run"])
         self.assert_ended(job, 86, WITHIN_S)
         self.assertRegex(job.err, r"(?m)^watchdog: rank 1 is in MPI_\w+, called by .*, and rank 0 has ended; it "
-                                  r"never made a collective\.$")
+                                  r"never called a collective\.$")
 
     def test_ranks_may_wait_for_different_times(self):
         for last in ("--timeout=0", "--timeout=1000"):
@@ -165,7 +165,7 @@ class Watchdog(unittest.TestCase):
 
     def test_messages_that_nobody_received_are_named_at_the_end(self):
         says = {"root": rf"rank 2 sent 5 messages to rank 3 by broadcast of world \({HERE}\), and rank 3 received 4 of them: ",
-                "lost": r"rank 2 sent 1 message to rank 3 by calls of MPI, and rank 3 received 0 of them: "}
+                "lost": r"rank 2 sent 1 message to rank 3 by MPI calls, and rank 3 received 0 of them: "}
         for case, text in says.items():
             with self.subTest(case=case):
                 job = Job(self.folder, case)

@@ -1,0 +1,88 @@
+#include "lessons/02_collectives/options.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/cuda/devices.hpp"
+#include "common/messages/algorithm.hpp"
+#include "common/program/device_option.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The values of an option, as pairs for OptionTable.
+std::vector<std::pair<std::string, std::string>> choices(std::vector<std::string> words)
+{
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const std::string& word : words) all.emplace_back(word, word);
+  return all;
+}
+
+}  // namespace
+
+const std::vector<std::string>& collective_names()
+{
+  static const std::vector<std::string> names{"reduce-scatter", "all-gather", "all-reduce",
+                                              "broadcast",      "reduce",     "barrier"};
+  return names;
+}
+
+CollectiveOptions::CollectiveOptions()
+{
+  std::vector<std::string> collectives{"all"}, ways{"all", "textbook-ring", "naive"};
+  collectives.insert(collectives.end(), collective_names().begin(), collective_names().end());
+  for (const auto& [word, meaning] : algorithms()) ways.push_back(word);
+  std::vector<std::pair<std::string, DType>> types;
+  for (const DType t : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8})
+    types.emplace_back(name_of(t), t);
+
+  table.add_choice("Collectives", "collective", collective, choices(collectives), "what the ranks do together");
+  table.add_choice("Collectives", "collectives", algorithm, choices(ways), "algorithm that performs it");
+  table.add("Collectives", "count", count, "elements of each rank's vector");
+  table.add_choice("Collectives", "type", type, types, "of the elements");
+  table.add("Collectives", "root", root, "rank that broadcasts, or receives the sum of reduce");
+  table.add("Ranks", "ranks-per-node", ranks_per_node, "ranks per pretended node; 0: the real machines");
+  table.add("Ranks", "check-messages", check_messages, "compare the calls of all ranks before each collective");
+  declare_transport(table, "Ranks", transport);
+  declare_device(table, device);
+  table.add("Run", "repeats", repeats, "timed calls, of which the median is reported");
+  table.add_file("Run", "report", report, FileUse::print, "where to write the report");
+  table.add_file("Run", "trace", trace, FileUse::print, "where to write a trace of events");
+  table.add("Run", "dry-run", dry_run, "print the formulas and send nothing");
+}
+
+void check_options(const CollectiveOptions& options, const Session& session)
+{
+  constexpr std::int64_t most = std::int64_t{1} << 33;
+  if (options.count < 0 || options.count > most)
+    throw UserError(fmt::format("--count={} is not a valid number of elements.", options.count),
+                    fmt::format("Use 0 to {}.", group_digits(most)));
+  if (options.root < 0 || options.root >= session.ranks())
+    throw UserError(
+        fmt::format("--root={}, but the {} ranks are 0 to {}.", options.root, session.ranks(), session.ranks() - 1),
+        "Choose one of them, or start more ranks with `mpirun -np`.");
+  if (options.repeats < 1)
+    throw UserError(fmt::format("--repeats={} measures nothing.", options.repeats), "Use 1 or more.");
+  if (options.ranks_per_node < 0)
+    throw UserError(fmt::format("--ranks-per-node={} is not a number of ranks.", options.ranks_per_node),
+                    "Use 1 or more, or 0 for the machines as they are.");
+  const bool sums = options.collective == "all" || options.collective.find("reduce") != std::string::npos;
+  if (sums && options.type == DType::u8)
+    throw UserError(fmt::format("--type=u8 with --collective={}: bytes cannot be summed.", options.collective),
+                    "Use --collective=all-gather, broadcast or barrier, or another type.");
+  const Candidate asked{options.collective, options.algorithm};
+  if (asked.written_here() && options.collective != "all" && options.collective != "all-reduce")
+    throw UserError(fmt::format("--collectives={} with --collective={}.", options.algorithm, options.collective),
+                    "This algorithm is written for the all-reduce only: use --collective=all-reduce.");
+  check_algorithm(asked.of_group(), options.topology());
+  check_transport(options.transport, options.device);
+  if (options.dry_run) return;
+  check_device(options.device);
+  check_own_gpus(options.transport, options.device);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/memory/device.hpp"
+#include "common/memory/tensor.hpp"
+#include "common/messages/carrier.hpp"
+#include "common/messages/topology.hpp"
+#include "common/program/options.hpp"
+#include "common/program/session.hpp"
+#include "lessons/02_collectives/measure.hpp"
+
+/// @file
+/// The options of lesson 02.
+
+namespace rankwise {
+
+/// Names of the collectives, as `--collective` has them, in the order in which they are measured.
+const std::vector<std::string>& collective_names();
+
+/// Which collectives are measured, and how.
+struct CollectiveOptions {
+  CollectiveOptions();  ///< declares them in the table
+
+  OptionTable table{"02_collectives", "Collectives by hand"};  ///< all options
+
+  std::string collective = "all";                      ///< what the ranks do together
+  std::string algorithm = "all";                       ///< how
+  std::int64_t count = 1 << 20;                        ///< elements of each rank's vector
+  DType type = DType::f32;                             ///< of the elements
+  int root = 0;                                        ///< rank that broadcasts, or receives the sum of reduce
+  int ranks_per_node = 0;                              ///< of a pretended node; 0: the machines
+  int repeats = 5;                                     ///< timed calls
+  bool check_messages = false;                         ///< compare the calls of all ranks
+  bool dry_run = false;                                ///< print the formulas only
+  DeviceKind device = DeviceKind::cpu;                 ///< where the vectors are
+  TransportKind transport = TransportKind::automatic;  ///< what carries messages
+  std::string report;                                  ///< file of the report
+  std::string trace;                                   ///< file of the trace
+
+  /// The vector and the root.
+  Problem problem() const { return {count, type, root}; }
+  /// How groups of ranks are made.
+  Ways ways() const { return {ranks_per_node, check_messages, device, transport}; }
+  /// The nodes of the job and their ranks.
+  Topology topology() const { return topology_of_job(ranks_per_node, device); }
+};
+
+/// Refuses invalid options before anything is sent.
+/// @throws UserError  for the first of them.
+void check_options(const CollectiveOptions& options, const Session& session);
+
+}  // namespace rankwise
