@@ -404,7 +404,7 @@ struct HeadBackward {
   /// Adds the contributions of one block of queries and keys to the gradients of both: dq += scale dscore k, dk +=
   /// scale dscore q, dv += factor weight dy. With @p first_keys or @p first_queries nothing has been added before
   /// to the gradients of these queries, or of these keys, so they are overwritten.
-  void go_back(Range queries, Range keys, bool first_keys, bool first_queries) const
+  void backward(Range queries, Range keys, bool first_keys, bool first_queries) const
   {
     const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
     const Block<T> p{queries, keys, weights, rounded_block<T>(weights, rounded)};
@@ -425,7 +425,7 @@ struct HeadBackward {
 
   /// Processes all blocks of the head. Every query sees the
   /// first keys; keys that no query sees get the gradient zero.
-  void go_back() const
+  void backward() const
   {
     multiply_outputs();
     for (std::int64_t key = 0; key < shape.T; key += key_block) {
@@ -434,7 +434,7 @@ struct HeadBackward {
       for (std::int64_t query = 0; query < shape.T; query += query_block) {
         const Range queries = block_at(query, query_block, shape.T);
         if (shape.mask.visible_keys(queries.end() - 1, shape.T) <= key) continue;
-        go_back(queries, keys, key == 0, !seen);
+        backward(queries, keys, key == 0, !seen);
         seen = true;
       }
     }
@@ -473,7 +473,7 @@ void CpuKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const 
                                  scratch + block_floats,
                                  scratch + 2 * block_floats,
                                  scratch + blocks};
-      head.go_back();
+      head.backward();
     }
   });
 }
