@@ -1,4 +1,4 @@
-// A job that waits in vain, each time for another reason, for tests/common/messages/watchdog/test_watchdog.py: the watchdog has
+// A job that waits for ever, each time for another reason, for tests/common/messages/watchdog/test_watchdog.py: the watchdog has
 // to name it. And jobs that take long but get on, and one whose messages get lost.
 
 #include <chrono>

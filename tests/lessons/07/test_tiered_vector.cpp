@@ -19,7 +19,7 @@ using Catch::Contains;
 
 namespace {
 
-/// Shards of so many blocks, none as large as the one before.
+/// Shards of this many blocks, none as large as the one before.
 std::vector<Range> bucket_shards(std::int64_t blocks)
 {
   std::vector<Range> own;
