@@ -13,8 +13,8 @@
 namespace rankwise {
 
 PipelinePlan::PipelinePlan(const ModelConfig& c, const ActivationShape& s, const PipelineOptions& options,
-                           int ranks, std::int64_t passes)
-    : config(c), shape(s), table(c, s.part), schedule(make_schedule(options, ranks, passes))
+                           int ranks, std::int64_t micro_batches)
+    : config(c), shape(s), table(c, s.part), schedule(make_schedule(options, ranks, micro_batches))
 {
   const std::vector<Range> units = stage_units(options, config, ranks, shape.T);
   stages = describe_stages(table, units);

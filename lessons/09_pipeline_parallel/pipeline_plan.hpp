@@ -23,13 +23,13 @@ namespace rankwise {
 
 /// A pipeline before it runs.
 struct PipelinePlan {
-  /// @param config   the model.
-  /// @param shape    of a micro-batch that passes through all units.
-  /// @param options  as check_pipeline() accepts them.
-  /// @param ranks    p.
-  /// @param passes   m, micro-batches.
+  /// @param config         the model.
+  /// @param shape          of a micro-batch that passes through all units.
+  /// @param options        as check_pipeline() accepts them.
+  /// @param ranks          p.
+  /// @param micro_batches  m.
   PipelinePlan(const ModelConfig& config, const ActivationShape& shape, const PipelineOptions& options, int ranks,
-               std::int64_t passes);
+               std::int64_t micro_batches);
 
   ModelConfig config;                 ///< the model
   ActivationShape shape;              ///< of a micro-batch

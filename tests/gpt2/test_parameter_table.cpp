@@ -358,7 +358,7 @@ TEST_CASE("initialize_parameters: a tensor that is replicated has the values tha
   CHECK(parameter_digest(host_stream(), table, flat) == parameter_digest(host_stream(), plain, expected));
 }
 
-TEST_CASE("model_tensors: views the tensors where the table says; the tied gradient may be replicated")
+TEST_CASE("model_tensors: views the tensors where the table says; the tied gradient may be a separate sum")
 {
   Laboratory lab;
   const ParameterTable table(config);

@@ -42,6 +42,7 @@ echo '#include "lessons/01_one/x.hpp"' >>gpt2/model.hpp; finds 'gpt2/model.hpp:5
 echo '#include "common/memory/tensor.hpp"' >>common/base/sum.hpp; finds 'common/base includes nothing above it'
 echo '#include "common/collectives/ring.hpp"' >>common/messages/group.cpp; finds 'common/messages includes nothing above it'
 echo '#include "common/cuda/cuda.hpp"' >>common/messages/group.cpp; finds 'common/messages/group.cpp:2: GPUs are reached'
+echo '#include "common/collectives/ring.hpp"' >common/cuda/nccl.cpp; finds 'GPUs know no collectives'
 echo '#include "lessons/01_one/01_one.cpp"' >gpt2/model.cpp; finds 'a source file is not included'
 mkdir lessons/frame && echo '#include "lessons/01_one/x.hpp"' >lessons/frame/run.cpp; finds 'lessons/frame/run.cpp:1:'
 echo '#include "sum.hpp"' >common/base/sum.cpp; finds 'written from the root'

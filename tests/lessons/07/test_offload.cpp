@@ -281,8 +281,8 @@ TEST_CASE("OffloadPlan: AdamW runs where its states are, and has master weights 
 
 TEST_CASE("OffloadPlan: sums that wait, and slots for gradients that arrive")
 {
-  const auto plan = [](std::int64_t M, bool replicated, Tier tier = Tier::host, Offload what = Offload::all) {
-    return make_plan({.what = what, .tier = tier, .micro_batches = M, .tied_separate = replicated});
+  const auto plan = [](std::int64_t M, bool separate, Tier tier = Tier::host, Offload what = Offload::all) {
+    return make_plan({.what = what, .tier = tier, .micro_batches = M, .tied_separate = separate});
   };
   for (const std::int64_t M : {1, 2, 4, 8}) {
     CHECK(plan(M, false).micro_batches() == M);
@@ -299,10 +299,10 @@ TEST_CASE("OffloadPlan: sums that wait, and slots for gradients that arrive")
   CHECK(plan(1, false).landing_blocks() == 1);
   CHECK(plan(1, false).tied_landing_blocks() == 0);
   // The embedding's unit has the tied tensor's block and another; this rank may own elements of one of them only.
-  const OffloadPlan replicated = plan(1, true, Tier::disk);
-  const std::int64_t of_embedding = replicated.blocks.of_shard(replicated.own.size() - 1).count;
-  CHECK(replicated.landing_blocks() == 2 * of_embedding);
-  CHECK(replicated.tied_landing_blocks() == (replicated.blocks.tied_elements() > 0 ? 2 : 0));
+  const OffloadPlan separate = plan(1, true, Tier::disk);
+  const std::int64_t of_embedding = separate.blocks.of_shard(separate.own.size() - 1).count;
+  CHECK(separate.landing_blocks() == 2 * of_embedding);
+  CHECK(separate.tied_landing_blocks() == (separate.blocks.tied_elements() > 0 ? 2 : 0));
 }
 
 TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and nothing is on the device")
@@ -310,8 +310,8 @@ TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and n
   for (const Offload what : all_offloads)
     for (const bool clips : {false, true})
       CHECK(make_plan({.what = what, .clips = clips}).updates_early() == (what == Offload::all && !clips));
-  const auto kept = [](std::int64_t M, bool replicated, bool clips) {
-    return make_plan({.micro_batches = M, .tied_separate = replicated, .clips = clips}).kept_sums();
+  const auto kept = [](std::int64_t M, bool separate, bool clips) {
+    return make_plan({.micro_batches = M, .tied_separate = separate, .clips = clips}).kept_sums();
   };
   CHECK(kept(1, false, true) == 1);
   CHECK(kept(1, false, false) == 0);

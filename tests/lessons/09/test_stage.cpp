@@ -108,7 +108,8 @@ TEST_CASE("stage_tensors: the parameters of a stage are those of the whole model
 }
 
 TEST_CASE(
-    "stage_tensors, gradient_layout: the head's part of the tied embedding is replicated where one stage has both "
+    "stage_tensors, gradient_layout: the head's part of the tied embedding is a separate sum where one stage has "
+    "both "
     "ends")
 {
   Laboratory lab;

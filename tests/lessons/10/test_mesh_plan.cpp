@@ -134,7 +134,8 @@ TEST_CASE("MeshPlan::to_replicas: 2 (dp-1)/dp of a rank's parameters, shared out
 }
 
 TEST_CASE(
-    "MeshPlan::to_replicas: in bf16 parameters are half as long; a tied gradient that is replicated is one sum "
+    "MeshPlan::to_replicas: in bf16 parameters are half as long; a tied gradient that is kept separately is one "
+    "sum "
     "more")
 {
   const Layout layout{.dp = 2, .tp = 2, .pp = 1};

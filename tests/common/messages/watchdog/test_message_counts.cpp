@@ -1,4 +1,4 @@
-// Communication that were sent and not received, told from the counts of all ranks.
+// Messages that were sent and not received, found from the counts of all ranks.
 
 #include <catch2/catch.hpp>
 
