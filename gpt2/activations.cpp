@@ -96,7 +96,7 @@ struct PartBytes {
     if (shape.has_head(config))
       head =
           stream + normalised + s * R * config.stored_vocabulary(n) + a * (2 * shape.shared_rows() + 3 * R) + 4 * R;
-    if (!shape.puts_weights_off) return;
+    if (!shape.defers_weights) return;
     const std::int64_t norm = 2 * C * bytes_of(shape.gradients);
     deferred = shape.blocks(config) * (s * R * (2 * C + 7 * C / n) + 2 * norm) +
                (shape.has_head(config) ? norm : 0) + (shape.has_embedding() ? s * R * C : 0);
@@ -141,7 +141,7 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
     if (attention || !shape.recompute) branches.back().input = maker.stream();
   }
   if (shape.has_head(config)) head = maker.head();
-  if (shape.puts_weights_off) deferred = maker.deferred();
+  if (shape.defers_weights) deferred = maker.deferred();
 }
 
 std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape)

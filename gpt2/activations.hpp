@@ -19,16 +19,16 @@ namespace rankwise {
 
 /// The shape of a micro-batch on one device.
 struct ActivationShape {
-  DType type = DType::f32;        ///< type of parameters and activations
-  std::int64_t B = 0;             ///< sequences
-  std::int64_t T = 0;             ///< tokens per sequence
-  Part part{};                    ///< tensor-parallel shard of each layer that is computed here
-  bool recompute = false;         ///< whether only the inputs of blocks are kept (activation checkpointing)
-  Part tokens{};                  ///< sequence-parallel shard of the tokens that is here between those layers
-  bool regather = false;          ///< whether only this rank's normalised rows are kept and all are gathered again
-  Range units{0, -1};             ///< units that are computed here, in whole blocks; all by default
-  bool puts_weights_off = false;  ///< whether weight gradients are deferred, so that their factors are kept
-  DType gradients = DType::f32;   ///< type of the gradients
+  DType type = DType::f32;       ///< type of parameters and activations
+  std::int64_t B = 0;            ///< sequences
+  std::int64_t T = 0;            ///< tokens per sequence
+  Part part{};                   ///< tensor-parallel shard of each layer that is computed here
+  bool recompute = false;        ///< whether only the inputs of blocks are kept (activation checkpointing)
+  Part tokens{};                 ///< sequence-parallel shard of the tokens that is here between those layers
+  bool regather = false;         ///< whether only this rank's normalised rows are kept and all are gathered again
+  Range units{0, -1};            ///< units that are computed here, in whole blocks; all by default
+  bool defers_weights = false;   ///< whether weight gradients are deferred, so that their factors are kept
+  DType gradients = DType::f32;  ///< type of the gradients
 
   /// R.
   std::int64_t rows() const { return B * T; }
@@ -72,8 +72,8 @@ struct HeadActivations {
   Tensor target_logit;  ///< (R)
 };
 
-/// Gradients that the deferred weight gradients of a branch
-/// (W) are computed from; its backward pass (B) keeps them.
+/// Gradients that a branch's deferred weight gradients (W) are computed from; B, its backward pass for the input,
+/// keeps them.
 struct DeferredBranch {
   Tensor doutput;      ///< (R, C) gradient of the branch's output
   Tensor dinner;       ///< (R, F / n) gradient of BranchActivations::inner
@@ -81,8 +81,7 @@ struct DeferredBranch {
   Tensor norm_bias;    ///< (C) gradient of the norm's bias
 };
 
-/// Gradients that the deferred weight gradients of a micro-batch
-/// (W) are computed from; its backward pass (B) keeps them.
+/// Gradients that a micro-batch's deferred weight gradients (W) are computed from; B keeps them.
 struct Deferred {
   Tensor stream;                         ///< (R, C) gradient of the embedding's output
   std::vector<DeferredBranch> branches;  ///< gradients of each branch

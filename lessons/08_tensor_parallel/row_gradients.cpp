@@ -70,18 +70,6 @@ Tensor RowGradients::add_backward(const Branch& branch, const BranchTensors& d, 
   return first.raw() == dx.raw() ? dx : own_scratch;
 }
 
-Tensor RowGradients::output_backward(const Branch& branch, const Tensor& dx, const Tensor& scratch,
-                                     const MicroBatch& rows) const
-{
-  return divides_rows() ? add_backward(branch, {}, dx, scratch, rows) : branch.output_backward(dx, scratch, rows);
-}
-
-void RowGradients::out_bias_backward(const Branch& branch, const BranchTensors& d, const Tensor& doutput,
-                                     const MicroBatch& batch) const
-{
-  if (!divides_rows()) branch.out_bias_backward(d, doutput, batch);
-}
-
 namespace {
 
 /// The activations that normalise_backward() reads, for one sequence.

@@ -36,13 +36,6 @@ class RowGradients {
   /// Branch::add_backward() over this rank's rows.
   Tensor add_backward(const Branch& branch, const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
                       const MicroBatch& rows) const;
-  /// First half of add_backward() where weight gradients are deferred: the gradient of the branch's output. Where
-  /// rows are divided the bias's sums over rows are computed here already.
-  Tensor output_backward(const Branch& branch, const Tensor& dx, const Tensor& scratch,
-                         const MicroBatch& rows) const;
-  /// Second half: the bias's gradient from all rows, unless output_backward() has computed it.
-  void out_bias_backward(const Branch& branch, const BranchTensors& d, const Tensor& doutput,
-                         const MicroBatch& batch) const;
   /// Branch::normalise_backward() over this rank's rows.
   void normalise_backward(const Branch& branch, const Tensor& dx, const BranchTensors& d, const Tensor& dnormalised,
                           const BranchActivations& a, const BranchTensors& p, const MicroBatch& rows) const;

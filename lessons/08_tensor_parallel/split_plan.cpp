@@ -28,9 +28,9 @@ std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
     calls.push_back({{name, plan.algorithm, type, n}, plan.micro_batches * times});
   };
   // A whole model has embedding and head; a pipeline stage may have neither. Recomputation runs each branch's
-  // forward pass once more, and twice more where weight gradients are deferred: once for B and once for W.
+  // forward pass once more.
   const std::int64_t embedding = shape.has_embedding(), head = shape.has_head(plan.config);
-  const std::int64_t runs = !shape.recompute ? 1 : shape.puts_weights_off ? 3 : 2;
+  const std::int64_t runs = shape.recompute ? 2 : 1;
   // BEGIN EXERCISE 08.3 points=10 "Bytes: how often a micro-batch needs each collective. A sum over the ranks is "
   //     "an all-reduce of R C elements. Where rows are divided it is a reduce-scatter, and an all-gather precedes "
   //     "each divided layer, in the backward pass too, and the embedding's backward pass; with --regather the "

@@ -9,13 +9,11 @@
 //               embedding); activations of a stage for each micro-batch in flight: m with gpipe, min(p - rank, m)
 //               with 1f1b
 // Traffic:      m B T C numbers a boundary and direction, and 2 V C once a step for the tied embedding
-// Paper:        Huang et al. 2019 (GPipe); Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2024 (zero
-//               bubble)
+// Paper:        Huang et al. 2019 (GPipe); Narayanan et al. 2021 (Megatron-LM), section 2.2
 //
 // Sample runs:  build/lessons/09_pipeline_parallel --steps=3
 //               mpirun -np 2 build/lessons/09_pipeline_parallel --steps=5
 //               mpirun -np 4 build/lessons/09_pipeline_parallel --steps=3 --micro-batch=2 --schedule=gpipe
-//               mpirun -np 4 build/lessons/09_pipeline_parallel --steps=3 --micro-batch=2 --schedule=zero-bubble
 //               mpirun -np 2 build/lessons/09_pipeline_parallel --steps=3 --schedule=interleaved --link=5us,10GB/s
 //               mpirun -np 4 build/lessons/09_pipeline_parallel --steps=3 --arithmetic=exact --recompute=block
 //               mpirun -np 3 build/lessons/09_pipeline_parallel --steps=10 --partition=1,2,1 --compare=10
@@ -29,15 +27,14 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "gpt2/generate.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/09_pipeline_parallel/costs.hpp"
-#include "lessons/09_pipeline_parallel/deferred_weights.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/09_pipeline_parallel/text_pipeline.hpp"
@@ -88,17 +85,10 @@ class PipelineParallel {
       // All stages load the micro-batch: the first needs its tokens, the last its targets, all its dropout keys.
       m.batch = run.load(m.kept, sequences, step);
       loss = forward(own, m, received, send_buffer);
-    } else if (action.kind == ActionKind::backward_input) {
-      // Zero bubble only: B computes the gradient of the stage's input, which the stage before waits for.
-      deferred_weights(own, m).backward_input(received, send_buffer);
     } else {
-      // The whole backward pass, or zero bubble's W: both add to the stage's gradients.
+      // NEW: the stage's gradients are summed over micro-batches, in whichever order the schedule has them.
       const GradientTensors d = own.gradients->begin(sequences);
-      const ModelTensors gradients = stage_tensors(plan.table, own.stage, d.flat, d.tied);
-      if (action.kind == ActionKind::backward)
-        backward(own, gradients, m, received, send_buffer);
-      else
-        deferred_weights(own, m).backward_weights(gradients);
+      backward(own, stage_tensors(plan.table, own.stage, d.flat, d.tied), m, received, send_buffer);
       own.gradients->end(sequences);
     }
     // The last action of the micro-batch in this stage frees its slot.
@@ -112,7 +102,7 @@ class PipelineParallel {
   LossSum forward(const LocalStage& own, const InFlight& m, const Tensor& received, const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
-    const auto& [kept, batch, place] = m;
+    const auto& [kept, batch] = m;
     // NEW: only the first stage has the embedding. The others begin with the (R, C) stream from the stage before.
     // Received rows are copied, because the receive buffer is used again for a later micro-batch.
     if (stage.first) {
@@ -131,7 +121,7 @@ class PipelineParallel {
                 const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
-    const auto& [kept, batch, place] = m;
+    const auto& [kept, batch] = m;
     const Tensor &dx = work.dstream, &output = work.output;
     const HeadTensors &p_head = weights.head, &d_head = gradient.head;
     // NEW: only the last stage starts from the loss. The others begin with dx, (R, C), from the stage after them.
@@ -155,8 +145,7 @@ class PipelineParallel {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
       const BranchTensors& d = gradient.branches[i];
-      // B and W of the branch together: parameter gradients are added to d, and dx becomes that of the branch's
-      // input.
+      // Parameter gradients are added to d, and dx becomes that of the branch's input.
       const Tensor doutput = branch.add_backward(d, dx, output, batch);
       branch.apply_backward(output, d, doutput, work.wide, kept.branches[i], p, batch);
       branch.normalise_backward(dx, d, output, kept.branches[i], p, batch);
@@ -181,24 +170,10 @@ class PipelineParallel {
   /// broadcasts its output.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
-    if (passes.empty())
-      for (const LocalStage& own : stages)
-        passes.emplace_back(run.memory, *run.stream, own.model, run.shape.type, run.batch.sequence);
     // NEW: the stages run in turn, so all ranks but one wait: with a single text there is nothing to fill a
     // pipeline.
-    std::int64_t token = 0;  // on the rank that has the head; zero on the others
-    for (GeneratingPass& pass : passes) pass.begin(text);
-    pass_through(plan.stages, pp, passes, [&](const PipelineStage& stage, std::size_t place) {
-      GeneratingPass& pass = passes[place];
-      const ModelTensors& weights = stages[place].weights;
-      if (stage.first) pass.embedding(weights.embedding);
-      for (std::size_t i = 0; i < weights.branches.size(); ++i) pass.branch(i, weights.branches[i]);
-      if (stage.last) token = pick_token(pass.head(weights.head), run.options.sampling, number);
-    });
-    // NEW: the last stage has drawn the token. A sum with the zeros of the other ranks gives it to all of them.
-    for (GeneratingPass& pass : passes) pass.end();
-    all_reduce_sum(token, pp);
-    return static_cast<Token>(token);
+    if (!generator) generator.emplace(run, plan, stages, pp);
+    return generator->next_token(text, number);
   }
 
  private:
@@ -209,7 +184,7 @@ class PipelineParallel {
                         const Tensor& send_buffer = {})
   {
     const auto& [stage, model, weights, gradients, stash] = own;
-    const auto& [kept, batch, place] = m;
+    const auto& [kept, batch] = m;
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
@@ -222,13 +197,6 @@ class PipelineParallel {
       branch.apply(work.output, kept.branches[i], p, batch);
       if (!next.empty()) branch.add(next, kept.branches[i], work.output, p, batch);
     }
-  }
-
-  /// NEW: zero bubble splits a backward pass into B and W, and defers W to fill what would be idle time.
-  DeferredWeights deferred_weights(const LocalStage& own, const InFlight& m)
-  {
-    const auto recompute = [&](std::size_t first, std::size_t last) { forward_branches(own, first, last, m); };
-    return {run, own, m, work, whole_layers, recompute};
   }
 
   /// The gradients of this rank's parameters, range by range.
@@ -310,9 +278,8 @@ class PipelineParallel {
   Workspace work{run.memory, run.config, run.shape};  // scratch, shared by all micro-batches
   std::vector<LocalStage> stages =
       make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank, with stash and gradients
-  BetweenLayers whole_layers;                                              // no messages inside a stage
   std::vector<PerformedAction> performed;                                  // in the last step
-  std::vector<GeneratingPass> passes;                                      // used by --sample, one a stage
+  std::optional<TextPipeline> generator;                                   // used by --sample
 };
 
 }  // namespace rankwise

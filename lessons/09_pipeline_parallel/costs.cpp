@@ -5,15 +5,18 @@
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/smaller_run.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/frame/frame.hpp"
 
 namespace rankwise {
 
 Costs costs(const PipelineParallelOptions& options, RankOf rank)
 {
+  return costs(plan_of(options, rank.ranks), options, rank);
+}
+
+Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank)
+{
   const auto [r, p] = rank;
-  const PipelinePlan plan = plan_of(options, p);
   const std::vector<PipelineStage> stages = plan.stages_of(r);
   const std::int64_t elements = elements_of(ranges_of(plan.table, stages));
   const Topology line = options.topology(p), ends = line.among({0, p - 1});

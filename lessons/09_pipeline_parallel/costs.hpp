@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lessons/09_pipeline_parallel/options.hpp"
+#include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/frame/costs.hpp"
 
 /// @file
@@ -18,6 +19,8 @@ namespace rankwise {
 ///     sent, pp      m B T C elements a stage boundary and direction
 ///     sent, tied    V C elements between first and last stage, by an all-reduce
 Costs costs(const PipelineParallelOptions& options, RankOf rank);
+/// The same of any pipeline of p ranks, with options of training.
+Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank);
 
 /// Floating-point operations that a rank charges to the virtual clock in a step: of all its actions.
 std::int64_t charged_flops(const PipelineParallelOptions& options, RankOf rank);

@@ -22,9 +22,8 @@ void declare(OptionTable& table, PipelineOptions& o)
   table.add_choice(group, "schedule", o.schedule,
                    {{"gpipe", ScheduleKind::gpipe},
                     {"1f1b", ScheduleKind::one_forward_one_backward},
-                    {"interleaved", ScheduleKind::interleaved},
-                    {"zero-bubble", ScheduleKind::zero_bubble}},
-                   "order of the forward and backward passes of micro-batches");
+                    {"interleaved", ScheduleKind::interleaved}},
+                   "order of the forward and backward passes of micro-batches; zero bubble is lesson 11");
   table.add(group, "virtual-stages", o.virtual_stages, "stages on each rank, for --schedule=interleaved; 0: two");
   table.add(group, "partition", o.partition,
             "blocks of each stage, as 3,3,4,2; empty: stages of about the same work");
@@ -39,25 +38,6 @@ std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t sh
 }
 
 namespace {
-
-/// Integers from @p first to @p last that @p fits accepts, at most eight, as text.
-template <class Fits>
-std::string possible(std::int64_t first, std::int64_t last, Fits&& fits)
-{
-  std::vector<std::int64_t> values;
-  for (std::int64_t value = first; value <= last && values.size() < 8; ++value)
-    if (fits(value)) values.push_back(value);
-  return fmt::format("{}", fmt::join(values, ", "));
-}
-
-/// The values of --micro-batch that give a number of micro-batches that @p fits accepts.
-template <class Fits>
-std::string micro_batches_remedy(std::int64_t sequences, Fits&& fits)
-{
-  const std::string values =
-      possible(1, sequences, [&](std::int64_t B) { return sequences % B == 0 && fits(sequences / B); });
-  return values.empty() ? "" : fmt::format("--micro-batch={}, ", values);
-}
 
 void check_virtual_stages(const PipelineOptions& options, int ranks)
 {
@@ -88,8 +68,8 @@ void check_pipeline(const PipelineOptions& options, const ModelConfig& config, i
     throw UserError(
         fmt::format("{} ranks with {} each make {} stages, but the model has {} blocks and every stage needs one.",
                     ranks, v == 1 ? "a stage" : fmt::format("{} stages", v), v * ranks, config.layers),
-        fmt::format("Ranks times --virtual-stages are at most {}; or use a model with more --layers.",
-                    config.layers));
+        fmt::format("Use at most {} stages, with fewer ranks{}, or a model with more --layers.", config.layers,
+                    v == 1 ? "" : " or --virtual-stages"));
   if (options.schedule == ScheduleKind::interleaved && micro_batches % ranks != 0)
     throw UserError(
         fmt::format("--schedule=interleaved takes micro-batches in groups of {}, one for each rank; there are "
@@ -97,12 +77,16 @@ void check_pipeline(const PipelineOptions& options, const ModelConfig& config, i
                     ranks, micro_batches),
         fmt::format("Use {}another --global-batch, or --schedule=1f1b.",
                     micro_batches_remedy(sequences, [&](std::int64_t m) { return m % ranks == 0; })));
-  if (options.schedule == ScheduleKind::zero_bubble && micro_batches < ranks)
-    throw UserError(fmt::format("--schedule=zero-bubble needs as many micro-batches as ranks, {}; there are {}.",
-                                ranks, micro_batches),
-                    fmt::format("Use {}a larger --global-batch, or --schedule=1f1b.",
-                                micro_batches_remedy(sequences, [&](std::int64_t m) { return m >= ranks; })));
   if (!options.partition.empty()) parse_partition(options.partition, config, v * ranks);
+}
+
+std::string micro_batches_remedy(std::int64_t sequences, const std::function<bool(std::int64_t)>& fits)
+{
+  constexpr std::size_t most = 8;
+  std::vector<std::int64_t> values;
+  for (std::int64_t B = 1; B <= sequences && values.size() < most; ++B)
+    if (sequences % B == 0 && fits(sequences / B)) values.push_back(B);
+  return values.empty() ? "" : fmt::format("--micro-batch={}, ", fmt::join(values, ", "));
 }
 
 PipelineSchedule make_schedule(const PipelineOptions& options, int ranks, std::int64_t micro_batches)
@@ -115,8 +99,6 @@ PipelineSchedule make_schedule(const PipelineOptions& options, int ranks, std::i
       return one_forward_one_backward(ranks, m);
     case ScheduleKind::interleaved:
       return interleaved(ranks, options.stages_of_a_rank(), m);
-    case ScheduleKind::zero_bubble:
-      return zero_bubble(ranks, m);
   }
   throw Error("a schedule that has no generator");
 }

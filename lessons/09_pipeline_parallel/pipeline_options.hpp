@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,6 @@ enum class ScheduleKind : std::uint8_t {
   gpipe,                     ///< all forward passes, then all backward passes
   one_forward_one_backward,  ///< 1F1B: after a warm-up forward and backward passes alternate
   interleaved,               ///< 1F1B with several stages on each rank
-  zero_bubble,               ///< 1F1B with backward passes in two halves, B and W
 };
 
 /// `--schedule` and the options that go with it.
@@ -45,11 +45,16 @@ std::int64_t default_micro_batch(const PipelineOptions& options, std::int64_t sh
 /// @param ranks          p.
 /// @param sequences      sequences that pass through the pipeline in a step.
 /// @param micro_batches  m.
-/// @throws UserError  for more stages than blocks; for m that is not a multiple of p with interleaving, or less
-///                    than p with zero-bubble; for virtual stages in other schedules; and for partitions that
-///                    parse_partition() refuses. The message lists the values that are possible.
+/// @throws UserError  for more stages than blocks; for m that is not a multiple of p with interleaving; for virtual
+///                    stages in other schedules; and for partitions that parse_partition() refuses. The message
+///                    lists the values that are possible.
 void check_pipeline(const PipelineOptions& options, const ModelConfig& config, int ranks, std::int64_t sequences,
                     std::int64_t micro_batches);
+
+/// The values of --micro-batch that give a number of micro-batches that @p fits accepts, at most eight, as the
+/// beginning of a remedy; empty if there are none.
+/// @param sequences  sequences that pass through the pipeline in a step.
+std::string micro_batches_remedy(std::int64_t sequences, const std::function<bool(std::int64_t)>& fits);
 
 /// The schedule that the options ask for.
 PipelineSchedule make_schedule(const PipelineOptions& options, int ranks, std::int64_t micro_batches);

@@ -1,6 +1,7 @@
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,14 +13,15 @@
 
 namespace rankwise {
 
-PipelinePlan::PipelinePlan(const ModelConfig& c, const ActivationShape& s, const PipelineOptions& options,
-                           int ranks, std::int64_t micro_batches)
-    : config(c), shape(s), table(c, s.part), schedule(make_schedule(options, ranks, micro_batches))
+PipelinePlan::PipelinePlan(const ModelConfig& c, const ActivationShape& s, const std::vector<Range>& units,
+                           PipelineSchedule of_a_step)
+    : config(c),
+      shape(s),
+      table(c, s.part),
+      stages(describe_stages(table, units)),
+      schedule(std::move(of_a_step)),
+      costs(stage_costs(c, units, s.rows() / s.part.count, s.T, s.recompute))
 {
-  const std::vector<Range> units = stage_units(options, config, ranks, shape.T);
-  stages = describe_stages(table, units);
-  costs = stage_costs(config, units, shape.rows() / shape.part.count, shape.T, shape.recompute);
-  shape.puts_weights_off = options.schedule == ScheduleKind::zero_bubble;
 }
 
 std::vector<PipelineStage> PipelinePlan::stages_of(int rank) const
@@ -63,7 +65,8 @@ PipelinePlan plan_of(const PipelineParallelOptions& options, int N)
   const std::int64_t B = options.batch(N).micro_batch;
   ActivationShape shape = options.TrainingOptions::activation_shape(B);
   shape.gradients = options.gradients;
-  return {options.config(), shape, options.pipeline, N, options.share(N) / B};
+  return {options.config(), shape, stage_units(options.pipeline, options.config(), N, shape.T),
+          make_schedule(options.pipeline, N, options.share(N) / B)};
 }
 
 void charge(VirtualClock* clock, const PipelinePlan& plan, const Action& action)

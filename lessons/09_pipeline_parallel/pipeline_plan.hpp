@@ -23,13 +23,12 @@ namespace rankwise {
 
 /// A pipeline before it runs.
 struct PipelinePlan {
-  /// @param config         the model.
-  /// @param shape          of a micro-batch that passes through all units.
-  /// @param options        as check_pipeline() accepts them.
-  /// @param ranks          p.
-  /// @param micro_batches  m.
-  PipelinePlan(const ModelConfig& config, const ActivationShape& shape, const PipelineOptions& options, int ranks,
-               std::int64_t micro_batches);
+  /// @param config    the model.
+  /// @param shape     of a micro-batch that passes through all units.
+  /// @param units     of each stage, as from stage_units().
+  /// @param schedule  of a step, with as many stages.
+  PipelinePlan(const ModelConfig& config, const ActivationShape& shape, const std::vector<Range>& units,
+               PipelineSchedule schedule);
 
   ModelConfig config;                 ///< the model
   ActivationShape shape;              ///< of a micro-batch

@@ -34,14 +34,27 @@ std::string name_of(ActionKind kind)
 
 namespace {
 
-/// A schedule with empty lists.
+/// The share of a step in which a rank is idle.
+double share_of(int idle, int work)
+{
+  return static_cast<double>(idle) / (idle + work);
+}
+
+/// A schedule with empty lists. Its first rows reach the last rank after p - 1 passes, and the last gradient needs as
+/// many to come back; a rank has v m passes in each direction.
 PipelineSchedule empty_schedule(const std::string& name, int ranks, int virtual_stages, int micro_batches)
 {
   check(ranks >= 1 && virtual_stages >= 1 && micro_batches >= 1,
         fmt::format("{}: {} ranks with {} stages each and {} micro-batches", name, ranks, virtual_stages,
                     micro_batches));
   const auto p = static_cast<std::size_t>(ranks);
-  return {name, ranks, virtual_stages, micro_batches, std::vector<std::vector<Action>>(p), std::vector<int>(p)};
+  return {name,
+          ranks,
+          virtual_stages,
+          micro_batches,
+          std::vector<std::vector<Action>>(p),
+          std::vector<int>(p),
+          share_of(ranks - 1, virtual_stages * micro_batches)};
 }
 
 /// A rank's passes of one kind, in groups of p micro-batches: each group passes through the first of the rank's
@@ -119,44 +132,14 @@ PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches)
   return schedule;
 }
 
-PipelineSchedule zero_bubble(int ranks, int micro_batches)
-{
-  PipelineSchedule schedule = empty_schedule("zero-bubble", ranks, 1, micro_batches);
-  check(micro_batches >= ranks, fmt::format("{} micro-batches are too few to fill {} ranks", micro_batches, ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
-    // Warm-up as in 1F1B. In the steady state B replaces the backward pass, and W is deferred by r micro-batches.
-    const int warm_up = ranks - 1 - rank;
-    for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::forward, i, rank});
-    for (int i = 0; i < micro_batches; ++i) {
-      if (warm_up + i < micro_batches) actions.push_back({ActionKind::forward, warm_up + i, rank});
-      actions.push_back({ActionKind::backward_input, i, rank});
-      if (i >= rank) actions.push_back({ActionKind::backward_weights, i - rank, rank});
-    }
-    // Cool-down: the deferred W fill the time in which 1F1B is idle.
-    for (int i = micro_batches - rank; i < micro_batches; ++i)
-      actions.push_back({ActionKind::backward_weights, i, rank});
-    schedule.max_in_flight[static_cast<std::size_t>(rank)] = ranks;
-  }
-  return schedule;
-}
-
 PipelineSchedule forward_only(int ranks, int virtual_stages, int micro_batches)
 {
   PipelineSchedule schedule = empty_schedule("forward-only", ranks, virtual_stages, micro_batches);
   for (int rank = 0; rank < ranks; ++rank)
     schedule.actions[static_cast<std::size_t>(rank)] = in_groups(schedule, rank, ActionKind::forward);
+  const int left_out = (ranks - micro_batches % ranks) % ranks;  // missing from the last group, v - 1 times
+  schedule.idle_formula = share_of(ranks - 1 + (virtual_stages - 1) * left_out, virtual_stages * micro_batches);
   return schedule;
-}
-
-double idle_formula(const PipelineSchedule& schedule)
-{
-  const int p = schedule.ranks, v = schedule.virtual_stages, m = schedule.micro_batches;
-  const int left_out =
-      schedule.name == "forward-only" && v > 1 ? (p - m % p) % p : 0;  // missing from the last group, v - 1 times
-  const int work = schedule.name == "zero-bubble" ? 3 * m : v * m;     // of a rank
-  const int idle = p - 1 + (v - 1) * left_out;
-  return static_cast<double>(idle) / (work + idle);
 }
 
 }  // namespace rankwise

@@ -14,7 +14,8 @@
 
 namespace rankwise {
 
-/// Kind of pass of one micro-batch through one stage.
+/// Kind of pass of one micro-batch through one stage. The schedules of this lesson have whole backward passes; a
+/// list may have the two halves instead, as in lesson 11 (zero bubble).
 enum class ActionKind : std::uint8_t {
   forward,           ///< F: the forward pass of the stage
   backward,          ///< B and W together
@@ -45,6 +46,7 @@ struct PipelineSchedule {
   int micro_batches = 1;                     ///< m
   std::vector<std::vector<Action>> actions;  ///< of each rank, in order
   std::vector<int> max_in_flight;  ///< per rank: micro-batches whose activations of one stage are held at once
+  double idle_formula = 0;         ///< idle share with equal stages and F = B = W, by the formula of its paper
 
   /// v p.
   int stages() const { return virtual_stages * ranks; }
@@ -68,20 +70,8 @@ PipelineSchedule one_forward_one_backward(int ranks, int micro_batches);
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 2.2.2.
 PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches);
 
-/// ZB-H1: 1F1B with backward passes split into B and W. W is deferred to fill idle time, and no rank keeps more
-/// than the first rank of 1F1B: p in flight. A rank is idle for (p-1)(F+B-W) of a step if W takes no longer than F
-/// and than B.
-/// @param micro_batches  at least @p ranks.
-/// @source  Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 2.1.
-PipelineSchedule zero_bubble(int ranks, int micro_batches);
-
 /// Forward passes only, for validation: m micro-batches through v p stages in groups of p, of which the last may be
-/// smaller. No activations are kept, so max_in_flight is 0.
+/// smaller. No activations are kept, so max_in_flight is 0; the idle share is that of F alone.
 PipelineSchedule forward_only(int ranks, int virtual_stages, int micro_batches);
-
-/// The idle share of a schedule with equal stages and F = B = W, by its paper's formula; for forward_only() that of
-/// F alone.
-/// @param schedule  of one of the functions above.
-double idle_formula(const PipelineSchedule& schedule);
 
 }  // namespace rankwise

@@ -113,8 +113,8 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
           {"micro_batches", schedule.micro_batches},
           {"max_in_flight", schedule.max_in_flight}};
   std::vector<Line> lines{{"idle, equal stages", percent(check_schedule(schedule).idle_share()),
-                           percent(idle_formula(schedule)), "% of the ranks' time; F = B = W"}};
-  json["idle"]["formula"] = idle_formula(schedule);
+                           percent(schedule.idle_formula), "% of the ranks' time; F = B = W"}};
+  json["idle"]["formula"] = schedule.idle_formula;
   std::vector<std::string> pictures;
   const auto add = [&](const char* name, const TimedSchedule& timed, double units_per_s, const std::string& note) {
     lines.push_back({fmt::format("idle, {}", name), percent(timed.idle_share()), "", note});
@@ -142,12 +142,15 @@ void report_schedule(Report& report, const PipelinePlan& plan, const std::vector
   report_schedule(report, plan.schedule, times, parse_flops(run.options.messages.flops));
 }
 
+void report_plan(Report& report, const PipelinePlan& plan, double flops_per_s)
+{
+  report.comment(describe_stages(plan));
+  report_schedule(report, plan.schedule, {check_schedule(plan.schedule, plan.costs), {}, {}}, flops_per_s);
+}
+
 void report_plan(Report& report, const PipelineParallelOptions& options, int N)
 {
-  const PipelinePlan plan = plan_of(options, N);
-  report.comment(describe_stages(plan));
-  report_schedule(report, plan.schedule, {check_schedule(plan.schedule, plan.costs), {}, {}},
-                  parse_flops(options.messages.flops));
+  report_plan(report, plan_of(options, N), parse_flops(options.messages.flops));
 }
 
 }  // namespace rankwise

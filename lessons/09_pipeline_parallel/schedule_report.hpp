@@ -55,6 +55,9 @@ void report_schedule(Report& report, const PipelinePlan& plan, const std::vector
                      Run& run, Group& line);
 
 /// Prints in a dry run the stages and the planned schedule.
+/// @param flops_per_s  of a rank.
+void report_plan(Report& report, const PipelinePlan& plan, double flops_per_s);
+/// The same for a run of lesson 09 on N ranks.
 void report_plan(Report& report, const PipelineParallelOptions& options, int N);
 
 }  // namespace rankwise

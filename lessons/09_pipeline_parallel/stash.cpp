@@ -33,8 +33,7 @@ Stash::Stash(const DeviceMemory& memory, const ModelConfig& config, const Activa
              const Workspace& workspace, int places)
 {
   for (int place = 0; place < places; ++place) {
-    places_.push_back(
-        std::make_unique<InFlight>(InFlight{Activations(memory, config, shape, workspace), {}, places_.size()}));
+    places_.push_back(std::make_unique<InFlight>(InFlight{Activations(memory, config, shape, workspace), {}}));
     free_.push_back(places_.back().get());
   }
 }

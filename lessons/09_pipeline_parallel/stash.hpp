@@ -22,9 +22,8 @@ int most_in_flight(const std::vector<Action>& actions, int stage);
 
 /// Slot of the stash: one micro-batch in one stage.
 struct InFlight {
-  Activations kept;       ///< activations for its backward pass
-  MicroBatch batch;       ///< its sequences and tokens
-  std::size_t place = 0;  ///< number of the slot in its stash
+  Activations kept;  ///< activations for its backward pass
+  MicroBatch batch;  ///< its sequences and tokens
 };
 
 /// The slots of one stage, one for each micro-batch that may be in flight at once; each serves one micro-batch

@@ -19,4 +19,28 @@ void pass_through(const std::vector<PipelineStage>& stages, Group& line, const s
   }
 }
 
+TextPipeline::TextPipeline(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages, Group& line)
+    : run_(run), plan_(plan), stages_(stages), line_(line)
+{
+  for (const LocalStage& own : stages)
+    passes_.emplace_back(run.memory, *run.stream, own.model, run.shape.type, run.batch.sequence);
+}
+
+Token TextPipeline::next_token(std::span<const Token> text, std::int64_t number)
+{
+  std::int64_t token = 0;  // on the rank that has the head; zero on the others
+  for (GeneratingPass& pass : passes_) pass.begin(text);
+  pass_through(plan_.stages, line_, passes_, [&](const PipelineStage& stage, std::size_t place) {
+    GeneratingPass& pass = passes_[place];
+    const ModelTensors& weights = stages_[place].weights;
+    if (stage.first) pass.embedding(weights.embedding);
+    for (std::size_t i = 0; i < weights.branches.size(); ++i) pass.branch(i, weights.branches[i]);
+    if (stage.last) token = pick_token(pass.head(weights.head), run_.options.sampling, number);
+  });
+  // The last stage has drawn the token. A sum with the zeros of the other ranks gives it to all of them.
+  for (GeneratingPass& pass : passes_) pass.end();
+  all_reduce_sum(token, line_);
+  return static_cast<Token>(token);
+}
+
 }  // namespace rankwise

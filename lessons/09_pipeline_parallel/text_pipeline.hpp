@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "common/messages/group.hpp"
 #include "gpt2/generate.hpp"
-#include "lessons/09_pipeline_parallel/stage.hpp"
+#include "lessons/09_pipeline_parallel/local_stage.hpp"
+#include "lessons/frame/run.hpp"
 
 /// @file
 /// Text from a model whose stages are on several ranks.
@@ -21,5 +24,24 @@ namespace rankwise {
 ///                 branches.
 void pass_through(const std::vector<PipelineStage>& stages, Group& line, const std::vector<GeneratingPass>& passes,
                   const std::function<void(const PipelineStage& stage, std::size_t place)>& compute);
+
+/// Generates text with a model whose layers are whole. All ranks of the pipeline make each call together.
+class TextPipeline {
+ public:
+  /// @param stages  of this rank.
+  /// @param line    the ranks of the pipeline. All arguments outlive this object.
+  TextPipeline(Run& run, const PipelinePlan& plan, const std::vector<LocalStage>& stages, Group& line);
+
+  /// The token that follows a text, the same on all ranks.
+  /// @param number  of the token, from 0.
+  Token next_token(std::span<const Token> text, std::int64_t number);
+
+ private:
+  Run& run_;
+  const PipelinePlan& plan_;
+  const std::vector<LocalStage>& stages_;
+  Group& line_;
+  std::vector<GeneratingPass> passes_;  // of each stage
+};
 
 }  // namespace rankwise

@@ -17,7 +17,7 @@
 //               mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --show-groups
 //               mpirun -np 4 build/lessons/10_3d_parallel --steps=3 --dp=2 --tp=2 --pp=1 --dropout=0.1
 //               mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --arithmetic=exact --sequence-parallel --zero=0
-//               mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --schedule=zero-bubble --recompute=block
+//               mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --schedule=gpipe --recompute=block
 //             * mpirun -np 8 build/lessons/10_3d_parallel --device=cuda --steps=20    (* needs a GPU; eight of them for NCCL)
 // Expect:       the loss column of lesson 01, whatever the mesh is.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
@@ -83,20 +83,14 @@ class MeshParallel {
       // All stages and all tp ranks of a replica load the same tokens.
       m.batch = run.load(m.kept, sequences, step);
       loss = forward(own, m, received, send_buffer);
-    } else if (action.kind == ActionKind::backward_input) {
-      // Zero bubble only: B computes the gradient of the stage's input, which the stage before waits for.
-      deferred_weights(own, m).backward_input(received, send_buffer);
     } else {
-      // The whole backward pass, or zero bubble's W: both add to the gradients of the stage's shard.
+      // The gradients of the stage's shard are summed over micro-batches.
       const GradientTensors d = own.gradients->begin(sequences);
-      const ModelTensors gradients = stage_tensors(plan.table, own.stage, d.flat, d.tied);
-      if (action.kind == ActionKind::backward)
-        backward(own, gradients, m, received, send_buffer);
-      else
-        deferred_weights(own, m).backward_weights(gradients);
+      RowGradients& over_rows = row_gradients[plan.place_of(action)];
+      backward(own, stage_tensors(plan.table, own.stage, d.flat, d.tied), over_rows, m, received, send_buffer);
       // NEW: first sum, along tp. With sequence parallelism the gradients of norms and of biases after a sum cover
       // this rank's tokens; an all-reduce a micro-batch completes them (lesson 08). All others are complete.
-      layers.of(own, m).over_rows().add_to(d.flat, tp);
+      over_rows.add_to(d.flat, tp);
       own.gradients->end(sequences);
     }
     // The last action of the micro-batch in this stage frees its slot.
@@ -109,7 +103,7 @@ class MeshParallel {
   LossSum forward(const LocalStage& own, const InFlight& m, const Tensor& received, const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
-    const auto& [kept, batch, place] = m;
+    const auto& [kept, batch] = m;
     // The first stage has the embedding; the others begin with the stream from the stage before.
     if (stage.first) {
       // NEW: a rank looks up V / tp vocabulary entries; operator g of lesson 08 makes the rows whole.
@@ -124,16 +118,16 @@ class MeshParallel {
     return stage.last ? vocabulary_parallel_loss(model.head, weights.head, kept.head, batch, parts) : LossSum{};
   }
 
-  /// Adds the gradient of the loss with respect to the stage's parameters to @p gradient.
-  void backward(const LocalStage& own, const ModelTensors& gradient, const InFlight& m, const Tensor& received,
-                const Tensor& send_buffer)
+  /// Adds the gradient of the loss with respect to the stage's parameters to @p gradient. NEW: those that are sums
+  /// over this rank's rows only are added to @p over_rows.
+  void backward(const LocalStage& own, const ModelTensors& gradient, const RowGradients& over_rows,
+                const InFlight& m, const Tensor& received, const Tensor& send_buffer)
   {
     const auto& [stage, model, weights, gradients, stash] = own;
-    const auto& [kept, batch, place] = m;
+    const auto& [kept, batch] = m;
     const Tensor &dx = work.dstream, &output = work.output;
     const HeadTensors &p_head = weights.head, &d_head = gradient.head;
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);  // this rank's tokens, between the divided layers
-    const RowGradients& over_rows = layers.of(own, m).over_rows();
     // The last stage starts from the loss; the others begin with dx from the stage after them.
     if (stage.last) {
       // NEW: operator f. Each rank's columns give a partial sum of the gradient in front of them, summed along tp.
@@ -196,7 +190,7 @@ class MeshParallel {
                         const Tensor& send_buffer = {})
   {
     const auto& [stage, model, weights, gradients, stash] = own;
-    const auto& [kept, batch, place] = m;
+    const auto& [kept, batch] = m;
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
@@ -210,13 +204,6 @@ class MeshParallel {
       const Tensor sum = parts.sum(work.output);
       if (!next.empty()) branch.add(next, kept.branches[i], sum, p, tokens_of(batch, run.shape.tokens));
     }
-  }
-
-  /// Zero bubble's B and W of a stage. NEW: with the messages between the divided layers.
-  DeferredWeights deferred_weights(const LocalStage& own, const InFlight& m)
-  {
-    const auto recompute = [&](std::size_t first, std::size_t last) { forward_branches(own, first, last, m); };
-    return {run, own, m, work, layers.of(own, m), recompute};
   }
 
   /// The gradients of the parameters that this rank updates, range by range. NEW: the order of the sums: along tp
@@ -341,10 +328,10 @@ class MeshParallel {
                                work, *run.kernels, run.time};  // operators f and g
   std::vector<LocalStage> stages =
       make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank, with stash and gradients
-  DividedStages layers{run, plan, stages, parts};                          // messages inside a stage
-  std::vector<PerformedAction> performed;                                  // in the last step
-  Receivers receivers;                                                     // bytes sent in the last step
-  std::optional<TextOnMesh> generator;                                     // used by --sample
+  std::vector<RowGradients> row_gradients = make_row_gradients(run, stages);  // of each stage: sums over rows
+  std::vector<PerformedAction> performed;                                     // in the last step
+  Receivers receivers;                                                        // bytes sent in the last step
+  std::optional<TextOnMesh> generator;                                        // used by --sample
 };
 
 }  // namespace rankwise

@@ -141,10 +141,7 @@ std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const L
 
 void report_plan(Report& report, const MeshParallelOptions& options, int N)
 {
-  const PipelinePlan plan = plan_of(options, {0, N}).pipeline;
-  report.comment(describe_stages(plan));
-  report_schedule(report, plan.schedule, {check_schedule(plan.schedule, plan.costs), {}, {}},
-                  parse_flops(options.messages.flops));
+  report_plan(report, plan_of(options, {0, N}).pipeline, parse_flops(options.messages.flops));
   if (!options.messages.link.empty())
     report_meshes(report, N, options.memory_limit.value,
                   [&](const Layout& layout) { return forecast(options, layout, N); });

@@ -149,9 +149,7 @@ std::int64_t MeshPlan::message_bytes() const
   for (const PipelineStage& stage : stages()) {
     const std::vector<CollectiveShape> of_stage = tensor_parallel_collectives(split_plan(*this, stage));
     of_parts.insert(of_parts.end(), of_stage.begin(), of_stage.end());
-    const std::int64_t places = shape.puts_weights_off ? pipeline.in_flight(stage) : 1;
-    row_gradients +=
-        places * RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
+    row_gradients += RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
   }
   std::vector<CollectiveShape> of_replicas = replica_calls(*this);
   of_replicas.push_back(loss);
@@ -179,12 +177,14 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
   const Layout layout = options.layout(N);
   const MeshCoordinates place = place_of(layout, r);
   const Part part{place.tp, static_cast<int>(layout.tp)};
+  const int p = static_cast<int>(layout.pp);
   const std::int64_t B = options.batch(N).micro_batch;
   ActivationShape shape = divided(options.TrainingOptions::activation_shape(B, part), options.mesh.split(N), part);
   shape.gradients = options.gradients;
   return {layout,
           place,
-          {options.config(), shape, options.pipeline, static_cast<int>(layout.pp), options.share(N) / B},
+          {options.config(), shape, stage_units(options.pipeline, options.config(), p, shape.T),
+           make_schedule(options.pipeline, p, options.share(N) / B)},
           options.mesh.zero == 1,
           options.gradients,
           Arithmetic(options.arithmetic).separates_tied(),

@@ -66,16 +66,16 @@ TEST_CASE("kept_bytes: is what the ledger counts for runs of units and where wei
     for (const DType type : {DType::f32, DType::bf16})
       for (const DType gradients : {DType::f32, DType::bf16})
         for (const bool recompute : {false, true})
-          for (const bool puts_off : {false, true}) {
+          for (const bool defers : {false, true}) {
             INFO("units " << units.first << " + " << units.count << ", " << name_of(type) << ", gradients "
-                          << name_of(gradients) << ", recompute " << recompute << ", puts off " << puts_off);
+                          << name_of(gradients) << ", recompute " << recompute << ", defers weights " << defers);
             Laboratory lab;
             const ActivationShape shape{.type = type,
                                         .B = 3,
                                         .T = 5,
                                         .recompute = recompute,
                                         .units = units,
-                                        .puts_weights_off = puts_off,
+                                        .defers_weights = defers,
                                         .gradients = gradients};
             const Workspace work(lab.memory(), config, shape);
             const std::int64_t shared = held(lab, Category::activations);
@@ -90,9 +90,8 @@ TEST_CASE("kept_bytes: is what the ledger counts for runs of units and where wei
 TEST_CASE("kept_bytes: runs of units keep together what the whole keeps")
 {
   for (const bool recompute : {false, true})
-    for (const bool puts_off : {false, true}) {
-      ActivationShape shape{
-          .type = DType::f32, .B = 3, .T = 5, .recompute = recompute, .puts_weights_off = puts_off};
+    for (const bool defers : {false, true}) {
+      ActivationShape shape{.type = DType::f32, .B = 3, .T = 5, .recompute = recompute, .defers_weights = defers};
       const std::int64_t whole = kept_bytes(config, shape);
       std::int64_t sum = 0;
       for (const Range& units : {Range{0, 3}, Range{3, 2}, Range{5, 3}}) {
@@ -104,13 +103,13 @@ TEST_CASE("kept_bytes: runs of units keep together what the whole keeps")
     }
 }
 
-TEST_CASE("kept_bytes: weights that are put off take 2 C + 7 C a row and block, C for the embedding, 2 C a norm")
+TEST_CASE("kept_bytes: deferred weight gradients take 2 C + 7 C a row and block, C for the embedding, 2 C a norm")
 {
   constexpr std::int64_t R = 15, C = 40;
   const auto deferred = [](const Range& units, DType type, DType gradients) {
     ActivationShape shape{.type = type, .B = 3, .T = 5, .units = units, .gradients = gradients};
     const std::int64_t without = kept_bytes(config, shape);
-    shape.puts_weights_off = true;
+    shape.defers_weights = true;
     return kept_bytes(config, shape) - without;
   };
   CHECK(deferred({3, 2}, DType::f32, DType::f32) == 4 * R * 9 * C + 4 * 4 * C);
@@ -124,7 +123,7 @@ TEST_CASE("Activations: a run of units has its own blocks, and tokens where they
   Laboratory lab;
   const auto of_units = [&](const Range& units, const Workspace& work) {
     return Activations(lab.memory(), config,
-                       {.type = DType::f32, .B = 3, .T = 5, .units = units, .puts_weights_off = true}, work);
+                       {.type = DType::f32, .B = 3, .T = 5, .units = units, .defers_weights = true}, work);
   };
   const Workspace work(lab.memory(), config, {.type = DType::f32, .B = 3, .T = 5});
   const Activations first = of_units({0, 3}, work), middle = of_units({3, 2}, work), last = of_units({5, 3}, work);

@@ -271,7 +271,7 @@ TEST_CASE("Branch, Head: the halves of the backward pass have the bits of the wh
       const TinyModel whole(lab, config, options), halves(lab, config, options);
       const Activations later(
           lab.memory(), config,
-          {.type = DType::f32, .B = 2, .T = 16, .puts_weights_off = true, .gradients = DType::f32}, halves.work);
+          {.type = DType::f32, .B = 2, .T = 16, .defers_weights = true, .gradients = DType::f32}, halves.work);
       whole.forward_backward(4);
       const MicroBatch batch = halves.batch(4);
       forward(halves.model, halves.p, halves.kept, halves.work, batch);

@@ -63,7 +63,7 @@ TEST_CASE("PipelinePlan: shapes are those of the stages; only zero-bubble puts w
   for (const PipelineOptions& options : all_kinds) {
     const PipelinePlan plan = plan_of(options, 2, 4);
     INFO(plan.schedule.name);
-    CHECK(plan.shape.puts_weights_off == (options.schedule == ScheduleKind::zero_bubble));
+    CHECK(plan.shape.defers_weights == (options.schedule == ScheduleKind::zero_bubble));
     CHECK(plan.rows() == Shape{B * T, C});
     std::int64_t blocks = 0;
     for (const PipelineStage& stage : plan.stages) {
@@ -71,7 +71,7 @@ TEST_CASE("PipelinePlan: shapes are those of the stages; only zero-bubble puts w
       CHECK(shape.units == stage.units);
       CHECK(shape.has_embedding() == stage.first);
       CHECK(shape.has_head(config) == stage.last);
-      CHECK(shape.puts_weights_off == plan.shape.puts_weights_off);
+      CHECK(shape.defers_weights == plan.shape.defers_weights);
       blocks += shape.blocks(config);
     }
     CHECK(blocks == config.layers);
@@ -109,7 +109,7 @@ TEST_CASE(
     const std::int64_t one = kept_bytes(config, shape);
     CHECK(kept(ScheduleKind::gpipe) == m * one);
     CHECK(kept(ScheduleKind::one_forward_one_backward) == (4 - rank) * one);
-    shape.puts_weights_off = true;
+    shape.defers_weights = true;
     CHECK(kept(ScheduleKind::zero_bubble) == 4 * kept_bytes(config, shape));
   }
 }

@@ -23,7 +23,7 @@ const ModelConfig config = tiny_config(2, 2, 16, T);
 
 /// What the last stage of two keeps of a micro-batch whose backward pass has two halves.
 const ActivationShape shape{
-    .type = DType::f32, .B = 2, .T = T, .units = {3, 3}, .puts_weights_off = true, .gradients = DType::f32};
+    .type = DType::f32, .B = 2, .T = T, .units = {3, 3}, .defers_weights = true, .gradients = DType::f32};
 
 /// A stash of that stage.
 struct StashForTest {

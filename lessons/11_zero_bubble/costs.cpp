@@ -1,0 +1,39 @@
+#include "lessons/11_zero_bubble/costs.hpp"
+
+#include <fmt/format.h>
+
+#include "gpt2/smaller_run.hpp"
+#include "lessons/09_pipeline_parallel/costs.hpp"
+#include "lessons/09_pipeline_parallel/schedule_report.hpp"
+#include "lessons/frame/frame.hpp"
+
+namespace rankwise {
+
+Costs costs(const ZeroBubbleOptions& options, RankOf rank)
+{
+  return costs(plan_of(options, rank.ranks), options, rank);
+}
+
+std::int64_t charged_flops(const ZeroBubbleOptions& options, RankOf rank)
+{
+  return plan_of(options, rank.ranks).flops_of(rank.rank);
+}
+
+std::string suggest_options(const ZeroBubbleOptions& options, int N, std::int64_t bytes)
+{
+  ZeroBubbleOptions smaller = options;
+  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
+  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
+  if (run.fits_with("--recompute=block", smaller.recompute_blocks, true) ||
+      (options.gradients == DType::f32 && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})))
+    return run.enough();
+  return run.least(fmt::format("with {} stages", N),
+                   "Use lesson 09, which keeps less, start more ranks, or use a smaller model.");
+}
+
+void report_plan(Report& report, const ZeroBubbleOptions& options, int N)
+{
+  report_plan(report, plan_of(options, N), parse_flops(options.messages.flops));
+}
+
+}  // namespace rankwise
