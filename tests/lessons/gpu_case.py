@@ -18,7 +18,8 @@ SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",
            "04": "lessons/04_zero1", "05": "lessons/05_zero2", "06": "lessons/06_zero3",
            "07": "lessons/07_offload", "08": "lessons/08_tensor_parallel",
-           "09": "lessons/09_pipeline_parallel", "10": "lessons/10_3d_parallel"}
+           "09": "lessons/09_pipeline_parallel", "10": "lessons/10_3d_parallel",
+           "11": "lessons/11_zero_bubble"}
 
 
 def number_of_gpus():

@@ -30,12 +30,16 @@ class Layouts(GpuCase):
             self.check_near_the_cpu("08", ranks, self.options("--steps=4", *options), own=("--seq", "--reg"))
 
     def test_stages_of_a_model_stay_near_the_cpu(self):
-        for ranks, *options in [(2, "--schedule=interleaved"), (3, "--schedule=zero-bubble", "--recompute=block"),
-                                (4, "--collectives=library"), (2, "--schedule=zero-bubble", "--precision=bf16")]:
+        for ranks, *options in [(2, "--schedule=interleaved"), (3, "--schedule=gpipe", "--recompute=block"),
+                                (4, "--collectives=library"), (2, "--precision=bf16")]:
             self.check_near_the_cpu("09", ranks, self.options("--steps=4", "--layers=4", *options), own=("--sched",))
 
+    def test_halves_of_backward_passes_stay_near_the_cpu(self):
+        for ranks, *options in [(3, "--recompute=block"), (2, "--precision=bf16")]:
+            self.check_near_the_cpu("11", ranks, self.options("--steps=4", "--layers=4", *options))
+
     def test_meshes_stay_near_the_cpu_and_keep_to_their_formulas(self):
-        for dp, tp, pp, *options in [(2, 2, 2, *HALVES), (1, 2, 2, "--schedule=zero-bubble", "--collectives=library"),
+        for dp, tp, pp, *options in [(2, 2, 2, *HALVES), (1, 2, 2, "--schedule=gpipe", "--collectives=library"),
                                      (2, 1, 2, "--recompute=block", "--precision=bf16")]:
             for report in self.check_near_the_cpu("10", dp * tp * pp, self.options("--layers=4", *options),
                                                   [f"--dp={dp}", f"--tp={tp}", f"--pp={pp}"], ("--seq", "--sched")):

@@ -40,7 +40,8 @@ CASES = [  # a program, its options, on how many ranks, and the layers of the mo
     ("07_offload", ("--offload=all", "--tier=host"), EVERYONE),
     ("07_offload", ("--offload=all", "--tier=disk:{disk}"), EVERYONE),
     ("08_tensor_parallel", ("--sequence-parallel",), EVERYONE),
-    ("09_pipeline_parallel", ("--schedule=zero-bubble",), EVERYONE, 4),
+    ("09_pipeline_parallel", (), EVERYONE, 4),
+    ("11_zero_bubble", (), EVERYONE, 4),
     ("10_3d_parallel", ("--sequence-parallel",), (None, 1, 2, 4, 8, 8), 4),
 ]
 STEPS = {"exact": 60, "fast": 240}  # so many that they are most of a job

@@ -12,7 +12,7 @@ import nodes
 from program_case import BUILD
 from zero_case import ALL, LADDER, Lesson
 
-L02, L03, L08, L10 = "lessons/02_collectives", LADDER[1], LADDER[6], LADDER[8]
+L02, L03, L08, L10 = "lessons/02_collectives", LADDER[1], LADDER[6], LADDER[9]
 PROGRAMS = LADDER[1:]  # those with ranks that train
 PLAIN = ["ring", "tree", "halving", "library"]  # ask for no node
 LEVELS = ["hierarchical", "auto"]

@@ -19,7 +19,7 @@ from program_case import SLOWNESS, TIME_LIMIT_S
 from zero_case import ALL, L01
 
 PROGRAM = "lessons/09_pipeline_parallel"
-GPIPE, ZERO_BUBBLE, INTERLEAVED = (f"--schedule={name}" for name in ("gpipe", "zero-bubble", "interleaved"))
+GPIPE, INTERLEAVED = "--schedule=gpipe", "--schedule=interleaved"
 RECOMPUTE = "--recompute=block"
 EIGHT = "--layers=8"  # blocks, for four ranks with two stages each
 G, T, C, L, H, V = 16, 64, 64, 4, 4, 256  # of nano
@@ -49,8 +49,6 @@ def variants_of(blocks):
         options = (f"--micro-batch={B}", f"--recompute={recompute}")
         if v == 1:
             yield from ((p, schedule, *options) for schedule in (GPIPE, "--schedule=1f1b"))
-        if v == 1 and m >= p:
-            yield (p, ZERO_BUBBLE, *options)
         if p * v <= blocks and m % p == 0 and (v == 1 or p > 1):
             yield (p, INTERLEAVED, f"--virtual-stages={v}", *options)
 
@@ -64,41 +62,40 @@ class Exactness(Staged, zero_case.Exactness):
     def variants(self):
         if ALL:
             return [*variants_of(8), *((p, schedule, f"--collectives={collectives}") for p in (2, 4, 8)
-                                       for schedule in (GPIPE, ZERO_BUBBLE) for collectives in ("halving", "shared"))]
+                                       for schedule in (GPIPE, "--schedule=1f1b") for collectives in ("halving", "shared"))]
         return [
             (1, GPIPE, "--micro-batch=2"),
             (1, RECOMPUTE),
-            (1, ZERO_BUBBLE, "--micro-batch=8"),
             (2, GPIPE, "--micro-batch=1"),
             (2,),
-            (2, ZERO_BUBBLE, RECOMPUTE, "--micro-batch=8"),
+            (2, RECOMPUTE, "--micro-batch=8"),
             (2, INTERLEAVED, "--micro-batch=2"),
             (2, INTERLEAVED, "--virtual-stages=3", RECOMPUTE),
             (2, INTERLEAVED, "--virtual-stages=4", "--micro-batch=8", "--collectives=shared"),
             (4, GPIPE, RECOMPUTE),
             (4, "--micro-batch=1", "--collectives=shared"),
             (4, "--micro-batch=16", "--partition=1,1,5,1"),
-            (4, ZERO_BUBBLE, "--micro-batch=2", "--partition=3,1,2,2"),
+            (4, "--micro-batch=2", "--partition=3,1,2,2"),
             (4, INTERLEAVED, "--micro-batch=2"),
             (4, INTERLEAVED, RECOMPUTE, "--threads=2"),
         ]
 
     def test_the_default_model(self):
-        self.same_digest([self.data, "--steps=2", "--arithmetic=exact"], [(2, INTERLEAVED), (4, ZERO_BUBBLE, RECOMPUTE)])
+        self.same_digest([self.data, "--steps=2", "--arithmetic=exact"], [(2, INTERLEAVED), (4, RECOMPUTE)])
 
     def test_other_masks_and_a_vocabulary_that_is_padded(self):
         """With a prefix some of the tokens are not counted."""
         for options in (["--mask=full", "--vocabulary=257"], ["--mask=prefix:5", "--vocabulary=300"]):
             fixed = self.options("--arithmetic=exact", "--dropout=0.1", *options)
-            self.same_digest(fixed, [(2, INTERLEAVED), (4, ZERO_BUBBLE)])
+            self.same_digest(fixed, [(2, INTERLEAVED), (4,)])
 
     def test_in_bf16_too(self):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--precision=bf16")
-        self.same_digest(fixed, [(2, INTERLEAVED, RECOMPUTE), (4, "--micro-batch=2"), (4, ZERO_BUBBLE)])
+        self.same_digest(fixed, [(2, INTERLEAVED, RECOMPUTE), (4, "--micro-batch=2")])
 
     def test_chaos_changes_nothing(self):
         fixed = self.options(EIGHT, "--arithmetic=exact")
-        schedules = [[], [ZERO_BUBBLE, "--micro-batch=1"], [GPIPE], [INTERLEAVED, "--micro-batch=2"]]
+        schedules = [[], ["--micro-batch=1"], [GPIPE], [INTERLEAVED, "--micro-batch=2"]]
         ranks = (8, 8, 2, 4)
         self.same_digest(fixed, [(ranks[seed % 4], f"--chaos={seed}", "--check-messages", *schedules[seed % 4])
                                  for seed in range(1, 21 if ALL else 5)])
@@ -108,7 +105,7 @@ class Exactness(Staged, zero_case.Exactness):
         self.same_digest(fixed, [(4, "--check-messages", "--timeout=60"), (2, INTERLEAVED, "--timeout=0", "--link=5us,1GB/s")])
 
     def test_the_program_finds_no_deviation_itself(self):
-        for ranks, *options in [(2, INTERLEAVED), (4, ZERO_BUBBLE, "--dropout=0.1", "--clip=0.5")]:
+        for ranks, *options in [(2, INTERLEAVED), (4, "--dropout=0.1", "--clip=0.5")]:
             report = self.report(*self.options("--arithmetic=exact", "--compare=3", *options), ranks=ranks)
             self.assertEqual(report["deviation"], {"steps": 3, "loss": 0, "parameters": 0})
 
@@ -117,13 +114,13 @@ class FastSums(Staged, zero_case.Lesson):
     def test_parameters_and_losses_stay_near_those_of_one_device(self):
         cases = [(2, INTERLEAVED, "--collectives=tree"), (2, "--collectives=auto", RECOMPUTE, "--clip=0.5"),
                  (3, GPIPE, "--collectives=library"), (3, "--partition=2,5,1", "--micro-batch=4", "--collectives=shared"),
-                 (3, ZERO_BUBBLE, "--micro-batch=1"), (4, ZERO_BUBBLE, RECOMPUTE),
+                 (3, "--micro-batch=1"), (4, RECOMPUTE),
                  (4, INTERLEAVED, "--collectives=hierarchical", "--ranks-per-node=2")]
         if ALL:
             cases = [(ranks, f"--collectives={collectives}", f"--recompute={recompute}", "--micro-batch=1", *schedule)
                      for ranks, collectives, recompute, schedule in itertools.product(
                          (1, 2, 3, 4, 5), ("ring", "tree", "shared", "library", "auto"), ("none", "block"),
-                         ([GPIPE], [], [ZERO_BUBBLE], [INTERLEAVED]))
+                         ([GPIPE], [], [INTERLEAVED]))
                      if INTERLEAVED not in schedule or ranks in (2, 4)]
         for ranks, *options in cases:
             with self.subTest(ranks=ranks, options=options):
@@ -146,7 +143,7 @@ class FastSums(Staged, zero_case.Lesson):
     def test_bf16_stays_near_one_device(self):
         fixed = self.options("--precision=bf16", "--dropout=0.1")
         single = self.report_of(L01, *fixed)["loss"]
-        for ranks, *options in [(2, INTERLEAVED), (4, ZERO_BUBBLE, RECOMPUTE), (3, GPIPE),
+        for ranks, *options in [(2, INTERLEAVED), (4, RECOMPUTE), (3, GPIPE),
                                 (2, "--gradients=bf16", "--micro-batch=16")]:
             with self.subTest(ranks=ranks, options=options):
                 for a, b in zip(self.report(*fixed, *options, ranks=ranks)["loss"], single):
@@ -155,14 +152,13 @@ class FastSums(Staged, zero_case.Lesson):
 
 def in_flight(schedule, p, rank, m, v=1):
     """Of so many micro-batches a rank keeps the activations of a stage, by the papers."""
-    return {GPIPE: m, ZERO_BUBBLE: min(p, m), INTERLEAVED: min(2 * (p - rank - 1) + (v - 1) * p + 1, v * m)}.get(
-        schedule, min(p - rank, m))
+    return {GPIPE: m, INTERLEAVED: min(2 * (p - rank - 1) + (v - 1) * p + 1, v * m)}.get(schedule, min(p - rank, m))
 
 
 class Bytes(Staged, zero_case.Lesson):
     def of_activations(self, schedule, p, rank, b, recompute, size=4):
         """Of nano with one block a rank: those of its micro-batches in flight. Stage 0 keeps tokens too, the last one what
-        the head needs; with a backward pass in two halves there is more, which the second one needs."""
+        the head needs."""
         rows = b * T
         stream, statistics = size * rows * C, 4 * rows
         block = 16 * stream + (4 + H) * statistics
@@ -171,9 +167,6 @@ class Bytes(Staged, zero_case.Lesson):
             kept += 4 * rows
         if rank == p - 1:
             kept += 2 * stream + size * rows * V + 5 * statistics + 4 * rows
-        if schedule == ZERO_BUBBLE:
-            norm = 2 * 4 * C
-            kept += 9 * stream + 2 * norm + (rank == 0) * stream + (rank == p - 1) * norm
         return in_flight(schedule, p, rank, G // b) * kept + recompute * (block - stream)
 
     def of_parameters(self, p, rank):
@@ -181,7 +174,7 @@ class Bytes(Staged, zero_case.Lesson):
         return L // p * OF_A_BLOCK + (rank == 0) * (V + T) * C + (rank == p - 1) * (2 * C + (p > 1) * V * C)
 
     def test_of_a_rank_are_those_of_its_stages(self):
-        for schedule, b, *options in [(None, 4), (GPIPE, 2), (None, 2, RECOMPUTE), (ZERO_BUBBLE, 2), (ZERO_BUBBLE, 4, RECOMPUTE)]:
+        for schedule, b, *options in [(None, 4), (GPIPE, 2), (None, 2, RECOMPUTE)]:
             with self.subTest(schedule=schedule, b=b, options=options):
                 report = self.report(self.data, "--steps=1", f"--micro-batch={b}", *options, *([schedule] if schedule else []),
                                      ranks=4)
@@ -194,7 +187,7 @@ class Bytes(Staged, zero_case.Lesson):
                     self.assertEqual(tiers["device"]["activations"]["peak"], tiers["device"]["activations"]["current"])
 
     def test_micro_batches_in_flight_are_those_of_the_papers(self):
-        for schedule, v in [(GPIPE, 1), (None, 1), (ZERO_BUBBLE, 1), (INTERLEAVED, 2)]:
+        for schedule, v in [(GPIPE, 1), (None, 1), (INTERLEAVED, 2)]:
             options = [EIGHT, "--micro-batch=2", *([schedule] if schedule else [])]
             reported = [in_flight(schedule, 4, rank, 8, v) for rank in range(4)]
             numbers = " ".join(map(str, reported))
@@ -202,9 +195,9 @@ class Bytes(Staged, zero_case.Lesson):
             self.assertRegex(done.stdout, rf"in flight +{numbers} += {numbers} +activations by rank")
 
     def test_bf16_and_other_sums_keep_to_the_formula(self):
-        for ranks, *options in [(2, "--precision=bf16", INTERLEAVED), (4, "--arithmetic=exact", "--micro-batch=2", ZERO_BUBBLE),
+        for ranks, *options in [(2, "--precision=bf16", INTERLEAVED), (4, "--arithmetic=exact", "--micro-batch=2"),
                                 (3, "--vocabulary=257", "--collectives=tree", RECOMPUTE),
-                                (4, "--collectives=shared", GPIPE), (1, ZERO_BUBBLE, RECOMPUTE),
+                                (4, "--collectives=shared", GPIPE), (1, RECOMPUTE),
                                 (2, "--precision=bf16", "--arithmetic=exact", INTERLEAVED, RECOMPUTE)]:
             with self.subTest(ranks=ranks, options=options):
                 # The tokenizer has text for 256 tokens.
@@ -214,8 +207,8 @@ class Bytes(Staged, zero_case.Lesson):
                     self.assertEqual((bytes_["current"], bytes_["peak"]), (bytes_["formula"], bytes_["formula"]), name)
 
     def test_a_dry_run_plans_what_a_run_takes(self):
-        for ranks, *options in [(2, INTERLEAVED), (4, ZERO_BUBBLE, RECOMPUTE), (3, GPIPE, "--precision=bf16"),
-                                (4, "--arithmetic=exact", "--micro-batch=2"), (4, ZERO_BUBBLE, "--vocabulary=1024")]:
+        for ranks, *options in [(2, INTERLEAVED), (4, RECOMPUTE), (3, GPIPE, "--precision=bf16"),
+                                (4, "--arithmetic=exact", "--micro-batch=2"), (4, "--vocabulary=1024")]:
             with self.subTest(ranks=ranks, options=options):
                 report = self.report(*self.options("--steps=1", *options), ranks=ranks)
                 done = self.run_program("--dry-run", *self.options(*options), ranks=ranks)
@@ -244,7 +237,7 @@ class Traffic(Staged, zero_case.Lesson):
             self.assertEqual((tied["bytes"], tied["formula"]), (4 * V * C, 4 * V * C))
 
     def test_a_step_sends_the_published_figures(self):
-        for p, b, *options in [(1, 4), (2, 4), (4, 1), (2, 2, GPIPE), (4, 2, ZERO_BUBBLE), (4, 4, RECOMPUTE)]:
+        for p, b, *options in [(1, 4), (2, 4), (4, 1), (2, 2, GPIPE), (4, 2), (4, 4, RECOMPUTE)]:
             with self.subTest(p=p, b=b, options=options):
                 self.assert_sent(p, b, *options, rows=G * T)
         self.assert_sent(2, 4, INTERLEAVED, rows=G * T, v=2)
@@ -252,7 +245,7 @@ class Traffic(Staged, zero_case.Lesson):
         self.assert_sent(2, 4, "--precision=bf16", rows=G * T, size=2)
 
     def test_other_collectives_keep_to_their_formula(self):
-        for ranks, collectives, *options in [(3, "tree"), (4, "halving", ZERO_BUBBLE), (4, "shared"), (2, "auto", INTERLEAVED),
+        for ranks, collectives, *options in [(3, "tree"), (4, "halving"), (4, "shared"), (2, "auto", INTERLEAVED),
                                              (2, "library"), (4, "hierarchical", "--ranks-per-node=2")]:
             with self.subTest(ranks=ranks, collectives=collectives):
                 traffic = self.report(*self.options("--steps=1", f"--collectives={collectives}", *options),
@@ -264,8 +257,7 @@ class Traffic(Staged, zero_case.Lesson):
 class Schedules(Staged, zero_case.Lesson):
     """On paper, on the virtual clock and on the wall clock, for four ranks and eight micro-batches."""
 
-    cases = [(GPIPE, 1, 3 / 11), ("--schedule=1f1b", 1, 3 / 11), (INTERLEAVED, 2, 3 / 19), (ZERO_BUBBLE, 1, 3 / 27)]
-    again = {"backward": "backward", "backward-input": "backward-weights"}  # what is the last of a micro-batch
+    cases = [(GPIPE, 1, 3 / 11), ("--schedule=1f1b", 1, 3 / 11), (INTERLEAVED, 2, 3 / 19)]
 
     def of(self, schedule, *options):
         return self.report(*self.options(EIGHT, "--steps=2", "--micro-batch=2", "--flops=1GFLOP/s", schedule, *options),
@@ -306,9 +298,7 @@ class Schedules(Staged, zero_case.Lesson):
         """Each micro-batch goes through each stage, on its rank, forwards and backwards."""
         for number, rank in enumerate(ranks):
             done = sorted((action["kind"], action["stage"], action["micro_batch"]) for action in rank)
-            kinds = {kind for kind, _, _ in done}
-            self.assertIn(kinds, ({"forward", "backward"}, {"forward", "backward-input", "backward-weights"}))
-            self.assertEqual(done, sorted(itertools.product(kinds, range(number, stages, 4), range(m))))
+            self.assertEqual(done, sorted(itertools.product(("forward", "backward"), range(number, stages, 4), range(m))))
 
     def assert_is_in_order(self, ranks, stages):
         times, moment = {}, 1e-9
@@ -319,15 +309,15 @@ class Schedules(Staged, zero_case.Lesson):
                 self.assertLess(action["begin"], action["end"])
                 times[action["kind"], action["stage"], action["micro_batch"]] = action
         for (kind, stage, m), action in times.items():
-            waits_for = (kind, stage + 1, m) if kind in self.again else (kind, stage - 1, m)
-            if kind == "backward-weights" or kind in self.again and stage == stages - 1:
-                waits_for = ("backward-input" if kind == "backward-weights" else "forward", stage, m)
+            waits_for = (kind, stage + (1 if kind == "backward" else -1), m)
+            if kind == "backward" and stage == stages - 1:
+                waits_for = ("forward", stage, m)
             if waits_for in times:
                 self.assertLessEqual(times[waits_for]["end"], action["begin"] + moment, (action, waits_for))
 
     def test_a_trace_has_its_actions(self):
         trace = self.path("run.trace.json")
-        reported = self.of(ZERO_BUBBLE, f"--trace={trace}")["timelines"]["wall"]
+        reported = self.of(INTERLEAVED, f"--trace={trace}")["timelines"]["wall"]
         with open(trace, encoding="utf-8") as file:
             events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
         for rank, actions in enumerate(reported):
@@ -345,7 +335,7 @@ class Checkpoints(Staged, zero_case.Checkpoints):
 
     def test_stages_and_schedules_may_change(self):
         whole = self.report_of(L01, *self.fixed, "--steps=5")["digest"]
-        for step, (lesson, ranks, *options) in enumerate([(PROGRAM, 4, ZERO_BUBBLE), (PROGRAM, 2, INTERLEAVED, "--micro-batch=2"),
+        for step, (lesson, ranks, *options) in enumerate([(PROGRAM, 4), (PROGRAM, 2, INTERLEAVED, "--micro-batch=2"),
                                                           (PROGRAM, 2, GPIPE, "--partition=3,1"), (self.partners()[-1], 2),
                                                           (PROGRAM, 4, RECOMPUTE)]):
             report = self.report_of(lesson, *self.fixed, f"--steps={step + 1}", self.checkpoint, *options,
@@ -357,7 +347,7 @@ class Checkpoints(Staged, zero_case.Checkpoints):
         self.three_ranks_go_on_near_the_run_that_never_stopped("--layers=4", "--heads=3", "--channels=48", "--sequence=16")
 
     def test_three_ranks_write_what_three_and_one_go_on_from(self):
-        fixed = self.model("--vocabulary=257", ZERO_BUBBLE)
+        fixed = self.model("--vocabulary=257")
         whole = self.report(*fixed, "--steps=3", ranks=3)["digest"]
         self.report(*fixed, "--steps=2", self.checkpoint, ranks=3)
         three = self.report(*fixed, "--steps=3", self.checkpoint, "--resume", ranks=3)
@@ -371,7 +361,7 @@ class Output(Staged, zero_case.Lesson):
         """Of 18 windows the last micro-batch is not full."""
         options = self.options(EIGHT, "--arithmetic=exact", "--evaluate-every=2")
         expected = self.report_of(L01, *options)["validation"]
-        for ranks, *layout in [(2, INTERLEAVED, RECOMPUTE), (4, ZERO_BUBBLE), (4, INTERLEAVED, "--micro-batch=1"),
+        for ranks, *layout in [(2, INTERLEAVED, RECOMPUTE), (4,), (4, INTERLEAVED, "--micro-batch=1"),
                                (2, GPIPE, "--micro-batch=16")]:
             with self.subTest(ranks=ranks, layout=layout):
                 self.assertEqual(self.report(*options, *layout, ranks=ranks)["validation"], expected)
@@ -381,7 +371,7 @@ class Output(Staged, zero_case.Lesson):
             options = self.options("--steps=1", "--arithmetic=exact", "--sample=40", *more)  # the window slides
             text = [re.search(r"# sample:\n(# .*\n)+",
                               self.run_program(*options, *layout, ranks=ranks, program=program).stdout).group()
-                    for ranks, program, *layout in [(None, L01), (2, None, INTERLEAVED), (4, None, ZERO_BUBBLE)]]
+                    for ranks, program, *layout in [(None, L01), (2, None, INTERLEAVED), (4, None)]]
             self.assertEqual(text[1:], 2 * text[:1])
 
     def test_what_is_checked(self):
@@ -442,9 +432,8 @@ class WrongInput(Staged, zero_case.Lesson):
                      (["--virtual-stages=2"], ["--virtual-stages=2 needs --schedule=interleaved", "leave --virtual-stages out"]),
                      (["--virtual-stages=-1"], ["--virtual-stages=-1", "or 0"]),
                      ([INTERLEAVED, "--micro-batch=16"], ["groups of 2", "there are 1", "--micro-batch=1, 2, 4, 8,"]),
-                     ([ZERO_BUBBLE, "--micro-batch=16"],
-                      ["as many micro-batches as ranks, 2; there are 1", "--micro-batch=1, 2, 4, 8,", "--schedule=1f1b"]),
-                     (["--schedule=2f2b"], ["gpipe, 1f1b, interleaved or zero-bubble"]),
+                     (["--schedule=2f2b"], ["gpipe, 1f1b or interleaved"]),
+                     (["--schedule=zero-bubble"], ["gpipe, 1f1b or interleaved"]),
                      (["--partition=1,2"], ["--partition=1,2: 2 stages with 3 blocks", "4 blocks", "--partition=2,2"]),
                      (["--partition=4"], ["1 stages with 4 blocks", "2 stages are asked for", "--partition=2,2"]),
                      ([INTERLEAVED, "--partition=2,2"], ["4 stages are asked for", "--partition=1,1,1,1"]),

@@ -10,8 +10,10 @@
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
 #include "tests/common/collectives/testing.hpp"
+#include "tests/lessons/09/in_halves.hpp"
 
 using namespace rankwise;
+using namespace rankwise::testing;
 
 namespace {
 
@@ -84,7 +86,7 @@ std::vector<PipelineSchedule> schedules(int v)
   if (v > 1) return all;
   for (const int m : {1, p, 2 * p + 1})
     for (const PipelineSchedule& schedule : {gpipe(p, m), one_forward_one_backward(p, m)}) all.push_back(schedule);
-  for (const int m : {p, 2 * p + 1}) all.push_back(zero_bubble(p, m));
+  for (const int m : {p, 2 * p + 1}) all.push_back(in_halves(one_forward_one_backward(p, m)));
   return all;
 }
 

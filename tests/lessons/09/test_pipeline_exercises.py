@@ -5,7 +5,6 @@
 
 import exercise_case
 
-HALVES = ["--schedule=zero-bubble"]
 IN_GROUPS = ["--schedule=interleaved", "--micro-batch=2"]
 
 
@@ -20,9 +19,6 @@ class Lesson(exercise_case.ExerciseCase):
 
     def test_stages_make_the_steps_of_one_device(self):
         self.assert_steps(2, "--micro-batch=2", "--recompute=block")
-
-    def test_halves_of_backward_passes(self):
-        self.assert_steps(2, "--recompute=block", "--micro-batch=4", *HALVES)
 
     def test_gradients_of_each_of_a_rank_s_stages(self):
         self.assert_steps(2, *IN_GROUPS)

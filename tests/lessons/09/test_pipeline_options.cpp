@@ -16,7 +16,7 @@ using Catch::Contains;
 namespace {
 
 constexpr ScheduleKind gpipe_kind = ScheduleKind::gpipe, in_turns = ScheduleKind::one_forward_one_backward,
-                       in_groups = ScheduleKind::interleaved, halves = ScheduleKind::zero_bubble;
+                       in_groups = ScheduleKind::interleaved;
 
 /// What check_pipeline() says with the four blocks of nano; empty where it says nothing.
 std::string refusal(const PipelineOptions& options, int ranks, std::int64_t sequences, std::int64_t micro_batches)
@@ -33,7 +33,7 @@ std::string refusal(const PipelineOptions& options, int ranks, std::int64_t sequ
 
 TEST_CASE("stages_of_a_rank: one, and two where they are interleaved, unless somebody says how many")
 {
-  for (const ScheduleKind kind : {gpipe_kind, in_turns, halves})
+  for (const ScheduleKind kind : {gpipe_kind, in_turns})
     CHECK(PipelineOptions{kind, 0, ""}.stages_of_a_rank() == 1);
   CHECK(PipelineOptions{in_groups, 0, ""}.stages_of_a_rank() == 2);
   CHECK(PipelineOptions{in_groups, 1, ""}.stages_of_a_rank() == 1);
@@ -73,7 +73,6 @@ TEST_CASE("check_pipeline: accepts what every schedule can do")
   CHECK(refusal({in_turns, 1, ""}, 4, 16, 2).empty());
   CHECK(refusal({in_groups, 0, ""}, 2, 16, 4).empty());
   CHECK(refusal({in_groups, 1, ""}, 1, 16, 4).empty());
-  CHECK(refusal({halves, 0, ""}, 4, 16, 4).empty());
   CHECK(refusal({in_turns, 0, "1,3"}, 2, 16, 4).empty());
 }
 
@@ -81,23 +80,28 @@ TEST_CASE("check_pipeline: what cannot be is refused with the values that can")
 {
   CHECK(refusal({in_turns, 0, ""}, 5, 16, 8) ==
         "error: 5 ranks with a stage each make 5 stages, but the model has 4 blocks and every stage needs one.\n"
-        "       Ranks times --virtual-stages are at most 4; or use a model with more --layers.");
-  CHECK_THAT(refusal({in_groups, 0, ""}, 4, 16, 8), Contains("4 ranks with 2 stages each make 8 stages"));
+        "       Use at most 4 stages, with fewer ranks, or a model with more --layers.");
+  CHECK_THAT(refusal({in_groups, 0, ""}, 4, 16, 8),
+             Contains("4 ranks with 2 stages each make 8 stages") && Contains("fewer ranks or --virtual-stages"));
   CHECK(refusal({in_groups, 0, ""}, 2, 18, 9) ==
         "error: --schedule=interleaved takes micro-batches in groups of 2, one for each rank; there are 9.\n"
         "       Use --micro-batch=1, 3, 9, another --global-batch, or --schedule=1f1b.");
   CHECK(refusal({in_groups, 0, ""}, 2, 7, 7) ==
         "error: --schedule=interleaved takes micro-batches in groups of 2, one for each rank; there are 7.\n"
         "       Use another --global-batch, or --schedule=1f1b.");
-  CHECK(refusal({halves, 0, ""}, 4, 16, 2) ==
-        "error: --schedule=zero-bubble needs as many micro-batches as ranks, 4; there are 2.\n"
-        "       Use --micro-batch=1, 2, 4, a larger --global-batch, or --schedule=1f1b.");
-  CHECK_THAT(refusal({halves, 0, ""}, 4, 2, 2), Contains("Use a larger --global-batch, or --schedule=1f1b."));
   CHECK_THAT(refusal({in_turns, 2, ""}, 2, 16, 4), Contains("--virtual-stages=2 needs --schedule=interleaved"));
   CHECK_THAT(refusal({in_groups, -1, ""}, 2, 16, 4), Contains("--virtual-stages=-1 is not a number of stages"));
   CHECK_THAT(refusal({in_groups, 0, ""}, 1, 16, 4), Contains("2 stages on a single rank"));
   CHECK_THAT(refusal({in_turns, 0, "1,2"}, 2, 16, 4), Contains("use for example --partition=2,2."));
   CHECK_THAT(refusal({in_groups, 0, "2,2"}, 2, 16, 4), Contains("--partition=1,1,1,1."));
+}
+
+TEST_CASE("micro_batches_remedy: the sizes that give a number of micro-batches that fits, at most eight")
+{
+  CHECK(micro_batches_remedy(16, [](std::int64_t m) { return m >= 4; }) == "--micro-batch=1, 2, 4, ");
+  CHECK(micro_batches_remedy(2, [](std::int64_t m) { return m >= 4; }).empty());
+  CHECK(micro_batches_remedy(1 << 9, [](std::int64_t) { return true; }) ==
+        "--micro-batch=1, 2, 4, 8, 16, 32, 64, 128, ");
 }
 
 TEST_CASE("make_schedule: the one that was asked for")
@@ -106,12 +110,11 @@ TEST_CASE("make_schedule: the one that was asked for")
   CHECK(make_schedule({in_turns, 0, ""}, 3, 4).actions == one_forward_one_backward(3, 4).actions);
   CHECK(make_schedule({in_groups, 0, ""}, 3, 6).actions == interleaved(3, 2, 6).actions);
   CHECK(make_schedule({in_groups, 3, ""}, 3, 6).actions == interleaved(3, 3, 6).actions);
-  CHECK(make_schedule({halves, 0, ""}, 3, 4).actions == zero_bubble(3, 4).actions);
   OptionTable table{"test", "names"};
   PipelineOptions options;
   declare(table, options);
   CHECK(make_schedule(options, 2, 4).name == "1f1b");
-  for (const char* name : {"gpipe", "1f1b", "interleaved", "zero-bubble"}) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved"}) {
     std::string program = "test", argument = std::string("--schedule=") + name;
     char* arguments[] = {program.data(), argument.data()};
     table.parse(2, arguments);

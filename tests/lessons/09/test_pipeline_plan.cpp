@@ -27,12 +27,15 @@ PipelineOptions with(ScheduleKind kind, int virtual_stages = 0, const std::strin
   return {kind, virtual_stages, partition};
 }
 const PipelineOptions all_kinds[] = {with(ScheduleKind::gpipe), with(ScheduleKind::one_forward_one_backward),
-                                     with(ScheduleKind::interleaved), with(ScheduleKind::zero_bubble)};
+                                     with(ScheduleKind::interleaved)};
 
 PipelinePlan plan_of(const PipelineOptions& options, int ranks, std::int64_t passes, DType type = DType::f32,
                      bool recompute = false)
 {
-  return {config, {.type = type, .B = B, .T = T, .recompute = recompute}, options, ranks, passes};
+  return {config,
+          {.type = type, .B = B, .T = T, .recompute = recompute},
+          stage_units(options, config, ranks, T),
+          make_schedule(options, ranks, passes)};
 }
 
 }  // namespace
@@ -58,12 +61,11 @@ TEST_CASE("PipelinePlan: stage s is on rank s mod p, and each element of the mod
     }
 }
 
-TEST_CASE("PipelinePlan: shapes are those of the stages; only zero-bubble puts weights off")
+TEST_CASE("PipelinePlan: shapes are those of the stages")
 {
   for (const PipelineOptions& options : all_kinds) {
     const PipelinePlan plan = plan_of(options, 2, 4);
     INFO(plan.schedule.name);
-    CHECK(plan.shape.defers_weights == (options.schedule == ScheduleKind::zero_bubble));
     CHECK(plan.rows() == Shape{B * T, C});
     std::int64_t blocks = 0;
     for (const PipelineStage& stage : plan.stages) {
@@ -71,7 +73,6 @@ TEST_CASE("PipelinePlan: shapes are those of the stages; only zero-bubble puts w
       CHECK(shape.units == stage.units);
       CHECK(shape.has_embedding() == stage.first);
       CHECK(shape.has_head(config) == stage.last);
-      CHECK(shape.defers_weights == plan.shape.defers_weights);
       blocks += shape.blocks(config);
     }
     CHECK(blocks == config.layers);
@@ -97,20 +98,17 @@ TEST_CASE(
       }
 }
 
-TEST_CASE(
-    "PipelinePlan: of stages that are equal, with m micro-batches a rank keeps m, min(p - rank, m), p of them")
+TEST_CASE("PipelinePlan: of stages that are equal, with m micro-batches a rank keeps m or min(p - rank, m) of them")
 {
   const std::int64_t m = 8;
   for (const int rank : {1, 2}) {  // neither embedding nor head
     const auto kept = [&](ScheduleKind kind) {
       return plan_of(with(kind, 0, "1,2,2,1"), 4, m).activation_bytes(rank);
     };
-    ActivationShape shape{.type = DType::f32, .B = B, .T = T, .units = {3, 4}};
+    const ActivationShape shape{.type = DType::f32, .B = B, .T = T, .units = {3, 4}};
     const std::int64_t one = kept_bytes(config, shape);
     CHECK(kept(ScheduleKind::gpipe) == m * one);
     CHECK(kept(ScheduleKind::one_forward_one_backward) == (4 - rank) * one);
-    shape.defers_weights = true;
-    CHECK(kept(ScheduleKind::zero_bubble) == 4 * kept_bytes(config, shape));
   }
 }
 

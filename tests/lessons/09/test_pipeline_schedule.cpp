@@ -9,8 +9,10 @@
 
 #include "common/base/error.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
+#include "tests/lessons/09/in_halves.hpp"
 
 using namespace rankwise;
+using namespace rankwise::testing;
 using Catch::Contains;
 
 namespace {
@@ -36,7 +38,7 @@ void check_measures(const PipelineSchedule& schedule, const Measures& expected)
   CHECK(timed.length == expected.length);
   for (int rank = 0; rank < schedule.ranks; ++rank) CHECK(timed.busy(rank) == expected.busy);
   CHECK(timed.in_flight == expected.in_flight);
-  CHECK(idle_formula(schedule) == Approx(timed.idle_share()).margin(1e-12));
+  CHECK(schedule.idle_formula == Approx(timed.idle_share()).margin(1e-12));
 }
 
 /// f(rank) for each of so many ranks.
@@ -64,8 +66,8 @@ std::string refusal(const PipelineSchedule& schedule)
 /// One of each kind.
 std::vector<PipelineSchedule> examples()
 {
-  return {gpipe(3, 4), one_forward_one_backward(3, 5), interleaved(3, 2, 6), zero_bubble(3, 5),
-          forward_only(3, 2, 4)};
+  return {gpipe(3, 4), one_forward_one_backward(3, 5), interleaved(3, 2, 6),
+          in_halves(one_forward_one_backward(3, 5)), forward_only(3, 2, 4)};
 }
 
 /// All forward passes of interleaved() in front of all backward passes.
@@ -139,29 +141,6 @@ TEST_CASE("interleaved: 3 (v m+p-1) units of a stage, and what Megatron's warm-u
       }
 }
 
-TEST_CASE("zero_bubble: 3 m+p-1 units, and no rank keeps more than p, for all p and m >= p")
-{
-  for (int p = 1; p <= most_ranks; ++p)
-    for (int m = p; m <= most_micro_batches; ++m)
-      check_measures(zero_bubble(p, m), {3 * m + p - 1, 3 * m, std::vector<int>(static_cast<std::size_t>(p), p)});
-}
-
-TEST_CASE("zero_bubble: each rank is idle for (p-1)(F+B-W) where W is no longer than F and B")
-{
-  for (std::int64_t f = 1; f <= 5; ++f)
-    for (std::int64_t b = 1; b <= 5; ++b)
-      for (std::int64_t w = 0; w <= std::min(f, b); ++w)
-        for (const auto& [p, m] : {std::pair{1, 2}, {2, 2}, {3, 8}, {4, 4}, {4, 9}, {8, 24}}) {
-          INFO("F = " << f << ", B = " << b << ", W = " << w << ", p = " << p << ", m = " << m);
-          const TimedSchedule timed = check_schedule(zero_bubble(p, m), ActionCosts{f, b, w});
-          CHECK(timed.busy(0) == m * (f + b + w));
-          CHECK(timed.length - timed.busy(0) == (p - 1) * (f + b - w));
-        }
-  // A longer W stands in the way of B: the condition is needed.
-  CHECK(check_schedule(zero_bubble(4, 8), ActionCosts{1, 3, 2}).length > 8 * 6 + 3 * (1 + 3 - 2));
-  CHECK(check_schedule(zero_bubble(4, 8), ActionCosts{3, 1, 2}).length > 8 * 6 + 3 * (3 + 1 - 2));
-}
-
 TEST_CASE("forward_only: v m+p-1 units where m is a multiple of p, nothing kept, for all p, v and m")
 {
   for (int p = 1; p <= most_ranks; ++p)
@@ -176,11 +155,10 @@ TEST_CASE("forward_only: v m+p-1 units where m is a multiple of p, nothing kept,
 
 TEST_CASE("idle_formula: the shares for 4 ranks and 8 micro-batches")
 {
-  CHECK(idle_formula(gpipe(4, 8)) == Approx(3.0 / 11));
-  CHECK(idle_formula(one_forward_one_backward(4, 8)) == Approx(3.0 / 11));
-  CHECK(idle_formula(interleaved(4, 2, 8)) == Approx(3.0 / 19));
-  CHECK(idle_formula(zero_bubble(4, 8)) == Approx(3.0 / 27));
-  CHECK(idle_formula(forward_only(4, 1, 8)) == Approx(3.0 / 11));
+  CHECK(gpipe(4, 8).idle_formula == Approx(3.0 / 11));
+  CHECK(one_forward_one_backward(4, 8).idle_formula == Approx(3.0 / 11));
+  CHECK(interleaved(4, 2, 8).idle_formula == Approx(3.0 / 19));
+  CHECK(forward_only(4, 1, 8).idle_formula == Approx(3.0 / 11));
 }
 
 TEST_CASE("Schedules that there are none of are refused")
@@ -190,7 +168,6 @@ TEST_CASE("Schedules that there are none of are refused")
   CHECK_THROWS_AS(one_forward_one_backward(0, 4), Error);
   CHECK_THROWS_AS(interleaved(2, 0, 4), Error);
   CHECK_THROWS_WITH(interleaved(2, 2, 3), Contains("3 micro-batches") && Contains("groups of 2"));
-  CHECK_THROWS_WITH(zero_bubble(4, 3), Contains("3 micro-batches") && Contains("4 ranks"));
   CHECK_THROWS_AS(forward_only(2, 2, -1), Error);
 }
 
@@ -237,9 +214,9 @@ TEST_CASE("draw: digits forwards, letters backwards, dots between")
   CHECK(draw(check_schedule(gpipe(2, 2)), 9) ==
         "rank  0 |01...aabb|\n"
         "rank  1 |.01aabb..|\n");
-  CHECK(draw(check_schedule(zero_bubble(2, 2)), 14) ==
-        "rank  0 |0011..aaAAbbBB|\n"
-        "rank  1 |..00aa11bbAABB|\n");
+  CHECK(draw(check_schedule(in_halves(gpipe(2, 2))), 16) ==
+        "rank  0 |0011....aaAAbbBB|\n"
+        "rank  1 |..0011aaAAbbBB..|\n");
   CHECK(draw(check_schedule(gpipe(1, 11)), 33) == "rank  0 |01234567890aabbccddeeffgghhiijjkk|\n");
   CHECK_THROWS_AS(draw(check_schedule(gpipe(1, 1)), 0), Error);
 }
@@ -271,7 +248,7 @@ TEST_CASE("check_schedule: names what is missing")
   CHECK(refusal(schedule) == "rank 1: backward of micro-batch 2 in stage 1 is missing");
   std::erase(schedule.actions[1], Action{F, 2, 1});
   CHECK(refusal(schedule) == "rank 1: forward of micro-batch 2 in stage 1 is missing");
-  schedule = zero_bubble(2, 3);
+  schedule = in_halves(one_forward_one_backward(2, 3));
   schedule.actions[1].pop_back();
   CHECK(refusal(schedule) == "rank 1: backward-weights of micro-batch 2 in stage 1 is missing");
 }
@@ -282,7 +259,7 @@ TEST_CASE("check_schedule: refuses what stands in front of what it needs")
   std::swap(schedule.actions[1][0], schedule.actions[1][1]);
   CHECK(refusal(schedule) ==
         "rank 1, action 0, backward of micro-batch 0 in stage 1: its forward pass has not been done");
-  schedule = zero_bubble(2, 3);  // rank 0: F0 F1 B0 W0 ...
+  schedule = in_halves(one_forward_one_backward(2, 3));  // rank 0: F0 F1 B0 W0 ...
   std::swap(schedule.actions[0][2], schedule.actions[0][3]);
   CHECK(refusal(schedule) ==
         "rank 0, action 2, backward-weights of micro-batch 0 in stage 0: the gradient of its "
@@ -388,7 +365,7 @@ TEST_CASE("check_schedule: refuses a warm-up that is longer or shorter than max_
 
 TEST_CASE("check_schedule: activations are kept until W")
 {
-  PipelineSchedule schedule = zero_bubble(2, 3);  // rank 0: F0 F1 B0 W0 F2 B1 W1 B2 W2
+  PipelineSchedule schedule = in_halves(one_forward_one_backward(2, 3));  // rank 0: F0 F1 B0 W0 F2 B1 W1 B2 W2
   std::vector<Action>& list = schedule.actions[0];
   const auto third = std::find(list.begin(), list.end(), Action{F, 2, 0});
   REQUIRE(*(third - 1) == Action{W, 0, 0});

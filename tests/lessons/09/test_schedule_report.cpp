@@ -7,9 +7,11 @@
 
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "tests/common/collectives/testing.hpp"
+#include "tests/lessons/09/in_halves.hpp"
 #include "tests/reported.hpp"
 
 using namespace rankwise;
+using namespace rankwise::testing;
 using Catch::Contains;
 
 namespace {
@@ -82,7 +84,7 @@ TEST_CASE("virtual_times: where links are fast a step takes what was planned, an
   for (const int v : {1, 2}) {
     if (v > 1 && p == 1) continue;
     for (const PipelineSchedule& schedule :
-         {interleaved(p, v, 2 * p), v > 1 ? interleaved(p, v, p) : zero_bubble(p, 2 * p)}) {
+         {interleaved(p, v, 2 * p), v > 1 ? interleaved(p, v, p) : in_halves(one_forward_one_backward(p, 2 * p))}) {
       INFO(schedule.name << ", v = " << v);
       GroupForTest test(Algorithm::ring);
       VirtualClock clock(parse_link("0us,16TB/s"), parse_flops("1TFLOP/s"));
@@ -140,7 +142,7 @@ TEST_CASE("report_schedule: idle shares beside the formula, as planned and as it
 
 TEST_CASE("report_schedule: what has not run is not told")
 {
-  const PipelineSchedule schedule = zero_bubble(2, 4);
+  const PipelineSchedule schedule = in_halves(one_forward_one_backward(2, 4));
   const Told all = told(schedule, {check_schedule(schedule), {}, {}});
   CHECK(all.json["schedule"]["idle"].size() == 2);
   CHECK_THAT(all.text, !Contains("wall") && !Contains("virtual"));

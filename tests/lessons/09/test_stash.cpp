@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/lessons/09/in_halves.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -75,7 +76,8 @@ TEST_CASE("most_in_flight: with one stage on a rank it is max_in_flight of the s
 {
   for (int p = 1; p <= 6; ++p)
     for (int m = p; m <= 3 * p; m += p)
-      for (const PipelineSchedule& schedule : {gpipe(p, m), interleaved(p, 1, m), zero_bubble(p, m)})
+      for (const PipelineSchedule& schedule :
+           {gpipe(p, m), interleaved(p, 1, m), in_halves(one_forward_one_backward(p, m))})
         for (int rank = 0; rank < p; ++rank) {
           INFO(schedule.name << ", p = " << p << ", m = " << m << ", rank " << rank);
           const auto r = static_cast<std::size_t>(rank);
@@ -96,7 +98,8 @@ TEST_CASE("most_in_flight: of each of a rank's stages alone, by hand")
 TEST_CASE(
     "Stash: a micro-batch finds its place again until its backward pass is over, and no other has it meanwhile")
 {
-  for (const PipelineSchedule& schedule : {gpipe(3, 5), interleaved(3, 1, 6), zero_bubble(3, 5)})
+  for (const PipelineSchedule& schedule :
+       {gpipe(3, 5), interleaved(3, 1, 6), in_halves(one_forward_one_backward(3, 5))})
     for (int rank = 0; rank < 3; ++rank) {
       INFO(schedule.name << ", rank " << rank);
       const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];

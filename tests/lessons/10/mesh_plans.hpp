@@ -35,9 +35,10 @@ inline MeshPlan mesh_plan(const Layout& layout, const MeshCoordinates& place, co
   const ActivationShape shape{
       .type = o.type, .B = o.B, .T = o.config.context, .part = part, .tokens = o.sequence_parallel ? part : Part{}};
   const PipelineOptions pipeline{o.schedule, 0, ""};
+  const int p = static_cast<int>(layout.pp);
   return {layout,
           place,
-          {o.config, shape, pipeline, static_cast<int>(layout.pp), o.passes},
+          {o.config, shape, stage_units(pipeline, o.config, p, shape.T), make_schedule(pipeline, p, o.passes)},
           o.zero,
           DType::f32,
           o.tied_separate,

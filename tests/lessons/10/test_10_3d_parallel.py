@@ -17,7 +17,7 @@ from zero_case import ALL, L01
 
 PROGRAM = "lessons/10_3d_parallel"
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-GPIPE, ZERO_BUBBLE, INTERLEAVED = (f"--schedule={name}" for name in ("gpipe", "zero-bubble", "interleaved"))
+GPIPE, INTERLEAVED = "--schedule=gpipe", "--schedule=interleaved"
 RECOMPUTE, HALVES, REGATHER = "--recompute=block", "--sequence-parallel", "--regather"
 G, T, C, L, V = 16, 64, 64, 4, 256  # of nano
 OF_A_BLOCK = 12 * C * C + 13 * C  # parameters
@@ -45,7 +45,7 @@ def all_meshes():
     for dp, tp, pp in itertools.product((1, 2, 4), repeat=3):
         if dp * tp * pp > 8:
             continue
-        schedules = [[GPIPE], [], [ZERO_BUBBLE, "--micro-batch=1"]] + ([[INTERLEAVED]] if pp == 2 else [])
+        schedules = [[GPIPE], [], ["--micro-batch=1"]] + ([[INTERLEAVED]] if pp == 2 else [])
         halves = [[], [HALVES], [HALVES, REGATHER]] if tp > 1 else [[]]
         for schedule, half, zero, recompute in itertools.product(schedules, halves, (0, 1), ("none", "block")):
             yield mesh(dp, tp, pp, *schedule, *half, f"--zero={zero}", f"--recompute={recompute}")
@@ -59,18 +59,18 @@ class Exactness(OnMesh, zero_case.Exactness):
         if ALL:
             return list(all_meshes())
         return [
-            mesh(1, 1, 1, ZERO_BUBBLE, RECOMPUTE),
+            mesh(1, 1, 1, RECOMPUTE),
             mesh(2, 1, 1, "--zero=0"),
             mesh(4, 1, 1),
-            mesh(1, 2, 1, ZERO_BUBBLE, HALVES, REGATHER, RECOMPUTE),
+            mesh(1, 2, 1, HALVES, REGATHER, RECOMPUTE),
             mesh(1, 1, 2, INTERLEAVED),
             mesh(2, 2, 1, HALVES, RECOMPUTE),
-            mesh(1, 2, 2, ZERO_BUBBLE, HALVES, "--micro-batch=2"),
+            mesh(1, 2, 2, HALVES, "--micro-batch=2"),
             mesh(2, 1, 2, GPIPE, "--zero=0"),
             mesh(2, 2, 2),
             mesh(2, 2, 2, INTERLEAVED, HALVES, REGATHER, RECOMPUTE, "--micro-batch=2"),
-            mesh(2, 2, 2, ZERO_BUBBLE, RECOMPUTE, "--zero=0", "--micro-batch=1"),
-            mesh(2, 1, 4, ZERO_BUBBLE, "--micro-batch=1"),
+            mesh(2, 2, 2, RECOMPUTE, "--zero=0", "--micro-batch=1"),
+            mesh(2, 1, 4, "--micro-batch=1"),
             mesh(1, 4, 2, HALVES),
             mesh(4, 2, 1, GPIPE, REGATHER, HALVES),
         ]
@@ -78,14 +78,14 @@ class Exactness(OnMesh, zero_case.Exactness):
     def test_in_bf16_too(self):
         """Without tensor parallelism, whose partial sums would be rounded."""
         self.same_digest(self.options("--arithmetic=exact", "--dropout=0.1", "--precision=bf16"),
-                         [mesh(2, 1, 2, INTERLEAVED), mesh(2, 1, 2, ZERO_BUBBLE, "--zero=0")])
+                         [mesh(2, 1, 2, INTERLEAVED), mesh(2, 1, 2, "--zero=0")])
 
     def test_other_masks_and_a_vocabulary_that_is_padded(self):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--mask=prefix:5", "--vocabulary=300")
-        self.same_digest(fixed, [mesh(1, 2, 2, HALVES), mesh(2, 1, 2, ZERO_BUBBLE)])
+        self.same_digest(fixed, [mesh(1, 2, 2, HALVES), mesh(2, 1, 2)])
 
     def test_chaos_changes_nothing(self):
-        schedules = [[], [ZERO_BUBBLE, "--micro-batch=1"], [GPIPE, HALVES], [INTERLEAVED, "--micro-batch=2"]]
+        schedules = [[], ["--micro-batch=1"], [GPIPE, HALVES], [INTERLEAVED, "--micro-batch=2"]]
         self.same_digest(self.options("--arithmetic=exact"),
                          [mesh(2, 2, 2, f"--chaos={seed}", "--check-messages", *schedules[seed % 4])
                           for seed in range(1, 21 if ALL else 4)])
@@ -94,7 +94,7 @@ class Exactness(OnMesh, zero_case.Exactness):
         self.same_digest(self.options("--arithmetic=exact"), [mesh(1, 2, 2, "--timeout=0", "--link=5us,1GB/s")])
 
     def test_the_program_finds_no_deviation_itself(self):
-        ranks, *options = mesh(2, 2, 2, ZERO_BUBBLE, HALVES, "--micro-batch=1")
+        ranks, *options = mesh(2, 2, 2, HALVES, "--micro-batch=1")
         report = self.report(*self.options("--arithmetic=exact", "--compare=3", *options), ranks=ranks)
         self.assertEqual(report["deviation"], {"steps": 3, "loss": 0, "parameters": 0})
 
@@ -102,7 +102,7 @@ class Exactness(OnMesh, zero_case.Exactness):
 class FastSums(OnMesh, zero_case.Lesson):
     def test_parameters_and_losses_stay_near_those_of_one_device(self):
         cases = [mesh(2, 2, 2, HALVES), mesh(1, 3, 2, "--heads=6", "--channels=48"), mesh(2, 1, 3, "--layers=6"),
-                 mesh(1, 2, 2, ZERO_BUBBLE, RECOMPUTE, "--collectives=tree"),
+                 mesh(1, 2, 2, RECOMPUTE, "--collectives=tree"),
                  mesh(2, 2, 1, "--zero=0", "--collectives=hierarchical", "--ranks-per-node=2")]
         for ranks, *options in cases:
             with self.subTest(ranks=ranks, options=options):
@@ -161,8 +161,8 @@ class Bytes(OnMesh, zero_case.Lesson):
             self.assertEqual([rank for rank, bytes_ in enumerate(rows[0]) if bytes_], peers[axis], axis)
 
     def test_bf16_and_other_sums_keep_to_the_formula(self):
-        for ranks, *options in [mesh(2, 2, 2, "--precision=bf16", HALVES, REGATHER), mesh(2, 1, 2, ZERO_BUBBLE, RECOMPUTE),
-                                mesh(1, 2, 2, ZERO_BUBBLE, RECOMPUTE, HALVES, REGATHER), mesh(2, 2, 1, "--arithmetic=exact"),
+        for ranks, *options in [mesh(2, 2, 2, "--precision=bf16", HALVES, REGATHER), mesh(2, 1, 2, RECOMPUTE),
+                                mesh(1, 2, 2, RECOMPUTE, HALVES, REGATHER), mesh(2, 2, 1, "--arithmetic=exact"),
                                 mesh(1, 3, 1, "--heads=6", "--channels=48", "--vocabulary=257"),
                                 mesh(2, 2, 2, "--collectives=shared", "--zero=0")]:
             with self.subTest(ranks=ranks, options=options):
@@ -228,7 +228,7 @@ class Checkpoints(OnMesh, zero_case.Checkpoints):
 
     def layouts(self):
         """All three axes, and each pair of them."""
-        return [mesh(2, 2, 2), mesh(1, 2, 2, ZERO_BUBBLE, HALVES), mesh(2, 1, 2, INTERLEAVED, "--zero=0"), mesh(2, 2, 1)]
+        return [mesh(2, 2, 2), mesh(1, 2, 2, HALVES), mesh(2, 1, 2, INTERLEAVED, "--zero=0"), mesh(2, 2, 1)]
 
     def test_three_ranks_of_any_lesson_go_on_from_three_of_any_other(self):
         self.three_ranks_go_on_near_the_run_that_never_stopped("--layers=4", "--heads=3", "--channels=48", "--sequence=16")
@@ -241,7 +241,7 @@ class Checkpoints(OnMesh, zero_case.Checkpoints):
 
     def test_the_mesh_may_change(self):
         whole = self.report_of(L01, *self.fixed, "--steps=3")["digest"]
-        for step, (ranks, *options) in enumerate([mesh(2, 2, 2), mesh(1, 2, 2, ZERO_BUBBLE, HALVES), mesh(2, 1, 2, "--zero=0")]):
+        for step, (ranks, *options) in enumerate([mesh(2, 2, 2), mesh(1, 2, 2, HALVES), mesh(2, 1, 2, "--zero=0")]):
             report = self.report(*self.fixed, f"--steps={step + 1}", self.checkpoint, *options,
                                  *(["--resume"] if step > 0 else []), ranks=ranks)
             self.assertEqual(report["first_step"], step)

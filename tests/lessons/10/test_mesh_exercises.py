@@ -26,7 +26,7 @@ class Lesson(exercise_case.ExerciseCase):
         self.assert_steps(*mesh(2, 2, 1), "--zero=0", "--sequence-parallel", "--micro-batch=2")
 
     def test_pipelines_of_parts(self):
-        self.assert_steps(*mesh(1, 2, 2), "--schedule=zero-bubble", "--recompute=block", "--micro-batch=2",
+        self.assert_steps(*mesh(1, 2, 2), "--recompute=block", "--micro-batch=2",
                           "--sequence-parallel")
 
 

@@ -214,7 +214,8 @@ class Time(Frame):
     CASES = [("03_ddp", 3, ["--micro-batch=1"]), ("04_zero1", 2, ["--recompute=block"]), ("05_zero2", 2, ["--micro-batch=1"]),
              ("06_zero3", 2, ["--recompute=block"]), ("07_offload", 2, []),
              ("08_tensor_parallel", 2, ["--recompute=block"]), ("08_tensor_parallel", 4, ["--tp=2", "--dp=2", "--sequence-parallel"]),
-             ("09_pipeline_parallel", 2, ["--schedule=zero-bubble", "--recompute=block", "--micro-batch=2"]),
+             ("09_pipeline_parallel", 2, ["--recompute=block", "--micro-batch=2"]),
+             ("11_zero_bubble", 2, ["--recompute=block", "--micro-batch=2"]),
              ("10_3d_parallel", 4, ["--tp=2", "--pp=2", "--micro-batch=2"])]
 
     def test_arithmetic_of_a_step_is_the_formula_whatever_is_done_between_steps(self):
