@@ -106,7 +106,7 @@ class FastSums(Staged, zero_case.Lesson):
     def test_bf16_stays_near_one_device(self):
         fixed = self.options("--precision=bf16", "--dropout=0.1")
         single = self.report_of(L01, *fixed)["loss"]
-        for ranks, *options in [(4, RECOMPUTE), (3,), (2, "--gradients=bf16", "--micro-batch=8")]:
+        for ranks, *options in [(4, RECOMPUTE), (3,), (1, "--gradients=bf16", "--micro-batch=16")]:
             with self.subTest(ranks=ranks, options=options):
                 for a, b in zip(self.report(*fixed, *options, ranks=ranks)["loss"], single):
                     self.assertLess(abs(a - b), 2e-3 * b)  # bf16 has 8 bits, and the mean of a thousand tokens more
