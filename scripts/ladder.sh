@@ -11,8 +11,8 @@
 # Lesson 02 trains nothing: it runs once, without options, and shows what it sent and its checks.
 # A lesson runs on 4 ranks; lesson 01, which is about one device, on one; lesson 03 on 1, 2 and 4, one row each. With
 # --ranks=N there is one row a lesson, on N ranks. The four heads of nano can be dealt out to four ranks at most, so on more
-# of them lesson 08 has replicas. Its four blocks make four stages at most, so lesson 09 does without the others. Lesson 10
-# halves every layer and the pipeline, and the rest are replicas.
+# of them lesson 08 has replicas. Its four blocks make four stages at most, so lessons 09 and 11 do without the others. Lesson
+# 10 halves every layer and the pipeline, and the rest are replicas.
 # Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -61,7 +61,7 @@ for program in build/lessons/[0-9][0-9]_*; do
   case $lesson in
     01_*) on=(1) ;;
     03_*) read -ra on <<<"${ranks:-1 2 4}" ;;
-    09_*) on=("$((${ranks:-4} < 4 ? ${ranks:-4} : 4))") ;;
+    09_* | 11_*) on=("$((${ranks:-4} < 4 ? ${ranks:-4} : 4))") ;;
     *) on=("${ranks:-4}") ;;
   esac
   for np in "${on[@]}"; do

@@ -11,10 +11,9 @@ namespace rankwise {
 /// time in which 1F1B is idle, and no rank keeps more than the first rank of 1F1B: p in flight. A rank is idle for
 /// (p-1)(F+B-W) of a step if W takes no longer than F and than B.
 ///
-///     p = 3, m = 3       F: digits, B: small letters, W: capitals
-///     rank 0    012..a Ab Bc C
-///     rank 1     01.a2bAc BC
-///     rank 2      0a1b2cABC
+///     rank 0 |012..aAbBcC|     p = 3, m = 3
+///     rank 1 |.01.a2bAcBC|     digits: F, small letters: B, capitals: W, dots: idle
+///     rank 2 |..0a1b2cABC|
 ///
 /// @param micro_batches  m, at least @p ranks.
 /// @source  Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 2.1.

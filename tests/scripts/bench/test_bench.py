@@ -286,7 +286,7 @@ class PipelineBench(unittest.TestCase):
                          ["2000.0", "1,024", "1.000", "-", "1,000", "-", "-", "-", "-", "-", "-"])
         self.assertEqual(row_of(table, "p = 2, 1f1b"), ["2000.0", "1,024", "0.800", "0.76", "met", "2,000", "11.1", "13.5", "13.5", "1",
                                                        "within", "15.0", "5", "within"])
-        self.assertEqual(row_of(table, "p = 2, zero-bubble"),
+        self.assertEqual(row_of(table, "p = 2, zero bubble"),
                          ["2000.0", "1,024", "0.800", "-", "2,000", "11.1", "13.5", "13.5", "-", "15.0", "-"])
         self.assertIn("0.76 below", bench_pipeline.pipeline_table([pipeline_turn(3, 4, 4)]))
 
