@@ -67,7 +67,7 @@ std::string GBps(double bytes, double seconds)
 }  // namespace
 
 void report_links(Report& report, const StepLinks& steps, const LinkBytes& formula,
-                  const std::optional<DiskBandwidth>& alone)
+                  std::optional<double> disk_GBps)
 {
   const LinkUse& use = steps.links;
   const auto count = static_cast<double>(steps.count);
@@ -89,10 +89,10 @@ void report_links(Report& report, const StepLinks& steps, const LinkBytes& formu
     report.check("bytes from " + name, formula[l], of_a_step, as_formula);
     json[name] = {{"bytes", of_a_step}, {"formula", formula[l]}, {"busy_s", use.busy_s[l] / count}};
   }
-  if (alone) {
-    lines.push_back({"disk by itself", fmt::format("{:.3g}", alone->GBps), "",
+  if (disk_GBps) {
+    lines.push_back({"disk by itself", fmt::format("{:.3g}", *disk_GBps), "",
                      "GB/s, reads and writes of a rank together, before the first step"});
-    json["disk"] = {{"GBps", alone->GBps}};
+    json["disk"] = {{"GBps", *disk_GBps}};
   }
   lines.push_back({"exposed", fmt::format("{:.4g}", exposed_s), "", "s a step, spent on waiting for blocks"});
   report.block("links", lines);

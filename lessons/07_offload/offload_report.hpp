@@ -27,8 +27,8 @@ void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes&
 /// ranks; and `links` in the JSON document. All ranks make this call.
 /// @param steps    counted by this rank.
 /// @param formula  bytes of this rank in one step.
-/// @param alone    bandwidth of the disk by itself, if there is a disk.
+/// @param disk_GBps  bandwidth of the disk by itself, if there is a disk.
 void report_links(Report& report, const StepLinks& steps, const LinkBytes& formula,
-                  const std::optional<DiskBandwidth>& alone);
+                  std::optional<double> disk_GBps);
 
 }  // namespace rankwise

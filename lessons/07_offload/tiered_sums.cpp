@@ -31,7 +31,7 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
   for (std::int64_t i = 0; i < plan_.tied_landing_blocks(); ++i)
     tied_landing_.push_back(make_slot("tied gradients"));
   if (tier == Tier::disk && plan_.micro_batches() > 1)
-    for (BlockSlot& slot : buffers_) slot = make_slot("sums of gradients");
+    for (BlockBuffer& slot : buffers_) slot = make_slot("sums of gradients");
 }
 
 TieredSums::Arrival TieredSums::expect(std::size_t shard, const std::vector<Tensor>& gradients)

@@ -97,8 +97,8 @@ class TieredSums {
   std::unique_ptr<BlockStore> shown_;                 // totals on the device, as blocks
   std::vector<Tensor> totals_;                        // on the device
   std::vector<Level> levels_;                         // off the device
-  std::vector<BlockSlot> landing_, tied_landing_;     // for gradients from the device; two landings with a disk
-  std::array<BlockSlot, 2> buffers_;                  // for sums from the disk
+  std::vector<BlockBuffer> landing_, tied_landing_;     // for gradients from the device; two landings with a disk
+  std::array<BlockBuffer, 2> buffers_;                  // for sums from the disk
   std::array<std::vector<BlockTransfer>, 2> stores_;  // stores to the disk from each landing
   std::size_t now_ = 0;                               // current landing
   Squares squares_;                                   // of complete sums off the device

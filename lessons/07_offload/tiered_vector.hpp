@@ -63,7 +63,7 @@ class TieredVector {
  private:
   /// Buffer for one block, and its transfer if one is under way.
   struct Slot {
-    BlockSlot memory;
+    BlockBuffer memory;
     BlockTransfer transfer;
   };
 

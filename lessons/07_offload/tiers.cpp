@@ -65,9 +65,9 @@ void LinkLedger::add_waiting(double seconds)
 struct Tiers::Disk {
   Disk(const OffloadPlan& plan, const DeviceMemory& device, const DeviceMemory& host, TimeLedger& time, int rank)
       : file(plan.options.directory(), rank, disk_blocks(plan), plan.disk_block_bytes(),
-             {.keep = plan.options.keep}),
-        coming(host, file.block_bytes(), "buffer for a block from the disk"),
-        going(host, file.block_bytes(), "buffer for a block to the disk"),
+             plan.options.keep),
+        coming(host, file.block_bytes(), DType::u8, "buffer for a block from the disk"),
+        going(host, file.block_bytes(), DType::u8, "buffer for a block to the disk"),
         in(device.device->make_stream()),
         out(device.device->make_stream()),
         queue(time)
@@ -243,7 +243,7 @@ std::unique_ptr<BlockStore> Tiers::lend(Tier tier, const std::vector<Tensor>& bu
   return std::make_unique<StoreInMemory>(*this, tier, std::move(blocks), Buffer());
 }
 
-BlockSlot Tiers::make_slot(Tier home, Tier used, DType type, const std::string& what) const
+BlockBuffer Tiers::make_slot(Tier home, Tier used, DType type, const std::string& what) const
 {
   return {memory(used), plan_.slot_bytes(home, used, type), type, "slot for " + what};
 }

@@ -12,10 +12,9 @@
 #include "common/program/time_ledger.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/kernels/kernels.hpp"
-#include "lessons/07_offload/block_buffer.hpp"
 #include "lessons/07_offload/block_file.hpp"
 #include "lessons/07_offload/offload.hpp"
-#include "lessons/07_offload/offload_directory.hpp"
+#include "lessons/07_offload/capacity.hpp"
 #include "lessons/07_offload/transfer_queue.hpp"
 
 /// @file
@@ -100,33 +99,11 @@ class BlockStore {
   virtual Tensor in_place(std::size_t block) const = 0;
   /// Starts to fetch a block; @p to holds it when the transfer is over.
   /// @param to    (its elements); earlier work of the device may still use it. On the host, a tensor of a
-  ///              BlockSlot.
+  ///              BlockBuffer.
   /// @param used  tier of @p to, device or host, which is not home().
   virtual BlockTransfer fetch(std::size_t block, const Tensor& to, Tier used) = 0;
   /// Starts to store a block after earlier work of the device has finished with it; otherwise as fetch().
   virtual BlockTransfer store(std::size_t block, const Tensor& from, Tier used) = 0;
-};
-
-/// Buffer for one block in the tier where it is used. For blocks of a disk it has the size and alignment of a disk
-/// block, so that the disk reads straight into it.
-class BlockSlot {
- public:
-  BlockSlot() = default;  ///< an empty slot
-  /// @param memory  where it is allocated, counted as staging.
-  /// @param bytes   of the largest block, or of a block on disk.
-  /// @param type    of its elements.
-  /// @param what    its name in messages.
-  /// @throws Error  when the memory does not suffice.
-  BlockSlot(const DeviceMemory& memory, std::int64_t bytes, DType type, const std::string& what)
-      : memory_(memory, bytes, what), type_(type)
-  {
-  }
-  /// Tensor of the first @p elements elements.
-  Tensor tensor(std::int64_t elements) const { return {memory_.bytes().data(), type_, {elements}}; }
-
- private:
-  BlockBuffer memory_;
-  DType type_ = DType::f32;
 };
 
 /// A rank's memory tiers and the threads that move blocks between them.
@@ -167,16 +144,17 @@ class Tiers {
 
   /// Number of slots for a walk over a vector.
   std::size_t window(Tier home, Tier used) const { return static_cast<std::size_t>(plan_.window(home, used)); }
-  /// Creates a slot that fits any block of the plan.
+  /// Creates a slot that fits any block of the plan. For blocks of a disk it has the size and alignment of a disk
+  /// block, so that the disk reads straight into it.
   /// @param home, used  tier where blocks are stored, and tier of the slot.
-  BlockSlot make_slot(Tier home, Tier used, DType type, const std::string& what) const;
+  BlockBuffer make_slot(Tier home, Tier used, DType type, const std::string& what) const;
 
   /// Waits for a transfer, and counts the time as exposed.
   void wait(BlockTransfer& transfer);
   /// Ledger of the links.
   LinkLedger& links() { return links_; }
-  /// Bandwidth of the disk by itself; nothing without a disk.
-  const std::optional<DiskBandwidth>& disk_alone() const { return disk_alone_; }
+  /// Bandwidth of the disk by itself, as of measure_disk(); nothing without a disk.
+  std::optional<double> disk_alone() const { return disk_alone_; }
   /// Measures the disk, if there is one, before any block is stored. All ranks make this call together: they share
   /// it.
   void measure();
@@ -208,7 +186,7 @@ class Tiers {
   std::unique_ptr<Stream> in_, out_;  // of the device, one per copying thread
   std::int64_t next_number_ = 0;      // of blocks in host memory
   std::unique_ptr<Disk> disk_;
-  std::optional<DiskBandwidth> disk_alone_;
+  std::optional<double> disk_alone_;
   LinkUse before_step_;
   Stopwatch step_clock_;
   StepLinks steps_;

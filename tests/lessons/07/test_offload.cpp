@@ -10,7 +10,7 @@
 
 #include "common/base/error.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/07_offload/host_capacity.hpp"
+#include "lessons/07_offload/capacity.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 
 using namespace rankwise;

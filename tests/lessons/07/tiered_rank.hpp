@@ -91,7 +91,7 @@ struct TieredRank {
       stream->copy(store.in_place(block), content);
       return;
     }
-    const BlockSlot slot = tiers.make_slot(Tier::disk, Tier::host, content.type(), "a block of the test");
+    const BlockBuffer slot = tiers.make_slot(Tier::disk, Tier::host, content.type(), "a block of the test");
     const Tensor there = slot.tensor(content.elements());
     stream->copy(there, content);
     BlockTransfer transfer = store.store(block, there, Tier::host);
@@ -104,7 +104,7 @@ struct TieredRank {
       stream->copy(to, store.in_place(block));
       return;
     }
-    const BlockSlot slot = tiers.make_slot(Tier::disk, Tier::host, to.type(), "a block of the test");
+    const BlockBuffer slot = tiers.make_slot(Tier::disk, Tier::host, to.type(), "a block of the test");
     const Tensor there = slot.tensor(to.elements());
     BlockTransfer transfer = store.fetch(block, there, Tier::host);
     transfer.wait();
