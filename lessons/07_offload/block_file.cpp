@@ -106,8 +106,7 @@ std::string BlockFile::kept_name(const std::string& directory, int rank)
 BlockFile::BlockFile(const std::string& directory, int rank, std::int64_t blocks, std::int64_t block_bytes,
                      bool keep)
     : directory_(std::filesystem::absolute(directory)),
-      name_(keep ? kept_name(directory, rank)
-                 : fmt::format("the offload file of rank {} in {}", rank, directory)),
+      name_(keep ? kept_name(directory, rank) : fmt::format("the offload file of rank {} in {}", rank, directory)),
       rank_(rank),
       block_bytes_(block_bytes),
       checksums_(static_cast<std::size_t>(blocks)),

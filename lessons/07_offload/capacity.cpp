@@ -66,7 +66,8 @@ void lock_or_refuse(const Descriptor& directory, const std::string& path)
          "The lock keeps two jobs apart. Choose a directory on a disk of this machine.");
 }
 
-void check_disk_capacity(const Descriptor& directory, const std::string& path, std::int64_t file_bytes, int files_here)
+void check_disk_capacity(const Descriptor& directory, const std::string& path, std::int64_t file_bytes,
+                         int files_here)
 {
   struct statvfs files {};
   if (fstatvfs(directory.id(), &files) != 0)

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "lessons/06_zero3/options.hpp"
-#include "lessons/07_offload/offload.hpp"
 #include "lessons/07_offload/capacity.hpp"
+#include "lessons/07_offload/offload.hpp"
 
 /// @file
 /// The options of lesson 07.

@@ -41,7 +41,10 @@ struct BlockMemory {
   std::unique_ptr<Device> device = make_cpu_device();
 
   /// A buffer for one block.
-  BlockBuffer buffer(std::int64_t bytes) { return {{device.get(), &ledger, Tier::host}, bytes, DType::u8, "a block"}; }
+  BlockBuffer buffer(std::int64_t bytes)
+  {
+    return {{device.get(), &ledger, Tier::host}, bytes, DType::u8, "a block"};
+  }
   /// One with the content that fill() gives it.
   BlockBuffer buffer(std::int64_t bytes, int block, int version = 0);
 };

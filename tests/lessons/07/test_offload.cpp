@@ -11,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/07_offload/capacity.hpp"
+#include "lessons/07_offload/options.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 
 using namespace rankwise;
@@ -249,9 +250,13 @@ TEST_CASE("OffloadOptions: what leaves the device, and where to")
   CHECK(OffloadOptions{Offload::all, "host", false}.directory().empty());
 }
 
-TEST_CASE("check_tier: names what is no tier, and what needs files")
+TEST_CASE("check_lesson: names what is no tier, and what needs files")
 {
-  const auto call = [](const std::string& tier, bool keep) { check_tier({Offload::all, tier, keep}); };
+  const auto call = [](const std::string& tier, bool keep) {
+    ZeroOffloadOptions options;
+    options.offload = {Offload::all, tier, keep};
+    check_lesson(options, 1);
+  };
   CHECK_NOTHROW(call("host", false));
   CHECK_NOTHROW(call("disk:/tmp", true));
   for (const std::string tier : {"disk", "disk:", "tape", "", "Host", "host:/tmp"}) {
@@ -295,14 +300,13 @@ TEST_CASE("OffloadPlan: sums that wait, and slots for gradients that arrive")
   CHECK(plan(1, false, Tier::host).landings() == 1);
   CHECK(plan(1, false, Tier::disk).landings() == 2);
   CHECK(plan(1, false, Tier::disk, Offload::optimizer).landings() == 0);
-  CHECK(plan(1, false, Tier::disk, Offload::optimizer).landing_blocks() == 0);
-  CHECK(plan(1, false).landing_blocks() == 1);
-  CHECK(plan(1, false).tied_landing_blocks() == 0);
+  CHECK(plan(1, false).landing_blocks(false) == 1);
+  CHECK(plan(1, false).landing_blocks(true) == 0);
   // The embedding's unit has the tied tensor's block and another; this rank may own elements of one of them only.
   const OffloadPlan separate = plan(1, true, Tier::disk);
-  const std::int64_t of_embedding = separate.blocks.of_shard(separate.own.size() - 1).count;
-  CHECK(separate.landing_blocks() == 2 * of_embedding);
-  CHECK(separate.tied_landing_blocks() == (separate.blocks.tied_elements() > 0 ? 2 : 0));
+  const auto of_embedding = std::ssize(separate.blocks.of_shard(separate.own.size() - 1));
+  CHECK(separate.landing_blocks(false) == of_embedding);
+  CHECK(separate.landing_blocks(true) == (separate.blocks.tied_elements() > 0 ? 1 : 0));
 }
 
 TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and nothing is on the device")
