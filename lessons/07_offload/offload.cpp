@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/block_file.hpp"
@@ -29,6 +31,29 @@ Tier OffloadOptions::tier_of(Category category) const
                       (what == Offload::parameters && category == Category::parameters);
   if (!leaves) return Tier::device;
   return directory().empty() ? Tier::host : Tier::disk;
+}
+
+void declare(OptionTable& table, OffloadOptions& o)
+{
+  const std::string group = "Offload";
+  table.add_choice(group, "offload", o.what,
+                   {{"optimizer", Offload::optimizer},
+                    {"gradients", Offload::gradients},
+                    {"parameters", Offload::parameters},
+                    {"all", Offload::all}},
+                   "which part of the model state leaves the device");
+  table.add(group, "tier", o.tier, "where to: host memory, or one file per rank in a directory", "host|disk:DIR");
+  table.add(group, "keep", o.keep, "keep the files in DIR after the run");
+}
+
+void check_tier(const OffloadOptions& o)
+{
+  const bool disk = !o.directory().empty();
+  if (o.tier != "host" && !disk)
+    throw UserError(fmt::format("--tier={} is not a tier.", o.tier),
+                    "Use host for host memory, or disk:DIR for files in the directory DIR, as disk:/tmp.");
+  if (o.keep && !disk)
+    throw UserError("--keep needs files, and --tier=host has none.", "Leave it out, or use --tier=disk:DIR.");
 }
 
 std::string_view name_of(TierLink link)

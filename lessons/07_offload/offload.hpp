@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/memory/memory_ledger.hpp"
+#include "common/program/options.hpp"
 #include "common/program/session.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/06_zero3/fsdp_units.hpp"
@@ -37,6 +38,12 @@ struct OffloadOptions {
   /// @param category  parameters, gradients or optimizer.
   Tier tier_of(Category category) const;
 };
+
+/// Declares them.
+void declare(OptionTable& table, OffloadOptions& options);
+/// Refuses a tier that does not exist.
+/// @throws UserError.
+void check_tier(const OffloadOptions& options);
 
 /// Links between the tiers, one per direction.
 enum class TierLink : std::uint8_t {

@@ -131,16 +131,12 @@ void TieredSums::keep(const Gradients& g, std::int64_t pass)
   if (whole) complete(g);
   if (whole && plan_.updates_early()) return;
   const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, pass).level];
-  if (!whole && !g.tied.empty()) keep(*level.tied, g.block, g.tied);
-  keep(*level.sums, g.block, g.sum);
-}
-
-void TieredSums::keep(BlockStore& level, std::size_t block, const Tensor& sum)
-{
-  if (level.home() == Tier::host)
-    host_.stream.copy(level.in_place(block), sum);
-  else
-    landings_[now_].stores.push_back(level.store(block, sum, Tier::host));
+  const auto store = [&](BlockStore& sums, const Tensor& sum) {
+    if (sums.home() == Tier::host) return host_.stream.copy(sums.in_place(g.block), sum);
+    landings_[now_].stores.push_back(sums.store(g.block, sum, Tier::host));
+  };
+  if (!whole && !g.tied.empty()) store(*level.tied, g.tied);
+  store(*level.sums, g.sum);
 }
 
 std::shared_ptr<BlockStore> TieredSums::totals()

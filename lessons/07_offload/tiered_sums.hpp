@@ -91,7 +91,6 @@ class TieredSums {
   void add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass);
   void keep(const Gradients& gradients, std::int64_t pass);
   void complete(const Gradients& gradients);
-  void keep(BlockStore& level, std::size_t block, const Tensor& sum);
 
   OffloadPlan plan_;
   Tiers& tiers_;

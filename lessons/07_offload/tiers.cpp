@@ -29,14 +29,6 @@ LinkUse LinkLedger::use() const
   return use_;
 }
 
-void LinkLedger::add(TierLink link, std::int64_t bytes, double seconds)
-{
-  const std::scoped_lock lock(mutex_);
-  if (!in_step_) return;
-  use_.bytes[static_cast<std::size_t>(link)] += bytes;
-  use_.busy_s[static_cast<std::size_t>(link)] += seconds;
-}
-
 void LinkLedger::add_waiting(double seconds)
 {
   const std::scoped_lock lock(mutex_);

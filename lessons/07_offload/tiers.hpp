@@ -51,7 +51,10 @@ class LinkLedger {
   {
     const Stopwatch clock;
     move();
-    add(link, bytes, clock.seconds());
+    const std::scoped_lock lock(mutex_);
+    if (!in_step_) return;
+    use_.bytes[static_cast<std::size_t>(link)] += bytes;
+    use_.busy_s[static_cast<std::size_t>(link)] += clock.seconds();
   }
   /// Counts waiting time.
   void add_waiting(double seconds);
@@ -59,8 +62,6 @@ class LinkLedger {
   LinkUse use() const;
 
  private:
-  void add(TierLink link, std::int64_t bytes, double seconds);
-
   mutable std::mutex mutex_;
   bool in_step_ = false;
   Stopwatch step_clock_;

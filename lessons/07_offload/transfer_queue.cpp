@@ -48,7 +48,7 @@ Pending TransferQueue::start(Lane& lane, Job job)
     lane.jobs.push_back(std::move(job));
   }
   changed_.notify_all();
-  return {what, [this, number] { wait_for(number); }, [this, number] { take_back(number); }, where};
+  return {what, [this, number] { wait_for(number, false); }, [this, number] { wait_for(number, true); }, where};
 }
 
 void TransferQueue::run(Lane& lane, const Lane& other)
@@ -85,23 +85,17 @@ bool TransferQueue::may_begin(const Lane& lane, const Lane& other) const
 
 bool TransferQueue::is_done(std::int64_t number) const
 {
-  const auto is_it = [number](const Job& job) { return job.number == number; };
-  return std::none_of(in_.jobs.begin(), in_.jobs.end(), is_it) &&
-         std::none_of(out_.jobs.begin(), out_.jobs.end(), is_it);
+  const auto has = [number](const Lane& lane) { return std::ranges::count(lane.jobs, number, &Job::number) > 0; };
+  return !has(in_) && !has(out_);
 }
 
-void TransferQueue::wait_for(std::int64_t number)
+void TransferQueue::wait_for(std::int64_t number, bool abandoned)
 {
   std::unique_lock lock(mutex_);
+  if (abandoned && !failure_)
+    failure_ = std::make_exception_ptr(Error("a transfer was abandoned because of an exception"));
   changed_.wait(lock, [&] { return is_done(number); });
-  if (failure_) std::rethrow_exception(failure_);
-}
-
-void TransferQueue::take_back(std::int64_t number)
-{
-  std::unique_lock lock(mutex_);
-  if (!failure_) failure_ = std::make_exception_ptr(Error("a transfer was abandoned because of an exception"));
-  changed_.wait(lock, [&] { return is_done(number); });
+  if (failure_ && !abandoned) std::rethrow_exception(failure_);
 }
 
 }  // namespace rankwise

@@ -73,8 +73,7 @@ class TransferQueue {
   void run(Lane& lane, const Lane& other);
   bool may_begin(const Lane& lane, const Lane& other) const;
   bool is_done(std::int64_t number) const;
-  void wait_for(std::int64_t number);
-  void take_back(std::int64_t number);
+  void wait_for(std::int64_t number, bool abandoned);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

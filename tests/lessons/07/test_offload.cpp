@@ -11,7 +11,6 @@
 #include "common/base/error.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/07_offload/capacity.hpp"
-#include "lessons/07_offload/options.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 
 using namespace rankwise;
@@ -250,13 +249,9 @@ TEST_CASE("OffloadOptions: what leaves the device, and where to")
   CHECK(OffloadOptions{Offload::all, "host", false}.directory().empty());
 }
 
-TEST_CASE("check_lesson: names what is no tier, and what needs files")
+TEST_CASE("check_tier: names what is no tier, and what needs files")
 {
-  const auto call = [](const std::string& tier, bool keep) {
-    ZeroOffloadOptions options;
-    options.offload = {Offload::all, tier, keep};
-    check_lesson(options, 1);
-  };
+  const auto call = [](const std::string& tier, bool keep) { check_tier({Offload::all, tier, keep}); };
   CHECK_NOTHROW(call("host", false));
   CHECK_NOTHROW(call("disk:/tmp", true));
   for (const std::string tier : {"disk", "disk:", "tape", "", "Host", "host:/tmp"}) {
