@@ -6,52 +6,6 @@
 
 namespace rankwise {
 
-Pending::Pending(CommunicationQueue* queue, std::int64_t number, std::int64_t handle, std::string label,
-                 SourceLocation where)
-    : queue_(queue),
-      number_(number),
-      handle_(handle),
-      label_(std::move(label)),
-      where_(where),
-      exceptions_(std::uncaught_exceptions())
-{
-}
-
-Pending::~Pending()
-{
-  if (queue_ == nullptr || std::uncaught_exceptions() > exceptions_) return;
-  abort_job({fmt::format("{}:{}: the collective that was started here ({}) was never waited for",
-                         short_file_name(where_.file_name()), where_.line(), label_),
-             exit_failure});
-}
-
-Pending::Pending(Pending&& other) noexcept
-    : queue_(std::exchange(other.queue_, nullptr)),
-      number_(other.number_),
-      handle_(other.handle_),
-      label_(std::move(other.label_)),
-      where_(other.where_),
-      exceptions_(other.exceptions_)
-{
-}
-
-Pending& Pending::operator=(Pending&& other) noexcept
-{
-  Pending taken(std::move(other));
-  std::swap(queue_, taken.queue_);
-  std::swap(number_, taken.number_);
-  std::swap(handle_, taken.handle_);
-  std::swap(label_, taken.label_);
-  std::swap(where_, taken.where_);
-  std::swap(exceptions_, taken.exceptions_);
-  return *this;
-}
-
-void Pending::wait()
-{
-  if (CommunicationQueue* queue = std::exchange(queue_, nullptr)) queue->wait_for(number_, handle_);
-}
-
 CommunicationQueue::CommunicationQueue(Group& group, TimeLedger& time)
     : group_(group), time_(time), exceptions_(std::uncaught_exceptions()), thread_([this] { run(); })
 {
@@ -88,7 +42,8 @@ Pending CommunicationQueue::start(std::string label, std::function<void(Group&)>
     number = ++started_;
   }
   changed_.notify_all();
-  return {this, number, handle, std::move(label), where};
+  return {fmt::format("the collective that was started here ({})", label),
+          [this, number, handle] { wait_for(number, handle); }, [] {}, where};
 }
 
 void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)

@@ -11,38 +11,13 @@
 #include <thread>
 
 #include "common/messages/group.hpp"
+#include "common/program/pending.hpp"
 #include "common/program/time_ledger.hpp"
 
 /// @file
 /// Collectives that overlap with this rank's computation.
 
 namespace rankwise {
-
-class CommunicationQueue;
-
-/// A collective that was started and must be waited for. Destroying it without a wait ends the job.
-class Pending {
- public:
-  Pending() = default;  ///< nothing to wait for
-  ~Pending();
-  Pending(Pending&& other) noexcept;             ///< leaves @p other with nothing to wait for
-  Pending& operator=(Pending&& other) noexcept;  ///< as above; this object must have nothing to wait for
-
-  /// Returns when the collective is done and its result can be read. Time spent here is exposed communication.
-  void wait();
-
- private:
-  friend class CommunicationQueue;
-  Pending(CommunicationQueue* queue, std::int64_t number, std::int64_t handle, std::string label,
-          SourceLocation where);
-
-  CommunicationQueue* queue_ = nullptr;
-  std::int64_t number_ = 0;
-  std::int64_t handle_ = 0;  // its number in the flight recorder
-  std::string label_;
-  SourceLocation where_ = SourceLocation::current();
-  int exceptions_ = 0;  // in flight at construction
-};
 
 /// A thread that runs the collectives of a group one at a time, in the order in which they were started. MPI makes
 /// progress only inside calls of MPI, so a rank that computes needs a second thread for communication.
@@ -64,7 +39,8 @@ class CommunicationQueue {
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;
 
   /// Starts a collective: @p work runs on the other thread after all collectives started before it. Until wait()
-  /// the caller neither changes what it reads nor touches what it writes.
+  /// the caller neither changes what it reads nor touches what it writes. Time spent in wait() is exposed
+  /// communication.
   /// @param label  name of the data for traces and error messages, as "bucket 2"; the same on all ranks.
   /// @param work   calls collectives of the group.
   /// @param where  the line of the caller.
@@ -75,8 +51,6 @@ class CommunicationQueue {
   const TimeLedger& time() const { return thread_time_; }
 
  private:
-  friend class Pending;
-
   /// A collective that has not begun yet.
   struct Job {
     std::string label;

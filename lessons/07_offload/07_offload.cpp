@@ -60,7 +60,7 @@ class ZeroOffload {
   {
     // Each rank computes its sequences of the global batch in M = G / (N B) micro-batches. Gradients are summed
     // over the ranks after each: in micro-batch m the N ranks take N B neighbouring sequences, B each.
-    tiers.begin_step();
+    tiers.links().begin_step();
     const std::vector<Range> micro_batches = micro_batches_of_step(run.batch, world);
     LossSum loss;
     {
@@ -243,7 +243,7 @@ class ZeroOffload {
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   /// @param shard_gradients  where they are stored; nullptr: each block was updated when its sum was complete.
-  StepReport update(std::int64_t step, const LossSum& loss, BlockStore* shard_gradients)
+  StepReport update(std::int64_t step, const LossSum& loss, const std::shared_ptr<BlockStore>& shard_gradients)
   {
     // NEW: an early update has reached the last block; wait until all blocks are stored.
     if (adamw.is_under_way()) adamw.end();
@@ -256,9 +256,9 @@ class ZeroOffload {
     // NEW: AdamW runs where its states are stored, or on the host if that is the disk. While one block of at most
     // 2^18 elements is updated, the next one is fetched and the previous one is stored.
     const double scale = clip_factor(norm, run.options.clip) / valid_tokens;
-    if (shard_gradients != nullptr) adamw.step(*shard_gradients, {step, loss.mean(), learning_rate, scale});
+    if (shard_gradients != nullptr) adamw.step(shard_gradients, {step, loss.mean(), learning_rate, scale});
     gather_parameters();
-    tiers.end_step();
+    tiers.links().end_step();
     return {loss.mean(), norm, learning_rate};
   }
 
@@ -309,7 +309,7 @@ class ZeroOffload {
   void report(Report& report)
   {
     report_tiers(report, run.ledger, costs(options, run.session).kept);
-    report_links(report, tiers.steps(), link_traffic(plan), tiers.disk_alone());
+    report_links(report, tiers.links().use(), link_traffic(plan), tiers.disk_alone());
   }
   void close() { tiers.close(); }
 
@@ -322,16 +322,21 @@ class ZeroOffload {
   ParameterTable table = step_plan(options).table;                 // layout of a flat vector, (P)
   std::int64_t head_unit = unit_count(run.config) - 1;             // last unit of the table
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
-  std::vector<FsdpUnit> units = step_plan(options).buckets;                // FSDP units, in backward order
-  OffloadPlan plan = offload_plan(options, run.session);                   // tier of each state  <- NEW
-  Places places{run.memory, {*run.kernels, *run.stream}, run.arithmetic};  // device and host  <- NEW
-  Tiers tiers{plan, run.memory, *run.stream, places.host_memory, run.time, run.session.rank()};  // links  <- NEW
-  const ComputePlace& updating = places.in(plan.updated_in());  // place where AdamW runs
-  CommunicationQueue queue{world, run.time};                    // gathers and sends while this rank computes
+  std::vector<FsdpUnit> units = step_plan(options).buckets;  // FSDP units, in backward order
+  OffloadPlan plan = offload_plan(options, run.session);     // tier of each state  <- NEW
+  DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};  // of this machine  <- NEW
+  std::unique_ptr<Stream> host_stream = host.device->make_stream();                     // of the host  <- NEW
+  std::unique_ptr<Kernels> host_kernels = run.arithmetic.make_kernels(host, *host_stream);  // on it  <- NEW
+  Tiers tiers{plan,
+              {run.memory, *run.stream, *run.kernels},
+              {host, *host_stream, *host_kernels},
+              run.time,
+              run.session.rank()};            // device, host and disk, and the links between them  <- NEW
+  CommunicationQueue queue{world, run.time};  // gathers and sends while this rank computes
   OffloadedParameters parameters{plan, tiers, *run.stream, queue, table, options.gathering};  // (P/N), and units
-  TieredAdamW adamw{plan, tiers, table, parameters.store(), updating, run.options.adamw};     // (P/N) moments
+  TieredAdamW adamw{plan, tiers, table, parameters.store(), run.options.adamw};               // (P/N) moments
   GradientLayout layout = sums_of(step_plan(options));                       // their type, the tied range
-  TieredSums sums{plan, run.arithmetic, tiers, places.device, places.host};  // (P/N)
+  TieredSums sums{plan, run.arithmetic, tiers};                              // (P/N)
   BucketGradients gradients{run.memory, *run.stream, table, units, layout};  // buckets that are alive
   Pending pending;                                                           // reduce-scatter of one bucket
   std::optional<std::size_t> in_flight;                                      // number of that bucket

@@ -7,9 +7,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <memory>
 #include <unistd.h>
-#include <utility>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -19,7 +17,6 @@
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
-#include "common/files/descriptor.hpp"
 
 namespace rankwise {
 
@@ -31,39 +28,23 @@ void check_call(bool good, const std::string& message, SourceLocation where = So
   if (!good) throw Error(fmt::format("{}: {}", message, system_error()), where);
 }
 
-std::int64_t rounded_up(std::int64_t bytes)
-{
-  return (bytes + disk_alignment - 1) / disk_alignment * disk_alignment;
-}
-
 /// Memory that a file can be read into.
-class AlignedBytes {
- public:
-  explicit AlignedBytes(std::int64_t bytes)
-      : first_(static_cast<std::byte*>(std::aligned_alloc(disk_alignment, static_cast<std::size_t>(bytes))),
-               std::free),
-        size_(static_cast<std::size_t>(bytes))
-  {
-    check(first_ != nullptr, fmt::format("the host has no {} bytes of memory left", group_digits(bytes)));
-    std::fill_n(first_.get(), size_, std::byte{0});
-  }
-  std::span<std::byte> all() const { return {first_.get(), size_}; }
-
- private:
-  std::unique_ptr<std::byte, void (*)(void*)> first_;
-  std::size_t size_;
+struct alignas(disk_alignment) Page {
+  std::array<std::byte, disk_alignment> bytes;
 };
 
-/// Calls @p move(done) until @p total bytes have been moved. Each call moves some bytes from offset `done` on, and
-/// returns their number, or -1 with errno.
+/// Calls @p move (pread or pwrite) until all bytes have been moved.
 /// @param piece  bytes; each call starts at a multiple of it, so a partly moved piece is moved again.
 /// @return  the failure; empty on success.
-template <class Move>
-std::string move_all(std::int64_t total, std::int64_t piece, const Move& move)
+template <class Move, class Byte>
+std::string move_all(const Move& move, const Descriptor& file, std::int64_t offset, std::span<Byte> bytes,
+                     std::int64_t piece)
 {
+  const std::int64_t total = std::ssize(bytes);
   std::int64_t done = 0;
   while (done < total) {
-    const std::int64_t count = move(done);
+    const std::int64_t count =
+        move(file.id(), bytes.data() + done, static_cast<std::size_t>(total - done), offset + done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return system_error();
     const std::int64_t whole = count - count % piece;
@@ -75,102 +56,82 @@ std::string move_all(std::int64_t total, std::int64_t piece, const Move& move)
   return "";
 }
 
-std::string read_all(int file, std::int64_t offset, std::span<std::byte> bytes, std::int64_t piece)
+/// Opens a new file that has no name; if that fails, with errno.
+Descriptor open_unnamed(const std::string& directory)
 {
-  return move_all(static_cast<std::int64_t>(bytes.size()), piece, [&](std::int64_t done) -> std::int64_t {
-    return pread(file, bytes.data() + done, bytes.size() - static_cast<std::size_t>(done), offset + done);
-  });
-}
-
-std::string write_all(int file, std::int64_t offset, std::span<const std::byte> bytes, std::int64_t piece)
-{
-  return move_all(static_cast<std::int64_t>(bytes.size()), piece, [&](std::int64_t done) -> std::int64_t {
-    return pwrite(file, bytes.data() + done, bytes.size() - static_cast<std::size_t>(done), offset + done);
-  });
-}
-
-/// Opens a new file that has no name; -1 with errno.
-int open_unnamed(const std::string& directory)
-{
-  const int file = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (file >= 0) return file;
+  Descriptor unnamed(directory, O_TMPFILE | O_RDWR, 0600);
+  if (unnamed.good()) return unnamed;
   std::string path = directory + "/offload-XXXXXX";
-  const int named = mkostemp(path.data(), O_CLOEXEC);
-  if (named >= 0 && unlink(path.c_str()) != 0) {
+  Descriptor named(mkostemp(path.data(), O_CLOEXEC));
+  if (named.good() && unlink(path.c_str()) != 0) {
     const int code = errno;
-    close(named);
+    named.close();
     errno = code;
-    return -1;
   }
   return named;
 }
 
-constexpr std::array<char, 16> magic{'R', 'a', 'n', 'k', 'w', 'i', 's', 'e',
-                                     ' ', 'b', 'l', 'o', 'c', 'k', 's', '\n'};
-
-}  // namespace
-
 /// End of a kept file.
-struct BlockFile::Footer {
-  std::array<char, 16> magic;
+struct Footer {
+  std::array<char, 16> magic{'R', 'a', 'n', 'k', 'w', 'i', 's', 'e', ' ', 'b', 'l', 'o', 'c', 'k', 's', '\n'};
   std::int64_t rank, blocks, block_bytes;
   std::uint64_t checksum;  // of all bytes before it, from the first block's checksum on
 };
 
-// ---- Opening --------------------------------------------------------------------------------------------------------
+}  // namespace
+
+// ---- BlockBuffer ----------------------------------------------------------------------------------------------------
+
+BlockBuffer::BlockBuffer(const DeviceMemory& memory, std::int64_t bytes, DType type, std::string_view what)
+    : memory_(memory, Category::staging, DType::u8, {bytes + disk_alignment}, what), bytes_(bytes), type_(type)
+{
+  // A block may be shorter than its place on the disk: earlier contents of this memory must not be written there.
+  if (memory.device->kind() == DeviceKind::cpu) std::ranges::fill(this->bytes(), std::byte{});
+}
+
+std::span<std::byte> BlockBuffer::bytes() const
+{
+  std::byte* const first = memory_.tensor().raw();
+  const auto behind = reinterpret_cast<std::uintptr_t>(first) % disk_alignment;
+  return {first + (behind == 0 ? 0 : disk_alignment - behind), static_cast<std::size_t>(bytes_)};
+}
+
+// ---- Opening and closing --------------------------------------------------------------------------------------------
 
 std::string BlockFile::kept_name(const std::string& directory, int rank)
 {
   return fmt::format("{}/offload.rank{}", directory, rank);
 }
 
-BlockFile::BlockFile(const std::string& directory, int rank)
-    : directory_(std::filesystem::absolute(directory)), name_(kept_name(directory, rank)), rank_(rank)
+BlockFile::BlockFile(const std::string& directory, int rank, std::int64_t blocks, std::int64_t block_bytes,
+                     bool keep)
+    : directory_(std::filesystem::absolute(directory)),
+      name_(keep ? kept_name(directory, rank) : fmt::format("the offload file of rank {} in {}", rank, directory)),
+      rank_(rank),
+      block_bytes_(block_bytes),
+      checksums_(static_cast<std::size_t>(blocks)),
+      keep_(keep)
 {
   struct stat status {};
   check_call(stat(directory_.c_str(), &status) == 0,
              fmt::format("the directory {} cannot be used for offloading", directory));
   device_ = status.st_dev;
   inode_ = status.st_ino;
-}
-
-BlockFile::BlockFile(const std::string& directory, int rank, std::int64_t blocks, std::int64_t block_bytes,
-                     const BlockFileOptions& options)
-    : BlockFile(directory, rank)
-{
-  check(blocks >= 1 && block_bytes >= 1 && block_bytes % disk_alignment == 0,
-        fmt::format("{} blocks of {} bytes: a file needs at least one, and their size must be a multiple of {}",
-                    blocks, block_bytes, disk_alignment));
-  keep_ = options.keep;
-  block_bytes_ = block_bytes;
-  checksums_.resize(static_cast<std::size_t>(blocks));
-  if (!keep_) name_ = fmt::format("the offload file of rank {} in {}", rank, directory);
-  id_ = keep_ ? open(name_.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600) : open_unnamed(directory_);
-  check_call(id_ >= 0, fmt::format("{} cannot be created", name_));
-  // From here on the destructor closes it: another constructor has already returned.
+  file_ = keep ? Descriptor(name_, O_CREAT | O_TRUNC | O_RDWR, 0600) : open_unnamed(directory_);
+  check_call(file_.good(), fmt::format("{} cannot be created", name_));
   reserve();
-  direct_ = options.direct && go_direct();
-}
-
-BlockFile BlockFile::open_kept(const std::string& directory, int rank)
-{
-  return {directory, rank, Kept{}};
-}
-
-BlockFile::~BlockFile()
-{
-  if (id_ >= 0) ::close(id_);
+  direct_ = go_direct();
 }
 
 void BlockFile::reserve()
 {
   const std::int64_t bytes = blocks() * block_bytes_ + (keep_ ? checksums_bytes() : 0);
   int code = 0;
-  do code = posix_fallocate(id_, 0, bytes);
+  do code = posix_fallocate(file_.id(), 0, bytes);
   while (code == EINTR);
   if (code == 0) return;
   struct statvfs files {};
-  const bool known = fstatvfs(id_, &files) == 0;
+  const bool known = fstatvfs(file_.id(), &files) == 0;
   const std::string free =
       known ? group_digits(static_cast<std::int64_t>(files.f_bavail) * static_cast<std::int64_t>(files.f_frsize))
             : "an unknown number of";
@@ -181,22 +142,43 @@ void BlockFile::reserve()
 
 bool BlockFile::go_direct() const
 {
-  const int flags = fcntl(id_, F_GETFL);
-  if (flags < 0 || fcntl(id_, F_SETFL, flags | O_DIRECT) != 0) return false;
-  const AlignedBytes some(disk_alignment);  // some file systems refuse only at the first read
-  if (read_all(id_, 0, some.all(), disk_alignment).empty()) return true;
-  check_call(fcntl(id_, F_SETFL, flags) == 0, fmt::format("{} cannot be used", name_));
+  const int flags = fcntl(file_.id(), F_GETFL);
+  if (flags < 0 || fcntl(file_.id(), F_SETFL, flags | O_DIRECT) != 0) return false;
+  Page page;  // some file systems refuse only at the first read
+  if (move_all(pread, file_, 0, std::span<std::byte>(page.bytes), disk_alignment).empty()) return true;
+  check_call(fcntl(file_.id(), F_SETFL, flags) == 0, fmt::format("{} cannot be used", name_));
   return false;
 }
 
-BlockFile::BlockFile(const std::string& directory, int rank, Kept) : BlockFile(directory, rank)
+std::int64_t BlockFile::checksums_bytes() const
 {
-  keep_ = true;
-  writable_ = false;
-  id_ = open(name_.c_str(), O_RDONLY | O_CLOEXEC);
-  check_call(id_ >= 0, fmt::format("{} cannot be opened", name_));
-  read_checksums();
-  direct_ = go_direct();
+  const std::int64_t bytes = blocks() * std::int64_t{sizeof(Checksum)} + std::int64_t{sizeof(Footer)};
+  return (bytes + disk_alignment - 1) / disk_alignment * disk_alignment;
+}
+
+void BlockFile::write_checksums() const
+{
+  std::vector<Page> pages(static_cast<std::size_t>(checksums_bytes() / disk_alignment));
+  const std::span<std::byte> table = std::as_writable_bytes(std::span(pages));
+  std::memcpy(table.data(), checksums_.data(), checksums_.size() * sizeof(Checksum));
+  Footer footer{.rank = rank_, .blocks = blocks(), .block_bytes = block_bytes_, .checksum = 0};
+  std::byte* const end = &table[table.size() - sizeof(Footer)];
+  std::memcpy(end, &footer, sizeof(Footer));
+  footer.checksum = fast_hash(table.first(table.size() - sizeof(footer.checksum)));
+  std::memcpy(end, &footer, sizeof(Footer));
+  const std::string wrong = move_all(pwrite, file_, blocks() * block_bytes_, table, piece_bytes());
+  check(wrong.empty(), fmt::format("{}: the checksums cannot be written: {}", name_, wrong));
+  check_call(fsync(file_.id()) == 0, fmt::format("{} cannot be completed", name_));
+}
+
+void BlockFile::close()
+{
+  if (!file_.good()) return;
+  if (keep_) {
+    check_there();
+    write_checksums();
+  }
+  check_call(file_.close(), fmt::format("{} cannot be closed", name_));
 }
 
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
@@ -209,7 +191,7 @@ std::string BlockFile::place_of(std::int64_t block) const
 
 void BlockFile::check_request(std::int64_t block, std::span<const std::byte> bytes) const
 {
-  check(id_ >= 0, fmt::format("{} is closed", name_));
+  check(file_.good(), fmt::format("{} is closed", name_));
   check(block >= 0 && block < blocks(),
         fmt::format("{} has no block {}: it has {} blocks, from 0 on", name_, block, blocks()));
   check(static_cast<std::int64_t>(bytes.size()) == block_bytes_,
@@ -227,17 +209,16 @@ void BlockFile::check_there() const
   check_call(stat(directory_.c_str(), &status) == 0, lost);
   check(status.st_dev == device_ && status.st_ino == inode_, lost + " (another one has its name now)");
   if (!keep_) return;
-  check(fstat(id_, &status) == 0 && status.st_nlink > 0, fmt::format("{} is gone: it was removed", name_));
+  check(fstat(file_.id(), &status) == 0 && status.st_nlink > 0, fmt::format("{} is gone: it was removed", name_));
 }
 
 void BlockFile::write(std::int64_t block, std::span<const std::byte> bytes)
 {
   check_request(block, bytes);
-  check(writable_, fmt::format("{} was opened for reading only", name_));
   Checksum& checksum = checksums_[static_cast<std::size_t>(block)];
   checksum = {};
   const std::uint64_t value = fast_hash(bytes);
-  const std::string wrong = write_all(id_, block * block_bytes_, bytes, piece_bytes());
+  const std::string wrong = move_all(pwrite, file_, block * block_bytes_, bytes, piece_bytes());
   check(wrong.empty(), fmt::format("{} cannot be written: {}", place_of(block), wrong));
   checksum = {value, 1};
 }
@@ -247,66 +228,12 @@ void BlockFile::read(std::int64_t block, std::span<std::byte> bytes)
   check_request(block, bytes);
   const Checksum& checksum = checksums_[static_cast<std::size_t>(block)];
   check(checksum.written == 1, fmt::format("{} cannot be read: it was never written", place_of(block)));
-  const std::string wrong = read_all(id_, block * block_bytes_, bytes, piece_bytes());
+  const std::string wrong = move_all(pread, file_, block * block_bytes_, bytes, piece_bytes());
   check(wrong.empty(), fmt::format("{} cannot be read: {}", place_of(block), wrong));
   const std::uint64_t value = fast_hash(bytes);
   check(value == checksum.value,
         fmt::format("{} is damaged: its checksum is {:016x}, and it was written with {:016x}", place_of(block),
                     value, checksum.value));
-}
-
-// ---- Files that are kept --------------------------------------------------------------------------------------------
-
-std::int64_t BlockFile::checksums_bytes() const
-{
-  return rounded_up(blocks() * static_cast<std::int64_t>(sizeof(Checksum)) +
-                    static_cast<std::int64_t>(sizeof(Footer)));
-}
-
-void BlockFile::write_checksums() const
-{
-  const AlignedBytes table(checksums_bytes());
-  const std::size_t footer_at = table.all().size() - sizeof(Footer);
-  std::memcpy(table.all().data(), checksums_.data(), checksums_.size() * sizeof(Checksum));
-  Footer footer{magic, rank_, blocks(), block_bytes_, 0};
-  std::memcpy(&table.all()[footer_at], &footer, sizeof(Footer));
-  footer.checksum = fast_hash(table.all().first(table.all().size() - sizeof(footer.checksum)));
-  std::memcpy(&table.all()[footer_at], &footer, sizeof(Footer));
-  const std::string wrong = write_all(id_, blocks() * block_bytes_, table.all(), piece_bytes());
-  check(wrong.empty(), fmt::format("{}: the checksums cannot be written: {}", name_, wrong));
-  check_call(fsync(id_) == 0, fmt::format("{} cannot be completed", name_));
-}
-
-void BlockFile::read_checksums()
-{
-  const auto expect = [&](bool holds) {
-    check(holds, fmt::format("{} cannot be used: it is no file that rank {} kept and closed, or it is damaged",
-                             name_, rank_));
-  };
-  const std::int64_t length = lseek(id_, 0, SEEK_END), footer_bytes = sizeof(Footer);
-  Footer footer{};
-  expect(length >= footer_bytes &&
-         read_all(id_, length - footer_bytes, std::as_writable_bytes(std::span(&footer, 1)), 1).empty());
-  // Numbers that do not match the length are garbage, and their product might overflow.
-  expect(footer.magic == magic && footer.rank == rank_ && footer.blocks >= 1 &&
-         footer.block_bytes >= disk_alignment && footer.blocks <= length / footer.block_bytes);
-  block_bytes_ = footer.block_bytes;
-  checksums_.resize(static_cast<std::size_t>(footer.blocks));
-  expect(length == blocks() * block_bytes_ + checksums_bytes());
-  const AlignedBytes table(checksums_bytes());
-  expect(read_all(id_, blocks() * block_bytes_, table.all(), 1).empty());
-  expect(fast_hash(table.all().first(table.all().size() - sizeof(footer.checksum))) == footer.checksum);
-  std::memcpy(checksums_.data(), table.all().data(), checksums_.size() * sizeof(Checksum));
-}
-
-void BlockFile::close()
-{
-  if (id_ < 0) return;
-  if (keep_ && writable_) {
-    check_there();
-    write_checksums();
-  }
-  check_call(::close(std::exchange(id_, -1)) == 0, fmt::format("{} cannot be closed", name_));
 }
 
 }  // namespace rankwise

@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/files/descriptor.hpp"
+#include "common/memory/device.hpp"
+
 /// @file
-/// A file of equal blocks: the state that a rank stores on disk.
+/// A file of equal blocks, the state that a rank stores on disk, and memory to read them into.
 
 namespace rankwise {
 
@@ -15,23 +19,42 @@ namespace rankwise {
 /// requires.
 inline constexpr std::int64_t disk_alignment = 4096;
 
-/// Options of a BlockFile.
-struct BlockFileOptions {
-  bool keep = false;   ///< the file has a name and outlives the job
-  bool direct = true;  ///< bypass the page cache (O_DIRECT) if the file system allows it
+/// Bytes of one block, aligned to disk_alignment. The ledger counts them as staging, including the disk_alignment
+/// bytes that alignment costs.
+class BlockBuffer {
+ public:
+  /// An empty buffer.
+  BlockBuffer() = default;
+  /// @param memory  where it is allocated.
+  /// @param bytes   of a block.
+  /// @param type    of its elements.
+  /// @param what    its name in messages.
+  /// @throws Error  when the memory does not suffice.
+  BlockBuffer(const DeviceMemory& memory, std::int64_t bytes, DType type, std::string_view what);
+
+  /// (bytes); moving the buffer does not move this memory.
+  std::span<std::byte> bytes() const;
+  /// Tensor of the first @p elements elements.
+  Tensor tensor(std::int64_t elements) const { return {bytes().data(), type_, {elements}}; }
+
+ private:
+  Buffer memory_;
+  std::int64_t bytes_ = 0;
+  DType type_ = DType::u8;
 };
 
 /// B blocks of S bytes in one file, which belongs to one rank.
 ///
 ///     offset   0          S          2 S             (B-1) S     B S
 ///              [ block 0 ][ block 1 ] ...           [ block B-1 ][ checksums ]
-///     memory     c0         c1                         c(B-1)      only of a file that is kept
+///     memory     c0         c1                         c(B-1)      only of a file that is kept, written by close()
 ///
 /// The checksum of each block is held in memory from its write on, and compared at every read: a byte that changed
 /// on the disk, or a block in the wrong place, is an Error. All space is reserved before the first write.
 ///
 /// The file has no name (O_TMPFILE; on file systems without it, the file is unlinked right after it is created), so
-/// nothing is left however the process ends. A kept file is called kept_name(), and close() appends the checksums.
+/// nothing is left however the process ends. A kept file is called kept_name() and is for inspection. Nothing reads it
+/// again; an entry of its table of checksums is XXH3-64 and 1, or 0 and 0 for a block that was never written.
 ///
 /// Different threads may read and write different blocks at the same time, but not the same block.
 ///
@@ -41,24 +64,16 @@ struct BlockFileOptions {
 /// @source   the checksum is XXH3-64 (fast_hash()).
 class BlockFile {
  public:
-  /// Creates a file; a kept one replaces an older one of the same name.
+  /// Creates a file; a kept one replaces an older one of the same name. The destructor closes it; unless it is kept,
+  /// it no longer exists then.
   /// @param directory    exists.
   /// @param rank         of the job, for the file's name and for messages.
   /// @param blocks       B >= 1.
   /// @param block_bytes  S, a multiple of disk_alignment.
-  /// @param options      whether it is kept, and how it is written.
+  /// @param keep         whether the file has a name and outlives the job.
   /// @throws Error       when the file cannot be created or space cannot be reserved.
   BlockFile(const std::string& directory, int rank, std::int64_t blocks, std::int64_t block_bytes,
-            const BlockFileOptions& options = {});
-  /// Opens a file that was kept and closed, for reading.
-  /// @throws Error  when it does not exist, was never closed, belongs to another rank, or its checksums are
-  ///                damaged.
-  static BlockFile open_kept(const std::string& directory, int rank);
-  /// Closes the file; unless it is kept, it no longer exists then.
-  ~BlockFile();
-  BlockFile(const BlockFile&) = delete;
-  BlockFile& operator=(const BlockFile&) = delete;
-
+            bool keep = false);
   /// Path of a rank's kept file.
   static std::string kept_name(const std::string& directory, int rank);
 
@@ -66,10 +81,9 @@ class BlockFile {
   std::int64_t blocks() const { return static_cast<std::int64_t>(checksums_.size()); }
   /// S.
   std::int64_t block_bytes() const { return block_bytes_; }
-  /// Whether reads and writes bypass the page cache. If not, they may be served from the system's memory.
+  /// Whether reads and writes bypass the page cache (O_DIRECT), as they do if the file system allows it. If not,
+  /// they may be served from the system's memory.
   bool direct() const { return direct_; }
-  /// Name for messages: its path, or its rank and directory.
-  const std::string& name() const { return name_; }
 
   /// Writes a block. When this returns the system has the data; a power failure may still lose it.
   /// @param block  0 <= block < B.
@@ -81,8 +95,7 @@ class BlockFile {
   void read(std::int64_t block, std::span<std::byte> bytes);
   /// Marks all blocks as never written.
   void forget() { checksums_.assign(checksums_.size(), {}); }
-  /// Ends the use of the file. A kept file is complete on the disk when this returns; without this call it cannot
-  /// be opened again.
+  /// Ends the use of the file. A kept file is complete on the disk when this returns.
   void close();
 
  private:
@@ -91,15 +104,8 @@ class BlockFile {
     std::uint64_t value = 0;
     std::uint64_t written = 0;  // 1: the block was written
   };
-  struct Footer;
-  struct Kept {};
-
-  BlockFile(const std::string& directory, int rank);        // no file yet
-  BlockFile(const std::string& directory, int rank, Kept);  // open_kept()
-
   void reserve();
   bool go_direct() const;
-  void read_checksums();
   void write_checksums() const;
   void check_request(std::int64_t block, std::span<const std::byte> bytes) const;
   void check_there() const;
@@ -107,13 +113,13 @@ class BlockFile {
   std::int64_t checksums_bytes() const;                                      // including the footer
   std::int64_t piece_bytes() const { return direct_ ? disk_alignment : 1; }  // transfers start at multiples of it
 
-  std::string directory_, name_;
+  std::string directory_, name_;  // the name is for messages: its path, or its rank and directory
   int rank_;
-  std::int64_t block_bytes_ = 0;
+  std::int64_t block_bytes_;
   std::vector<Checksum> checksums_;  // by block
-  bool keep_ = false, direct_ = false, writable_ = true;
+  bool keep_, direct_ = false;
+  Descriptor file_{-1};
   std::uint64_t device_ = 0, inode_ = 0;  // of the directory
-  int id_ = -1;                           // of the open file
 };
 
 }  // namespace rankwise

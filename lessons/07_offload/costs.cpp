@@ -1,7 +1,10 @@
 #include "lessons/07_offload/costs.hpp"
 
+#include "gpt2/adamw.hpp"
 #include "gpt2/smaller_run.hpp"
+#include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
+#include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/offload_report.hpp"
 
 namespace rankwise {
@@ -16,9 +19,17 @@ Costs costs(const ZeroOffloadOptions& options, RankOf rank)
   const StepPlan plan = step_plan(options);
   const Traffic sent = step_traffic(plan, gathers(options), options.topology(rank.ranks), rank.rank);
   const CategoryBytes all = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
+  const OffloadPlan offload = offload_plan(options, rank);
+  const auto on_device = [&](Category category) { return offload.tier_of(category) == Tier::device; };
   Costs costs;
-  costs.kept = state_bytes(offload_plan(options, rank), Arithmetic(options.arithmetic), rank);
+  costs.kept = tier_bytes(offload);
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
+  if (on_device(Category::gradients)) bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
+  if (on_device(Category::optimizer))
+    bytes[Category::optimizer] = adamw_bytes(offload.blocks.elements(), plan.parameters);
+  bytes[Category::parameters] = on_device(Category::parameters)
+                                    ? kept_bytes(plan, rank)
+                                    : bytes_of(plan.parameters) * plan.table.replicated().count;
   bytes[Category::activations] = all[Category::activations];
   bytes[Category::workspace] = all[Category::workspace];
   bytes[Category::communication] = message_bytes(options, collectives_of(plan), rank);

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "common/base/error.hpp"
-#include "gpt2/adamw.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/block_file.hpp"
@@ -48,13 +46,13 @@ void declare(OptionTable& table, OffloadOptions& o)
   table.add(group, "keep", o.keep, "keep the files in DIR after the run");
 }
 
-void check_tier(const OffloadOptions& options)
+void check_tier(const OffloadOptions& o)
 {
-  const bool disk = !options.directory().empty();
-  if (options.tier != "host" && !disk)
-    throw UserError(fmt::format("--tier={} is not a tier.", options.tier),
+  const bool disk = !o.directory().empty();
+  if (o.tier != "host" && !disk)
+    throw UserError(fmt::format("--tier={} is not a tier.", o.tier),
                     "Use host for host memory, or disk:DIR for files in the directory DIR, as disk:/tmp.");
-  if (options.keep && !disk)
+  if (o.keep && !disk)
     throw UserError("--keep needs files, and --tier=host has none.", "Leave it out, or use --tier=disk:DIR.");
 }
 
@@ -109,24 +107,13 @@ std::int64_t OffloadPlan::landings() const
   return home == Tier::disk && kept_sums() > 0 ? 2 : 1;
 }
 
-std::int64_t OffloadPlan::landing_blocks() const
+std::int64_t OffloadPlan::landing_blocks(bool tied) const
 {
   std::int64_t most = 0;
-  for (std::size_t i = 0; i < own.size(); ++i) most = std::max(most, blocks.of_shard(i).count);
-  return landings() * most;
-}
-
-std::int64_t OffloadPlan::tied_landing_blocks() const
-{
-  std::int64_t most = 0;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    std::int64_t tied = 0;
-    const Range numbers = blocks.of_shard(i);
-    for (std::int64_t b = numbers.first; b < numbers.end(); ++b)
-      tied += blocks.is_tied(static_cast<std::size_t>(b)) ? 1 : 0;
-    most = std::max(most, tied);
-  }
-  return landings() * most;
+  for (std::size_t i = 0; i < own.size(); ++i)
+    most = std::max<std::int64_t>(
+        most, std::ranges::count_if(blocks.of_shard(i), [&](std::size_t b) { return !tied || blocks.is_tied(b); }));
+  return most;
 }
 
 std::int64_t OffloadPlan::window(Tier home, Tier used) const
@@ -145,77 +132,50 @@ std::int64_t OffloadPlan::slot_bytes(Tier home, Tier used, DType type) const
 
 // ---- Vectors --------------------------------------------------------------------------------------------------------
 
-namespace {
-
-/// A vector that AdamW walks over.
-VectorPlan walked(const OffloadPlan& plan, std::string what, Category category, DType type, Tier home, Tier used,
-                  bool read, bool written)
-{
-  VectorPlan v{.what = std::move(what), .category = category, .type = type, .home = home, .used = used};
-  if (home == used) return v;
-  v.slots = plan.window(home, used);
-  v.fetched = read ? 1 : 0;
-  v.stored = written ? 1 : 0;
-  return v;
-}
-
-void add_states(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
-{
-  const Tier home = plan.tier_of(Category::optimizer), used = plan.updated_in();
-  const auto add = [&](const char* what) {
-    vectors.push_back(walked(plan, what, Category::optimizer, DType::f32, home, used, true, true));
-    vectors.back().copies = home == Tier::device ? 0 : 1;
-  };
-  add("first moments");
-  add("second moments");
-  if (plan.has_master()) add("master weights");
-}
-
-void add_parameters(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
-{
-  const Tier home = plan.tier_of(Category::parameters);
-  vectors.push_back(walked(plan, "parameters", Category::parameters, plan.step.parameters, home, plan.updated_in(),
-                           !plan.has_master(), true));
-  vectors.back().copies = home == Tier::device ? 0 : 1;
-}
-
-/// Sums over micro-batches: each micro-batch fetches the sum that it adds to, and stores the result.
-VectorPlan summed(const OffloadPlan& plan, bool tied, std::int64_t passes_that_store)
-{
-  VectorPlan v{.what = tied ? "tied gradients" : "sums of gradients",
-               .category = tied ? further_sums : Category::gradients,
-               .type = plan.step.gradients,
-               .tied = tied,
-               .home = plan.tier_of(Category::gradients),
-               .used = Tier::host};
-  v.copies = tied ? plan.levels() - 1 : plan.kept_sums();  // the last tied sum is added to the other one
-  if (v.home == v.used) return v;
-  v.slots = plan.micro_batches() > 1 && !tied ? 2 : 0;  // the tied sums use the same slots
-  v.fetched = plan.micro_batches() - 1;
-  v.stored = passes_that_store;
-  return v;
-}
-
-void add_gradients(std::vector<VectorPlan>& vectors, const OffloadPlan& plan)
-{
-  const Tier home = plan.tier_of(Category::gradients);
-  if (home != Tier::device) {
-    vectors.push_back(summed(plan, false, plan.micro_batches() - (plan.updates_early() ? 1 : 0)));
-    if (plan.blocks.tied_elements() > 0) vectors.push_back(summed(plan, true, plan.micro_batches() - 1));
-  }
-  if (plan.updates_early()) return;
-  vectors.push_back(
-      walked(plan, "gradients", Category::gradients, plan.step.gradients, home, plan.updated_in(), true, false));
-}
-
-}  // namespace
-
 std::vector<VectorPlan> vectors_of(const OffloadPlan& plan)
 {
   std::vector<VectorPlan> vectors;
-  add_parameters(vectors, plan);
-  add_states(vectors, plan);
-  add_gradients(vectors, plan);
+  // AdamW walks over these.
+  const auto walk = [&](const char* what, Category category, DType type, std::int64_t copies, bool read,
+                        bool written) {
+    const Tier home = plan.tier_of(category), used = plan.updated_in();
+    const bool moves = home != used;
+    vectors.push_back({.what = what,
+                       .category = category,
+                       .type = type,
+                       .home = home,
+                       .used = used,
+                       .copies = home == Tier::device ? 0 : copies,
+                       .slots = moves ? plan.window(home, used) : 0,
+                       .fetched = moves && read ? 1 : 0,
+                       .stored = moves && written ? 1 : 0});
+  };
+  // Sums over micro-batches: each micro-batch fetches the sum that it adds to, and stores the result.
+  const auto sum = [&](bool tied, std::int64_t copies, std::int64_t passes_that_store) {
+    const std::int64_t passes = plan.micro_batches();
+    const Tier home = plan.tier_of(Category::gradients);
+    const bool moves = home != Tier::host;
+    vectors.push_back({.what = tied ? "tied gradients" : "sums of gradients",
+                       .category = tied ? further_sums : Category::gradients,
+                       .type = plan.step.gradients,
+                       .tied = tied,
+                       .home = home,
+                       .used = Tier::host,
+                       .copies = copies,
+                       .slots = moves && passes > 1 && !tied ? 2 : 0,  // the tied sums use the same slots
+                       .fetched = moves ? passes - 1 : 0,
+                       .stored = moves ? passes_that_store : 0});
+  };
+  walk("parameters", Category::parameters, plan.step.parameters, 1, !plan.has_master(), true);
+  walk("first moments", Category::optimizer, DType::f32, 1, true, true);
+  walk("second moments", Category::optimizer, DType::f32, 1, true, true);
+  if (plan.has_master()) walk("master weights", Category::optimizer, DType::f32, 1, true, true);
+  if (plan.tier_of(Category::gradients) != Tier::device) {
+    sum(false, plan.kept_sums(), plan.micro_batches() - (plan.updates_early() ? 1 : 0));
+    // The last tied sum is added to the other one.
+    if (plan.blocks.tied_elements() > 0) sum(true, plan.levels() - 1, plan.micro_batches() - 1);
+  }
+  if (!plan.updates_early()) walk("gradients", Category::gradients, plan.step.gradients, 0, true, false);
   return vectors;
 }
 
@@ -245,31 +205,18 @@ void count_move(LinkBytes& bytes, const OffloadPlan& plan, const VectorPlan& v, 
     add(in == (v.used == Tier::device) ? TierLink::to_device : TierLink::from_device, elements * bytes_of(v.type));
 }
 
-/// How often a micro-batch gathers each unit.
-std::vector<std::int64_t> gathers_of(const OffloadPlan& plan)
-{
-  std::vector<std::int64_t> times(plan.step.buckets.size());
-  for (const GatherStep& place : plan.gathers)
-    for (const std::size_t unit : place.gathers) ++times[unit];
-  return times;
-}
-
 /// Counts the shards fetched for the gathers of a step: of units in every micro-batch, of replicated tensors once.
 void count_gathers(LinkBytes& bytes, const OffloadPlan& plan)
 {
-  const VectorPlan parameters{.what = "parameters of a unit",
-                              .category = Category::parameters,
-                              .type = plan.step.parameters,
-                              .home = plan.tier_of(Category::parameters),
-                              .used = Tier::device};
-  if (parameters.home == Tier::device) return;
-  const std::vector<std::int64_t> of_a_pass = gathers_of(plan);
-  for (std::size_t unit = 0; unit < plan.step.buckets.size(); ++unit) {
-    const bool replicated = plan.step.buckets[unit].units.empty();
-    const std::int64_t times = replicated ? 1 : plan.micro_batches() * of_a_pass[unit];
+  VectorPlan parameters = vectors_of(plan).front();
+  parameters.used = Tier::device;
+  const auto count = [&](std::size_t unit, std::int64_t times) {
     count_move(bytes, plan, parameters, true, times * plan.own[unit].count,
-               times * plan.blocks.of_shard(unit).count);
-  }
+               times * std::ssize(plan.blocks.of_shard(unit)));
+  };
+  for (const GatherStep& place : plan.gathers)
+    for (const std::size_t unit : place.gathers) count(unit, plan.micro_batches());
+  if (plan.step.buckets.back().units.empty()) count(plan.step.buckets.size() - 1, 1);
 }
 
 }  // namespace
@@ -285,38 +232,23 @@ std::int64_t disk_blocks(const OffloadPlan& plan)
 TierBytes tier_bytes(const OffloadPlan& plan)
 {
   TierBytes bytes{};
-  const auto in = [&](Tier tier) -> CategoryBytes& { return bytes[static_cast<std::size_t>(tier)]; };
   for (const VectorPlan& v : vectors_of(plan)) {
     const auto [elements, blocks] = size_of(plan, v.tied);
     const std::int64_t of_one =
         v.home == Tier::disk ? blocks * plan.disk_block_bytes() : elements * bytes_of(v.type);
     const std::int64_t first = v.category == Category::gradients ? std::min<std::int64_t>(v.copies, 1) : v.copies;
-    in(v.home)[v.category] += first * of_one;
-    in(v.home)[further_sums] += (v.copies - first) * of_one;
-    in(v.used)[Category::staging] += v.slots * (plan.slot_bytes(v.home, v.used, v.type) + disk_alignment);
+    in_tier(v.home, bytes)[v.category] += first * of_one;
+    in_tier(v.home, bytes)[further_sums] += (v.copies - first) * of_one;
+    in_tier(v.used, bytes)[Category::staging] +=
+        v.slots * (plan.slot_bytes(v.home, v.used, v.type) + disk_alignment);
   }
   const std::int64_t of_landing =
       plan.slot_bytes(plan.tier_of(Category::gradients), Tier::host, plan.step.gradients);
-  in(Tier::host)[Category::staging] +=
-      (plan.landing_blocks() + plan.tied_landing_blocks()) * (of_landing + disk_alignment);
-  if (disk_blocks(plan) > 0) in(Tier::host)[Category::staging] += 2 * (plan.disk_block_bytes() + disk_alignment);
+  in_tier(Tier::host, bytes)[Category::staging] +=
+      plan.landings() * (plan.landing_blocks(false) + plan.landing_blocks(true)) * (of_landing + disk_alignment);
+  if (disk_blocks(plan) > 0)
+    in_tier(Tier::host, bytes)[Category::staging] += 2 * (plan.disk_block_bytes() + disk_alignment);
   return bytes;
-}
-
-TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, RankOf rank)
-{
-  TierBytes tiers = tier_bytes(plan);
-  CategoryBytes& bytes = in_tier(Tier::device, tiers);
-  if (plan.tier_of(Category::gradients) == Tier::device) {
-    const CategoryBytes sums = ShardSums::bytes(arithmetic, plan.step, rank);
-    for (const Category c : {Category::gradients, further_sums}) bytes[c] += sums[c];
-  }
-  bytes[Category::parameters] = plan.tier_of(Category::parameters) == Tier::device
-                                    ? kept_bytes(plan.step, rank)
-                                    : bytes_of(plan.step.parameters) * plan.step.table.replicated().count;
-  if (plan.tier_of(Category::optimizer) == Tier::device)
-    bytes[Category::optimizer] = adamw_bytes(plan.blocks.elements(), plan.step.parameters);
-  return tiers;
 }
 
 LinkBytes link_traffic(const OffloadPlan& plan)

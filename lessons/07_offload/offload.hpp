@@ -9,7 +9,6 @@
 #include "common/memory/memory_ledger.hpp"
 #include "common/program/options.hpp"
 #include "common/program/session.hpp"
-#include "gpt2/arithmetic.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/06_zero3/fsdp_units.hpp"
 #include "lessons/07_offload/shard_blocks.hpp"
@@ -91,14 +90,12 @@ struct OffloadPlan {
   /// Vectors of sums stored off the device between micro-batches and until the update: one per level, but none for
   /// a level that would hold only complete sums, which an early update has used already.
   std::int64_t kept_sums() const;
-  /// Landing buffers on the host for a shard of gradients: none, one, or two if sums are written to a disk.
+  /// Landing buffers on the host for a shard of gradients from the device: none if gradients stay there, else one;
+  /// two if sums are written to a disk, since one shard arrives while the previous one is written.
   std::int64_t landings() const;
-  /// Blocks of all landing buffers, into which gradients arrive from the device: those of the largest shard; twice
-  /// as many with a disk, since one shard arrives while the previous one is written. None if gradients stay on the
-  /// device.
-  std::int64_t landing_blocks() const;
-  /// The same for the second gradients of a tied tensor.
-  std::int64_t tied_landing_blocks() const;
+  /// Blocks of a landing buffer: those of the largest shard.
+  /// @param tied  whether it is that of the second gradients of a tied tensor.
+  std::int64_t landing_blocks(bool tied) const;
   /// Slots for the blocks of a vector in a walk: one block is fetched, one is used, one is stored. From disk to
   /// host the slots hold about one shard to be fetched and one to be stored, at most 32 MiB, to keep the disk busy
   /// between uses.
@@ -132,10 +129,6 @@ std::vector<VectorPlan> vectors_of(const OffloadPlan& plan);
 std::int64_t disk_blocks(const OffloadPlan& plan);
 /// Bytes of the vectors by tier and category, including the slots where they are used.
 TierBytes tier_bytes(const OffloadPlan& plan);
-/// The same, plus the model state that the device stores from step to step.
-/// @param arithmetic  order of the sums.
-/// @param rank        that of the plan.
-TierBytes state_bytes(const OffloadPlan& plan, const Arithmetic& arithmetic, RankOf rank);
 /// Bytes over each link in one step.
 LinkBytes link_traffic(const OffloadPlan& plan);
 

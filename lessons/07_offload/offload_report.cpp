@@ -66,21 +66,19 @@ std::string GBps(double bytes, double seconds)
 
 }  // namespace
 
-void report_links(Report& report, const StepLinks& steps, const LinkBytes& formula,
-                  const std::optional<DiskBandwidth>& alone)
+void report_links(Report& report, const LinkUse& use, const LinkBytes& formula, std::optional<double> disk_GBps)
 {
-  const LinkUse& use = steps.links;
-  const auto count = static_cast<double>(steps.count);
-  const double step_s = steps.seconds / count, exposed_s = use.waited_s / count, hiding_s = step_s - exposed_s;
+  const auto count = static_cast<double>(use.steps);
+  const double step_s = use.seconds / count, exposed_s = use.waited_s / count, hiding_s = step_s - exposed_s;
 
   std::vector<Line> lines;
   nlohmann::json& json = report.json()["links"];
   json = {{"exposed_s", exposed_s}, {"step_s", step_s}};
   for (std::size_t l = 0; l < link_count; ++l) {
     const std::string name(name_of(static_cast<TierLink>(l)));
-    const bool as_formula = on_all_ranks(use.bytes[l] == steps.count * formula[l]);
+    const bool as_formula = on_all_ranks(use.bytes[l] == use.steps * formula[l]);
     if (as_formula && formula[l] == 0) continue;
-    const std::int64_t of_a_step = use.bytes[l] / steps.count;
+    const std::int64_t of_a_step = use.bytes[l] / use.steps;
     const auto bytes = static_cast<double>(of_a_step);
     const std::string reached = GBps(static_cast<double>(use.bytes[l]), use.busy_s[l]),
                       enough = GBps(bytes, hiding_s);
@@ -89,10 +87,10 @@ void report_links(Report& report, const StepLinks& steps, const LinkBytes& formu
     report.check("bytes from " + name, formula[l], of_a_step, as_formula);
     json[name] = {{"bytes", of_a_step}, {"formula", formula[l]}, {"busy_s", use.busy_s[l] / count}};
   }
-  if (alone) {
-    lines.push_back({"disk by itself", fmt::format("{:.3g}", alone->GBps), "",
+  if (disk_GBps) {
+    lines.push_back({"disk by itself", fmt::format("{:.3g}", *disk_GBps), "",
                      "GB/s, reads and writes of a rank together, before the first step"});
-    json["disk"] = {{"GBps", alone->GBps}};
+    json["disk"] = {{"GBps", *disk_GBps}};
   }
   lines.push_back({"exposed", fmt::format("{:.4g}", exposed_s), "", "s a step, spent on waiting for blocks"});
   report.block("links", lines);

@@ -25,10 +25,9 @@ void report_tiers(Report& report, const MemoryLedger& measured, const TierBytes&
 /// Block "links": bytes over each link per step beside their formula, the bandwidth reached, and the bandwidth that
 /// would hide the bytes behind the rest of the step; the exposed seconds of a step; a check of each link on all
 /// ranks; and `links` in the JSON document. All ranks make this call.
-/// @param steps    counted by this rank.
+/// @param use      counted by this rank.
 /// @param formula  bytes of this rank in one step.
-/// @param alone    bandwidth of the disk by itself, if there is a disk.
-void report_links(Report& report, const StepLinks& steps, const LinkBytes& formula,
-                  const std::optional<DiskBandwidth>& alone);
+/// @param disk_GBps  bandwidth of the disk by itself, if there is a disk.
+void report_links(Report& report, const LinkUse& use, const LinkBytes& formula, std::optional<double> disk_GBps);
 
 }  // namespace rankwise

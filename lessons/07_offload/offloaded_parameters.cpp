@@ -11,29 +11,28 @@ namespace rankwise {
 OffloadedParameters::OffloadedParameters(const OffloadPlan& plan, Tiers& tiers, Stream& stream,
                                          CommunicationQueue& queue, const ParameterTable& table,
                                          const GatherOptions& options)
-    : ShardedParameters(tiers.memory(Tier::device), stream, queue, table, plan.step.buckets, plan.own,
+    : ShardedParameters(tiers.place(Tier::device).memory, stream, queue, table, plan.step.buckets, plan.own,
                         plan.step.parameters, options, plan.tier_of(Category::parameters) == Tier::device),
       tiers_(tiers),
       here_(plan.tier_of(Category::parameters) == Tier::device)
 {
-  store_ = here_ ? tiers.lend(Tier::device, own())
-                 : tiers.make_store(plan.tier_of(Category::parameters), Category::parameters, plan.step.parameters,
-                                    "shards of parameters");
+  store_ = here_ ? std::make_shared<BlockStore>(tiers, own())
+                 : std::make_shared<BlockStore>(tiers, plan.tier_of(Category::parameters), Category::parameters,
+                                                plan.step.parameters, "shards of parameters");
 }
 
 /// Starts to fetch this rank's shard of a unit.
 /// @return  a function that waits until it has arrived.
 std::function<void()> OffloadedParameters::bring(std::size_t unit, const Tensor& to)
 {
-  const auto blocks = std::make_shared<std::vector<BlockTransfer>>();  // shared: a function is copied
-  const Range numbers = tiers_.blocks().of_shard(unit);
-  for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
-    const Range elements = tiers_.blocks()[static_cast<std::size_t>(b)];
-    blocks->push_back(store_->fetch(static_cast<std::size_t>(b),
-                                    to.slice({elements.first - own_[unit].first, elements.count}), Tier::device));
+  const auto blocks = std::make_shared<std::vector<Pending>>();  // shared: a function is copied
+  for (const std::size_t b : tiers_.blocks().of_shard(unit)) {
+    const Range elements = tiers_.blocks()[b];
+    blocks->push_back(
+        store_->fetch(b, to.slice({elements.first - own_[unit].first, elements.count}), Tier::device));
   }
   return [blocks] {
-    for (BlockTransfer& block : *blocks) block.wait();
+    for (Pending& block : *blocks) block.wait();
   };
 }
 

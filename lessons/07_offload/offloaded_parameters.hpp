@@ -30,7 +30,7 @@ class OffloadedParameters final : public ShardedParameters {
                       const ParameterTable& table, const GatherOptions& options);
 
   /// This rank's shards in the tier where they are stored.
-  BlockStore& store() { return *store_; }
+  const std::shared_ptr<BlockStore>& store() const { return store_; }
   /// Fetches this rank's shard of the replicated tensors to the device, unless it is stored there.
   void bring_replicated();
 
@@ -40,7 +40,7 @@ class OffloadedParameters final : public ShardedParameters {
 
   Tiers& tiers_;
   bool here_;  // whether shards are stored on the device
-  std::unique_ptr<BlockStore> store_;
+  std::shared_ptr<BlockStore> store_;
 };
 
 }  // namespace rankwise

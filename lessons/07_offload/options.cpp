@@ -2,7 +2,6 @@
 
 #include "common/program/session.hpp"
 #include "lessons/07_offload/costs.hpp"
-#include "lessons/07_offload/host_capacity.hpp"
 
 namespace rankwise {
 
@@ -26,9 +25,8 @@ void prepare(const ZeroOffloadOptions& options, RankOf rank)
                       ranks_on_machine(), "Use more machines, a smaller model, or --tier=disk:DIR.");
   const std::int64_t file = in_tier(Tier::disk, most).total();
   if (file > 0)
-    options.directory = std::make_shared<OffloadDirectory>(options.offload.directory(),
-                                                           OffloadBytes{file, ranks_on_machine() * file}, rank.rank,
-                                                           rank_on_machine() == 0);
+    options.directory = std::make_shared<Descriptor>(
+        lock_directory(options.offload.directory(), file, rank.rank, {rank_on_machine(), ranks_on_machine()}));
 }
 
 }  // namespace rankwise

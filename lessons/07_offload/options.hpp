@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "lessons/06_zero3/options.hpp"
+#include "lessons/07_offload/capacity.hpp"
 #include "lessons/07_offload/offload.hpp"
-#include "lessons/07_offload/offload_directory.hpp"
 
 /// @file
 /// The options of lesson 07.
@@ -14,7 +14,7 @@ namespace rankwise {
 /// Options of offloading: those of ZeRO-3, and the tier of each state.
 struct ZeroOffloadOptions : Zero3Options {
   OffloadOptions offload;  ///< what leaves the device, and to which tier
-  mutable std::shared_ptr<OffloadDirectory>
+  mutable std::shared_ptr<Descriptor>
       directory;  ///< set by prepare() if there is a disk; lives until the program ends
 };
 

@@ -8,14 +8,13 @@ ShardBlocks::ShardBlocks(const std::vector<Range>& bucket_shards, Range tied) : 
 {
   constexpr std::int64_t most = 1 << 18;
   for (const Range& shard : bucket_shards) {
-    const auto first = static_cast<std::int64_t>(blocks_.size());
     for (std::int64_t at = shard.first; at < shard.end(); at += blocks_.back().count) {
       std::int64_t end = std::min(at + most, shard.end());
       for (const std::int64_t border : {tied.first, tied.end()})
         if (at < border && border < end) end = border;
       blocks_.push_back({at, end - at});
     }
-    of_shards_.push_back({first, static_cast<std::int64_t>(blocks_.size()) - first});
+    first_.push_back(blocks_.size());
   }
   for (const Range& block : blocks_) {
     elements_ += block.count;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <vector>
 
 #include "common/base/partition.hpp"
@@ -29,7 +30,7 @@ class ShardBlocks {
   /// Whether a block is inside the tied tensor.
   bool is_tied(std::size_t block) const { return !intersect(blocks_[block], tied_).empty(); }
   /// Numbers of a shard's blocks.
-  Range of_shard(std::size_t shard) const { return of_shards_[shard]; }
+  auto of_shard(std::size_t shard) const { return std::views::iota(first_[shard], first_[shard + 1]); }
   /// Number of elements of all blocks.
   std::int64_t elements() const { return elements_; }
   /// Number of those inside the tied tensor.
@@ -39,7 +40,8 @@ class ShardBlocks {
 
  private:
   Range tied_;
-  std::vector<Range> blocks_, of_shards_;
+  std::vector<Range> blocks_;
+  std::vector<std::size_t> first_{0};  // number of each shard's first block; and of all blocks
   std::int64_t elements_ = 0, tied_elements_ = 0, largest_ = 0;
 };
 

@@ -8,38 +8,41 @@
 
 namespace rankwise {
 
-TieredAdamW::Owned TieredAdamW::make(const OffloadPlan& plan, Tiers& tiers, const char* what)
+namespace {
+
+/// A vector of AdamW's states.
+TieredVector make(const OffloadPlan& plan, Tiers& tiers, const char* what)
 {
-  std::unique_ptr<BlockStore> store =
-      tiers.make_store(plan.tier_of(Category::optimizer), Category::optimizer, DType::f32, what);
-  BlockStore* const home = store.get();
-  return {std::move(store), TieredVector(tiers, home, plan.updated_in(), DType::f32, what)};
+  const Tier home = plan.tier_of(Category::optimizer);
+  return {tiers,      home, plan.updated_in(),
+          DType::f32, what, std::make_shared<BlockStore>(tiers, home, Category::optimizer, DType::f32, what)};
 }
 
-TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
-                         const ComputePlace& where, const AdamWOptions& options)
+}  // namespace
+
+TieredAdamW::TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table,
+                         std::shared_ptr<BlockStore> parameters, const AdamWOptions& options)
     : tiers_(tiers),
       table_(table),
-      where_(where),
+      where_(tiers.place(plan.updated_in())),
       options_(options),
-      parameters_(tiers, &parameters, plan.updated_in(), plan.step.parameters, "parameters"),
+      parameters_(tiers, parameters->home(), plan.updated_in(), plan.step.parameters, "parameters", parameters),
       first_(make(plan, tiers, "first moments")),
       second_(make(plan, tiers, "second moments"))
 {
   if (!plan.updates_early())
     gradients_.emplace(tiers, plan.tier_of(Category::gradients), plan.updated_in(), plan.step.gradients,
-                       "gradients");
+                       "gradients", nullptr);
   if (plan.has_master()) master_.emplace(make(plan, tiers, "master weights"));
   for (std::size_t b = 0; b < tiers.blocks().count(); ++b) runs_.push_back(decay_runs(table, tiers.blocks()[b]));
 }
 
 void TieredAdamW::for_each(Access access, const UseShard& work)
 {
-  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->begin(access);
+  for (TieredVector* v : {&weights(), &first_, &second_}) v->begin(access);
   for (std::size_t b = 0; b < tiers_.blocks().count(); ++b)
-    work({table_, tiers_.blocks()[b], weights().block(b), first_.vector.block(b), second_.vector.block(b)},
-         where_.stream);
-  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->end();
+    work({table_, tiers_.blocks()[b], weights().block(b), first_.block(b), second_.block(b)}, where_.stream);
+  for (TieredVector* v : {&weights(), &first_, &second_}) v->end();
 }
 
 void TieredAdamW::round_block(std::size_t block, const Tensor& weights)
@@ -57,9 +60,9 @@ void TieredAdamW::round()
   parameters_.end();
 }
 
-void TieredAdamW::step(BlockStore& gradients, const TieredStep& numbers)
+void TieredAdamW::step(std::shared_ptr<BlockStore> gradients, const TieredStep& numbers)
 {
-  gradients_->show(&gradients);
+  gradients_->show(std::move(gradients));
   gradients_->begin(Access::read);
   begin(numbers);
   for (std::size_t b = 0; b < tiers_.blocks().count(); ++b) update(b, gradients_->block(b));
@@ -69,7 +72,7 @@ void TieredAdamW::step(BlockStore& gradients, const TieredStep& numbers)
 
 void TieredAdamW::begin(const TieredStep& numbers)
 {
-  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->begin(Access::update);
+  for (TieredVector* v : {&weights(), &first_, &second_}) v->begin(Access::update);
   if (master_) parameters_.begin(Access::write);
   step_ = numbers;
   ++updates_;
@@ -86,14 +89,13 @@ void TieredAdamW::update(std::size_t block, const Tensor& gradient)
                           .number = updates_};
   const Tensor changed = weights().block(block);
   update_adamw(where_.kernels, runs_[block], tiers_.blocks()[block],
-               {changed, first_.vector.block(block), second_.vector.block(block), gradient, {}}, numbers,
-               options_.weight_decay);
+               {changed, first_.block(block), second_.block(block), gradient, {}}, numbers, options_.weight_decay);
   round_block(block, changed);
 }
 
 void TieredAdamW::end()
 {
-  for (TieredVector* v : {&weights(), &first_.vector, &second_.vector}) v->end();
+  for (TieredVector* v : {&weights(), &first_, &second_}) v->end();
   if (master_) parameters_.end();
   under_way_ = false;
 }
@@ -115,7 +117,7 @@ void TieredAdamW::copy_own(Range elements, const Tensor& to)
   }
 }
 
-std::optional<std::int64_t> TieredAdamW::first_not_finite(BlockStore* gradients,
+std::optional<std::int64_t> TieredAdamW::first_not_finite(std::shared_ptr<BlockStore> gradients,
                                                           std::optional<std::int64_t> of_gradients)
 {
   std::optional<std::int64_t> first = of_gradients;

@@ -41,11 +41,10 @@ class TieredAdamW {
   /// @param tiers       moves the blocks.
   /// @param table       all parameters.
   /// @param parameters  this rank's shards in the tier where they are stored.
-  /// @param where       place where AdamW runs.
   /// @param options     constants of AdamW.
   /// @throws Error      when the memory does not suffice.
-  TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table, BlockStore& parameters,
-              const ComputePlace& where, const AdamWOptions& options);
+  TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table,
+              std::shared_ptr<BlockStore> parameters, const AdamWOptions& options);
 
   /// Calls @p work for each block of the updated weights, with its moments, where AdamW runs.
   void for_each(Access access, const UseShard& work);
@@ -53,7 +52,7 @@ class TieredAdamW {
   void round();
   /// Updates all parameters. Not for early updates, which have no slots for gradients.
   /// @param gradients  sums over the global batch, in the tier where they are stored.
-  void step(BlockStore& gradients, const TieredStep& numbers);
+  void step(std::shared_ptr<BlockStore> gradients, const TieredStep& numbers);
   /// Begins an update whose gradients arrive block by block, and starts to fetch the first blocks.
   void begin(const TieredStep& numbers);
   /// Updates the parameters of a block.
@@ -74,7 +73,7 @@ class TieredAdamW {
   /// First element that is not finite. The parameters of the table are numbered first, then all gradients.
   /// @param gradients     sums of gradients; nullptr: only parameters are checked.
   /// @param of_gradients  first such element of gradients that are no longer stored.
-  std::optional<std::int64_t> first_not_finite(BlockStore* gradients,
+  std::optional<std::int64_t> first_not_finite(std::shared_ptr<BlockStore> gradients,
                                                std::optional<std::int64_t> of_gradients = std::nullopt);
 
   /// Updates made so far.
@@ -83,13 +82,7 @@ class TieredAdamW {
   void resume(std::int64_t updates) { updates_ = updates; }
 
  private:
-  /// A vector owned by this optimizer.
-  struct Owned {
-    std::unique_ptr<BlockStore> store;
-    TieredVector vector;
-  };
-  static Owned make(const OffloadPlan& plan, Tiers& tiers, const char* what);
-  TieredVector& weights() { return master_ ? master_->vector : parameters_; }
+  TieredVector& weights() { return master_ ? *master_ : parameters_; }
   void round_block(std::size_t block, const Tensor& weights);
 
   Tiers& tiers_;
@@ -98,8 +91,8 @@ class TieredAdamW {
   AdamWOptions options_;
   std::vector<std::vector<DecayRun>> runs_;  // by block
   TieredVector parameters_;
-  Owned first_, second_;
-  std::optional<Owned> master_;
+  TieredVector first_, second_;
+  std::optional<TieredVector> master_;
   std::optional<TieredVector> gradients_;  // none for early updates
   std::int64_t updates_ = 0;
   TieredStep step_;  // of the current update

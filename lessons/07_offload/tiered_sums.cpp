@@ -9,47 +9,51 @@
 
 namespace rankwise {
 
-TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers,
-                       const ComputePlace& device, const ComputePlace& host)
-    : plan_(plan), tiers_(tiers), device_(device), host_(host)
+TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers)
+    : plan_(plan), tiers_(tiers), device_(tiers.place(Tier::device)), host_(tiers.place(Tier::host))
 {
   const Tier tier = plan_.tier_of(Category::gradients);
   const DType type = plan_.step.gradients;
   if (tier == Tier::device) {
-    on_device_.emplace(arithmetic, device.kernels, device.stream, tiers.memory(tier), sums_of(plan_.step),
-                       plan_.own);
+    on_device_.emplace(arithmetic, device_.kernels, device_.stream, device_.memory, sums_of(plan_.step), plan_.own);
     return;
   }
   for (std::int64_t l = 0; l < plan_.kept_sums(); ++l) {
+    const Category category = l == 0 ? Category::gradients : further_sums;
     Level& level = levels_.emplace_back();
-    level.sums = tiers.make_store(tier, l == 0 ? Category::gradients : further_sums, type, "gradients");
+    level.sums = std::make_shared<BlockStore>(tiers, tier, category, type, "gradients");
     if (plan_.blocks.tied_elements() > 0 && l + 1 < plan_.levels())
-      level.tied = tiers.make_store(tier, further_sums, type, "tied gradients", true);
+      level.tied = std::make_shared<BlockStore>(tiers, tier, further_sums, type, "tied gradients", true);
   }
   const auto make_slot = [&](const char* what) { return tiers.make_slot(tier, Tier::host, type, what); };
-  for (std::int64_t i = 0; i < plan_.landing_blocks(); ++i) landing_.push_back(make_slot("gradients"));
-  for (std::int64_t i = 0; i < plan_.tied_landing_blocks(); ++i)
-    tied_landing_.push_back(make_slot("tied gradients"));
+  landings_.resize(static_cast<std::size_t>(plan_.landings()));
+  for (Landing& landing : landings_) {
+    for (std::int64_t i = 0; i < plan_.landing_blocks(false); ++i) landing.sums.push_back(make_slot("gradients"));
+    for (std::int64_t i = 0; i < plan_.landing_blocks(true); ++i)
+      landing.tied.push_back(make_slot("tied gradients"));
+  }
   if (tier == Tier::disk && plan_.micro_batches() > 1)
-    for (BlockSlot& slot : buffers_) slot = make_slot("sums of gradients");
+    for (BlockBuffer& slot : buffers_) slot = make_slot("sums of gradients");
+}
+
+void TieredSums::wait_for_stores(Landing& landing)
+{
+  for (Pending& store : landing.stores) tiers_.wait(store);
+  landing.stores.clear();
 }
 
 TieredSums::Arrival TieredSums::expect(std::size_t shard, const std::vector<Tensor>& gradients)
 {
   Arrival there{.shard = shard, .from = gradients, .to = {}};
   if (on_device_) return there;
-  const auto landings = static_cast<std::size_t>(plan_.landings());
-  now_ = shard % landings;
-  for (BlockTransfer& store : stores_[now_]) tiers_.wait(store);
-  stores_[now_].clear();
-  std::size_t next = now_ * landing_.size() / landings, next_tied = now_ * tied_landing_.size() / landings;
-  const Range numbers = plan_.blocks.of_shard(shard);
-  for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
-    Gradients& to = there.to.emplace_back();
-    to.block = static_cast<std::size_t>(b);
-    const std::int64_t elements = plan_.blocks[to.block].count;
-    to.sum = landing_[next++].tensor(elements);
-    if (plan_.blocks.is_tied(to.block)) to.tied = tied_landing_[next_tied++].tensor(elements);
+  now_ = shard % landings_.size();
+  Landing& landing = landings_[now_];
+  wait_for_stores(landing);
+  auto next = landing.sums.begin(), next_tied = landing.tied.begin();
+  for (const std::size_t b : plan_.blocks.of_shard(shard)) {
+    const std::int64_t elements = plan_.blocks[b].count;
+    there.to.push_back({.block = b, .sum = (next++)->tensor(elements)});
+    if (plan_.blocks.is_tied(b)) there.to.back().tied = (next_tied++)->tensor(elements);
   }
   return there;
 }
@@ -95,7 +99,7 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
       if (!g.tied.empty()) terms.push_back({*levels_[l].tied, g.block, g.tied});
     }
   const auto slot = [&](std::size_t i) { return buffers_[i % 2].tensor(terms[i].to.elements()); };
-  std::array<BlockTransfer, 2> comes;
+  std::array<Pending, 2> comes;
   const auto fetch = [&](std::size_t i) {
     if (i < terms.size() && terms[i].level.home() == Tier::disk)
       comes[i % 2] = terms[i].level.fetch(terms[i].block, slot(i), Tier::host);
@@ -127,29 +131,21 @@ void TieredSums::keep(const Gradients& g, std::int64_t pass)
   if (whole) complete(g);
   if (whole && plan_.updates_early()) return;
   const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, pass).level];
-  if (!whole && !g.tied.empty()) keep(*level.tied, g.block, g.tied);
-  keep(*level.sums, g.block, g.sum);
+  const auto store = [&](BlockStore& sums, const Tensor& sum) {
+    if (sums.home() == Tier::host) return host_.stream.copy(sums.in_place(g.block), sum);
+    landings_[now_].stores.push_back(sums.store(g.block, sum, Tier::host));
+  };
+  if (!whole && !g.tied.empty()) store(*level.tied, g.tied);
+  store(*level.sums, g.sum);
 }
 
-void TieredSums::keep(BlockStore& level, std::size_t block, const Tensor& sum)
+std::shared_ptr<BlockStore> TieredSums::totals()
 {
-  if (level.home() == Tier::host)
-    host_.stream.copy(level.in_place(block), sum);
-  else
-    stores_[now_].push_back(level.store(block, sum, Tier::host));
-}
-
-BlockStore* TieredSums::totals()
-{
-  for (std::vector<BlockTransfer>& stores : stores_) {
-    for (BlockTransfer& store : stores) tiers_.wait(store);
-    stores.clear();
-  }
+  for (Landing& landing : landings_) wait_for_stores(landing);
   if (plan_.updates_early()) return nullptr;
-  if (!on_device_) return levels_.back().sums.get();
+  if (!on_device_) return levels_.back().sums;
   totals_ = on_device_->totals();
-  shown_ = tiers_.lend(Tier::device, totals_);
-  return shown_.get();
+  return std::make_shared<BlockStore>(tiers_, totals_);
 }
 
 double TieredSums::squared_norm(Group& group)

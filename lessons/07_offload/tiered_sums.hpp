@@ -41,11 +41,8 @@ class TieredSums {
   /// @param plan        tier of each state.
   /// @param arithmetic  order of the sums.
   /// @param tiers       moves the blocks.
-  /// @param device      computes sums that stay on the device.
-  /// @param host        computes all others.
   /// @throws Error      when the memory does not suffice.
-  TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers, const ComputePlace& device,
-             const ComputePlace& host);
+  TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Tiers& tiers);
 
   /// Gradients of one block in one micro-batch, on the host.
   struct Gradients {
@@ -71,7 +68,7 @@ class TieredSums {
   /// @param sequences  of all ranks in this micro-batch.
   void add(const Arrival& there, Range sequences);
   /// Complete sums; nullptr with early updates. To be called once a step, after the last micro-batch.
-  BlockStore* totals();
+  std::shared_ptr<BlockStore> totals();
   /// First element that is not finite among the sums that this rank has completed in this step; nothing if all are
   /// finite. Numbered as in TieredAdamW::first_not_finite(): parameters first, then gradients.
   std::optional<std::int64_t> first_not_finite() const { return first_not_finite_; }
@@ -83,26 +80,29 @@ class TieredSums {
   using Squares = decltype(std::declval<const Kernels&>().squared_norm(Tensor()));
   /// One level of the counter: sums of all of a rank's elements, and second sums of those in the tied tensor.
   struct Level {
-    std::unique_ptr<BlockStore> sums, tied;
+    std::shared_ptr<BlockStore> sums, tied;
   };
+  /// Memory on the host where the gradients of a shard arrive from the device.
+  struct Landing {
+    std::vector<BlockBuffer> sums, tied;
+    std::vector<Pending> stores;  // from there to the disk
+  };
+  void wait_for_stores(Landing& landing);
   void add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass);
   void keep(const Gradients& gradients, std::int64_t pass);
   void complete(const Gradients& gradients);
-  void keep(BlockStore& level, std::size_t block, const Tensor& sum);
 
   OffloadPlan plan_;
   Tiers& tiers_;
   ComputePlace device_, host_;
   std::optional<ShardSums> on_device_;
-  std::unique_ptr<BlockStore> shown_;                 // totals on the device, as blocks
-  std::vector<Tensor> totals_;                        // on the device
-  std::vector<Level> levels_;                         // off the device
-  std::vector<BlockSlot> landing_, tied_landing_;     // for gradients from the device; two landings with a disk
-  std::array<BlockSlot, 2> buffers_;                  // for sums from the disk
-  std::array<std::vector<BlockTransfer>, 2> stores_;  // stores to the disk from each landing
-  std::size_t now_ = 0;                               // current landing
-  Squares squares_;                                   // of complete sums off the device
-  std::optional<std::int64_t> first_not_finite_;      // of those
+  std::vector<Tensor> totals_;                    // on the device
+  std::vector<Level> levels_;                     // off the device
+  std::vector<Landing> landings_;                 // off the device; two with a disk
+  std::array<BlockBuffer, 2> buffers_;            // for sums from the disk
+  std::size_t now_ = 0;                           // current landing
+  Squares squares_;                               // of complete sums off the device
+  std::optional<std::int64_t> first_not_finite_;  // of those
 };
 
 }  // namespace rankwise

@@ -4,14 +4,9 @@
 
 namespace rankwise {
 
-TieredVector::TieredVector(Tiers& tiers, BlockStore* store, Tier used, DType type, const std::string& what)
-    : TieredVector(tiers, store->home(), used, type, what)
-{
-  store_ = store;
-}
-
-TieredVector::TieredVector(Tiers& tiers, Tier home, Tier used, DType type, const std::string& what)
-    : tiers_(tiers), home_(home), used_(used)
+TieredVector::TieredVector(Tiers& tiers, Tier home, Tier used, DType type, const std::string& what,
+                           std::shared_ptr<BlockStore> store)
+    : tiers_(tiers), store_(std::move(store)), home_(home), used_(used)
 {
   if (!moves()) return;
   slots_.resize(tiers.window(home, used));

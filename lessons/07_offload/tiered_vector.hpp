@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/memory/device.hpp"
@@ -33,15 +34,14 @@ namespace rankwise {
 class TieredVector {
  public:
   /// @param tiers  moves the blocks; outlives this.
-  /// @param store  holds the blocks; outlives the walks.
+  /// @param home   tier of the blocks.
   /// @param used   device or host.
   /// @param type   of the elements.
   /// @param what   its name in messages.
+  /// @param store  holds the blocks; nullptr: there are none until show().
   /// @throws Error when the memory does not suffice.
-  TieredVector(Tiers& tiers, BlockStore* store, Tier used, DType type, const std::string& what);
-  /// A vector without blocks until show().
-  /// @param home  tier of the blocks.
-  TieredVector(Tiers& tiers, Tier home, Tier used, DType type, const std::string& what);
+  TieredVector(Tiers& tiers, Tier home, Tier used, DType type, const std::string& what,
+               std::shared_ptr<BlockStore> store);
 
   /// Begins a walk, and starts to fetch its first blocks.
   void begin(Access access);
@@ -54,17 +54,17 @@ class TieredVector {
   /// One block, outside of walks; valid until the next call on this vector.
   Tensor at(std::size_t block);
   /// Takes the blocks of another store in the same tier from now on.
-  void show(BlockStore* store)
+  void show(std::shared_ptr<BlockStore> store)
   {
-    store_ = store;
+    store_ = std::move(store);
     there_.reset();
   }
 
  private:
   /// Buffer for one block, and its transfer if one is under way.
   struct Slot {
-    BlockSlot memory;
-    BlockTransfer transfer;
+    BlockBuffer memory;
+    Pending transfer;
   };
 
   bool moves() const { return home_ != used_; }
@@ -74,7 +74,7 @@ class TieredVector {
   void give_back(std::size_t block);
 
   Tiers& tiers_;
-  BlockStore* store_ = nullptr;
+  std::shared_ptr<BlockStore> store_;
   Tier home_, used_;
   Access access_ = Access::read;
   std::size_t next_ = 0;              // next block

@@ -1,44 +1,26 @@
 #include "lessons/07_offload/tiers.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/program/session.hpp"
 
 namespace rankwise {
 
-// ---- Places ---------------------------------------------------------------------------------------------------------
-
-Places::Places(const DeviceMemory& memory, const ComputePlace& on_device, const Arithmetic& arithmetic)
-    : host_memory{&memory.device->host_memory(), memory.ledger, Tier::host},
-      host_stream(host_memory.device->make_stream()),
-      host_kernels(arithmetic.make_kernels(host_memory, *host_stream)),
-      device(on_device),
-      host{*host_kernels, *host_stream}
-{
-}
-
 // ---- LinkLedger -----------------------------------------------------------------------------------------------------
 
-LinkUse& LinkUse::operator+=(const LinkUse& other)
+void LinkLedger::begin_step()
 {
-  for (std::size_t link = 0; link < link_count; ++link) {
-    bytes[link] += other.bytes[link];
-    busy_s[link] += other.busy_s[link];
-  }
-  waited_s += other.waited_s;
-  return *this;
+  const std::scoped_lock lock(mutex_);
+  in_step_ = true;
+  step_clock_ = Stopwatch();
 }
 
-LinkUse LinkUse::since(const LinkUse& before) const
+void LinkLedger::end_step()
 {
-  LinkUse use = *this;
-  for (std::size_t link = 0; link < link_count; ++link) {
-    use.bytes[link] -= before.bytes[link];
-    use.busy_s[link] -= before.busy_s[link];
-  }
-  use.waited_s -= before.waited_s;
-  return use;
+  const std::scoped_lock lock(mutex_);
+  in_step_ = false;
+  ++use_.steps;
+  use_.seconds += step_clock_.seconds();
 }
 
 LinkUse LinkLedger::use() const
@@ -47,218 +29,133 @@ LinkUse LinkLedger::use() const
   return use_;
 }
 
-void LinkLedger::add(TierLink link, std::int64_t bytes, double seconds)
-{
-  const std::scoped_lock lock(mutex_);
-  use_.bytes[static_cast<std::size_t>(link)] += bytes;
-  use_.busy_s[static_cast<std::size_t>(link)] += seconds;
-}
-
 void LinkLedger::add_waiting(double seconds)
 {
   const std::scoped_lock lock(mutex_);
-  use_.waited_s += seconds;
+  if (in_step_) use_.waited_s += seconds;
 }
 
-// ---- Disk -----------------------------------------------------------------------------------------------------------
+// ---- BlockStore -----------------------------------------------------------------------------------------------------
 
-struct Tiers::Disk {
-  Disk(const OffloadPlan& plan, const DeviceMemory& device, const DeviceMemory& host, TimeLedger& time, int rank)
-      : file(plan.options.directory(), rank, disk_blocks(plan), plan.disk_block_bytes(),
-             {.keep = plan.options.keep}),
-        coming(host, file.block_bytes(), "buffer for a block from the disk"),
-        going(host, file.block_bytes(), "buffer for a block to the disk"),
-        in(device.device->make_stream()),
-        out(device.device->make_stream()),
-        queue(time)
-  {
+BlockStore::BlockStore(Tiers& tiers, Tier home, Category category, DType type, const std::string& what, bool tied)
+    : tiers_(tiers), home_(home), category_(category)
+{
+  const ShardBlocks& all = tiers.blocks();
+  std::int64_t& next = home == Tier::disk ? tiers.disk_link_->next_number : tiers.memory_link_.next_number;
+  const std::int64_t first = next;
+  std::int64_t elements = 0;
+  std::vector<Range> places;  // in memory
+  for (std::size_t b = 0; b < all.count(); ++b) {
+    const bool has = !tied || all.is_tied(b);
+    places.push_back({elements, has ? all[b].count : 0});
+    numbers_.push_back(has ? next++ : -1);
+    elements += places.back().count;
   }
-
-  BlockFile file;
-  BlockBuffer coming, going;  // each used by one thread of the queue
-  std::unique_ptr<Stream> in, out;
-  std::int64_t next_block = 0;  // of the file
-  TransferQueue queue;          // last: it uses all of the above
-};
-
-// ---- Stores ---------------------------------------------------------------------------------------------------------
-
-/// Blocks in memory of the device or of the host.
-class StoreInMemory final : public BlockStore {
- public:
-  StoreInMemory(Tiers& tiers, Tier tier, std::vector<Tensor> blocks, Buffer memory)
-      : tiers_(tiers),
-        tier_(tier),
-        first_(std::exchange(tiers.next_number_, tiers.next_number_ + static_cast<std::int64_t>(blocks.size()))),
-        blocks_(std::move(blocks)),
-        memory_(std::move(memory))
-  {
+  if (home == Tier::disk) {
+    disk_bytes_ = (next - first) * tiers.file_->block_bytes();
+    tiers.host_.memory.ledger->enter(category, home, disk_bytes_, "blocks on disk");
+    return;
   }
+  memory_ = Buffer(tiers.place(home).memory, category, type, {elements}, what);
+  for (const Range& place : places) blocks_.push_back(memory_.tensor().slice(place));
+}
 
-  Tier home() const override { return tier_; }
-  Tensor in_place(std::size_t block) const override { return blocks_[block]; }
+BlockStore::BlockStore(Tiers& tiers, const std::vector<Tensor>& bucket_shards) : tiers_(tiers), home_(Tier::device)
+{
+  const OffloadPlan& plan = tiers.plan_;
+  for (std::size_t i = 0; i < bucket_shards.size(); ++i)
+    for (const std::size_t b : plan.blocks.of_shard(i)) {
+      numbers_.push_back(tiers.memory_link_.next_number++);
+      blocks_.push_back(bucket_shards[i].slice({plan.blocks[b].first - plan.own[i].first, plan.blocks[b].count}));
+    }
+}
 
-  BlockTransfer fetch(std::size_t block, const Tensor& to, Tier) override
-  {
-    const TierLink link = tier_ == Tier::host ? TierLink::to_device : TierLink::from_device;
-    return tiers_.queue_.fetch(number(block), copy(*tiers_.in_, link, to, blocks_[block]));
-  }
+BlockStore::~BlockStore()
+{
+  if (home_ == Tier::disk) tiers_.host_.memory.ledger->leave(category_, home_, disk_bytes_);
+}
 
-  BlockTransfer store(std::size_t block, const Tensor& from, Tier) override
-  {
-    const TierLink link = tier_ == Tier::host ? TierLink::from_device : TierLink::to_device;
-    return tiers_.queue_.store(number(block), copy(*tiers_.out_, link, blocks_[block], from));
-  }
+Tensor BlockStore::in_place(std::size_t block) const
+{
+  check(home_ != Tier::disk, "a block on disk was used in place");
+  return blocks_[block];
+}
 
- private:
-  std::int64_t number(std::size_t block) const { return first_ + static_cast<std::int64_t>(block); }
+namespace {
 
-  /// Function that copies after all work that the device has been given so far.
-  std::function<void()> copy(Stream& stream, TierLink link, const Tensor& to, const Tensor& from) const
-  {
-    return [&tiers = tiers_, &stream, link, to, from, ready = tiers_.compute_.record()] {
-      tiers.copy_over(stream, link, to, from, ready);
-    };
-  }
+/// Tensor like @p like at the start of a buffer.
+Tensor tensor_in(const BlockBuffer& buffer, const Tensor& like)
+{
+  return {buffer.bytes().data(), like.type(), like.shape()};
+}
 
-  Tiers& tiers_;
-  Tier tier_;
-  std::int64_t first_;
-  std::vector<Tensor> blocks_;
-  Buffer memory_;  // owned memory; empty for a store over existing tensors
-};
+}  // namespace
 
-/// Blocks on disk. Between disk and device they pass through buffers on the host.
-class StoreOnDisk final : public BlockStore {
- public:
-  /// @param numbers  number in the file, by block.
-  /// @param bytes    of all blocks.
-  StoreOnDisk(Tiers& tiers, std::vector<std::int64_t> numbers, std::int64_t bytes, Category category)
-      : tiers_(tiers), numbers_(std::move(numbers)), bytes_(bytes), category_(category)
-  {
-    tiers_.host_.ledger->enter(category_, Tier::disk, bytes_, "blocks on disk");
-  }
-  ~StoreOnDisk() override { tiers_.host_.ledger->leave(category_, Tier::disk, bytes_); }
-
-  Tier home() const override { return Tier::disk; }
-  Tensor in_place(std::size_t) const override { throw Error("a block on disk was used in place"); }
-
-  BlockTransfer fetch(std::size_t block, const Tensor& to, Tier used) override
-  {
-    Tiers::Disk& disk = *tiers_.disk_;
-    const std::int64_t number = numbers_[block];
-    const bool here = used == Tier::host;
-    return disk.queue.fetch(number, [this, &disk, number, here, to, ready = event(used)] {
-      const std::span<std::byte> bytes = here ? whole(to) : disk.coming.bytes();
-      tiers_.links_.count(TierLink::from_disk, disk.file.block_bytes(), [&] { disk.file.read(number, bytes); });
-      if (!here) tiers_.copy_over(*disk.in, TierLink::to_device, to, tensor_in(bytes, to), ready);
+Pending BlockStore::fetch(std::size_t block, const Tensor& to, Tier used)
+{
+  Tiers& tiers = tiers_;
+  const std::int64_t number = numbers_[block];
+  const Event ready = tiers.device_.stream.record();  // after all work that the device has been given so far
+  if (home_ != Tier::disk)
+    return tiers.memory_link_.queue.fetch(number, [&tiers, from = blocks_[block], to, used, ready] {
+      tiers.copy_over(*tiers.memory_link_.in, used, to, from, ready);
     });
-  }
+  return tiers.disk_link_->queue.fetch(number, [&tiers, number, to, used, ready] {
+    const auto size = static_cast<std::size_t>(tiers.file_->block_bytes());
+    const std::span bytes = used == Tier::host ? std::span(to.raw(), size) : tiers.coming_.bytes();
+    tiers.links_.count(TierLink::from_disk, std::ssize(bytes), [&] { tiers.file_->read(number, bytes); });
+    if (used == Tier::device) tiers.copy_over(*tiers.disk_link_->in, used, to, tensor_in(tiers.coming_, to), ready);
+  });
+}
 
-  BlockTransfer store(std::size_t block, const Tensor& from, Tier used) override
-  {
-    Tiers::Disk& disk = *tiers_.disk_;
-    const std::int64_t number = numbers_[block];
-    const bool here = used == Tier::host;
-    return disk.queue.store(number, [this, &disk, number, here, from, ready = event(used)] {
-      const std::span<std::byte> bytes = here ? whole(from) : disk.going.bytes();
-      if (!here) tiers_.copy_over(*disk.out, TierLink::from_device, tensor_in(bytes, from), from, ready);
-      tiers_.links_.count(TierLink::to_disk, disk.file.block_bytes(), [&] { disk.file.write(number, bytes); });
+Pending BlockStore::store(std::size_t block, const Tensor& from, Tier used)
+{
+  Tiers& tiers = tiers_;
+  const std::int64_t number = numbers_[block];
+  const Event ready = tiers.device_.stream.record();
+  if (home_ != Tier::disk)
+    return tiers.memory_link_.queue.store(number, [&tiers, to = blocks_[block], from, home = home_, ready] {
+      tiers.copy_over(*tiers.memory_link_.out, home, to, from, ready);
     });
-  }
-
- private:
-  /// Event after all work that the device has been given so far, if the block is used there.
-  Event event(Tier used) const { return used == Tier::device ? tiers_.compute_.record() : Event(); }
-
-  /// Whole disk block whose first bytes are a block's elements.
-  std::span<std::byte> whole(const Tensor& block) const
-  {
-    return {block.raw(), static_cast<std::size_t>(tiers_.disk_->file.block_bytes())};
-  }
-
-  /// Tensor like @p like at the start of @p bytes.
-  static Tensor tensor_in(std::span<std::byte> bytes, const Tensor& like)
-  {
-    return {bytes.data(), like.type(), like.shape()};
-  }
-
-  Tiers& tiers_;
-  std::vector<std::int64_t> numbers_;
-  std::int64_t bytes_;
-  Category category_;
-};
+  return tiers.disk_link_->queue.store(number, [&tiers, number, from, used, ready] {
+    if (used == Tier::device)
+      tiers.copy_over(*tiers.disk_link_->out, Tier::host, tensor_in(tiers.going_, from), from, ready);
+    const auto size = static_cast<std::size_t>(tiers.file_->block_bytes());
+    const std::span bytes = used == Tier::host ? std::span(from.raw(), size) : tiers.going_.bytes();
+    tiers.links_.count(TierLink::to_disk, std::ssize(bytes), [&] { tiers.file_->write(number, bytes); });
+  });
+}
 
 // ---- Tiers ----------------------------------------------------------------------------------------------------------
 
-Tiers::Tiers(const OffloadPlan& plan, const DeviceMemory& device, Stream& compute, const DeviceMemory& host,
-             TimeLedger& time, int rank)
-    : plan_(plan),
-      device_(device),
-      host_(host),
-      compute_(compute),
-      time_(time),
-      in_(device.device->make_stream()),
-      out_(device.device->make_stream()),
-      queue_(time)
+Tiers::Tiers(const OffloadPlan& plan, const ComputePlace& device, const ComputePlace& host, TimeLedger& time,
+             int rank)
+    : plan_(plan), device_(device), host_(host), time_(time), memory_link_(*device.memory.device, time)
 {
-  if (disk_blocks(plan) > 0) disk_ = std::make_unique<Disk>(plan, device, host, time, rank);
+  if (disk_blocks(plan) == 0) return;
+  const std::int64_t bytes = plan.disk_block_bytes();
+  file_.emplace(plan.options.directory(), rank, disk_blocks(plan), bytes, plan.options.keep);
+  coming_ = BlockBuffer(host.memory, bytes, DType::u8, "buffer for a block from the disk");
+  going_ = BlockBuffer(host.memory, bytes, DType::u8, "buffer for a block to the disk");
+  disk_link_.emplace(*device.memory.device, time);
 }
 
-Tiers::~Tiers() = default;
-
-std::unique_ptr<BlockStore> Tiers::make_store(Tier tier, Category category, DType type, const std::string& what,
-                                              bool tied)
+BlockBuffer Tiers::make_slot(Tier home, Tier used, DType type, const std::string& what) const
 {
-  const ShardBlocks& all = plan_.blocks;
-  std::int64_t elements = 0;
-  std::vector<Range> places(all.count());  // in memory
-  std::vector<std::int64_t> numbers(all.count());
-  for (std::size_t b = 0; b < all.count(); ++b) {
-    if (tied && !all.is_tied(b)) continue;
-    places[b] = {elements, all[b].count};
-    elements += all[b].count;
-    if (tier == Tier::disk) numbers[b] = disk_->next_block++;
-  }
-  if (tier == Tier::disk) {
-    const auto blocks = std::count_if(places.begin(), places.end(), [](const Range& r) { return !r.empty(); });
-    return std::make_unique<StoreOnDisk>(*this, std::move(numbers), blocks * disk_->file.block_bytes(), category);
-  }
-  Buffer memory(this->memory(tier), category, type, {elements}, what);
-  std::vector<Tensor> blocks;
-  for (const Range& place : places) blocks.push_back(memory.tensor().slice(place));
-  return std::make_unique<StoreInMemory>(*this, tier, std::move(blocks), std::move(memory));
+  return {place(used).memory, plan_.slot_bytes(home, used, type), type, "slot for " + what};
 }
 
-std::unique_ptr<BlockStore> Tiers::lend(Tier tier, const std::vector<Tensor>& bucket_shards)
-{
-  std::vector<Tensor> blocks;
-  for (std::size_t i = 0; i < bucket_shards.size(); ++i) {
-    const Range numbers = plan_.blocks.of_shard(i);
-    for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
-      const Range elements = plan_.blocks[static_cast<std::size_t>(b)];
-      blocks.push_back(bucket_shards[i].slice({elements.first - plan_.own[i].first, elements.count}));
-    }
-  }
-  return std::make_unique<StoreInMemory>(*this, tier, std::move(blocks), Buffer());
-}
-
-BlockSlot Tiers::make_slot(Tier home, Tier used, DType type, const std::string& what) const
-{
-  return {memory(used), plan_.slot_bytes(home, used, type), type, "slot for " + what};
-}
-
-void Tiers::copy_over(Stream& stream, TierLink link, const Tensor& to, const Tensor& from, const Event& ready)
+void Tiers::copy_over(Stream& stream, Tier used, const Tensor& to, const Tensor& from, const Event& ready)
 {
   stream.wait(ready);
   stream.synchronise();
-  links_.count(link, to.bytes(), [&] {
+  links_.count(used == Tier::device ? TierLink::to_device : TierLink::from_device, to.bytes(), [&] {
     stream.copy(to, from);
     stream.synchronise();
   });
 }
 
-void Tiers::wait(BlockTransfer& transfer)
+void Tiers::wait(Pending& transfer)
 {
   const auto span = time_.span(Work::exposed, "waiting for a block");
   const Stopwatch clock;
@@ -270,28 +167,14 @@ void Tiers::measure()
 {
   if (plan_.options.directory().empty()) return;
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "measuring the disk together");
-  if (!disk_) return;
+  if (!file_) return;
   constexpr std::int64_t most = 512;  // blocks: more than the cache of a disk takes
-  disk_alone_ =
-      measure_disk(disk_->file, std::min(disk_->file.blocks(), most), disk_->coming.bytes(), disk_->going.bytes());
+  disk_alone_ = measure_disk(*file_, std::min(file_->blocks(), most), coming_.bytes(), going_.bytes());
 }
 
 void Tiers::close()
 {
-  if (disk_) disk_->file.close();
-}
-
-void Tiers::begin_step()
-{
-  before_step_ = links_.use();
-  step_clock_ = Stopwatch();
-}
-
-void Tiers::end_step()
-{
-  ++steps_.count;
-  steps_.seconds += step_clock_.seconds();
-  steps_.links += links_.use().since(before_step_);
+  if (file_) file_->close();
 }
 
 }  // namespace rankwise

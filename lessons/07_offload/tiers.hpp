@@ -10,12 +10,10 @@
 
 #include "common/memory/device.hpp"
 #include "common/program/time_ledger.hpp"
-#include "gpt2/arithmetic.hpp"
 #include "gpt2/kernels/kernels.hpp"
-#include "lessons/07_offload/block_buffer.hpp"
 #include "lessons/07_offload/block_file.hpp"
+#include "lessons/07_offload/capacity.hpp"
 #include "lessons/07_offload/offload.hpp"
-#include "lessons/07_offload/offload_directory.hpp"
 #include "lessons/07_offload/transfer_queue.hpp"
 
 /// @file
@@ -25,50 +23,27 @@ namespace rankwise {
 
 /// A place to compute: the device or the host.
 struct ComputePlace {
-  const Kernels& kernels;  ///< of the device or of the host
-  Stream& stream;          ///< on which they run
-};
-
-/// The device and the host as places to compute.
-struct Places {
-  /// @param memory      of the device.
-  /// @param on_device   kernels and stream of the device; outlives this, as does @p memory.
-  /// @param arithmetic  of the host's kernels.
-  Places(const DeviceMemory& memory, const ComputePlace& on_device, const Arithmetic& arithmetic);
-
-  /// Place of a tier.
-  /// @param tier  device or host.
-  const ComputePlace& in(Tier tier) const { return tier == Tier::device ? device : host; }
-
-  DeviceMemory host_memory;               ///< host memory that the device can reach
-  std::unique_ptr<Stream> host_stream;    ///< stream of the host
-  std::unique_ptr<Kernels> host_kernels;  ///< kernels on that stream
-  ComputePlace device;                    ///< kernels and stream of the device
-  ComputePlace host;                      ///< kernels and stream of the host
-};
-
-/// Use of the links.
-struct LinkUse {
-  LinkBytes bytes{};                        ///< by link
-  std::array<double, link_count> busy_s{};  ///< busy time by link
-  double waited_s = 0;                      ///< time that this rank waited for blocks
-
-  /// The sum of two.
-  LinkUse& operator+=(const LinkUse& other);
-  /// Use since @p before.
-  LinkUse since(const LinkUse& before) const;
+  DeviceMemory memory;     ///< of the device; or of the host, where the device can reach it
+  Stream& stream;          ///< of the device or of the host
+  const Kernels& kernels;  ///< on that stream
 };
 
 /// Use of the links in the steps of a run.
-struct StepLinks {
-  std::int64_t count = 0;  ///< steps
-  double seconds = 0;      ///< duration of all steps
-  LinkUse links{};         ///< in all steps
+struct LinkUse {
+  std::int64_t steps = 0;                   ///< number of steps
+  double seconds = 0;                       ///< duration of all steps
+  LinkBytes bytes{};                        ///< by link
+  std::array<double, link_count> busy_s{};  ///< busy time by link
+  double waited_s = 0;                      ///< time that this rank waited for blocks
 };
 
-/// Counts the use of the links. Several threads may call it at the same time.
+/// Counts the use of the links in steps, and nothing between them. Several threads may call it at the same time.
 class LinkLedger {
  public:
+  /// Begins a step.
+  void begin_step();
+  /// Ends the step.
+  void end_step();
   /// Moves bytes over a link and counts them.
   /// @param move  moves them; returns when they have arrived.
   template <class Move>
@@ -76,57 +51,61 @@ class LinkLedger {
   {
     const Stopwatch clock;
     move();
-    add(link, bytes, clock.seconds());
+    const std::scoped_lock lock(mutex_);
+    if (!in_step_) return;
+    use_.bytes[static_cast<std::size_t>(link)] += bytes;
+    use_.busy_s[static_cast<std::size_t>(link)] += clock.seconds();
   }
   /// Counts waiting time.
   void add_waiting(double seconds);
-  /// Use so far.
+  /// Use in all steps so far.
   LinkUse use() const;
 
  private:
-  void add(TierLink link, std::int64_t bytes, double seconds);
-
   mutable std::mutex mutex_;
+  bool in_step_ = false;
+  Stopwatch step_clock_;
   LinkUse use_;
 };
 
-/// Blocks of a vector in the tier where they are stored.
+class Tiers;
+
+/// Blocks of a vector in the tier where they are stored. Between disk and device they pass through buffers on the
+/// host.
 class BlockStore {
  public:
-  virtual ~BlockStore() = default;
-  /// Tier where the blocks are stored.
-  virtual Tier home() const = 0;
-  /// A block at home, (its elements); Error on disk.
-  virtual Tensor in_place(std::size_t block) const = 0;
-  /// Starts to fetch a block; @p to holds it when the transfer is over.
-  /// @param to    (its elements); earlier work of the device may still use it. On the host, a tensor of a
-  ///              BlockSlot.
-  /// @param used  tier of @p to, device or host, which is not home().
-  virtual BlockTransfer fetch(std::size_t block, const Tensor& to, Tier used) = 0;
-  /// Starts to store a block after earlier work of the device has finished with it; otherwise as fetch().
-  virtual BlockTransfer store(std::size_t block, const Tensor& from, Tier used) = 0;
-};
+  /// A vector whose contents are undefined.
+  /// @param tiers    moves the blocks; outlives this.
+  /// @param what     its name in messages.
+  /// @param tied     whether it has only the blocks of the tied tensor.
+  /// @throws Error   when the memory does not suffice.
+  BlockStore(Tiers& tiers, Tier home, Category category, DType type, const std::string& what, bool tied = false);
+  /// A store over existing tensors on the device, which it does not own.
+  /// @param bucket_shards  one tensor per shard of the plan.
+  BlockStore(Tiers& tiers, const std::vector<Tensor>& bucket_shards);
+  virtual ~BlockStore();
+  BlockStore(const BlockStore&) = delete;
+  BlockStore& operator=(const BlockStore&) = delete;
 
-/// Buffer for one block in the tier where it is used. For blocks of a disk it has the size and alignment of a disk
-/// block, so that the disk reads straight into it.
-class BlockSlot {
- public:
-  BlockSlot() = default;  ///< an empty slot
-  /// @param memory  where it is allocated, counted as staging.
-  /// @param bytes   of the largest block, or of a block on disk.
-  /// @param type    of its elements.
-  /// @param what    its name in messages.
-  /// @throws Error  when the memory does not suffice.
-  BlockSlot(const DeviceMemory& memory, std::int64_t bytes, DType type, const std::string& what)
-      : memory_(memory, bytes, what), type_(type)
-  {
-  }
-  /// Tensor of the first @p elements elements.
-  Tensor tensor(std::int64_t elements) const { return {memory_.bytes().data(), type_, {elements}}; }
+  /// Tier where the blocks are stored.
+  Tier home() const { return home_; }
+  /// A block at home, (its elements); Error on disk.
+  Tensor in_place(std::size_t block) const;
+  /// Starts to fetch a block; @p to holds it when the transfer is over.
+  /// @param to    (its elements); earlier work of the device may still use it. On the host, a tensor of a slot.
+  /// @param used  tier of @p to, device or host, which is not home().
+  virtual Pending fetch(std::size_t block, const Tensor& to, Tier used);
+  /// Starts to store a block after earlier work of the device has finished with it; otherwise as fetch().
+  virtual Pending store(std::size_t block, const Tensor& from, Tier used);
 
  private:
-  BlockBuffer memory_;
-  DType type_ = DType::f32;
+  Tiers& tiers_;
+  Tier home_;
+  Category category_ = Category::gradients;
+  std::vector<std::int64_t> numbers_;  // of the blocks, among all of their link
+  std::vector<Tensor> blocks_;         // in memory
+  Buffer memory_;                      // owned memory
+  std::int64_t disk_bytes_ = 0;
 };
 
 /// A rank's memory tiers and the threads that move blocks between them.
@@ -137,82 +116,64 @@ class Tiers {
  public:
   /// Creates the file with all blocks on disk, if there are any, and reserves its space. All references outlive
   /// this.
-  /// @param plan     tier of each state.
-  /// @param device   memory of the device.
-  /// @param compute  stream that computes on the device.
-  /// @param host     host memory that the device can reach.
-  /// @param time     ledger of this rank, where waiting counts as exposed; the threads that move blocks have their
-  ///                 own.
-  /// @param rank     of the job.
-  /// @throws Error   when memory or disk do not suffice.
-  Tiers(const OffloadPlan& plan, const DeviceMemory& device, Stream& compute, const DeviceMemory& host,
-        TimeLedger& time, int rank);
-  ~Tiers();
+  /// @param plan          tier of each state.
+  /// @param device, host  places to compute.
+  /// @param time          ledger of this rank, where waiting counts as exposed; the threads that move blocks have
+  ///                      their own.
+  /// @param rank          of the job.
+  /// @throws Error        when memory or disk do not suffice.
+  Tiers(const OffloadPlan& plan, const ComputePlace& device, const ComputePlace& host, TimeLedger& time, int rank);
   Tiers(const Tiers&) = delete;
   Tiers& operator=(const Tiers&) = delete;
 
-  /// Memory of the device or of the host.
-  const DeviceMemory& memory(Tier tier) const { return tier == Tier::device ? device_ : host_; }
+  /// The device or the host.
+  const ComputePlace& place(Tier tier) const { return tier == Tier::device ? device_ : host_; }
   /// The elements of the blocks.
   const ShardBlocks& blocks() const { return plan_.blocks; }
 
-  /// Creates a vector on the host or on disk; its contents are undefined.
-  /// @param what  its name in messages.
-  std::unique_ptr<BlockStore> make_store(Tier tier, Category category, DType type, const std::string& what,
-                                         bool tied = false);
-  /// A store over existing tensors, which it does not own.
-  /// @param tier           device or host.
-  /// @param bucket_shards  one tensor per shard of the plan.
-  std::unique_ptr<BlockStore> lend(Tier tier, const std::vector<Tensor>& bucket_shards);
-
   /// Number of slots for a walk over a vector.
   std::size_t window(Tier home, Tier used) const { return static_cast<std::size_t>(plan_.window(home, used)); }
-  /// Creates a slot that fits any block of the plan.
+  /// Creates a slot that fits any block of the plan. For blocks of a disk it has the size and alignment of a disk
+  /// block, so that the disk reads straight into it.
   /// @param home, used  tier where blocks are stored, and tier of the slot.
-  BlockSlot make_slot(Tier home, Tier used, DType type, const std::string& what) const;
+  BlockBuffer make_slot(Tier home, Tier used, DType type, const std::string& what) const;
 
   /// Waits for a transfer, and counts the time as exposed.
-  void wait(BlockTransfer& transfer);
+  void wait(Pending& transfer);
   /// Ledger of the links.
   LinkLedger& links() { return links_; }
-  /// Bandwidth of the disk by itself; nothing without a disk.
-  const std::optional<DiskBandwidth>& disk_alone() const { return disk_alone_; }
+  /// Bandwidth of the disk by itself, as of measure_disk(); nothing without a disk.
+  std::optional<double> disk_alone() const { return disk_alone_; }
   /// Measures the disk, if there is one, before any block is stored. All ranks make this call together: they share
   /// it.
   void measure();
   /// Ends the use of the file; a kept file is complete then.
   void close();
 
-  /// Begins to count a step of the run.
-  void begin_step();
-  /// Ends the step: waits for the device, and counts what went over the links.
-  void end_step();
-  /// Steps counted so far.
-  const StepLinks& steps() const { return steps_; }
-
  private:
-  friend class StoreInMemory;
-  friend class StoreOnDisk;
+  friend class BlockStore;
 
-  /// The file, its link and the buffers in between.
-  struct Disk;
+  /// The threads that move blocks between two tiers.
+  struct Link {
+    Link(Device& device, TimeLedger& time) : in(device.make_stream()), out(device.make_stream()), queue(time) {}
+    std::unique_ptr<Stream> in, out;  // of the device, one per thread
+    std::int64_t next_number = 0;     // of blocks
+    TransferQueue queue;
+  };
 
   /// Copies after @p ready, a point of the device's work, and counts the bytes.
-  void copy_over(Stream& stream, TierLink link, const Tensor& to, const Tensor& from, const Event& ready);
+  /// @param used  tier of @p to.
+  void copy_over(Stream& stream, Tier used, const Tensor& to, const Tensor& from, const Event& ready);
 
   OffloadPlan plan_;
-  DeviceMemory device_, host_;
-  Stream& compute_;
+  ComputePlace device_, host_;
   TimeLedger& time_;
   LinkLedger links_;
-  std::unique_ptr<Stream> in_, out_;  // of the device, one per copying thread
-  std::int64_t next_number_ = 0;      // of blocks in host memory
-  std::unique_ptr<Disk> disk_;
-  std::optional<DiskBandwidth> disk_alone_;
-  LinkUse before_step_;
-  Stopwatch step_clock_;
-  StepLinks steps_;
-  TransferQueue queue_;  // between host and device; last, because it uses all of the above
+  std::optional<BlockFile> file_;
+  BlockBuffer coming_, going_;  // between disk and device, each used by one thread
+  std::optional<double> disk_alone_;
+  Link memory_link_;               // between host and device; last, because the threads use all of the above
+  std::optional<Link> disk_link_;  // from and to the file
 };
 
 }  // namespace rankwise

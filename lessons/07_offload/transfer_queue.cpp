@@ -6,61 +6,11 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
-#include "common/program/session.hpp"
 
 namespace rankwise {
 
-// ---- BlockTransfer ---------------------------------------------------------------------------------------------------
-
-BlockTransfer::BlockTransfer(TransferQueue* queue, std::int64_t number, std::string label, SourceLocation where)
-    : queue_(queue),
-      number_(number),
-      label_(std::move(label)),
-      where_(where),
-      exceptions_(std::uncaught_exceptions())
-{
-}
-
-BlockTransfer::~BlockTransfer()
-{
-  if (queue_ == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_) {
-    queue_->take_back(number_);
-    return;
-  }
-  abort_job({fmt::format("{}:{}: {}, which was begun here, was never waited for",
-                         short_file_name(where_.file_name()), where_.line(), label_),
-             exit_failure});
-}
-
-BlockTransfer::BlockTransfer(BlockTransfer&& other) noexcept
-    : queue_(std::exchange(other.queue_, nullptr)),
-      number_(other.number_),
-      label_(std::move(other.label_)),
-      where_(other.where_),
-      exceptions_(other.exceptions_)
-{
-}
-
-BlockTransfer& BlockTransfer::operator=(BlockTransfer&& other) noexcept
-{
-  BlockTransfer taken(std::move(other));
-  std::swap(queue_, taken.queue_);
-  std::swap(number_, taken.number_);
-  std::swap(label_, taken.label_);
-  std::swap(where_, taken.where_);
-  std::swap(exceptions_, taken.exceptions_);
-  return *this;
-}
-
-void BlockTransfer::wait()
-{
-  if (TransferQueue* queue = std::exchange(queue_, nullptr)) queue->wait_for(number_);
-}
-
-// ---- TransferQueue ------------------------------------------------------------------------------------------------------
-
-TransferQueue::TransferQueue(TimeLedger& time) : in_(time), out_(time)
+TransferQueue::TransferQueue(TimeLedger& time)
+    : in_{Work::fetching, TimeLedger(time)}, out_{Work::storing, TimeLedger(time)}
 {
   in_.thread = std::thread([this] { run(in_, out_); });
   out_.thread = std::thread([this] { run(out_, in_); });
@@ -77,26 +27,28 @@ TransferQueue::~TransferQueue()
   out_.thread.join();
 }
 
-BlockTransfer TransferQueue::fetch(std::int64_t block, std::function<void()> move, SourceLocation where)
+Pending TransferQueue::fetch(std::int64_t block, std::function<void()> move, SourceLocation where)
 {
-  return start(in_, {0, block, std::move(move), fmt::format("fetching block {}", block), where});
+  return start(in_, {block, std::move(move), fmt::format("fetching block {}", block), where});
 }
 
-BlockTransfer TransferQueue::store(std::int64_t block, std::function<void()> move, SourceLocation where)
+Pending TransferQueue::store(std::int64_t block, std::function<void()> move, SourceLocation where)
 {
-  return start(out_, {0, block, std::move(move), fmt::format("storing block {}", block), where});
+  return start(out_, {block, std::move(move), fmt::format("storing block {}", block), where});
 }
 
-BlockTransfer TransferQueue::start(Lane& lane, Job job)
+Pending TransferQueue::start(Lane& lane, Job job)
 {
-  BlockTransfer transfer(this, 0, job.label, job.where);
+  const std::string what = job.label + ", which was begun here,";
+  const SourceLocation where = job.where;
+  std::int64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    transfer.number_ = job.number = ++started_;
+    number = job.number = ++started_;
     lane.jobs.push_back(std::move(job));
   }
   changed_.notify_all();
-  return transfer;
+  return {what, [this, number] { wait_for(number, false); }, [this, number] { wait_for(number, true); }, where};
 }
 
 void TransferQueue::run(Lane& lane, const Lane& other)
@@ -111,7 +63,7 @@ void TransferQueue::run(Lane& lane, const Lane& other)
     lock.unlock();
     try {
       if (!failed) {
-        const auto span = lane.time.span(&lane == &in_ ? Work::fetching : Work::storing, job.label, job.where);
+        const auto span = lane.time.span(lane.work, job.label, job.where);
         job.move();
       }
     } catch (...) {
@@ -133,23 +85,17 @@ bool TransferQueue::may_begin(const Lane& lane, const Lane& other) const
 
 bool TransferQueue::is_done(std::int64_t number) const
 {
-  const auto is_it = [number](const Job& job) { return job.number == number; };
-  return std::none_of(in_.jobs.begin(), in_.jobs.end(), is_it) &&
-         std::none_of(out_.jobs.begin(), out_.jobs.end(), is_it);
+  const auto has = [number](const Lane& lane) { return std::ranges::count(lane.jobs, number, &Job::number) > 0; };
+  return !has(in_) && !has(out_);
 }
 
-void TransferQueue::wait_for(std::int64_t number)
+void TransferQueue::wait_for(std::int64_t number, bool abandoned)
 {
   std::unique_lock lock(mutex_);
+  if (abandoned && !failure_)
+    failure_ = std::make_exception_ptr(Error("a transfer was abandoned because of an exception"));
   changed_.wait(lock, [&] { return is_done(number); });
-  if (failure_) std::rethrow_exception(failure_);
-}
-
-void TransferQueue::take_back(std::int64_t number)
-{
-  std::unique_lock lock(mutex_);
-  if (!failure_) failure_ = std::make_exception_ptr(Error("a transfer was abandoned because of an exception"));
-  changed_.wait(lock, [&] { return is_done(number); });
+  if (failure_ && !abandoned) std::rethrow_exception(failure_);
 }
 
 }  // namespace rankwise

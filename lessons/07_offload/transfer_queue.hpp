@@ -9,40 +9,13 @@
 #include <string>
 #include <thread>
 
+#include "common/program/pending.hpp"
 #include "common/program/time_ledger.hpp"
 
 /// @file
 /// Transfers of blocks over a link while this rank computes.
 
 namespace rankwise {
-
-class TransferQueue;
-
-/// A transfer under way, which must be waited for: destroying it before that ends the job. If an exception destroys
-/// it, the queue ends instead: transfers that have started are completed, so that their memory may be freed, and no
-/// others start.
-class BlockTransfer {
- public:
-  BlockTransfer() = default;  ///< a transfer that is over
-  ~BlockTransfer();
-  BlockTransfer(BlockTransfer&& other) noexcept;             ///< leaves @p other without a transfer
-  BlockTransfer& operator=(BlockTransfer&& other) noexcept;  ///< as above; this one must be over
-
-  /// Returns when the block has arrived and its memory may be used. Further calls do nothing. The time spent here
-  /// is exposed; the caller counts it.
-  /// @throws Error  the first failure of any transfer of the queue, from then on at every call.
-  void wait();
-
- private:
-  friend class TransferQueue;
-  BlockTransfer(TransferQueue* queue, std::int64_t number, std::string label, SourceLocation where);
-
-  TransferQueue* queue_ = nullptr;
-  std::int64_t number_ = 0;
-  std::string label_;
-  SourceLocation where_ = SourceLocation::current();
-  int exceptions_ = 0;  // in flight when it was created
-};
 
 /// A link between two tiers: two threads, one that fetches blocks and one that stores them, each in the order of
 /// the calls.
@@ -55,7 +28,10 @@ class BlockTransfer {
 /// what the last store() before it wrote, and a store() does not overwrite a block that an earlier fetch() still
 /// reads. So a fetch may wait for a store that is queued after others, and the fetches after it wait too.
 ///
-/// The queue outlives its transfers, and the memory of a transfer outlives it.
+/// The queue outlives its transfers, and the memory of a transfer outlives it. If an exception destroys a transfer,
+/// the queue ends: transfers that have started are completed, so that their memory may be freed, and no others start.
+/// wait() throws the first failure of any transfer of the queue, from then on at every call. The time spent in it is
+/// exposed; the caller counts it.
 class TransferQueue {
  public:
   /// @param time  ledger of the rank, whose trace shows both threads; outlives the queue.
@@ -69,43 +45,35 @@ class TransferQueue {
   /// @param block  its number among all blocks of this link.
   /// @param move   moves the bytes, on a thread of the queue.
   /// @param where  line of the caller.
-  [[nodiscard]] BlockTransfer fetch(std::int64_t block, std::function<void()> move,
-                                    SourceLocation where = SourceLocation::current());
+  [[nodiscard]] Pending fetch(std::int64_t block, std::function<void()> move,
+                              SourceLocation where = SourceLocation::current());
   /// Starts to store a block. Its source must not be changed until the transfer has been waited for; otherwise as
   /// fetch().
-  [[nodiscard]] BlockTransfer store(std::int64_t block, std::function<void()> move,
-                                    SourceLocation where = SourceLocation::current());
-
-  /// Time ledger of the fetching thread, with spans of Work::fetching.
-  const TimeLedger& fetch_time() const { return in_.time; }
-  /// Time ledger of the storing thread, with spans of Work::storing.
-  const TimeLedger& store_time() const { return out_.time; }
+  [[nodiscard]] Pending store(std::int64_t block, std::function<void()> move,
+                              SourceLocation where = SourceLocation::current());
 
  private:
-  friend class BlockTransfer;
-
   /// A transfer that is not over.
   struct Job {
-    std::int64_t number;  // over both directions, from 1
     std::int64_t block;
     std::function<void()> move;
     std::string label;
     SourceLocation where;
+    std::int64_t number = 0;  // over both directions, from 1
   };
   /// One direction of the link.
   struct Lane {
-    explicit Lane(TimeLedger& beside) : time(beside) {}
-    std::deque<Job> jobs;  // by number; the first one may be under way
+    Work work;
     TimeLedger time;
-    std::thread thread;
+    std::deque<Job> jobs{};  // by number; the first one may be under way
+    std::thread thread{};
   };
 
-  BlockTransfer start(Lane& lane, Job job);
+  Pending start(Lane& lane, Job job);
   void run(Lane& lane, const Lane& other);
   bool may_begin(const Lane& lane, const Lane& other) const;
   bool is_done(std::int64_t number) const;
-  void wait_for(std::int64_t number);
-  void take_back(std::int64_t number);
+  void wait_for(std::int64_t number, bool abandoned);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -7,11 +7,14 @@
 #include <csignal>
 #include <cstdarg>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <span>
 
 #include <sys/wait.h>
 
+#include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 
 namespace rankwise {
@@ -63,6 +66,30 @@ BlockBuffer BlockMemory::buffer(std::int64_t bytes, int block, int version)
   BlockBuffer filled = buffer(bytes);
   fill(filled, block, version);
   return filled;
+}
+
+std::int64_t blocks_of(const std::string& file, int rank)
+{
+  const auto number = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, &file[at], sizeof(value));
+    return value;
+  };
+  constexpr std::size_t footer = 16 + 4 * 8;  // magic, rank, B, S, checksum
+  const std::size_t end = file.size(), begin = end - footer;
+  if (end < footer || file.compare(begin, 16, "Rankwise blocks\n") != 0) return 0;
+  const std::uint64_t blocks = number(end - 24), block_bytes = number(end - 16), table = blocks * block_bytes;
+  const auto hash = [&](std::size_t first, std::size_t count) {
+    return fast_hash(std::as_bytes(std::span(file).subspan(first, count)));
+  };
+  if (number(end - 32) != static_cast<std::uint64_t>(rank) || end != table + 4096) return 0;  // few blocks
+  if (number(end - 8) != hash(table, end - 8 - table)) return 0;
+  for (std::uint64_t b = 0; b < blocks; ++b) {
+    const std::size_t checksum = table + 16 * b;
+    const bool written = number(checksum + 8) == 1;
+    if (number(checksum) != (written ? hash(b * block_bytes, block_bytes) : 0)) return 0;
+  }
+  return static_cast<std::int64_t>(blocks);
 }
 
 std::string path_of_unnamed(const std::string& folder)

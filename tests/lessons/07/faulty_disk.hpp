@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "common/memory/device.hpp"
-#include "lessons/07_offload/block_buffer.hpp"
+#include "lessons/07_offload/block_file.hpp"
 
 /// @file
 /// For tests of what is kept on disk: a disk that fails when it is asked to, and blocks whose content is known.
@@ -41,7 +41,10 @@ struct BlockMemory {
   std::unique_ptr<Device> device = make_cpu_device();
 
   /// A buffer for one block.
-  BlockBuffer buffer(std::int64_t bytes) { return {{device.get(), &ledger, Tier::host}, bytes, "a block"}; }
+  BlockBuffer buffer(std::int64_t bytes)
+  {
+    return {{device.get(), &ledger, Tier::host}, bytes, DType::u8, "a block"};
+  }
   /// One with the content that fill() gives it.
   BlockBuffer buffer(std::int64_t bytes, int block, int version = 0);
 };
@@ -50,6 +53,10 @@ struct BlockMemory {
 void fill(const BlockBuffer& buffer, int block, int version = 0);
 /// Whether it has that content.
 bool holds(const BlockBuffer& buffer, int block, int version = 0);
+
+/// Number of blocks in the content of a file that a rank kept and closed; 0 if something in its table of checksums is
+/// wrong.
+std::int64_t blocks_of(const std::string& file, int rank);
 
 /// Number of files in a folder.
 inline std::ptrdiff_t files_in(const std::string& folder)

@@ -34,12 +34,13 @@ class SlowStore final : public BlockStore {
     std::atomic<bool> done = false;
   };
 
-  explicit SlowStore(std::vector<std::vector<float>> blocks) : memory(std::move(blocks)) {}
+  SlowStore(Tiers& tiers, std::vector<std::vector<float>> blocks)
+      : BlockStore(tiers, Tier::host, Category::parameters, DType::f32, "blocks"), memory(std::move(blocks))
+  {
+  }
 
-  Tier home() const override { return Tier::host; }
-  Tensor in_place(std::size_t) const override { throw Error("a block was used where it lies"); }
-  BlockTransfer fetch(std::size_t block, const Tensor& to, Tier) override { return begin(true, block, to); }
-  BlockTransfer store(std::size_t block, const Tensor& from, Tier) override { return begin(false, block, from); }
+  Pending fetch(std::size_t block, const Tensor& to, Tier) override { return begin(true, block, to); }
+  Pending store(std::size_t block, const Tensor& from, Tier) override { return begin(false, block, from); }
 
   /// Whether a block is.
   bool is_on_its_way(bool fetched, std::size_t block) const
@@ -65,7 +66,7 @@ class SlowStore final : public BlockStore {
   std::atomic<bool> gave_up = false;  // whether somebody waited for what is held
 
  private:
-  BlockTransfer begin(bool fetched, std::size_t block, const Tensor& slot)
+  Pending begin(bool fetched, std::size_t block, const Tensor& slot)
   {
     for (const auto& other : log) shared_a_slot |= other->slot == slot.raw() && !other->done;
     Transfer& transfer = *log.emplace_back(std::make_unique<Transfer>());
@@ -98,8 +99,8 @@ struct Walked {
   {
     std::vector<std::vector<float>> content;
     for (std::size_t b = 0; b < plan.blocks.count(); ++b) content.push_back(values(b, 0));
-    store = std::make_unique<SlowStore>(content);
-    vector = std::make_unique<TieredVector>(tiers, store.get(), Tier::device, DType::f32, "a vector");
+    store = std::make_shared<SlowStore>(tiers, content);
+    vector = std::make_unique<TieredVector>(tiers, Tier::host, Tier::device, DType::f32, "a vector", store);
   }
 
   static OffloadPlan plan_of(std::int64_t blocks)
@@ -147,8 +148,9 @@ struct Walked {
   DeviceMemory memory{device.get(), &ledger};
   DeviceMemory host{&device->host_memory(), &ledger, Tier::host};
   OffloadPlan plan;
-  Tiers tiers{plan, memory, *stream, host, time, 0};
-  std::unique_ptr<SlowStore> store;
+  std::unique_ptr<Kernels> kernels = make_reference_kernels();
+  Tiers tiers{plan, {memory, *stream, *kernels}, {host, *stream, *kernels}, time, 0};
+  std::shared_ptr<SlowStore> store;
   std::unique_ptr<TieredVector> vector;
 };
 

@@ -10,7 +10,7 @@
 
 #include "common/base/error.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/07_offload/host_capacity.hpp"
+#include "lessons/07_offload/capacity.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 
 using namespace rankwise;
@@ -295,14 +295,13 @@ TEST_CASE("OffloadPlan: sums that wait, and slots for gradients that arrive")
   CHECK(plan(1, false, Tier::host).landings() == 1);
   CHECK(plan(1, false, Tier::disk).landings() == 2);
   CHECK(plan(1, false, Tier::disk, Offload::optimizer).landings() == 0);
-  CHECK(plan(1, false, Tier::disk, Offload::optimizer).landing_blocks() == 0);
-  CHECK(plan(1, false).landing_blocks() == 1);
-  CHECK(plan(1, false).tied_landing_blocks() == 0);
+  CHECK(plan(1, false).landing_blocks(false) == 1);
+  CHECK(plan(1, false).landing_blocks(true) == 0);
   // The embedding's unit has the tied tensor's block and another; this rank may own elements of one of them only.
   const OffloadPlan separate = plan(1, true, Tier::disk);
-  const std::int64_t of_embedding = separate.blocks.of_shard(separate.own.size() - 1).count;
-  CHECK(separate.landing_blocks() == 2 * of_embedding);
-  CHECK(separate.tied_landing_blocks() == (separate.blocks.tied_elements() > 0 ? 2 : 0));
+  const auto of_embedding = std::ssize(separate.blocks.of_shard(separate.own.size() - 1));
+  CHECK(separate.landing_blocks(false) == of_embedding);
+  CHECK(separate.landing_blocks(true) == (separate.blocks.tied_elements() > 0 ? 1 : 0));
 }
 
 TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and nothing is on the device")

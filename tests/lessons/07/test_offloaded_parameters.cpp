@@ -31,7 +31,7 @@ struct Offloaded {
   {
     ++updates;
     all = rank.lab.filled(type, {table.elements()}, updates);
-    rank.put_all(parameters.store(), all);
+    rank.put_all(*parameters.store(), all);
     if (parameters.replicated().empty()) return;
     parameters.bring_replicated();
     all_gather(parameters.replicated(), test.group);
@@ -139,7 +139,7 @@ TEST_CASE("OffloadedParameters: the device has only what a pass is at, and each 
       CHECK(kept == (tier == Tier::device ? kept_bytes(plan.step, world()) : replicated));
       if (tier != Tier::device)
         CHECK(bytes(tier) == tier_bytes(plan)[static_cast<std::size_t>(tier)][Category::parameters]);
-      const LinkUse before = offloaded.rank.tiers.links().use();
+      const LinkBytes before = offloaded.rank.tiers.links().use().bytes;
       CHECK(offloaded.pass());
       CHECK(bytes(Tier::device) == kept);
       CHECK(offloaded.rank.ledger.peak(Tier::device)[Category::parameters] ==
@@ -148,8 +148,8 @@ TEST_CASE("OffloadedParameters: the device has only what a pass is at, and each 
       for (const GatherStep& place : plan.gathers)
         for (const std::size_t unit : place.gathers) {
           if (tier != Tier::device) expected[0] += 4 * plan.own[unit].count;
-          if (tier == Tier::disk) expected[2] += plan.blocks.of_shard(unit).count * plan.disk_block_bytes();
+          if (tier == Tier::disk) expected[2] += std::ssize(plan.blocks.of_shard(unit)) * plan.disk_block_bytes();
         }
-      CHECK(offloaded.rank.tiers.links().use().since(before).bytes == expected);
+      CHECK(moved(offloaded.rank, before) == expected);
     }
 }

@@ -34,7 +34,7 @@ PlanOptions sums_in(Tier tier, std::int64_t M, bool tied_separate, DType type = 
 struct Summed {
   explicit Summed(const PlanOptions& o) : options(o), rank(o) {}
   /// @param adds  kernels of the host.
-  Summed(const PlanOptions& o, const Kernels& adds) : options(o), rank(o), adding{adds, *rank.host_stream} {}
+  Summed(const PlanOptions& o, const Kernels& adds) : options(o), rank(o, adds) {}
 
   /// What a pass of all ranks gives to a shard: one tensor or two.
   std::vector<Tensor> gradients(std::size_t shard, std::uint32_t series)
@@ -66,18 +66,17 @@ struct Summed {
           for (const TieredSums::Gradients& g : there.to)
             rank.stream->copy(early_totals.slice(rank.plan.blocks[g.block]), g.sum);
       }
-    BlockStore* const totals = sums.totals();
+    const std::shared_ptr<BlockStore> totals = sums.totals();
     const std::vector<Tensor> of_lesson_5 = expected.totals();
     std::int64_t different = 0;
     for (std::size_t s = 0; s < rank.plan.own.size(); ++s) {
-      const Range numbers = rank.plan.blocks.of_shard(s);
-      for (std::int64_t b = numbers.first; b < numbers.end(); ++b) {
-        const Range elements = rank.plan.blocks[static_cast<std::size_t>(b)];
+      for (const std::size_t b : rank.plan.blocks.of_shard(s)) {
+        const Range elements = rank.plan.blocks[b];
         const Tensor there = rank.lab.zeros(options.gradients, {elements.count});
         if (early())
           rank.stream->copy(there, early_totals.slice(elements));
         else
-          rank.get(*totals, static_cast<std::size_t>(b), there);
+          rank.get(*totals, b, there);
         different +=
             different_bits(there, of_lesson_5[s].slice({elements.first - rank.plan.own[s].first, elements.count}));
       }
@@ -92,12 +91,11 @@ struct Summed {
   PlanOptions options;
   TieredRank rank;
   Tensor early_totals = rank.lab.zeros(options.gradients, {rank.plan.step.table.elements()});
-  ComputePlace adding = rank.on_host;
   GroupForTest group{Algorithm::ring};
   Arithmetic arithmetic{options.tied_separate ? Sums::exact : Sums::fast};
   ShardSums expected{arithmetic,        rank.lab.kernels(),      *rank.stream,
                      rank.lab.memory(), sums_of(rank.plan.step), rank.plan.own};
-  TieredSums sums{rank.plan, arithmetic, rank.tiers, rank.on_device, adding};
+  TieredSums sums{rank.plan, arithmetic, rank.tiers};
 };
 
 }  // namespace
@@ -131,9 +129,9 @@ TEST_CASE("TieredSums: for an early update the last arrival is the whole sum, wh
           for (const Category c : {Category::gradients, Category::exact_sums})
             CHECK(summed.rank.ledger.current(tier)[c] == planned[static_cast<std::size_t>(tier)][c]);
           for (std::uint32_t step = 0; step < 3; ++step) {
-            const LinkUse before = summed.rank.tiers.links().use();
+            const LinkBytes before = summed.rank.tiers.links().use().bytes;
             CHECK(summed.step(step) == 0);
-            const std::int64_t written = summed.rank.tiers.links().use().since(before).bytes[3];
+            const std::int64_t written = moved(summed.rank, before)[3];
             CHECK((written == 0) == (tier == Tier::host || M == 1));
           }
           CHECK_FALSE(summed.sums.first_not_finite());
@@ -246,13 +244,13 @@ TEST_CASE("TieredSums: memory and links as planned")
           expected[2] -=
               static_cast<std::int64_t>(summed.rank.plan.blocks.count()) * summed.rank.plan.disk_block_bytes();
         for (std::uint32_t step = 0; step < 2; ++step) {
-          const LinkUse before = summed.rank.tiers.links().use();
+          const LinkBytes before = summed.rank.tiers.links().use().bytes;
           const std::int64_t test_reads =
               tier == Tier::disk
                   ? static_cast<std::int64_t>(summed.rank.plan.blocks.count()) * summed.rank.plan.disk_block_bytes()
                   : 0;
           CHECK(summed.step(step) == 0);
-          LinkBytes bytes = summed.rank.tiers.links().use().since(before).bytes;
+          LinkBytes bytes = moved(summed.rank, before);
           bytes[2] -= test_reads;
           CHECK(bytes == expected);
         }

@@ -32,8 +32,8 @@ struct Walked {
   Walked(Tier home, Tier used_in, std::int64_t blocks, DType of = DType::f32)
       : rank({.tier = Tier::disk}, bucket_shards(blocks)), used(used_in), type(of)
   {
-    store = rank.tiers.make_store(home, Category::parameters, type, "a vector");
-    vector.emplace(rank.tiers, store.get(), used, type, "a vector");
+    store = std::make_shared<BlockStore>(rank.tiers, home, Category::parameters, type, "a vector");
+    vector.emplace(rank.tiers, store->home(), used, type, "a vector", store);
     rank.put_all(*store, content(0));
     rank.make_slow();
   }
@@ -71,7 +71,7 @@ struct Walked {
   TieredRank rank;
   Tier used;
   DType type;
-  std::unique_ptr<BlockStore> store;
+  std::shared_ptr<BlockStore> store;
   std::optional<TieredVector> vector;
 };
 
@@ -156,7 +156,7 @@ TEST_CASE("TieredVector: walks of all kinds may follow each other, at once")
 TEST_CASE("TieredVector: two over one store see each other's walks")
 {
   Walked walked(Tier::disk, Tier::host, 5);
-  TieredVector other(walked.rank.tiers, walked.store.get(), Tier::device, DType::f32, "another use");
+  TieredVector other(walked.rank.tiers, Tier::disk, Tier::device, DType::f32, "another use", walked.store);
   CHECK(walked.change(Access::update, walked.content(0), walked.content(1)));
   const Tensor content = walked.content(1);
   other.begin(Access::read);
@@ -190,16 +190,16 @@ TEST_CASE("TieredVector: each block comes once and goes once, as far as the walk
          LinkBytes{0, bytes, 0, blocks_on_disk}}}) {
     INFO(rankwise::name_of(home) << " > " << rankwise::name_of(used));
     Walked walked(home, used, 5);
-    const auto moved = [&](Access access) {
-      const LinkUse before = walked.rank.tiers.links().use();
+    const auto moved_by = [&](Access access) {
+      const LinkBytes before = walked.rank.tiers.links().use().bytes;
       walked.change(access, walked.content(0), walked.content(0));
-      return walked.rank.tiers.links().use().since(before).bytes;
+      return moved(walked.rank, before);
     };
     LinkBytes both{};
     for (std::size_t link = 0; link < link_count; ++link) both[link] = in[link] + out[link];
-    CHECK(moved(Access::update) == both);
-    CHECK(moved(Access::write) == out);
-    CHECK(moved(Access::read) == in);
+    CHECK(moved_by(Access::update) == both);
+    CHECK(moved_by(Access::write) == out);
+    CHECK(moved_by(Access::read) == in);
   }
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("TieredVector: there are slots for three blocks where it is used")
                                           {Tier::disk, Tier::host, 12'288}}) {
     TieredRank rank({.tier = Tier::disk}, bucket_shards(7));
     const std::int64_t before = rank.ledger.current(used)[Category::staging];
-    const TieredVector vector(rank.tiers, home, used, DType::f32, "a vector");
+    const TieredVector vector(rank.tiers, home, used, DType::f32, "a vector", nullptr);
     CHECK(rank.ledger.current(used)[Category::staging] - before == 3 * (bytes + 4096));
   }
 }
@@ -222,8 +222,9 @@ TEST_CASE("TieredVector: from a disk a shard of blocks comes ahead, before anybo
                                          {8 * of_a_shard, 2 * of_a_shard},
                                          {16 * of_a_shard, 2 * of_a_shard},
                                          {24 * of_a_shard, 2 * of_a_shard}});
-  const auto store = rank.tiers.make_store(Tier::disk, Category::parameters, DType::f32, "a vector");
-  TieredVector vector(rank.tiers, store.get(), Tier::host, DType::f32, "a vector");
+  const auto store =
+      std::make_shared<BlockStore>(rank.tiers, Tier::disk, Category::parameters, DType::f32, "a vector");
+  TieredVector vector(rank.tiers, Tier::disk, Tier::host, DType::f32, "a vector", store);
   vector.begin(Access::write);
   for (std::size_t b = 0; b < 8; ++b) rank.stream->zero(vector.block(b));
   vector.end();
@@ -382,9 +383,9 @@ TEST_CASE("TieredVector: a single block that is asked for again does not come ag
 {
   Walked walked(Tier::disk, Tier::host, 5);
   const auto comes = [&](std::size_t b) {
-    const LinkUse before = walked.rank.tiers.links().use();
+    const LinkBytes before = walked.rank.tiers.links().use().bytes;
     walked.vector->at(b);
-    return walked.rank.tiers.links().use().since(before).bytes[2] > 0;
+    return moved(walked.rank, before)[2] > 0;
   };
   CHECK(comes(1));
   CHECK_FALSE(comes(1));
@@ -397,12 +398,13 @@ TEST_CASE("TieredVector: a single block that is asked for again does not come ag
 TEST_CASE("TieredVector: the blocks that are shown last are walked over")
 {
   Walked walked(Tier::host, Tier::device, 4);
-  const auto other = walked.rank.tiers.make_store(Tier::host, Category::parameters, DType::f32, "another");
+  const auto other =
+      std::make_shared<BlockStore>(walked.rank.tiers, Tier::host, Category::parameters, DType::f32, "another");
   const Tensor content = walked.content(0), of_other = walked.content(5);
   walked.rank.put_all(*other, of_other);
-  TieredVector vector(walked.rank.tiers, Tier::host, Tier::device, DType::f32, "shown");
+  TieredVector vector(walked.rank.tiers, Tier::host, Tier::device, DType::f32, "shown", nullptr);
   for (const auto& [store, expected] :
-       {std::pair(walked.store.get(), &content), {other.get(), &of_other}, {walked.store.get(), &content}}) {
+       {std::pair(walked.store, &content), {other, &of_other}, {walked.store, &content}}) {
     vector.show(store);
     CHECK(different_bits(vector.at(1), expected->slice(walked.rank.plan.blocks[1])) == 0);
     vector.begin(Access::read);

@@ -66,10 +66,20 @@ class SlowDevice final : public Device {
 
 /// A rank with the tiers of a plan.
 struct TieredRank {
-  explicit TieredRank(const PlanOptions& options) : plan(plan_in(folder / "", options)) {}
+  explicit TieredRank(const PlanOptions& options) : plan(plan_in(folder / "", options))
+  {
+    tiers.links().begin_step();
+  }
+  /// One whose host computes with other kernels.
+  TieredRank(const PlanOptions& options, const Kernels& of_host)
+      : plan(plan_in(folder / "", options)), host_kernels(of_host)
+  {
+    tiers.links().begin_step();
+  }
   /// One that owns other elements than those of the model, in shards of any size.
   TieredRank(const PlanOptions& options, const std::vector<Range>& own) : plan(plan_in(folder / "", options, own))
   {
+    tiers.links().begin_step();
   }
 
   /// Makes all links slow from now on, or as fast as they are. No block is on its way.
@@ -81,9 +91,6 @@ struct TieredRank {
       return static_cast<ssize_t>(count);
     };
   }
-  /// The memory of a tier that AdamW or a sum may run in, with all it takes.
-  const ComputePlace& place(Tier tier) const { return tier == Tier::device ? on_device : on_host; }
-
   /// Gives a block of a store content.
   void put(BlockStore& store, std::size_t block, const Tensor& content)
   {
@@ -91,10 +98,10 @@ struct TieredRank {
       stream->copy(store.in_place(block), content);
       return;
     }
-    const BlockSlot slot = tiers.make_slot(Tier::disk, Tier::host, content.type(), "a block of the test");
+    const BlockBuffer slot = tiers.make_slot(Tier::disk, Tier::host, content.type(), "a block of the test");
     const Tensor there = slot.tensor(content.elements());
     stream->copy(there, content);
-    BlockTransfer transfer = store.store(block, there, Tier::host);
+    Pending transfer = store.store(block, there, Tier::host);
     transfer.wait();
   }
   /// Copies a block of a store.
@@ -104,9 +111,9 @@ struct TieredRank {
       stream->copy(to, store.in_place(block));
       return;
     }
-    const BlockSlot slot = tiers.make_slot(Tier::disk, Tier::host, to.type(), "a block of the test");
+    const BlockBuffer slot = tiers.make_slot(Tier::disk, Tier::host, to.type(), "a block of the test");
     const Tensor there = slot.tensor(to.elements());
-    BlockTransfer transfer = store.fetch(block, there, Tier::host);
+    Pending transfer = store.fetch(block, there, Tier::host);
     transfer.wait();
     stream->copy(to, there);
   }
@@ -141,8 +148,8 @@ struct TieredRank {
   DeviceMemory memory{&device, &ledger};
   DeviceMemory host{&device.host_memory(), &ledger, Tier::host};
   OffloadPlan plan;
-  Tiers tiers{plan, memory, *stream, host, time, world().rank()};
-  ComputePlace on_device{lab.kernels(), *stream}, on_host{lab.kernels(), *host_stream};
+  const Kernels& host_kernels = lab.kernels();
+  Tiers tiers{plan, {memory, *stream, lab.kernels()}, {host, *host_stream, host_kernels}, time, world().rank()};
 
  private:
   static OffloadPlan plan_in(const std::string& folder, PlanOptions options, const std::vector<Range>& own = {})
@@ -155,5 +162,13 @@ struct TieredRank {
     return plan;
   }
 };
+
+/// What came on top of @p before over all links.
+inline LinkBytes moved(TieredRank& rank, const LinkBytes& before)
+{
+  LinkBytes bytes = rank.tiers.links().use().bytes;
+  for (std::size_t link = 0; link < link_count; ++link) bytes[link] -= before[link];
+  return bytes;
+}
 
 }  // namespace rankwise::testing

@@ -1,9 +1,10 @@
-#include "lessons/07_offload/offload_directory.hpp"
+#include "lessons/07_offload/capacity.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <future>
+#include <limits>
 #include <random>
 #include <unistd.h>
 
@@ -14,10 +15,34 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
-#include "common/files/descriptor.hpp"
 #include "common/program/time_ledger.hpp"
 
 namespace rankwise {
+
+// ---- Host -----------------------------------------------------------------------------------------------------------
+
+std::int64_t available_bytes()
+{
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  for (std::int64_t kibibytes = 0; file >> name >> kibibytes; std::getline(file, unit))
+    if (name == "MemAvailable:") return 1024 * kibibytes;
+  return std::numeric_limits<std::int64_t>::max();
+}
+
+void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int ranks, const std::string& remedy)
+{
+  const std::int64_t needs = planned.total() + device, has = available_bytes();
+  if (needs <= has / ranks) return;
+  const std::string with =
+      device > 0 ? fmt::format(" and {} for the device, which is the same memory", group_digits(device)) : "";
+  throw UserError(
+      fmt::format("this run needs {} bytes of host memory per rank{}; for {} rank{} this machine has {}.",
+                  group_digits(planned.total()), with, ranks, ranks == 1 ? "" : "s", group_digits(has)),
+      planned.table() + "\n" + remedy);
+}
+
+// ---- Disk -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -27,10 +52,10 @@ namespace {
   throw UserError(fmt::format("--tier=disk:{} cannot be used: {}.", path, why), remedy);
 }
 
-void lock(int directory, const std::string& path)
+void lock_or_refuse(const Descriptor& directory, const std::string& path)
 {
   int code = 0;
-  do code = flock(directory, LOCK_EX | LOCK_NB);
+  do code = flock(directory.id(), LOCK_EX | LOCK_NB);
   while (code != 0 && errno == EINTR);
   if (code == 0) return;
   if (errno == EWOULDBLOCK)
@@ -41,24 +66,26 @@ void lock(int directory, const std::string& path)
          "The lock keeps two jobs apart. Choose a directory on a disk of this machine.");
 }
 
-void check_device_capacity(int directory, const std::string& path, const OffloadBytes& needs)
+void check_disk_capacity(const Descriptor& directory, const std::string& path, std::int64_t file_bytes,
+                         int files_here)
 {
   struct statvfs files {};
-  if (fstatvfs(directory, &files) != 0)
+  if (fstatvfs(directory.id(), &files) != 0)
     refuse(path, system_error(), "Choose a directory on a disk of this machine.");
+  const std::int64_t needs = files_here * file_bytes;
   const auto has = static_cast<std::int64_t>(files.f_bavail) * static_cast<std::int64_t>(files.f_frsize);
-  if (needs.machine > has)
+  if (needs > has)
     refuse(path,
-           fmt::format("it needs {} bytes for the ranks of this machine, and has {}", group_digits(needs.machine),
+           fmt::format("it needs {} bytes for the ranks of this machine, and has {}", group_digits(needs),
                        group_digits(has)),
            "All space is reserved before the first step. Choose a directory on a larger disk, more machines, a "
            "smaller\n"
            "model, or offload less.");
   struct rlimit limit {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-      static_cast<rlim_t>(needs.file) > limit.rlim_cur)
+      static_cast<rlim_t>(file_bytes) > limit.rlim_cur)
     refuse(path,
-           fmt::format("a rank's file needs {} bytes, and the shell allows files of {}", group_digits(needs.file),
+           fmt::format("a rank's file needs {} bytes, and the shell allows files of {}", group_digits(file_bytes),
                        group_digits(static_cast<std::int64_t>(limit.rlim_cur))),
            "Raise the limit with ulimit -f, use more ranks, or offload less.");
 }
@@ -75,36 +102,20 @@ void check_writable(const std::string& path, int rank)
 
 }  // namespace
 
-OffloadDirectory::OffloadDirectory(const std::string& path, const OffloadBytes& needs, int rank, bool lowest)
-    : path_(path), id_(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+Descriptor lock_directory(const std::string& path, std::int64_t file_bytes, int rank, RankOf here)
 {
-  try {
-    if (id_ < 0)
-      refuse(path, errno == ENOTDIR ? "it is not a directory" : system_error(),
-             "Each rank stores a file there. Choose a directory that exists, or create this one (mkdir).");
-    if (lowest) lock(id_, path);
-    check_device_capacity(id_, path, needs);
-    check_writable(path, rank);
-  } catch (...) {
-    if (id_ >= 0) close(id_);
-    throw;
-  }
+  Descriptor directory(path, O_RDONLY | O_DIRECTORY);
+  if (!directory.good())
+    refuse(path, errno == ENOTDIR ? "it is not a directory" : system_error(),
+           "Each rank stores a file there. Choose a directory that exists, or create this one (mkdir).");
+  if (here.rank == 0) lock_or_refuse(directory, path);
+  check_disk_capacity(directory, path, file_bytes, here.ranks);
+  check_writable(path, rank);
+  return directory;
 }
 
-OffloadDirectory::~OffloadDirectory()
+double measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> coming, std::span<std::byte> going)
 {
-  close(id_);
-}
-
-double DiskBandwidth::seconds(std::int64_t read_bytes, std::int64_t written_bytes) const
-{
-  return static_cast<double>(read_bytes + written_bytes) / GBps * 1e-9;
-}
-
-DiskBandwidth measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> coming,
-                           std::span<std::byte> going)
-{
-  check(blocks >= 1 && blocks <= file.blocks(), "a disk is measured with some of the blocks of a file");
   std::minstd_rand noise;
   for (std::byte& b : going) b = static_cast<std::byte>(noise() >> 8);
   for (std::int64_t block = 0; block < blocks; ++block) file.write(block, going);
@@ -118,7 +129,7 @@ DiskBandwidth measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::
   writing.get();
   const double seconds = clock.seconds();
   file.forget();
-  return {.GBps = static_cast<double>(blocks * file.block_bytes()) / seconds * 1e-9};
+  return static_cast<double>(blocks * file.block_bytes()) / seconds * 1e-9;
 }
 
 }  // namespace rankwise

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #include "common/base/error.hpp"
-#include "lessons/07_offload/offload_directory.hpp"
+#include "lessons/07_offload/capacity.hpp"
 #include "tests/eventually.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"
 #include "tests/scratch_folder.hpp"
@@ -24,7 +24,7 @@ using Catch::Contains;
 
 namespace {
 
-constexpr OffloadBytes little{disk_alignment, 2 * disk_alignment};
+constexpr std::int64_t little = disk_alignment;
 
 void barrier()
 {
@@ -32,10 +32,10 @@ void barrier()
 }
 
 /// What the user is told, in one piece; empty when nothing is refused.
-std::string refusal(const std::string& path, const OffloadBytes& needs = little, bool lowest = true)
+std::string refusal(const std::string& path, std::int64_t file_bytes = little, RankOf here = {0, 2})
 {
   try {
-    const OffloadDirectory directory(path, needs, world().rank(), lowest);
+    const Descriptor lock = lock_directory(path, file_bytes, world().rank(), here);
     return "";
   } catch (const UserError& error) {
     return error.what();
@@ -62,15 +62,14 @@ struct SharedFolder {
 
 }  // namespace
 
-TEST_CASE("OffloadDirectory: the ranks of one job share it, and leave nothing in it")
+TEST_CASE("lock_directory: the ranks of one job share it, and leave nothing in it")
 {
   const SharedFolder folder;
   const int r = world().rank();
   BlockMemory memory;
   {
-    const OffloadDirectory directory(folder.path, little, r, r == 0);
-    CHECK(directory.path() == folder.path);
-    BlockFile file(directory.path(), r, 3, disk_alignment);
+    const Descriptor lock = lock_directory(folder.path, little, r, world());
+    BlockFile file(folder.path, r, 3, disk_alignment);
     for (int b = 0; b < 3; ++b) file.write(b, memory.buffer(disk_alignment, b, r).bytes());
     barrier();
     const BlockBuffer buffer = memory.buffer(disk_alignment);
@@ -86,17 +85,16 @@ TEST_CASE("OffloadDirectory: the ranks of one job share it, and leave nothing in
   barrier();  // before rank 0 removes it
 }
 
-TEST_CASE("OffloadDirectory: another job is refused while one uses it")
+TEST_CASE("lock_directory: another job is refused while one uses it")
 {
   const SharedFolder folder;
   const int r = world().rank();
-  std::optional<OffloadDirectory> first;
-  first.emplace(folder.path, little, r, r == 0);
+  std::optional<Descriptor> first = lock_directory(folder.path, little, r, world());
   barrier();
   // What asks now is another job, as far as the system can tell.
   CHECK_THAT(refusal(folder.path), Contains("error: --tier=disk:" + folder.path + " cannot be used") &&
                                        Contains("another job uses it") && Contains("Choose another directory"));
-  CHECK(refusal(folder.path, little, false).empty());  // a rank that is not the lowest of its machine
+  CHECK(refusal(folder.path, little, {1, 2}).empty());  // a rank that is not the lowest of its machine
   barrier();
   first.reset();
   barrier();
@@ -104,19 +102,19 @@ TEST_CASE("OffloadDirectory: another job is refused while one uses it")
   barrier();
 }
 
-TEST_CASE("OffloadDirectory: is free again when its job was killed")
+TEST_CASE("lock_directory: is free again when its job was killed")
 {
   const ScratchFolder folder;
   const std::string path = folder / "";
   REQUIRE(run_and_kill([&] {
-    new OffloadDirectory(path, little, 0, true);  // never deleted
+    new Descriptor(lock_directory(path, little, 0, {0, 1}));  // never deleted
     check(!refusal(path).empty(), "the lock does not hold");
   }));
   CHECK(refusal(path).empty());
   CHECK(folder.files() == 0);
 }
 
-TEST_CASE("OffloadDirectory: what cannot be used is refused in a paragraph")
+TEST_CASE("lock_directory: what cannot be used is refused in a paragraph")
 {
   const ScratchFolder folder;
   CHECK_THAT(refusal(folder / "nowhere"),
@@ -124,7 +122,7 @@ TEST_CASE("OffloadDirectory: what cannot be used is refused in a paragraph")
   CHECK_THAT(refusal(""), Contains("cannot be used: No such file or directory."));
   make_file(folder / "file", "x");
   CHECK_THAT(refusal(folder / "file"), Contains("/file cannot be used: it is not a directory."));
-  CHECK_THAT(refusal(folder / "", {disk_alignment, std::int64_t{1} << 60}),
+  CHECK_THAT(refusal(folder / "", std::int64_t{1} << 59),
              Contains("it needs 1,152,921,504,606,846,976 bytes for the ranks of this machine, and has ") &&
                  Contains("Choose a directory on a larger disk"));
   FaultyDisk disk;
@@ -133,7 +131,7 @@ TEST_CASE("OffloadDirectory: what cannot be used is refused in a paragraph")
              Contains("quota exceeded") && Contains("Choose a directory that you may write to"));
 }
 
-TEST_CASE("OffloadDirectory: files larger than the shell allows are refused")
+TEST_CASE("lock_directory: files larger than the shell allows are refused")
 {
   const ScratchFolder folder;
   struct rlimit limit {};
@@ -142,15 +140,15 @@ TEST_CASE("OffloadDirectory: files larger than the shell allows are refused")
     1 << 20, limit.rlim_max
   };
   REQUIRE(setrlimit(RLIMIT_FSIZE, &allowed) == 0);
-  const std::string large = refusal(folder / "", {(1 << 20) + 1, 2 << 20});
-  const std::string small = refusal(folder / "", {1 << 20, 2 << 20});
+  const std::string large = refusal(folder / "", (1 << 20) + 1);
+  const std::string small = refusal(folder / "", 1 << 20);
   REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
   CHECK_THAT(large, Contains("a rank's file needs 1,048,577 bytes, and the shell allows files of 1,048,576") &&
                         Contains("ulimit -f"));
   CHECK(small.empty());
 }
 
-TEST_CASE("OffloadDirectory: one that may only be read is refused")
+TEST_CASE("lock_directory: one that may only be read is refused")
 {
   const ScratchFolder folder;
   const std::string path = folder / "closed";
@@ -189,15 +187,12 @@ TEST_CASE("measure_disk: reads and writes at the same time; the file is new afte
     written += static_cast<std::int64_t>(count);
     return once(written <= 8 * S || eventually([&] { return read > 0; }), count);
   };
-  const DiskBandwidth bandwidth = measure_disk(file, 8, coming.bytes(), going.bytes());
+  const double GBps = measure_disk(file, 8, coming.bytes(), going.bytes());
   CHECK(read == 5 * S);
   CHECK(written == (8 + 3) * S);
-  CHECK(bandwidth.GBps > 0);
-  CHECK(bandwidth.GBps < 1e-9 * 8 * S / (5 * 0.02));
+  CHECK(GBps > 0);
+  CHECK(GBps < 1e-9 * 8 * S / (5 * 0.02));
   disk.before_read = disk.before_write = nullptr;
   REQUIRE_THROWS_WITH(file.read(0, coming.bytes()), Contains("never written"));
-  CHECK(measure_disk(file, 1, coming.bytes(), going.bytes()).GBps > 0);
-  REQUIRE_THROWS(measure_disk(file, 9, coming.bytes(), going.bytes()));
-  REQUIRE_THROWS(measure_disk(file, 0, coming.bytes(), going.bytes()));
-  CHECK(DiskBandwidth{.GBps = 2}.seconds(4'000'000'000, 1'000'000'000) == Approx(2.5));
+  CHECK(measure_disk(file, 1, coming.bytes(), going.bytes()) > 0);
 }
