@@ -24,7 +24,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -72,40 +71,20 @@ std::vector<Candidate> candidates(const CollectiveOptions& options, const Topolo
   return all;
 }
 
-// ---- State -----------------------------------------------------------------------------------------------------------
-
-/// The vector of this rank, with ledgers and groups to measure the collectives.
-struct State {
-  explicit State(const CollectiveOptions& o) : options(o) {}
-
-  const CollectiveOptions& options;                                 // as they were checked
-  Communicator all = Communicator::world();                         // all ranks
-  Topology topology = options.topology();                           // nodes and their ranks
-  Bench bench{options.problem(), all, options.ways()};              // vectors, groups, ledgers
-  std::vector<Candidate> compared = candidates(options, topology);  // collectives and algorithms
-};
-
 // ---- Measure ---------------------------------------------------------------------------------------------------------
 
-/// Fits a line to the times of single messages, if there are two ranks or more.
-void fit_messages(State& state, Results& results)
+/// Fits a line to the times of single messages, then measures all candidates, one after the other.
+Results measure_all(Bench& bench)
 {
-  if (results.N == 1) return;
-  const auto span = state.bench.time.span(Work::exposed, "messages to and fro");
-  const std::unique_ptr<Group> group = state.bench.make_group({"send", "ring"});
-  results.times = ping_pong(*group);
-  results.fit = fit_line(results.times);
-}
-
-/// Measures all candidates, one after the other.
-Results measure_all(State& state)
-{
-  Results results;
-  results.problem = state.options.problem();
-  results.N = state.all.ranks();
-  fit_messages(state, results);
-  for (const Candidate& candidate : state.compared)
-    results.all.push_back(measure(state.bench, candidate, results.fit.line, state.options.repeats));
+  Results results{bench.options, bench.all.ranks()};
+  if (results.N > 1) {
+    const auto span = bench.time.span(Work::exposed, "messages to and fro");
+    const std::unique_ptr<Group> group = bench.make_group({"send", "ring"});
+    results.times = ping_pong(*group);
+    results.fit = fit_line(results.times);
+  }
+  for (const Candidate& candidate : candidates(bench.options, bench.topology))
+    results.all.push_back(measure(bench, candidate, results.fit.line));
   return results;
 }
 
@@ -116,7 +95,7 @@ void begin(Report& report, const CollectiveOptions& options, const Session& sess
 {
   begin_job(report, "02_collectives", session.ranks());
   report.comment(fmt::format("each has {} elements of type {}: {} bytes", group_digits(options.count),
-                             name_of(options.type), group_digits(options.problem().n * bytes_of(options.type))));
+                             name_of(options.type), group_digits(options.count * bytes_of(options.type))));
   for (int node = 0; node < topology.nodes && topology.nodes > 1; ++node)
     report.comment(fmt::format("node {}: ranks {}", node, fmt::join(topology.ranks_of(node), " ")));
   if (const std::string given = options.table.table(); !given.empty()) report.comment(given);
@@ -132,11 +111,10 @@ void show_plan(Report& report, const CollectiveOptions& options, const Topology&
   std::vector<Line> lines;
   for (const Candidate& candidate : candidates(options, topology)) {
     if (candidate.algorithm == "auto") continue;  // a group decides
-    Traffic most;
-    for (int r = 0; r < static_cast<int>(topology.node_of.size()); ++r) {
-      const Traffic t = traffic_formula(candidate, candidate.of_group(), options.problem(), topology, r);
-      if (t.bytes + t.read_bytes >= most.bytes + most.read_bytes) most = t;
-    }
+    std::vector<RankCost> by_rank;
+    for (int r = 0; r < std::ssize(topology.node_of); ++r)
+      by_rank.push_back(cost_of(candidate, options, topology, r));
+    const Traffic& most = by_rank[busiest(by_rank)].sent;
     lines.push_back({candidate.name(), group_digits(most.bytes + most.read_bytes), "",
                      most.read_bytes > 0 ? "bytes read" : fmt::format("bytes, messages {}", most.messages)});
   }
@@ -153,24 +131,24 @@ int run(const CollectiveOptions& options, const Session& session)
     show_plan(report, options, topology);
     return report.finish();
   }
-  State state(options);
-  begin(report, options, session, state.topology);
+  Bench bench(options);
+  begin(report, options, session, bench.topology);
   report_placement(report, session, options.device);
-  if (!state.bench.carrier.text.empty()) report.comment(state.bench.carrier.text);
-  report.comment(describe_algorithm(*state.bench.make_group({"all-reduce", "auto"})));
+  if (!bench.carrier.text.empty()) report.comment(bench.carrier.text);
+  report.comment(describe_algorithm(*bench.make_group({"all-reduce", "auto"})));
   if (!options.trace.empty()) {
-    state.bench.time.record();
-    state.bench.ledger.record();
+    bench.time.record();
+    bench.ledger.record();
   }
 
-  const Results results = measure_all(state);
+  const Results results = measure_all(bench);
   for (const Findings& findings : results.all) show_steps(report, findings, results.N);
   show_traffic(report, results);
   show_fit(report, results);
   show_time(report, results);
   show_sums(report, results);
   enter_findings(report, results);
-  if (!options.trace.empty()) write_trace(session, options.trace, state.bench.time.events(), state.bench.ledger);
+  if (!options.trace.empty()) write_trace(session, options.trace, bench.time.events(), bench.ledger);
   return report.finish();
 }
 

@@ -13,51 +13,41 @@ namespace {
 constexpr std::array<std::int64_t, 8> message_sizes{8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr int round_trips = 31, first_trips = 10;  // timed round trips, and untimed ones to warm up
 
-/// Sends a message to the partner and back.
-void round_trip(Transport& transport, const Tensor& message, int partner)
-{
-  if (transport.rank() < partner) {
-    transport.send(message, partner);
-    transport.receive(message, partner);
-  } else {
-    transport.receive(message, partner);
-    transport.send(message, partner);
-  }
-}
-
 /// Half of the median round trip for one size.
 double message_time(Transport& transport, const Tensor& message, int partner)
 {
-  std::array<double, round_trips> times{};
-  for (int i = 0; i < first_trips; ++i) round_trip(transport, message, partner);
-  for (double& time : times) {
+  std::vector<double> times;
+  for (int i = 0; i < first_trips + round_trips; ++i) {
     const Stopwatch clock;
-    round_trip(transport, message, partner);
-    time = clock.seconds() / 2;
+    if (transport.rank() < partner) transport.send(message, partner);
+    transport.receive(message, partner);
+    if (transport.rank() > partner) transport.send(message, partner);
+    if (i >= first_trips) times.push_back(clock.seconds() / 2);
   }
-  std::nth_element(times.begin(), times.begin() + round_trips / 2, times.end());
-  return times[round_trips / 2];
+  return median(times);
 }
 
 }  // namespace
 
+double median(std::vector<double> times)
+{
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
 std::vector<MessageTime> ping_pong(Group& group)
 {
   const int partner = group.rank() ^ 1;
-  std::vector<MessageTime> all;
-  std::vector<double> sums;  // over the ranks with a partner
+  const bool paired = partner < group.ranks();
   const Buffer memory(group.memory(), Category::workspace, DType::u8, {message_sizes.back()}, "message to and fro");
+  std::vector<MessageTime> all;
   for (const std::int64_t bytes : message_sizes) {
-    const Tensor message = memory.tensor().slice({0, bytes});
-    const bool paired = partner < group.ranks();
-    sums.push_back(paired ? message_time(group.transport(), message, partner) : 0);
-    all.push_back({bytes, 0});
+    double time_s = paired ? message_time(group.transport(), memory.tensor().slice({0, bytes}), partner) : 0;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &time_s, 1, MPI_DOUBLE, MPI_SUM, group.communicator().handle()),
+              "adding up the times of messages");
+    all.push_back({bytes, time_s / (group.ranks() / 2 * 2)});  // an odd rank has no partner
   }
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()), MPI_DOUBLE, MPI_SUM,
-                          group.communicator().handle()),
-            "adding up the times of messages");
-  const int paired_ranks = group.ranks() / 2 * 2;
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].time_s = sums[i] / paired_ranks;
   return all;
 }
 

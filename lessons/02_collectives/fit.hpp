@@ -25,6 +25,9 @@ struct MessageTime {
 /// @cost    about 10 ms.
 std::vector<MessageTime> ping_pong(Group& group);
 
+/// The middle of measured times, sorted by size.
+double median(std::vector<double> times);
+
 /// A line fitted to measured times, and its error.
 struct Fit {
   AlphaBeta line;       ///< t = alpha + beta b

@@ -1,10 +1,11 @@
 #include "lessons/02_collectives/measure.hpp"
 
-#include <algorithm>
-#include <utility>
-
+#include "common/base/digest.hpp"
+#include "common/base/partition.hpp"
 #include "common/collectives/collectives.hpp"
 #include "common/collectives/cost.hpp"
+#include "common/messages/job_report.hpp"
+#include "lessons/02_collectives/fit.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 #include "lessons/02_collectives/textbook_ring.hpp"
 
@@ -36,93 +37,57 @@ Algorithm Candidate::of_group() const
 
 void make(const Candidate& candidate, const Tensor& values, int root, Group& group)
 {
-  if (candidate.algorithm == "naive")
-    naive_all_reduce_sum(values, group);
-  else if (candidate.algorithm == "textbook-ring")
-    textbook_ring_all_reduce_sum(values, group);
-  else if (candidate.collective == "reduce-scatter")
-    reduce_scatter_sum(values, group);
-  else if (candidate.collective == "all-gather")
-    all_gather(values, group);
-  else if (candidate.collective == "all-reduce")
-    all_reduce_sum(values, group);
-  else if (candidate.collective == "broadcast")
-    broadcast(values, root, group);
-  else if (candidate.collective == "reduce")
-    reduce_sum(values, root, group);
-  else
-    barrier(group);
+  if (candidate.algorithm == "naive") return naive_all_reduce_sum(values, group);
+  if (candidate.algorithm == "textbook-ring") return textbook_ring_all_reduce_sum(values, group);
+  if (candidate.collective == "reduce-scatter") reduce_scatter_sum(values, group);
+  if (candidate.collective == "all-gather") all_gather(values, group);
+  if (candidate.collective == "all-reduce") all_reduce_sum(values, group);
+  if (candidate.collective == "broadcast") broadcast(values, root, group);
+  if (candidate.collective == "reduce") reduce_sum(values, root, group);
+  if (candidate.collective == "barrier") barrier(group);
 }
 
-Traffic traffic_formula(const Candidate& candidate, Algorithm algorithm, const Problem& problem,
-                        const Topology& topology, int rank)
+RankCost cost_of(const Candidate& candidate, const CollectiveOptions& o, const Topology& topology, int rank)
 {
   const int N = static_cast<int>(topology.node_of.size());
-  if (candidate.algorithm == "naive") return naive_cost(problem.n * bytes_of(problem.type), N, rank, {}).sent;
-  if (candidate.algorithm == "textbook-ring") return textbook_ring_traffic(problem.n, problem.type, N, rank);
-  return expected_traffic({candidate.collective, algorithm, problem.type, problem.n, problem.root}, topology, rank);
-}
-
-std::int64_t scratch_formula(const Candidate& candidate, Algorithm algorithm, const Problem& problem,
-                             const Topology& topology, int rank)
-{
-  const int N = static_cast<int>(topology.node_of.size());
-  if (candidate.algorithm == "naive") return rank == 0 && N > 1 ? problem.n * bytes_of(problem.type) : 0;
-  if (candidate.algorithm == "textbook-ring") return textbook_ring_scratch(problem.n, problem.type, N, rank);
-  return scratch_bytes({{candidate.collective, algorithm, problem.type, problem.n, problem.root}}, topology, rank);
+  const std::int64_t bytes = o.count * bytes_of(o.type);
+  if (candidate.algorithm == "naive") return {naive_cost(bytes, N, rank, {}).sent, rank == 0 && N > 1 ? bytes : 0};
+  if (candidate.algorithm == "textbook-ring")
+    return {textbook_ring_traffic(o.count, o.type, N, rank), textbook_ring_scratch(o.count, o.type, N, rank)};
+  const CollectiveShape call{candidate.collective, candidate.of_group(), o.type, o.count, o.root};
+  return {expected_traffic(call, topology, rank), scratch_bytes({call}, topology, rank)};
 }
 
 // ---- Bench ----
 
-Bench::Bench(const Problem& p, const Communicator& communicator, const Ways& ways)
-    : problem(p),
-      all(communicator),
-      device(make_device(ways.device)),
-      carrier(choose_carrier(ways.transport, ways.device, false)),
-      setup{.memory = memory,
-            .stream = stream.get(),
-            .traffic = &traffic,
-            .ranks_per_node = ways.ranks_per_node,
-            .check_messages = ways.check_messages,
-            .log = &log,
-            .nccl = carrier.nccl},
-      own(host, Category::workspace, p.type, {p.n}, "own vector"),
-      by_rank(host, Category::workspace, p.type, {p.n}, "sum by rank"),
-      by_tree(host, Category::workspace, p.type, {p.n}, "sum by tree")
+Bench::Bench(const CollectiveOptions& o) : options(o)
 {
-  fill(own.tensor(), communicator.rank());
-  if (p.type == DType::u8) return;
-  sum_of_ranks(by_rank.tensor(), communicator.ranks(), OrderOfSums::by_rank);
-  sum_of_ranks(by_tree.tensor(), communicator.ranks(), OrderOfSums::tree);
+  fill(own.tensor(), all.rank());
+  if (o.type != DType::u8) sum_of_ranks(by_rank.tensor(), by_tree.tensor(), all.ranks());
 }
 
 std::unique_ptr<Group> Bench::make_group(const Candidate& candidate)
 {
   traffic.clear();
-  GroupSetup of_candidate = setup;
-  of_candidate.algorithm = candidate.of_group();
-  return std::make_unique<Group>("world", all.split(0, all.rank()), of_candidate);
+  const GroupSetup setup{.memory = memory,
+                         .stream = stream.get(),
+                         .traffic = &traffic,
+                         .algorithm = candidate.of_group(),
+                         .ranks_per_node = options.ranks_per_node,
+                         .check_messages = options.check_messages,
+                         .log = &log,
+                         .nccl = carrier.nccl};
+  return std::make_unique<Group>("world", all.split(0, all.rank()), setup);
+}
+
+Buffer Bench::vector(const std::string& what) const
+{
+  return {host, Category::workspace, options.type, {options.count}, what};
 }
 
 // ---- Measure ----
 
 namespace {
-
-/// Gathers a number from each rank, by rank.
-std::vector<std::int64_t> of_all_ranks(std::int64_t own, const Communicator& all)
-{
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(all.ranks()));
-  check_mpi(MPI_Allgather(&own, 1, MPI_INT64_T, numbers.data(), 1, MPI_INT64_T, all.handle()),
-            "comparing the ranks' numbers");
-  return numbers;
-}
-
-std::int64_t sum_of(const std::vector<std::int64_t>& numbers)
-{
-  std::int64_t sum = 0;
-  for (const std::int64_t number : numbers) sum += number;
-  return sum;
-}
 
 /// Records the messages of one call.
 /// @return  events of all ranks.
@@ -131,7 +96,7 @@ std::vector<std::vector<MessageLog::Event>> record(Bench& bench, const Candidate
 {
   bench.log.events.clear();
   bench.log.recording = true;
-  make(candidate, values, bench.problem.root, group);
+  make(candidate, values, bench.options.root, group);
   bench.log.recording = false;
   return gather_events(bench.log.events, bench.all);
 }
@@ -147,7 +112,7 @@ TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
   for (int s = 0; s < N; ++s) marked.push_back(marked_shard(s, bench.all.rank()));
   bench.stream->copy(values.tensor(), Tensor(std::span(marked), {N}));
   bench.log.describe = [&bench, N, sums](const Tensor& message) {
-    if (message.type() != DType::i64) return std::string();
+    if (message.type() != DType::i64) return std::string();  // a byte of a barrier
     std::vector<std::int64_t> there = to_host<std::int64_t>(*bench.stream, message);
     return describe_shards(Tensor(std::span(there), message.shape()), N, sums);
   };
@@ -159,62 +124,62 @@ TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
 /// Number of wrong elements in this rank's result.
 std::int64_t wrong_elements(const Bench& bench, const Candidate& candidate, const Tensor& result)
 {
+  const CollectiveOptions& o = bench.options;
   const int N = bench.all.ranks(), r = bench.all.rank();
-  const Partition partition(bench.problem.n, N);
-  const auto wrong_sums = [&](Range where) {
-    const double bound = rounding_bound(bench.problem.type, N);
-    const Difference found = difference(result.slice(where), bench.by_tree.tensor().slice(where));
-    return found.largest <= bound ? 0 : found.elements;
-  };
-  const auto wrong_copies = [&](int from, Range where) {
-    const Buffer whole(bench.host, Category::workspace, bench.problem.type, {bench.problem.n}, "what was sent");
-    fill(whole.tensor(), from);
-    return difference(result.slice(where), whole.tensor().slice(where)).elements;
-  };
-  const Range everything{0, bench.problem.n};
-  if (candidate.collective == "all-reduce") return wrong_sums(everything);
-  if (candidate.collective == "reduce-scatter") return wrong_sums(partition.shard(r));
-  if (candidate.collective == "reduce") return r == bench.problem.root ? wrong_sums(everything) : 0;
-  if (candidate.collective == "broadcast") return wrong_copies(bench.problem.root, everything);
-  std::int64_t wrong = 0;
-  for (int q = 0; q < N && candidate.collective == "all-gather"; ++q) wrong += wrong_copies(q, partition.shard(q));
-  return wrong;
+  const Partition partition(o.count, N);
+  const std::string& collective = candidate.collective;
+  const bool sums = collective.find("reduce") != std::string::npos;
+  // The elements that this rank has to have, and their values: sums, or copies of what other ranks had.
+  Range where{0, o.count};
+  if (collective == "reduce-scatter") where = partition.shard(r);
+  if (collective == "barrier" || (collective == "reduce" && r != o.root)) where = {};
+  const Buffer copies = sums ? Buffer() : bench.vector("what was sent");
+  if (collective == "broadcast") fill(copies.tensor(), o.root);
+  for (int q = 0; q < N && collective == "all-gather"; ++q)
+    fill(copies.tensor().slice(partition.shard(q)), q, partition.shard(q).first);
+  const Tensor right = sums ? bench.by_tree.tensor() : copies.tensor();
+  const Difference found = difference(result.slice(where), right.slice(where));
+  return found.largest <= (sums ? rounding_bound(o.type, N) : 0) ? 0 : found.elements;
 }
 
 /// Median time of several calls, each timed by the slowest rank.
-double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values, Group& group, int repeats)
+double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values, Group& group)
 {
   std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
+  for (int i = 0; i < bench.options.repeats; ++i) {
     bench.stream->copy(values, bench.own.tensor());
     bench.stream->synchronise();
     check_mpi(MPI_Barrier(bench.all.handle()), "beginning together");
     const auto span = bench.time.span(Work::exposed, candidate.name());
     const Stopwatch clock;
-    make(candidate, values, bench.problem.root, group);
+    make(candidate, values, bench.options.root, group);
     bench.stream->synchronise();
     times.push_back(clock.seconds());
   }
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, times.data(), repeats, MPI_DOUBLE, MPI_MAX, bench.all.handle()),
-            "looking for the slowest rank");
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[static_cast<std::size_t>(repeats / 2)];
+  check_mpi(
+      MPI_Allreduce(MPI_IN_PLACE, times.data(), bench.options.repeats, MPI_DOUBLE, MPI_MAX, bench.all.handle()),
+      "looking for the slowest rank");
+  return median(times);
 }
 
-void compare_sums(Findings& findings, const Bench& bench, const Tensor& result)
+/// Compares the results of all ranks, and this rank's with the sums that it has computed.
+void compare_results(Findings& findings, const Bench& bench, const Tensor& result)
 {
-  findings.digest = digest_of(result);
-  std::string first = findings.digest;
-  check_mpi(MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_CHAR, 0, bench.all.handle()),
-            "comparing the results of all ranks");
-  findings.same_bits = sum_of(of_all_ranks(findings.digest != first, bench.all)) == 0;
+  findings.wrong = wrong_elements(bench, findings.candidate, result);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &findings.wrong, 1, MPI_INT64_T, MPI_SUM, bench.all.handle()),
+            "counting wrong elements");
+  if (findings.candidate.collective != "all-reduce") return;
+  findings.hash = fast_hash({result.raw(), static_cast<std::size_t>(result.bytes())});
+  std::uint64_t first = findings.hash;
+  check_mpi(MPI_Bcast(&first, 1, MPI_UINT64_T, 0, bench.all.handle()), "comparing the results of all ranks");
+  findings.same_bits = on_all_ranks(findings.hash == first);
   findings.from_rank_order = difference(result, bench.by_rank.tensor());
   findings.from_tree = difference(result, bench.by_tree.tensor());
 }
 
 }  // namespace
 
-Findings measure(Bench& bench, const Candidate& candidate, const AlphaBeta& line, int repeats)
+Findings measure(Bench& bench, const Candidate& candidate, const AlphaBeta& line)
 {
   const int N = bench.all.ranks();
   constexpr int most_marked = 8;
@@ -223,31 +188,26 @@ Findings measure(Bench& bench, const Candidate& candidate, const AlphaBeta& line
   if (candidate.sends() && 1 < N && N <= most_marked) findings.steps = record_steps(bench, candidate);
 
   const std::unique_ptr<Group> group = bench.make_group(candidate);
-  const Buffer buffer(group->often_reduced(), Category::workspace, bench.problem.type, {bench.problem.n}, "values");
+  const Buffer buffer(group->often_reduced(), Category::workspace, bench.options.type, {bench.options.count},
+                      "values");
   const Tensor values = buffer.tensor();
   bench.stream->copy(values, bench.own.tensor());
   const auto events = record(bench, candidate, values, *group);
   if (candidate.sends() && N > 1) findings.predicted_s = play(events, line).end_s;
 
-  const Traffic sent = bench.traffic.total();
-  const auto messages = of_all_ranks(sent.messages, bench.all), bytes = of_all_ranks(sent.bytes, bench.all),
-             read_bytes = of_all_ranks(sent.read_bytes, bench.all);
-  findings.scratch = of_all_ranks(bench.ledger.current(Tier::device)[Category::communication], bench.all);
-  findings.algorithm =
-      chosen_algorithm(group->algorithm(), group->topology(), candidate.collective, values.bytes());
-  for (int r = 0; r < N; ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    findings.sent.push_back({messages[at], bytes[at], read_bytes[at]});
-    findings.formula.push_back(traffic_formula(candidate, findings.algorithm, bench.problem, group->topology(), r));
-    findings.scratch_formula.push_back(
-        scratch_formula(candidate, findings.algorithm, bench.problem, group->topology(), r));
-  }
-  const Buffer result(bench.host, Category::workspace, bench.problem.type, {bench.problem.n}, "result");
+  findings.algorithm = chosen_algorithm(group->algorithm(), bench.topology, candidate.collective, values.bytes());
+  const RankCost own{bench.traffic.total(), bench.ledger.current(Tier::device)[Category::communication]};
+  findings.measured.resize(static_cast<std::size_t>(N));
+  check_mpi(
+      MPI_Allgather(&own, sizeof own, MPI_BYTE, findings.measured.data(), sizeof own, MPI_BYTE, bench.all.handle()),
+      "comparing the ranks' numbers");
+  for (int r = 0; r < N; ++r) findings.formula.push_back(cost_of(candidate, bench.options, bench.topology, r));
+
+  const Buffer result = bench.vector("result");
   bench.stream->copy(result.tensor(), values);
   bench.stream->synchronise();
-  findings.wrong = sum_of(of_all_ranks(wrong_elements(bench, candidate, result.tensor()), bench.all));
-  if (candidate.collective == "all-reduce") compare_sums(findings, bench, result.tensor());
-  findings.time_s = time_calls(bench, candidate, values, *group, repeats);
+  compare_results(findings, bench, result.tensor());
+  findings.time_s = time_calls(bench, candidate, values, *group);
   return findings;
 }
 

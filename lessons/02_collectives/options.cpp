@@ -9,6 +9,7 @@
 #include "common/cuda/devices.hpp"
 #include "common/messages/algorithm.hpp"
 #include "common/program/device_option.hpp"
+#include "lessons/02_collectives/measure.hpp"
 
 namespace rankwise {
 

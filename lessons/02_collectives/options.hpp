@@ -10,7 +10,6 @@
 #include "common/messages/topology.hpp"
 #include "common/program/options.hpp"
 #include "common/program/session.hpp"
-#include "lessons/02_collectives/measure.hpp"
 
 /// @file
 /// The options of lesson 02.
@@ -40,10 +39,6 @@ struct CollectiveOptions {
   std::string report;                                  ///< file of the report
   std::string trace;                                   ///< file of the trace
 
-  /// The vector and the root.
-  Problem problem() const { return {count, type, root}; }
-  /// How groups of ranks are made.
-  Ways ways() const { return {ranks_per_node, check_messages, device, transport}; }
   /// The nodes of the job and their ranks.
   Topology topology() const { return topology_of_job(ranks_per_node, device); }
 };

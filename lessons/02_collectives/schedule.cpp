@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/messages/agreement.hpp"
 
 namespace rankwise {
 
@@ -18,18 +19,26 @@ namespace rankwise {
 
 namespace {
 
+using Message = MessageLog::Message;
+using LogEvent = MessageLog::Event;
+
+/// Transfers that a rank has started together.
+struct Batch {
+  int rank = 0;
+  double start_s = 0, end_s = 0;  // when they were started; when the last one made so far has arrived
+  std::size_t open = 0;           // transfers whose other side is not ready yet
+};
+
 /// One side of a message, waiting for the other side.
 struct Posted {
-  int rank;
-  Ticket ticket;
-  double time_s;
-  MessageLog::Message message;
+  const Message* message;
+  Batch* batch;
 };
 
 /// The state of the model.
 class Player {
  public:
-  Player(const std::vector<std::vector<MessageLog::Event>>& logs, const AlphaBeta& line)
+  Player(const std::vector<std::vector<LogEvent>>& logs, const AlphaBeta& line)
       : logs_(logs), line_(line), ranks_(logs.size())
   {
   }
@@ -39,23 +48,17 @@ class Player {
   {
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t r = 0; r < ranks_.size(); ++r) moved = advance(static_cast<int>(r)) || moved;
+      for (std::size_t r = 0; r < ranks_.size(); ++r) moved = advance(r) || moved;
     }
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       check(ranks_[r].next == logs_[r].size(), fmt::format("rank {} waits for a message that no rank sends", r));
       schedule_.end_s = std::max(schedule_.end_s, ranks_[r].time_s);
     }
-    std::stable_sort(schedule_.messages.begin(), schedule_.messages.end(),
-                     [](const auto& a, const auto& b) { return a.from < b.from; });
+    std::ranges::stable_sort(schedule_.messages, {}, &ScheduledMessage::from);
     return std::move(schedule_);
   }
 
  private:
-  /// A batch of transfers in flight.
-  struct Batch {
-    std::size_t open = 0;  // transfers whose other side is not ready yet
-    double end_s = 0;
-  };
   /// State of one rank.
   struct Rank {
     std::size_t next = 0;                            // event
@@ -63,57 +66,52 @@ class Player {
     std::map<std::pair<std::string, Ticket>, Batch> batches;
   };
 
-  Rank& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
-
   /// Processes the events of a rank as far as possible; returns whether there were any.
-  bool advance(int r)
+  bool advance(std::size_t r)
   {
-    const std::size_t before = rank(r).next;
-    for (const auto& events = logs_[static_cast<std::size_t>(r)]; rank(r).next < events.size(); ++rank(r).next) {
-      const MessageLog::Event& event = events[rank(r).next];
-      const auto key = std::pair(event.group, event.ticket);
+    Rank& rank = ranks_[r];
+    const std::size_t before = rank.next;
+    for (; rank.next < logs_[r].size(); ++rank.next) {
+      const LogEvent& event = logs_[r][rank.next];
+      Batch& batch = rank.batches[{event.group, event.ticket}];
       if (event.starts) {
-        rank(r).batches[key] = {event.messages.size(), rank(r).time_s};
-        for (const auto& message : event.messages) post(event.group, {r, event.ticket, rank(r).time_s, message});
-        continue;
+        batch = {static_cast<int>(r), rank.time_s, rank.time_s, event.messages.size()};
+        for (const Message& message : event.messages) post(event.group, {&message, &batch});
+      } else if (batch.open == 0) {
+        rank.time_s = std::max(rank.time_s, batch.end_s);
+      } else {
+        break;
       }
-      const Batch& batch = rank(r).batches.at(key);
-      if (batch.open > 0) break;
-      rank(r).time_s = std::max(rank(r).time_s, batch.end_s);
     }
-    return rank(r).next > before;
+    return rank.next > before;
   }
 
   /// Notes that one side is ready, and transfers the message if the other side is ready too.
   void post(const std::string& group, const Posted& side)
   {
-    const int from = side.message.sends ? side.rank : side.message.peer;
-    const int to = side.message.sends ? side.message.peer : side.rank;
+    const bool sends = side.message->sends;
+    const int from = sends ? side.batch->rank : side.message->peer;
+    const int to = sends ? side.message->peer : side.batch->rank;
     auto& waiting = waiting_[{group, from, to}];
-    if (waiting.empty() || waiting.front().message.sends == side.message.sends) {
+    if (waiting.empty() || waiting.front().message->sends == sends) {
       waiting.push_back(side);
       return;
     }
     const Posted other = waiting.front();
     waiting.pop_front();
-    transfer(group, side.message.sends ? side : other, side.message.sends ? other : side);
-  }
-
-  void transfer(const std::string& group, const Posted& sender, const Posted& receiver)
-  {
-    Rank &from = rank(sender.rank), &to = rank(receiver.rank);
-    const double start_s = std::max({sender.time_s, receiver.time_s, from.sends_s, to.receives_s});
-    const double end_s = start_s + line_.time_s(sender.message.bytes);
-    from.sends_s = to.receives_s = end_s;
-    for (const Posted* side : {&sender, &receiver}) {
-      Batch& batch = rank(side->rank).batches.at({group, side->ticket});
-      --batch.open;
-      batch.end_s = std::max(batch.end_s, end_s);
+    double &port_out = ranks_[static_cast<std::size_t>(from)].sends_s,
+           &port_in = ranks_[static_cast<std::size_t>(to)].receives_s;
+    const Message& sent = sends ? *side.message : *other.message;
+    const double start_s = std::max({side.batch->start_s, other.batch->start_s, port_out, port_in});
+    port_out = port_in = start_s + line_.time_s(sent.bytes);
+    for (Batch* batch : {side.batch, other.batch}) {
+      --batch->open;
+      batch->end_s = std::max(batch->end_s, port_in);
     }
-    schedule_.messages.push_back({sender.rank, receiver.rank, sender.message.what, start_s, end_s});
+    schedule_.messages.push_back({from, to, sent.what, start_s});
   }
 
-  const std::vector<std::vector<MessageLog::Event>>& logs_;
+  const std::vector<std::vector<LogEvent>>& logs_;
   AlphaBeta line_;
   std::vector<Rank> ranks_;
   std::map<std::tuple<std::string, int, int>, std::deque<Posted>> waiting_;
@@ -122,59 +120,28 @@ class Player {
 
 }  // namespace
 
-TransferSchedule play(const std::vector<std::vector<MessageLog::Event>>& logs, const AlphaBeta& line)
+TransferSchedule play(const std::vector<std::vector<LogEvent>>& logs, const AlphaBeta& line)
 {
   return Player(logs, line).play();
 }
 
 // ---- Gather ----
 
-namespace {
-
-nlohmann::json as_json(const std::vector<MessageLog::Event>& events)
+std::vector<std::vector<LogEvent>> gather_events(const std::vector<LogEvent>& own, const Communicator& communicator)
 {
-  nlohmann::json all = nlohmann::json::array();
-  for (const MessageLog::Event& e : events) {
+  nlohmann::json of_this_rank = nlohmann::json::array();
+  for (const LogEvent& e : own) {
     nlohmann::json messages = nlohmann::json::array();
-    for (const MessageLog::Message& m : e.messages) messages.push_back({m.sends, m.peer, m.bytes, m.what});
-    all.push_back({e.group, e.ticket, e.starts, messages});
+    for (const Message& m : e.messages) messages.push_back({m.sends, m.peer, m.bytes, m.what});
+    of_this_rank.push_back({e.group, e.ticket, e.starts, messages});
   }
-  return all;
-}
-
-std::vector<MessageLog::Event> from_json(const nlohmann::json& all)
-{
-  std::vector<MessageLog::Event> events;
-  for (const auto& e : all) {
-    events.push_back({e[0], e[1], e[2], {}});
-    for (const auto& m : e[3]) events.back().messages.push_back({m[0], m[1], m[2], m[3]});
-  }
-  return events;
-}
-
-}  // namespace
-
-std::vector<std::vector<MessageLog::Event>> gather_events(const std::vector<MessageLog::Event>& own,
-                                                          const Communicator& communicator)
-{
-  const std::string text = as_json(own).dump();
-  const int length = static_cast<int>(text.size());
-  std::vector<int> lengths(static_cast<std::size_t>(communicator.ranks())), places;
-  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, communicator.handle()),
-            "gathering what ranks have sent");
-  int total = 0;
-  for (const int each : lengths) {
-    places.push_back(total);
-    total += each;
-  }
-  std::string texts(static_cast<std::size_t>(total), ' ');
-  check_mpi(MPI_Allgatherv(text.data(), length, MPI_CHAR, texts.data(), lengths.data(), places.data(), MPI_CHAR,
-                           communicator.handle()),
-            "gathering what ranks have sent");
-  std::vector<std::vector<MessageLog::Event>> all;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    const auto first = texts.begin() + places[r];
-    all.push_back(from_json(nlohmann::json::parse(first, first + lengths[r])));
+  std::vector<std::vector<LogEvent>> all;
+  for (const std::string& text : gather_texts(communicator, of_this_rank.dump())) {
+    std::vector<LogEvent>& events = all.emplace_back();
+    for (const auto& e : nlohmann::json::parse(text)) {
+      events.push_back({e[0], e[1], e[2], {}});
+      for (const auto& m : e[3]) events.back().messages.push_back({m[0], m[1], m[2], m[3]});
+    }
   }
   return all;
 }
@@ -218,24 +185,25 @@ std::string describe_shards(const Tensor& message, int ranks, bool sums)
 
 std::vector<Line> step_table(const TransferSchedule& schedule, int ranks)
 {
-  std::map<std::pair<int, int>, std::string> cells;  // by rank and step
-  std::vector<std::size_t> widths;
+  std::vector<std::vector<std::string>> columns;  // by step: its name, and what each rank sends
   for (const ScheduledMessage& m : schedule.messages) {
-    const int step = static_cast<int>(std::lround(m.start_s));
-    std::string& cell = cells[{m.from, step}];
-    cell = fmt::format("{}{}-> {}", m.what, m.what.empty() ? "" : " ", m.to);
-    widths.resize(std::max(widths.size(), static_cast<std::size_t>(step) + 1), 8);
-    widths[static_cast<std::size_t>(step)] = std::max(widths[static_cast<std::size_t>(step)], cell.size());
+    const auto step = static_cast<std::size_t>(std::lround(m.start_s));
+    while (columns.size() <= step) {
+      columns.emplace_back(static_cast<std::size_t>(ranks) + 1);
+      columns.back()[0] = fmt::format("step {}", columns.size() - 1);
+    }
+    columns[step][static_cast<std::size_t>(m.from) + 1] =
+        fmt::format("{}{}-> {}", m.what, m.what.empty() ? "" : " ", m.to);
   }
-  const auto row = [&](const std::string& label, auto&& cell_of) {
-    std::string text;
-    for (std::size_t s = 0; s < widths.size(); ++s)
-      text += fmt::format("{:<{}}  ", cell_of(static_cast<int>(s)), widths[s]);
-    return Line{label, "", "", text};
-  };
-  std::vector<Line> lines{row("", [](int step) { return fmt::format("step {}", step); })};
-  for (int r = 0; r < ranks; ++r)
-    lines.push_back(row(fmt::format("rank {}", r), [&](int step) { return cells[{r, step}]; }));
+  std::vector<Line> lines;
+  for (int r = -1; r < ranks; ++r) {
+    Line& line = lines.emplace_back(Line{r < 0 ? "" : fmt::format("rank {}", r), "", "", ""});
+    for (const std::vector<std::string>& column : columns) {
+      const std::size_t width = std::ranges::max(column, {}, &std::string::size).size();
+      line.note +=
+          fmt::format("{:<{}}  ", column[static_cast<std::size_t>(r + 1)], std::max<std::size_t>(width, 8));
+    }
+  }
   return lines;
 }
 

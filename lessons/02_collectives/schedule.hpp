@@ -14,13 +14,12 @@
 
 namespace rankwise {
 
-/// A message, with its start and end in a model of the machine.
+/// A message, with its start in a model of the machine.
 struct ScheduledMessage {
-  int from;            ///< rank that sends
-  int to;              ///< rank that receives
-  std::string what;    ///< contents, as its sender described them
-  double start_s = 0;  ///< time at which it leaves
-  double end_s = 0;    ///< time at which it has arrived
+  int from;          ///< rank that sends
+  int to;            ///< rank that receives
+  std::string what;  ///< contents, as its sender described them
+  double start_s;    ///< time at which it leaves
 };
 
 /// All messages of a collective.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <iterator>
+#include <ranges>
 #include <string>
 
 #include <fmt/format.h>
@@ -17,36 +17,36 @@ namespace rankwise {
 namespace {
 
 /// Checks a claim for some candidates, and names those for which it does not hold.
-template <class Holds>
-void check_all(Report& report, const std::string& claim, const std::string& expected,
-               const std::vector<Findings>& findings, Holds&& holds)
+void check_all(Report& report, const std::string& claim, const std::string& expected, auto&& findings, auto&& holds)
 {
+  int all = 0;
   std::vector<std::string> bad;
-  for (const Findings& f : findings)
+  for (const Findings& f : findings) {
+    ++all;
     if (!holds(f)) bad.push_back(f.candidate.name());
-  if (findings.empty()) return;
-  const std::size_t n = findings.size();
+  }
+  if (all == 0) return;
   report.check(claim, expected,
-               bad.empty() ? fmt::format("{} of {}", n, n) : fmt::format("not {}", fmt::join(bad, ", ")),
+               bad.empty() ? fmt::format("{} of {}", all, all) : fmt::format("not {}", fmt::join(bad, ", ")),
                bad.empty());
 }
 
-/// The findings for which a condition holds.
-template <class Chosen>
-std::vector<Findings> those(const std::vector<Findings>& findings, Chosen&& chosen)
-{
-  std::vector<Findings> some;
-  std::copy_if(findings.begin(), findings.end(), std::back_inserter(some), chosen);
-  return some;
-}
+/// Ratio of bus bandwidth to algorithm bandwidth: the fraction of the vector that a rank has to send, whatever the
+/// algorithm. For an all-reduce it is 2 (N-1)/N: the sum of a shard needs the terms of the N-1 other ranks, and
+/// each of them needs the sum. For each of its halves it is (N-1)/N, for broadcast and reduce 1, for a barrier or
+/// one rank 0.
+struct BusFactor {
+  double value;
+  const char* rule;
+};
 
-/// The rank that sends or reads the most bytes.
-std::size_t busiest(const std::vector<Traffic>& by_rank)
+BusFactor bus_factor(const std::string& collective, int N)
 {
-  const auto load = [](const Traffic& t) { return t.bytes + t.read_bytes; };
-  const auto most = std::max_element(by_rank.begin(), by_rank.end(),
-                                     [&](const Traffic& a, const Traffic& b) { return load(a) < load(b); });
-  return static_cast<std::size_t>(most - by_rank.begin());
+  const double others = static_cast<double>(N - 1) / N;
+  if (N == 1 || collective == "barrier") return {0, ""};
+  if (collective == "all-reduce") return {2 * others, "2 (N-1)/N"};
+  if (collective == "reduce-scatter" || collective == "all-gather") return {others, "(N-1)/N"};
+  return {1, "1"};
 }
 
 double algorithm_GBps(const Findings& f, const Results& results)
@@ -56,7 +56,7 @@ double algorithm_GBps(const Findings& f, const Results& results)
 
 double bus_GBps(const Findings& f, const Results& results)
 {
-  return algorithm_GBps(f, results) * bus_factor(f.candidate.collective, results.N);
+  return algorithm_GBps(f, results) * bus_factor(f.candidate.collective, results.N).value;
 }
 
 bool is_all_reduce(const Findings& f)
@@ -66,12 +66,10 @@ bool is_all_reduce(const Findings& f)
 
 }  // namespace
 
-double bus_factor(std::string_view collective, int N)
+std::size_t busiest(const std::vector<RankCost>& by_rank)
 {
-  const double others = static_cast<double>(N - 1) / N;
-  if (N == 1 || collective == "barrier") return 0;
-  if (collective == "all-reduce") return 2 * others;
-  return collective == "reduce-scatter" || collective == "all-gather" ? others : 1;
+  const auto load = [](const RankCost& cost) { return cost.sent.bytes + cost.sent.read_bytes; };
+  return static_cast<std::size_t>(std::ranges::max_element(by_rank, {}, load) - by_rank.begin());
 }
 
 // ---- Steps and traffic -----------------------------------------------------------------------------------------------
@@ -88,14 +86,14 @@ void show_traffic(Report& report, const Results& results)
   std::vector<Line> lines;
   Traffic measured, formula;
   for (const Findings& f : results.all) {
-    const std::size_t r = busiest(f.sent);
-    const Traffic &sent = f.sent[r], &expected = f.formula[r];
+    const std::size_t r = busiest(f.measured);
+    const Traffic &sent = f.measured[r].sent, &expected = f.formula[r].sent;
     const std::int64_t bytes = sent.bytes + sent.read_bytes;  // one of them is zero
     std::string note = sent.read_bytes > 0 ? "bytes read" : fmt::format("bytes, messages {:>3}", sent.messages);
     if (bytes > 0 && results.bytes() > 0 && f.candidate.collective != "barrier")
       note +=
           fmt::format(", {:.3f} of the vector", static_cast<double>(bytes) / static_cast<double>(results.bytes()));
-    if (f.scratch[r] > 0) note += fmt::format(", scratch {}", group_digits(f.scratch[r]));
+    if (f.measured[r].scratch > 0) note += fmt::format(", scratch {}", group_digits(f.measured[r].scratch));
     lines.push_back(
         {f.candidate.name(), group_digits(bytes), group_digits(expected.bytes + expected.read_bytes), note});
     measured += sent;
@@ -104,10 +102,12 @@ void show_traffic(Report& report, const Results& results)
   report.block("traffic of the rank that sends most", lines);
   report.json()["traffic"]["world"] = {
       {"bytes", measured.bytes}, {"messages", measured.messages}, {"formula", formula.bytes}};
-  check_all(report, "traffic = formula", "on all ranks", results.all,
-            [](const Findings& f) { return f.sent == f.formula; });
-  check_all(report, "scratch = formula", "on all ranks", results.all,
-            [](const Findings& f) { return f.scratch == f.scratch_formula; });
+  check_all(report, "traffic = formula", "on all ranks", results.all, [](const Findings& f) {
+    return std::ranges::equal(f.measured, f.formula, {}, &RankCost::sent, &RankCost::sent);
+  });
+  check_all(report, "scratch = formula", "on all ranks", results.all, [](const Findings& f) {
+    return std::ranges::equal(f.measured, f.formula, {}, &RankCost::scratch, &RankCost::scratch);
+  });
 }
 
 // ---- Time ------------------------------------------------------------------------------------------------------------
@@ -140,20 +140,16 @@ namespace {
 /// Block "bandwidth": the derivation of bus bandwidth with the figures of one candidate.
 void show_derivation(Report& report, const Results& results, const Findings& f)
 {
-  const double factor = bus_factor(f.candidate.collective, results.N);
-  const std::string rule = f.candidate.collective == "all-reduce" ? "2 (N-1)/N"
-                           : f.candidate.collective == "reduce-scatter" || f.candidate.collective == "all-gather"
-                               ? "(N-1)/N"
-                               : "1";
-  const auto must = factor * static_cast<double>(results.bytes());
+  const auto [factor, rule] = bus_factor(f.candidate.collective, results.N);
+  const CollectiveOptions& o = results.options;
   report.block(
       "bandwidth of " + f.candidate.name(),
       {{"S", group_digits(results.bytes()), "",
-        fmt::format("bytes: {} elements of {}", group_digits(results.problem.n), bytes_of(results.problem.type))},
+        fmt::format("bytes: {} elements of {}", group_digits(o.count), bytes_of(o.type))},
        {"t", fmt::format("{:.3f}", 1e3 * f.time_s), "", "ms"},
        {"algorithm", fmt::format("{:.3f}", algorithm_GBps(f, results)), "S / t", "GB/s: what the caller sees"},
-       {"a rank sends", group_digits(std::llround(must)), fmt::format("{} S = {:.3f} S", rule, factor),
-        "bytes at least, whatever the algorithm"},
+       {"a rank sends", group_digits(std::llround(factor * static_cast<double>(results.bytes()))),
+        fmt::format("{} S = {:.3f} S", rule, factor), "bytes at least, whatever the algorithm"},
        {"bus", fmt::format("{:.3f}", bus_GBps(f, results)), fmt::format("{} S / t", rule),
         "GB/s: what the links carry, for any N"}});
 }
@@ -164,8 +160,8 @@ void show_time(Report& report, const Results& results)
 {
   std::vector<Line> lines;
   for (const Findings& f : results.all) {
-    std::string note = "ms  " + (f.predicted_s > 0 ? fmt::format("model {:>8.3f}", 1e3 * f.predicted_s)
-                                                   : std::string("              "));
+    std::string note = f.predicted_s > 0 ? fmt::format("ms  model {:>8.3f}", 1e3 * f.predicted_s)
+                                         : std::string("ms                ");
     if (f.candidate.collective != "barrier" && results.bytes() > 0)
       note += fmt::format("  algorithm {:>7.3f} GB/s  bus {:>7.3f} GB/s", algorithm_GBps(f, results),
                           bus_GBps(f, results));
@@ -175,8 +171,7 @@ void show_time(Report& report, const Results& results)
 
   // The later lessons use the ring's all-reduce; if it was not measured, the first candidate is shown.
   const auto& all = results.all;
-  auto shown = std::find_if(all.begin(), all.end(),
-                            [](const Findings& f) { return is_all_reduce(f) && f.candidate.algorithm == "ring"; });
+  auto shown = std::ranges::find(all, "all-reduce ring", [](const Findings& f) { return f.candidate.name(); });
   if (shown == all.end()) shown = all.begin();
   if (results.N > 1 && results.bytes() > 0 && shown->candidate.collective != "barrier")
     show_derivation(report, results, *shown);
@@ -198,16 +193,16 @@ bool keeps_tree(const Findings& f, const Results& results)
 {
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(results.N));
   if (f.algorithm == Algorithm::shared) return true;
-  return f.algorithm == Algorithm::halving && power_of_two && results.problem.type != DType::bf16;
+  return f.algorithm == Algorithm::halving && power_of_two && results.options.type != DType::bf16;
 }
 
 }  // namespace
 
 void show_sums(Report& report, const Results& results)
 {
-  const double bound = rounding_bound(results.problem.type, results.N);
-  const std::vector<Findings> sums = those(results.all, is_all_reduce);
-  const auto n = static_cast<double>(std::max<std::int64_t>(results.problem.n, 1));
+  const double bound = rounding_bound(results.options.type, results.N);
+  auto sums = results.all | std::views::filter(is_all_reduce);
+  const auto n = static_cast<double>(std::max<std::int64_t>(results.options.count, 1));
   const auto percent = [&](const Difference& d) { return 100 * static_cast<double>(d.elements) / n; };
   std::vector<Line> lines;
   for (const Findings& f : sums)
@@ -221,24 +216,29 @@ void show_sums(Report& report, const Results& results)
   check_all(report, "other orders", fmt::format("at most {:.1e} of the norm away", bound), sums,
             [&](const Findings& f) { return f.from_rank_order.relative() <= bound; });
   check_all(report, "order of the tree", "no bit differs",
-            those(sums, [&](const Findings& f) { return keeps_tree(f, results); }),
+            sums | std::views::filter([&](const Findings& f) { return keeps_tree(f, results); }),
             [](const Findings& f) { return f.from_tree.elements == 0; });
-  for (const Findings& ring : those(sums, [](const Findings& f) { return f.candidate.algorithm == "ring"; }))
-    check_all(report, "textbook ring = ring", "no bit differs",
-              those(sums, [](const Findings& f) { return f.candidate.algorithm == "textbook-ring"; }),
-              [&](const Findings& f) { return f.digest == ring.digest; });
+  const auto by = [&](const std::string& algorithm) {
+    return sums | std::views::filter([algorithm](const Findings& f) { return f.candidate.algorithm == algorithm; });
+  };
+  for (const Findings& ring : by("ring"))
+    check_all(report, "textbook ring = ring", "no bit differs", by("textbook-ring"),
+              [&](const Findings& f) { return f.hash == ring.hash; });
 }
 
 // ---- Document --------------------------------------------------------------------------------------------------------
 
 namespace {
 
-nlohmann::json traffic_json(const std::vector<Traffic>& by_rank)
+/// The traffic of all ranks, and their scratch.
+std::pair<nlohmann::json, nlohmann::json> json_of(const std::vector<RankCost>& by_rank)
 {
-  nlohmann::json all = nlohmann::json::array();
-  for (const Traffic& t : by_rank)
-    all.push_back({{"messages", t.messages}, {"bytes", t.bytes}, {"read_bytes", t.read_bytes}});
-  return all;
+  nlohmann::json sent, scratch;
+  for (const auto& [t, bytes] : by_rank) {
+    sent.push_back({{"messages", t.messages}, {"bytes", t.bytes}, {"read_bytes", t.read_bytes}});
+    scratch.push_back(bytes);
+  }
+  return {sent, scratch};
 }
 
 }  // namespace
@@ -248,13 +248,15 @@ void enter_findings(Report& report, const Results& results)
   nlohmann::json& collectives = report.json()["collectives"];
   collectives = nlohmann::json::array();
   for (const Findings& f : results.all) {
+    const auto [sent, scratch] = json_of(f.measured);
+    const auto [sent_formula, scratch_formula] = json_of(f.formula);
     nlohmann::json entry{{"collective", f.candidate.collective},
                          {"algorithm", f.candidate.algorithm},
                          {"chosen", f.candidate.written_here() ? f.candidate.algorithm : name_of(f.algorithm)},
-                         {"sent", traffic_json(f.sent)},
-                         {"formula", traffic_json(f.formula)},
-                         {"scratch_bytes", f.scratch},
-                         {"scratch_formula", f.scratch_formula},
+                         {"sent", sent},
+                         {"formula", sent_formula},
+                         {"scratch_bytes", scratch},
+                         {"scratch_formula", scratch_formula},
                          {"wrong", f.wrong},
                          {"time_s", f.time_s},
                          {"model_s", f.predicted_s},

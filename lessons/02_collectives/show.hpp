@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string_view>
 #include <vector>
 
 #include "common/program/report.hpp"
@@ -16,21 +14,18 @@ namespace rankwise {
 
 /// All measurements of a run.
 struct Results {
-  Problem problem;                 ///< the vectors
-  int N = 1;                       ///< ranks
-  std::vector<MessageTime> times;  ///< of single messages; empty for one rank
-  Fit fit;                         ///< line fitted to them
-  std::vector<Findings> all;       ///< in the order of the candidates
+  const CollectiveOptions& options;  ///< what was measured
+  int N;                             ///< ranks
+  std::vector<MessageTime> times{};  ///< of single messages; empty for one rank
+  Fit fit{};                         ///< line fitted to them
+  std::vector<Findings> all{};       ///< in the order of the candidates
 
   /// Bytes of the whole vector.
-  std::int64_t bytes() const { return problem.n * bytes_of(problem.type); }
+  std::int64_t bytes() const { return options.count * bytes_of(options.type); }
 };
 
-/// Ratio of bus bandwidth to algorithm bandwidth: the fraction of the vector that a rank has to send, whatever the
-/// algorithm. For an all-reduce it is 2 (N-1)/N: the sum of a shard needs the terms of the N-1 other ranks, and
-/// each of them needs the sum. For each of its halves it is (N-1)/N, for broadcast and reduce 1, for a barrier or
-/// one rank 0.
-double bus_factor(std::string_view collective, int N);
+/// The rank that sends or reads the most bytes, the first of several.
+std::size_t busiest(const std::vector<RankCost>& by_rank);
 
 /// Prints the table of steps of a candidate, if its messages were recorded.
 void show_steps(Report& report, const Findings& findings, int N);

@@ -253,7 +253,6 @@ class Ddp {
   {
     return fmt::format("collectives by {}; {} buckets", describe_algorithm(world), buckets.size());
   }
-  void report(Report&) const {}
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------

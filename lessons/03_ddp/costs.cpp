@@ -1,7 +1,6 @@
 #include "lessons/03_ddp/costs.hpp"
 
 #include "gpt2/gradient_sum.hpp"
-#include "lessons/03_ddp/stages.hpp"
 
 namespace rankwise {
 
@@ -29,11 +28,6 @@ Costs costs(const DdpOptions& options, RankOf rank)
   costs.most = costs.kept;
   costs.sent = {{"world", "a step", sent, "2 (N-1)/N of the gradients"}};
   return costs;
-}
-
-std::string suggest_options(const DdpOptions& options, int N, std::int64_t bytes)
-{
-  return suggest_stage(Stage::ddp, options, options.bucket.value, costs(options, {0, N}), N, bytes);
 }
 
 }  // namespace rankwise

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "lessons/03_ddp/options.hpp"
@@ -21,8 +19,5 @@ std::vector<CollectiveShape> gradient_sums(const DdpOptions& options);
 ///     activations   of one micro-batch
 ///     sent          2 (N-1)/N of the gradients in a step: an all-reduce of 4 P bytes (bf16: 2 P) by a ring
 Costs costs(const DdpOptions& options, RankOf rank);
-
-/// Options with which the run would fit into @p bytes, as a paragraph.
-std::string suggest_options(const DdpOptions& options, int N, std::int64_t bytes);
 
 }  // namespace rankwise

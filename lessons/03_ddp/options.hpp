@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lessons/03_ddp/buckets.hpp"
+#include "lessons/03_ddp/stages.hpp"
 #include "lessons/frame/options.hpp"
 
 /// @file
@@ -20,7 +21,8 @@ void check_lesson(const BucketOptions& options, int N);
 
 /// Options of lesson 03.
 struct DdpOptions : BucketOptions {
-  Strategy strategy = Strategy::overlapped;  ///< when gradients are summed over the ranks
+  static constexpr Stage stage = Stage::ddp;  ///< this lesson
+  Strategy strategy = Strategy::overlapped;   ///< when gradients are summed over the ranks
 };
 
 /// Declares the options of BucketOptions and --strategy.

@@ -10,7 +10,6 @@
 #include "common/collectives/cost.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
 
@@ -36,17 +35,17 @@ std::vector<std::int64_t> runs_of(Stage stage, const ParameterTable& table, DTyp
 }
 
 /// Largest shard of a run of elements.
-std::int64_t share_of(std::int64_t elements, RankOf rank)
+std::int64_t share_of(std::int64_t elements, int N)
 {
-  return Partition(elements, rank.ranks).shard(0).count;
+  return Partition(elements, N).shard(0).count;
 }
 
 /// Upper bound on the gradients that a rank sums if it owns a shard of each run.
-GradientLayout shares_of(const GradientLayout& all, const std::vector<std::int64_t>& runs, RankOf rank)
+GradientLayout shares_of(const GradientLayout& all, const std::vector<std::int64_t>& runs, int N)
 {
   GradientLayout own{
-      .elements = 0, .type = all.type, .tied = {0, std::min(all.tied.count, share_of(runs.back(), rank))}};
-  for (const std::int64_t n : runs) own.elements += share_of(n, rank);
+      .elements = 0, .type = all.type, .tied = {0, std::min(all.tied.count, share_of(runs.back(), N))}};
+  for (const std::int64_t n : runs) own.elements += share_of(n, N);
   return own;
 }
 
@@ -66,34 +65,30 @@ std::int64_t gathered(const std::vector<std::int64_t>& runs)
   return std::max(2 * runs[1], runs[0] + runs[1] + runs.back());
 }
 
-/// Bytes of scratch for all messages of a step.
-std::int64_t scratch(const std::vector<std::int64_t>& runs, std::int64_t tied, const TrainingOptions& options,
-                     const CommunicationOptions& messages, RankOf rank)
+/// Bytes of rank 0's buffers for all messages of a step.
+std::int64_t buffers(const std::vector<std::int64_t>& runs, std::int64_t tied, const LessonOptions& options, int N)
 {
-  const Algorithm algorithm = messages.algorithm(default_algorithm(Arithmetic(options.arithmetic)));
-  std::vector<CollectiveShape> calls{{"all-reduce", algorithm, DType::i64, loss_numbers}};
-  if (tied > 0) calls.push_back({"all-reduce", algorithm, options.gradients, tied});
+  std::vector<CollectiveShape> calls;
+  if (tied > 0) calls.push_back({"all-reduce", options.algorithm(), options.gradients, tied});
   for (const std::int64_t n : runs) {
-    calls.push_back({"reduce-scatter", algorithm, options.gradients, n});
-    calls.push_back({"all-gather", algorithm, options.precision, n});
+    calls.push_back({"reduce-scatter", options.algorithm(), options.gradients, n});
+    calls.push_back({"all-gather", options.algorithm(), options.precision, n});
   }
-  const Topology topology = topology_of_ranks(rank.ranks, messages.ranks_per_node, options.device);
-  return scratch_bytes(calls, topology, rank.rank);
+  return message_bytes(options, calls, {0, N});
 }
 
-}  // namespace
-
-std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
-                         std::int64_t bucket, RankOf rank, const CategoryBytes& planned)
+/// Upper bound on a rank's bytes if this run used another ZeRO stage.
+std::int64_t stage_bytes(Stage stage, const LessonOptions& options, std::int64_t bucket,
+                         const CategoryBytes& planned, int N)
 {
   const ParameterTable table(options.config());
   const Arithmetic arithmetic(options.arithmetic);
-  const std::int64_t P = table.elements(), N = rank.ranks;
+  const std::int64_t P = table.elements();
   const std::vector<std::int64_t> runs = runs_of(stage, table, options.gradients, bucket);
-  const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, rank);
+  const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, N);
   const std::int64_t tied = arithmetic.separates_tied() ? all.tied.count : 0;
-  const std::int64_t share = options.global_batch / N, micro_batches = share / options.batch(share).micro_batch;
-  const CategoryBytes sums = arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, micro_batches);
+  const CategoryBytes sums =
+      arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, options.share(N) / options.batch(N).micro_batch);
 
   CategoryBytes bytes = planned;
   for (std::size_t c = 0; c < bytes.bytes.size(); ++c)
@@ -102,33 +97,27 @@ std::int64_t stage_bytes(Stage stage, const TrainingOptions& options, const Comm
   bytes[Category::parameters] =
       bytes_of(options.precision) * (stage == Stage::zero3 ? own.elements + gathered(runs) : P);
   bytes[Category::optimizer] = adamw_bytes(stage >= Stage::zero1 ? own.elements : P, options.precision);
-  bytes[Category::communication] =
-      scratch(runs, tied, options, messages, rank) + host_values_bytes(options.device, static_cast<int>(N));
+  bytes[Category::communication] = buffers(runs, tied, options, N);
   return bytes.total();
 }
 
-std::string suggest_options(Stage stage, const TrainingOptions& options, const CommunicationOptions& messages,
-                            std::int64_t bucket, RankOf rank, const CategoryBytes& planned, std::int64_t capacity)
+}  // namespace
+
+std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket,
+                          const CategoryBytes& planned, int N, std::int64_t capacity)
 {
   const ParameterTable table(options.config());
   GradientLayout sums = gradient_layout(table, options.gradients);
-  if (stage >= Stage::zero2) sums = shares_of(sums, runs_of(stage, table, options.gradients, bucket), rank);
-  std::string text = suggest_options(options, options.global_batch / rank.ranks, sums, planned, capacity);
+  if (stage >= Stage::zero2) sums = shares_of(sums, runs_of(stage, table, options.gradients, bucket), N);
+  std::string text = suggest_options(options, options.share(N), sums, planned, capacity);
   for (int later = static_cast<int>(stage) + 1; later < static_cast<int>(names.size()); ++later) {
-    const std::int64_t bytes = stage_bytes(static_cast<Stage>(later), options, messages, bucket, rank, planned);
+    const std::int64_t bytes = stage_bytes(static_cast<Stage>(later), options, bucket, planned, N);
     if (bytes > capacity) continue;
     return text + fmt::format(" Or use {}, which needs {} bytes at most with these options.",
                               names[static_cast<std::size_t>(later)], group_digits(bytes));
   }
   return stage == Stage::ddp ? text
                              : text + " Or use more ranks, each of which keeps less, or offload (lesson 07).";
-}
-
-std::string suggest_stage(Stage stage, const LessonOptions& options, std::int64_t bucket, const Costs& costs, int N,
-                          std::int64_t bytes)
-{
-  return suggest_options(stage, options, options.messages, bucket, {0, N}, in_tier(Tier::device, costs.most),
-                         bytes);
 }
 
 }  // namespace rankwise

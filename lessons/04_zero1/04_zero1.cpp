@@ -236,7 +236,6 @@ class Zero1 {
   {
     return fmt::format("collectives by {}; {} buckets", describe_algorithm(world), buckets.size());
   }
-  void report(Report&) const {}
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------

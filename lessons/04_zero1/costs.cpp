@@ -1,7 +1,6 @@
 #include "lessons/04_zero1/costs.hpp"
 
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 
 namespace rankwise {
@@ -24,11 +23,6 @@ Costs costs(const Zero1Options& options, RankOf rank)
   costs.most = costs.kept;
   costs.sent = {{"world", "a step", sent, "(N-1)/N of the gradients and of the parameters"}};
   return costs;
-}
-
-std::string suggest_options(const Zero1Options& options, int N, std::int64_t bytes)
-{
-  return suggest_stage(Stage::zero1, options, options.bucket.value, costs(options, {0, N}), N, bytes);
 }
 
 }  // namespace rankwise

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "lessons/04_zero1/options.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/frame/costs.hpp"
@@ -21,8 +18,5 @@ StepPlan step_plan(const Zero1Options& options);
 ///     optimizer               8 P / N: the moments of this rank's shards
 ///     sent                    (N-1)/N of the gradients and of the parameters in a step
 Costs costs(const Zero1Options& options, RankOf rank);
-
-/// Options with which the run would fit into @p bytes, as a paragraph.
-std::string suggest_options(const Zero1Options& options, int N, std::int64_t bytes);
 
 }  // namespace rankwise

@@ -8,6 +8,8 @@
 namespace rankwise {
 
 /// Options of ZeRO-1: those of all lessons, and --bucket.
-struct Zero1Options : BucketOptions {};
+struct Zero1Options : BucketOptions {
+  static constexpr Stage stage = Stage::zero1;  ///< this lesson
+};
 
 }  // namespace rankwise

@@ -234,7 +234,6 @@ class Zero2 {
   {
     return fmt::format("collectives by {}; {} buckets", describe_algorithm(world), buckets.size());
   }
-  void report(Report&) const {}
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 #include "gpt2/gradient_sum.hpp"
 #include "lessons/03_ddp/buckets.hpp"
-#include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
@@ -30,11 +29,6 @@ Costs costs(const Zero2Options& options, RankOf rank)
   in_tier(Tier::device, costs.most)[Category::gradients] += alive_bytes(plan);
   costs.sent = {{"world", "a step", sent, "(N-1)/N of M times the gradients and of the parameters"}};
   return costs;
-}
-
-std::string suggest_options(const Zero2Options& options, int N, std::int64_t bytes)
-{
-  return suggest_stage(Stage::zero2, options, options.bucket.value, costs(options, {0, N}), N, bytes);
 }
 
 }  // namespace rankwise

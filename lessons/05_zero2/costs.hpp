@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "lessons/04_zero1/step_plan.hpp"
 #include "lessons/05_zero2/options.hpp"
 #include "lessons/frame/costs.hpp"
@@ -21,8 +18,5 @@ StepPlan step_plan(const Zero2Options& options);
 ///     gradients, optimizer   4 P / N and 8 P / N: of this rank's shards; plus the buckets that are alive
 ///     sent                   (N-1)/N of the gradients per micro-batch, M times, and of the parameters once
 Costs costs(const Zero2Options& options, RankOf rank);
-
-/// Options with which the run would fit into @p bytes, as a paragraph.
-std::string suggest_options(const Zero2Options& options, int N, std::int64_t bytes);
 
 }  // namespace rankwise

@@ -8,6 +8,8 @@
 namespace rankwise {
 
 /// Options of ZeRO-2: the size of buckets.
-struct Zero2Options : BucketOptions {};
+struct Zero2Options : BucketOptions {
+  static constexpr Stage stage = Stage::zero2;  ///< this lesson
+};
 
 }  // namespace rankwise

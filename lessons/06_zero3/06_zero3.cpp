@@ -179,9 +179,9 @@ class Zero3 {
   void unit_done(std::int64_t unit, const MicroBatch& batch)
   {
     run.charge_backward(unit);
-    for (std::size_t bucket = 0; bucket < units.size(); ++bucket) {
+    for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
       // An FSDP unit's gradients are a bucket. The backward pass reaches its first table unit last.
-      if (units[bucket].units.first != unit) continue;
+      if (buckets[bucket].units.first != unit) continue;
       // The previous bucket is freed first, so that at most two neighbouring buckets are alive.
       collect(batch);
       // Reduce-scatter the bucket while the backward pass continues: this rank receives the sum of its own shard.
@@ -263,9 +263,8 @@ class Zero3 {
   Tensor replicated() const { return parameters.replicated(); }
   std::string describe() const
   {
-    return fmt::format("collectives by {}; {} units", describe_algorithm(world), units.size());
+    return fmt::format("collectives by {}; {} units", describe_algorithm(world), buckets.size());
   }
-  void report(Report&) const {}
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------
@@ -276,18 +275,18 @@ class Zero3 {
   ParameterTable table = step_plan(options).table;                 // layout of a flat vector, (P)
   std::int64_t head_unit = unit_count(run.config) - 1;             // last unit of the table
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
-  std::vector<FsdpUnit> units = step_plan(options).buckets;  // FSDP units, in backward order  <- NEW
-  CommunicationQueue queue{world, run.time};                 // gathers and sends while this rank computes
-  std::vector<BucketShard> bucket_shards = make_bucket_shards(units, world.ranks());  // owner of each element
+  std::vector<FsdpUnit> buckets = step_plan(options).buckets;  // FSDP units, in backward order  <- NEW
+  CommunicationQueue queue{world, run.time};                   // gathers and sends while this rank computes
+  Pending pending;                                             // reduce-scatter of one bucket
+  std::optional<std::size_t> in_flight;                        // number of that bucket
+  std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // owner of each element
   std::vector<Range> own = shards_of(world.rank(), bucket_shards);              // this rank's shard of each unit
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,  // (P/N), and gathered units  <- NEW
-                               units,      own,         run.shape.type, options.gathering};
+                               buckets,    own,         run.shape.type, options.gathering};
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N) moments
-  Pending pending;                                      // reduce-scatter of one bucket
-  std::optional<std::size_t> in_flight;                 // number of that bucket
-  GradientLayout layout = sums_of(step_plan(options));  // their type, the tied range
+  GradientLayout layout = sums_of(step_plan(options));                                 // their type, the tied range
   ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N)
-  BucketGradients gradients{run.memory, *run.stream, table, units, layout};            // buckets that are alive
+  BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};          // buckets that are alive
   Workspace work{run.memory, run.config, run.shape};                                   // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};  // saved for the backward pass
   std::optional<GeneratingPass> pass;                         // makes samples

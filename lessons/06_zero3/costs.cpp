@@ -1,7 +1,6 @@
 #include "lessons/06_zero3/costs.hpp"
 
 #include "gpt2/gradient_sum.hpp"
-#include "lessons/03_ddp/stages.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
@@ -36,11 +35,6 @@ Costs costs(const Zero3Options& options, RankOf rank)
   in_tier(Tier::device, costs.most)[Category::parameters] += gathered_bytes(plan, gathers(options));
   costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
   return costs;
-}
-
-std::string suggest_options(const Zero3Options& options, int N, std::int64_t bytes)
-{
-  return suggest_stage(Stage::zero3, options, 0, costs(options, {0, N}), N, bytes);
 }
 
 void report_plan(Report& report, const Zero3Options& options, int)

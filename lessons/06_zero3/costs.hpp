@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "common/program/report.hpp"
@@ -24,9 +22,6 @@ std::vector<GatherStep> gathers(const Zero3Options& options);
 ///     parameters, gradients, optimizer   16 P / N bytes: of this rank's shards; plus the units that are gathered
 ///     sent                               (N-1)/N of all gathered units and of the gradients, per micro-batch
 Costs costs(const Zero3Options& options, RankOf rank);
-
-/// Options with which the run would fit into @p bytes, as a paragraph.
-std::string suggest_options(const Zero3Options& options, int N, std::int64_t bytes);
 
 /// Prints the FSDP units and when they are gathered.
 void report_plan(Report& report, const Zero3Options& options, int N);

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "lessons/03_ddp/stages.hpp"
 #include "lessons/06_zero3/fsdp_units.hpp"
-#include "lessons/frame/options.hpp"
 
 /// @file
 /// The options of lesson 06.
@@ -10,12 +10,21 @@ namespace rankwise {
 
 /// Options of ZeRO-3: which parameters are gathered together, and when.
 struct Zero3Options : LessonOptions {
-  GatherOptions gathering;  ///< FSDP units
+  static constexpr Stage stage = Stage::zero3;  ///< this lesson
+  GatherOptions gathering;                      ///< FSDP units
 };
 
 /// Declares them.
-void declare(OptionTable& table, Zero3Options& options);
+inline void declare(OptionTable& table, Zero3Options& options)
+{
+  declare(table, static_cast<LessonOptions&>(options));
+  declare(table, options.gathering);
+}
+
 /// Refuses gather options that are out of range.
-void check_lesson(const Zero3Options& options, int N);
+inline void check_lesson(const Zero3Options& options, int)
+{
+  check_gathers(options.gathering, uses_of(options, true));
+}
 
 }  // namespace rankwise

@@ -42,13 +42,14 @@ namespace rankwise {
 ///     replica()                            number of the replica of the model to which this rank belongs
 ///     next_token(text, number)             the next token of a text, the same on all ranks, to generate text
 ///     replicated()                         parameters that every rank has whole, to be compared
+///     report(report)                       further checks and figures of this lesson
 ///     close()                              releases resources that outlive the run, as files
 ///     report_plan(report, options, N)      free function: prints more of a dry run
 ///     prepare(options, rank)               free function: checks and reserves what a run needs, but no dry run
 // clang-format off
 template <class L>
 concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& asked, const typename L::Options& options,
-                          RankOf rank, std::int64_t number, Report& report) {
+                          RankOf rank, std::int64_t number) {
   requires std::derived_from<typename L::Options, LessonOptions>;
   requires std::constructible_from<L, Run&, const typename L::Options&>;
   { L::name } -> std::convertible_to<std::string>;            // name of the program, as "06_zero3"
@@ -64,7 +65,6 @@ concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& ask
   lesson.optimizer().resume(number);                          // continues after this number of updates
   lesson.after_load();                                        // shards have values now: broadcast, round, gather
   { lesson.describe() } -> std::same_as<std::string>;         // layout of ranks and messages, in one line
-  lesson.report(report);                                      // further checks and figures of this lesson
 };
 // clang-format on
 
@@ -147,7 +147,7 @@ int run_lesson(Report& report, const OptionTable& table, const typename L::Optio
   report_costs(report, run, costs(options, RankOf(session)));
   report_arithmetic(report, run, charged_flops(options, RankOf(session)));
   if constexpr (requires { lesson.replicated(); }) report_replicated(report, run, lesson.replicated());
-  lesson.report(report);
+  if constexpr (requires { lesson.report(report); }) lesson.report(report);
   progress.report_times();
   if constexpr (requires(std::span<const Token> text) { lesson.next_token(text, 0); })
     if (options.sample > 0) report.comment("sample:\n" + sample(lesson, run));

@@ -1,5 +1,7 @@
 // Lesson 02's parts: recorded messages played again, marked shards, the line through times.
 
+#include <algorithm>
+
 #include <catch2/catch.hpp>
 
 #include "common/base/error.hpp"
@@ -107,12 +109,14 @@ TEST_CASE("sum_of_ranks: both orders, of vectors that differ by rank and index")
     each[r].assign(n, 0);
     fill(Tensor(std::span(each[r]), {n}), r);
   }
-  sum_of_ranks(Tensor(std::span(by_rank), {n}), N, OrderOfSums::by_rank);
-  sum_of_ranks(Tensor(std::span(tree), {n}), N, OrderOfSums::tree);
+  sum_of_ranks(Tensor(std::span(by_rank), {n}), Tensor(std::span(tree), {n}), N);
   for (std::size_t i = 0; i < n; ++i) {
     REQUIRE(by_rank[i] == ((each[0][i] + each[1][i]) + each[2][i]) + each[3][i]);
     REQUIRE(tree[i] == (each[0][i] + each[1][i]) + (each[2][i] + each[3][i]));
   }
   CHECK(each[0] != each[1]);
   CHECK(each[0][0] != each[0][1]);
+  std::vector<float> part(5);  // a part of a vector, from any element on
+  fill(Tensor(std::span(part), {5}), 1, 6);
+  CHECK(std::equal(part.begin(), part.end(), each[1].begin() + 6));
 }

@@ -43,7 +43,7 @@ TEST_CASE("textbook_ring_all_reduce_sum: has the bits of the ring and sends its 
     for (const std::int64_t n :
          {N, N - 1, N + 1, std::int64_t{1}, std::int64_t{0}, std::int64_t{1001}, N * 140003 + 2}) {
       INFO(name_of(type) << ", n = " << n);
-      Values plain(type, n), fast(type, n), by_rank(type, n);
+      Values plain(type, n), fast(type, n), by_rank(type, n), by_tree(type, n);
       textbook.traffic.clear();
       ring.traffic.clear();
       textbook_ring_all_reduce_sum(plain.tensor, textbook.group);
@@ -54,7 +54,7 @@ TEST_CASE("textbook_ring_all_reduce_sum: has the bits of the ring and sends its 
       CHECK(textbook.traffic.total().bytes == ring.traffic.total().bytes);
 
       if (type != DType::f32 || N < 3 || n < 1000) continue;
-      sum_of_ranks(by_rank.tensor, world().ranks(), OrderOfSums::by_rank);
+      sum_of_ranks(by_rank.tensor, by_tree.tensor, world().ranks());
       CHECK((plain.bytes != by_rank.bytes));  // the comparison says something: another order has other bits
     }
 }
