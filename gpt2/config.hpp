@@ -73,14 +73,14 @@ void check_config(const ModelConfig& config);
 /// @param tokens      tokens of the global batch.
 /// @param T           tokens of a sequence.
 /// @param recompute   whether the forward pass of every block runs twice.
-/// @return  (6 N + 12 L C T) per token; with recomputation (8 N + 16 L C T), N without the position embeddings.
-/// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 N.
+/// @return  (6 P + 12 L C T) per token; with recomputation (8 P + 16 L C T), P without the position embeddings.
+/// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 P.
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
 /// Floating-point operations of one training step with recomputation, as reports of large runs count them: without
 /// the products inside attention.
 /// @param tokens  tokens of the global batch.
-/// @return  8 N per token, N without the position embeddings.
+/// @return  8 P per token, P without the position embeddings.
 /// @source  Narayanan et al. 2021 (Megatron-LM), section 5.1: the first term of 96 B T L C^2 (1 + T / 6 C + V / 16
 ///          L C).
 double recomputed_flops(const ModelConfig& config, std::int64_t tokens);

@@ -146,11 +146,11 @@ void report_time(Report& report, const RunRecord& record, const TimeLedger& time
   const double tflops = step_flops(config, tokens, T, false) / step_s * 1e-12;
   std::vector<Line> lines{{"step", fmt::format("{:.4g}", step_s), "", "s, mean without the first"},
                           {"speed", fmt::format("{:.4g}", tokens_per_s), "", "tokens/s"},
-                          {"arithmetic", fmt::format("{:.4f}", tflops), "", "TFLOP/s by 6 N + 12 L C T a token"}};
+                          {"arithmetic", fmt::format("{:.4f}", tflops), "", "TFLOP/s by 6 P + 12 L C T a token"}};
   nlohmann::json& json = report.json()["time"];
   if (options.recompute_blocks) {
     const double all = recomputed_flops(config, tokens) / step_s * 1e-12;
-    lines.push_back({"recomputed too", fmt::format("{:.4f}", all), "", "TFLOP/s by 8 N a token"});
+    lines.push_back({"recomputed too", fmt::format("{:.4f}", all), "", "TFLOP/s by 8 P a token"});
     json["tflops_recomputed"] = all;
   }
   for (const Work work : {Work::compute, Work::exposed, Work::waiting, Work::io}) {

@@ -45,7 +45,7 @@ rm -rf "$reports"
 mkdir -p "$reports"
 
 # run LESSON RANKS KIND OPTION...: one run, whose report is left in build/ladder/LESSON.npRANKS.KIND.json. A failed check
-# is told by the table; a run that left no report is shown here; a wrong option ends the ladder, as it is wrong for all.
+# is reported in the table; a run that left no report is shown here; a wrong option ends the ladder, as it is wrong for all.
 run() {
   local lesson=$1 np=$2 kind=$3 file=$reports/$1.np$2.$3 launcher=() status=0
   shift 3

@@ -6,7 +6,7 @@
 # After it a plain `mpirun -np 4 build/lessons/...` works, as root and with more ranks than cores too.
 # A variable that is set already is kept. Open MPI 4 reads OMPI_MCA_*; in Open MPI 5 the launcher reads PRTE_MCA_*.
 
-# Root may start jobs: in a container there is often nobody else.
+# Root may start jobs: a container often has no other user.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 

@@ -14,7 +14,7 @@ mpi=(libopenmpi-dev openmpi-bin libhdf5-openmpi-dev)
 others=(g++ libc6-dev cmake ninja-build make git python3
         libdnnl-dev libopenblas-dev libfmt-dev libcli11-dev nlohmann-json3-dev libssl-dev
         libpcre2-dev libxxhash-dev catch2 libboost-context-dev)
-documentation=(doxygen)
+documentation=(doxygen codespell)
 
 packages=("${others[@]}" "${mpi[@]}")
 if [[ ${1:-} == --documentation ]]; then packages+=("${documentation[@]}"); fi

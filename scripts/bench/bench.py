@@ -107,7 +107,7 @@ class Watch:
 
 
 def refuse_if_busy(others, when):
-    """Refuses a machine of which others keep so many processors busy."""
+    """Refuses a machine of which other programs keep too many processors busy."""
     if others > MOST_BUSY:
         raise Refused(f"{others:.1f} processors of this machine are busy with other things {when}.\n"
                       "       Figures would say nothing; wait for it to be idle.")
@@ -232,7 +232,7 @@ def measure_pipeline(rounds):
 
 @contextlib.contextmanager
 def busy_processes(count):
-    """So many processes that compute without end; their time counts as this script's own."""
+    """The given number of processes that compute without end; their time counts as this script's own."""
     processes = [subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]) for _ in range(count)]
     try:
         yield

@@ -15,7 +15,7 @@ MODEL = ["--layers=4", "--heads=4", "--channels=128", "--context=64", "--global-
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """What else goes on."""
+    """What else runs on the machine."""
 
     title: str
     processes: int  # that compute without end

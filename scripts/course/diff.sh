@@ -37,7 +37,7 @@ section() {
   if [[ ! -e $old ]]; then note=' (new)' old=/dev/null; fi
   if [[ ! -e $new ]]; then note=' (gone)' new=/dev/null; fi
   # git diff says 1 for "they differ". Comments that only move sideways do not count, and line numbers within a section
-  # would tell nobody anything.
+  # would say nothing.
   changes=$(git diff --no-index --no-ext-diff --histogram --ignore-space-change --color="$color" "$old" "$new" ||
     (($? == 1)))
   changes=$(sed -E '/@@ -[0-9]/,$!d; s/@@ -[0-9,]+ \+[0-9,]+ @@/@@/' <<<"$changes")

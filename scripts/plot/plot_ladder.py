@@ -48,7 +48,7 @@ def runs_in(folder):
 
 
 class Panel:
-    """A part of the picture with an axis of its own: so many pixels from the left edge on, for values up to `most`."""
+    """A part of the picture with an axis of its own: a number of pixels from the left edge, for values up to `most`."""
 
     def __init__(self, left, width, most, size, unit):
         self.left, self.size, self.unit = left, size, unit

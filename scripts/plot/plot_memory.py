@@ -38,7 +38,7 @@ class NotThere(Exception):
 
 
 def axis(most, parts):
-    """Values from 0 to at least `most`, about so many, 1, 2 or 5 times a power of ten apart."""
+    """Values from 0 to at least `most`, about the given number of them, 1, 2 or 5 times a power of ten apart."""
     power = 10.0 ** math.floor(math.log10(most / parts))
     apart = next(power * factor for factor in (1, 2, 5, 10) if power * factor * parts >= most)
     return [i * apart for i in range(math.ceil(most / apart - 1e-9) + 1)]
@@ -170,7 +170,7 @@ def time_table(step):
 
 
 def outline(step, categories, x, y):
-    """Corners of the area below the sum of some categories, which goes on until the next event."""
+    """Corners of the area below the sum of some categories, which holds until the next event."""
     ends = [time for time, _ in step.memory[1:]] + [step.length]
     corners = [(x(0), y(0))]
     for (time, args), end in zip(step.memory, ends):

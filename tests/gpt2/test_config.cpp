@@ -116,7 +116,7 @@ TEST_CASE("unit_flops: forward and backward passes of all units are a step")
   CHECK(unit_flops(preset("nano"), 1, 1, 64) == 2 * (4 * 4096 + 6 * 64) + 4 * 64 * 64);
 }
 
-TEST_CASE("step_flops: is 6 N + 12 L C T a token, 8 N + 16 L C T with recomputation")
+TEST_CASE("step_flops: is 6 P + 12 L C T a token, 8 P + 16 L C T with recomputation")
 {
   // nano: N = 220,544 - 64 x 64 positions = 216,448, and L C T = 4 x 64 x 64 = 16,384
   const ModelConfig nano = preset("nano");
@@ -126,11 +126,11 @@ TEST_CASE("step_flops: is 6 N + 12 L C T a token, 8 N + 16 L C T with recomputat
   CHECK(step_flops(nano, 1, 32, false) == 1'396'992);  // half the keys
   // every matrix of gpt2, multiplied three times (forward, dx, dw), and the 4 T C of attention a layer:
   const double matrices = 12 * (3 + 1 + 4 + 4) * 768.0 * 768 + 50257 * 768.0, attention = 12 * 4 * 1024.0 * 768;
-  // the rest is biases and norms, which 6 N counts like matrices: 0.1 % of all
+  // the rest is biases and norms, which 6 P counts like matrices: 0.1 % of all
   CHECK(step_flops(preset("gpt2"), 1, 1024, false) == Approx(3 * (2 * matrices + attention)).epsilon(2e-3));
 }
 
-TEST_CASE("recomputed_flops: is 8 N a token, without attention's own products")
+TEST_CASE("recomputed_flops: is 8 P a token, without attention's own products")
 {
   const ModelConfig nano = preset("nano");
   CHECK(recomputed_flops(nano, 1) == 8 * 216'448);
