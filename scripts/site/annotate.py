@@ -90,18 +90,22 @@ class Annotated:
                 for line in gone.get(number, [])]
 
     def _row(self, chunk, words, html, changed):
-        end = chunk.end
-        while end > chunk.code and not html[end - 2] and end - 1 not in changed.gone:
-            end -= 1  # empty lines before the next comment only take room
-        anchors = "".join(f'<span id="L{n}"></span>' for n in [*range(chunk.first, chunk.code), *range(end, chunk.end)])
-        lines = [line for n in range(chunk.first, chunk.code) for line in self._gone(changed.gone, n)]
-        for n in range(chunk.code, end):
+        def empty(n):
+            return not html[n - 1] and n not in changed.gone
+        begin, end = chunk.code, chunk.end
+        while end > begin and empty(end - 1):
+            end -= 1  # empty lines beside a comment only take room
+        while begin < end and empty(begin):
+            begin += 1
+        anchors = "".join(f'<span id="L{n}"></span>' for n in [*range(chunk.first, begin), *range(end, chunk.end)])
+        lines = [line for n in range(chunk.first, begin) for line in self._gone(changed.gone, n)]
+        for n in range(begin, end):
             lines += self._gone(changed.gone, n)
             lines.append(numbered(n, html[n - 1], "new" if n in changed.new else ""))
         new = " new" if changed.new.intersection(range(chunk.first, chunk.code)) else ""
         link = f'<a class="here" href="#L{chunk.first}" aria-label="line {chunk.first}">#</a>' if words else ""
         return (f'<section class="chunk {chunk.kind}"><div class="words{new}">{anchors}{link}{words}</div>'
-                f'{self._block(lines, chunk.code < end)}</section>')
+                f'{self._block(lines, begin < end)}</section>')
 
     @staticmethod
     def _block(lines, shown):

@@ -192,7 +192,7 @@ class Site:
     def front_page(self):
         """What the project is, in the words of its README; the ladder; the two commands."""
         page, text = "index.html", self.tree.text("README.md")
-        up_to_commands = re.match(r".*?\n(?:    .*\n)+", text, re.DOTALL)
+        up_to_commands = re.match(r"(?:.*\n)*?(?:    .*\n)+", text)
         introduction = up_to_commands.group() if up_to_commands else text.split("\n## ")[0]
         html, headings, _ = self.prose.page("README.md", introduction, page)
         lessons = [{"number": x.number, "title": x.title, "idea": x.idea, "builds_on": x.builds_on,

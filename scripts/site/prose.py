@@ -38,22 +38,27 @@ class Glossary:
     """Terms and papers: where they are explained, and where a text names them."""
 
     def __init__(self, tree):
-        self.meanings, self.terms, self.papers = {}, {}, {}
+        self.meanings, self.terms, self.papers = {}, set(), {}
         for term, meaning in table_rows(tree.text(GLOSSARY)) if GLOSSARY in tree.files else ():
             self.meanings[term] = plain(meaning)
             # What begins with "Of a pipeline:" has that meaning in one context only, so a text is not searched for it.
             if not re.match(r"(Of|In) ", meaning) and not re.search(r"[,(]", term):
-                self.terms[term.lower()] = term
+                self.terms.add(term)
         for work, _ in table_rows(tree.text(REFERENCES)) if REFERENCES in tree.files else ():
             self.papers.setdefault(re.sub(r",[^,]*\*.*", "", work), f"paper-{slug(work.split(', *')[0])}")
-        self.term_pattern = self._pattern(self.terms, r"(?:s|es)?", re.IGNORECASE)
-        self.paper_pattern = self._pattern(self.papers, "", 0)
+        self.term_pattern = self._pattern(self.terms, r"(?:s|es)?")
+        self.paper_pattern = self._pattern(self.papers, "")
 
     @staticmethod
-    def _pattern(names, ending, flags):
+    def _pattern(names, ending):
+        """Finds one of the names. A name without capitals may begin with one."""
+        def words(name):
+            first = re.escape(name[0])
+            if name == name.lower() and name[0].isalpha():
+                first = f"[{name[0]}{name[0].upper()}]"
+            return first + re.escape(name[1:]).replace(r"\ ", r"\s+")
         longest_first = sorted(names, key=len, reverse=True)
-        words = "|".join(re.escape(name).replace(r"\ ", r"\s+") for name in longest_first) or r"(?!)"
-        return re.compile(rf"(?<![\w-])({words}){ending}(?![\w-])", flags)
+        return re.compile(rf"(?<![\w-])({'|'.join(map(words, longest_first)) or '(?!)'}){ending}(?![\w-])")
 
     @staticmethod
     def anchor(term):
@@ -125,7 +130,9 @@ class Text:
         for i, token in enumerate(tokens):
             if token.map:
                 line = token.map[0] + 1
-            if token.type == "heading_open":
+            if token.type == "html_block":
+                token.content = re.sub(r"<!--.*?-->", "", token.content, flags=re.DOTALL)
+            elif token.type == "heading_open":
                 in_heading = True
                 self._heading(token, tokens[i + 1])
             elif token.type == "heading_close":
@@ -215,7 +222,8 @@ class Text:
             found = [(m.start(), m.end(), self._published(m, line)) for m in PAPER.finditer(text)]
         elif self.linked is not None:
             for m in glossary.term_pattern.finditer(text):
-                term = glossary.terms[re.sub(r"\s+", " ", m.group(1).lower())]
+                term = re.sub(r"\s+", " ", m.group(1))
+                term = term if term in glossary.terms else term[0].lower() + term[1:]
                 if term not in self.linked and not any(first < m.end() and m.start() < last for first, last, _ in found):
                     self.linked.add(term)
                     found.append((m.start(), m.end(), self._term(m, term, line)))

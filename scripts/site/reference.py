@@ -22,7 +22,16 @@ def run_doxygen(root, out, header, footer):
     with open(out / "doxygen.log", "w", encoding="utf-8") as log:
         if subprocess.run(["doxygen", "-"], input=settings, text=True, cwd=root, stdout=log, check=False).returncode:
             raise SystemExit("error: Doxygen has warnings; each of them counts as an error.")
+    for page in (out / "html" / FOLDER).glob("*.html"):
+        mend(page)
     return out / "tags.xml"
+
+
+def mend(page):
+    """Where all nested classes of a class are private, Doxygen 1.9 refers to a list of them that it does not make."""
+    text = page.read_text(encoding="utf-8")
+    if '"#nested-classes"' in text and 'id="nested-classes"' not in text:
+        page.write_text(re.sub(r'<a href="#nested-classes">.*?</a>(?: &#124;)?\n?', "", text), encoding="utf-8")
 
 
 Declared = collections.namedtuple("Declared", "name kind url declaration file")
@@ -68,7 +77,7 @@ class Reference:
                 return
             self.types[name] = url
             for value in member.findall("enumvalue"):
-                self.members[name][value.text] = f"{FOLDER}/{value.get('file')}#{value.get('anchor')}"
+                self.members[name][value.text] = url  # a value without a comment has no entry of its own
         elif member.get("kind") == "function":
             if name in self.functions:
                 return
