@@ -103,7 +103,7 @@ class Site:
         """What the template of every page needs."""
         values = {"root": "../" * page.count("/"), "menu": self.menu(page, lesson), "source": "",
                   "previous": None, "next": None, "headings": [], "kind": "text", "math": False, "contents": [],
-                  "lesson": lesson, "changes": None, "reference": f"{FOLDER}/files.html" if self.reference.headers else ""}
+                  "lesson": lesson, "changes": None, "reference": f"{FOLDER}/index.html" if self.reference.headers else ""}
         if lesson and neighbours:
             at = self.lessons.index(lesson)
             for name, place in (("previous", at - 1), ("next", at + 1)):
@@ -206,7 +206,7 @@ class Site:
 def doxygen_frame():
     """Header and footer of Doxygen's pages, which look like the others."""
     templates = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True)
-    values = {"root": "$relpath^../", "reference": f"{FOLDER}/files.html"}
+    values = {"root": "$relpath^../", "reference": f"{FOLDER}/index.html"}
     return [templates.get_template(f"doxygen_{part}.html").render(**values) for part in ("header", "footer")]
 
 

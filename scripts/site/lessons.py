@@ -46,9 +46,8 @@ class Lesson:
 
     @property
     def idea(self):
-        """The first sentence of the new idea."""
+        """The new idea as one text."""
         text = " ".join(self.fields.get("New idea", []))
-        text = re.split(r"(?<=[.:]) ", text)[0].rstrip(":.") + "."
         return text[:1].upper() + text[1:]
 
 
@@ -88,7 +87,7 @@ def read_lessons(tree):
 
 # ---- The ladder ----------------------------------------------------------------------------------------------------------
 
-BOX, GAP = (138, 62), (26, 26)  # width and height
+BOX, GAP = (150, 70), (22, 24)  # width and height
 
 
 def places(lessons):
@@ -120,12 +119,12 @@ def words_in_lines(words, width):
 
 
 def box(lesson, x, y, url):
-    lines = words_in_lines(lesson.short_title, 19)[:3]
-    first = y + 26 + 8 * (3 - len(lines))
+    lines = words_in_lines(lesson.short_title, 21)
+    first = y + 35 + 7 * (3 - len(lines))
     parts = [f'<a href="{escape(url)}"><title>{escape(lesson.title)}</title>',
              f'<rect class="step" x="{x}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="6"/>',
              f'<text class="number" x="{x + 8}" y="{y + 15}">{lesson.number}</text>']
-    parts += [f'<text x="{x + BOX[0] / 2:.0f}" y="{first + 14 * i - 4}" text-anchor="middle">{escape(line)}</text>'
+    parts += [f'<text x="{x + BOX[0] / 2:.0f}" y="{first + 14 * i}" text-anchor="middle">{escape(line)}</text>'
               for i, line in enumerate(lines)]
     return "".join(parts) + "</a>"
 
