@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -30,8 +31,10 @@ class Browser:
     """Chromium without a window, driven over two pipes: messages of the DevTools protocol, each ended by a zero byte."""
 
     def __init__(self, profile):
-        to_read, self.to = os.pipe()
-        self.answers, to_write = os.pipe()
+        pipes = [*os.pipe(), *os.pipe()]
+        to_read, self.to, self.answers, to_write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in pipes)
+        for end in pipes:
+            os.close(end)
         # The browser reads from descriptor 3 and writes to 4.
         script = f'exec 3<&{to_read} 4>&{to_write} {to_read}<&- {to_write}>&-; exec "$@"'
         self.process = subprocess.Popen(
