@@ -45,7 +45,7 @@ grade-%:  ## check and grade the exercises of lesson NN
 bench: build  ## time training steps beside the best matrix products here (ARGS=--write keeps the tables)
 	@. scripts/mpi_environment.sh && scripts/bench/bench.py $(ARGS)
 
-docs:  ## make the documentation (build/docs/html/index.html)
+docs:  ## make the site of the documentation (build/docs/html/index.html)
 	@scripts/docs.sh
 
 format:  ## lay out all C++ sources with clang-format

@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
-# Makes the documentation with Doxygen: scripts/docs.sh [BUILD_FOLDER]  ->  build/docs/html/index.html
-# A warning is an error.
+# Makes the site of the documentation: scripts/docs.sh [BUILD_FOLDER]  ->  build/docs/html/index.html
+# A warning of Doxygen is an error, and so is a link that leads nowhere.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=${1:-build}/docs
-if ! command -v doxygen >/dev/null; then
-  echo "error: doxygen is not installed. Run scripts/setup.sh --documentation." >&2
+
+# Python with the packages: that of the system, if the first on the path has none of them.
+python=
+for candidate in python3 /usr/bin/python3; do
+  if "$candidate" -c 'import jinja2, markdown_it, mdit_py_plugins, pygments' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+if [[ -z $python ]] || ! command -v doxygen >/dev/null; then
+  echo "error: Doxygen or a package of Python is missing. Run scripts/setup.sh --documentation." >&2
   exit 2
 fi
-mkdir -p "$out"
-{ cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = \"$out\""; } | doxygen - >"$out/doxygen.log"
+"$python" scripts/site/build.py "$out"
 echo "$out/html/index.html"

@@ -14,7 +14,7 @@ mpi=(libopenmpi-dev openmpi-bin libhdf5-openmpi-dev)
 others=(g++ libc6-dev cmake ninja-build make git python3
         libdnnl-dev libopenblas-dev libfmt-dev libcli11-dev nlohmann-json3-dev libssl-dev
         libpcre2-dev libxxhash-dev catch2 libboost-context-dev)
-documentation=(doxygen codespell)
+documentation=(doxygen codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2 libjs-katex)
 
 packages=("${others[@]}" "${mpi[@]}")
 if [[ ${1:-} == --documentation ]]; then packages+=("${documentation[@]}"); fi
@@ -40,15 +40,18 @@ Install what Rankwise is built with, in the way of your system, and start again:
 Debian, Ubuntu       sudo apt-get install --no-install-recommends
                        ${others[*]:0:7}
                        ${others[*]:7}
-                       ${mpi[*]} ${documentation[*]}
+                       ${mpi[*]}
+                       ${documentation[*]}
 
 Fedora, RHEL         sudo dnf install gcc-c++ cmake ninja-build make git python3 openmpi-devel hdf5-openmpi-devel
                        onednn-devel openblas-devel fmt-devel cli11-devel json-devel openssl-devel pcre2-devel
                        xxhash-devel catch2-devel boost-devel doxygen
+                       python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2
                      module load mpi/openmpi-x86_64
 
 macOS (Homebrew)     brew install cmake ninja open-mpi hdf5-mpi onednn openblas fmt cli11 nlohmann-json openssl pcre2
                        xxhash boost libomp doxygen
+                     pip install markdown-it-py mdit-py-plugins pygments jinja2
 
 environment modules  module load gcc cmake ninja openmpi hdf5 onednn openblas openssl python   (the names differ)
                      HDF5 must be built for MPI. Install PCRE2, xxHash, fmt, CLI11, nlohmann-json and Catch2 under a folder

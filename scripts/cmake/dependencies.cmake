@@ -98,6 +98,15 @@ endif()
 
 find_program(RANKWISE_CCACHE ccache)
 find_program(RANKWISE_DOXYGEN doxygen)
+# A Python that can make the site of the documentation; scripts/docs.sh looks for it in the same way.
+set(RANKWISE_SITE_PYTHON "")
+foreach(candidate /usr/bin/python3 python3)
+  execute_process(COMMAND ${candidate} -c "import jinja2, markdown_it, mdit_py_plugins, pygments"
+                  RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+  if(status STREQUAL "0")
+    set(RANKWISE_SITE_PYTHON ${candidate})
+  endif()
+endforeach()
 
 # ccache keeps compiled files between builds. A precompiled header needs its leave to ignore two things that change
 # nothing here: __TIME__, and macros that are defined before the header.

@@ -18,7 +18,7 @@ struct CallRecord {
   std::int64_t count = 0;   ///< elements
   int root = 0;             ///< root rank, for collectives that have one
   std::string label;        ///< what it is for; may be empty
-  std::string where;        ///< file:line of the caller
+  std::string where;        ///< file and line of the caller
   double began_s = 0;       ///< seconds since it began
   double ended_s = -1;      ///< seconds since it ended; negative while under way
   double still_s = 0;       ///< while under way: seconds without progress
@@ -35,7 +35,7 @@ struct TransferRecord {
   int peer = 0;                 ///< the other rank, as its rank in the job
   std::int64_t bytes = 0;       ///< > 0
   std::string label;            ///< what it is for, outside of collectives; may be empty
-  std::string where;            ///< file:line that started it
+  std::string where;            ///< file and line that started it
   std::int64_t collective = 0;  ///< number of the collective that it belongs to; 0 outside of any
   bool waited_for = false;      ///< whether the rank waits for it now
   double since_s = 0;           ///< seconds since it was started
@@ -62,7 +62,7 @@ struct TrackRecord {
 /// Something that was started and has to be waited for.
 struct HandleRecord {
   std::string label;   ///< its name
-  std::string where;   ///< file:line that started it
+  std::string where;   ///< file and line that started it
   double since_s = 0;  ///< seconds since it was started
 };
 

@@ -19,7 +19,7 @@ struct MessageCount {
   std::string group{};         ///< as "world"; "MPI" for calls of MPI in the program itself
   std::vector<int> members{};  ///< ranks in the job of the group; empty for "MPI"
   std::string name{};          ///< name of the collective, as "broadcast"; empty outside of any
-  std::string where{};         ///< file:line that called the collective, or started the message; empty for "MPI"
+  std::string where{};         ///< file and line that made the call or started the message; empty for "MPI"
   int peer = 0;                ///< the other rank, as its rank in the job
   std::int64_t sent = 0;       ///< messages sent to it since the start
   std::int64_t received = 0;   ///< messages received from it since the start

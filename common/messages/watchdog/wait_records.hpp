@@ -42,9 +42,9 @@ const TrackRecord* track_of(const Records& records, int rank, const TrackRecord&
 std::string list_of(const std::vector<int>& ranks);
 /// "rank 1 calls", "ranks 0 and 3 call".
 std::string calls(const std::vector<int>& ranks);
-/// `all-reduce (ring) of 1,024 f32 for "h.2.mlp" (file:line)`.
+/// `all-reduce (ring) of 1,024 f32 for "h.2.mlp" (file.cpp:12)`.
 std::string text_of(const CallRecord& call);
-/// "1,024 bytes from rank 2 (file:line)".
+/// "1,024 bytes from rank 2 (file.cpp:12)".
 std::string text_of(const TransferRecord& transfer);
 /// "MPI_Send of 1,024 bytes to rank 1, called by f (file.cpp:12)".
 std::string text_of(const MpiCallRecord& call);
