@@ -15,6 +15,8 @@ from tree import relative
 Heading = collections.namedtuple("Heading", "level text anchor")
 Section = collections.namedtuple("Section", "anchor title text")  # for the search
 GLOSSARY, REFERENCES = "docs/glossary.md", "docs/references.md"
+FILE = re.compile(r"(?<![\w./-])(?:[\w-]+/)+[\w-]+\.(?:hpp|cpp|cu|md|sh|py)\b")
+LESSON = re.compile(r"\blesson (\d\d)\b")
 PAPER = re.compile(r"arXiv:(\d{4}\.\d{4,5})|doi:(10\.\d{4,9}/[^\s,;|]*[^\s,;|.)])")
 
 
@@ -227,11 +229,24 @@ class Text:
                 if term not in self.linked and not any(first < m.end() and m.start() < last for first, last, _ in found):
                     self.linked.add(term)
                     found.append((m.start(), m.end(), self._term(m, term, line)))
+        else:
+            found += self._places(text, line)
         tokens, end = [], 0
         for first, last, html in sorted(found):
             tokens += [self._text(text[end:first]), html_token(html)]
             end = last
         return tokens + [self._text(text[end:])]
+
+    def _places(self, text, line):
+        """The files and the lessons that a comment names."""
+        tree = self.prose.tree
+        lessons = {m.group(1): folder for folder in tree.folders if (m := re.match(r"lessons/(\d\d)_\w+$", folder))}
+        for m in FILE.finditer(text):
+            if m.group() in tree.files:
+                yield m.start(), m.end(), self._open(tree.url(m.group()), line) + f"{escape(m.group())}</a>"
+        for m in LESSON.finditer(text):
+            if m.group(1) in lessons:
+                yield m.start(), m.end(), self._open(tree.url(lessons[m.group(1)]), line) + f"{m.group()}</a>"
 
     @staticmethod
     def _text(content):

@@ -194,6 +194,12 @@ class Programs(OfSmallTree):
         self.assertRegex(self.page, r'href="../../reference/sum_8hpp.html">&quot;common/sum.hpp|href="../../reference/sum_8hpp.html">"common')
         self.assertNotRegex(self.page, r"<a [^>]*>sum</a>")
 
+    def test_lessons_and_files_that_comments_name(self):
+        page = self.text("lessons/02_two/02_two.cpp.html")
+        self.assertRegex(page, r'<dd>.*href="../01_one/README.html"[^>]*>lesson 01</a> \(one\)')
+        self.make({"lessons/01_one/more.hpp": "/// @file\n/// See lessons/01_one/01_one.cpp.\n"})
+        self.assertRegex(self.text("lessons/01_one/more.hpp.html"), r'href="01_one.cpp.html"[^>]*>lessons/01_one/01_one.cpp</a>\.')
+
     def test_changes(self):
         page = self.text("lessons/02_two/02_two.cpp.html")
         self.assertIn('class="line gone" hidden', page)
