@@ -1,58 +1,27 @@
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace rankwise {
 
 namespace {
 
-/// A stage boundary between two ranks: rows are sent across it, and gradients back.
-struct Boundary {
-  int before;  // rank
-  int behind;  // rank
-};
-
-/// The boundaries before stages 1 .. p - 1; with virtual stages also that from the last rank to rank 0.
-std::vector<Boundary> boundaries(int ranks, int virtual_stages)
+/// Number of boundaries between ranks that rows cross, the first of them behind rank 0: those before stages
+/// 1 .. p - 1; with virtual stages also that from the last rank to rank 0.
+int boundaries(int ranks, int virtual_stages)
 {
-  std::vector<Boundary> all;
-  for (int rank = 0; rank + 1 < ranks; ++rank) all.push_back({rank, rank + 1});
-  if (ranks > 1 && virtual_stages > 1) all.push_back({ranks - 1, 0});
-  return all;
+  return ranks > 1 && virtual_stages > 1 ? ranks : ranks - 1;
 }
 
-/// The two ranks of a channel, the sender first; all other ranks get a group that is not used.
-Communicator two_ranks(const Group& line, int sender, int receiver)
-{
-  const bool inside = line.rank() == sender || line.rank() == receiver;
-  return line.communicator().split(inside ? 0 : 1, line.rank() == receiver ? 1 : 0);
-}
-
-/// Creates one end of a channel on each of its two ranks.
+/// Creates one end of a channel on each of its two ranks; all other ranks get a group that is not used.
 void make_channel(const char* name, int sender, int receiver, const Group& line, const ChannelSetup& setup,
-                  std::unique_ptr<RowSender>& out, std::unique_ptr<RowReceiver>& in)
+                  Channels& channels)
 {
-  Communicator ranks = two_ranks(line, sender, receiver);
-  if (line.rank() == sender) out = std::make_unique<RowSender>(name, std::move(ranks), setup);
-  if (line.rank() == receiver) in = std::make_unique<RowReceiver>(name, std::move(ranks), setup);
-}
-
-bool goes_forwards(const Action& action)
-{
-  return action.kind == ActionKind::forward;
-}
-
-/// Whether an action receives rows or a gradient: forward all stages but the first, backward all but the last.
-bool receives(const Action& action, const PipelineSchedule& schedule)
-{
-  if (action.kind == ActionKind::backward_weights) return false;
-  return action.stage != (goes_forwards(action) ? 0 : schedule.stages() - 1);
-}
-
-bool sends(const Action& action, const PipelineSchedule& schedule)
-{
-  if (action.kind == ActionKind::backward_weights) return false;
-  return action.stage != (goes_forwards(action) ? schedule.stages() - 1 : 0);
+  const bool sends = line.rank() == sender, receives = line.rank() == receiver;
+  Communicator ranks = line.communicator().split(sends || receives ? 0 : 1, receives ? 1 : 0);
+  if (sends) channels.out = std::make_unique<RowSender>(name, std::move(ranks), setup);
+  if (receives) channels.in = std::make_unique<RowReceiver>(name, std::move(ranks), setup);
 }
 
 }  // namespace
@@ -63,30 +32,17 @@ Pipeline::Pipeline(Group& line, int virtual_stages, const GroupSetup& setup, DTy
 {
   if (line.ranks() > 1 && !setup.nccl) progress_ = std::make_unique<MessageProgress>();
   const ChannelSetup channel{setup, type, rows, progress_.get(), &time};
-  for (const auto& [before, behind] : boundaries(line.ranks(), virtual_stages)) {
-    make_channel(rows_group, before, behind, line, channel, rows_out_, rows_in_);
-    make_channel(gradients_group, behind, before, line, channel, gradients_out_, gradients_in_);
+  for (int before = 0; before < boundaries(line.ranks(), virtual_stages); ++before) {
+    const int behind = (before + 1) % line.ranks();
+    make_channel(rows_group, before, behind, line, channel, rows_);
+    make_channel(gradients_group, behind, before, line, channel, gradients_);
   }
 }
 
 std::int64_t Pipeline::bytes(int ranks, int virtual_stages, int rank, DType type, const Shape& rows)
 {
-  std::int64_t ends = 0;
-  for (const auto& [before, behind] : boundaries(ranks, virtual_stages))
-    ends += 2 * (before == rank) + 2 * (behind == rank);
-  return ends * channel_bytes(type, rows);
-}
-
-RowReceiver* Pipeline::source_of(const Action& action, const PipelineSchedule& schedule) const
-{
-  if (!receives(action, schedule)) return nullptr;
-  return goes_forwards(action) ? rows_in_.get() : gradients_in_.get();
-}
-
-RowSender* Pipeline::target_of(const Action& action, const PipelineSchedule& schedule) const
-{
-  if (!sends(action, schedule)) return nullptr;
-  return goes_forwards(action) ? rows_out_.get() : gradients_out_.get();
+  const int all = boundaries(ranks, virtual_stages), before = (rank + ranks - 1) % ranks;
+  return 2 * ((rank < all ? 1 : 0) + (before < all ? 1 : 0)) * channel_bytes(type, rows);
 }
 
 std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, const Perform& perform)
@@ -94,16 +50,17 @@ std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, con
   const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(line_.rank())];
   // The list determines how many messages will arrive, so the first receives are posted before anything is
   // computed.
-  std::int64_t rows = 0, gradients = 0;
-  for (const Action& action : actions)
-    if (receives(action, schedule)) ++(goes_forwards(action) ? rows : gradients);
-  if (rows_in_) rows_in_->begin(rows);
-  if (gradients_in_) gradients_in_->begin(gradients);
+  for (const Channels* channels : {&rows_, &gradients_})
+    if (channels->in)
+      channels->in->begin(std::ranges::count_if(actions, [&](const Action& action) {
+        return &channels_of(action) == channels && receives(schedule, action);
+      }));
 
   std::vector<PerformedAction> performed;
   for (const Action& action : actions) {
-    RowReceiver* const source = source_of(action, schedule);
-    RowSender* const target = target_of(action, schedule);
+    const Channels& channels = channels_of(action);
+    RowReceiver* const source = receives(schedule, action) ? channels.in.get() : nullptr;
+    RowSender* const target = sends(schedule, action) ? channels.out.get() : nullptr;
     // Wait for the action's input, and for a send buffer whose old message has been sent.
     const std::string what = describe(action);
     const Tensor arrived = source != nullptr ? source->next(what) : Tensor();
@@ -119,8 +76,8 @@ std::vector<PerformedAction> Pipeline::run(const PipelineSchedule& schedule, con
     if (target != nullptr) target->send();
     if (source != nullptr) source->done();
   }
-  if (rows_out_) rows_out_->finish();
-  if (gradients_out_) gradients_out_->finish();
+  for (const Channels* channels : {&rows_, &gradients_})
+    if (channels->out) channels->out->finish();
   return performed;
 }
 

@@ -8,19 +8,21 @@
 #include "common/memory/device.hpp"
 #include "common/messages/group.hpp"
 #include "common/program/time_ledger.hpp"
-#include "lessons/09_pipeline_parallel/pipeline_schedule.hpp"
 #include "lessons/09_pipeline_parallel/row_channel.hpp"
+#include "lessons/09_pipeline_parallel/schedule_check.hpp"
 
 /// @file
 /// Execution of a schedule: one loop for all of them.
 
 namespace rankwise {
 
-/// An action that was carried out.
-struct PerformedAction {
-  Action action;              ///< which
-  std::int64_t begin_ns = 0;  ///< on event_clock_ns(), once its input had arrived
-  std::int64_t end_ns = 0;    ///< on event_clock_ns()
+/// An action that was carried out, with its times on event_clock_ns(); it begins once its input has arrived.
+using PerformedAction = TimedAction;
+
+/// This rank's ends of the channels of one direction; null where there is no channel.
+struct Channels {
+  std::unique_ptr<RowReceiver> in;  ///< from the rank that sends in this direction
+  std::unique_ptr<RowSender> out;   ///< to the next rank in this direction
 };
 
 /// Computes one action.
@@ -53,14 +55,15 @@ class Pipeline {
   static std::int64_t bytes(int ranks, int virtual_stages, int rank, DType type, const Shape& rows);
 
  private:
-  RowReceiver* source_of(const Action& action, const PipelineSchedule& schedule) const;
-  RowSender* target_of(const Action& action, const PipelineSchedule& schedule) const;
+  const Channels& channels_of(const Action& action) const
+  {
+    return action.kind == ActionKind::forward ? rows_ : gradients_;
+  }
 
   Group& line_;
   TimeLedger& time_;
   std::unique_ptr<MessageProgress> progress_;
-  std::unique_ptr<RowReceiver> rows_in_, gradients_in_;
-  std::unique_ptr<RowSender> rows_out_, gradients_out_;
+  Channels rows_, gradients_;
 };
 
 /// Name of the channels' groups for rows, under which their traffic is counted.

@@ -12,9 +12,9 @@ namespace rankwise {
 // ---- Progress -------------------------------------------------------------------------------------------------------
 
 MessageProgress::MessageProgress()
-    : thread_([this] {
+    : thread_([this](const std::stop_token& end) {
         try {
-          run();
+          run(end);
         } catch (...) {
           abort_job(describe(std::current_exception()));
         }
@@ -22,43 +22,21 @@ MessageProgress::MessageProgress()
 {
 }
 
-MessageProgress::~MessageProgress()
-{
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_one();
-  thread_.join();
-}
-
-void MessageProgress::count(int messages)
+void MessageProgress::change(int messages, bool rests)
 {
   {
     const std::lock_guard lock(mutex_);
     under_way_ += messages;
+    resting_ = rests;
   }
-  if (messages > 0) changed_.notify_one();
+  changed_.notify_one();
 }
 
-void MessageProgress::rest(bool whether)
-{
-  {
-    const std::lock_guard lock(mutex_);
-    resting_ = whether;
-  }
-  if (!whether) changed_.notify_one();
-}
-
-void MessageProgress::run()
+void MessageProgress::run(const std::stop_token& end)
 {
   constexpr auto pause = std::chrono::microseconds(100);
   std::unique_lock lock(mutex_);
-  while (!ending_) {
-    if (under_way_ == 0 || resting_) {
-      changed_.wait(lock);
-      continue;
-    }
+  while (changed_.wait(lock, end, [&] { return under_way_ > 0 && !resting_; }) && !end.stop_requested()) {
     lock.unlock();
     int found = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE),
@@ -100,7 +78,7 @@ void ChannelEnd::start(ChannelBuffer& buffer, Transfer::Direction direction)
   group_.stream().wait(group_.compute().record());  // until rows to send exist, or old rows are used
   const Transfer transfer{direction, buffer.rows.tensor(), 1 - group_.rank()};
   buffer.ticket = group_.transport().start(std::span(&transfer, 1));
-  if (progress_ != nullptr) progress_->count(1);
+  if (progress_ != nullptr) progress_->change(1, false);
 }
 
 void ChannelEnd::wait_for(ChannelBuffer& buffer, const std::string& name)
@@ -108,13 +86,12 @@ void ChannelEnd::wait_for(ChannelBuffer& buffer, const std::string& name)
   if (!buffer.ticket) return;
   const auto span = time_.span(Work::waiting, name);
   const CollectiveLabel label(name);
-  if (progress_ != nullptr) progress_->rest(true);
+  if (progress_ != nullptr) progress_->change(0, true);
   group_.transport().finish(*buffer.ticket);
   buffer.ticket.reset();
   if (progress_ == nullptr) return;  // over NCCL the message is there; the stream's other work is not waited for
   group_.compute().wait(group_.stream().record());  // over MPI a copy to the device may still run
-  progress_->count(-1);
-  progress_->rest(false);
+  progress_->change(-1, false);
 }
 
 Tensor RowSender::buffer(const std::string& what)
@@ -122,11 +99,6 @@ Tensor RowSender::buffer(const std::string& what)
   ChannelBuffer& buffer = buffer_of(sent_);
   wait_for(buffer, what);
   return buffer.rows.tensor();
-}
-
-void RowSender::send()
-{
-  start(buffer_of(sent_++), Transfer::Direction::send);
 }
 
 void RowSender::finish()
@@ -153,17 +125,6 @@ Tensor RowReceiver::next(const std::string& what)
   ChannelBuffer& buffer = buffer_of(used_);
   wait_for(buffer, what);
   return buffer.rows.tensor();
-}
-
-void RowReceiver::done()
-{
-  ++used_;
-  expect();
-}
-
-std::int64_t channel_bytes(DType type, const Shape& rows)
-{
-  return static_cast<std::int64_t>(buffers_of_a_channel) * bytes_of(type) * rows.elements();
 }
 
 }  // namespace rankwise

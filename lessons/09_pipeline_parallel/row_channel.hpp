@@ -24,25 +24,23 @@ namespace rankwise {
 /// probe that finds a message returns at once, without moving any other.
 class MessageProgress {
  public:
+  /// Starts the thread; the destructor ends it.
   MessageProgress();
-  ~MessageProgress();
-  MessageProgress(const MessageProgress&) = delete;
-  MessageProgress& operator=(const MessageProgress&) = delete;
 
-  /// Adds to the number of messages under way; @p messages may be negative.
-  void count(int messages);
-  /// Suspends or resumes the thread. It rests while the rank itself waits for a message: that wait moves all
-  /// messages, and two threads in MPI would contend for its lock.
-  void rest(bool whether);
+  /// Adds to the number of messages under way, and suspends or resumes the thread.
+  /// @param messages  may be negative.
+  /// @param rests     true while the rank itself waits for a message: that wait moves all messages, and two threads
+  ///                  in MPI would contend for its lock.
+  void change(int messages, bool rests);
 
  private:
-  void run();
+  void run(const std::stop_token& end);
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   int under_way_ = 0;
-  bool resting_ = false, ending_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  bool resting_ = false;
+  std::jthread thread_;  // last: it uses all of the above
 };
 
 /// Buffers of a channel: one message is computed with while another is on its way.
@@ -101,7 +99,7 @@ class RowSender : ChannelEnd {
   /// @param what  name of the message, as "forward of micro-batch 3 in stage 1".
   Tensor buffer(const std::string& what);
   /// Starts to send that buffer, and returns at once.
-  void send();
+  void send() { start(buffer_of(sent_++), Transfer::Direction::send); }
   /// Waits until all messages have been sent.
   void finish();
 
@@ -120,7 +118,11 @@ class RowReceiver : ChannelEnd {
   /// @param what  the action that needs it, as "forward of micro-batch 3 in stage 1".
   Tensor next(const std::string& what);
   /// Releases the message's buffer, into which another message is received.
-  void done();
+  void done()
+  {
+    ++used_;
+    expect();
+  }
 
  private:
   void expect();
@@ -131,6 +133,9 @@ class RowReceiver : ChannelEnd {
 };
 
 /// Bytes of the buffers of one end.
-std::int64_t channel_bytes(DType type, const Shape& rows);
+inline std::int64_t channel_bytes(DType type, const Shape& rows)
+{
+  return static_cast<std::int64_t>(buffers_of_a_channel) * bytes_of(type) * rows.elements();
+}
 
 }  // namespace rankwise

@@ -1,7 +1,8 @@
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <deque>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -12,28 +13,31 @@
 
 namespace rankwise {
 
+namespace {
+
+/// Element of a rank, a micro-batch or a stage.
+template <class Vector>
+auto& at(Vector& of_all, int number)
+{
+  return of_all[static_cast<std::size_t>(number)];
+}
+
+}  // namespace
+
 // ---- Times ----------------------------------------------------------------------------------------------------------
 
 std::int64_t ActionCosts::of(ActionKind kind) const
 {
-  switch (kind) {
-    case ActionKind::forward:
-      return forward;
-    case ActionKind::backward:
-      return again + backward_input + backward_weights;
-    case ActionKind::backward_input:
-      return again + backward_input;
-    case ActionKind::backward_weights:
-      return again + backward_weights;
-  }
-  return 0;
+  if (kind == ActionKind::forward) return forward;
+  return again + (kind == ActionKind::backward_weights ? 0 : backward_input) +
+         (kind == ActionKind::backward_input ? 0 : backward_weights);
 }
 
 std::int64_t TimedSchedule::busy(int rank) const
 {
-  const std::vector<TimedAction>& own = actions.at(static_cast<std::size_t>(rank));
-  return std::accumulate(own.begin(), own.end(), std::int64_t{0},
-                         [](std::int64_t sum, const TimedAction& timed) { return sum + timed.end - timed.begin; });
+  std::int64_t sum = 0;
+  for (const TimedAction& timed : at(actions, rank)) sum += timed.end - timed.begin;
+  return sum;
 }
 
 double TimedSchedule::idle_share() const
@@ -50,189 +54,106 @@ namespace {
 /// An action and its place in the lists, for errors.
 std::string place(const PipelineSchedule& schedule, int rank, std::size_t number)
 {
-  return fmt::format("rank {}, action {}, {}", rank, number,
-                     describe(schedule.actions[static_cast<std::size_t>(rank)][number]));
+  return fmt::format("rank {}, action {}, {}", rank, number, describe(at(schedule.actions, rank)[number]));
 }
 
 // ---- The work of one rank -------------------------------------------------------------------------------------------
 
-/// Goes through a rank's list, and records which actions are done and how many activations are kept.
-class OwnWork {
- public:
-  OwnWork(const PipelineSchedule& schedule, int rank)
-      : schedule_(schedule),
-        rank_(rank),
-        max_in_flight_(schedule.max_in_flight[static_cast<std::size_t>(rank)]),
-        trains_(std::any_of(schedule.max_in_flight.begin(), schedule.max_in_flight.end(),
-                            [](int most) { return most > 0; })),
-        done_(static_cast<std::size_t>(schedule.micro_batches * schedule.virtual_stages))
-  {
-  }
+/// Passes of a micro-batch through a stage that an action does, or that are done, as a sum of these.
+constexpr unsigned F = 1, B = 2, W = 4;
 
-  /// Refuses a list that is not the work of this rank, or that has more or fewer than max_in_flight in flight.
-  /// @return  the most activations that are kept at once.
-  int check_list()
-  {
-    const std::vector<Action>& list = schedule_.actions[static_cast<std::size_t>(rank_)];
-    std::optional<std::size_t> one_too_many;
-    for (std::size_t number = 0; number < list.size(); ++number) {
-      if (const std::string why = objection(list[number]); !why.empty()) refuse(number, why);
-      note(list[number]);
-      if (kept_ > max_in_flight_ && !one_too_many) one_too_many = number;
-    }
-    check_complete();
-    if (one_too_many)
-      refuse(*one_too_many,
-             fmt::format("it is one too many: the rank holds the activations of at most {}", max_in_flight_));
-    if (most_ < max_in_flight_)
-      refuse(first_backward(list),
-             fmt::format("its warm-up is short: the rank holds the activations of {} at most, and could hold {}",
-                         most_, max_in_flight_));
-    return most_;
-  }
+unsigned passes_of(ActionKind kind)
+{
+  if (kind == ActionKind::forward) return F;
+  return (kind == ActionKind::backward_weights ? 0 : B) | (kind == ActionKind::backward_input ? 0 : W);
+}
 
- private:
-  /// Passes of one micro-batch through one stage that are done.
-  struct Done {
-    bool forward = false, input = false, weights = false;  // F, B, W
-  };
+bool has_backward_passes(const PipelineSchedule& schedule)
+{
+  return std::ranges::any_of(schedule.max_in_flight, [](int most) { return most > 0; });
+}
 
-  Done& done(int micro_batch, int stage)
-  {
-    return done_[static_cast<std::size_t>(micro_batch * schedule_.virtual_stages + stage / schedule_.ranks)];
-  }
+/// Passes that are done, by micro-batch and stage.
+using Done = std::map<std::pair<int, int>, unsigned>;
 
-  [[noreturn]] void refuse(std::size_t number, const std::string& why) const
-  {
-    throw Error(fmt::format("{}: {}", place(schedule_, rank_, number), why));
-  }
+/// Why an action cannot be the next one on a rank; empty if it can.
+std::string objection(const PipelineSchedule& schedule, int rank, const Action& action, Done& done)
+{
+  if (action.micro_batch < 0 || action.micro_batch >= schedule.micro_batches)
+    return fmt::format("there are {} micro-batches", schedule.micro_batches);
+  if (action.stage < 0 || action.stage >= schedule.stages())
+    return fmt::format("there are {} stages", schedule.stages());
+  if (schedule.rank_of(action.stage) != rank)
+    return fmt::format("that stage is on rank {}", schedule.rank_of(action.stage));
+  const unsigned passes = passes_of(action.kind), before = done[{action.micro_batch, action.stage}];
+  if ((passes & before) != 0) return "it has been done before";
+  if (passes == F) return "";
+  if (!has_backward_passes(schedule))
+    return "a schedule with no micro-batch in flight keeps no activations for a backward pass";
+  if ((before & F) == 0) return "its forward pass has not been done";
+  if (passes == W && (before & B) == 0) return "the gradient of its input has not been computed";
+  return "";
+}
 
-  /// Why an action cannot be the next one; empty if it can.
-  std::string objection(const Action& action)
-  {
-    if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
-      return fmt::format("there are {} micro-batches", schedule_.micro_batches);
-    if (action.stage < 0 || action.stage >= schedule_.stages())
-      return fmt::format("there are {} stages", schedule_.stages());
-    if (schedule_.rank_of(action.stage) != rank_)
-      return fmt::format("that stage is on rank {}", schedule_.rank_of(action.stage));
-    const Done& before = done(action.micro_batch, action.stage);
-    const bool gives_input = action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
-    const bool gives_weights = action.kind == ActionKind::backward || action.kind == ActionKind::backward_weights;
-    if ((action.kind == ActionKind::forward && before.forward) || (gives_input && before.input) ||
-        (gives_weights && before.weights))
-      return "it has been done before";
-    if (action.kind == ActionKind::forward) return "";
-    if (!trains_) return "a schedule with no micro-batch in flight keeps no activations for a backward pass";
-    if (!before.forward) return "its forward pass has not been done";
-    if (!gives_input && !before.input) return "the gradient of its input has not been computed";
-    return "";
-  }
-
-  /// Records an action as done, and counts the activations that are kept.
-  void note(const Action& action)
-  {
-    Done& now = done(action.micro_batch, action.stage);
-    if (action.kind == ActionKind::forward) {
-      now.forward = true;
-      if (trains_) most_ = std::max(most_, ++kept_);
-      return;
-    }
-    now.input = now.input || action.kind != ActionKind::backward_weights;
-    now.weights = now.weights || action.kind != ActionKind::backward_input;
-    if (now.weights) --kept_;
-  }
-
-  /// Refuses a list in which an action is missing.
-  void check_complete()
-  {
-    const auto missing = [&](ActionKind kind, int micro_batch, int stage) {
-      throw Error(fmt::format("rank {}: {} is missing", rank_, describe({kind, micro_batch, stage})));
-    };
-    for (int i = 0; i < schedule_.micro_batches; ++i)
-      for (int stage = rank_; stage < schedule_.stages(); stage += schedule_.ranks) {
-        const Done& all = done(i, stage);
-        if (!all.forward) missing(ActionKind::forward, i, stage);
-        if (trains_ && !all.input) missing(ActionKind::backward, i, stage);
-        if (trains_ && !all.weights) missing(ActionKind::backward_weights, i, stage);
+/// Refuses a list in which an action is missing.
+void check_complete(const PipelineSchedule& schedule, int rank, Done& done)
+{
+  using Kind = ActionKind;
+  for (int i = 0; i < schedule.micro_batches; ++i)
+    for (int stage = rank; stage < schedule.stages(); stage += schedule.ranks)
+      for (const Kind kind : {Kind::forward, Kind::backward_input, Kind::backward_weights}) {
+        if ((done[{i, stage}] & passes_of(kind)) != 0) continue;
+        if (kind != Kind::forward && !has_backward_passes(schedule)) continue;
+        const Action missing{kind == Kind::backward_input ? Kind::backward : kind, i, stage};
+        throw Error(fmt::format("rank {}: {} is missing", rank, describe(missing)));
       }
-  }
-
-  static std::size_t first_backward(const std::vector<Action>& list)
-  {
-    const auto found = std::find_if(list.begin(), list.end(),
-                                    [](const Action& action) { return action.kind != ActionKind::forward; });
-    return static_cast<std::size_t>(found - list.begin());
-  }
-
-  const PipelineSchedule& schedule_;
-  int rank_, max_in_flight_;
-  bool trains_;  // false: forward passes only
-  std::vector<Done> done_;
-  int kept_ = 0, most_ = 0;
-};
-
-// ---- The order of messages ------------------------------------------------------------------------------------------
-
-/// Whether an action receives a message: rows, except in the first stage; or a gradient, except in the last one.
-bool receives(const PipelineSchedule& schedule, const Action& action)
-{
-  if (action.kind == ActionKind::forward) return action.stage > 0;
-  return action.kind != ActionKind::backward_weights && action.stage < schedule.stages() - 1;
 }
 
-/// Whether an action sends its result.
-bool sends(const PipelineSchedule& schedule, const Action& action)
+/// Refuses a list that is not the work of its rank, or that has more or fewer than max_in_flight in flight.
+/// @return  the most activations that are kept at once.
+int check_list(const PipelineSchedule& schedule, int rank)
 {
-  if (action.kind == ActionKind::forward) return action.stage < schedule.stages() - 1;
-  return action.kind != ActionKind::backward_weights && action.stage > 0;
-}
-
-/// The messages that a rank sends or receives in one direction.
-struct MessageList {
-  std::vector<std::pair<int, int>> what;  ///< micro-batch and the stage that receives it
-  std::vector<std::size_t> numbers;       ///< of the actions
-};
-
-/// @param forwards  true: rows; false: gradients.
-/// @param sent      true: messages that the rank sends; false: those that it receives.
-MessageList messages_of(const PipelineSchedule& schedule, int rank, bool forwards, bool sent)
-{
-  MessageList messages;
-  const std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(rank)];
+  const std::vector<Action>& list = at(schedule.actions, rank);
+  const int allowed = at(schedule.max_in_flight, rank), kept_of_each = has_backward_passes(schedule) ? 1 : 0;
+  Done done;
+  const auto refuse = [&](std::size_t number, const std::string& why) {
+    throw Error(fmt::format("{}: {}", place(schedule, rank, number), why));
+  };
+  int kept = 0, most = 0;
+  std::optional<std::size_t> one_too_many, first_backward;
   for (std::size_t number = 0; number < list.size(); ++number) {
-    const Action& action = list[number];
-    if ((action.kind == ActionKind::forward) != forwards) continue;
-    if (!(sent ? sends(schedule, action) : receives(schedule, action))) continue;
-    const int receiver = action.stage + (sent ? (forwards ? 1 : -1) : 0);
-    messages.what.emplace_back(action.micro_batch, receiver);
-    messages.numbers.push_back(number);
+    const auto& [kind, micro_batch, stage] = list[number];
+    if (const std::string why = objection(schedule, rank, list[number], done); !why.empty()) refuse(number, why);
+    done[{micro_batch, stage}] |= passes_of(kind);
+    kept += kind == ActionKind::forward ? kept_of_each : (passes_of(kind) & W) != 0 ? -1 : 0;
+    most = std::max(most, kept);
+    if (kept > allowed && !one_too_many) one_too_many = number;
+    if (kind != ActionKind::forward && !first_backward) first_backward = number;
   }
-  return messages;
-}
-
-/// Refuses messages from a rank to its neighbour that are sent in another order than the neighbour needs them.
-void check_order(const PipelineSchedule& schedule, int from, bool forwards)
-{
-  const int p = schedule.ranks, to = (from + (forwards ? 1 : p - 1)) % p;
-  const MessageList sent = messages_of(schedule, from, forwards, true);
-  const MessageList wanted = messages_of(schedule, to, forwards, false);
-  const auto [it, other] =
-      std::mismatch(wanted.what.begin(), wanted.what.end(), sent.what.begin(), sent.what.end());
-  if (it == wanted.what.end()) return;
-  const auto k = static_cast<std::size_t>(it - wanted.what.begin());
-  throw Error(
-      fmt::format("{}: what arrives then is what rank {} sends in its action {}, of micro-batch {} for stage {}",
-                  place(schedule, to, wanted.numbers[k]), from, sent.numbers[k], other->first, other->second));
+  check_complete(schedule, rank, done);
+  if (one_too_many)
+    refuse(*one_too_many, fmt::format("it is one too many: the rank holds the activations of at most {}", allowed));
+  if (most < allowed)
+    refuse(*first_backward,
+           fmt::format("its warm-up is short: the rank holds the activations of {} at most, and could hold {}",
+                       most, allowed));
+  return most;
 }
 
 // ---- Carried out ----------------------------------------------------------------------------------------------------
+
+/// A message that has been sent to a rank.
+struct Message {
+  int micro_batch, stage;  // stage that needs it
+  std::size_t number;      // of the action that sends it, in its rank's list
+  std::int64_t arrival;    // in units of time
+};
 
 /// Simulation of all ranks.
 class Simulation {
  public:
   Simulation(const PipelineSchedule& schedule, const std::vector<ActionCosts>& costs)
-      : schedule_(schedule), costs_(costs), forward_(passes()), backward_(passes())
+      : schedule_(schedule), costs_(costs)
   {
     timed_.actions.resize(schedule.actions.size());
   }
@@ -249,35 +170,42 @@ class Simulation {
   }
 
  private:
-  std::size_t passes() const { return static_cast<std::size_t>(schedule_.micro_batches * schedule_.stages()); }
-
-  /// Time at which a stage has computed a micro-batch's output, or the gradient of its input; empty before that.
-  std::optional<std::int64_t>& arrival(bool forwards, int micro_batch, int stage)
-  {
-    return (forwards ? forward_ : backward_)[static_cast<std::size_t>(micro_batch * schedule_.stages() + stage)];
-  }
-
   /// Runs a rank's actions until one lacks its input; returns whether any ran.
   bool advance(int rank)
   {
-    const std::vector<Action>& list = schedule_.actions[static_cast<std::size_t>(rank)];
+    const std::vector<Action>& list = at(schedule_.actions, rank);
     std::vector<TimedAction>& timed = timed_.actions[static_cast<std::size_t>(rank)];
     const std::size_t before = timed.size();
-    while (timed.size() < list.size()) {
-      const Action& action = list[timed.size()];
+    for (std::size_t number = before; number < list.size(); ++number) {
+      const Action& action = list[number];
       const bool forwards = action.kind == ActionKind::forward;
+      const int next = action.stage + (forwards ? 1 : -1);
       std::int64_t begin = timed.empty() ? 0 : timed.back().end;
       if (receives(schedule_, action)) {
-        const auto& there = arrival(forwards, action.micro_batch, action.stage + (forwards ? -1 : 1));
-        if (!there) break;
-        begin = std::max(begin, *there);
+        std::deque<Message>& channel = channels_[{rank, forwards}];
+        if (channel.empty()) break;
+        check_message(rank, number, channel.front());
+        begin = std::max(begin, channel.front().arrival);
+        channel.pop_front();
       }
-      const std::int64_t end = begin + costs_[static_cast<std::size_t>(action.stage)].of(action.kind);
-      if (sends(schedule_, action)) arrival(forwards, action.micro_batch, action.stage) = end;
+      const std::int64_t end = begin + at(costs_, action.stage).of(action.kind);
+      if (sends(schedule_, action))
+        channels_[{schedule_.rank_of(next), forwards}].push_back({action.micro_batch, next, number, end});
       timed.push_back({action, begin, end});
       timed_.length = std::max(timed_.length, end);
     }
     return timed.size() > before;
+  }
+
+  /// Refuses a message that arrives at an action which needs another one.
+  void check_message(int rank, std::size_t number, const Message& message) const
+  {
+    const Action& action = at(schedule_.actions, rank)[number];
+    if (message.micro_batch == action.micro_batch && message.stage == action.stage) return;
+    const int from = schedule_.rank_of(message.stage + (action.kind == ActionKind::forward ? -1 : 1));
+    throw Error(
+        fmt::format("{}: what arrives then is what rank {} sends in its action {}, of micro-batch {} for stage {}",
+                    place(schedule_, rank, number), from, message.number, message.micro_batch, message.stage));
   }
 
   /// Refuses a schedule that ends in a deadlock: some ranks have not reached the end of their lists.
@@ -285,8 +213,8 @@ class Simulation {
   {
     std::vector<std::string> waiting;
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
-      const std::vector<Action>& list = schedule_.actions[static_cast<std::size_t>(rank)];
-      const std::size_t number = timed_.actions[static_cast<std::size_t>(rank)].size();
+      const std::vector<Action>& list = at(schedule_.actions, rank);
+      const std::size_t number = at(timed_.actions, rank).size();
       if (number == list.size()) continue;
       const bool forwards = list[number].kind == ActionKind::forward;
       const int stage = list[number].stage + (forwards ? -1 : 1);
@@ -298,11 +226,23 @@ class Simulation {
 
   const PipelineSchedule& schedule_;
   const std::vector<ActionCosts>& costs_;
-  std::vector<std::optional<std::int64_t>> forward_, backward_;  // by micro-batch and stage
+  std::map<std::pair<int, bool>, std::deque<Message>> channels_;  // to each rank, of rows (true) and of gradients
   TimedSchedule timed_;
 };
 
 }  // namespace
+
+bool receives(const PipelineSchedule& schedule, const Action& action)
+{
+  if (action.kind == ActionKind::backward_weights) return false;
+  return action.stage != (action.kind == ActionKind::forward ? 0 : schedule.stages() - 1);
+}
+
+bool sends(const PipelineSchedule& schedule, const Action& action)
+{
+  if (action.kind == ActionKind::backward_weights) return false;
+  return action.stage != (action.kind == ActionKind::forward ? schedule.stages() - 1 : 0);
+}
 
 TimedSchedule check_schedule(const PipelineSchedule& schedule, const std::vector<ActionCosts>& costs)
 {
@@ -315,9 +255,7 @@ TimedSchedule check_schedule(const PipelineSchedule& schedule, const std::vector
   check(costs.size() == static_cast<std::size_t>(schedule.stages()),
         fmt::format("the costs of {} stages are given, and there are {}", costs.size(), schedule.stages()));
   std::vector<int> in_flight;
-  for (int rank = 0; rank < schedule.ranks; ++rank) in_flight.push_back(OwnWork(schedule, rank).check_list());
-  for (int rank = 0; rank < schedule.ranks; ++rank)
-    for (const bool forwards : {true, false}) check_order(schedule, rank, forwards);
+  for (int rank = 0; rank < schedule.ranks; ++rank) in_flight.push_back(check_list(schedule, rank));
   TimedSchedule timed = Simulation(schedule, costs).run();
   timed.in_flight = in_flight;
   return timed;
@@ -325,8 +263,7 @@ TimedSchedule check_schedule(const PipelineSchedule& schedule, const std::vector
 
 TimedSchedule check_schedule(const PipelineSchedule& schedule, const ActionCosts& costs)
 {
-  const auto stages = static_cast<std::size_t>(std::max(schedule.stages(), 0));
-  return check_schedule(schedule, std::vector<ActionCosts>(stages, costs));
+  return check_schedule(schedule, std::vector(static_cast<std::size_t>(schedule.stages()), costs));
 }
 
 // ---- Drawn ----------------------------------------------------------------------------------------------------------

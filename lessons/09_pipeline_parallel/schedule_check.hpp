@@ -41,6 +41,11 @@ struct TimedSchedule {
   double idle_share() const;
 };
 
+/// Whether an action receives a message: rows, except in the first stage; or a gradient, except in the last one.
+bool receives(const PipelineSchedule& schedule, const Action& action);
+/// Whether an action sends its result: rows, except in the last stage; or a gradient, except in the first one.
+bool sends(const PipelineSchedule& schedule, const Action& action);
+
 /// Simulates a schedule.
 ///
 /// Checked: each rank has the actions of its own stages and no others; each micro-batch passes through each stage

@@ -1,7 +1,6 @@
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,20 +11,7 @@
 
 namespace rankwise {
 
-namespace {
-
-/// Replaces any number of integers by their sums over the ranks, in pieces that fit a training step's scratch.
-void all_reduce_many(std::span<std::int64_t> numbers, Group& group)
-{
-  constexpr auto most = static_cast<std::size_t>(loss_numbers);
-  for (std::size_t first = 0; first < numbers.size(); first += most)
-    all_reduce_sum(numbers.subspan(first, std::min(most, numbers.size() - first)), group);
-}
-
-/// Gathers the times of all ranks, counted from the first begin.
-/// @param own  begin and end of each action of this rank, in order.
-TimedSchedule times_of_all(const std::vector<std::array<std::int64_t, 2>>& own, const PipelineSchedule& schedule,
-                           Group& line)
+TimedSchedule times_of_all(const std::vector<PerformedAction>& own, const PipelineSchedule& schedule, Group& line)
 {
   std::vector<std::int64_t> numbers;  // times of all ranks; zero for the other ranks, so that a sum gathers them
   for (int rank = 0; rank < schedule.ranks; ++rank) {
@@ -33,9 +19,11 @@ TimedSchedule times_of_all(const std::vector<std::array<std::int64_t, 2>>& own, 
     if (rank != line.rank())
       numbers.resize(numbers.size() + 2 * actions);
     else
-      for (const auto& times : own) numbers.insert(numbers.end(), times.begin(), times.end());
+      for (const PerformedAction& action : own) numbers.insert(numbers.end(), {action.begin, action.end});
   }
-  all_reduce_many(numbers, line);
+  constexpr auto most = static_cast<std::size_t>(loss_numbers);  // in a message, to fit a training step's scratch
+  for (std::size_t first = 0; first < numbers.size(); first += most)
+    all_reduce_sum(std::span(numbers).subspan(first, std::min(most, numbers.size() - first)), line);
   const auto [first, last] = std::minmax_element(numbers.begin(), numbers.end());
   TimedSchedule timed;
   timed.length = *last - *first;
@@ -50,29 +38,15 @@ TimedSchedule times_of_all(const std::vector<std::array<std::int64_t, 2>>& own, 
   return timed;
 }
 
-}  // namespace
-
-TimedSchedule wall_times(const std::vector<PerformedAction>& own, const PipelineSchedule& schedule, Group& line)
+std::vector<PerformedAction> charged_actions(std::span<const VirtualSpan> spans)
 {
-  std::vector<std::array<std::int64_t, 2>> times;
-  for (const PerformedAction& action : own) times.push_back({action.begin_ns, action.end_ns});
-  return times_of_all(times, schedule, line);
-}
-
-TimedSchedule virtual_times(std::span<const VirtualSpan> spans, const PipelineSchedule& schedule, Group& line)
-{
-  std::vector<std::array<std::int64_t, 2>> times;
+  std::vector<PerformedAction> actions;
   for (const VirtualSpan& span : spans)
-    if (span.lane == Lane::compute) times.push_back({span.begin.since_start, span.end.since_start});
-  return times_of_all(times, schedule, line);
+    if (span.lane == Lane::compute) actions.push_back({{}, span.begin.since_start, span.end.since_start});
+  return actions;
 }
 
 namespace {
-
-std::string percent(double share)
-{
-  return fmt::format("{:.1f}", 100 * share);
-}
 
 /// Times for the document, in seconds.
 nlohmann::json document_of(const TimedSchedule& timed, double units_per_s)
@@ -80,32 +54,24 @@ nlohmann::json document_of(const TimedSchedule& timed, double units_per_s)
   nlohmann::json ranks = nlohmann::json::array();
   for (const std::vector<TimedAction>& actions : timed.actions) {
     nlohmann::json& list = ranks.emplace_back(nlohmann::json::array());
-    for (const TimedAction& timed_action : actions)
-      list.push_back({{"kind", name_of(timed_action.action.kind)},
-                      {"micro_batch", timed_action.action.micro_batch},
-                      {"stage", timed_action.action.stage},
-                      {"begin", static_cast<double>(timed_action.begin) / units_per_s},
-                      {"end", static_cast<double>(timed_action.end) / units_per_s}});
+    for (const auto& [action, begin, end] : actions)
+      list.push_back({{"kind", name_of(action.kind)},
+                      {"micro_batch", action.micro_batch},
+                      {"stage", action.stage},
+                      {"begin", static_cast<double>(begin) / units_per_s},
+                      {"end", static_cast<double>(end) / units_per_s}});
   }
   return ranks;
 }
 
 }  // namespace
 
-ScheduleTimes schedule_times(const TimedSchedule& planned, const std::vector<PerformedAction>& own,
-                             const VirtualClock* clock, std::span<const VirtualSpan> spans,
-                             const PipelineSchedule& schedule, Group& line)
-{
-  ScheduleTimes times{planned, {}, wall_times(own, schedule, line)};
-  if (clock != nullptr) times.on_virtual = virtual_times(spans, schedule, line);
-  return times;
-}
-
 void report_schedule(Report& report, const PipelineSchedule& schedule, const ScheduleTimes& times,
                      double flops_per_s)
 {
   constexpr int columns = 100;
   constexpr double picoseconds = 1e12, nanoseconds = 1e9;
+  const auto percent = [](double share) { return fmt::format("{:.1f}", 100 * share); };
   nlohmann::json& json = report.json()["schedule"];
   json = {{"name", schedule.name},
           {"ranks", schedule.ranks},
@@ -136,9 +102,9 @@ void report_schedule(Report& report, const PipelineSchedule& schedule, const Sch
 void report_schedule(Report& report, const PipelinePlan& plan, const std::vector<PerformedAction>& performed,
                      Run& run, Group& line)
 {
-  const ScheduleTimes times =
-      schedule_times(check_schedule(plan.schedule, plan.costs), performed, run.messages.clock(),
-                     run.messages.last_virtual_step(), plan.schedule, line);
+  ScheduleTimes times{check_schedule(plan.schedule, plan.costs), {}, times_of_all(performed, plan.schedule, line)};
+  if (run.messages.clock() != nullptr)
+    times.on_virtual = times_of_all(charged_actions(run.messages.last_virtual_step()), plan.schedule, line);
   report_schedule(report, plan.schedule, times, parse_flops(run.options.messages.flops));
 }
 

@@ -19,13 +19,12 @@
 
 namespace rankwise {
 
-/// The times of all ranks' actions in the last step. All ranks of the line make this call.
-/// @param own  this rank's list, in order.
-/// @return  in nanoseconds since the first action of any rank began.
-TimedSchedule wall_times(const std::vector<PerformedAction>& own, const PipelineSchedule& schedule, Group& line);
-/// The same on the virtual clock, whose compute lane has one span for each action.
-/// @return  in picoseconds since the first action of any rank began.
-TimedSchedule virtual_times(std::span<const VirtualSpan> spans, const PipelineSchedule& schedule, Group& line);
+/// The times of all ranks' actions in the last step, counted from the first begin of any rank. All ranks of the line
+/// make this call.
+/// @param own  this rank's actions in order, with their times, in any unit.
+TimedSchedule times_of_all(const std::vector<PerformedAction>& own, const PipelineSchedule& schedule, Group& line);
+/// The spans of the compute lane, one for each action, as times of actions in picoseconds.
+std::vector<PerformedAction> charged_actions(std::span<const VirtualSpan> spans);
 
 /// The times of a schedule, by up to three clocks.
 struct ScheduleTimes {
@@ -33,15 +32,6 @@ struct ScheduleTimes {
   std::optional<TimedSchedule> on_virtual;  ///< if there is a virtual clock
   std::optional<TimedSchedule> on_wall;     ///< after a run
 };
-
-/// The times of the last step by all clocks. All ranks of the line make this call.
-/// @param planned  from check_schedule().
-/// @param own      this rank's performed actions, in order.
-/// @param clock    the virtual clock, or null.
-/// @param spans    this rank's spans on that clock.
-ScheduleTimes schedule_times(const TimedSchedule& planned, const std::vector<PerformedAction>& own,
-                             const VirtualClock* clock, std::span<const VirtualSpan> spans,
-                             const PipelineSchedule& schedule, Group& line);
 
 /// Block "schedule": the idle share of the p ranks by formula (equal stages, F = B = W), as planned, and as it ran;
 /// the times drawn as text; enters `schedule` in the document.

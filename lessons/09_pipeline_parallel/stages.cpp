@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <ranges>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -24,12 +25,6 @@ Range units_of(const ModelConfig& config, Range blocks)
   return {first, end - first};
 }
 
-/// Whether a unit is a branch of a block.
-bool in_block(const ModelConfig& config, std::int64_t unit)
-{
-  return unit != 0 && unit != 2 * config.layers + 1;
-}
-
 /// The floating-point operations of one token's forward pass through a stage with these blocks.
 std::int64_t stage_work(const ModelConfig& config, Range blocks, std::int64_t sequence)
 {
@@ -38,15 +33,6 @@ std::int64_t stage_work(const ModelConfig& config, Range blocks, std::int64_t se
   for (std::int64_t unit = units.first; unit < units.end(); ++unit)
     work += std::llround(unit_flops(config, unit, 1, sequence));
   return work;
-}
-
-/// An even partition of the blocks as `--partition` expects it, as an example in error messages.
-std::string even_partition(const ModelConfig& config, int stages)
-{
-  std::vector<std::int64_t> blocks;
-  const Partition even(config.layers, stages);
-  for (int stage = 0; stage < stages; ++stage) blocks.push_back(even.shard(stage).count);
-  return fmt::format("--partition={}", fmt::join(blocks, ","));
 }
 
 }  // namespace
@@ -103,22 +89,21 @@ std::vector<std::int64_t> parse_partition(const std::string& text, const ModelCo
 {
   const std::int64_t L = config.layers;
   check(1 <= stages && stages <= L, fmt::format("{} blocks cannot be cut into {} stages", L, stages));
+  std::vector<std::int64_t> even, blocks;
+  for (int stage = 0; stage < stages; ++stage) even.push_back(Partition(L, stages).shard(stage).count);
   const std::string remedy = fmt::format(
       "Give the blocks of each of the {} stages, at least 1 each and {} together, with commas between them: use "
       "for "
-      "example {}.",
-      stages, L, even_partition(config, stages));
-  std::vector<std::int64_t> blocks;
-  for (std::string_view rest = text;;) {
-    const std::string_view word = rest.substr(0, rest.find(','));
+      "example --partition={}.",
+      stages, L, fmt::join(even, ","));
+  for (const auto& part : std::views::split(text, ',')) {
+    const std::string_view word(part.begin(), part.end());
     std::int64_t count = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
     if (error != std::errc{} || end != word.data() + word.size() || count < 1 || count > L)
       throw UserError(fmt::format("--partition={}: '{}' is not a number of blocks from 1 to {}.", text, word, L),
                       remedy);
     blocks.push_back(count);
-    if (word.size() == rest.size()) break;
-    rest.remove_prefix(word.size() + 1);
   }
   const std::int64_t sum = std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0});
   if (std::ssize(blocks) != stages || sum != L)
@@ -143,7 +128,7 @@ std::vector<ActionCosts> stage_costs(const ModelConfig& config, const std::vecto
       cost.forward += forward;
       cost.backward_input += 2 * forward - weights;
       cost.backward_weights += weights;
-      if (recompute && in_block(config, unit)) cost.again += forward;
+      if (recompute && unit != 0 && unit != 2 * config.layers + 1) cost.again += forward;
     }
   }
   return costs;

@@ -119,9 +119,9 @@ TEST_CASE("Pipeline: tells when each action ran, one behind the other")
   std::int64_t last = begin;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     CHECK(performed[i].action == actions[i]);
-    CHECK(performed[i].begin_ns >= last);
-    CHECK(performed[i].end_ns >= performed[i].begin_ns);
-    last = performed[i].end_ns;
+    CHECK(performed[i].begin >= last);
+    CHECK(performed[i].end >= performed[i].begin);
+    last = performed[i].end;
   }
   CHECK(last <= event_clock_ns());
 }

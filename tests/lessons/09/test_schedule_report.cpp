@@ -52,7 +52,7 @@ Told told(const PipelineSchedule& schedule, const ScheduleTimes& times)
 
 }  // namespace
 
-TEST_CASE("wall_times: every rank has the times of all ranks, from the first begin of all")
+TEST_CASE("times_of_all: every rank has the times of all ranks, from the first begin of all")
 {
   GroupForTest test(Algorithm::ring);
   const PipelineSchedule schedule = long_schedule();
@@ -61,10 +61,10 @@ TEST_CASE("wall_times: every rank has the times of all ranks, from the first beg
     const std::int64_t begin = begin_of(world().rank(), own.size());
     own.push_back({action, begin, begin + 500});
   }
-  check_times(wall_times(own, schedule, test.group), schedule);
+  check_times(times_of_all(own, schedule, test.group), schedule);
 }
 
-TEST_CASE("virtual_times: the same of the spans of the compute lane, and of no other")
+TEST_CASE("charged_actions: the spans of the compute lane, and of no other")
 {
   GroupForTest test(Algorithm::ring);
   const PipelineSchedule schedule = long_schedule();
@@ -74,10 +74,10 @@ TEST_CASE("virtual_times: the same of the spans of the compute lane, and of no o
     if (i % 3 == 0) spans.push_back({"sum", Lane::communication, {begin - 200}, {begin + 90}});
     spans.push_back({"forward", Lane::compute, {begin}, {begin + 500}});
   }
-  check_times(virtual_times(spans, schedule, test.group), schedule);
+  check_times(times_of_all(charged_actions(spans), schedule, test.group), schedule);
 }
 
-TEST_CASE("virtual_times: where links are fast a step takes what was planned, and an idle rank is idle for as long")
+TEST_CASE("times_of_all: where links are fast a step takes what was planned, and an idle rank is idle for as long")
 {
   const int p = world().ranks();
   const ActionCosts costs{2000, 3000, 1000, 500};  // flops; 1 ps each at 1 TFLOP/s; a message takes 1 ps too
@@ -96,7 +96,7 @@ TEST_CASE("virtual_times: where links are fast a step takes what was planned, an
         clock.charge_compute(costs.of(action.kind));
       });
       const TimedSchedule planned = check_schedule(schedule, costs);
-      const TimedSchedule timed = virtual_times(clock.spans(), schedule, test.group);
+      const TimedSchedule timed = times_of_all(charged_actions(clock.spans()), schedule, test.group);
       const auto close = [&](std::int64_t ran, std::int64_t as_planned) {
         return ran >= as_planned && ran <= as_planned + 2 * schedule.stages() * schedule.micro_batches;
       };
