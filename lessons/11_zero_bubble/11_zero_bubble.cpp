@@ -44,8 +44,8 @@ class ZeroBubble {
     for (LocalStage& own : stages) own.gradients->clear();
     {
       // NEW: the list of rank r has three kinds of actions. Warm-up: p - 1 - r forward passes F, as in 1F1B. Steady
-      // state: F, then B, whose result the stage before waits for, then the W of r micro-batches before. Cool-down:
-      // the rest of B, and the r W that were deferred. In 1F1B rank r is idle there, while gradients pass through
+      // state: F, then B, whose result the stage before waits for, then W of the micro-batch r before this one.
+      // Cool-down: the rest of B, and the r deferred W. There rank r is idle in 1F1B, while gradients pass through
       // the stages before it.
       const auto counted = run.count("pp");
       performed = pipeline.run(plan.schedule, [&](const Action& action, const auto&... rows) {
