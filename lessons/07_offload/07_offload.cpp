@@ -42,6 +42,7 @@
 #include "common/messages/communication_queue.hpp"
 #include "gpt2/generate.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
+#include "lessons/07_offload/capacity.hpp"
 #include "lessons/07_offload/costs.hpp"
 #include "lessons/07_offload/offload_report.hpp"
 #include "lessons/07_offload/offloaded_parameters.hpp"

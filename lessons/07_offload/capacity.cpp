@@ -15,7 +15,9 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/program/session.hpp"
 #include "common/program/time_ledger.hpp"
+#include "lessons/07_offload/costs.hpp"
 
 namespace rankwise {
 
@@ -130,6 +132,20 @@ double measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> c
   const double seconds = clock.seconds();
   file.forget();
   return static_cast<double>(blocks * file.block_bytes()) / seconds * 1e-9;
+}
+
+// ---- Both, before a run ---------------------------------------------------------------------------------------------
+
+void prepare(const ZeroOffloadOptions& options, RankOf rank)
+{
+  const TierBytes most = costs(options, rank).most;
+  const bool one_memory = options.device == DeviceKind::cpu;
+  check_host_capacity(in_tier(Tier::host, most), one_memory ? in_tier(Tier::device, most).total() : 0,
+                      ranks_on_machine(), "Use more machines, a smaller model, or --tier=disk:DIR.");
+  const std::int64_t file = in_tier(Tier::disk, most).total();
+  if (file > 0)
+    options.directory = std::make_shared<Descriptor>(
+        lock_directory(options.offload.directory(), file, rank.rank, {rank_on_machine(), ranks_on_machine()}));
 }
 
 }  // namespace rankwise

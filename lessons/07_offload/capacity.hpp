@@ -9,6 +9,7 @@
 #include "common/memory/memory_ledger.hpp"
 #include "common/program/session.hpp"
 #include "lessons/07_offload/block_file.hpp"
+#include "lessons/07_offload/options.hpp"
 
 /// @file
 /// Whether host and disk suffice for the offloaded state, and the bandwidth of the disk.
@@ -39,6 +40,10 @@ void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int 
 /// @param here        this rank among those on its machine.
 /// @throws UserError  with the request, the reason and a remedy.
 Descriptor lock_directory(const std::string& path, std::int64_t file_bytes, int rank, RankOf here);
+
+/// Refuses a run that does not fit on the host or the disk, and locks the directory for this job.
+/// @throws UserError.
+void prepare(const ZeroOffloadOptions& options, RankOf rank);
 
 /// Measures the disk with the file that the run will use. All blocks are written once without timing, since the
 /// first write to reserved space takes longer. Then, timed, one thread writes 3/8 of them again while another one

@@ -1,10 +1,7 @@
 #include "lessons/07_offload/costs.hpp"
 
-#include "gpt2/adamw.hpp"
+#include "gpt2/gradient_sum.hpp"
 #include "gpt2/smaller_run.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/05_zero2/bucket_gradients.hpp"
-#include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/offload_report.hpp"
 
 namespace rankwise {
@@ -16,27 +13,20 @@ OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank)
 
 Costs costs(const ZeroOffloadOptions& options, RankOf rank)
 {
-  const StepPlan plan = step_plan(options);
-  const Traffic sent = step_traffic(plan, gathers(options), options.topology(rank.ranks), rank.rank);
-  const CategoryBytes all = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
+  // Lesson 06 on the device, then what is stored elsewhere is taken away, and every tier's share of it is added.
+  Costs costs = rankwise::costs(static_cast<const Zero3Options&>(options), rank);
   const OffloadPlan offload = offload_plan(options, rank);
-  const auto on_device = [&](Category category) { return offload.tier_of(category) == Tier::device; };
-  Costs costs;
-  costs.kept = tier_bytes(offload);
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  if (on_device(Category::gradients)) bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
-  if (on_device(Category::optimizer))
-    bytes[Category::optimizer] = adamw_bytes(offload.blocks.elements(), plan.parameters);
-  bytes[Category::parameters] = on_device(Category::parameters)
-                                    ? kept_bytes(plan, rank)
-                                    : bytes_of(plan.parameters) * plan.table.replicated().count;
-  bytes[Category::activations] = all[Category::activations];
-  bytes[Category::workspace] = all[Category::workspace];
-  bytes[Category::communication] = message_bytes(options, collectives_of(plan), rank);
-  costs.most = costs.kept;
-  in_tier(Tier::device, costs.most)[Category::gradients] += alive_bytes(plan);
-  in_tier(Tier::device, costs.most)[Category::parameters] += gathered_bytes(plan, gathers(options));
-  costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
+  const StepPlan plan = step_plan(options);
+  const CategoryBytes all = in_tier(Tier::device, costs.kept);
+  for (TierBytes* bytes : {&costs.kept, &costs.most}) {
+    CategoryBytes& device = in_tier(Tier::device, *bytes);
+    for (const Category category : {Category::parameters, Category::gradients, Category::optimizer})
+      if (offload.tier_of(category) != Tier::device) device[category] -= all[category];
+    if (offload.tier_of(Category::gradients) != Tier::device) device[further_sums] -= all[further_sums];
+    if (offload.tier_of(Category::parameters) != Tier::device)
+      device[Category::parameters] += bytes_of(plan.parameters) * plan.table.replicated().count;
+    for (std::size_t tier = 0; tier < tier_count; ++tier) (*bytes)[tier] += tier_bytes(offload)[tier];
+  }
   return costs;
 }
 

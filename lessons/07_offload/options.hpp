@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "common/files/descriptor.hpp"
 #include "lessons/06_zero3/options.hpp"
-#include "lessons/07_offload/capacity.hpp"
 #include "lessons/07_offload/offload.hpp"
 
 /// @file
@@ -19,11 +19,16 @@ struct ZeroOffloadOptions : Zero3Options {
 };
 
 /// Declares them.
-void declare(OptionTable& table, ZeroOffloadOptions& options);
+inline void declare(OptionTable& table, ZeroOffloadOptions& options)
+{
+  declare(table, static_cast<Zero3Options&>(options));
+  declare(table, options.offload);
+}
 /// Refuses a tier that does not exist and gather options that are out of range.
-void check_lesson(const ZeroOffloadOptions& options, int N);
-/// Refuses a run that does not fit on the host or the disk, and locks the directory for this job.
-/// @throws UserError.
-void prepare(const ZeroOffloadOptions& options, RankOf rank);
+inline void check_lesson(const ZeroOffloadOptions& options, int N)
+{
+  check_tier(options.offload);
+  check_lesson(static_cast<const Zero3Options&>(options), N);
+}
 
 }  // namespace rankwise
