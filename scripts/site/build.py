@@ -170,8 +170,8 @@ class Site:
         lesson = self.lesson_of(path)
         changed = self.changes(path, lesson)
         body, contents, sections = self.annotated.page(path, page, changed)
-        title = f"{lesson.number} {lesson.short_title}: the program" if lesson and path == lesson.program else path
-        self.index.add_source(page, path.split("/")[-1] if title == path else title, sections)
+        title = f"{lesson.number} {lesson.short_title}: the program" if lesson and path == lesson.program else path.split("/")[-1]
+        self.index.add_source(page, title, sections)
         extra = {"title": title, "body": Markup(body), "source": path, "kind": "code", "contents": contents}
         if lesson:
             extra["lesson_links"] = self.lesson_links(lesson, page)

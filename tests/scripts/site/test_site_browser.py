@@ -23,7 +23,8 @@ from build import KATEX
 SKIPPED = 77
 SLOWNESS = float(os.environ.get("RANKWISE_SLOWNESS", "1"))
 PAGES = ("index.html", "lessons/06_zero3/README.html", "lessons/06_zero3/06_zero3.cpp.html", "docs/glossary.html",
-         "reference/index.html", "reference/collectives_8hpp.html")
+         "lessons/06_zero3/sharded_parameters.hpp.html", "docs/performance.html", "gpt2/folder.html",
+         "reference/index.html", "reference/collectives_8hpp.html", "reference/classrankwise_1_1ShardedParameters.html")
 WIDTHS = (1280, 400)
 
 
