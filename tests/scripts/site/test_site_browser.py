@@ -156,6 +156,13 @@ class OnePage(unittest.TestCase):
                     self.sound(SITE)
                     self.assertTrue(self.browser.value("document.body.textContent.length > 200"))
 
+    def test_narrow_pages(self):
+        """All pages of lessons, and the lists of the reference, fit into a narrow window."""
+        for page in [*SITE.glob("lessons/*/*.html"), *SITE.glob("reference/functions*.html")]:
+            with self.subTest(page=page.relative_to(SITE)):
+                self.browser.open(page.as_uri(), 400)
+                self.sound(SITE)
+
     def search(self, words):
         """Types words into the search; the lines that are found."""
         self.browser.value("document.getElementById('results').replaceChildren()")
