@@ -65,7 +65,7 @@ class Site:
         self.index.write(self.html / "site/search_index.js")
 
     def math(self):
-        """Copies KaTeX into the site, with its fonts inside the style: from file:// some browsers load no others."""
+        """Copies KaTeX with its fonts into the site, once."""
         if not (KATEX / "katex.min.js").exists():
             raise SystemExit(f"error: there are formulas, and {KATEX} is missing. Run scripts/setup.sh --documentation.")
         folder = self.html / "site/katex"
