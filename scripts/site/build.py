@@ -65,7 +65,7 @@ class Site:
         self.index.write(self.html / "site/search_index.js")
 
     def math(self):
-        """Copies KaTeX into the site, with its fonts inside the style: from file:// some browsers load no others."""
+        """Copies KaTeX with its fonts into the site, once."""
         if not (KATEX / "katex.min.js").exists():
             raise SystemExit(f"error: there are formulas, and {KATEX} is missing. Run scripts/setup.sh --documentation.")
         folder = self.html / "site/katex"
@@ -170,8 +170,8 @@ class Site:
         lesson = self.lesson_of(path)
         changed = self.changes(path, lesson)
         body, contents, sections = self.annotated.page(path, page, changed)
-        title = f"{lesson.number} {lesson.short_title}: the program" if lesson and path == lesson.program else path
-        self.index.add_source(page, path.split("/")[-1] if title == path else title, sections)
+        title = f"{lesson.number} {lesson.short_title}: the program" if lesson and path == lesson.program else path.split("/")[-1]
+        self.index.add_source(page, title, sections)
         extra = {"title": title, "body": Markup(body), "source": path, "kind": "code", "contents": contents}
         if lesson:
             extra["lesson_links"] = self.lesson_links(lesson, page)

@@ -59,7 +59,8 @@ def changes(parent, before, after):
             added.update(numbers[new_first - 1:new_first - 1 + new_count])
             place = new_first - 1 if new_count else new_first  # git names the line after which lines are gone
             before_line = numbers[place] if place < len(numbers) else numbers[-1] + 1
-            gone[before_line] += [x[2] for x in old[name][first - 1:first - 1 + count]]
+            if count:
+                gone[before_line] += [x[2] for x in old[name][first - 1:first - 1 + count]]
     last = len(after.splitlines()) + 1
     for name, lines in old.items():
         if name not in new:

@@ -207,6 +207,19 @@ class Programs(OfSmallTree):
         self.assertRegex(page, r'class="line new" id="L9"')
         self.assertRegex(page, r'class="line" id="L15"')
 
+    def test_places_of_lines_that_are_gone(self):
+        def found(before, after):
+            result = changes.changes(None, before, after)
+            return result.new, result.gone
+        self.assertEqual(found("a\nb\nc\n", "a\nc\nd\n"), ({3}, {2: ["b"]}))
+        self.assertEqual(found("a\nb\n", "a\n"), (set(), {2: ["b"]}))
+        self.assertEqual(found("a\nb\n", "b\n"), (set(), {1: ["a"]}))
+        ruler = "// ---- {} ----\n"
+        self.assertEqual(found("a\nb\n" + ruler.format("X") + "c\n", "a\n" + ruler.format("Y") + "c\n"),
+                         ({2, 3}, {2: ["b"], 4: [ruler.format("X").strip(), "c"]}))
+        self.assertEqual(found("a\nb\n" + ruler.format("X") + "c\n", "a\nc\n" + ruler.format("X") + "d\n"),
+                         ({2, 4}, {2: ["b"], 4: ["c"]}))
+
     def test_changes_are_those_of_diff_sh(self):
         """Of every lesson that builds on another the same lines are new and gone."""
         tree = Tree(REPOSITORY)
