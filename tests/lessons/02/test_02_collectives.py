@@ -166,8 +166,13 @@ class Measured(Lesson):
     def test_the_line_and_the_times_that_follow_from_it(self):
         report = self.report("--count=100000", "--collective=all-reduce", "--repeats=1", ranks=4)
         alpha, beta = report["fit"]["alpha_s"], report["fit"]["beta_s_per_byte"]
-        self.assertGreater(beta, 0)
-        self.assertEqual(len(report["fit"]["messages"]), 8)
+        # The line with the least squares of relative errors, however long the messages took on a busy machine.
+        times = [(m["bytes"], m["time_s"]) for m in report["fit"]["messages"]]
+        self.assertEqual(len(times), 8)
+        errors = [((alpha + beta * size) / time - 1, size, time) for size, time in times]
+        self.assertAlmostEqual(sum(error / time for error, _, time in errors) / sum(1 / time for _, _, time in errors), 0, delta=1e-6)
+        self.assertAlmostEqual(sum(error * size / time for error, size, time in errors) / sum(size / time for _, size, time in errors),
+                               0, delta=1e-6)
         found, size = self.found(report), 400000
         for algorithm, expected in (("naive", 6 * (alpha + beta * size)),
                                     ("textbook-ring", 6 * (alpha + beta * size / 4)), ("ring", 6 * (alpha + beta * size / 4)),
