@@ -10,6 +10,7 @@
 #   - GPUs are a choice at run time: no #if asks for CUDA in gpt2 or lessons, no triple chevrons
 #   - each lesson has a README, and its program begins with the header that readers expect
 #   - each header file is included once and documented as a file
+#   - no range views, which the clang of Debian 12 does not compile
 #
 # Comments may speak of everything; only code is looked at. Ends with status 1 and one line a finding.
 set -euo pipefail
@@ -72,6 +73,7 @@ forbid names '\b(mpi|nccl)(\b|_)|[^.]\branks?(\b|_)' "gpt2 and data know neither
 forbid names '\b(attention|transformer|gpt2)' "common knows no transformer" "${common[@]}"
 forbid names '<<<|\b(__CUDACC__|__CUDA_ARCH__)\b' "kernels are launched by launch(), and one source serves all compilers" "${common[@]}" "${gpt2[@]}"
 forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
+forbid names '\bviews::' "clang 14, which is Debian 12's, compiles no views" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code 'exact' "lessons do not know how sums are made exact" lessons/[0-9]*/**/*.[ch]pp
 
 for file in **/*.hpp; do

@@ -46,7 +46,8 @@ std::vector<MessageTime> ping_pong(Group& group)
     double time_s = paired ? message_time(group.transport(), memory.tensor().slice({0, bytes}), partner) : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &time_s, 1, MPI_DOUBLE, MPI_SUM, group.communicator().handle()),
               "adding up the times of messages");
-    all.push_back({bytes, time_s / (group.ranks() / 2 * 2)});  // an odd rank has no partner
+    const int in_pairs = group.ranks() / 2 * 2;  // an odd rank has no partner
+    all.push_back({bytes, time_s / in_pairs});
   }
   return all;
 }

@@ -116,7 +116,7 @@ TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
     std::vector<std::int64_t> there = to_host<std::int64_t>(*bench.stream, message);
     return describe_shards(Tensor(std::span(there), message.shape()), N, sums);
   };
-  const TransferSchedule steps = play(record(bench, candidate, values.tensor(), *group), {1, 0});
+  TransferSchedule steps = play(record(bench, candidate, values.tensor(), *group), {1, 0});
   bench.log.describe = nullptr;
   return steps;
 }

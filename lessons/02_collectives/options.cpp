@@ -16,7 +16,7 @@ namespace rankwise {
 namespace {
 
 /// The values of an option, as pairs for OptionTable.
-std::vector<std::pair<std::string, std::string>> choices(std::vector<std::string> words)
+std::vector<std::pair<std::string, std::string>> choices(const std::vector<std::string>& words)
 {
   std::vector<std::pair<std::string, std::string>> all;
   for (const std::string& word : words) all.emplace_back(word, word);

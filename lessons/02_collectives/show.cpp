@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <ranges>
+#include <iterator>
 #include <string>
 
 #include <fmt/format.h>
@@ -196,12 +196,21 @@ bool keeps_tree(const Findings& f, const Results& results)
   return f.algorithm == Algorithm::halving && power_of_two && results.options.type != DType::bf16;
 }
 
+/// The findings that @p keep accepts.
+template <class Keep>
+std::vector<Findings> chosen(const std::vector<Findings>& all, const Keep& keep)
+{
+  std::vector<Findings> some;
+  std::ranges::copy_if(all, std::back_inserter(some), keep);
+  return some;
+}
+
 }  // namespace
 
 void show_sums(Report& report, const Results& results)
 {
   const double bound = rounding_bound(results.options.type, results.N);
-  auto sums = results.all | std::views::filter(is_all_reduce);
+  const std::vector<Findings> sums = chosen(results.all, is_all_reduce);
   const auto n = static_cast<double>(std::max<std::int64_t>(results.options.count, 1));
   const auto percent = [&](const Difference& d) { return 100 * static_cast<double>(d.elements) / n; };
   std::vector<Line> lines;
@@ -216,10 +225,10 @@ void show_sums(Report& report, const Results& results)
   check_all(report, "other orders", fmt::format("at most {:.1e} of the norm away", bound), sums,
             [&](const Findings& f) { return f.from_rank_order.relative() <= bound; });
   check_all(report, "order of the tree", "no bit differs",
-            sums | std::views::filter([&](const Findings& f) { return keeps_tree(f, results); }),
+            chosen(sums, [&](const Findings& f) { return keeps_tree(f, results); }),
             [](const Findings& f) { return f.from_tree.elements == 0; });
   const auto by = [&](const std::string& algorithm) {
-    return sums | std::views::filter([algorithm](const Findings& f) { return f.candidate.algorithm == algorithm; });
+    return chosen(sums, [&](const Findings& f) { return f.candidate.algorithm == algorithm; });
   };
   for (const Findings& ring : by("ring"))
     check_all(report, "textbook ring = ring", "no bit differs", by("textbook-ring"),

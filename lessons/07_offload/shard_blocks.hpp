@@ -2,7 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
+#include <numeric>
 #include <vector>
 
 #include "common/base/partition.hpp"
@@ -30,7 +30,12 @@ class ShardBlocks {
   /// Whether a block is inside the tied tensor.
   bool is_tied(std::size_t block) const { return !intersect(blocks_[block], tied_).empty(); }
   /// Numbers of a shard's blocks.
-  auto of_shard(std::size_t shard) const { return std::views::iota(first_[shard], first_[shard + 1]); }
+  std::vector<std::size_t> of_shard(std::size_t shard) const
+  {
+    std::vector<std::size_t> blocks(first_[shard + 1] - first_[shard]);
+    std::iota(blocks.begin(), blocks.end(), first_[shard]);
+    return blocks;
+  }
   /// Number of elements of all blocks.
   std::int64_t elements() const { return elements_; }
   /// Number of those inside the tied tensor.

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <ranges>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -93,17 +92,18 @@ std::vector<std::int64_t> parse_partition(const std::string& text, const ModelCo
   for (int stage = 0; stage < stages; ++stage) even.push_back(Partition(L, stages).shard(stage).count);
   const std::string remedy = fmt::format(
       "Give the blocks of each of the {} stages, at least 1 each and {} together, with commas between them: use "
-      "for "
-      "example --partition={}.",
+      "for example --partition={}.",
       stages, L, fmt::join(even, ","));
-  for (const auto& part : std::views::split(text, ',')) {
-    const std::string_view word(part.begin(), part.end());
+  for (std::string_view rest = text;;) {
+    const std::string_view word = rest.substr(0, rest.find(','));
     std::int64_t count = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
     if (error != std::errc{} || end != word.data() + word.size() || count < 1 || count > L)
       throw UserError(fmt::format("--partition={}: '{}' is not a number of blocks from 1 to {}.", text, word, L),
                       remedy);
     blocks.push_back(count);
+    if (word.size() == rest.size()) break;
+    rest.remove_prefix(word.size() + 1);
   }
   const std::int64_t sum = std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0});
   if (std::ssize(blocks) != stages || sum != L)

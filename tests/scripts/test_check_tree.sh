@@ -38,6 +38,7 @@ plant
 "$check_tree" "$tree"
 echo '#include "gpt2/model.hpp"' >>common/base/sum.hpp; finds 'common/base/sum.hpp:4:'
 echo '#include "gpt2/model.hpp"' >>data/corpus.hpp; finds 'data/corpus.hpp:4:'
+echo 'auto x = std::views::iota(1);' >>gpt2/model.hpp; finds 'gpt2/model.hpp:5:'
 echo '#include "lessons/01_one/x.hpp"' >>gpt2/model.hpp; finds 'gpt2/model.hpp:5:'
 echo '#include "common/memory/tensor.hpp"' >>common/base/sum.hpp; finds 'common/base includes nothing above it'
 echo '#include "common/collectives/ring.hpp"' >>common/messages/group.cpp; finds 'common/messages includes nothing above it'
