@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the sample runs in the header of a lesson's program, as they are written there:
+# Runs the sample runs in the header of a lesson's program, as they are written there, and then those in
+# tests/lessons/NN/sample_runs.txt, one a line:
 #
 #   scripts/sample_runs.sh lessons/01_single_device/01_single_device.cpp [BUILD_FOLDER]
 #
@@ -8,6 +9,8 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 program=$(realpath "${1:?which program of a lesson?}")
+name=$(basename "$program")
+further=$root/tests/lessons/${name%%_*}/sample_runs.txt
 build=$(realpath "${2:-$root/build}")
 cd "$root"
 source scripts/mpi_environment.sh
@@ -25,8 +28,11 @@ while IFS= read -r command; do
     exit 1
   fi
   runs=$((runs + 1))
-done < <(sed -n '/^\/\/ Sample runs:/,/^\/\/ Expect:/p' "$program" |
-  sed 's|^// Sample runs:||; /^\/\/ Expect:/d; s|^//||; s|^ *||; /^\*/d; /^$/d; s|  *([^()]*)$||')
+done < <(
+  sed -n '/^\/\/ Sample runs:/,/^\/\/ Expect:/p' "$program" |
+    sed 's|^// Sample runs:||; /^\/\/ Expect:/d; s|^//||; s|^ *||; /^\*/d; /^$/d; s|  *([^()]*)$||'
+  if [[ -e $further ]]; then cat "$further"; fi
+)
 
 if ((runs == 0)); then
   echo "error: ${program#"$root"/} has no sample run." >&2

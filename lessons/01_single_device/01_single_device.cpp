@@ -13,15 +13,7 @@
 //               Micikevicius et al. 2018 (master weights)
 //
 // Sample runs:  build/lessons/01_single_device --steps=5
-//               mpirun -np 1 build/lessons/01_single_device --steps=3 --micro-batch=4 --recompute=block
 //               build/lessons/01_single_device --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
-//               build/lessons/01_single_device --steps=3 --threads=2 --sample=40 --top-k=5
-//               build/lessons/01_single_device --steps=10 --compare=10
-//               build/lessons/01_single_device --steps=10 --compare=10 --precision=bf16 --micro-batch=4
-//               build/lessons/01_single_device --steps=3 --precision=bf16 --gradients=bf16
-//               rm -f build/nano.h5; build/lessons/01_single_device --steps=3 --checkpoint=build/nano.h5
-//               build/lessons/01_single_device --steps=5 --checkpoint=build/nano.h5 --resume
-//               build/lessons/01_single_device --model=gpt2-xl --dry-run
 //             * build/lessons/01_single_device --device=cuda --steps=20      (* needs a GPU)
 // Expect:       a first loss of about ln 256 = 5.545, falling towards the entropy of the data; memory = formula.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

@@ -10,14 +10,8 @@
 //               formulas too
 // Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988
 //
-// Sample runs:  mpirun -np 1 build/lessons/02_collectives --count=1000
-//               mpirun -np 3 build/lessons/02_collectives --collective=all-reduce --collectives=textbook-ring
-//               mpirun -np 2 build/lessons/02_collectives
-//               mpirun -np 3 build/lessons/02_collectives --collective=reduce-scatter --collectives=ring --count=1000003
+// Sample runs:  mpirun -np 3 build/lessons/02_collectives --collective=all-reduce --collectives=textbook-ring
 //               mpirun -np 4 build/lessons/02_collectives --collective=all-reduce --count=16777216 --repeats=3
-//               mpirun -np 4 build/lessons/02_collectives --collectives=hierarchical --ranks-per-node=2 --type=bf16
-//               mpirun -np 4 build/lessons/02_collectives --collective=broadcast --root=3 --type=u8 --check-messages
-//               mpirun -np 4 build/lessons/02_collectives --count=124439808 --dry-run
 //             * mpirun -np 4 build/lessons/02_collectives --device=cuda      (* needs a GPU; four of them for NCCL)
 // Expect:       bytes sent = formula on every rank, the same bits on all ranks, times like the library's or better.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

@@ -11,16 +11,8 @@
 //               sums, V C elements more
 // Paper:        Li et al. 2020 (PyTorch DDP); Patarasuk and Yuan 2009 (ring all-reduce)
 //
-// Sample runs:  build/lessons/03_ddp --steps=3
-//               mpirun -np 2 build/lessons/03_ddp --steps=5 --strategy=flat
-//               mpirun -np 3 build/lessons/03_ddp --steps=3 --global-batch=12 --micro-batch=2 --strategy=per-tensor
-//               mpirun -np 4 build/lessons/03_ddp --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
+// Sample runs:  mpirun -np 4 build/lessons/03_ddp --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
 //               mpirun -np 4 build/lessons/03_ddp --steps=10 --bucket=100kB --compare=10
-//               mpirun -np 4 build/lessons/03_ddp --steps=3 --precision=bf16 --gradients=bf16
-//               mpirun -np 4 build/lessons/03_ddp --steps=3 --link=50us,1GB/s --flops=20GFLOP/s
-//               rm -f build/ddp.h5; mpirun -np 4 build/lessons/03_ddp --steps=3 --checkpoint=build/ddp.h5
-//               mpirun -np 2 build/lessons/03_ddp --steps=5 --checkpoint=build/ddp.h5 --resume
-//               mpirun -np 4 build/lessons/03_ddp --model=gpt2-xl --dry-run
 //             * mpirun -np 4 build/lessons/03_ddp --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 01, whatever the number of ranks; 1/N of its activations.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

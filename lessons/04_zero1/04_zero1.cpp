@@ -9,15 +9,8 @@
 // Traffic:      8 P (N-1)/N bytes sent per rank and step, the same as lesson 03
 // Paper:        Rajbhandari et al. 2020 (ZeRO), section 5.1
 //
-// Sample runs:  build/lessons/04_zero1 --steps=3
-//               mpirun -np 2 build/lessons/04_zero1 --steps=5
-//               mpirun -np 3 build/lessons/04_zero1 --steps=3 --global-batch=12 --micro-batch=2
+// Sample runs:  mpirun -np 2 build/lessons/04_zero1 --steps=5
 //               mpirun -np 4 build/lessons/04_zero1 --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
-//               mpirun -np 4 build/lessons/04_zero1 --steps=10 --bucket=100kB --compare=10
-//               mpirun -np 4 build/lessons/04_zero1 --steps=3 --precision=bf16 --gradients=bf16
-//               rm -f build/zero1.h5; mpirun -np 4 build/lessons/04_zero1 --steps=3 --checkpoint=build/zero1.h5
-//               mpirun -np 2 build/lessons/04_zero1 --steps=5 --checkpoint=build/zero1.h5 --resume
-//               mpirun -np 4 build/lessons/04_zero1 --model=gpt2-xl --dry-run
 //             * mpirun -np 4 build/lessons/04_zero1 --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 03, whatever the number of ranks; 1/N of its moments.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

@@ -10,15 +10,8 @@
 //               its gradients
 // Paper:        Rajbhandari et al. 2020 (ZeRO), sections 5.2 and 7.2
 //
-// Sample runs:  build/lessons/05_zero2 --steps=3
-//               mpirun -np 2 build/lessons/05_zero2 --steps=5
-//               mpirun -np 3 build/lessons/05_zero2 --steps=3 --global-batch=12 --micro-batch=2
+// Sample runs:  mpirun -np 2 build/lessons/05_zero2 --steps=5
 //               mpirun -np 4 build/lessons/05_zero2 --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
-//               mpirun -np 4 build/lessons/05_zero2 --steps=10 --bucket=100kB --compare=10
-//               mpirun -np 4 build/lessons/05_zero2 --steps=3 --precision=bf16 --gradients=bf16
-//               rm -f build/zero2.h5; mpirun -np 4 build/lessons/05_zero2 --steps=3 --checkpoint=build/zero2.h5
-//               mpirun -np 2 build/lessons/05_zero2 --steps=5 --checkpoint=build/zero2.h5 --resume
-//               mpirun -np 4 build/lessons/05_zero2 --model=gpt2-xl --dry-run
 //             * mpirun -np 4 build/lessons/05_zero2 --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 04, whatever the number of ranks; 1/N of its gradients.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

@@ -10,16 +10,8 @@
 //               once; --dry-run shows how often each unit is gathered
 // Paper:        Rajbhandari et al. 2020 (ZeRO), sections 5.3 and 7.2; Zhao et al. 2023 (PyTorch FSDP)
 //
-// Sample runs:  build/lessons/06_zero3 --steps=3
-//               mpirun -np 2 build/lessons/06_zero3 --steps=5
-//               mpirun -np 3 build/lessons/06_zero3 --steps=3 --global-batch=12 --micro-batch=2 --unit=branch --prefetch=0
+// Sample runs:  mpirun -np 2 build/lessons/06_zero3 --steps=5
 //               mpirun -np 4 build/lessons/06_zero3 --steps=3 --arithmetic=exact --micro-batch=2 --dropout=0.1
-//               mpirun -np 4 build/lessons/06_zero3 --steps=10 --reshard=after-backward --compare=10
-//               mpirun -np 4 build/lessons/06_zero3 --steps=3 --persist=4096 --recompute=block --sample=20
-//               mpirun -np 4 build/lessons/06_zero3 --steps=3 --precision=bf16 --gradients=bf16
-//               rm -f build/zero3.h5; mpirun -np 4 build/lessons/06_zero3 --steps=3 --checkpoint=build/zero3.h5
-//               mpirun -np 2 build/lessons/06_zero3 --steps=5 --checkpoint=build/zero3.h5 --resume
-//               mpirun -np 4 build/lessons/06_zero3 --model=gpt2-large --persist=100000 --dry-run
 //             * mpirun -np 4 build/lessons/06_zero3 --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 05, whatever the number of ranks; 1/N of its parameters.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

@@ -14,17 +14,8 @@
 // Paper:        Ren et al. 2021 (ZeRO-Offload), sections 3 to 5; Rajbhandari et al. 2021 (ZeRO-Infinity), sections
 //               5 and 6
 //
-// Sample runs:  build/lessons/07_offload --steps=3
-//               mpirun -np 2 build/lessons/07_offload --steps=5 --offload=optimizer
+// Sample runs:  mpirun -np 2 build/lessons/07_offload --steps=5 --offload=optimizer
 //               mpirun -np 2 build/lessons/07_offload --steps=5 --tier=disk:build
-//               mpirun -np 2 build/lessons/07_offload --steps=5 --tier=disk:build --clip=0
-//               mpirun -np 4 build/lessons/07_offload --steps=3 --tier=disk:build --arithmetic=exact --micro-batch=2
-//               mpirun -np 2 build/lessons/07_offload --steps=3 --recompute=block --micro-batch=1 --memory-limit=2MB
-//               mpirun -np 3 build/lessons/07_offload --steps=3 --global-batch=12 --precision=bf16 --offload=gradients
-//               mpirun -np 4 build/lessons/07_offload --steps=10 --persist=4096 --compare=10 --sample=20
-//               rm -f build/offload.h5; mpirun -np 4 build/lessons/07_offload --steps=3 --checkpoint=build/offload.h5
-//               mpirun -np 2 build/lessons/07_offload --steps=5 --tier=disk:build --checkpoint=build/offload.h5 --resume
-//               mpirun -np 2 build/lessons/07_offload --model=gpt2-xl --recompute=block --micro-batch=1 --dry-run
 //             * mpirun -np 4 build/lessons/07_offload --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 06, wherever the state is stored; runs on a small device that lesson 06
 //               refuses.

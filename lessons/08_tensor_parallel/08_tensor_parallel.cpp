@@ -15,16 +15,8 @@
 // Paper:        Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022 (sequence parallelism),
 //               section 4.2
 //
-// Sample runs:  build/lessons/08_tensor_parallel --steps=3
-//               mpirun -np 2 build/lessons/08_tensor_parallel --steps=5
+// Sample runs:  mpirun -np 2 build/lessons/08_tensor_parallel --steps=5
 //               mpirun -np 4 build/lessons/08_tensor_parallel --steps=5 --sequence-parallel
-//               mpirun -np 4 build/lessons/08_tensor_parallel --steps=3 --tp=2 --dp=2 --arithmetic=exact --micro-batch=2
-//               mpirun -np 4 build/lessons/08_tensor_parallel --steps=3 --sequence-parallel --regather --recompute=block
-//               mpirun -np 3 build/lessons/08_tensor_parallel --steps=10 --heads=6 --channels=96 --compare=10
-//               mpirun -np 2 build/lessons/08_tensor_parallel --steps=3 --precision=bf16 --sample=20
-//               rm -f build/tp.h5; mpirun -np 4 build/lessons/08_tensor_parallel --steps=3 --checkpoint=build/tp.h5
-//               mpirun -np 2 build/lessons/08_tensor_parallel --steps=5 --checkpoint=build/tp.h5 --resume
-//               mpirun -np 4 build/lessons/08_tensor_parallel --model=gpt2-large --dry-run
 //             * mpirun -np 4 build/lessons/08_tensor_parallel --device=cuda --steps=20      (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 01, whatever t is; 1/t of every divided matrix on each rank.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

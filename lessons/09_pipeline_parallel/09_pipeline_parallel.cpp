@@ -11,16 +11,8 @@
 // Traffic:      m B T C numbers a boundary and direction, and 2 V C once a step for the tied embedding
 // Paper:        Huang et al. 2019 (GPipe); Narayanan et al. 2021 (Megatron-LM), section 2.2
 //
-// Sample runs:  build/lessons/09_pipeline_parallel --steps=3
-//               mpirun -np 2 build/lessons/09_pipeline_parallel --steps=5
+// Sample runs:  mpirun -np 2 build/lessons/09_pipeline_parallel --steps=5
 //               mpirun -np 4 build/lessons/09_pipeline_parallel --steps=3 --micro-batch=2 --schedule=gpipe
-//               mpirun -np 2 build/lessons/09_pipeline_parallel --steps=3 --schedule=interleaved --link=5us,10GB/s
-//               mpirun -np 4 build/lessons/09_pipeline_parallel --steps=3 --arithmetic=exact --recompute=block
-//               mpirun -np 3 build/lessons/09_pipeline_parallel --steps=10 --partition=1,2,1 --compare=10
-//               mpirun -np 2 build/lessons/09_pipeline_parallel --steps=3 --precision=bf16 --sample=20
-//               rm -f build/pp.h5; mpirun -np 4 build/lessons/09_pipeline_parallel --steps=3 --checkpoint=build/pp.h5
-//               mpirun -np 2 build/lessons/09_pipeline_parallel --steps=5 --checkpoint=build/pp.h5 --resume
-//               mpirun -np 4 build/lessons/09_pipeline_parallel --model=gpt2-large --dry-run
 //             * mpirun -np 4 build/lessons/09_pipeline_parallel --device=cuda --steps=20    (* needs a GPU; four of them for NCCL)
 // Expect:       the loss column of lesson 01, whatever p is; the idle share of the schedule beside its formula.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)

@@ -13,11 +13,8 @@
 //               dp 2 (dp-1)/dp P / (tp pp) numbers
 // Paper:        Narayanan et al. 2021 (Megatron-LM), section 3; Rajbhandari et al. 2020 (ZeRO), section 5
 //
-// Sample runs:  build/lessons/10_3d_parallel --steps=3
-//               mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --show-groups
-//               mpirun -np 4 build/lessons/10_3d_parallel --steps=3 --dp=2 --tp=2 --pp=1 --dropout=0.1
+// Sample runs:  mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --show-groups
 //               mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --arithmetic=exact --sequence-parallel --zero=0
-//               mpirun -np 8 build/lessons/10_3d_parallel --steps=3 --schedule=gpipe --recompute=block
 //             * mpirun -np 8 build/lessons/10_3d_parallel --device=cuda --steps=20    (* needs a GPU; eight of them for NCCL)
 // Expect:       the loss column of lesson 01, whatever the mesh is.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
