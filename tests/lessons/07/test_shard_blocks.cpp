@@ -15,19 +15,14 @@ namespace {
 
 constexpr std::int64_t most = 262'144;
 
+using Numbers = std::vector<std::size_t>;
+
 /// All blocks, in order.
 std::vector<Range> all_of(const ShardBlocks& blocks)
 {
   std::vector<Range> all;
   for (std::size_t b = 0; b < blocks.count(); ++b) all.push_back(blocks[b]);
   return all;
-}
-
-/// Numbers of a shard's blocks.
-Range numbers_of(const ShardBlocks& blocks, std::size_t shard)
-{
-  const auto numbers = blocks.of_shard(shard);
-  return {static_cast<std::int64_t>(*numbers.begin()), std::ssize(numbers)};
 }
 
 }  // namespace
@@ -49,18 +44,18 @@ TEST_CASE("ShardBlocks: no block belongs to two shards, though these are neighbo
   CHECK(all_of(blocks) == std::vector<Range>{{500, 10}, {510, 20}, {0, 5}});
   CHECK(blocks.elements() == 35);
   CHECK(blocks.largest() == 20);
-  for (std::int64_t s = 0; s < 3; ++s) CHECK(numbers_of(blocks, static_cast<std::size_t>(s)) == Range{s, 1});
+  for (std::size_t s = 0; s < 3; ++s) CHECK(blocks.of_shard(s) == Numbers{s});
 }
 
 TEST_CASE("ShardBlocks: a shard without elements has no blocks")
 {
   const ShardBlocks blocks({{0, 0}, {7, 3}, {10, 0}, {10, most + 1}, {9, 0}}, {8, 1});
   CHECK(all_of(blocks) == std::vector<Range>{{7, 1}, {8, 1}, {9, 1}, {10, most}, {10 + most, 1}});
-  CHECK(numbers_of(blocks, 0) == Range{0, 0});
-  CHECK(numbers_of(blocks, 1) == Range{0, 3});
-  CHECK(numbers_of(blocks, 2) == Range{3, 0});
-  CHECK(numbers_of(blocks, 3) == Range{3, 2});
-  CHECK(numbers_of(blocks, 4) == Range{5, 0});
+  CHECK(blocks.of_shard(0) == Numbers{});
+  CHECK(blocks.of_shard(1) == Numbers{0, 1, 2});
+  CHECK(blocks.of_shard(2) == Numbers{});
+  CHECK(blocks.of_shard(3) == Numbers{3, 4});
+  CHECK(blocks.of_shard(4) == Numbers{});
 
   const ShardBlocks none({{3, 0}}, {});
   CHECK(none.count() == 0);
@@ -98,7 +93,7 @@ TEST_CASE("ShardBlocks: every element of a model is in one block of one rank, in
   for (const ParameterTable* table : {&tiny, &large})
     for (const int N : {1, 2, 3, 7})
       for (const bool replicated : {false, true}) {
-        INFO("N = " << N << ", elements = " << table->elements() << ", apart = " << replicated);
+        INFO("N = " << N << ", elements = " << table->elements() << ", replicated = " << replicated);
         std::vector<int> owners(static_cast<std::size_t>(table->elements()));
         const std::vector<BucketShard> bucket_shards =
             make_bucket_shards(make_buckets(*table, DType::f32, 20'000), N);
@@ -108,10 +103,11 @@ TEST_CASE("ShardBlocks: every element of a model is in one block of one rank, in
           std::size_t next = 0;
           for (std::size_t s = 0; s < own.size(); ++s) {
             std::int64_t at = own[s].first;
-            const Range numbers = numbers_of(blocks, s);
-            REQUIRE(numbers.first == static_cast<std::int64_t>(next));
-            for (; next < static_cast<std::size_t>(numbers.end()); at = blocks[next++].end())
-              REQUIRE(blocks[next].first == at);
+            for (const std::size_t number : blocks.of_shard(s)) {
+              REQUIRE(number == next++);
+              REQUIRE(blocks[number].first == at);
+              at = blocks[number].end();
+            }
             REQUIRE(at == own[s].end());
           }
           REQUIRE(next == blocks.count());
