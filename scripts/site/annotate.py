@@ -71,6 +71,7 @@ class Annotated:
         changed = changed or Changes(None, set(), {})
         html = lines_of(path, text, page, self.tree, self.reference)
         rows, contents, sections = [], [], []
+        named = {"search", "results", "theme", "changes"}  # anchors of the page itself
         for chunk in chunks(lines):
             words = self._words(chunk, lines, path, page)
             name = declared_name(lines[chunk.code - 1]) if chunk.code < chunk.end and chunk.kind == "doc" else None
@@ -79,7 +80,9 @@ class Annotated:
                 contents.append((heading, chunk.first, chunk.kind))
             if words:
                 sections.append((f"L{chunk.first}", heading or "", words_of(words)))
-            rows.append(self._row(chunk, words, html, changed))
+            target = name if name and name not in named else None  # file.cpp#function
+            named.add(target)
+            rows.append(self._row(chunk, words, html, changed, target))
         gone = self._gone(changed.gone, len(lines) + 1)
         rows.append(f'<section class="chunk"><div class="words"></div>{self._block(gone, False)}</section>' if gone else "")
         return '<div class="annotated">' + "\n".join(rows) + "</div>", contents, sections
@@ -89,7 +92,7 @@ class Annotated:
         return [f'<span class="line gone" hidden><span class="n" aria-label="removed"></span>{escape(line)}\n</span>'
                 for line in gone.get(number, [])]
 
-    def _row(self, chunk, words, html, changed):
+    def _row(self, chunk, words, html, changed, target):
         def empty(n):
             return not html[n - 1] and n not in changed.gone
         begin, end = chunk.code, chunk.end
@@ -98,6 +101,8 @@ class Annotated:
         while begin < end and empty(begin):
             begin += 1
         anchors = "".join(f'<span id="L{n}"></span>' for n in [*range(chunk.first, begin), *range(end, chunk.end)])
+        if target:
+            anchors += f'<span id="{escape(target)}"></span>'
         lines = [line for n in range(chunk.first, begin) for line in self._gone(changed.gone, n)]
         for n in range(begin, end):
             lines += self._gone(changed.gone, n)

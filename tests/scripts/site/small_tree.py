@@ -69,7 +69,7 @@ class One {
   }
 };
 """,
-    "lessons/02_two/README.md": "# Lesson 02: Two\n\nSee [the first](../01_one/README.md#lesson-01-one) and [it](02_two.cpp#L3).\n",
+    "lessons/02_two/README.md": "# Lesson 02: Two\n\nSee [the first](../01_one/README.md#lesson-01-one) and [it](02_two.cpp#L3), [its step](02_two.cpp#step).\n",
     "lessons/02_two/02_two.cpp": """// Lesson 02: two
 //
 // Builds on:    lesson 01 (one)

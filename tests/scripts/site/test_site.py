@@ -66,6 +66,7 @@ class Links(OfSmallTree):
 
     def test_no_such_line(self):
         self.finds(TWO, "[a](02_two.cpp#L99)", "02_two.cpp.html#L99 leads to an anchor")
+        self.finds(TWO, "[a](02_two.cpp#stop)", "02_two.cpp.html#stop leads to an anchor")
 
     def test_leaves_the_folder(self):
         self.finds(ONE, "[a](../../../outside.md)", "leaves the site")
