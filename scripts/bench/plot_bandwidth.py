@@ -16,19 +16,19 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts/plot"))
 from bench_collectives import LIBRARY, LIMIT, size_text  # noqa: E402
-from svg import curve, document, line, text  # noqa: E402
+from svg import BLUE, DARK_GREY, GRID, ORANGE, PINK, RED, SKY, TICK, curve, document, line, text  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
 # (algorithm, heap), what the legend says, colour, dashes. The library's own gain from a warm heap; the others do not.
 LINES = [
-    ((LIMIT, "warm"), "copying", "#888888", "6 4"),
-    (("shared", "warm"), "shared, buffers in shared memory", "#0072b2", ""),
-    (("shared-other", "warm"), "shared, other buffers", "#56b4e9", ""),
-    (("ring", "warm"), "ring", "#d55e00", ""),
-    (("halving", "warm"), "halving", "#e69f00", ""),
-    (("tree", "warm"), "tree", "#cc79a7", ""),
-    ((LIBRARY, "warm"), "library, warm heap", "#000000", ""),
-    ((LIBRARY, "default"), "library, default heap", "#000000", "2 3"),
+    ((LIMIT, "warm"), "copying", DARK_GREY, "6 4"),
+    (("shared", "warm"), "shared, buffers in shared memory", BLUE, ""),
+    (("shared-other", "warm"), "shared, other buffers", SKY, ""),
+    (("ring", "warm"), "ring", RED, ""),
+    (("halving", "warm"), "halving", ORANGE, ""),
+    (("tree", "warm"), "tree", PINK, ""),
+    ((LIBRARY, "warm"), "library, warm heap", TICK, ""),
+    ((LIBRARY, "default"), "library, default heap", TICK, "2 3"),
 ]
 WIDTH, HEIGHT = 460, 360            # of a panel, with its margins
 LEFT, RIGHT, TOP, BOTTOM = 72, 26, 34, 46
@@ -51,11 +51,11 @@ def axes(x, y, sizes, rates, title):
     left, right, bottom, top = x.place(sizes[0]), x.place(sizes[-1]), y.place(rates[0]), y.place(rates[-1])
     yield text((left + right) / 2, top - 12, title, extra=' font-weight="bold"')
     for size in sizes:
-        yield line(x.place(size), bottom, x.place(size), top, "#e4e4e4")
+        yield line(x.place(size), bottom, x.place(size), top, GRID)
     for size in sizes[::2]:
         yield text(x.place(size), bottom + 16, size_text(size))
     for rate in rates:
-        yield line(left, y.place(rate), right, y.place(rate), "#e4e4e4")
+        yield line(left, y.place(rate), right, y.place(rate), GRID)
         yield text(left - 6, y.place(rate) + 4, f"{rate:.2g}", "end")
     yield text((left + right) / 2, bottom + 34, "bytes of the vector")
     yield text(left - 46, (bottom + top) / 2, "bus bandwidth, GB/s",

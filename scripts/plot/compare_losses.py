@@ -15,7 +15,7 @@ import svg
 
 WIDTH, HEIGHT = 560, 340
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 20, 46
-STYLES = [("#000000", ""), ("#d55e00", "7 5"), ("#0072b2", "2 3"), ("#009e73", "9 3 2 3")]
+STYLES = [(svg.TICK, ""), (svg.RED, "7 5"), (svg.BLUE, "2 3"), (svg.GREEN, "9 3 2 3")]
 
 
 def read(paths):
@@ -61,7 +61,7 @@ def draw(runs):
 
     parts = []
     for loss in range(low, high + 1):
-        parts += [svg.line(*place(0, loss), *place(steps - 1, loss), "#e4e4e4"),
+        parts += [svg.line(*place(0, loss), *place(steps - 1, loss), svg.GRID),
                   svg.text(LEFT - 8, place(0, loss)[1] + 4, str(loss), "end")]
     for step in range(0, steps, max(steps // 5, 1)):
         parts.append(svg.text(place(step, low)[0], HEIGHT - BOTTOM + 18, str(step)))

@@ -4,8 +4,8 @@
     scripts/plot/plot_ladder.py build/ladder build/ladder/ladder.svg
 
 The folder is that of scripts/plot/ladder_table.py, which has the same numbers as a table. A row is a run of a lesson that trains:
-what the largest rank holds at the end of a step, stacked by category, with a tick at the sum of the formulas; beside it the time
-of a step, and the bytes that rank 0 sends in one. A run that broke has no row.
+the model state that the largest rank holds at the end of a step, stacked by category, with a tick at the sum of the formulas;
+beside it all that it holds, the time of a step, and the bytes that rank 0 sends in one. A run that broke has no row.
 """
 
 import argparse
@@ -14,11 +14,11 @@ import sys
 
 import svg
 from ladder_table import CATEGORIES, reports_in
-from plot_memory import COLOURS, LETTER, NotThere, axis, key, unit_of
+from plot_memory import COLOURS, STATE, NotThere, unit_of
 
 WIDTH, LEFT, TOP = 960, 152, 30
 ROW, BAR = 34, 20
-STEP, SENT = "#56b4e9", COLOURS["communication"]
+STEP, SENT = svg.SKY, COLOURS["communication"]
 LEGEND, KEY = 20, 26                 # where the legend begins, and the space after the words of one of its keys
 
 
@@ -31,11 +31,12 @@ class Run:
             self.held = {category: report["memory"][category]["current"] for category in CATEGORIES
                          if category in report["memory"]}
             self.formula = sum(memory["formula"] for memory in report["memory"].values())
+            self.state = {category: self.held.get(category, 0) for category in STATE}
+            self.state_formula = sum(report["memory"][category]["formula"] for category in STATE if self.held.get(category))
             self.step_s = report["time"]["step_s"]
             self.sent = sum(group["bytes"] for group in report["traffic"].values())
         except (AttributeError, KeyError, TypeError) as error:
             raise NotThere(f"a report in it is not what a lesson writes ({error})") from error
-        self.total = sum(self.held.values())
 
 
 def runs_in(folder):
@@ -52,7 +53,7 @@ class Panel:
 
     def __init__(self, left, width, most, size, unit):
         self.left, self.size, self.unit = left, size, unit
-        self.values = axis(max(most / size, 1e-9), max(width // 60, 2))
+        self.values = svg.axis(max(most / size, 1e-9), max(width // 60, 2))
         self.pixels = width / self.values[-1]
 
     def x(self, value):
@@ -64,7 +65,7 @@ class Panel:
         yield svg.text(self.left, TOP - 12, f"{title}, {self.unit}", "start", ' font-weight="bold"')
         for value in self.values:
             x = self.x(value * self.size)
-            yield svg.line(x, TOP, x, bottom, "#e4e4e4")
+            yield svg.line(x, TOP, x, bottom, svg.GRID)
             yield svg.text(x, bottom + 16, f"{value:g}")
 
     def bar(self, y, pieces, tick=None):
@@ -75,16 +76,17 @@ class Panel:
                 yield svg.rectangle(self.x(end), y, self.x(end + value) - self.x(end), BAR, colour, words)
             end += value
         if tick is not None:
-            yield svg.line(self.x(tick), y - 4, self.x(tick), y + BAR + 4, "#000000", 2)
+            yield svg.line(self.x(tick), y - 4, self.x(tick), y + BAR + 4, svg.TICK, 2)
         yield svg.text(self.x(max(end, tick or 0)) + 6, y + BAR / 2 + 4, f"{end / self.size:.3g}", "start")
 
 
-def row(run, y, memory, step, sent):
-    """The name of a run and its three bars."""
+def row(run, y, state, memory, step, sent):
+    """The name of a run and its four bars."""
     yield svg.text(LEFT - 10, y + 8, run.lesson, "end", ' font-weight="bold"')
     yield svg.text(LEFT - 10, y + 22, "1 rank" if run.ranks == 1 else f"{run.ranks} ranks", "end")
-    yield from memory.bar(y, [(held_bytes, COLOURS[category], f"{category}: {held_bytes:,} bytes")
-                              for category, held_bytes in run.held.items()], run.formula)
+    for panel, held, formula in ((state, run.state, run.state_formula), (memory, run.held, run.formula)):
+        yield from panel.bar(y, [(held_bytes, COLOURS[category], f"{category}: {held_bytes:,} bytes")
+                                 for category, held_bytes in held.items()], formula)
     yield from step.bar(y, [(run.step_s, STEP, f"a step: {run.step_s:.6g} s")])
     yield from sent.bar(y, [(run.sent, SENT, f"sent: {run.sent:,} bytes")])
 
@@ -93,21 +95,22 @@ def legend(categories, y):
     """What the colours of memory are, and the tick."""
     x = LEGEND
     for category in categories:
-        yield from key(x, y, COLOURS[category], category)
-        x += 18 + LETTER * len(category) + KEY
-    yield svg.line(x + 6, y - 12, x + 6, y + 4, "#000000", 2)
+        yield from svg.key(x, y, COLOURS[category], category)
+        x += 18 + svg.LETTER * len(category) + KEY
+    yield svg.line(x + 6, y - 12, x + 6, y + 4, svg.TICK, 2)
     yield svg.text(x + 18, y, "formula", "start")
 
 
 def draw(runs):
     """A row for each run."""
-    held, sent = (max(largest) for largest in zip(*((max(run.total, run.formula), run.sent) for run in runs)))
+    state, held, sent = (max(largest) for largest in zip(*(
+        (max(sum(run.state.values()), run.state_formula), max(sum(run.held.values()), run.formula), run.sent) for run in runs)))
     longest = max(run.step_s for run in runs)
-    panels = [Panel(LEFT, 400, held, *unit_of(held)),
-              Panel(LEFT + 480, 90, longest, *((1, "s") if longest >= 1 else (1e-3, "ms"))),
-              Panel(LEFT + 640, 110, sent, *unit_of(sent))]
+    panels = [Panel(LEFT, 270, state, *unit_of(state)), Panel(LEFT + 340, 120, held, *unit_of(held)),
+              Panel(LEFT + 530, 80, longest, *((1, "s") if longest >= 1 else (1e-3, "ms"))),
+              Panel(LEFT + 670, 90, sent, *unit_of(sent))]
     bottom = TOP + ROW * len(runs)
-    parts = [part for panel, title in zip(panels, ("memory of a rank", "step", "sent in a step"))
+    parts = [part for panel, title in zip(panels, ("model state of a rank", "all memory", "step", "sent in a step"))
              for part in panel.grid(title, bottom)]
     for i, run in enumerate(runs):
         parts += row(run, TOP + ROW * i + (ROW - BAR) / 2, *panels)

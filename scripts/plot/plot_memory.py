@@ -21,39 +21,25 @@ import sys
 import svg
 
 STATE = ["parameters", "gradients", "optimizer"]
-COLOURS = {"activations": "#d9d9d9", "workspace": "#b3b3b3", "communication": "#e69f00", "staging": "#f0e442",
-           "exact": "#cc79a7", "optimizer": "#009e73", "parameters": "#0072b2", "gradients": "#d55e00"}
-LANES = [("this rank", {"compute": "#56b4e9", "exposed": "#cc79a7", "waiting": "#f0e442", "io": "#666666"}),
-         ("messages", {"hidden": "#e69f00"})]
+COLOURS = {"activations": svg.LIGHT_GREY, "workspace": svg.GREY, "communication": svg.ORANGE, "staging": svg.YELLOW,
+           "exact": svg.PINK, "optimizer": svg.GREEN, "parameters": svg.BLUE, "gradients": svg.RED}
+LANES = [("this rank", {"compute": svg.SKY, "exposed": svg.PINK, "waiting": svg.YELLOW, "io": svg.DARK_GREY}),
+         ("messages", {"hidden": svg.ORANGE})]
 WORDS = {"compute": "compute", "exposed": "exposed communication", "waiting": "waiting", "io": "input and output",
          "hidden": "hidden communication"}
 WIDTH, LEFT, RIGHT, TOP = 780, 84, 196, 16
 BAR_ROW, BAR = 46, 26
 PLOT, LANE_ROW, LANE = 240, 30, 20
-LETTER = 6.4                        # the width of one, about
 
 
 class NotThere(Exception):
     """A document that does not have what is drawn; the sentence says what."""
 
 
-def axis(most, parts):
-    """Values from 0 to at least `most`, about the given number of them, 1, 2 or 5 times a power of ten apart."""
-    power = 10.0 ** math.floor(math.log10(most / parts))
-    apart = next(power * factor for factor in (1, 2, 5, 10) if power * factor * parts >= most)
-    return [i * apart for i in range(math.ceil(most / apart - 1e-9) + 1)]
-
-
 def unit_of(most_bytes):
     """Bytes of the largest unit that leaves a number of at least 1, and its name."""
     return next((size, name) for size, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
                 if most_bytes >= size or size == 1)
-
-
-def key(x, y, colour, words):
-    """A line of a legend."""
-    yield svg.rectangle(x, y - 10, 12, 12, colour)
-    yield svg.text(x + 18, y, words, "start")
 
 
 # ---- Bars ------------------------------------------------------------------------------------------------------------
@@ -83,13 +69,13 @@ def draw_bars(states):
     """A bar for each report."""
     most = max(max(state.total, state.formula) for state in states)
     size, unit = unit_of(most)
-    values = axis(most / size, 5)
+    values = svg.axis(most / size, 5)
     bottom = TOP + BAR_ROW * len(states)
 
     def x(number_of_bytes):
         return LEFT + 30 + (WIDTH - LEFT - 30 - RIGHT) * number_of_bytes / size / values[-1]
 
-    parts = [part for value in values for part in (svg.line(x(value * size), TOP, x(value * size), bottom, "#e4e4e4"),
+    parts = [part for value in values for part in (svg.line(x(value * size), TOP, x(value * size), bottom, svg.GRID),
                                                    svg.text(x(value * size), bottom + 16, f"{value:g}"))]
     parts.append(svg.text((x(0) + x(values[-1] * size)) / 2, bottom + 34, f"model state of a rank, {unit}"))
     for row, state in enumerate(states):
@@ -100,12 +86,12 @@ def draw_bars(states):
             parts.append(svg.rectangle(x(left), y, x(left + held_bytes) - x(left), BAR, COLOURS[category],
                                        f"{category}: {held_bytes:,} bytes"))
             left += held_bytes
-        parts += [svg.line(x(state.formula), y - 6, x(state.formula), y + BAR + 6, "#000000", 2),
+        parts += [svg.line(x(state.formula), y - 6, x(state.formula), y + BAR + 6, svg.TICK, 2),
                   svg.text(max(x(left), x(state.formula)) + 8, y + BAR / 2 + 4, f"{left:,} bytes", "start")]
     y = bottom + 58
     for i, category in enumerate(STATE):
-        parts += key(LEFT + 30 + 120 * i, y, COLOURS[category], category)
-    parts += [svg.line(LEFT + 396, y - 12, LEFT + 396, y + 4, "#000000", 2), svg.text(LEFT + 408, y, "formula", "start")]
+        parts += svg.key(LEFT + 30 + 120 * i, y, COLOURS[category], category)
+    parts += [svg.line(LEFT + 396, y - 12, LEFT + 396, y + 4, svg.TICK, 2), svg.text(LEFT + 408, y, "formula", "start")]
     return svg.document(WIDTH, y + 14, "Model state of a rank: " + ", ".join(state.lesson for state in states), parts)
 
 
@@ -190,9 +176,9 @@ def lane(step, kinds, x, y):
         left, right = x(max(start, 0)), x(min(start + length, step.length))
         yield svg.rectangle(left, y, right - left, LANE, kinds[kind], f"{name}: {length:.3f} ms")
         if kind == "hidden":
-            yield svg.line(left, y, left, y + LANE, "#ffffff")
-            fits = [words for words in (name, name.split()[-1]) if LETTER * len(words) + 4 < right - left]
-            yield from (svg.text((left + right) / 2, y + LANE / 2 + 4, words) for words in fits[:1])
+            yield svg.line(left, y, left, y + LANE, svg.PAPER)
+            fits = [words for words in (name, name.split()[-1]) if svg.LETTER * len(words) + 4 < right - left]
+            yield from (svg.text((left + right) / 2, y + LANE / 2 + 4, words, colour=svg.ON_COLOUR) for words in fits[:1])
 
 
 class Level:
@@ -207,7 +193,7 @@ def draw_time(step, level=None):
     """The memory of a step, and below it what is done meanwhile."""
     most = max([*step.totals(), level.total if level else 0])
     size, unit = unit_of(most)
-    values, times = axis(most / size, 6), axis(step.length, 8)
+    values, times = svg.axis(most / size, 6), svg.axis(step.length, 8)
     bottom = TOP + PLOT
 
     def x(time):
@@ -220,28 +206,28 @@ def draw_time(step, level=None):
     parts = [svg.polygon(outline(step, stack[:top], x, y), COLOURS[stack[top - 1]], stack[top - 1])
              for top in range(len(stack), 0, -1)]
     for value in values:
-        parts += [svg.line(LEFT, y(value * size), x(step.length), y(value * size), "#00000022"),
+        parts += [svg.line(LEFT, y(value * size), x(step.length), y(value * size), svg.VEIL),
                   svg.text(LEFT - 8, y(value * size) + 4, f"{value:g}", "end")]
     if level:
-        parts += [*svg.curve([(LEFT, y(level.total)), (x(step.length), y(level.total))], "#000000", "6 4"),
+        parts += [*svg.curve([(LEFT, y(level.total)), (x(step.length), y(level.total))], svg.TICK, "6 4"),
                   svg.text(x(step.length) - 4, y(level.total) - 6, level.lesson, "end")]
     parts.append(svg.text(20, (TOP + bottom) / 2, f"memory of a rank, {unit}",
                           extra=f' transform="rotate(-90 20 {(TOP + bottom) / 2:.1f})"'))
     right = x(step.length) + 18
     for row, category in enumerate(reversed(stack)):
-        parts += key(right, TOP + 16 + 20 * row, COLOURS[category], category)
+        parts += svg.key(right, TOP + 16 + 20 * row, COLOURS[category], category)
 
     shown = [(name, kinds) for name, kinds in LANES if any(kind in kinds for _, _, kind, _ in step.spans)]
     under = bottom + 14 + LANE_ROW * len(shown)
     for time in times:
         if time <= step.length:
-            parts += [svg.line(x(time), bottom, x(time), under, "#cccccc"), svg.text(x(time), under + 14, f"{time:g}")]
+            parts += [svg.line(x(time), bottom, x(time), under, svg.GREY), svg.text(x(time), under + 14, f"{time:g}")]
     for row, (name, kinds) in enumerate(shown):
         parts += [*lane(step, kinds, x, bottom + 14 + LANE_ROW * row),
                   svg.text(LEFT - 8, bottom + 14 + LANE_ROW * row + LANE / 2 + 4, name, "end")]
     seen = [(kind, colour) for _, kinds in shown for kind, colour in kinds.items() if step.share_of(kind) > 0.01]
     for row, (kind, colour) in enumerate(seen):
-        parts += key(right, under - 20 * (len(seen) - row) + 12, colour, WORDS[kind])
+        parts += svg.key(right, under - 20 * (len(seen) - row) + 12, colour, WORDS[kind])
     parts.append(svg.text((LEFT + x(step.length)) / 2, under + 32, "time since the step began, ms"))
     return svg.document(WIDTH, under + 44, "Memory of a rank over time, in one training step", parts)
 

@@ -23,7 +23,6 @@ import sys
 import tempfile
 
 import svg
-from plot_memory import axis
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 Row = collections.namedtuple("Row", "lesson options words")
@@ -38,7 +37,7 @@ ROWS = [
     Row("07_offload", f"{SMALL} --micro-batch=1", "and one sequence a pass"),
     Row("07_offload", f"{SMALL} --micro-batch=1 --unit=branch --prefetch=0", "and one branch at a time"),
 ]
-TIERS = {"host": "#0072b2", "disk": "#d55e00"}
+TIERS = {"host": svg.BLUE, "disk": svg.RED}
 Point = collections.namedtuple("Point", "limit_bytes seconds")  # seconds by tier
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 780, 392, 64, 250, 36, 48
@@ -118,8 +117,8 @@ def table(points):
 
 def draw(points):
     """Step time against the memory limit, a curve for each tier."""
-    across = axis(max(point.limit_bytes for point in points) / 1e6, 6)
-    up = axis(max(max(point.seconds.values()) for point in points), 5)
+    across = svg.axis(max(point.limit_bytes for point in points) / 1e6, 6)
+    up = svg.axis(max(max(point.seconds.values()) for point in points), 5)
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
 
     def x(limit_bytes):
@@ -130,10 +129,10 @@ def draw(points):
 
     parts = []
     for value in across:
-        parts += [svg.line(x(1e6 * value), TOP, x(1e6 * value), bottom, "#e4e4e4"),
+        parts += [svg.line(x(1e6 * value), TOP, x(1e6 * value), bottom, svg.GRID),
                   svg.text(x(1e6 * value), bottom + 16, f"{value:g}")]
     for value in up:
-        parts += [svg.line(LEFT, y(value), right, y(value), "#e4e4e4"),
+        parts += [svg.line(LEFT, y(value), right, y(value), svg.GRID),
                   svg.text(LEFT - 8, y(value) + 4, f"{value:g}", "end")]
     parts += [svg.text((LEFT + right) / 2, bottom + 36, "memory limit of a device, MB"),
               svg.text(LEFT - 40, TOP - 20, "seconds a step", "start")]

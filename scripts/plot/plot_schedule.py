@@ -16,11 +16,9 @@ import pathlib
 import sys
 
 import svg
-from plot_memory import axis
 
 TIMELINES = {"planned": "planned, s", "virtual": "virtual clock, s", "wall": "wall clock, s"}
-COLOURS = {"forward": "#56b4e9", "backward": "#e69f00", "backward-input": "#f0c040", "backward-weights": "#66c2a5"}
-IDLE = "#f0f0f0"
+COLOURS = {"forward": svg.SKY, "backward": svg.ORANGE, "backward-input": "#f0c040", "backward-weights": "#66c2a5"}
 WIDTH, LEFT, RIGHT, TOP = 960, 64, 16, 30
 LANE, GAP = 20, 3                    # height of a lane, and what lies between two
 HEADING, TICKS, LEGEND = 24, 40, 26  # space above the lanes of a timeline, below them, and below all
@@ -141,7 +139,7 @@ def lanes(panel, top):
     for rank, lane in enumerate(timeline):
         y = top + rank * (LANE + GAP)
         yield svg.text(LEFT - 8, y + LANE - 6, f"rank {rank}", "end")
-        yield svg.rectangle(LEFT, y, width * schedule.length(timeline) / length, LANE, IDLE)
+        yield svg.rectangle(LEFT, y, width * schedule.length(timeline) / length, LANE, svg.IDLE)
         for action in lane:
             x, wide = LEFT + width * action.begin / length, width * (action.end - action.begin) / length
             what = f"{action.kind} of micro-batch {action.micro_batch} in stage {action.stage}"
@@ -149,12 +147,12 @@ def lanes(panel, top):
                                 f"{what}: {action.begin:.6g} to {action.end:.6g}")
             number = str(action.micro_batch)
             if wide >= DIGIT * len(number) + 3:
-                yield svg.text(x + wide / 2, y + LANE - 6, number, extra=' font-size="10"')
+                yield svg.text(x + wide / 2, y + LANE - 6, number, extra=' font-size="10"', colour=svg.ON_COLOUR)
     bottom = top + schedule.ranks * (LANE + GAP)
-    for value in axis(length, 8):
+    for value in svg.axis(length, 8):
         if value <= length * (1 + 1e-9):
             x = LEFT + width * value / length
-            yield svg.line(x, bottom, x, bottom + 4, "#222222")
+            yield svg.line(x, bottom, x, bottom + 4, svg.INK)
             yield svg.text(x, bottom + 17, f"{value:g}")
 
 

@@ -14,8 +14,6 @@ import sys
 
 import svg
 
-COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c564b"]
-EVERYBODY = "#d9d9d9"
 SIDE = 46                           # pixels of C channels, and of the R rows of a micro-batch
 SIGN = 26                           # space for what stands between two matrices
 LEFT, TOP, ROW = 104, 26, 60         # ROW: between two chains, for words
@@ -58,8 +56,8 @@ class Parts:
         if not head or not sizes:
             raise NotThere("it has no line '# tensor-parallel rank 0 of t has'")
         self.count, self.heads, self.channels = int(head[1]), int(sizes[1]), int(sizes[2])
-        if self.count > len(COLOURS):
-            raise NotThere(f"it has {self.count} parts, and there are {len(COLOURS)} colours")
+        if self.count > len(svg.RANKS):
+            raise NotThere(f"it has {self.count} parts, and there are {len(svg.RANKS)} colours")
         self.matrices = {}
         for name, shape, along, runs in (found.groups() for found in map(LINE.match, text.splitlines()) if found):
             if name in NAMES:
@@ -91,8 +89,7 @@ def table(parts):
 
 def frame(x, y, width, height):
     """The outline of a matrix."""
-    corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
-    return [svg.line(*a, *b, "#444444") for a, b in zip(corners, corners[1:])]
+    return [svg.rectangle(x, y, width, height, "none", outline=svg.OUTLINE)]
 
 
 class Chain:
@@ -121,7 +118,7 @@ class Chain:
     def everybody(self, name, shape, width=SIDE, height=SIDE):
         """A matrix that all ranks have."""
         y = self.middle - height / 2
-        self.pieces += [svg.rectangle(self.x, y, width, height, EVERYBODY, f"{name} {shape}: on all ranks"),
+        self.pieces += [svg.rectangle(self.x, y, width, height, svg.LIGHT_GREY, f"{name} {shape}: on all ranks"),
                         *frame(self.x, y, width, height)]
         self.caption(self.x, width, height, name, shape)
         self.x += width
@@ -141,8 +138,8 @@ class Chain:
 
         for part in range(self.parts.count):
             for run in runs(part):
-                self.pieces.append(svg.rectangle(*place(*run), COLOURS[part], f"{name} {shape}: rank {part}"))
-        for pieces, colour in ((heads, "#ffffff"), (sections, "#222222")):
+                self.pieces.append(svg.rectangle(*place(*run), svg.RANKS[part], f"{name} {shape}: rank {part}"))
+        for pieces, colour in ((heads, svg.PAPER), (sections, svg.INK)):
             for i in range(1, pieces):
                 left, top, wide, high = place(i / pieces, 0)
                 self.pieces.append(svg.line(left, top, left + wide, top + high, colour))
@@ -164,7 +161,7 @@ class Chain:
         y, off = self.middle - SIDE / 2, 7
         for part in reversed(range(self.parts.count)):
             left, top = self.x + off * part, y - off * part
-            self.pieces += [svg.rectangle(left, top, SIDE, SIDE, COLOURS[part], f"partial sum (R, C) of rank {part}"),
+            self.pieces += [svg.rectangle(left, top, SIDE, SIDE, svg.RANKS[part], f"partial sum (R, C) of rank {part}"),
                             *frame(left, top, SIDE, SIDE)]
         self.pieces.append(svg.text(self.x + SIDE / 2, self.middle + SIDE / 2 + 15, "(R, C) each", extra=' font-size="10"'))
         self.x += SIDE + off * (self.parts.count - 1)
@@ -250,10 +247,10 @@ def draw(parts):
     width = max(chain.x for chain in chains) + 24
     pieces = [piece for chain in chains for piece in chain.pieces]
     for part in range(parts.count):
-        pieces += [svg.rectangle(LEFT + 90 * part, middle - 14, 12, 12, COLOURS[part]),
+        pieces += [svg.rectangle(LEFT + 90 * part, middle - 14, 12, 12, svg.RANKS[part]),
                    svg.text(LEFT + 90 * part + 18, middle - 4, f"rank {part}", "start")]
     x = LEFT + 90 * parts.count
-    pieces += [svg.rectangle(x, middle - 14, 12, 12, EVERYBODY), svg.text(x + 18, middle - 4, "on all ranks", "start")]
+    pieces += [svg.rectangle(x, middle - 14, 12, 12, svg.LIGHT_GREY), svg.text(x + 18, middle - 4, "on all ranks", "start")]
     return svg.document(round(width), round(middle + 10), f"What each of {parts.count} ranks has of each matrix", pieces)
 
 

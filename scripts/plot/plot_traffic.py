@@ -14,8 +14,8 @@ import sys
 
 import svg
 
-AXES = {"tp": ("to parts (tp)", "#0072b2"), "pp": ("to stages (pp)", "#009e73"),
-        "tied": ("of the tied embedding", "#cc79a7"), "dp": ("to replicas (dp)", "#e69f00")}
+AXES = {"tp": ("to parts (tp)", svg.BLUE), "pp": ("to stages (pp)", svg.GREEN),
+        "tied": ("of the tied embedding", svg.PINK), "dp": ("to replicas (dp)", svg.ORANGE)}
 CELL, LEFT, TOP, FOOT = 52, 92, 46, 34
 
 
@@ -82,8 +82,8 @@ def draw(axes, ranks):
         pieces += [svg.text(LEFT + CELL * (rank + 0.5), TOP - 6, f"rank {rank}"),
                    svg.text(LEFT - 8, TOP + CELL * (rank + 0.5) + 4, f"rank {rank} sends", "end")]
     for place in range(ranks + 1):
-        pieces += [svg.line(LEFT, TOP + CELL * place, LEFT + side, TOP + CELL * place, "#d9d9d9"),
-                   svg.line(LEFT + CELL * place, TOP, LEFT + CELL * place, TOP + side, "#d9d9d9")]
+        pieces += [svg.line(LEFT, TOP + CELL * place, LEFT + side, TOP + CELL * place, svg.LIGHT_GREY),
+                   svg.line(LEFT + CELL * place, TOP, LEFT + CELL * place, TOP + side, svg.LIGHT_GREY)]
     for sender in range(ranks):
         for receiver in range(ranks):
             pieces += squares(axes, sender, receiver, most, largest)

@@ -12,7 +12,8 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_schedule  # noqa: E402
-from plot_schedule import COLOURS, IDLE, LANE, LEFT, RIGHT, WIDTH  # noqa: E402
+import svg  # noqa: E402
+from plot_schedule import COLOURS, LANE, LEFT, RIGHT, WIDTH  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -78,7 +79,7 @@ class PlotSchedule(unittest.TestCase):
 
     def test_passes_lie_where_their_times_are(self):
         picture, width = Picture(REPORT), WIDTH - LEFT - RIGHT
-        lanes = sorted(y for _, _, y, _, height, colour in picture.boxes if colour == IDLE and height == LANE)
+        lanes = sorted(y for _, _, y, _, height, colour in picture.boxes if colour == svg.IDLE and height == LANE)
         self.assertEqual(len(lanes), 4)  # two ranks, planned above wall
         for t, (timeline, length) in enumerate(((PLANNED, 9), (WALL, 18))):
             for rank in range(2):
@@ -122,7 +123,7 @@ class PlotSchedule(unittest.TestCase):
             schedule.update(name="quick", max_in_flight=[1, 1])
             schedule["timelines"]["planned"] = [lane(0, (0, 1), (1, 2), (3, 4), (4, 6)), lane(1, (1, 2), (2, 3), (3, 4), (4, 5))]
         picture, width = Picture(REPORT, changed(quicker)), WIDTH - LEFT - RIGHT
-        lanes = sorted((y, wide) for _, _, y, wide, height, colour in picture.boxes if colour == IDLE and height == LANE)
+        lanes = sorted((y, wide) for _, _, y, wide, height, colour in picture.boxes if colour == svg.IDLE and height == LANE)
         for (_, wide), length in zip(lanes, (9, 9, 6, 6), strict=True):
             self.assertAlmostEqual(wide, width * length / 9, delta=0.06)
         (x, y, wide, _), (_, below, narrow, _) = sorted(picture.of("backward of micro-batch 1 in stage 0"), key=lambda box: box[1])

@@ -11,7 +11,8 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
 import plot_split  # noqa: E402
-from plot_split import COLOURS, LEFT, SIDE  # noqa: E402
+from plot_split import LEFT, SIDE  # noqa: E402
+from svg import RANKS  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 # As the lesson prints it for 8 heads of 8 channels, a vocabulary of 250 that is padded to 256, and 4 parts.
@@ -55,7 +56,7 @@ class PlotSplit(unittest.TestCase):
 
     def test_columns_of_q_k_and_v_are_drawn_where_they_are(self):
         parts = rectangles("c_attn")
-        self.assertEqual([colour for *_, colour in parts], [colour for colour in COLOURS[:4] for _ in range(3)])
+        self.assertEqual([colour for *_, colour in parts], [colour for colour in RANKS[:4] for _ in range(3)])
         left = min(x for x, *_ in parts)
         self.assertGreater(left, LEFT)
         for i, (x, _, width, height, _) in enumerate(parts):
@@ -69,13 +70,13 @@ class PlotSplit(unittest.TestCase):
                                              ("wte (", 1, 250 / 64 * SIDE, 250 / 64), ("wte'", 0, 250 / 64 * SIDE, 250 / 64),
                                              ("c_fc", 0, 4 * SIDE, 4)):
             parts = rectangles(title)
-            self.assertEqual([colour for *_, colour in parts], COLOURS[:4], title)
+            self.assertEqual([colour for *_, colour in parts], RANKS[:4], title)
             for i, part in enumerate(parts):
                 self.assertAlmostEqual(part[along] - parts[0][along], i * extent / shares, delta=0.11, msg=title)
             self.assertAlmostEqual(sum(part[2 + along] for part in parts), extent, delta=0.3, msg=title)
 
     def test_each_rank_has_a_partial_sum_wherever_ranks_sum(self):
-        for part, colour in enumerate(COLOURS[:4]):
+        for part, colour in enumerate(RANKS[:4]):
             sums = rectangles(f"partial sum (R, C) of rank {part}")
             self.assertEqual([found for *_, found in sums], [colour] * 3)  # embedding, attention, MLP
 

@@ -1,0 +1,158 @@
+"""The scripts in scripts/plot/ that draw what a lesson prints: what they read, draw, print, and refuse."""
+
+import contextlib
+import importlib
+import io
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/plot"))
+import svg  # noqa: E402
+
+SVG = "{http://www.w3.org/2000/svg}"
+MODEL = "# model nano: 1,000 parameters, L=2 H=4 C=64 V=256, context 64\n"
+# As lesson 02 prints it for two ranks.
+RING = """steps of all-reduce ring: round the ring
+            step 0     step 1
+  rank 0    1(0) -> 1  0(all) -> 1
+  rank 1    0(1) -> 0  1(all) -> 0
+
+"""
+TREE = "steps of all-reduce tree: along a tree\n            step 0        step 1\n" + "".join(
+    f"  rank {rank}    {f'0..4({rank}) -> 0' if rank else '':<14}{'0..4(all) -> 4' if rank == 0 else ''}\n" for rank in range(5))
+WINDOW = MODEL + "#   unit 0 |G gU  |\n#   unit 1 |gU  gU|\n#   unit 2 | gU-U |\n"
+TIMELINE = """# lesson 03_ddp on 2 ranks
+# --strategy  {}  when gradients are summed over the ranks
+virtual clock, last step
+  step          {}  ms = compute + exposed
+  exposed       {}  ms that the computation had to wait
+# compute       |{}|
+# communication |{}|
+"""
+MESH = MODEL + "# --dp 2 x\n# --tp 2 x\n# --pp 2 x\n# stages of 1, 1 blocks (the largest has 1.07 times the mean work)\n"
+
+
+def plan(lesson, parameters, gradients, optimizer):
+    """The dry run of a lesson on two ranks; bytes in units of a parameter."""
+    return (f"# lesson {lesson} on 2 ranks\n{MODEL}\nplan\n  parameters  1,000  = V C + L (12 C^2)\n"
+            f"  parameters  {1000 * parameters:,}  bytes\n  gradients  {1000 * gradients:,}  bytes\n"
+            f"  optimizer  {1000 * optimizer:,}  bytes\n")
+
+
+class Pictures(unittest.TestCase):
+    def run_script(self, name, text):
+        """Status, lines, complaints, and the elements of the picture."""
+        out, err = io.StringIO(), io.StringIO()
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "picture.svg"
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
+                    mock.patch.object(sys, "stdin", io.StringIO(text)):
+                status = importlib.import_module(name).main([f"--output={path}"])
+            self.root = xml.etree.ElementTree.fromstring(path.read_text(encoding="utf-8")) if path.exists() else None
+        return status, out.getvalue().splitlines(), err.getvalue()
+
+    def lines(self, name, text):
+        """What it prints of a text that it can draw."""
+        status, lines, complaints = self.run_script(name, text)
+        self.assertEqual((status, complaints), (0, ""))
+        return lines
+
+    def titles(self):
+        """Those of the boxes."""
+        return [e.text for e in self.root.iter(f"{SVG}title")][1:]
+
+    def words(self):
+        return [e.text for e in self.root.iter(f"{SVG}text")]
+
+    def box(self, title):
+        """(x, y, width, height, colour)."""
+        [box] = [e for e in self.root.iter(f"{SVG}rect") if e.findtext(f"{SVG}title") == title]
+        return (*(float(box.get(name)) for name in ("x", "y", "width", "height")), box.get("fill"))
+
+    def test_a_ring_fills_up(self):
+        self.assertEqual(self.lines("plot_steps", RING)[1:], ["   0     0   1       1  1 of 2", "   0     1   0       0  1 of 2",
+                                                              "   1     0   1       0  2 of 2", "   1     1   0       1  2 of 2"])
+        filled = [sum(title.endswith(f"{terms} of 2 terms") for title in self.titles()) for terms in (1, 2)]
+        self.assertEqual(filled, [6, 6])  # 4 and 0 before step 0, 2 and 2 before step 1, 0 and 4 afterwards
+
+    def test_many_ranks_are_rows(self):
+        self.lines("plot_steps", TREE)
+        self.assertTrue({"rank 4", "step 1"} <= set(self.words()))
+        self.assertEqual(self.titles().count("rank 0: 5 of 5 terms"), 2)
+        self.assertEqual(self.titles().count("rank 4: 5 of 5 terms"), 1)
+
+    def test_a_window_has_what_is_gathered_and_used(self):
+        self.assertEqual(self.lines("plot_window", WINDOW)[3], "block 1     unit 0, unit 2")
+        self.assertEqual(self.box("unit 0: gather starts at embedding")[2] * 2, self.box("unit 1: gather starts at embedding")[2])
+        self.assertIn("unit 2: stays gathered", self.titles())
+
+    def test_shards_are_where_the_rank_is(self):
+        lines = self.lines("plot_shards", plan("03_ddp", 4, 4, 8) + plan("05_zero2", 4, 3, 4))
+        self.assertEqual(lines[2].split(), ["05_zero2", "1.000", "0.750", "0.500"])
+        own, more = self.box("gradients: shard of rank 0"), self.box("gradients: on rank 0 while it is used")
+        self.assertAlmostEqual(more[2] / own[2], 0.5)
+        self.assertAlmostEqual(more[0], own[0] + own[2])
+        self.assertEqual(self.titles().count("optimizer: all on rank 1"), 1)
+
+    def test_runs_have_one_axis_of_time(self):
+        lines = self.lines("plot_timeline", TIMELINE.format("flat", "8.0", "4.0", "fb..", "..aa") +
+                           TIMELINE.format("overlapped", "4.0", "0.5", "ffbb", "...b"))
+        self.assertEqual(lines[2].split(), ["overlapped", "4.000", "0.500"])
+        boxes = [e for e in self.root.iter(f"{SVG}rect") if e.findtext(f"{SVG}title") == "messages"]
+        self.assertEqual([float(box.get("width")) for box in boxes], [322.0, 80.5])
+        self.assertLess(float(boxes[1].get("x")), float(boxes[0].get("x")))
+
+    def test_a_model_has_its_shapes(self):
+        lines = self.lines("plot_block", MODEL)
+        self.assertIn("  × c_attn         (C, 3 C) + (3 C)         (B, T, 3 C)   (B, 64, 192)", lines)
+        self.assertIn("(B, H, T, T)", self.words())
+
+    def test_ranks_of_a_mesh(self):
+        lines = self.lines("plot_mesh", MESH)
+        self.assertEqual([line.split() for line in lines[4:6]], [["3", "1", "0", "1"], ["4", "0", "1", "0"]])
+        self.assertTrue({"block 1, head", "heads 2..3", "rank 7"} <= set(self.words()))
+
+    def test_a_text_that_is_something_else(self):
+        for name, text in [("plot_steps", ""), ("plot_steps", RING.replace("rank", "lane")), ("plot_window", MODEL),
+                           ("plot_window", WINDOW.replace("L=2", "L=3")), ("plot_shards", MODEL), ("plot_timeline", MODEL),
+                           ("plot_timeline", "# lesson 03_ddp on 2 ranks\n"), ("plot_block", "-"), ("plot_mesh", MODEL),
+                           ("plot_mesh", MESH.replace("--tp 2", "--tp 0"))]:
+            with self.subTest(name=name, text=text[:30]):
+                status, lines, complaints = self.run_script(name, text)
+                self.assertEqual((status, lines, self.root), (2, [], None))
+                self.assertRegex(complaints, r"\Aerror: the .* cannot be drawn: it has .*\.\n       Pipe what .*\.\n\Z|"
+                                             r"\Aerror: .*an axis is 0.*\n.*\n\Z")
+
+    def test_a_colour_is_dark_where_pages_are(self):
+        self.lines("plot_block", MODEL)
+        rules = self.root.find(f"{SVG}style").text
+        used = {e.get(what) for e in self.root.iter() for what in ("fill", "stroke")} & set(svg.DARK)
+        self.assertIn(svg.INK, used)
+        for colour in used:
+            self.assertIn(f'[fill="{colour}"]{{fill:{svg.DARK[colour]}}}', rules)
+
+
+class Crossover(unittest.TestCase):
+    def test_sizes_where_the_ring_overtakes(self):
+        """16 ranks: 30 messages against 8, and 1.875 vectors against 8."""
+        module = importlib.import_module("plot_crossover")
+        out = io.StringIO()
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(out):
+            path = pathlib.Path(folder) / "picture.svg"
+            self.assertEqual(module.main(["--latency-us=5", "--bandwidth-GBps=10", f"--output={path}"]), 0)
+            root = xml.etree.ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        expected = round(22 * 5e-6 / (8 - 1.875) * 1e10)
+        self.assertEqual(out.getvalue(), f"ring is faster than tree from {expected:,} bytes\n")
+        self.assertIn("tree = ring: 180 kB", [e.text for e in root.iter(f"{SVG}text")])
+
+    def test_ranks_that_do_not_exist(self):
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module("plot_crossover").main(["--ranks=1", "--output=/nowhere"])
+
+
+if __name__ == "__main__":
+    unittest.main()
