@@ -2,10 +2,6 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <vector>
 #include <xxhash.h>
 
 #include <fmt/format.h>
@@ -74,18 +70,5 @@ std::uint64_t placed_digest(std::int64_t first, std::span<const T> values)
 
 template std::uint64_t placed_digest(std::int64_t, std::span<const float>);
 template std::uint64_t placed_digest(std::int64_t, std::span<const std::int32_t>);
-
-std::string sha256_of_file(const std::string& path)
-{
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  check(file != nullptr, fmt::format("could not open {}: {}", path, std::strerror(errno)));
-  Sha256 digest;
-  std::vector<std::byte> block(1 << 20);
-  while (const std::size_t count = std::fread(block.data(), 1, block.size(), file.get())) {
-    digest.update(std::span(block).first(count));
-  }
-  check(std::ferror(file.get()) == 0, fmt::format("could not read {}: {}", path, std::strerror(errno)));
-  return digest.hex();
-}
 
 }  // namespace rankwise

@@ -45,8 +45,4 @@ std::uint64_t fast_hash(std::span<const std::byte> bytes);
 template <class T>
 std::uint64_t placed_digest(std::int64_t first, std::span<const T> values);
 
-/// The SHA-256 digest of a file's content, read in blocks.
-/// @failure  Error when the file cannot be read.
-std::string sha256_of_file(const std::string& path);
-
 }  // namespace rankwise

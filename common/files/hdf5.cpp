@@ -147,12 +147,6 @@ Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block)
   return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties.id(), access_properties(doing).id()), H5Fclose, doing};
 }
 
-bool is_hdf5(const std::string& path)
-{
-  quiet_hdf5();
-  return H5Fis_hdf5(path.c_str()) > 0;
-}
-
 bool has_attribute(const Hdf5Object& object, const std::string& name)
 {
   return check_hdf5(H5Aexists(object.id(), name.c_str()), "look for attribute " + name) > 0;

@@ -64,7 +64,7 @@ std::string hdf5_cause();
 /// Stops HDF5 from printing its error stack. The functions below call it; call it before using HDF5 directly.
 void quiet_hdf5();
 
-/// Opens @p path for reading. Throws Error; for a better message call is_hdf5() first.
+/// Opens @p path for reading. Throws Error.
 Hdf5Object open_hdf5(const std::string& path);
 /// Opens @p path for reading and writing. Throws Error.
 Hdf5Object open_hdf5_to_write(const std::string& path);
@@ -73,9 +73,6 @@ Hdf5Object open_hdf5_to_write(const std::string& path);
 /// @param path        the file.
 /// @param user_block  bytes that HDF5 reserves at the beginning of the file: 0, 512 or a greater power of two.
 Hdf5Object create_hdf5(const std::string& path, std::int64_t user_block = 0);
-/// Whether @p path can be read and has HDF5's signature.
-bool is_hdf5(const std::string& path);
-
 /// Whether @p object has an attribute called @p name.
 bool has_attribute(const Hdf5Object& object, const std::string& name);
 /// Writes the text attribute @p name, which must not exist yet.

@@ -109,8 +109,6 @@ class Group {
 
   /// Memory that its ranks share. Error unless the algorithm is shared, or auto may choose it.
   SharedMemory& shared();
-  /// Whether shared() exists.
-  bool has_shared() const { return shared_ != nullptr; }
   /// Memory for buffers that are reduced often, such as gradients: shared memory if the group has it, so that
   /// nothing is copied; else the memory of the group's own buffers. With shared memory all ranks allocate together,
   /// in the same order.

@@ -1,15 +1,10 @@
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <catch2/catch.hpp>
-#include <fmt/format.h>
 
 #include "common/base/digest.hpp"
-#include "common/base/error.hpp"
 
 using namespace rankwise;
 
@@ -50,24 +45,6 @@ TEST_CASE("Sha256: it matters in which order bytes come, not how they are cut")
     CHECK(digest.hex() == sha256_of(text));
   }
   CHECK(sha256_of("ab") != sha256_of("ba"));
-}
-
-TEST_CASE("sha256_of_file: the digest of its bytes, over several blocks")
-{
-  const std::string path =
-      std::filesystem::temp_directory_path() / fmt::format("rankwise_{}_test_digest", getpid());
-  std::string content(3'000'017, ' ');
-  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 7 + i / 1000);
-  std::ofstream(path, std::ios::binary) << content;
-  CHECK(sha256_of_file(path) == sha256_of(content));
-  std::filesystem::remove(path);
-}
-
-TEST_CASE("sha256_of_file: a missing file and a folder are refused by name")
-{
-  CHECK_THROWS_AS(sha256_of_file("/nowhere/at/all"), Error);
-  CHECK_THROWS_WITH(sha256_of_file("/nowhere/at/all"), Catch::Contains("/nowhere/at/all"));
-  CHECK_THROWS_AS(sha256_of_file("/"), Error);
 }
 
 TEST_CASE("placed_digest: the sum over pieces is that of the whole; place, value and number of times count")
