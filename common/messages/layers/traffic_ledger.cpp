@@ -74,6 +74,7 @@ void TrafficLedger::clear()
 
 Ticket CountingTransport::start(std::span<const Transfer> transfers)
 {
+  const Ticket ticket = TransportLayer::start(transfers);  // refuses ranks that do not exist
   Traffic sent;
   for (const Transfer& transfer : transfers) {
     if (transfer.direction != Transfer::Direction::send || transfer.data.elements() == 0) continue;
@@ -81,7 +82,7 @@ Ticket CountingTransport::start(std::span<const Transfer> transfers)
     ledger_.count_to(group_, ranks_in_job_[static_cast<std::size_t>(transfer.peer)], transfer.data.bytes());
   }
   if (sent.messages > 0) ledger_.count(group_, collective_, sent);
-  return TransportLayer::start(transfers);
+  return ticket;
 }
 
 void CountingTransport::enter(const Collective& collective)

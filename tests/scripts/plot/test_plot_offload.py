@@ -63,7 +63,7 @@ class PlotOffload(unittest.TestCase):
         self.assertEqual(letters.count("h"), 2)  # at its point and in the legend
 
     def test_a_run_that_fails_is_told(self):
-        status, _, errors = run(f"--output={self.picture}", "--build=/nowhere")
+        status, _, errors = run(f"--output={self.picture}", "--build=/nowhere", f"--disk={self.picture.parent}")
         self.assertEqual(status, 1)
         self.assertIn("/nowhere/data/prepare", errors)
         self.assertFalse(self.picture.exists())

@@ -106,10 +106,19 @@ class Browser:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
+    def is_true(self, expression):
+        """Whether an expression is true; not while the page that would answer makes way for the next one."""
+        try:
+            return self.value(expression)
+        except RuntimeError as error:
+            if "navigated or closed" in str(error):
+                return False
+            raise
+
     def until(self, expression):
         """Waits until an expression is true."""
         deadline = time.monotonic() + 30 * SLOWNESS
-        while not self.value(expression):
+        while not self.is_true(expression):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"never true: {expression}")
             time.sleep(0.02)
