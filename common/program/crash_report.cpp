@@ -199,16 +199,22 @@ void report(int number)
 
 }  // namespace
 
+void provide_signal_stack()
+{
+  stack_t stack{};
+  check(sigaltstack(nullptr, &stack) == 0, "cannot look for a stack of signal handlers");
+  if ((stack.ss_flags & SS_DISABLE) == 0) return;
+  stack = {.ss_sp = handler_stack.data(), .ss_flags = 0, .ss_size = handler_stack.size()};
+  check(sigaltstack(&stack, nullptr) == 0, "cannot set up a stack for signal handlers");
+}
+
 void report_crashes(const std::string& name, bool (*first)())
 {
   if (sanitizer_reports) return;
   std::copy_n(name.begin(), std::min(name.size(), who.size() - 1), who.begin());
   first_to_speak = first;
   prepare_place();
-  stack_t stack{};
-  stack.ss_sp = handler_stack.data();
-  stack.ss_size = handler_stack.size();
-  check(sigaltstack(&stack, nullptr) == 0, "cannot set up a stack for signal handlers");
+  provide_signal_stack();
   struct sigaction action {};
   action.sa_handler = report;
   action.sa_flags = SA_ONSTACK;

@@ -23,4 +23,8 @@ namespace rankwise {
 ///                        report.
 void report_crashes(const std::string& who, bool (*first_to_speak)());
 
+/// Gives the calling thread, which is the process's first one, a stack of its own for signal handlers with
+/// SA_ONSTACK, if it has none.
+void provide_signal_stack();
+
 }  // namespace rankwise

@@ -1,7 +1,9 @@
 #include "lessons/frame/stop.hpp"
 
 #include <csignal>
+#include <omp.h>
 
+#include "common/program/crash_report.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {
@@ -29,8 +31,20 @@ void handle_once(int signal)
 {
   struct sigaction action = {};
   action.sa_handler = note;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
   sigaction(signal, &action, nullptr);
+}
+
+/// Leaves the signals to the first thread, and gives it a stack for the handler. A matrix product of a library may
+/// move the stack pointer (oneDNN 2.6 does), and then the handler's frame would overwrite other memory.
+void handle_on_own_stack()
+{
+  provide_signal_stack();
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : requests) sigaddset(&set, signal);
+#pragma omp parallel
+  if (omp_get_thread_num() != 0) pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
 }  // namespace
@@ -38,6 +52,7 @@ void handle_once(int signal)
 StopRequests::StopRequests() : world_(Communicator::world())
 {
   noted_signal = 0;
+  handle_on_own_stack();
   for (const int signal : requests)
     if (!is_ignored(signal)) handle_once(signal);
 }

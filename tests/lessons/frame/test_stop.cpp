@@ -1,0 +1,60 @@
+// Requests to stop: noted at any moment, agreed on by all ranks, and harmless to what is being computed.
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "gpt2/kernels/cpu/gemm.hpp"
+#include "lessons/frame/stop.hpp"
+#include "tests/common/collectives/testing.hpp"
+
+using namespace rankwise;
+
+namespace {
+
+constexpr std::int64_t m = 256, n = 192, k = 256;
+
+/// The product of two matrices of ones, on fresh memory; whether it is right.
+bool multiply()
+{
+  const std::vector<float> a(m * k, 1), b(k * n, 1);
+  std::vector<float> out(m * n);
+  gemm(out.data(), n, {a.data(), k, false}, {b.data(), n, false}, m, n, k, 1, false);
+  return out.front() == k && out.back() == k;
+}
+
+}  // namespace
+
+TEST_CASE("StopRequests: none is asked for, so none is agreed on")
+{
+  StopRequests stop;
+  stop.begin_step();
+  CHECK(stop.end_step() == 0);
+}
+
+TEST_CASE("StopRequests: one rank is asked, all stop")
+{
+  StopRequests stop;
+  if (world().rank() == world().ranks() - 1) raise(SIGUSR1);
+  stop.begin_step();
+  CHECK(stop.end_step() == SIGUSR1);
+}
+
+TEST_CASE("StopRequests: a signal in the middle of a matrix product overwrites nothing")
+{
+  for (int round = 0; round < 400; ++round) {
+    StopRequests stop;
+    std::thread asks([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(7 * round % 1000));
+      kill(getpid(), SIGUSR1);
+    });
+    for (int product = 0; product < 4; ++product) REQUIRE(multiply());
+    asks.join();
+    stop.begin_step();
+    REQUIRE(stop.end_step() == SIGUSR1);
+  }
+}
