@@ -163,6 +163,8 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   table.add(group, "compare", o.compare,
             "steps to repeat on a single device in exact arithmetic, to print the deviation of this run");
   table.add_file(group, "report", o.report, FileUse::print, "JSON file for the report");
+  table.add_file(group, "log", o.log, FileUse::print,
+                 "file to which each step adds a line of JSON, for other programs to follow");
   table.add_file(group, "trace", o.trace, FileUse::print,
                  "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
 }

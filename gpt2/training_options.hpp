@@ -54,6 +54,7 @@ struct TrainingOptions {
   std::int64_t stop_after = 0;        ///< step after which to stop before the last one; 0: none
   std::string report;                 ///< JSON report to write
   std::string trace;                  ///< trace to write
+  std::string log;                    ///< file to which each step adds a line of JSON
   bool dry_run = false;               ///< whether to print what the run would need, and stop
   int threads = 1;                    ///< OpenMP threads of this rank
 

@@ -60,15 +60,6 @@ void sync_folder(const std::string& path)
   check_system(folder.good() && fsync(folder.id()) == 0, "flush the folder of " + path + " to the disk");
 }
 
-void write_to_stream(const std::string& path, std::span<const std::byte> content)
-{
-  const std::string doing = "write to " + path;
-  Descriptor stream(path, O_WRONLY | O_APPEND | O_NOCTTY);
-  check_system(stream.good(), doing);
-  check_system(write_all(stream, content), doing);
-  check_system(stream.close(), doing);
-}
-
 }  // namespace
 
 // ---- Names ------------------------------------------------------------------------------------------------------------
@@ -192,11 +183,19 @@ void OutputFile::commit()
 
 void write_file(const std::string& path, std::string_view content)
 {
-  const auto bytes = std::as_bytes(std::span(content));
-  if (is_stream(path)) return write_to_stream(path, bytes);
+  if (is_stream(path)) return append_to_file(path, content);
   OutputFile file(path);
-  file.write(bytes);
+  file.write(std::as_bytes(std::span(content)));
   file.commit();
+}
+
+void append_to_file(const std::string& path, std::string_view content)
+{
+  const std::string doing = "write to " + path;
+  Descriptor file(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY);
+  check_system(file.good(), doing);
+  check_system(write_all(file, std::as_bytes(std::span(content))), doing);
+  check_system(file.close(), doing);
 }
 
 }  // namespace rankwise

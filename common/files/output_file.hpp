@@ -81,4 +81,9 @@ class OutputFile {
 /// @failure  Error; an existing file is then unchanged, unless it is a stream.
 void write_file(const std::string& path, std::string_view content);
 
+/// Adds bytes at the end of a file, which is created if it does not exist; a stream is written to. What was there
+/// stays, and the added bytes are visible to readers when the call returns.
+/// @failure  Error, for instance for a full disk.
+void append_to_file(const std::string& path, std::string_view content);
+
 }  // namespace rankwise

@@ -1,19 +1,40 @@
 #include "common/messages/job_report.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <vector>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "common/base/text.hpp"
 
 namespace rankwise {
 
+namespace {
+
+nlohmann::json provenance()
+{
+  char host[MPI_MAX_PROCESSOR_NAME] = "", mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(host, &length), "asking MPI for the name of the host");
+  check_mpi(MPI_Get_library_version(mpi, &length), "asking MPI for its version");
+  const std::string version(mpi);  // as "Open MPI v4.1.4, package: ..."
+  return {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+          {"host", host},
+          {"revision", RANKWISE_REVISION},
+          {"compiler", RANKWISE_COMPILER},
+          {"mpi", version.substr(0, version.find(','))}};
+}
+
+}  // namespace
+
 void begin_job(Report& report, const std::string& lesson, int ranks)
 {
   report.comment(fmt::format("lesson {} on {} rank{}", lesson, ranks, ranks == 1 ? "" : "s"));
   report.json()["lesson"] = lesson;
   report.json()["ranks"] = ranks;
+  report.json()["provenance"] = provenance();
 }
 
 namespace {

@@ -12,7 +12,8 @@
 
 namespace rankwise {
 
-/// Prints the lesson and its number of ranks, and adds both to the JSON document.
+/// Prints the lesson and its number of ranks, and adds both to the JSON document; and `provenance`: date (UTC),
+/// host, revision of the sources (without uncommitted changes), compiler and MPI library.
 /// @param ranks  N.
 void begin_job(Report& report, const std::string& lesson, int ranks);
 

@@ -4,6 +4,7 @@
 
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
+#include "common/files/output_file.hpp"
 #include "common/messages/job_report.hpp"
 #include "common/program/in_turn.hpp"
 #include "common/program/placement.hpp"
@@ -142,6 +143,39 @@ void initialize(const ModelOnRanks& model, const Run& run)
   });
 }
 
+namespace {
+
+/// Seconds so far, by kind of work.
+std::map<std::string, double> seconds_by_kind(const TimeLedger& time)
+{
+  std::map<std::string, double> all;
+  for (int kind = 0; kind < work_kinds; ++kind)
+    all.emplace(name_of(static_cast<Work>(kind)), time.seconds(static_cast<Work>(kind)));
+  return all;
+}
+
+/// A step's line of --log.
+/// @param before  seconds_by_kind() before the step.
+nlohmann::json line_of(std::int64_t step, const StepReport& measured, const Run& run,
+                       const std::map<std::string, double>& before)
+{
+  const auto tokens = static_cast<double>(run.batch.global_batch * run.batch.sequence);
+  nlohmann::json line = {{"step", step},
+                         {"loss", measured.loss},
+                         {"gradient_norm", measured.gradient_norm},
+                         {"learning_rate", measured.learning_rate},
+                         {"seconds", measured.seconds},
+                         {"tokens_per_s", tokens / measured.seconds}};
+  for (const auto& [kind, seconds] : seconds_by_kind(run.time)) line["time"][kind] = seconds - before.at(kind);
+  const CategoryBytes held = run.ledger.current(Tier::device);
+  for (int c = 0; c < category_count; ++c)
+    if (const auto category = static_cast<Category>(c); held[category] > 0)
+      line["memory"][std::string(name_of(category))] = held[category];
+  return line;
+}
+
+}  // namespace
+
 Progress::Progress(Run& run, Report& report) : run_(run), report_(report), last_(run.options.last_step(run.loader))
 {
 }
@@ -153,6 +187,9 @@ void Progress::begin(const OptionTable& table, const Layout& layout, const std::
   if (!run_.messages.carrier().empty()) report_.comment(run_.messages.carrier());
   if (!description.empty()) report_.comment(description);
   begin_steps(report_);
+  const std::string& path = run_.options.log;
+  if (run_.session.rank() == 0 && !path.empty() && !run_.options.resume && !is_stream(path)) write_file(path, "");
+  log({{"run", report_.json()}});
   if (run_.options.trace.empty()) return;
   run_.time.record();
   run_.ledger.record();
@@ -185,6 +222,7 @@ void Progress::make_step(const std::function<StepReport()>& train_step)
   stop_.begin_step();
   run_.messages.begin_step();
   run_.sent.clear();
+  const std::map<std::string, double> before = seconds_by_kind(run_.time);
   const Stopwatch clock;
   StepReport measured;
   {
@@ -196,6 +234,7 @@ void Progress::make_step(const std::function<StepReport()>& train_step)
   measured.seconds = clock.seconds();
   record_.steps.push_back(measured);
   report_step(report_, made_, measured);
+  log(line_of(made_, measured, run_, before));
   ++made_;
   report_.progress(made_, last_);
   stopped_by_ = stop_.end_step();
@@ -220,12 +259,18 @@ void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const
     const auto span = run_.time.span(Work::compute, "validation");
     record_.validation.push_back({made_, evaluate().mean()});
     report_validation(report_, record_.validation.back());
+    log({{"step", made_}, {"validation_loss", record_.validation.back().loss}});
   }
   const bool save_is_due = checkpoint_is_due(o, made_, last_) || (stops && !o.checkpoint.empty());
   if (save_is_due) save(model, updates);
   if (!validation_is_due && !save_is_due && !stops) return;
   enter_record(report_, record_);
   report_.write_so_far();
+}
+
+void Progress::log(const nlohmann::json& line) const
+{
+  if (run_.session.rank() == 0 && !run_.options.log.empty()) append_to_file(run_.options.log, line.dump() + "\n");
 }
 
 void Progress::save(const ModelOnRanks& model, std::int64_t updates)

@@ -108,6 +108,7 @@ class Progress {
   int finish();
 
  private:
+  void log(const nlohmann::json& line) const;
   void save(const ModelOnRanks& model, std::int64_t updates);
   void compare();
 

@@ -1,5 +1,5 @@
-"""What the frame does around every lesson: it stops between steps when it is asked to, its report is written as the run goes
-on, and a dry run of one process answers for any number of ranks.
+"""What the frame does around every lesson: it stops between steps when it is asked to, its report and its log are written as the
+run goes on, and a dry run of one process answers for any number of ranks.
 """
 
 import contextlib
@@ -308,6 +308,58 @@ class DryRun(ProgramCase):
 
     def test_one_device_is_one_rank(self):
         self.assertEqual(self.answer("01_single_device"), self.answer("01_single_device", ranks=1))
+
+
+class Log(Frame):
+    def setUp(self):
+        super().setUp()
+        self.program = "lessons/03_ddp"
+        self.log = os.path.join(self.folder, "run.jsonl")
+
+    def lines(self):
+        with open(self.log, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def test_a_line_for_each_step(self):
+        for ranks in (None, 2, 3, 4):
+            with self.subTest(ranks=ranks):  # each run replaces the log of the one before
+                report = self.report(*self.fast, "--steps=3", "--global-batch=12", "--evaluate-every=2", f"--log={self.log}", ranks=ranks)
+                run, *steps = self.lines()
+                self.assertEqual(run["run"]["provenance"], report["provenance"])
+                self.assertEqual([step["step"] for step in steps], [0, 1, 2, 2, 3])  # of 2 and 3 the validation
+                losses = [step["loss"] for step in steps if "loss" in step]
+                self.assertEqual(losses, report["loss"])
+                self.assertEqual([step["validation_loss"] for step in steps if "validation_loss" in step],
+                                 [validation["loss"] for validation in report["validation"]])
+                last = steps[-2]
+                self.assertEqual(last["memory"]["gradients"], report["memory"]["gradients"]["current"])
+                self.assertGreater(last["time"]["compute"], 0)
+                self.assertAlmostEqual(last["tokens_per_s"] * last["seconds"], 12 * 16)
+
+    def test_lines_are_there_while_the_run_goes_on(self):
+        job = self.start("03_ddp", None, *self.fast, ENDLESS, f"--log={self.log}")
+        self.assertIn("loss", self.lines()[1])
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 128 + signal.SIGTERM, job.output())
+
+    def test_a_resumed_run_adds_its_lines(self):
+        files = [f"--checkpoint={self.folder}/c.h5", f"--log={self.log}"]
+        self.report(*self.fast, "--steps=3", "--stop-after=2", *files, ranks=2)
+        self.report(*self.fast, "--steps=3", "--resume", *files, ranks=2)
+        self.assertEqual([line["step"] for line in self.lines() if "loss" in line], [0, 1, 2])
+        self.assertEqual(sum("run" in line for line in self.lines()), 2)
+
+    def test_a_full_disk_and_a_name_twice(self):
+        done = self.run_program(*self.fast, "--steps=1", "--log=/dev/full", ranks=2)
+        self.assertNotIn(done.returncode, (0, 2))
+        self.assertIn("cannot write to /dev/full: No space left on device", done.stderr)
+        self.assert_refused(f"--log={self.log}", f"--report={self.log}", says=["are the same file"])
+
+    def test_where_a_run_comes_from(self):
+        provenance = self.report(*self.fast, "--steps=1")["provenance"]
+        self.assertEqual(sorted(provenance), ["compiler", "date", "host", "mpi", "revision"])
+        self.assertRegex(provenance["date"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
+        self.assertRegex(provenance["revision"], r"\A([0-9a-f]{7,}|unknown)\Z")
 
 
 if __name__ == "__main__":
