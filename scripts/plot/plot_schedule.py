@@ -41,6 +41,8 @@ class Schedule:
             self.name, self.ranks = schedule["name"], schedule["ranks"]
             self.virtual_stages, self.micro_batches = schedule["virtual_stages"], schedule["micro_batches"]
             self.idle, self.max_in_flight = schedule["idle"], schedule["max_in_flight"]
+            if self.micro_batches == 1:
+                self.name = "naive"  # whatever its name: one rank computes at a time
             self.timelines = {name: [[Action(*(entry[field] for field in Action._fields)) for entry in lane]
                                      for lane in schedule["timelines"][name]]
                               for name in TIMELINES if schedule["timelines"].get(name)}
