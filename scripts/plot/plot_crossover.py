@@ -74,7 +74,7 @@ def draw(times, ranks, words):
         if 2**LEAST < size < 2**MOST:
             place = x(math.log2(size)), y(times("ring", size))
             parts += [f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="5" stroke="{svg.TICK}" stroke-width="2"/>',
-                      svg.text(place[0] - 8, place[1] - 10, f"{first} = ring: {size / 1e3:,.0f} kB", "end")]
+                      svg.text(place[0] - 40, place[1] - 20, f"{first} = ring: {size / 1e3:,.0f} kB", "end")]
     parts += [svg.text((LEFT + right) / 2, bottom + 38, f"bytes of the vector; {words}")]
     return svg.document(WIDTH, HEIGHT, f"Time of an all-reduce of {ranks} ranks by size", parts)
 

@@ -77,7 +77,7 @@ class Schedule:
 
     def title(self):
         """What is drawn, in words."""
-        words = f"{self.name}, {self.ranks} ranks, {self.micro_batches} micro-batches"
+        words = f"{self.name}, {self.ranks} ranks, {self.micro_batches} micro-batch{'es' if self.micro_batches > 1 else ''}"
         return words + (f", {self.virtual_stages} stages a rank" if self.virtual_stages > 1 else "")
 
 
