@@ -44,7 +44,7 @@ TEST_CASE("ring_reduce_scatter_sum: the own shard is complete and no byte is sen
   }
 }
 
-TEST_CASE("ring_all_gather: all shards are everywhere")
+TEST_CASE("ring_all_gather: every rank has all shards")
 {
   GroupForTest with(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();

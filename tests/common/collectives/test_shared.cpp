@@ -164,7 +164,7 @@ void try_copies(GroupForTest& test, std::int64_t n, Place place)
 
 }  // namespace
 
-TEST_CASE("shared collectives: sums are right for any count, type and root, wherever they lie")
+TEST_CASE("shared collectives: sums are right for any count, type and root, wherever the values are stored")
 {
   GroupForTest test(Algorithm::shared);
   for (const Place place : places) {
@@ -179,7 +179,7 @@ TEST_CASE("shared collectives: sums are right for any count, type and root, wher
   }
 }
 
-TEST_CASE("shared collectives: copies are right for any count, type and root, wherever they lie")
+TEST_CASE("shared collectives: copies are right for any count, type and root, wherever the values are stored")
 {
   GroupForTest test(Algorithm::shared);
   for (const Place place : places) {
@@ -202,7 +202,7 @@ TEST_CASE("shared collectives: bytes cannot be added up")
   CHECK_THROWS_AS(shared_reduce_sum(values, 0, test.group), Error);
 }
 
-TEST_CASE("shared collectives: the bits of a sum are those of tree_sum(), on all ranks and wherever they lie")
+TEST_CASE("shared collectives: a sum has the bits of tree_sum(), on all ranks and wherever the values are stored")
 {
   GroupForTest test(Algorithm::shared);
   const int N = test.group.ranks(), r = test.group.rank();

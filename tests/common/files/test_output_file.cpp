@@ -78,7 +78,7 @@ TEST_CASE("write_file: replaces the old content as a whole, or leaves it alone")
   CHECK(folder.files() == 2);
 }
 
-TEST_CASE("OutputFile: without commit() what was there stays")
+TEST_CASE("OutputFile: without commit() the existing file is kept")
 {
   const ScratchFolder folder;
   write_file(folder / "file", "old");
@@ -98,7 +98,7 @@ TEST_CASE("OutputFile: without commit() what was there stays")
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("write_file: a symbolic link stays, and the file behind it is replaced")
+TEST_CASE("write_file: a symbolic link is kept, and its target is replaced")
 {
   const ScratchFolder folder;
   fs::create_directory(folder / "there");
@@ -122,7 +122,7 @@ TEST_CASE("links that never end are refused")
   CHECK_THROWS_WITH(write_file(folder / "a", "x"), Contains("/a is a cyclic symbolic link"));
 }
 
-TEST_CASE("create_temporary: whatever has the name already is not touched")
+TEST_CASE("create_temporary: an existing file of that name is not touched")
 {
   const ScratchFolder folder;
   const std::string path = folder / "file", temporary = temporary_name(path);
@@ -174,7 +174,7 @@ TEST_CASE("is_stream: devices, pipes and open files, which are written to and ne
   CHECK(read_file(folder / "open") == "begun, and gone on with");
 }
 
-TEST_CASE("FileLock: another process is told who has it; it ends with its process")
+TEST_CASE("FileLock: a second process is refused with the holder's name; the lock ends with its process")
 {
   const ScratchFolder folder;
   const std::string path = folder / "file";

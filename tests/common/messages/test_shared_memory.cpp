@@ -77,7 +77,7 @@ TEST_CASE("SharedMemory: every window is freed")
   CHECK(open_windows == before);
 }
 
-TEST_CASE("SharedMemory: each rank has a buffer of its own size, aligned, and apart from the others'")
+TEST_CASE("SharedMemory: each rank has an aligned buffer of its own size that overlaps no other")
 {
   const Communicator ranks = Communicator::world();
   SharedMemory memory(ranks);
@@ -96,7 +96,7 @@ TEST_CASE("SharedMemory: each rank has a buffer of its own size, aligned, and ap
   }
 }
 
-TEST_CASE("peers: the same place of the same buffer, at every rank")
+TEST_CASE("peers: addresses of the same offset in every rank's buffer")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks(), r = ranks.rank();
@@ -118,7 +118,7 @@ TEST_CASE("peers: the same place of the same buffer, at every rank")
   }
 }
 
-TEST_CASE("peers: none on any rank, when one of them has another buffer, another place, or ordinary memory")
+TEST_CASE("peers: empty on all ranks when one passes another buffer, another offset, or ordinary memory")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks();
@@ -145,7 +145,7 @@ TEST_CASE("peers: none on any rank, when one of them has another buffer, another
   CHECK(memory.peers(gone).empty());
 }
 
-TEST_CASE("SharedMemory: what does not fit is an Error on all ranks, and they go on")
+TEST_CASE("SharedMemory: an allocation that does not fit is an Error on all ranks, and later ones work")
 {
   const Communicator ranks = Communicator::world();
   SharedMemory memory(ranks);
@@ -163,7 +163,7 @@ TEST_CASE("SharedMemory: what does not fit is an Error on all ranks, and they go
   CHECK(memory.peers(piece.data).size() == static_cast<std::size_t>(ranks.ranks()));
 }
 
-TEST_CASE("barrier: nobody is a round ahead, whoever is late")
+TEST_CASE("barrier: no rank is a round ahead, whichever rank is late")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks(), r = ranks.rank();
@@ -179,7 +179,7 @@ TEST_CASE("barrier: nobody is a round ahead, whoever is late")
   memory.barrier();
 }
 
-TEST_CASE("next_areas: two turns in a row do not disturb each other")
+TEST_CASE("next_areas: two consecutive exchanges do not disturb each other")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks(), r = ranks.rank();
@@ -198,7 +198,7 @@ TEST_CASE("next_areas: two turns in a row do not disturb each other")
   }
 }
 
-TEST_CASE("barrier: ranks that wait long leave the processor to others")
+TEST_CASE("barrier: ranks that wait long sleep")
 {
   const Communicator ranks = Communicator::world();
   SharedMemory memory(ranks);

@@ -151,7 +151,7 @@ void try_collectives(Group& group, std::int64_t n)
 
 }  // namespace
 
-TEST_CASE("ChaosTransport: collectives come out the same, by every algorithm")
+TEST_CASE("ChaosTransport: collectives give the same results, with every algorithm")
 {
   const int N = world().ranks();
   for (const std::uint32_t seed : seeds) {
@@ -163,7 +163,7 @@ TEST_CASE("ChaosTransport: collectives come out the same, by every algorithm")
   }
 }
 
-TEST_CASE("ChaosTransport: a rank that reads before it waits reads rubbish")
+TEST_CASE("ChaosTransport: a rank that reads before it waits reads invalid values")
 {
   if (world().ranks() == 1) return;
   ChaoticGroup plain(std::nullopt);
@@ -175,7 +175,7 @@ TEST_CASE("ChaosTransport: a rank that reads before it waits reads rubbish")
   }
 }
 
-TEST_CASE("ChaosTransport: a rank that changes what it sends before it has waited is told so")
+TEST_CASE("ChaosTransport: changing sent data before finish() is an Error")
 {
   if (world().ranks() == 1) return;
   ChaoticGroup plain(std::nullopt);
@@ -188,7 +188,7 @@ TEST_CASE("ChaosTransport: a rank that changes what it sends before it has waite
   }
 }
 
-TEST_CASE("ChaosTransport: ranks that all send before they receive wait for each other")
+TEST_CASE("ChaosTransport: ranks that all send before they receive deadlock")
 {
   if (world().ranks() == 1) return;
   ChaoticGroup plain(std::nullopt);
@@ -199,7 +199,7 @@ TEST_CASE("ChaosTransport: ranks that all send before they receive wait for each
   }
 }
 
-TEST_CASE("ChaosTransport: what it holds is not counted as the program's, nor as traffic")
+TEST_CASE("ChaosTransport: its own buffers count neither as the program's memory nor as traffic")
 {
   ChaoticGroup group(1);
   GroupForTest plain(Algorithm::ring);
