@@ -127,7 +127,7 @@ TEST_CASE("token file: what was appended in pieces is read back in other pieces,
   }
 }
 
-TEST_CASE("TokenFileWriter: nothing stands under the name before finish, and nothing is left without it")
+TEST_CASE("TokenFileWriter: the file has its name only after finish(), and without finish() none is left")
 {
   const ScratchFolder folder;
   const std::string path = folder / "tokens.h5";
@@ -322,7 +322,7 @@ TEST_CASE("open_token_file: random structures under a valid seal are refused, or
   CHECK(accepted < inputs / 2);
 }
 
-TEST_CASE("open_token_file: refuses a row of more tokens than the file holds")
+TEST_CASE("open_token_file: refuses a dataset that claims more tokens than the file holds")
 {
   const ScratchFolder folder;
   const std::string path = folder / "tokens.h5";
@@ -354,7 +354,7 @@ TEST_CASE("token file: a bit that flips after the file was opened is an error wh
   CHECK_NOTHROW(tokens.validation->read(0, out));
 }
 
-TEST_CASE("TokenFileWriter: the same tokens make the same bytes, whenever they are written")
+TEST_CASE("TokenFileWriter: the same tokens give the same bytes at any time")
 {
   const ScratchFolder folder;
   write_small(folder / "first.h5");

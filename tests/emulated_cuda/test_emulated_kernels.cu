@@ -158,7 +158,7 @@ TEST_CASE("kernel: threads meet at barriers")
   for (int i = 0; i < 5 * 96; ++i) CHECK(result[static_cast<std::size_t>(i)] == i / 96 * 96 + 95 - i % 96);
 }
 
-TEST_CASE("kernel: a missing barrier shows, whatever the seed")
+TEST_CASE("kernel: a missing barrier is detected with every seed")
 {
   use_device(0);
   const TestStream stream;
@@ -214,7 +214,7 @@ TEST_CASE("kernel: atomic operations")
   CHECK(sum.read(stream)[0] == 76.0f);
 }
 
-TEST_CASE("kernel: the seed alone says in which order threads run")
+TEST_CASE("kernel: the seed alone determines the order of the threads")
 {
   use_device(0);
   const TestStream stream;
@@ -288,7 +288,7 @@ TEST_CASE("kernel: a mask that does not name the caller is an error")
   CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
 }
 
-TEST_CASE("kernel: a mask that names who does not come is an error")
+TEST_CASE("kernel: a mask with a thread that does not take part is an error")
 {
   use_device(4);
   const TestStream stream;

@@ -77,7 +77,7 @@ void use_device(int number)
 
 }  // namespace
 
-TEST_CASE("asynchronous copies: are there when their thread has waited, and zeros with them")
+TEST_CASE("asynchronous copies: are complete after their thread has waited, including their zeros")
 {
   use_device(0);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -87,7 +87,7 @@ TEST_CASE("asynchronous copies: are there when their thread has waited, and zero
   }
 }
 
-TEST_CASE("asynchronous copies: of a group that nobody waits for some are missing, and none of the others")
+TEST_CASE("asynchronous copies: without a wait some of the group are missing, and none of other groups")
 {
   use_device(0);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -132,7 +132,7 @@ TEST_CASE("tensor cores: lanes that come to different instructions are an error"
   CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
 }
 
-TEST_CASE("tensor cores: a lane that stays away is an error")
+TEST_CASE("tensor cores: a lane that does not take part is an error")
 {
   use_device(2);
   const TestStream stream;

@@ -77,7 +77,7 @@ TEST_CASE("AdamW: shards that cut through tensors update like the whole")
   }
 }
 
-TEST_CASE("AdamW: with bf16 parameters the master weights take the way of f32, and parameters are them, rounded")
+TEST_CASE("AdamW: with bf16 parameters the master weights are those of f32, and the parameters their rounding")
 {
   const Updated wide = updated(1), narrow = updated(1, DType::bf16);
   CHECK(narrow.master == wide.master);

@@ -189,7 +189,7 @@ TEST_CASE("checkpoint: weights only")
   CHECK_THROWS_AS(read_checkpoint(path, stream, found.shard()), Error);
 }
 
-TEST_CASE("checkpoint: on a disk that is full anywhere, saving fails, says why, and the one before stays")
+TEST_CASE("checkpoint: on a disk that is full saving fails with the reason, and the previous one is kept")
 {
   const ScratchFolder folder;
   const std::string path = folder / "model.h5";

@@ -277,7 +277,7 @@ TEST_CASE("make_running_sum: is zero before anything is added")
   CHECK(lab.kernels().squared_norm(sum->begin({0, 1}).flat).value() == 0);
 }
 
-TEST_CASE("make_tree_sum: what would be another tree is refused")
+TEST_CASE("make_tree_sum: micro-batches that do not fit the tree are refused")
 {
   Laboratory lab;
   const std::unique_ptr<GradientSum> sum = make_sum(lab);
@@ -299,7 +299,7 @@ TEST_CASE("make_tree_sum: what would be another tree is refused")
   CHECK_NOTHROW(sum->sums());
 }
 
-TEST_CASE("make_tree_sum: after clear() the same again, in the same buffers; as many as gradient_bytes() says")
+TEST_CASE("make_tree_sum: repeats after clear() with the same buffers, as many as gradient_bytes() counts")
 {
   Laboratory lab;
   const std::vector<Tensor> expected = whole_batch(lab);
@@ -318,7 +318,7 @@ TEST_CASE("make_tree_sum: after clear() the same again, in the same buffers; as 
   CHECK(lab.ledger().current(Tier::device) == before);
 }
 
-TEST_CASE("micro_batch_order: a pass adds what waits for it, and the last one leaves one sum")
+TEST_CASE("micro_batch_order: a micro-batch adds the sums that wait for it, and the last leaves one sum")
 {
   for (const bool tree : {false, true}) {
     for (const std::int64_t M : {1, 2, 4, 16}) {

@@ -56,7 +56,7 @@ double plain_loss(const Loss& loss)
 
 }  // namespace
 
-TEST_CASE("loss_sum: is the sum of -log softmax over counted targets; padding has no say")
+TEST_CASE("loss_sum: is the sum of -log softmax over counted targets; padding is ignored")
 {
   Laboratory lab;
   const Loss loss(lab, DType::f64);

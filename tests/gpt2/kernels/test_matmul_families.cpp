@@ -79,7 +79,7 @@ TEST_CASE("every matmul: is the reference's in the sizes of a head: 50257 entrie
       product({R, V, C}, Place::whole, Place::whole, {false, false}, Role::activation));  // dnormalised
 }
 
-TEST_CASE("every matmul: what does not fit is refused")
+TEST_CASE("every matmul: mismatched shapes are refused")
 {
   for_each_family([](const Kernels& kernels) {
     Data data;

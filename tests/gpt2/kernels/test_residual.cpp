@@ -101,7 +101,7 @@ TEST_CASE("dropout: drops the share of its rate, and keeps the mean")
   }
 }
 
-TEST_CASE("dropout: a mask depends on what it is for, not on which rows are drawn together")
+TEST_CASE("dropout: a mask depends on its key and position, not on which rows are drawn together")
 {
   Laboratory lab;
   constexpr Size s{4, 8, 20};

@@ -30,7 +30,7 @@ class Looking final : public ReferenceKernels {
 
 }  // namespace
 
-TEST_CASE("watched: a call of a kernel is work while it lasts, and progress when it returns")
+TEST_CASE("watched: a kernel call counts as work while it runs, and as progress when it returns")
 {
   Activity seen;
   const std::unique_ptr<Kernels> kernels = watched(std::make_unique<Looking>(seen));

@@ -37,7 +37,7 @@ struct Sharded {
 
 }  // namespace
 
-TEST_CASE("check_finite: all ranks name the first tensor that is not finite, whoever owns it")
+TEST_CASE("check_finite: all ranks name the first tensor that is not finite, whichever rank owns it")
 {
   Sharded model;
   const Tensor gradient = model.lab.zeros(DType::f32, {model.table.elements()});

@@ -7,7 +7,7 @@
 
 using namespace rankwise;
 
-TEST_CASE("micro_batches_of_step: pass by pass, B sequences each, beside those of the ranks before and after")
+TEST_CASE("micro_batches_of_step: B sequences per micro-batch, adjacent to those of the neighbouring ranks")
 {
   GroupForTest test(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();

@@ -25,7 +25,7 @@ Range tied_in(Range shard, Range tied)
 
 }  // namespace
 
-TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vector, shard by shard")
+TEST_CASE("ShardSums: over micro-batches and steps the shards have the sums of the whole vector")
 {
   for (const Sums kind : {Sums::fast, Sums::exact})
     for (const int N : {1, 3, 4})
@@ -66,7 +66,7 @@ TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vect
       }
 }
 
-TEST_CASE("ShardSums: the bytes by formula are those that are there")
+TEST_CASE("ShardSums: the formula's bytes are those allocated")
 {
   for (const Sums kind : {Sums::fast, Sums::exact})
     for (const std::int64_t M : {1, 2, 4, 8}) {

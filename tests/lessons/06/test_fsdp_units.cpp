@@ -128,7 +128,7 @@ TEST_CASE("make_fsdp_units: they have every element of the table once")
     }
 }
 
-TEST_CASE("plan_gathers: at each place there is what it and the K behind it need, and nothing else")
+TEST_CASE("plan_gathers: at each place the units of this place and the next K are gathered, and no others")
 {
   for_each_case([](const StepPlan& plan, const std::vector<Use>& uses, const GatherOptions& options) {
     const std::vector<std::set<std::size_t>> needs = needs_of_places(plan.buckets, uses);
@@ -189,7 +189,7 @@ TEST_CASE("plan_gathers: its picture")
         "    units 3-4 |  G G |\n");
 }
 
-TEST_CASE("places_of: uses that need the same as those before them have their place")
+TEST_CASE("places_of: a use that needs the same units as the one before has the same place")
 {
   using Places = std::vector<std::size_t>;
   const std::vector<Use> uses = uses_of(2);
@@ -209,7 +209,7 @@ TEST_CASE("places_of: uses that need the same as those before them have their pl
   });
 }
 
-TEST_CASE("gathered_bytes: the most that is there at a time")
+TEST_CASE("gathered_bytes: the peak of gathered units")
 {
   for_each_case([](const StepPlan& plan, const std::vector<Use>& uses, const GatherOptions& options) {
     const std::vector<std::set<std::size_t>> needs = needs_of_places(plan.buckets, uses);
@@ -225,7 +225,7 @@ TEST_CASE("gathered_bytes: the most that is there at a time")
   CHECK(gathered_bytes(plan, plan_gathers(plan.buckets, uses_of(2), {})) == 4 * 2 * (4'288 + 8'416));
 }
 
-TEST_CASE("kept_bytes: a rank's shards, and whole what is replicated")
+TEST_CASE("kept_bytes: a rank's shards, and the whole replicated tensors")
 {
   const int N = world().ranks();
   for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
@@ -258,7 +258,7 @@ TEST_CASE("step_traffic: all ranks together send what is gathered and all gradie
         }
 }
 
-TEST_CASE("describe_units: how many tensors stay, and how much is gathered")
+TEST_CASE("describe_units: the number of replicated tensors, and the amount gathered")
 {
   const StepPlan plan = plan_of(UnitKind::block, 128);
   const std::string text = describe_units(plan, plan_gathers(plan.buckets, uses_of(2), {.persist = 128}));
@@ -266,7 +266,7 @@ TEST_CASE("describe_units: how many tensors stay, and how much is gathered")
   CHECK_THAT(text, Catch::Contains("unit 0 |"));
 }
 
-TEST_CASE("check_gathers: what cannot be is refused, with what can")
+TEST_CASE("check_gathers: values out of range are refused, with the range")
 {
   const std::vector<Use> uses = uses_of(2);
   CHECK_NOTHROW(check_gathers({.prefetch = 0}, uses));

@@ -114,7 +114,7 @@ TEST_CASE("lock_directory: is free again when its job was killed")
   CHECK(folder.files() == 0);
 }
 
-TEST_CASE("lock_directory: what cannot be used is refused in a paragraph")
+TEST_CASE("lock_directory: unusable directories are refused with the reason and a remedy")
 {
   const ScratchFolder folder;
   CHECK_THAT(refusal(folder / "nowhere"),

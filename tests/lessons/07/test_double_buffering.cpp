@@ -156,7 +156,7 @@ struct Walked {
 
 }  // namespace
 
-TEST_CASE("block: a walk that reads sees every block, and brings none back")
+TEST_CASE("block: a reading walk fetches every block and stores none")
 {
   for (const std::int64_t blocks : {1, 2, 3, 4, 9}) {
     Walked walked(blocks);
@@ -170,7 +170,7 @@ TEST_CASE("block: a walk that reads sees every block, and brings none back")
   }
 }
 
-TEST_CASE("block: what a walk changes is there for the next one")
+TEST_CASE("block: the next walk sees the changes of an updating walk")
 {
   for (const std::int64_t blocks : {1, 2, 3, 4, 9}) {
     Walked walked(blocks);
@@ -189,7 +189,7 @@ TEST_CASE("block: what a walk changes is there for the next one")
   }
 }
 
-TEST_CASE("block: what is new goes, and nothing comes")
+TEST_CASE("block: a writing walk stores every block and fetches none")
 {
   for (const std::int64_t blocks : {1, 2, 3, 4, 9}) {
     Walked walked(blocks);
@@ -202,7 +202,7 @@ TEST_CASE("block: what is new goes, and nothing comes")
   }
 }
 
-TEST_CASE("block: while one is used, the next one comes and the one before goes")
+TEST_CASE("block: while one is used, the next one is fetched and the previous one is stored")
 {
   for (const Access access : {Access::read, Access::update}) {
     Walked walked(7);

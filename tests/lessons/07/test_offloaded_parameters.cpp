@@ -127,7 +127,7 @@ TEST_CASE("OffloadedParameters: shards of several blocks")
   CHECK(same);
 }
 
-TEST_CASE("OffloadedParameters: the device has only what a pass is at, and each unit comes as planned")
+TEST_CASE("OffloadedParameters: the device holds only the units in use, each fetched as planned")
 {
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
     for (const std::int64_t persist : {0, 64}) {

@@ -167,7 +167,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("TensorParallelMessages: keeps the bytes that it says")
+TEST_CASE("TensorParallelMessages: allocates the bytes that it reports")
 {
   for (const bool divides_rows : {false, true})
     for (const DType type : {DType::f32, DType::bf16}) {

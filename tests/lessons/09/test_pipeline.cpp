@@ -108,7 +108,7 @@ TEST_CASE("Pipeline: each action of any schedule gets the rows that were made fo
     }
 }
 
-TEST_CASE("Pipeline: tells when each action ran, one behind the other")
+TEST_CASE("Pipeline: reports when each action ran, one after the other")
 {
   PipelineForTest test(1);
   const PipelineSchedule schedule = one_forward_one_backward(world().ranks(), 4);
@@ -141,7 +141,7 @@ TEST_CASE("Pipeline: an action's time is that of computing, and of nothing that 
   CHECK(computed() == 4);
 }
 
-TEST_CASE("Pipeline: takes the bytes that it says, and sends what row_traffic() says")
+TEST_CASE("Pipeline: allocates Pipeline::bytes() and sends row_traffic()")
 {
   const int p = world().ranks(), rank = world().rank();
   for (const int v : {1, 2}) {

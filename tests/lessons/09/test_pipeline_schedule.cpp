@@ -161,7 +161,7 @@ TEST_CASE("idle_formula: the shares for 4 ranks and 8 micro-batches")
   CHECK(forward_only(4, 1, 8).idle_formula == Approx(3.0 / 11));
 }
 
-TEST_CASE("Schedules that there are none of are refused")
+TEST_CASE("schedules: impossible sizes are refused")
 {
   CHECK_THROWS_AS(gpipe(0, 4), Error);
   CHECK_THROWS_AS(gpipe(2, 0), Error);
@@ -253,7 +253,7 @@ TEST_CASE("check_schedule: names what is missing")
   CHECK(refusal(schedule) == "rank 1: backward-weights of micro-batch 2 in stage 1 is missing");
 }
 
-TEST_CASE("check_schedule: refuses what stands in front of what it needs")
+TEST_CASE("check_schedule: refuses an action before one that it depends on")
 {
   PipelineSchedule schedule = one_forward_one_backward(2, 3);
   std::swap(schedule.actions[1][0], schedule.actions[1][1]);
@@ -270,7 +270,7 @@ TEST_CASE("check_schedule: refuses what stands in front of what it needs")
         "rank 0, action 3, backward-weights of micro-batch 0 in stage 0: it has been done before");
 }
 
-TEST_CASE("check_schedule: refuses foreign stages and micro-batches that there are none of")
+TEST_CASE("check_schedule: refuses stages of other ranks and micro-batches out of range")
 {
   PipelineSchedule schedule = gpipe(2, 3);
   schedule.actions[0][1].stage = 1;

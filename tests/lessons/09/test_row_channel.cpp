@@ -104,7 +104,7 @@ void meet(Ring& ring)
 
 }  // namespace
 
-TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, all ways at once, whoever is slow")
+TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, in all directions, whichever rank is slow")
 {
   if (world().ranks() == 1) return;
   const Chaos chaos{3};
@@ -120,7 +120,7 @@ TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, all ways 
       }
 }
 
-TEST_CASE("RowSender: has two rooms, so that two messages leave before anybody asks for them")
+TEST_CASE("RowSender: has two buffers, so two messages are sent before the receiver asks for them")
 {
   if (world().ranks() == 1) return;
   const Chaos chaos{1};  // a message does not leave before it is asked for
@@ -146,7 +146,7 @@ TEST_CASE("RowSender: has two rooms, so that two messages leave before anybody a
   ring.out->finish();
 }
 
-TEST_CASE("RowReceiver: what nobody sends cannot be asked for, and what was sent has to be used")
+TEST_CASE("RowReceiver: a message must be announced before next(), and used before the next begin()")
 {
   if (world().ranks() == 1) return;
   Ring ring;

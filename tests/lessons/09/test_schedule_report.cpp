@@ -140,7 +140,7 @@ TEST_CASE("report_schedule: idle shares beside the formula, as planned and as it
   CHECK(json["timelines"]["wall"][0].back()["end"].get<double>() == Approx(33e-3));
 }
 
-TEST_CASE("report_schedule: what has not run is not told")
+TEST_CASE("report_schedule: omits clocks that have no times")
 {
   const PipelineSchedule schedule = in_halves(one_forward_one_backward(2, 4));
   const Told all = told(schedule, {check_schedule(schedule), {}, {}});

@@ -118,7 +118,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Stash: where nothing goes backwards one place is enough for any number of micro-batches")
+TEST_CASE("Stash: without backward passes one slot suffices for any number of micro-batches")
 {
   StashForTest test(1);
   for (int i = 0; i < 5; ++i) {
@@ -128,7 +128,7 @@ TEST_CASE("Stash: where nothing goes backwards one place is enough for any numbe
   CHECK(test.stash.most_taken() == 1);
 }
 
-TEST_CASE("Stash: takes the bytes of its places once, and they do not change")
+TEST_CASE("Stash: allocates its slots once, and their bytes do not change")
 {
   for (const int places : {0, 1, 4}) {
     StashForTest test(places);
@@ -138,7 +138,7 @@ TEST_CASE("Stash: takes the bytes of its places once, and they do not change")
   }
 }
 
-TEST_CASE("Stash: a forward pass without a place and a backward pass without a forward pass are errors")
+TEST_CASE("Stash: a forward pass without a free slot and a backward pass without a forward pass are errors")
 {
   StashForTest test(2);
   const auto message = [&](const Action& action) -> std::string {

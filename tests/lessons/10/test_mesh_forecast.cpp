@@ -76,7 +76,7 @@ TEST_CASE("step_seconds: parts compute a share of it, and wait for the messages 
   CHECK(seconds_of(two, "1us,1GB/s") == Approx(passes * flops / flops_per_s + messages).epsilon(1e-6));
 }
 
-TEST_CASE("step_seconds: slower links take longer where there is somebody to send to; faster ranks do not")
+TEST_CASE("step_seconds: slower links take longer unless there is one rank; faster ranks take less")
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));
@@ -89,7 +89,7 @@ TEST_CASE("step_seconds: slower links take longer where there is somebody to sen
   }
 }
 
-TEST_CASE("step_seconds: neighbours have the links inside a node, and whoever is further away those between nodes")
+TEST_CASE("step_seconds: neighbours use the links inside a node, other ranks those between nodes")
 {
   const std::string inside = "1us,1GB/s", slow_between = "1us,1GB/s,1ms,1MB/s,2";
   CHECK(seconds_of({.tp = 2}, slow_between) == seconds_of({.tp = 2}, inside));

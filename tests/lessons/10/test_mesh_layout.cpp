@@ -65,7 +65,7 @@ TEST_CASE("MeshOptions::layout: degrees that are given stay, and the others make
   CHECK(chosen(4, {.dp = 3, .tp = 2, .pp = 1}) == Degrees{3, 2, 1});  // which check_mesh_options() refuses
 }
 
-TEST_CASE("MeshOptions::split: what lesson 08 wants to know")
+TEST_CASE("MeshOptions::split: the options for lesson 08")
 {
   const MeshOptions options{.sequence_parallel = true, .regather = true};
   const SplitOptions split = options.split(8);
@@ -91,7 +91,7 @@ TEST_CASE("factorisations: all of them once, by tp, then pp")
   }
 }
 
-TEST_CASE("check_mesh_options: what does not make up the ranks is refused, with degrees that do")
+TEST_CASE("check_mesh_options: refuses degrees whose product is not the number of ranks, with ones that fit")
 {
   CHECK(refusal({.dp = 2, .tp = 2, .pp = 2}, 8).empty());
   CHECK(refusal({.zero = 0}, 8).empty());

@@ -55,7 +55,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("MeshPlan: stages share out a part's table, and replicas each range, shard behind shard")
+TEST_CASE("MeshPlan: stages divide a tensor-parallel rank's table, and replicas each range, without gaps")
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));

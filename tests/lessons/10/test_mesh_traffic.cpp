@@ -60,7 +60,7 @@ TEST_CASE("sent_to_ranks: groups whose names begin with the axis's, and no other
   CHECK(sent_to_ranks(ledger, "dp", 2) == Sizes{0, 0});
 }
 
-TEST_CASE("report_receivers: who sent to whom stands in the document, the same on all ranks")
+TEST_CASE("report_receivers: the document has the bytes by sender and receiver, the same on all ranks")
 {
   const Told all = told(to_rank(neighbour(), 100 + world().rank()), line());
   CHECK(all.passes);

@@ -188,7 +188,7 @@ TEST_CASE("for_each_block: all elements of all tensors in the order of the table
   }
 }
 
-TEST_CASE("for_each_block: asks for elements within one range at a time, and for no shard")
+TEST_CASE("for_each_block: copies elements within one range at a time, and loads no shard")
 {
   Whole whole(small);
   const Held held(whole, whole.table, pieces_of(whole.table.elements(), world().rank(), world().ranks()));
