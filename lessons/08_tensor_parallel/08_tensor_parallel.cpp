@@ -3,9 +3,9 @@
 // Builds on:    lesson 01 (a single device)
 // New idea:     t ranks compute every layer together. Of a branch's two matrices a rank holds some columns of the
 //               first and the matching rows of the second, so nothing is sent between the two, and the branch ends
-//               with one sum over the ranks. The loss needs three numbers a token from the other ranks instead of V logits.
-//               With --sequence-parallel each sum is split into its two halves, reduce-scatter and all-gather, and
-//               between them a rank has only T / t tokens of each sequence.
+//               with one sum over the ranks. The loss needs three numbers a token from the other ranks instead of V
+//               logits. With --sequence-parallel each sum is split into its two halves, reduce-scatter and
+//               all-gather, and between them a rank has only T / t tokens of each sequence.
 // Memory:       16 P / t bytes of model state a rank (positions, norms and the biases after a sum are replicated),
 //               and s R (4 C + 12 C / t) bytes of activations a layer; with --sequence-parallel
 //               s R (2 C + 14 C / t), with --regather s R 16 C / t; and s R V / t of logits

@@ -32,7 +32,7 @@ struct Training {
   ActivationShape shape = options.activation_shape(options.global_batch);  ///< of one micro-batch
 
   MemoryLedger ledger;                                                          ///< counts every buffer below
-  std::unique_ptr<Device> device = make_device(options.device);                 ///< where everything lies
+  std::unique_ptr<Device> device = make_device(options.device);                 ///< holds all tensors
   std::unique_ptr<Stream> stream = device->make_stream();                       ///< the order in which it works
   DeviceMemory memory{device.get(), &ledger};                                   ///< the device's memory, counted
   Arithmetic arithmetic{options.arithmetic, options.tf32};                      ///< the order of sums

@@ -31,7 +31,7 @@ struct cublasLtMatmulDescOpaque_t {
   void* aux = nullptr;
   std::int64_t aux_leading = 0;
 };
-/// How a matrix lies in memory.
+/// The layout of a matrix in memory.
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
   std::int64_t rows;
@@ -122,7 +122,7 @@ struct Job {
     return what.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || what.epilogue == CUBLASLT_EPILOGUE_DGELU;
   }
   std::int64_t terms() const { return what.a_operation == CUBLAS_OP_N ? a.columns : a.rows; }
-  /// How the auxiliary matrix lies in memory.
+  /// The layout of the auxiliary matrix in memory.
   cublasLtMatrixLayoutOpaque_t aux() const { return {d.type, d.rows, d.columns, what.aux_leading}; }
 };
 

@@ -97,7 +97,7 @@ void say(const std::string& text);
 /// Whether this call of an API function is the one that EMULATED_CUDA_FAULT=NAME[:COUNT[:RANK]] lets fail.
 bool fault_due(std::string_view name);
 
-/// Lets other host threads and ranks go on for a moment.
+/// Yields to other host threads and ranks for a moment.
 void wait_a_little();
 
 /// Remembers a call's error for cudaGetLastError.

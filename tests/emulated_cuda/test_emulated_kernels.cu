@@ -85,7 +85,7 @@ __global__ void count(int* total, unsigned long long* largest, float* sum)
   atomicAdd(sum, 0.5f);
 }
 
-/// Adds in the order in which threads come: rounding tells one order from another.
+/// Adds in the order in which threads run: different orders have different roundings.
 __global__ void add_in_any_order(float* sum)
 {
   atomicAdd(sum, 1.0f / static_cast<float>(1 + threadIdx.x + blockIdx.x * blockDim.x));

@@ -92,7 +92,7 @@ TEST_CASE("stream: a wait refers to the last record of the event before the wait
     const DeviceArray<int> number({0}, first);
     require(cudaEventRecord(event, first));
     require(cudaStreamWaitEvent(second, event));
-    // This record comes behind the work of the second stream: waiting for it would never end.
+    // This record follows the work of the second stream: waiting for it would never end.
     require(launch_on(second, 1, 1, 0, append_digit, number.data(), 1));
     const TestEvent appended;
     require(cudaEventRecord(appended, second));

@@ -13,7 +13,7 @@ namespace {
 constexpr int lanes = 32;
 
 /// Four numbers a thread by asynchronous copies, one a group; of the last one nothing is read.
-/// @param behind  groups for which nobody waits.
+/// @param behind  groups that are not waited for.
 __global__ void copy_numbers(int* to, const int* from, std::size_t behind)
 {
   int* const room = reinterpret_cast<int*>(rankwise::dynamic_shared_memory);

@@ -147,7 +147,7 @@ TEST_CASE("Activations: a run of units has its own blocks, and tokens where they
 
 TEST_CASE("activation_bytes: of a layer the published share stays, without T x T: 4 + 12/t, 2 + 14/t, 16/t times C")
 {
-  // Two layers more than one tell a layer; s = 4 bytes, and the statistics apart: 4 of R or R/t rows, heads/t of R rows.
+  // The difference of two layers and one is a layer; s = 4 bytes. Statistics are separate: 4 of R or R/t rows, heads/t of R.
   constexpr std::int64_t B = 3, T = 8, R = B * T, C = 40;
   const auto of_layer = [](const ActivationShape& shape) {
     ModelConfig two = config, one = config;

@@ -1,4 +1,4 @@
-// gpt2/checkpoint.hpp: a checkpoint does not know how many wrote it, or how they had divided the model.
+// gpt2/checkpoint.hpp: a checkpoint does not depend on the number of ranks that wrote it, or on their layout.
 
 #include <exception>
 #include <functional>

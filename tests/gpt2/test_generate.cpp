@@ -91,7 +91,7 @@ TEST_CASE("GeneratingPass: piece by piece it gives a Generator's logits, with pa
   const TinyModel& tiny = subject.tiny;
   Generator generator = subject.generator();
   GeneratingPass pass(lab.memory(), lab.stream(), tiny.model, DType::f32, T);
-  const auto gathered = [&](std::int64_t unit) {  // a copy, which is spoilt when the pass goes on
+  const auto gathered = [&](std::int64_t unit) {  // a copy, which is overwritten when the pass continues
     const auto number = static_cast<int>(unit);
     const Tensor flat = lab.copied(tiny.parameters.slice(tiny.table.unit_elements(number)));
     return std::pair(flat, unit_tensors(tiny.table, number, flat));

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t G = 16;                             // sequences of the global batch
 constexpr GradientLayout layout{50, DType::f32, {5, 20}};  // 50 gradients, of which 20 are of the tied embedding
-constexpr std::int64_t kinds = 70;  // what a sequence adds: 50, and 20 for the tied embedding apart
+constexpr std::int64_t kinds = 70;  // what a sequence adds: 50, and 20 for the tied embedding's separate sum
 
 /// What sequence @p g adds to gradient @p i; sizes differ so much that every order of summation has bits of its own.
 float leaf(std::int64_t g, std::int64_t i)

@@ -22,7 +22,7 @@ namespace {
 
 const ScratchFolder scratch;
 
-/// A file of that header and of @p data_bytes bytes behind it.
+/// A file of that header, followed by @p data_bytes bytes.
 std::string file_of(const std::string& header, std::size_t data_bytes)
 {
   const std::uint64_t length = header.size();

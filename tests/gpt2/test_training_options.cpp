@@ -1,4 +1,4 @@
-// gpt2/training_options.hpp and arithmetic.hpp: defaults that follow from each other, and what is refused.
+// gpt2/training_options.hpp and arithmetic.hpp: defaults that depend on other options, and refused combinations.
 
 #include <catch2/catch.hpp>
 

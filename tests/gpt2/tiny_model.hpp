@@ -67,7 +67,7 @@ inline Tensor part_of(Laboratory& lab, const ParameterTable& part, const Paramet
   return mine;
 }
 
-/// A model, whole or a part of it, with parameters, gradients and room for one micro-batch.
+/// A model or a part of it, with parameters, gradients, and buffers for one micro-batch.
 struct TinyModel {
   TinyModel(Laboratory& laboratory, const ModelConfig& config, const TinyOptions& o)
       : lab(laboratory),

@@ -1,5 +1,5 @@
-// A job that waits for ever, each time for another reason, for tests/common/messages/watchdog/test_watchdog.py: the watchdog has
-// to name it. And jobs that take long but get on, and one whose messages get lost.
+// A job that deadlocks for a chosen reason, which the watchdog has to name (tests/common/messages/watchdog/test_watchdog.py).
+// And slow jobs that make progress, and one whose messages get lost.
 
 #include <chrono>
 #include <csignal>
@@ -98,12 +98,12 @@ void make_buckets(Rank& rank, int step)
   }
   all_reduce_sum(rank.tensor(what == Case::count && rank.now(1, step) ? elements / 2 : elements), rank.world);
   all_reduce_sum(what == Case::type && rank.now(3, step) ? rank.whole : rank.tensor(), rank.world);
-  if (what == Case::root)  // so few that they may be sent before anybody receives them
+  if (what == Case::root)  // so few that they may be sent before the receivers ask for them
     return broadcast(rank.tensor(16), rank.now(3, step) ? 3 : 0, rank.world);
   broadcast(rank.tensor(), 0, what == Case::group && rank.now(1, step) ? rank.pair : rank.world);
 }
 
-/// Stops all ranks, itself last, while the others wait for it; once somebody lets them continue it works for another second.
+/// Stops all ranks, itself last, while the others wait for it; once they are continued it works for another second.
 void suspend_all(Rank& rank)
 {
   const auto own = static_cast<std::int64_t>(getpid());

@@ -1,4 +1,4 @@
-// Every collective by every algorithm: what is left behind, what was sent, what scratch is kept.
+// Every collective with every algorithm: its result, its traffic, and the scratch that it keeps.
 
 #include <chrono>
 #include <thread>

@@ -1,5 +1,5 @@
-// Collectives in shared memory: what they leave behind wherever the values lie, what they read, and that calls in
-// a row do not run into each other.
+// Collectives in shared memory: their results wherever the values are stored, the bytes that they read, and that
+// consecutive calls do not disturb each other.
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,7 @@ using namespace rankwise;
 
 namespace {
 
-/// Where the values of a call lie.
+/// Where the values of a call are stored.
 enum class Place {
   shared,    // in the same buffer of the shared memory on all ranks
   ordinary,  // in no rank's shared memory
@@ -46,7 +46,7 @@ int sum_of_numbers(int ranks, std::int64_t i, int call = 0)
   return sum;
 }
 
-/// n elements of a rank, with one element before and one behind them that nobody may touch. Made by all ranks
+/// n elements of a rank, with a guard element before and after them that no call may change. All ranks construct it
 /// together.
 template <class T>
 class Vector {
@@ -68,7 +68,8 @@ class Vector {
     elements_[-1] = elements_[n_] = make(guard);
     for (std::int64_t i = 0; i < n_; ++i) elements_[i] = make(number(rank_, i, call));
   }
-  /// As a caller does who needs the memory at once, but for a range: from the end, where others may still read.
+  /// Overwrites all elements outside of a range at once, as a caller that reuses the memory does. It begins at the end,
+  /// where other ranks may still be reading.
   void overwrite_all_but(Range range)
   {
     for (std::int64_t i = n_ - 1; i >= 0; --i)

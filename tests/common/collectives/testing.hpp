@@ -46,7 +46,7 @@ inline int sum_at(int ranks, std::int64_t i)
   return sum;
 }
 
-/// A vector on one rank, with one element before and one behind it that nobody may touch.
+/// A vector on one rank, with a guard element before and after it that no call may change.
 template <class T>
 struct Guarded {
   explicit Guarded(std::int64_t n, int rank) : elements(static_cast<std::size_t>(n + 2), static_cast<T>(guard))

@@ -1,4 +1,4 @@
-// Collectives between GPUs, over MPI through the host and over NCCL: what is left behind, what was sent, what is kept.
+// Collectives between GPUs, over MPI through the host and over NCCL: results, traffic, and kept scratch.
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

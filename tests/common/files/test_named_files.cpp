@@ -1,4 +1,4 @@
-// common/files/named_files.hpp: no file that a user named takes another's place.
+// common/files/named_files.hpp: no file that a user named overwrites another one.
 
 #include <filesystem>
 #include <string>

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// While it lives files of this process cannot grow beyond so many bytes.
+/// Limits the size of files that this process writes, in bytes, as long as it lives.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes)

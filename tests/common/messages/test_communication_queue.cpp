@@ -1,4 +1,4 @@
-// Collectives beside the program: order, waiting, the time that it takes, and that nothing is lost.
+// Collectives that overlap with computation: their order, waiting, their times, and that none is lost.
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
-// MPI's profiling interface sees every call of this program: what the traffic ledger counts is what really leaves, and
-// what is made of MPI's is given back.
+// MPI's profiling interface sees every call of this program: the traffic ledger counts exactly what is sent, and all MPI
+// objects are freed.
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Memory that the ranks of a node share: where it lies, how ranks meet there, and that all of it is given back.
+// Memory that the ranks of a node share: its addresses, its barrier, and that all of it is freed.
 
 #include <algorithm>
 #include <chrono>
@@ -101,7 +101,7 @@ TEST_CASE("peers: addresses of the same offset in every rank's buffer")
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks(), r = ranks.rank();
   SharedMemory memory(ranks);
-  // Buffers that come and go lie at the same addresses: what was known of one must not be taken for the next.
+  // Later buffers have the addresses of freed ones: what was known of a freed buffer must not be used for the next.
   for (int i = 0; i < 30; ++i) {
     const std::int64_t bytes = 4096 * (1 + (i * 7 + r) % 5);
     const Piece a(memory.device(), bytes), b(memory.device(), bytes);
@@ -154,7 +154,7 @@ TEST_CASE("SharedMemory: an allocation that does not fit is an Error on all rank
                     Contains("cannot allocate") && Contains("of shared memory"));
   struct statvfs files {};
   if (ranks.ranks() > 1 && statvfs("/dev/shm", &files) == 0) {
-    // For one rank there would be room, but not for all.
+    // The memory would suffice for one rank, but not for all.
     std::int64_t each = static_cast<std::int64_t>(files.f_bavail * files.f_frsize) / ranks.ranks() / 10 * 12;
     check_mpi(MPI_Bcast(&each, 1, MPI_INT64_T, 0, ranks.handle()), "agreeing on a size");
     CHECK_THROWS_AS(memory.device().allocate(each), Error);

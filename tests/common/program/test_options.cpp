@@ -55,7 +55,7 @@ struct Settings {
   }
 };
 
-/// What a user who types this is told.
+/// The message to a user who types this.
 std::string refusal(const std::vector<std::string>& arguments)
 {
   Settings settings;

@@ -76,7 +76,7 @@ struct cublasLtMatmulPreferenceOpaque_t;
 using cublasLtHandle_t = cublasLtContext*;
 /// What a product is.
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
-/// How a matrix lies in memory.
+/// The layout of a matrix in memory.
 using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 /// What the choice of an algorithm may rely on.
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
@@ -97,7 +97,7 @@ struct cublasLtMatmulHeuristicResult_t {
 
 /// A handle on the current device.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
-/// Gives a handle back; work that was queued goes on.
+/// Destroys a handle; queued work continues.
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 /// A status in words.
 const char* cublasLtGetStatusString(cublasStatus_t status);

@@ -137,7 +137,7 @@ class Data {
     return x;
   }
 
-  /// Tensors of which something was changed that nobody may change: an input, or what lies beside a tensor.
+  /// Number of tensors with changes that no kernel may make: to an input, or to memory beside the tensor.
   std::int64_t damaged() const
   {
     return std::count_if(tensors_.begin(), tensors_.end(), [](const Guarded& x) { return x.damaged(); });

@@ -19,7 +19,7 @@ constexpr std::int64_t R = 10, V = 11, padded = 16;
 struct Loss {
   Loss(Laboratory& laboratory, DType type)
       : lab(laboratory),
-        logits(lab.filled(type, {R, padded}, 1, 4)),  // padding too: nobody may look at it
+        logits(lab.filled(type, {R, padded}, 1, 4)),  // padding too: no kernel may read it
         targets(lab.integers(R, [](std::int64_t r) { return r % 5 < 2 ? -1 : (3 * r + 2) % V; })),
         maximum(lab.zeros(accumulator_of(type), {R})),
         sum(lab.zeros(accumulator_of(type), {R})),

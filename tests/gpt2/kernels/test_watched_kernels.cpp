@@ -1,4 +1,4 @@
-// Kernels say when they are at work: while a call lasts the process works, and when it returns it has got on.
+// Kernels report activity: the process counts as working during a call, and each return counts as progress.
 
 #include <memory>
 #include <span>

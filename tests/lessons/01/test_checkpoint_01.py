@@ -1,4 +1,4 @@
-"""Lesson 01: a run that stops and goes on is the run that never stopped; what cannot go on is refused."""
+"""Lesson 01: a run that stops and resumes equals an uninterrupted one; checkpoints that do not fit are refused."""
 
 import os
 import random

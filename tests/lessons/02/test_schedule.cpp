@@ -1,4 +1,4 @@
-// Lesson 02's parts: recorded messages played again, marked shards, the line through times.
+// Lesson 02: replay of recorded messages, marked shards, and the line fitted to times.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// The update of parameters that ranks share among them: that of one rank that has all of it; and what they say of the first
-// number that is not finite.
+// The update of sharded parameters equals that of one rank with all of them; and the first number that is not finite
+// is reported.
 
 #include <limits>
 #include <string>

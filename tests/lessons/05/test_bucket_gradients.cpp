@@ -1,4 +1,4 @@
-// The gradients of lesson 05 that are alive: from the unit that makes them to the message that has sent them.
+// The lifetime of gradients in lesson 05: from the unit that computes them to the message that has sent them.
 
 #include <optional>
 

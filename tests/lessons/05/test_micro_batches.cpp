@@ -1,4 +1,4 @@
-// Which sequences a rank of lesson 05 takes: those of a pass are neighbours.
+// The sequences of a rank in lesson 05: those of one micro-batch of all ranks are adjacent.
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-// The parameters of lesson 06: a pass sees those of all ranks as they are now, and they are there only while it needs them.
+// The parameters of lesson 06: each use sees the current values of all ranks, gathered only while they are needed.
 
 #include <chrono>
 #include <thread>

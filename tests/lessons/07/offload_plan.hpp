@@ -23,7 +23,7 @@ struct PlanOptions {
   bool tied_separate = false;                     ///< as in a tree over the sequences
   DType parameters = DType::f32;                  ///< their type
   DType gradients = DType::f32;                   ///< their type
-  std::int64_t persist = 0;                       ///< tensors of so many elements stay on every rank
+  std::int64_t persist = 0;                       ///< tensors of at most this many elements are replicated
   ModelConfig config = tiny_config(2, 4, 32, 6);  ///< units: 704, then (4,288, 8,416) twice, 64
   std::string folder = "nowhere";                 ///< of the disk
   bool clips = true;                              ///< whether gradients are clipped

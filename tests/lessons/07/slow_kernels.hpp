@@ -5,7 +5,7 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// For tests of what goes on beside the arithmetic.
+/// For tests of work that overlaps with the arithmetic.
 
 namespace rankwise::testing {
 

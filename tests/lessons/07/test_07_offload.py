@@ -83,7 +83,7 @@ class Offloaded:
 
     @staticmethod
     def cut(elements, tied):
-        """A segment's blocks: at most 2^18 elements, and none lies in the tied tensor only in part."""
+        """A shard's blocks: at most 2^18 elements each, either inside or outside of the tied tensor."""
         borders = sorted({*range(0, elements, 2**18), elements, *([tied] if 0 < tied < elements else [])})
         if 0 < tied < elements:  # from the border on they are counted anew
             borders = sorted({*range(0, tied, 2**18), *range(tied, elements, 2**18), elements})
@@ -107,7 +107,7 @@ class Offloaded:
             self.links["disk to host" if lies == "disk" else "host to disk"] += times * len(blocks) * self.page
 
     def window(self, lies, used):
-        """Blocks that there is room for: one comes, one is used, one goes; between disk and host, as many as a segment has."""
+        """Number of slots: one block is fetched, one used, one stored; between disk and host as many as a shard has."""
         of_a_shard = -(-len(self.all) // len(self.segments))
         return max(3, min(2 * of_a_shard + 1, len(self.all), 2**25 // self.page)) if (lies, used) == ("disk", "host") else 3
 
@@ -198,7 +198,7 @@ class Exactness(Offload, zero_case.Exactness):
                          [(ranks, *self.off("all", tier), "--micro-batch=2") for ranks, tier in ((2, "disk"), (4, "host"))])
 
     def test_several_blocks_a_segment(self):
-        """More than 2^18 elements are cut into blocks; there is room for some of a vector. Here a segment has four."""
+        """More than 2^18 elements are cut into blocks, with slots for some of a vector. Here a shard has four."""
         fixed = [self.data, "--layers=12", "--steps=2", "--arithmetic=exact", "--recompute=block"]
         cases = [(1, "all", "disk"), (1, "gradients", "host")]
         if ALL:
@@ -479,7 +479,7 @@ class Checkpoints(Offload, zero_case.Checkpoints):
 
 class Output(Offload, zero_case.Output):
     def transfers(self, *options):
-        """By rank and kind, how long blocks were on their way in steps, and how much of that nobody waited for one; in us."""
+        """By rank and kind, the time of transfers in steps, and how much of it no wait overlapped; in us."""
         trace = self.path("trace.json")
         self.report(self.data, "--steps=3", "--micro-batch=4", f"--trace={trace}", *options, ranks=2)
         with open(trace, encoding="utf-8") as file:
@@ -561,7 +561,7 @@ class Failures(Offload, zero_case.Lesson):
         self.fixed = [self.data, "--layers=1", "--arithmetic=exact", "--steps=100000"]
 
     def start(self, *options, ranks=2):
-        """A run that goes on until it is ended; returns when it has saved a checkpoint."""
+        """Starts a run that continues until it is ended; returns when it has saved a checkpoint."""
         # A write above a limit is then no signal, but fails.
         launcher = ["mpirun", "-np", str(ranks), "sh", "-c", 'trap "" XFSZ; exec "$@"', "sh"]
         command = [*launcher, os.path.join(BUILD, PROGRAM), *self.fixed, *self.off("all", "disk"),

@@ -1,4 +1,4 @@
-// Blocks on disk: they come back, what is wrong with them is named, and nothing is left behind.
+// Blocks on disk: they are read back unchanged, damage is reported with its block, and no file is left.
 
 #include <algorithm>
 #include <cerrno>

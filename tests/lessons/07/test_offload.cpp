@@ -1,4 +1,4 @@
-// What lies where in lesson 07, and what that costs: formulas beside a step that is gone through move by move.
+// Where lesson 07 stores its state, and the cost: formulas beside a step whose transfers are added one by one.
 
 #include <algorithm>
 #include <limits>

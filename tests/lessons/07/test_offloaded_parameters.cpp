@@ -1,4 +1,4 @@
-// The parameters of lesson 07: a pass sees those of all ranks as they are now, wherever each rank keeps its own.
+// The parameters of lesson 07: each use sees the current values of all ranks, whichever tier stores the shards.
 
 #include <cstdint>
 #include <vector>
@@ -26,7 +26,7 @@ struct Offloaded {
     update();
   }
 
-  /// Gives every parameter another value: each rank those that it owns, where they lie.
+  /// Gives every parameter another value; each rank writes those that it owns, in their tier.
   void update()
   {
     ++updates;
@@ -73,7 +73,7 @@ struct Offloaded {
   Tensor all;  // the same on all ranks
 };
 
-/// Where this rank's parameters lie; on the device where only the optimizer leaves it.
+/// Tier of this rank's parameters: the device where only the optimizer leaves it.
 PlanOptions parameters_in(Tier tier, DType type = DType::f32, std::int64_t persist = 0)
 {
   return {.what = tier == Tier::device ? Offload::optimizer : Offload::parameters,

@@ -1,4 +1,4 @@
-// The blocks of what a rank owns: each element in one of them, none across a border.
+// The blocks of a rank's shards: each element is in one block, and no block crosses a border.
 
 #include <algorithm>
 

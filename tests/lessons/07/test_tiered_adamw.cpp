@@ -1,4 +1,4 @@
-// AdamW of lesson 07: wherever its states lie and wherever it runs, to the bit that of lesson 04 on the device.
+// AdamW of lesson 07: in every tier it has the bits of lesson 04 on the device.
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-// The sums of lesson 07: wherever they lie, to the bit those of lesson 05 on the device.
+// The sums of lesson 07: in every tier they have the bits of lesson 05 on the device.
 
 #include <limits>
 #include <memory>
@@ -19,7 +19,7 @@ using namespace rankwise::testing;
 
 namespace {
 
-/// Where sums lie; on the device where only the optimizer leaves it.
+/// Tier of the sums: the device where only the optimizer leaves it.
 PlanOptions sums_in(Tier tier, std::int64_t M, bool tied_separate, DType type = DType::f32)
 {
   return {.what = tier == Tier::device ? Offload::optimizer : Offload::gradients,

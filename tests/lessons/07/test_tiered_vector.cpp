@@ -1,4 +1,4 @@
-// Vectors used elsewhere than where they lie: every block in its turn, in three rooms, however long its way takes.
+// Vectors used in another tier than their home: every block in turn, in three slots, however slow the transfers are.
 
 #include <atomic>
 #include <chrono>
@@ -27,7 +27,7 @@ std::vector<Range> bucket_shards(std::int64_t blocks)
   return own;
 }
 
-/// A vector of so many blocks that lies in one tier and is used in another, and what it should be.
+/// A vector of @p blocks blocks that is stored in one tier and used in another, and its expected content.
 struct Walked {
   Walked(Tier home, Tier used_in, std::int64_t blocks, DType of = DType::f32)
       : rank({.tier = Tier::disk}, bucket_shards(blocks)), used(used_in), type(of)

@@ -1,4 +1,4 @@
-// Device, host and disk: what lies there, what goes over the links between them, and who counts it.
+// Device, host and disk: their contents, the traffic of the links between them, and the ledgers of both.
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Blocks that come and go over a link: order, waiting, buffers, and failures in the threads. The link is that to a disk.
+// Transfers of blocks over the link to a disk: their order, waiting, buffers, and failures in the threads.
 
 #include <array>
 #include <atomic>

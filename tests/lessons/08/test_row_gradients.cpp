@@ -1,4 +1,4 @@
-// The gradients of lesson 08 that are sums over rows: those of one device, though each part has some of the rows.
+// The gradients of lesson 08 that are sums over rows: the bits of one device, though each rank has some of the rows.
 
 #include <catch2/catch.hpp>
 

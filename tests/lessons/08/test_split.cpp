@@ -1,4 +1,4 @@
-// How lesson 08 divides a model: who has what, who owns what, and what cannot be divided.
+// How lesson 08 divides a model: what each rank stores and owns, and which models cannot be divided.
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-// What the messages of lesson 08 cost: what they measure as, and what has been published of them.
+// The cost of lesson 08's messages: formulas beside measured traffic and published figures.
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-// The messages of lesson 08 between the parts of a model: plain sums, and rows at their places.
+// The messages between tensor-parallel ranks of lesson 08: sums, and the placement of rows.
 
 #include <algorithm>
 #include <limits>

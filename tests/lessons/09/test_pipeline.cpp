@@ -1,4 +1,4 @@
-// The executor of lesson 09: whichever the schedule, each action gets what was made for it.
+// The executor of lesson 09: with any schedule each action receives the rows that were computed for it.
 
 #include <cstdint>
 #include <string>
@@ -76,7 +76,7 @@ struct PipelineForTest {
   Pipeline pipeline;
 };
 
-/// Schedules of all kinds for the ranks of this test that have so many virtual stages.
+/// Schedules of all kinds for the ranks of this test, with @p virtual_stages virtual stages.
 std::vector<PipelineSchedule> schedules(int v)
 {
   const int p = world().ranks();

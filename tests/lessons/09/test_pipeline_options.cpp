@@ -1,4 +1,4 @@
-// The options of lesson 09: what they stand for, and what cannot be.
+// The options of lesson 09: their meaning, and refused combinations.
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-// What lesson 09 knows before it runs: who has which stages, what is sent, what is kept.
+// The plan of lesson 09: stages of each rank, traffic, and memory.
 
 #include <string>
 #include <vector>

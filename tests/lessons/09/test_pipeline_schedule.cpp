@@ -1,4 +1,4 @@
-// The schedules of lesson 09: who does what when, how long a step takes and what is kept; and what is no schedule.
+// The schedules of lesson 09: their actions, the length of a step, activations in flight; and invalid schedules.
 
 #include <algorithm>
 #include <string>
@@ -29,7 +29,7 @@ struct Measures {
   std::vector<int> in_flight;  ///< by rank
 };
 
-/// Holds a schedule against what it has to measure as.
+/// Compares a schedule with its expected length and activations.
 void check_measures(const PipelineSchedule& schedule, const Measures& expected)
 {
   INFO(schedule.name << ", p = " << schedule.ranks << ", v = " << schedule.virtual_stages
@@ -41,7 +41,7 @@ void check_measures(const PipelineSchedule& schedule, const Measures& expected)
   CHECK(schedule.idle_formula == Approx(timed.idle_share()).margin(1e-12));
 }
 
-/// f(rank) for each of so many ranks.
+/// f(rank) for each rank.
 template <typename Function>
 std::vector<int> by_rank(int ranks, const Function& f)
 {

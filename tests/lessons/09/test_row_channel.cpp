@@ -1,4 +1,4 @@
-// The channels of lesson 09: rows that go one way between two ranks, while both compute.
+// The channels of lesson 09: rows sent in one direction between two ranks while both compute.
 
 #include <chrono>
 #include <filesystem>
@@ -78,7 +78,7 @@ struct Ring {
 /// Which side takes its time.
 enum class Slow { nobody, senders, receivers, odd_ranks };
 
-/// Sends and receives so many messages by turns, @p ahead of them before the first is received.
+/// Sends and receives @p messages messages alternately, @p ahead of them before the first is received.
 void check_messages(Ring& ring, int messages, int ahead, Slow slow)
 {
   ring.in->begin(messages);
@@ -199,7 +199,7 @@ TEST_CASE("MessageProgress: a large message arrives while both ranks are busy wi
   std::filesystem::remove(file_of(self));
   Ring ring({1024, 1024});
   meet(ring);
-  // Meanwhile another message lies with MPI, which the rank that it is for has not asked for yet.
+  // Meanwhile MPI holds another message that its receiver has not asked for yet.
   const MPI_Comm communicator = ring.test.group.communicator().handle();
   constexpr int tag = 7;
   if (self % 2 == 0 && self + 1 < N) {
@@ -232,7 +232,7 @@ TEST_CASE("RowReceiver: on the virtual clock a message that was sent while both 
       clock.charge_compute(work);
       ring.send(i);
     }
-    CHECK(clock.now().since_start == 3000 * us);  // sending goes on beside computing
+    CHECK(clock.now().since_start == 3000 * us);  // messages are sent while the rank computes
     ring.out->finish();
     CHECK(clock.now().since_start == 3000 * us + occupied);
   }

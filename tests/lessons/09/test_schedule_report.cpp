@@ -1,4 +1,4 @@
-// A schedule of lesson 09 as it was planned and as it ran: the times of all ranks together, and what is told of them.
+// A schedule of lesson 09 as planned and as it ran: the times of all ranks, and their report.
 
 #include <string>
 #include <vector>

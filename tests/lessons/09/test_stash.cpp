@@ -1,4 +1,4 @@
-// The stash of lesson 09: what micro-batches in flight keep, and how long they keep it.
+// The stash of lesson 09: the activations of micro-batches in flight, and their lifetime.
 
 #include <map>
 #include <string>

@@ -82,7 +82,7 @@ inline std::vector<MeshCase> mesh_cases()
   return cases;
 }
 
-/// Which case it is, for what is told of a failure.
+/// Name of the case, for messages of failures.
 inline std::string describe(const MeshCase& c)
 {
   return "dp " + std::to_string(c.layout.dp) + " tp " + std::to_string(c.layout.tp) + " pp " +

@@ -1,4 +1,4 @@
-// What each rank of lesson 10's mesh answers for, where each parameter of the model counts once.
+// The elements that each rank of lesson 10's mesh owns, so that each parameter of the model counts once.
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-// What lesson 10 expects of a run on each mesh before anything runs.
+// The expected memory and time of a run on each mesh in lesson 10.
 
 #include <string>
 #include <vector>

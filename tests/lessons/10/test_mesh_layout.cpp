@@ -1,4 +1,4 @@
-// The degrees of lesson 10's mesh, and who stands where.
+// The degrees of lesson 10's mesh, and the coordinates of ranks.
 
 #include <array>
 #include <limits>
@@ -22,7 +22,7 @@ Degrees degrees(const Layout& layout)
   return {layout.dp, layout.tp, layout.pp};
 }
 
-/// The degrees that options choose among so many ranks.
+/// The degrees that options choose for a number of ranks.
 Degrees chosen(int ranks, const MeshOptions& options = {})
 {
   return degrees(options.layout(ranks));

@@ -1,4 +1,4 @@
-// Who sends how much to whom in lesson 10.
+// Bytes by sender and receiver in lesson 10.
 
 #include <vector>
 

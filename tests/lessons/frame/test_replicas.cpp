@@ -1,4 +1,4 @@
-// What data-parallel ranks add up, compare and refuse.
+// Sums over data-parallel ranks, comparisons of replicas, and refused batches.
 
 #include <cmath>
 #include <string>

@@ -1,4 +1,4 @@
-// Chaos leaves correct programs alone and brings out the errors of wrong ones, which do well without it.
+// Correct programs pass under chaos testing; wrong ones fail, though they mostly succeed without it.
 
 #include <atomic>
 #include <chrono>
@@ -48,7 +48,7 @@ void await_message(const ChaoticGroup& group)
         "looking for messages");
 }
 
-/// Small enough to be sent before anybody asks for it.
+/// Small enough to be sent before the receiver asks for it.
 struct Small {
   Tensor tensor() { return Tensor(std::span<float>(values), {4}); }
   std::vector<float> values{1, 2, 3, 4};

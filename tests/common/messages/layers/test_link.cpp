@@ -45,7 +45,7 @@ struct ClockedGroup {
   std::unique_ptr<Group> group;
 };
 
-/// n bytes that nobody looks at.
+/// n bytes whose values do not matter.
 struct Bytes {
   explicit Bytes(std::int64_t n) : values(static_cast<std::size_t>(n), 1) {}
   Tensor tensor() { return Tensor(std::span<std::int32_t>(values), {static_cast<std::int64_t>(values.size())}); }

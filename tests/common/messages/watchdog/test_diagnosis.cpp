@@ -1,4 +1,4 @@
-// What is told from the flight records of all ranks, without any processes.
+// Diagnoses from flight records of all ranks, made up here: no other process runs.
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-// What the flight recorder knows of a rank, while collectives and messages are under way and after.
+// The flight recorder's records of a rank, while collectives and messages are pending and after them.
 
 #include <algorithm>
 #include <cstdlib>
