@@ -236,8 +236,8 @@ void check_comparable(std::int64_t compare, const ModelConfig& config, const Bat
     check_exact({}, config, {.global_batch = batch.global_batch, .micro_batch = 1, .sequence = batch.sequence});
   } catch (const UserError&) {
     throw UserError(
-        fmt::format("--compare={} cannot be done with --global-batch={}, --sequence={} and --channels={}.", compare,
-                    batch.global_batch, batch.sequence, config.channels),
+        fmt::format("--compare={} cannot be combined with --global-batch={}, --sequence={} and --channels={}.",
+                    compare, batch.global_batch, batch.sequence, config.channels),
         "The reference run uses exact arithmetic: the global batch has to be a power of two, and sequence and\n"
         "channels have to be divisible by 8. Change those that are not, or leave --compare out.");
   }
@@ -254,7 +254,7 @@ void check_checkpoints(const TrainingOptions& o)
                     "--resume continues a run, --initial begins a new run with its parameters. Use one of them.");
   if (o.compare > 0 && (o.resume || !o.initial.empty()))
     throw UserError(
-        fmt::format("--compare={} cannot be done with --{}.", o.compare, o.resume ? "resume" : "initial"),
+        fmt::format("--compare={} cannot be combined with --{}.", o.compare, o.resume ? "resume" : "initial"),
         "The reference run starts from initial parameters, at step 0. Use one of the two.");
 }
 
@@ -263,10 +263,10 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
 {
   const std::string use_f32 = "or --gradients=f32.";
   if (o.gradients == DType::bf16 && o.precision != DType::bf16)
-    throw UserError("--gradients=bf16 cannot be done with --precision=f32.",
+    throw UserError("--gradients=bf16 cannot be combined with --precision=f32.",
                     "Gradients must not have less precision than parameters. Use --precision=bf16, " + use_f32);
   if (o.gradients == DType::bf16 && o.arithmetic == Sums::exact)
-    throw UserError("--gradients=bf16 cannot be done with --arithmetic=exact.",
+    throw UserError("--gradients=bf16 cannot be combined with --arithmetic=exact.",
                     "Every partial sum would be rounded to bf16, and partial sums differ between layouts.\n"
                     "Use --arithmetic=fast, " +
                         use_f32);
@@ -280,13 +280,13 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
   if (!o.tf32) return;
   const std::string leave_out = " Leave --tf32 out.";
   if (o.device != DeviceKind::cuda)
-    throw UserError("--tf32 cannot be done with --device=cpu.",
+    throw UserError("--tf32 cannot be combined with --device=cpu.",
                     "TF32 is a format of the tensor cores of a GPU." + leave_out);
   if (o.precision != DType::f32)
-    throw UserError("--tf32 cannot be done with --precision=bf16.",
+    throw UserError("--tf32 cannot be combined with --precision=bf16.",
                     "TF32 applies to products of f32 matrices, and this run has none." + leave_out);
   if (o.arithmetic == Sums::exact)
-    throw UserError("--tf32 cannot be done with --arithmetic=exact.",
+    throw UserError("--tf32 cannot be combined with --arithmetic=exact.",
                     "Exact arithmetic fixes the order of sums, but must not round their factors." + leave_out);
 }
 
@@ -296,7 +296,7 @@ void check_sampling(const TrainingOptions& o)
     throw UserError(fmt::format("--sample={} --top-k={}: neither may be negative.", o.sample, o.sampling.top_k),
                     "Use 0 for no sample and for all tokens.");
   if (o.sample > 0 && o.mask != "causal")
-    throw UserError(fmt::format("--sample={} cannot be done with --mask={}.", o.sample, o.mask),
+    throw UserError(fmt::format("--sample={} cannot be combined with --mask={}.", o.sample, o.mask),
                     "A model that sees the next tokens cannot predict them. Use --sample=0 or --mask=causal.");
 }
 
@@ -324,9 +324,10 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
   if (options.arithmetic == Sums::exact && layout.tp > 1 && options.precision != DType::f32)
-    throw UserError(fmt::format("--precision=bf16 with --tp={} cannot be done with --arithmetic=exact.", layout.tp),
-                    "Partial sums would be rounded before they are added across ranks. Use --precision=f32, or "
-                    "--arithmetic=fast.");
+    throw UserError(
+        fmt::format("--precision=bf16 with --tp={} cannot be combined with --arithmetic=exact.", layout.tp),
+        "Partial sums would be rounded before they are added across ranks. Use --precision=f32, or "
+        "--arithmetic=fast.");
   if (options.compare > 0) check_comparable(options.compare, config, batch);
 }
 

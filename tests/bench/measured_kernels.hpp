@@ -40,7 +40,7 @@ struct MinimalWork {
   double bytes = 0;  ///< every input read once, every output written once; what accumulates is read as well
 };
 
-/// What the calls of one group came to.
+/// Totals over the calls of one group.
 struct GroupTotal {
   std::int64_t calls = 0;             ///< how many
   double seconds = 0;                 ///< wall time until what they ask for was done
@@ -74,7 +74,7 @@ class MeasuredKernels final : public Kernels {
   ///                 a library may make one kernel of it. Null on the CPU, where the two are measured one by one.
   explicit MeasuredKernels(const Kernels& kernels, Stream* stream = nullptr) : kernels_(kernels), stream_(stream) {}
 
-  /// What the calls of @p group came to so far.
+  /// Totals over the calls of @p group so far.
   const GroupTotal& total(KernelGroup group) const { return totals_[static_cast<std::size_t>(group)]; }
   /// Counts a call that was made elsewhere.
   void record(KernelGroup group, double seconds, const MinimalWork& work)

@@ -13,14 +13,14 @@
 #include "gpt2/training_options.hpp"
 
 /// @file
-/// Whole training steps to measure: what lesson 01 holds, and the step that it takes, without a text.
+/// Whole training steps to measure: the data and the step of lesson 01, without a text.
 
 namespace rankwise {
 
 /// Declares the options that say what a step is: model, tokens of a sequence, precision.
 void declare_step(OptionTable& table, TrainingOptions& options);
 
-/// What lesson 01 holds, with random tokens for a text.
+/// The data of lesson 01, with random tokens instead of a text.
 struct Training {
   /// Parameters have their initial values.
   /// @param o  as check_options() has passed them.

@@ -67,7 +67,7 @@ std::vector<std::string> pieces_of(const std::string& text)
   return pieces;
 }
 
-/// GPT-2's tokenizer, where its vocabulary is there.
+/// GPT-2's tokenizer, if its vocabulary has been fetched.
 std::unique_ptr<const BpeTokenizer> gpt2_tokenizer()
 {
   const std::string folder = real_data("gpt2");
@@ -264,7 +264,7 @@ TEST_CASE("BpeTokenizer: GPT-2's encodings")
   if (!tokenizer) return;
   CHECK(tokenizer->vocabulary() == 50'257);
   CHECK(tokenizer->decode(std::vector<Token>{50'256}) == "<|endoftext|>");
-  // What OpenAI's tiktoken gives.
+  // Results of OpenAI's tiktoken.
   const std::map<std::string, std::vector<Token>> published = {
       {"Hello world", {15496, 995}},
       {"Hello, world!", {15496, 11, 995, 0}},

@@ -42,7 +42,7 @@ void write_small(const std::string& path)
   writer.finish();
 }
 
-/// Lets @p change do something to the structure of a token file, and seals what comes out.
+/// Applies @p change to the structure of a token file, and seals the result.
 template <class Change>
 void change(const std::string& path, const Change& change)
 {
@@ -78,7 +78,7 @@ void replace_attribute(const std::string& path, const std::string& name, const V
   });
 }
 
-/// Whether opening @p path is refused with a message in which @p words stand.
+/// Whether opening @p path is refused with a message that contains @p words.
 void check_refused(const std::string& path, const std::string& words)
 {
   CHECK_THROWS_AS(open_token_file(path), UserError);

@@ -9,7 +9,7 @@
 #include "tests/emulated_cuda/nccl_exchange.hpp"
 
 /// @file
-/// NCCL: how communicators are made and end, and what becomes of their errors.
+/// NCCL: construction and destruction of communicators, and their errors.
 
 using namespace emulated_cuda;
 
@@ -25,7 +25,7 @@ std::string last_error;
 constexpr int first_tag = 31000;  // of MPI_COMM_WORLD, for the messages below
 constexpr int tags = 1000;
 
-/// Who made an id.
+/// The process that made an id.
 struct IdContent {
   int maker;   // rank of MPI_COMM_WORLD
   int number;  // among its ids

@@ -22,7 +22,7 @@ namespace emulated_cuda {
 
 #ifdef EMULATED_CUDA_ASAN
 
-/// Whether AddressSanitizer watches.
+/// Whether AddressSanitizer is on.
 constexpr bool under_address_sanitizer = true;
 
 /// Marks bytes that must not be accessed.

@@ -79,7 +79,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  /// What the library said when it was asked for an algorithm.
+  /// The library's status when it was asked for an algorithm.
   cublasStatus_t answer() const { return answer_; }
   /// D = A B + beta D, with the algorithm of @p other.
   cublasStatus_t run(const void* a, const void* b, float beta, Out* d, cudaStream_t stream, const Call& other) const

@@ -47,7 +47,7 @@ __global__ void turn_around_too_soon(int* values)
   values[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
-/// What each shuffle gives, 5 numbers a thread.
+/// Results of each shuffle, 5 numbers per thread.
 __global__ void exchange_in_warps(int* results)
 {
   const int t = static_cast<int>(threadIdx.x);

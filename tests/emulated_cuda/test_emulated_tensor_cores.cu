@@ -26,7 +26,7 @@ __global__ void copy_numbers(int* to, const int* from, std::size_t behind)
   for (int i = 0; i < 4; ++i) to[4 * t + i] = room[4 * t + i];
 }
 
-/// What a lane has of four matrices, whose numbers are 256 m + 16 line + column.
+/// A lane's numbers of four matrices, whose elements are 256 m + 16 line + column.
 __global__ void load_all(unsigned* to, bool transposed)
 {
   const unsigned lane = threadIdx.x, first = 256 * (lane / 8) + 16 * (lane % 8);
@@ -58,7 +58,7 @@ __global__ void leave_one_out(unsigned* to)
   to[threadIdx.x] = words[0];
 }
 
-/// What copy_numbers() leaves of 1, 2, ... when it does not wait for the last groups.
+/// Result of copy_numbers() for 1, 2, ... when it does not wait for the last groups.
 std::vector<int> copied(std::size_t behind)
 {
   const TestStream stream;

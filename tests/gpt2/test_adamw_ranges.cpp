@@ -16,7 +16,7 @@ namespace {
 
 const ModelConfig tiny{.name = "tiny", .layers = 1, .heads = 2, .channels = 8, .context = 4, .vocabulary = 11};
 
-/// What three updates leave.
+/// Result of three updates.
 struct Updated {
   std::vector<float> master;  ///< the weights that are updated
   std::vector<bf16> rounded;  ///< with bf16 the parameters

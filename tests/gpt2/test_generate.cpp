@@ -67,7 +67,7 @@ double error_of(const std::vector<float>& a, const std::vector<float>& b)
   return relative_error(std::vector<double>(a.begin(), a.end()), std::vector<double>(b.begin(), b.end()));
 }
 
-/// What both families add up in f32, in another order: some roundings of 6e-8 of each other.
+/// Tolerance for sums in f32 that the two families add in different orders: some roundings of 6e-8.
 constexpr double rounding = 2e-6;
 
 }  // namespace

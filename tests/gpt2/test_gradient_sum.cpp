@@ -32,7 +32,7 @@ float leaf(std::int64_t g, std::int64_t i)
   return leaves[static_cast<std::size_t>(g * kinds + i)];
 }
 
-/// What a backward pass over @p sequences does: += the tree over its sequences.
+/// The effect of a backward pass over @p sequences: += the tree over its sequences.
 /// @param shard  the gradients that @p to.flat holds, of all.
 void backward(const GradientTensors& to, Range sequences, Range shard = {0, layout.elements})
 {

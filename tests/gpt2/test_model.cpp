@@ -32,7 +32,7 @@ std::vector<std::int64_t> sample_of(std::int64_t n, std::int64_t count)
   return sample;
 }
 
-/// What a global batch of 8 sequences gives, as micro-batches of B in the order @p firsts.
+/// Result of a global batch of 8 sequences, as micro-batches of B in the order @p firsts.
 struct Step {
   Tensor gradient;
   LossSum loss;

@@ -112,7 +112,7 @@ const Tensor& dstream(const TinyModel& m)
   return m.work.dstream;
 }
 
-/// What the columns of a branch give, before any message: the whole's, where they stand in it.
+/// The result of a branch's columns, before any message, equals those columns of the whole.
 void compare_columns(const Divided& all, std::size_t i)
 {
   const auto of = [i](const TinyModel& m) -> const BranchActivations& { return m.kept.branches[i]; };

@@ -19,7 +19,7 @@ inline ModelConfig tiny_config(std::int64_t layers, std::int64_t heads, std::int
   return {"tiny", layers, heads, channels, context, 11, {}};
 }
 
-/// What a TinyModel is made with.
+/// Options of a TinyModel.
 struct TinyOptions {
   DType type = DType::f32;  ///< of parameters and activations
   std::int64_t B = 1;       ///< sequences of a micro-batch

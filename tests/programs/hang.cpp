@@ -63,7 +63,7 @@ struct Settings {
 constexpr int steps = 5, wrong_step = 3, buckets = 3;
 constexpr std::int64_t elements = 1024;
 
-/// What a rank has in each of its steps.
+/// The data of a rank in each of its steps.
 struct Rank {
   const Session& session;
   const Settings& settings;
@@ -74,7 +74,7 @@ struct Rank {
   std::vector<Pending> forgotten{};
 
   Tensor tensor(std::int64_t n = elements) const { return values.slice({0, n}); }
-  /// Whether this rank does now what is wrong.
+  /// Whether this rank makes its mistake in this step.
   bool now(int rank, int step) const { return session.rank() == rank && step == wrong_step; }
 };
 
@@ -125,7 +125,7 @@ void do_something_else()
   std::this_thread::sleep_for(std::chrono::seconds(20));
 }
 
-/// What is wrong with the way that a program itself calls MPI, or does without.
+/// Mistakes in the program's own MPI calls, and deadlocks without MPI.
 void use_mpi(Rank& rank, int step)
 {
   const Case what = rank.settings.what;
@@ -157,7 +157,7 @@ void use_mpi(Rank& rank, int step)
     }
 }
 
-/// What is wrong with a rank itself.
+/// Mistakes of a rank outside of messages.
 void misbehave(Rank& rank, int step)
 {
   const auto wrong = [&](Case what, int who) { return rank.settings.what == what && rank.now(who, step); };

@@ -9,7 +9,7 @@
 #include "tests/world.hpp"
 
 /// @file
-/// What the tests of collectives share: a group of all ranks, and values that differ by rank and by index.
+/// Helpers for the tests of collectives: a group of all ranks, and values that differ by rank and by index.
 
 namespace rankwise {
 

@@ -33,7 +33,7 @@ struct GpuGroup : Gpu {
   Group group;
 };
 
-/// What carries the messages of these tests: NCCL wants a GPU for each rank.
+/// The transports of these tests: NCCL needs a GPU for each rank.
 std::vector<bool> carriers()
 {
   return world().ranks() <= gpu_facts().count ? std::vector<bool>{false, true} : std::vector<bool>{false};

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What check_files() says of files.
+/// The message of check_files(); "accepted" if there is none.
 std::string refusal(const std::vector<NamedFile>& files)
 {
   try {

@@ -45,7 +45,7 @@ std::span<const std::byte> bytes_of(const std::string& text)
   return std::as_bytes(std::span(text));
 }
 
-/// Calls @p work in a process of its own, which then ends without any cleaning up; its exit status.
+/// Calls @p work in a child process, which then ends without cleaning up; returns its exit status.
 int in_another_process(const std::function<int()>& work)
 {
   const pid_t child = fork();
@@ -72,7 +72,7 @@ TEST_CASE("write_file: replaces the old content as a whole, or leaves it alone")
   }
   CHECK(read_file(path) == "second\n");
 
-  // A folder cannot be replaced by a file; the temporary file goes again.
+  // A folder cannot be replaced by a file; the temporary file is removed.
   fs::create_directory(folder / "folder");
   CHECK_THROWS_WITH(write_file(folder / "folder", "x"), Contains("Is a directory"));
   CHECK(folder.files() == 2);

@@ -1,4 +1,4 @@
-// common/files/sealed_file.hpp: what is sealed is whole, of its kind and version; everything else is refused by name.
+// common/files/sealed_file.hpp: a sealed file is complete, of its kind and version; other files are refused by name.
 
 #include <filesystem>
 #include <string>

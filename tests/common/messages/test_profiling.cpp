@@ -11,7 +11,7 @@ using namespace rankwise;
 
 namespace {
 
-/// What was called so far.
+/// Counts of calls so far.
 struct Calls {
   Traffic sent;
   int requests_started = 0, requests_finished = 0;

@@ -215,7 +215,7 @@ TEST_CASE("barrier: messages that are under way arrive meanwhile")
   const Communicator ranks = Communicator::world();
   if (ranks.ranks() == 1) return;
   SharedMemory memory(ranks);
-  // So large a message is sent only when the receiver takes part; and rank 1 comes to the barrier when it has been
+  // A message of this size is sent only while the receiver takes part; and rank 1 reaches the barrier when it has been
   // sent.
   std::vector<std::byte> data(8 << 20, std::byte(ranks.rank() + 1));
   const int bytes = static_cast<int>(data.size());

@@ -81,7 +81,7 @@ class Journey {
     there.data = carry(host.data);
     return there;
   }
-  /// What is no tensor goes as it is.
+  /// Arguments that are not tensors are passed on unchanged.
   template <class T>
   const T& carry(const T& value)
   {

@@ -71,7 +71,7 @@ bool sees(const Mask& mask, std::int64_t query, std::int64_t key)
   return key <= query || (mask.kind == Mask::Kind::prefix && key < mask.prefix);
 }
 
-/// What one attention weight is multiplied by.
+/// The dropout factor of one attention weight.
 double factor(const Dropout& dropout, std::int64_t b, std::int64_t query, std::int64_t head, std::int64_t key)
 {
   if (dropout.rate == 0) return 1;

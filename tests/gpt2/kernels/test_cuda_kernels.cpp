@@ -13,7 +13,7 @@
 using namespace rankwise;
 using namespace rankwise::testing;
 
-// What the kernels of a GPU compute is held against the reference in test_*_families.cpp. Here: what only they have.
+// Properties that only kernels of a GPU have; test_*_families.cpp compares their results with the reference.
 
 namespace {
 

@@ -68,7 +68,7 @@ Computation statistics(const Case& c, bool at_once)
   };
 }
 
-/// What the truth says of each row.
+/// The exact loss of each row, in f64.
 class Statistics {
  public:
   explicit Statistics(const Case& c) : R_(c.R), truth_(statistics(c, false)) {}

@@ -19,7 +19,7 @@ struct Size {
 enum class Place { whole, transposed, wide, wide_transposed };
 constexpr Place places[] = {Place::whole, Place::transposed, Place::wide, Place::wide_transposed};
 
-/// What is done with the product.
+/// The operation on the product.
 struct Use {
   bool bias, accumulate;
 };

@@ -46,7 +46,7 @@ double in_f32(double value)
   return static_cast<double>(static_cast<float>(value));
 }
 
-/// What an update leaves, by algorithm 2 of Loshchilov and Hutter in f64, from f32 numbers.
+/// Result of an update by algorithm 2 of Loshchilov and Hutter in f64, from f32 numbers.
 struct PlainAdamW {
   explicit PlainAdamW(const Update& u)
   {

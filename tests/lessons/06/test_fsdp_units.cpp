@@ -19,7 +19,7 @@ namespace {
 // Units: embedding 704 elements, then (4,288 of attention, 8,416 of an MLP) twice, head 64.
 const ModelConfig config = tiny_config(2, 4, 32, 6);
 
-/// What a pass of a model computes with, in order.
+/// The uses of a micro-batch, in order.
 std::vector<Use> uses_of(std::int64_t layers, bool training = true, bool recompute = false)
 {
   const std::int64_t head = 2 * layers + 1;
@@ -41,7 +41,7 @@ std::vector<Range> units_of(const std::vector<FsdpUnit>& units)
   return runs;
 }
 
-/// What the places of a pass need: numbers of units.
+/// The numbers of the units that each place of a micro-batch needs.
 std::vector<std::set<std::size_t>> needs_of_places(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses)
 {
   std::vector<std::set<std::size_t>> places;
@@ -55,7 +55,7 @@ std::vector<std::set<std::size_t>> needs_of_places(const std::vector<FsdpUnit>& 
   return places;
 }
 
-/// What is there at place @p s, by the words of plan_gathers().
+/// The units gathered at place @p s, by the description of plan_gathers().
 std::set<std::size_t> there_at(const std::vector<std::set<std::size_t>>& needs, std::size_t s,
                                const GatherOptions& options)
 {

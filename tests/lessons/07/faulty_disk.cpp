@@ -149,7 +149,7 @@ bool run_and_kill(const std::function<void()>& work)
 
 }  // namespace rankwise
 
-// ---- What the linker puts between -----------------------------------------------------------------------------------
+// ---- Wrapped functions ----------------------------------------------------------------------------------------------
 
 // NOLINTBEGIN: these names are the linker's
 extern "C" {

@@ -33,7 +33,7 @@ struct Place {
   {
     for (int b = 0; b < file.blocks(); ++b) file.write(b, memory.buffer(file.block_bytes(), b, version).bytes());
   }
-  /// Whether all blocks come back, the last one first.
+  /// Whether all blocks are read back unchanged, the last one first.
   bool all_come_back(BlockFile& file, int version = 0)
   {
     const BlockBuffer buffer = memory.buffer(file.block_bytes());
@@ -49,7 +49,7 @@ struct Place {
   BlockMemory memory;
 };
 
-/// Gives a file another content. It is not made anew, which file systems bring to the disk at once.
+/// Overwrites a file in place. A new file would be flushed to the disk at once by some file systems.
 void overwrite(const std::string& path, const std::string& content)
 {
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << content;

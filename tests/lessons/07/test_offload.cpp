@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t page = 4096;
 
-/// What a step of this rank moves and what its memory is, one thing after the other.
+/// Transfers and memory of a step of this rank, added one by one.
 class Recount {
  public:
   explicit Recount(const PlanOptions& options) : o(options)
@@ -85,7 +85,7 @@ class Recount {
     return count;
   }
 
-  /// A block goes from one tier to another.
+  /// Moves a block from one tier to another.
   void move(Tier from, Tier to, std::int64_t elements, DType type)
   {
     if (from == to) return;
@@ -153,7 +153,7 @@ class Recount {
   }
   void slots_for_walk(Tier home, DType type)
   {
-    // From a disk a shard comes and one goes, where that is not more than all blocks or 32 MiB.
+    // With a disk one shard is fetched and one is stored, up to all blocks or 32 MiB.
     const std::size_t of_a_shard = (sizes.size() + units.size() - 1) / units.size(),
                       many = std::min(
                           {2 * of_a_shard + 1, sizes.size(), static_cast<std::size_t>((32 << 20) / disk_block)});
@@ -169,7 +169,7 @@ class Recount {
     }
     keep(parameters(), Category::parameters, sizes, o.parameters);
     slots_for_walk(parameters(), o.parameters);
-    // The whole sum is used when it comes if updates are early: with a tree the highest level has nothing else.
+    // With early updates the complete sum is used on arrival: in a tree the highest level holds nothing else.
     if (!early() || o.micro_batches > 1) keep(gradients(), Category::gradients, sizes, o.gradients);
     if (!early()) slots_for_walk(gradients(), o.gradients);
     for (std::int64_t level = 1; level < levels(); ++level) {
@@ -214,7 +214,7 @@ void for_all_plans(const Work& work)
             }
 }
 
-/// What of a vector's plan a test looks at.
+/// The properties of a vector's plan that a test compares.
 std::string text_of(const VectorPlan& v)
 {
   const auto name = [](Tier tier) { return std::string(name_of(tier)); };
@@ -322,7 +322,7 @@ TEST_CASE("OffloadPlan: updates are early without clipping and with all state of
 
 TEST_CASE("OffloadPlan: no unit is gathered after its last use, which computes its gradients")
 {
-  // So a block may be updated as soon as its sum of gradients is there, in the same pass.
+  // So a block may be updated as soon as its sum of gradients is complete, in the same backward pass.
   for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const std::int64_t prefetch : {0, 1, 2})
       for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})

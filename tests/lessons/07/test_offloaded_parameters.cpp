@@ -16,7 +16,7 @@ namespace {
 
 const std::vector<Use> training = uses_of_pass(tiny_config(2, 4, 32, 6));
 
-/// Parameters of which each rank has some in one of its tiers, and what all of them together are.
+/// Parameters that are sharded over the ranks and stored in a tier, and their expected values.
 struct Offloaded {
   Offloaded(const PlanOptions& o, std::int64_t prefetch, Reshard reshard = Reshard::after_forward)
       : options{.unit = UnitKind::branch, .prefetch = prefetch, .reshard = reshard, .persist = o.persist},

@@ -36,7 +36,7 @@ struct Summed {
   /// @param adds  kernels of the host.
   Summed(const PlanOptions& o, const Kernels& adds) : options(o), rank(o, adds) {}
 
-  /// What a pass of all ranks gives to a shard: one tensor or two.
+  /// Gradients of a shard from one micro-batch of all ranks: one tensor or two.
   std::vector<Tensor> gradients(std::size_t shard, std::uint32_t series)
   {
     Laboratory& lab = rank.lab;

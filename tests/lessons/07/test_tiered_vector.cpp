@@ -43,7 +43,7 @@ struct Walked {
   {
     return rank.lab.filled(type, {10'000 * static_cast<std::int64_t>(count())}, 100 + version);
   }
-  /// Walks, and compares each block with a version, the moment it is there.
+  /// Walks, and compares each block with a version as soon as it is fetched.
   bool read(const Tensor& expected)
   {
     bool same = true;

@@ -298,7 +298,7 @@ TEST_CASE("TransferQueue: after an exception no transfer starts, and no thread u
   CHECK_THROWS_WITH(late.wait(), Contains("was abandoned"));
 }
 
-// What AddressSanitizer and ThreadSanitizer do not like is a process of threads that forks and starts threads.
+// AddressSanitizer and ThreadSanitizer do not support a process with threads that forks and starts threads.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST_CASE("Pending: one that is never waited for ends the job, with its line")
 {

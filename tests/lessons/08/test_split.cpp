@@ -16,7 +16,7 @@ using Catch::Contains;
 
 namespace {
 
-/// What check_split() says of nano with other heads or channels; empty when it says nothing.
+/// The message of check_split() for nano with other heads or channels; empty if it accepts them.
 std::string refusal(const SplitOptions& options, int ranks, std::int64_t sequence = 64, std::int64_t heads = 4,
                     std::int64_t channels = 64)
 {

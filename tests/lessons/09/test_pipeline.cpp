@@ -19,7 +19,7 @@ namespace {
 
 const Shape rows_shape{5, 8};
 
-/// The ranks and their channels, with stages that note what they are given.
+/// The ranks and their channels, with stages that record their input.
 struct PipelineForTest {
   explicit PipelineForTest(int virtual_stages, const Chaos* chaos = nullptr)
       : v(virtual_stages),
@@ -36,7 +36,7 @@ struct PipelineForTest {
   }
   std::int64_t communication() const { return test.ledger.current(Tier::device)[Category::communication]; }
 
-  /// Element i of the rows behind stage @p stage, or of the gradient in front of it.
+  /// Element i of the output of stage @p stage, or of the gradient of its input.
   static float content(bool forwards, int micro_batch, int stage, std::int64_t i)
   {
     return static_cast<float>((forwards ? 1 : -1) * (100 * micro_batch + 10'000 * (stage + 1) + i));

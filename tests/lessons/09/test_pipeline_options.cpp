@@ -18,7 +18,7 @@ namespace {
 constexpr ScheduleKind gpipe_kind = ScheduleKind::gpipe, in_turns = ScheduleKind::one_forward_one_backward,
                        in_groups = ScheduleKind::interleaved;
 
-/// What check_pipeline() says with the four blocks of nano; empty where it says nothing.
+/// The message of check_pipeline() for the four blocks of nano; empty if it accepts the pipeline.
 std::string refusal(const PipelineOptions& options, int ranks, std::int64_t sequences, std::int64_t micro_batches)
 {
   try {

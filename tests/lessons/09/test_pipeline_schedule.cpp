@@ -22,7 +22,7 @@ constexpr int most_ranks = 8, most_virtual_stages = 4, most_micro_batches = 32;
 constexpr ActionKind F = ActionKind::forward, BW = ActionKind::backward, B = ActionKind::backward_input,
                      W = ActionKind::backward_weights;
 
-/// What a schedule of equal stages has to measure as, in units of F = B = W.
+/// Expected length and activations of a schedule of equal stages, in units of F = B = W.
 struct Measures {
   std::int64_t length;
   std::int64_t busy;           ///< of each rank
@@ -50,7 +50,7 @@ std::vector<int> by_rank(int ranks, const Function& f)
   return values;
 }
 
-/// What the checker says of a schedule; empty when it accepts it.
+/// The checker's message for a schedule; empty if it accepts it.
 std::string refusal(const PipelineSchedule& schedule)
 {
   try {
@@ -221,7 +221,7 @@ TEST_CASE("draw: digits forwards, letters backwards, dots between")
   CHECK_THROWS_AS(draw(check_schedule(gpipe(1, 1)), 0), Error);
 }
 
-// ---- What is no schedule --------------------------------------------------------------------------------------------
+// ---- Invalid schedules ----------------------------------------------------------------------------------------------
 
 TEST_CASE("check_schedule: refuses each schedule from which any action is missing, or in which it stands twice")
 {

@@ -190,7 +190,7 @@ TEST_CASE("RowReceiver: waiting is counted as such, under the name of what it is
 
 TEST_CASE("MessageProgress: a large message arrives while both ranks are busy with something else")
 {
-  // Each rank hears through a file, and not through MPI, that the one before it has been rid of its message.
+  // A file, and not MPI, signals to each rank that the message of the rank before it has been sent.
   const auto file_of = [](int rank) {
     return std::filesystem::temp_directory_path() / fmt::format("rankwise_{}_progress_{}", getppid(), rank);
   };

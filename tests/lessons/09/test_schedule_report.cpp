@@ -44,7 +44,7 @@ void check_times(const TimedSchedule& timed, const PipelineSchedule& schedule)
   CHECK(timed.length == 1000 * 599 + 500 + 7 * (world().ranks() - 1));
 }
 
-/// What a report says of a schedule at 1 GFLOP/s.
+/// The report of a schedule at 1 GFLOP/s.
 Told told(const PipelineSchedule& schedule, const ScheduleTimes& times)
 {
   return Told(true, [&](Report& report) { report_schedule(report, schedule, times, 1e9); });

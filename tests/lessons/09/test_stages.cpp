@@ -78,7 +78,7 @@ std::vector<std::int64_t> balanced(const ModelConfig& config, int stages, std::i
   return blocks_of(config, make_stages(config, stages, sequence));
 }
 
-/// What parse_partition() says of a text for nano's 4 blocks; empty when it takes it.
+/// The message of parse_partition() for a text and nano's 4 blocks; empty if it accepts it.
 std::string refusal(const std::string& text, int stages)
 {
   try {

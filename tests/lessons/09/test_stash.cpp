@@ -22,7 +22,7 @@ constexpr ActionKind F = ActionKind::forward, BW = ActionKind::backward, B = Act
 constexpr std::int64_t T = 8;
 const ModelConfig config = tiny_config(2, 2, 16, T);
 
-/// What the last stage of two keeps of a micro-batch whose backward pass has two halves.
+/// Memory of the last of two stages for a micro-batch whose backward pass has two halves.
 const ActivationShape shape{
     .type = DType::f32, .B = 2, .T = T, .units = {3, 3}, .defers_weights = true, .gradients = DType::f32};
 
@@ -37,7 +37,7 @@ struct StashForTest {
   Stash stash;
 };
 
-/// Takes a list through a stash as a program does: each action finds what its micro-batch left there.
+/// Runs a list of actions with a stash as a program does: each action finds its micro-batch's activations there.
 void check_walk(const std::vector<Action>& actions, int stage, Stash& stash)
 {
   std::map<int, const InFlight*> places;

@@ -14,7 +14,7 @@
 
 namespace rankwise::testing {
 
-/// What a plan is made of.
+/// Options of a plan.
 struct MeshPlanOptions {
   ModelConfig config = tiny_config(8, 4, 16, 8);  ///< the model: blocks for two stages on each of four ranks
   std::int64_t B = 2;                             ///< sequences of a micro-batch

@@ -25,7 +25,7 @@ double seconds_of(const Layout& layout, const std::string& link, double rate = f
   return step_seconds(mesh_plan(layout, {}, options), parse_link(link), rate);
 }
 
-/// What a report says of the meshes of four ranks, of which one has no forecast.
+/// The report of the meshes of four ranks, one of which has no forecast.
 Told told(std::int64_t capacity)
 {
   const auto forecast = [](const Layout& l) -> std::optional<MeshForecast> {

@@ -28,7 +28,7 @@ Degrees chosen(int ranks, const MeshOptions& options = {})
   return degrees(options.layout(ranks));
 }
 
-/// What check_mesh_options() says; empty when it takes them.
+/// The message of check_mesh_options(); empty if it accepts the options.
 std::string refusal(const MeshOptions& options, int ranks)
 {
   try {

@@ -14,7 +14,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// What a report says of receivers, and how it ends.
+/// The report of receivers, and its status.
 Told told(const Sizes& sent, const std::vector<int>& peers)
 {
   return Told(false, [&](Report& report) { report_receivers(report, "tp", sent, peers); });

@@ -134,7 +134,7 @@ std::vector<Range> within(const std::vector<Range>& some, const std::vector<Rang
   return shared;
 }
 
-/// What this rank holds in each of the ways to divide a model among the ranks of the test.
+/// This rank's shards in each way to divide a model among the ranks of the test.
 std::vector<std::pair<std::string, Held>> ways(Whole& whole)
 {
   const int r = world().rank(), N = world().ranks();

@@ -91,7 +91,7 @@ std::string overwrite_too_early(ChaoticGroup& group)
   return "as sent";
 }
 
-/// WRONG: ranks 0 and 1 both send first. @return whether they got through within a time; if not, they are helped.
+/// WRONG: ranks 0 and 1 both send first. @return whether they finished in time; if not, their deadlock is resolved.
 bool both_send_first(ChaoticGroup& group, std::chrono::milliseconds patience)
 {
   const int r = group.transport().rank(), peer = 1 - r;

@@ -234,7 +234,7 @@ TEST_CASE("diagnose: a handle that was never waited for, while collectives conti
   const std::string text = diagnose(records, timeout_s);
   CHECK(first_line(text) ==
         "watchdog: rank 1 has not waited for bucket 3 (ddp.cpp:77), which it started 3.0 s ago.");
-  // Where something hangs too, that comes first.
+  // A hang is reported first.
   records[2] = between();
   for (FlightRecord& record : records)
     if (record.tracks[0].open_call() != nullptr) call_of(record).still_s = 3.1;

@@ -36,7 +36,7 @@ struct Recorded {
     group = std::make_unique<Group>("world", Communicator::world(), setup);
   }
 
-  /// What is known of the group.
+  /// The record of the group.
   TrackRecord track(std::size_t number = 0) const { return recorder.record().tracks.at(number); }
 
   MemoryLedger ledger;
