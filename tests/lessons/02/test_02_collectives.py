@@ -87,7 +87,7 @@ class Formulas(Lesson):
 
 class Steps(Lesson):
     def steps(self, collective, algorithm, ranks, *options):
-        """What went from whom to whom, by step: [{(from, to, what)}]."""
+        """The messages of each step: [{(from, to, what)}]."""
         report = self.report(f"--collective={collective}", f"--collectives={algorithm}", *QUICK, *options, ranks=ranks)
         steps = report["collectives"][0]["steps"]
         table = [set() for _ in range(1 + max(s["step"] for s in steps))]

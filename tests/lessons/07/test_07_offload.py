@@ -48,7 +48,7 @@ class Offload:
         return "--unit=" + {"1B": "branch", "1GB": "model"}.get(size, "block")
 
     def off(self, what, tier):
-        """The options that bring `what` to the tier host or disk."""
+        """The options that offload `what` to the tier host or disk."""
         return [f"--offload={what}", "--tier=" + (tier if tier == "host" else f"disk:{self.directory}")]
 
 
@@ -112,7 +112,7 @@ class Offloaded:
         return max(3, min(2 * of_a_shard + 1, len(self.all), 2**25 // self.page)) if (lies, used) == ("disk", "host") else 3
 
     def update(self, parameter, gradient):
-        """AdamW: blocks come to where it runs and go back."""
+        """AdamW: blocks are fetched to the tier where it runs, and stored again."""
         lies, runs = self.lies, "device" if self.lies["optimizer"] == "device" else "host"
         has_master = parameter == 2 or (runs == "host" and lies["parameters"] == "device")
         states = [("optimizer", 4, True, True)] * (3 if has_master else 2)
@@ -181,7 +181,7 @@ class Exactness(Offload, zero_case.Exactness):
                                  for ranks, what, tier in cases])
 
     def test_updates_beside_the_backward_pass(self):
-        """Without clipping each block is updated when its sum of gradients is whole, and a pass must be done with it."""
+        """Without clipping each block is updated when its sum of gradients is complete; no pass may still need it."""
         fixed = [*self.small, "--arithmetic=exact", "--dropout=0.1", "--clip=0"]
         cases = [(1, "disk", "--micro-batch=4", *options_of("block", 1, "after-backward", 64)),
                  (2, "host", "--micro-batch=1", "--recompute=block", *options_of("branch", 2, "after-forward")),
@@ -236,7 +236,7 @@ class FastSums(Offload, zero_case.Lesson):
 
 class Bytes(Offload, zero_case.Lesson):
     def assert_bytes(self, ranks, what, tier, passes=1, tree=False, types=("f32", "f32"), clip=1, **of_pass):
-        """Those of rank 0 in each tier and over each link, and what is left on the device."""
+        """Bytes of rank 0 in each tier and over each link, and the rest on the device."""
         size = {"f32": 4, "bf16": 2}
         expected = Offloaded(ranks, what, tier, passes, tree, size[types[0]], size[types[1]], clip, **of_pass)
         gathering = [f"--{name}={value}" for name, value in of_pass.items() if name != "recompute"]
@@ -407,7 +407,7 @@ class Limits(Offload, zero_case.Lesson):
         self.assert_below(1_000_000_000, report)
 
     def test_the_least_that_works_is_said_and_works(self):
-        """Of what is asked for only that stays that costs nothing."""
+        """The refusal names the smallest run that works; of the given options it keeps those that cost no memory."""
         for ranks, *options in [(2,), (None, "--offload=optimizer", "--arithmetic=exact"),
                                 (None, "--reshard=after-backward", "--persist=4096", "--prefetch=3")]:
             with self.subTest(ranks=ranks, options=options):
@@ -589,7 +589,7 @@ class Failures(Offload, zero_case.Lesson):
         return found
 
     def assert_ends(self, process, says):
-        """With status 1 and one message; a checkpoint is there, from which lesson 01 goes on as if nothing had been."""
+        """The run ends with status 1 and one message, and lesson 01 resumes from its checkpoint with the same bits."""
         _, text = process.communicate(timeout=TIME_LIMIT_S)
         self.assertEqual(process.returncode, 1, text)
         self.assertRegex(text, says)

@@ -81,7 +81,7 @@ class Job:
 
 
 class Frame(ProgramCase):
-    """On a text of its own: the validation split of the embedded corpus is long for a validation after each step."""
+    """Runs on a short text: the validation split of the embedded corpus is long for a validation after each step."""
 
     def setUp(self):
         super().setUp()
@@ -103,7 +103,7 @@ class Frame(ProgramCase):
 
 class Stopping(Frame):
     def assert_stops(self, program, ranks, number, send, *options):
-        """Asked to, the run stops after a step, reports and saves; a resumed run goes on to what the undisturbed run has."""
+        """On a signal the run stops after a step, reports and saves; resumed, it ends like the undisturbed run."""
         file = os.path.join(self.folder, f"{program}-{ranks}-{number}.h5")
         fixed = [*self.small, ENDLESS, *options]
         job = self.start(program, ranks, *fixed, f"--checkpoint={file}")
