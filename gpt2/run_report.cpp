@@ -132,13 +132,17 @@ void report_deviation(Report& report, const RunRecord& record, const ReferenceRu
   report.json()["deviation"] = {{"steps", steps}, {"loss", of_loss}, {"parameters", of_parameters}};
 }
 
-void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options)
+double mean_step_s(const RunRecord& record)
 {
   const auto warm = record.steps.begin() + (record.steps.size() > 1 ? 1 : 0);
   double sum = 0;
   std::for_each(warm, record.steps.end(), [&](const StepReport& step) { sum += step.seconds; });
-  const double step_s = sum / static_cast<double>(record.steps.end() - warm);
+  return sum / static_cast<double>(record.steps.end() - warm);
+}
 
+void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options)
+{
+  const double step_s = mean_step_s(record);
   const ModelConfig config = options.config();
   const std::int64_t T = options.sequence != 0 ? options.sequence : config.context;
   const std::int64_t tokens = options.global_batch * T;

@@ -73,8 +73,10 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
 void report_deviation(Report& report, const RunRecord& record, const ReferenceRun& reference,
                       const ParameterDeviation& parameters, const TrainingOptions& options);
 
-/// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document. The first step
-/// is left out as a warm-up when there are others.
+/// Mean seconds of a step; the first is left out as a warm-up when there are others.
+double mean_step_s(const RunRecord& record);
+
+/// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document.
 void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options);
 
 /// Block "memory" of a dry run: the memory that the run would

@@ -10,6 +10,7 @@
 
 #include "common/base/text.hpp"
 #include "common/program/device_option.hpp"
+#include "gpt2/utilisation.hpp"
 
 namespace rankwise {
 
@@ -165,6 +166,8 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   table.add_file(group, "report", o.report, FileUse::print, "JSON file for the report");
   table.add_file(group, "log", o.log, FileUse::print,
                  "file to which each step adds a line of JSON, for other programs to follow");
+  table.add(group, "peak", o.peak,
+            "peak rate of a rank, as 300TFLOP/s, or measured: its fastest matrix product; reports MFU and HFU");
   table.add_file(group, "trace", o.trace, FileUse::print,
                  "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
 }
@@ -320,6 +323,7 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   const BatchShape batch = options.batch(share);
   check_batch(batch, config, share);
   check_precision(options, share / batch.micro_batch);
+  check_peak(o.peak);
   check_sampling(options);
   check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);

@@ -55,6 +55,7 @@ struct TrainingOptions {
   std::string report;                 ///< JSON report to write
   std::string trace;                  ///< trace to write
   std::string log;                    ///< file to which each step adds a line of JSON
+  std::string peak;                   ///< peak rate of a rank for MFU and HFU, or "measured"; empty: neither
   bool dry_run = false;               ///< whether to print what the run would need, and stop
   int threads = 1;                    ///< OpenMP threads of this rank
 

@@ -311,6 +311,36 @@ class DryRun(ProgramCase):
         self.assertEqual(self.answer("01_single_device"), self.answer("01_single_device", ranks=1))
 
 
+class Utilisation(Frame):
+    def setUp(self):
+        super().setUp()
+        self.program = "lessons/03_ddp"
+
+    def test_shares_of_a_given_peak(self):
+        for ranks in (None, 2):
+            with self.subTest(ranks=ranks):
+                report = self.report(*self.fast, "--steps=3", "--peak=1GFLOP/s", "--recompute=block", ranks=ranks)
+                block = report["utilisation"]
+                self.assertEqual(block["peak_flops_per_s"], 1e9 * (ranks or 1))
+                for count in block["counts"]:
+                    self.assertAlmostEqual(count["flops_per_s"], count["flops"] / report["time"]["step_s"], delta=1)
+                    self.assertAlmostEqual(count["share"], count["flops_per_s"] / block["peak_flops_per_s"])
+                counts = {count["name"]: count for count in block["counts"]}
+                self.assertAlmostEqual(counts["MFU"]["flops_per_s"] * 1e-12, report["time"]["tflops"])
+                self.assertGreater(counts["HFU"]["flops"], counts["MFU"]["flops"])
+
+    def test_a_measured_peak_belongs_to_no_category_of_memory(self):
+        done = self.run_program(*self.fast, "--steps=2", "--peak=measured", "--memory-limit=5MB", ranks=2)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"peak +[0-9.e-]+ +TFLOP/s of 2 ranks; the fastest f32 matrix product")
+
+    def test_no_peak_is_assumed(self):
+        self.assertNotIn("utilisation", self.report(*self.fast, "--steps=1", ranks=2))
+
+    def test_no_rate(self):
+        self.assert_refused("--peak=312", says=["--peak=312 is not a rate", "--peak=100GFLOP/s"])
+
+
 class Log(Frame):
     def setUp(self):
         super().setUp()
