@@ -58,7 +58,8 @@ void report_validation(Report& report, const Validation& measured);
 /// Enters what a run has measured so far in the document: losses, norms, validation, digest.
 void enter_record(Report& report, const RunRecord& record);
 
-/// Block "loss": first and last loss beside ln V and the floor of the data, validation loss, digest. Checks that
+/// Block "loss": first and last loss beside ln V and the floor of the data, validation loss with its perplexity and
+/// bits a byte of text, digest. Checks that
 /// the first loss is near ln V and that the loss falls, if the run began from scratch, and that the validation loss
 /// is not below the floor.
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);

@@ -10,6 +10,7 @@
 
 #include "common/base/text.hpp"
 #include "common/program/device_option.hpp"
+#include "gpt2/prompt.hpp"
 #include "gpt2/utilisation.hpp"
 
 namespace rankwise {
@@ -158,9 +159,15 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   const std::string group = "Output";
   table.add(group, "evaluate-every", o.evaluate_every, "steps between validations; 0: only after the last step");
   table.add(group, "sample", o.sample, "tokens to generate at the end");
+  table.add(group, "samples", o.samples, "texts to generate, of --sample tokens each");
+  table.add(group, "prompt", o.prompt, "text that a sample continues; empty: a line end");
+  table.add_file(group, "prompt-file", o.prompt_file, FileUse::read, "file with that text");
+  table.add(group, "stop", o.stop, "end a sample after the token with this text");
   table.add(group, "temperature", o.sampling.temperature,
             "temperature of the sample; 0: always the most likely token");
   table.add(group, "top-k", o.sampling.top_k, "draw from the k most likely tokens; 0: from all");
+  table.add(group, "top-p", o.sampling.top_p,
+            "draw from the fewest tokens that have at least this probability together; 1: from all");
   table.add(group, "compare", o.compare,
             "steps to repeat on a single device in exact arithmetic, to print the deviation of this run");
   table.add_file(group, "report", o.report, FileUse::print, "JSON file for the report");
@@ -183,7 +190,7 @@ struct Bound {
 void check_ranges(const TrainingOptions& o)
 {
   const LearningRateSchedule& s = o.schedule;
-  const std::array<Bound, 20> bounds{{
+  const std::array<Bound, 22> bounds{{
       {"steps", static_cast<double>(o.steps), o.steps >= 0, "Use at least one step, or 0."},
       {"epochs", static_cast<double>(o.epochs), o.epochs >= 0, "Use at least one epoch, or 0."},
       {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1, "Use at least one sequence."},
@@ -199,6 +206,8 @@ void check_ranges(const TrainingOptions& o)
       {"clip", o.clip, o.clip >= 0, "Use a positive norm, or 0 for no clipping."},
       {"dropout", o.dropout, o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1."},
       {"temperature", o.sampling.temperature, o.sampling.temperature >= 0, "Use a number that is not negative."},
+      {"top-p", o.sampling.top_p, o.sampling.top_p > 0 && o.sampling.top_p <= 1, "Use 0 < top-p <= 1."},
+      {"samples", static_cast<double>(o.samples), o.samples >= 1 && o.samples <= 1000, "Use 1 to 1000 samples."},
       {"threads", static_cast<double>(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
       {"evaluate-every", static_cast<double>(o.evaluate_every), o.evaluate_every >= 0,
        "Use a number of steps, or 0."},
@@ -298,6 +307,11 @@ void check_sampling(const TrainingOptions& o)
   if (o.sample < 0 || o.sampling.top_k < 0)
     throw UserError(fmt::format("--sample={} --top-k={}: neither may be negative.", o.sample, o.sampling.top_k),
                     "Use 0 for no sample and for all tokens.");
+  if (!o.prompt.empty() && !o.prompt_file.empty())
+    throw UserError("--prompt and --prompt-file both say what a sample begins with.", "Use one of them.");
+  if (o.sample == 0 && (!o.prompt.empty() || !o.prompt_file.empty() || !o.stop.empty()))
+    throw UserError("--prompt, --prompt-file and --stop need a sample.",
+                    "Add --sample=N, the number of tokens to generate.");
   if (o.sample > 0 && o.mask != "causal")
     throw UserError(fmt::format("--sample={} cannot be combined with --mask={}.", o.sample, o.mask),
                     "A model that sees the next tokens cannot predict them. Use --sample=0 or --mask=causal.");
@@ -366,34 +380,9 @@ std::string suggest_options(const TrainingOptions& options, std::int64_t share, 
   return fmt::format("Even {} needs {} bytes. Use a smaller model or more memory.", smallest, group_digits(least));
 }
 
-namespace {
-
-/// Refuses to sample when the tokenizer cannot decode a token that the model may draw, or when the prompt is not in
-/// the model's vocabulary.
-void check_sampling(const TrainingOptions& options, const Tokens& tokens)
-{
-  if (options.sample == 0) return;
-  const std::int64_t known = options.config().vocabulary, written = tokens.tokenizer->vocabulary();
-  if (known > written)
-    throw UserError(
-        fmt::format("--sample={} may draw tokens up to {}, the last of the model's vocabulary, and the tokenizer "
-                    "\"{}\" of {} has text for 0 to {}.",
-                    options.sample, known - 1, tokens.tokenizer->name(), tokens.name, written - 1),
-        fmt::format("Use --vocabulary={}, which is the tokenizer's, or train without --sample.", written));
-  const std::vector<Token> prompt = tokens.tokenizer->encode("\n");  // the prompt of all lessons
-  if (const Token largest = std::ranges::max(prompt); largest >= known)
-    throw UserError(fmt::format("--sample={} begins with the token {}, which is outside the model's vocabulary.",
-                                options.sample, largest),
-                    fmt::format("A sample begins with a line end. Use --vocabulary={} or more, or train without "
-                                "--sample.",
-                                largest + 1));
-}
-
-}  // namespace
-
 void check_fits_data(const TrainingOptions& options, const Tokens& tokens)
 {
-  check_sampling(options, tokens);
+  check_prompt(options, tokens);
   const Loader loader(tokens.train, options.loader_options());
   const std::int64_t steps = options.schedule_over(loader).steps;
   if (options.compare > steps)
