@@ -341,6 +341,48 @@ class Utilisation(Frame):
         self.assert_refused("--peak=312", says=["--peak=312 is not a rate", "--peak=100GFLOP/s"])
 
 
+class Samples(Frame):
+    def texts(self, program, *options, ranks=None):
+        done = self.run_program(*self.fast, "--steps=1", "--arithmetic=exact", *options, ranks=ranks,
+                                program="lessons/" + program)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout.partition("# sample")[2].partition("checks")[0]
+
+    def test_a_prompt_is_continued_alike_on_every_layout(self):
+        asked = ("--sample=5", "--samples=2", "--prompt=ab", "--top-p=0.9")
+        text = self.texts("01_single_device", *asked)
+        self.assertEqual(text.count("ab"), 2, text)
+        self.assertIn("sample 2:", text)
+        for program, ranks in (("03_ddp", 2), ("06_zero3", 2), ("09_pipeline_parallel", 2)):
+            with self.subTest(program=program):
+                self.assertEqual(self.texts(program, *asked, ranks=ranks), text)
+
+    def test_a_prompt_from_a_file(self):
+        path = os.path.join(self.folder, "prompt.txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("ab")
+        self.assertEqual(self.texts("01_single_device", "--sample=3", f"--prompt-file={path}"),
+                         self.texts("01_single_device", "--sample=3", "--prompt=ab"))
+
+    def test_a_sample_ends_at_its_stop_token(self):
+        with_all = self.texts("01_single_device", "--sample=6", "--temperature=0", "--prompt=ab")
+        drawn = with_all[with_all.index("ab") + 2]
+        if drawn.isprintable():
+            text = self.texts("01_single_device", "--sample=6", "--temperature=0", "--prompt=ab", f"--stop={drawn}")
+            self.assertEqual(text[text.index("ab") + 2:].rstrip("\n"), drawn)
+
+    def test_what_no_sample_can_have(self):
+        self.program = "lessons/03_ddp"
+        self.assert_all_refused([
+            (["--prompt=a"], ["--prompt, --prompt-file and --stop need a sample", "--sample=N"]),
+            (["--sample=2", "--prompt=a", "--prompt-file=/nowhere"], ["both say what a sample begins with"]),
+            (["--sample=2", "--prompt-file=/nowhere"], ["/nowhere"]),
+            (["--sample=2", "--stop=end"], ["--stop=end is 3 tokens"]),
+            (["--sample=2", "--top-p=0"], ["--top-p=0", "0 < top-p <= 1"]),
+            (["--samples=0"], ["--samples=0"]),
+        ], ranks=2)
+
+
 class Log(Frame):
     def setUp(self):
         super().setUp()
