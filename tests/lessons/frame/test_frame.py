@@ -343,7 +343,7 @@ class Utilisation(Frame):
 
 class Samples(Frame):
     def texts(self, program, *options, ranks=None):
-        done = self.run_program(*self.fast, "--steps=1", "--arithmetic=exact", *options, ranks=ranks,
+        done = self.run_program("--layers=2", "--sequence=16", "--steps=1", "--arithmetic=exact", *options, ranks=ranks,
                                 program="lessons/" + program)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout.partition("# sample")[2].partition("checks")[0]
