@@ -25,7 +25,7 @@ void declare_step(OptionTable& table, TrainingOptions& options)
 
 Training::Training(const TrainingOptions& o) : options(o)
 {
-  const std::int64_t sequences = options.global_batch;
+  const std::int64_t sequences = shape.B;
   const auto tokens = static_cast<std::size_t>(sequences * shape.T);
   host_batch = {.B = sequences,
                 .T = shape.T,

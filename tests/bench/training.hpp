@@ -39,7 +39,7 @@ struct Training {
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  ///< what the model computes with
 
   std::mt19937 generator{1};  ///< of tokens
-  Batch host_batch;           ///< the tokens of the global batch
+  Batch host_batch;           ///< the tokens of every micro-batch
 
   ParameterTable table{config};  ///< what stands where in the flat vectors
   Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  ///< (P)

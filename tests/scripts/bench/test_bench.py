@@ -640,6 +640,12 @@ class Program(unittest.TestCase):
             self.assertEqual((step["ledger_growth_bytes"], step["ledger_peak_growth_bytes"]), (0, 0))
         self.check_arithmetic(measured)
 
+    def test_a_step_in_micro_batches(self):
+        done = self.run_program("--model=nano", "--batch=4", "--micro-batch=2", "--sequence=8", "--rounds=1",
+                                "--gemm-size=64", "--array-megabytes=1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["micro_batch"], 2)
+
     def test_steps_in_bf16_stand_beside_steps_in_f32(self):
         done = self.run_program("--model=nano", f"--batch={self.B}", f"--sequence={self.T}", "--rounds=1",
                                 "--gemm-size=64", "--array-megabytes=1", "--precision=bf16", "--beside-f32")
