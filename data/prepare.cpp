@@ -49,7 +49,7 @@ VocabularyFiles vocabulary_for(const Options& options)
         "scripts/fetch_data.sh gpt2-vocabulary     (to build/downloads/gpt2)");
   }
   if (!needed && !options.vocabulary_from.empty()) {
-    throw UserError(fmt::format("--vocabulary-from={} has no use with --tokenizer={}.", options.vocabulary_from,
+    throw UserError(fmt::format("--vocabulary-from={} is not used with --tokenizer={}.", options.vocabulary_from,
                                 options.tokenizer),
                     "Leave it out, or use --tokenizer=gpt2.");
   }

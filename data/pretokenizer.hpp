@@ -28,8 +28,8 @@ class Pretokenizer {
   /// Calls @p use for each piece of @p text in order; the pieces together are the text.
   void cut(std::string_view text, const Use& use) const;
 
-  /// The last position of @p text that is a border between two pieces for every text before and after the two
-  /// characters next to it: white space after anything else, anything else after letters or after numbers.
+  /// The last position of @p text at which the two characters beside it suffice to know that a piece ends there:
+  /// white space follows another character, or a character of another kind follows a letter or a number.
   /// @param text   the beginning of a text, or all of it.
   /// @param known  number of bytes at its beginning in which there is no such position.
   /// @return   the position, in bytes; 0 when there is none.

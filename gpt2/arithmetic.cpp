@@ -65,15 +65,17 @@ void check_exact(const Layout& layout, const ModelConfig& config, const BatchSha
                                         std::bit_floor(static_cast<std::uint64_t>(value)),
                                         std::bit_ceil(static_cast<std::uint64_t>(value))));
   if (layout.tp > leaves_of_a_split_sum)
-    throw UserError(fmt::format("--tp={} is more than 8.", layout.tp),
-                    why + "A split sum has 8 leaves. Use 8 or less, or --arithmetic=fast.");
+    throw UserError(
+        fmt::format("--tp={} is more than 8.", layout.tp),
+        why +
+            "A sum that is divided among tensor-parallel ranks has 8 leaves. Use 8 or less, or --arithmetic=fast.");
   const std::array<std::pair<const char*, std::int64_t>, 2> eighths{
       {{"--sequence", batch.sequence}, {"--channels", config.channels}}};
   for (const auto& [option, value] : eighths)
     if (value % leaves_of_a_split_sum != 0)
-      throw UserError(
-          fmt::format("{}={} is not divisible by 8.", option, value),
-          why + fmt::format("Its leaves are eighths. Use {}, or --arithmetic=fast.", (value + 7) / 8 * 8));
+      throw UserError(fmt::format("{}={} is not divisible by 8.", option, value),
+                      why + fmt::format("A sum over it has 8 leaves of equal size. Use {}, or --arithmetic=fast.",
+                                        (value + 7) / 8 * 8));
 }
 
 }  // namespace rankwise

@@ -443,7 +443,7 @@ void check_checkpoints(const TrainingOptions& options, const Tokens& tokens)
     check_resumable(options, tokens);
   } else if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
     throw UserError(
-        fmt::format("--checkpoint={} is there already, and a new run would replace it.", options.checkpoint),
+        fmt::format("--checkpoint={} exists already, and a new run would replace it.", options.checkpoint),
         "Continue from it with --resume, remove it, or give this run's checkpoint another name.");
   }
   if (options.initial.empty()) return;

@@ -50,8 +50,8 @@ class GradientSum {
   virtual std::vector<Tensor> finish(Range elements) = 0;
   /// Completes the micro-batch @p sequences.
   virtual void end(Range sequences) = 0;
-  /// begin(), += @p gradients, and end(); the first gradients
-  /// after clear() are copied when that gives the same sum.
+  /// Adds gradients that have been computed already, in place of begin() and end(). The first ones after clear() are
+  /// copied where that gives the same sum.
   /// @param sequences  one micro-batch, or several that have been summed.
   /// @param gradients  (n), and the head's contribution to the token embedding's gradient if it is a separate sum.
   ///                   Of the sum's type.

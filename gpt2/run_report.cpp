@@ -61,6 +61,33 @@ void enter_record(Report& report, const RunRecord& record)
   json["digest"] = record.digest;
 }
 
+namespace {
+
+/// Mean number of bytes of text that a token of the validation split stands for.
+double bytes_a_token(const Tokens& tokens)
+{
+  constexpr std::int64_t most = 65'536;  // tokens decoded at once
+  const std::int64_t all = tokens.validation->size();
+  std::int64_t bytes = 0;
+  for (std::int64_t first = 0; first < all; first += most) {
+    std::vector<Token> some(static_cast<std::size_t>(std::min(most, all - first)));
+    tokens.validation->read(first, some);
+    bytes += std::ssize(tokens.tokenizer->decode(some));
+  }
+  return static_cast<double>(bytes) / static_cast<double>(all);
+}
+
+/// The last validation loss in the units of other reports.
+std::string in_other_units(Report& report, double loss, const Tokens& tokens)
+{
+  const double perplexity = std::exp(loss), bits = loss / std::log(2.0) / bytes_a_token(tokens);
+  report.json()["perplexity"] = perplexity;
+  report.json()["bits_per_byte"] = bits;
+  return fmt::format("nats/token: perplexity {:.4g}, {:.4f} bits a byte", perplexity, bits);
+}
+
+}  // namespace
+
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens)
 {
   const double first = record.steps.front().loss, last = record.steps.back().loss;
@@ -70,7 +97,8 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
       {"first step", nats(first), fmt::format("ln V = {:.3f}, about", uniform_loss), "nats/token"},
       {"last step", nats(last), "", "nats/token"}};
   if (!record.validation.empty())
-    lines.push_back({"validation", nats(record.validation.back().loss), "", "nats/token"});
+    lines.push_back({"validation", nats(record.validation.back().loss), "",
+                     in_other_units(report, record.validation.back().loss, tokens)});
   if (tokens.floor)
     lines.push_back({"floor of the data", nats(*tokens.floor), "", "nats/token, no model does better"});
   report.block("loss", lines);
@@ -132,13 +160,17 @@ void report_deviation(Report& report, const RunRecord& record, const ReferenceRu
   report.json()["deviation"] = {{"steps", steps}, {"loss", of_loss}, {"parameters", of_parameters}};
 }
 
-void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options)
+double mean_step_s(const RunRecord& record)
 {
   const auto warm = record.steps.begin() + (record.steps.size() > 1 ? 1 : 0);
   double sum = 0;
   std::for_each(warm, record.steps.end(), [&](const StepReport& step) { sum += step.seconds; });
-  const double step_s = sum / static_cast<double>(record.steps.end() - warm);
+  return sum / static_cast<double>(record.steps.end() - warm);
+}
 
+void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options)
+{
+  const double step_s = mean_step_s(record);
   const ModelConfig config = options.config();
   const std::int64_t T = options.sequence != 0 ? options.sequence : config.context;
   const std::int64_t tokens = options.global_batch * T;

@@ -58,7 +58,8 @@ void report_validation(Report& report, const Validation& measured);
 /// Enters what a run has measured so far in the document: losses, norms, validation, digest.
 void enter_record(Report& report, const RunRecord& record);
 
-/// Block "loss": first and last loss beside ln V and the floor of the data, validation loss, digest. Checks that
+/// Block "loss": first and last loss beside ln V and the floor of the data, validation loss with its perplexity and
+/// bits a byte of text, digest. Checks that
 /// the first loss is near ln V and that the loss falls, if the run began from scratch, and that the validation loss
 /// is not below the floor.
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);
@@ -73,8 +74,10 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
 void report_deviation(Report& report, const RunRecord& record, const ReferenceRun& reference,
                       const ParameterDeviation& parameters, const TrainingOptions& options);
 
-/// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document. The first step
-/// is left out as a warm-up when there are others.
+/// Mean seconds of a step; the first is left out as a warm-up when there are others.
+double mean_step_s(const RunRecord& record);
+
+/// Block "time": step time, tokens/s, TFLOP/s and the kinds of work; enters `time` in the document.
 void report_time(Report& report, const RunRecord& record, const TimeLedger& time, const TrainingOptions& options);
 
 /// Block "memory" of a dry run: the memory that the run would

@@ -28,6 +28,12 @@ Token pick_token(std::span<const float> logits, const SamplingOptions& options, 
   };
   double sum = 0;
   for (const Token t : order) sum += weight(t);
+  if (options.top_p < 1) {
+    const double nucleus = options.top_p * sum;
+    std::size_t kept = 0;
+    for (sum = 0; kept < order.size() && sum < nucleus; ++kept) sum += weight(order[kept]);
+    order.resize(kept);
+  }
   double left = sum * uniform(random_words(options.seed, Purpose::sampling, {.token = number})[0]);
   for (const Token t : order) {
     left -= weight(t);

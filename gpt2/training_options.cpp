@@ -10,6 +10,8 @@
 
 #include "common/base/text.hpp"
 #include "common/program/device_option.hpp"
+#include "gpt2/prompt.hpp"
+#include "gpt2/utilisation.hpp"
 
 namespace rankwise {
 
@@ -157,14 +159,22 @@ void declare_output(OptionTable& table, TrainingOptions& o)
   const std::string group = "Output";
   table.add(group, "evaluate-every", o.evaluate_every, "steps between validations; 0: only after the last step");
   table.add(group, "sample", o.sample, "tokens to generate at the end");
+  table.add(group, "samples", o.samples, "texts to generate, of --sample tokens each");
+  table.add(group, "prompt", o.prompt, "text that a sample continues; empty: a line end");
+  table.add_file(group, "prompt-file", o.prompt_file, FileUse::read, "file with that text");
+  table.add(group, "stop", o.stop, "end a sample after the token with this text");
   table.add(group, "temperature", o.sampling.temperature,
             "temperature of the sample; 0: always the most likely token");
   table.add(group, "top-k", o.sampling.top_k, "draw from the k most likely tokens; 0: from all");
+  table.add(group, "top-p", o.sampling.top_p,
+            "draw from the fewest tokens that have at least this probability together; 1: from all");
   table.add(group, "compare", o.compare,
             "steps to repeat on a single device in exact arithmetic, to print the deviation of this run");
   table.add_file(group, "report", o.report, FileUse::print, "JSON file for the report");
   table.add_file(group, "log", o.log, FileUse::print,
                  "file to which each step adds a line of JSON, for other programs to follow");
+  table.add(group, "peak", o.peak,
+            "peak rate of a rank, as 300TFLOP/s, or measured: its fastest matrix product; reports MFU and HFU");
   table.add_file(group, "trace", o.trace, FileUse::print,
                  "JSON file for the trace (chrome://tracing, ui.perfetto.dev)");
 }
@@ -180,7 +190,7 @@ struct Bound {
 void check_ranges(const TrainingOptions& o)
 {
   const LearningRateSchedule& s = o.schedule;
-  const std::array<Bound, 20> bounds{{
+  const std::array<Bound, 22> bounds{{
       {"steps", static_cast<double>(o.steps), o.steps >= 0, "Use at least one step, or 0."},
       {"epochs", static_cast<double>(o.epochs), o.epochs >= 0, "Use at least one epoch, or 0."},
       {"global-batch", static_cast<double>(o.global_batch), o.global_batch >= 1, "Use at least one sequence."},
@@ -196,6 +206,8 @@ void check_ranges(const TrainingOptions& o)
       {"clip", o.clip, o.clip >= 0, "Use a positive norm, or 0 for no clipping."},
       {"dropout", o.dropout, o.dropout >= 0 && o.dropout < 1, "Use 0 <= dropout < 1."},
       {"temperature", o.sampling.temperature, o.sampling.temperature >= 0, "Use a number that is not negative."},
+      {"top-p", o.sampling.top_p, o.sampling.top_p > 0 && o.sampling.top_p <= 1, "Use 0 < top-p <= 1."},
+      {"samples", static_cast<double>(o.samples), o.samples >= 1 && o.samples <= 1000, "Use 1 to 1000 samples."},
       {"threads", static_cast<double>(o.threads), o.threads >= 1 && o.threads <= 1024, "Use 1 to 1024 threads."},
       {"evaluate-every", static_cast<double>(o.evaluate_every), o.evaluate_every >= 0,
        "Use a number of steps, or 0."},
@@ -236,8 +248,8 @@ void check_comparable(std::int64_t compare, const ModelConfig& config, const Bat
     check_exact({}, config, {.global_batch = batch.global_batch, .micro_batch = 1, .sequence = batch.sequence});
   } catch (const UserError&) {
     throw UserError(
-        fmt::format("--compare={} cannot be done with --global-batch={}, --sequence={} and --channels={}.", compare,
-                    batch.global_batch, batch.sequence, config.channels),
+        fmt::format("--compare={} cannot be combined with --global-batch={}, --sequence={} and --channels={}.",
+                    compare, batch.global_batch, batch.sequence, config.channels),
         "The reference run uses exact arithmetic: the global batch has to be a power of two, and sequence and\n"
         "channels have to be divisible by 8. Change those that are not, or leave --compare out.");
   }
@@ -254,7 +266,7 @@ void check_checkpoints(const TrainingOptions& o)
                     "--resume continues a run, --initial begins a new run with its parameters. Use one of them.");
   if (o.compare > 0 && (o.resume || !o.initial.empty()))
     throw UserError(
-        fmt::format("--compare={} cannot be done with --{}.", o.compare, o.resume ? "resume" : "initial"),
+        fmt::format("--compare={} cannot be combined with --{}.", o.compare, o.resume ? "resume" : "initial"),
         "The reference run starts from initial parameters, at step 0. Use one of the two.");
 }
 
@@ -263,10 +275,10 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
 {
   const std::string use_f32 = "or --gradients=f32.";
   if (o.gradients == DType::bf16 && o.precision != DType::bf16)
-    throw UserError("--gradients=bf16 cannot be done with --precision=f32.",
+    throw UserError("--gradients=bf16 cannot be combined with --precision=f32.",
                     "Gradients must not have less precision than parameters. Use --precision=bf16, " + use_f32);
   if (o.gradients == DType::bf16 && o.arithmetic == Sums::exact)
-    throw UserError("--gradients=bf16 cannot be done with --arithmetic=exact.",
+    throw UserError("--gradients=bf16 cannot be combined with --arithmetic=exact.",
                     "Every partial sum would be rounded to bf16, and partial sums differ between layouts.\n"
                     "Use --arithmetic=fast, " +
                         use_f32);
@@ -280,13 +292,13 @@ void check_precision(const TrainingOptions& o, std::int64_t micro_batches)
   if (!o.tf32) return;
   const std::string leave_out = " Leave --tf32 out.";
   if (o.device != DeviceKind::cuda)
-    throw UserError("--tf32 cannot be done with --device=cpu.",
+    throw UserError("--tf32 cannot be combined with --device=cpu.",
                     "TF32 is a format of the tensor cores of a GPU." + leave_out);
   if (o.precision != DType::f32)
-    throw UserError("--tf32 cannot be done with --precision=bf16.",
+    throw UserError("--tf32 cannot be combined with --precision=bf16.",
                     "TF32 applies to products of f32 matrices, and this run has none." + leave_out);
   if (o.arithmetic == Sums::exact)
-    throw UserError("--tf32 cannot be done with --arithmetic=exact.",
+    throw UserError("--tf32 cannot be combined with --arithmetic=exact.",
                     "Exact arithmetic fixes the order of sums, but must not round their factors." + leave_out);
 }
 
@@ -295,8 +307,13 @@ void check_sampling(const TrainingOptions& o)
   if (o.sample < 0 || o.sampling.top_k < 0)
     throw UserError(fmt::format("--sample={} --top-k={}: neither may be negative.", o.sample, o.sampling.top_k),
                     "Use 0 for no sample and for all tokens.");
+  if (!o.prompt.empty() && !o.prompt_file.empty())
+    throw UserError("--prompt and --prompt-file both say what a sample begins with.", "Use one of them.");
+  if (o.sample == 0 && (!o.prompt.empty() || !o.prompt_file.empty() || !o.stop.empty()))
+    throw UserError("--prompt, --prompt-file and --stop need a sample.",
+                    "Add --sample=N, the number of tokens to generate.");
   if (o.sample > 0 && o.mask != "causal")
-    throw UserError(fmt::format("--sample={} cannot be done with --mask={}.", o.sample, o.mask),
+    throw UserError(fmt::format("--sample={} cannot be combined with --mask={}.", o.sample, o.mask),
                     "A model that sees the next tokens cannot predict them. Use --sample=0 or --mask=causal.");
 }
 
@@ -320,13 +337,15 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   const BatchShape batch = options.batch(share);
   check_batch(batch, config, share);
   check_precision(options, share / batch.micro_batch);
+  check_peak(o.peak);
   check_sampling(options);
   check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
   if (options.arithmetic == Sums::exact && layout.tp > 1 && options.precision != DType::f32)
-    throw UserError(fmt::format("--precision=bf16 with --tp={} cannot be done with --arithmetic=exact.", layout.tp),
-                    "Partial sums would be rounded before they are added across ranks. Use --precision=f32, or "
-                    "--arithmetic=fast.");
+    throw UserError(
+        fmt::format("--precision=bf16 with --tp={} cannot be combined with --arithmetic=exact.", layout.tp),
+        "Partial sums would be rounded before they are added across ranks. Use --precision=f32, or "
+        "--arithmetic=fast.");
   if (options.compare > 0) check_comparable(options.compare, config, batch);
 }
 
@@ -361,34 +380,9 @@ std::string suggest_options(const TrainingOptions& options, std::int64_t share, 
   return fmt::format("Even {} needs {} bytes. Use a smaller model or more memory.", smallest, group_digits(least));
 }
 
-namespace {
-
-/// Refuses to sample when the tokenizer cannot decode a token that the model may draw, or when the prompt is not in
-/// the model's vocabulary.
-void check_sampling(const TrainingOptions& options, const Tokens& tokens)
-{
-  if (options.sample == 0) return;
-  const std::int64_t known = options.config().vocabulary, written = tokens.tokenizer->vocabulary();
-  if (known > written)
-    throw UserError(
-        fmt::format("--sample={} may draw tokens up to {}, the last of the model's vocabulary, and the tokenizer "
-                    "\"{}\" of {} has text for 0 to {}.",
-                    options.sample, known - 1, tokens.tokenizer->name(), tokens.name, written - 1),
-        fmt::format("Use --vocabulary={}, which is the tokenizer's, or train without --sample.", written));
-  const std::vector<Token> prompt = tokens.tokenizer->encode("\n");  // the prompt of all lessons
-  if (const Token largest = std::ranges::max(prompt); largest >= known)
-    throw UserError(fmt::format("--sample={} begins with the token {}, which is outside the model's vocabulary.",
-                                options.sample, largest),
-                    fmt::format("A sample begins with a line end. Use --vocabulary={} or more, or train without "
-                                "--sample.",
-                                largest + 1));
-}
-
-}  // namespace
-
 void check_fits_data(const TrainingOptions& options, const Tokens& tokens)
 {
-  check_sampling(options, tokens);
+  check_prompt(options, tokens);
   const Loader loader(tokens.train, options.loader_options());
   const std::int64_t steps = options.schedule_over(loader).steps;
   if (options.compare > steps)

@@ -45,6 +45,10 @@ struct TrainingOptions {
   Bytes memory_limit{};               ///< memory budget of the device tier; 0: no limit
   std::int64_t evaluate_every = 0;    ///< steps between evaluations; 0: only after the last step
   std::int64_t sample = 0;            ///< tokens to generate at the end
+  std::int64_t samples = 1;           ///< texts to generate
+  std::string prompt;                 ///< text that they begin with; empty: a line end
+  std::string prompt_file;            ///< file with that text; empty: none
+  std::string stop;                   ///< text of the token that ends a sample; empty: none
   SamplingOptions sampling{};         ///< how tokens are drawn
   std::int64_t compare = 0;           ///< number of first steps to compare with the reference run; 0: none
   std::string checkpoint;             ///< file to save to and, with resume, to resume from; empty: none
@@ -55,6 +59,7 @@ struct TrainingOptions {
   std::string report;                 ///< JSON report to write
   std::string trace;                  ///< trace to write
   std::string log;                    ///< file to which each step adds a line of JSON
+  std::string peak;                   ///< peak rate of a rank for MFU and HFU, or "measured"; empty: neither
   bool dry_run = false;               ///< whether to print what the run would need, and stop
   int threads = 1;                    ///< OpenMP threads of this rank
 

@@ -37,7 +37,7 @@ class Page {
   std::FILE* file_ = std::tmpfile();
 };
 
-/// What a report says, and how it ends.
+/// The text and document of a report, and its status.
 struct Told {
   /// @param print  as for a Report: whether it is the one of rank 0.
   /// @param tell   fills it.

@@ -3,7 +3,7 @@
 #include "common/program/session.hpp"
 
 /// @file
-/// What the main function of the tests lends to them.
+/// Objects that the main function of the tests provides.
 
 namespace rankwise {
 

@@ -63,8 +63,8 @@ void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation whe
 /// Returns when all ranks have called it.
 void barrier(Group& group, SourceLocation where = SourceLocation::current());
 
-/// Allocates the scratch of a call in advance. To grow it later would free GPU memory, which waits for all streams
-/// of the GPU; if one of them receives from a rank that in turn waits for this rank, that is a deadlock.
+/// Allocates the scratch of a call in advance. Growing it later would free GPU memory, which waits for all streams
+/// of the GPU. That is a deadlock if one of them receives from a rank that in turn waits for this rank.
 void reserve_scratch(const CollectiveShape& call, Group& group);
 
 /// Describes briefly what `auto` chooses for a group, and from which size on; for other algorithms their name.

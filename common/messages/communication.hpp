@@ -74,7 +74,7 @@ class Communication {
   const TrafficLedger& traffic() const { return traffic_; }
   /// The virtual clock; null without `--link`.
   VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
-  /// Marks the begin of a step: virtual time since the end of the last one, as of a validation, does not count.
+  /// Marks the beginning of a step. Virtual time between two steps, such as that of a validation, does not count.
   void begin_step();
   /// Marks the end of a step.
   void end_step();

@@ -138,8 +138,8 @@ std::int64_t host_values_bytes(DeviceKind device, int ranks);
 /// @throws UserError  for shared memory across nodes or of GPUs; for hierarchical on nodes of unequal size.
 void check_algorithm(Algorithm algorithm, const Topology& topology);
 
-/// Announces the begin of a collective to the transports of a group and of its two levels, and at the end of the
-/// scope its end. If the group follows_compute(), orders the collective after earlier and before later work of
+/// Announces the beginning of a collective to the transports of a group and of its two levels, and its end when the
+/// scope ends. If the group follows_compute(), orders the collective after earlier and before later work of
 /// compute().
 class CollectiveScope {
  public:

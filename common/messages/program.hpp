@@ -12,18 +12,17 @@ namespace rankwise {
 
 /// Runs a program on all ranks and returns the exit status for main.
 ///
-/// 1. Each rank parses its options and calls @p check, which throws UserError for a run that is impossible. It
-/// sends
-///    no messages, so it may throw on some ranks only (a file that one machine lacks). Before that, rank 0 checks
-///    the files that the options name (check_files()) and locks those that will be written, until the program ends.
-/// 2. The ranks agree on the outcome. If any threw, rank 0 prints the message of the lowest such rank, once, and
-/// all
-///    ranks return exit_user_error. `--help` is handled here too: printed once, and all ranks return exit_success.
-/// 3. Each rank calls @p run, which returns this rank's status; the launcher fails if the status of any rank is not
-/// 0. 4. After all ranks have returned, a message between them that was never received is reported, and the status
+/// 1. Each rank parses its options. Rank 0 checks the files that they name (check_files()) and locks those that
+///    will be written, until the program ends.
+/// 2. Each rank calls @p check, which throws UserError for a run that is impossible. It sends no messages, so it
+///    may throw on some ranks only, for instance if one machine lacks a file.
+/// 3. The ranks agree on the outcome. If any threw, rank 0 prints the message of the lowest such rank, once, and
+///    all return exit_user_error. For `--help` rank 0 prints the help, and all return exit_success.
+/// 4. Each rank calls @p run, which returns this rank's status. If any status is not 0, the launcher fails.
+/// 5. After all ranks have returned, messages between them that were never received are reported, and the status
 ///    becomes exit_failure.
 ///
-/// A watchdog guards a job of several ranks from its start to step 4. Its timeout is Watchdog::default_timeout_s,
+/// A watchdog guards a job of several ranks from its start to step 5. Its timeout is Watchdog::default_timeout_s,
 /// or the value of option `--timeout`.
 ///
 /// An exception from @p run, or any but UserError from @p check, ends the whole job (abort_job()) with one message:

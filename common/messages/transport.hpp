@@ -25,7 +25,7 @@ struct Transfer {
   SourceLocation where = SourceLocation::current();  ///< line that starts it
 };
 
-/// Labels the collectives of this thread until the end of the scope, by what they are for:
+/// Labels the collectives of this thread with their purpose until the end of the scope:
 /// `const CollectiveLabel label("h.2.mlp");` All ranks of a group call a collective with the same label.
 class CollectiveLabel {
  public:

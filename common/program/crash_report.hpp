@@ -7,8 +7,7 @@
 
 namespace rankwise {
 
-/// Installs signal handlers: a process killed by SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT prints to standard
-/// error
+/// Installs signal handlers. A process killed by SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT prints on stderr
 ///
 ///     rank 2 of 4: 03_ddp: SIGSEGV (segmentation fault), while averaging gradients (lessons/03_ddp/03_ddp.cpp:31)
 ///
@@ -17,7 +16,7 @@ namespace rankwise {
 /// default action, core dump included. A stack overflow of the first thread is reported as well.
 ///
 /// MPI's handlers are replaced; in a build with a sanitizer the sanitizer's handlers are kept.
-/// @param who             begin of the message, as "rank 2 of 4: 03_ddp".
+/// @param who             beginning of the message, as "rank 2 of 4: 03_ddp".
 /// @param first_to_speak  returns whether no other rank has reported a failure yet; called in the signal handler.
 ///                        If it returns false, the process prints nothing and gives the first rank five seconds to
 ///                        report.

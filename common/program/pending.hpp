@@ -15,7 +15,7 @@ namespace rankwise {
 class Pending {
  public:
   Pending() = default;  ///< nothing to wait for
-  /// @param what     was started, for the message that it was never waited for.
+  /// @param what     name of the work, for the message that it was never waited for.
   /// @param wait     returns when it is done.
   /// @param abandon  called instead of @p wait if an exception destroys this.
   /// @param where    line where it was started.

@@ -60,7 +60,7 @@ class TimeLedger {
   /// A piece of work, from the call of TimeLedger::span() to the end of its scope.
   class Span {
    public:
-    /// Ends the span; if by an exception, it is remembered for innermost_failed_span().
+    /// Ends the span. innermost_failed_span() returns it if an exception ended it.
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;

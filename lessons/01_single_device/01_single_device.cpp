@@ -177,7 +177,7 @@ class SingleDevice {
   Tensor master = adamw.master(parameters.tensor());          // (P) f32 weights; in f32 the parameters themselves
   Workspace work{run.memory, run.config, run.shape};          // scratch of the forward and the backward pass
   Activations kept{run.memory, run.config, run.shape, work};  // activations of one micro-batch
-  std::optional<Generator> generator;                         // of --sample
+  std::optional<Generator> generator;                         // generates the text of --sample
 };
 
 }  // namespace rankwise

@@ -25,7 +25,7 @@ struct MessageTime {
 /// @cost    about 10 ms.
 std::vector<MessageTime> ping_pong(Group& group);
 
-/// The middle of measured times, sorted by size.
+/// The median of measured times.
 double median(std::vector<double> times);
 
 /// A line fitted to measured times, and its error.

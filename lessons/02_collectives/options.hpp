@@ -25,17 +25,17 @@ struct CollectiveOptions {
 
   OptionTable table{"02_collectives", "Collectives by hand"};  ///< all options
 
-  std::string collective = "all";                      ///< what the ranks do together
-  std::string algorithm = "all";                       ///< how
+  std::string collective = "all";                      ///< collective to measure, or all
+  std::string algorithm = "all";                       ///< algorithm to measure, or all
   std::int64_t count = 1 << 20;                        ///< elements of each rank's vector
-  DType type = DType::f32;                             ///< of the elements
+  DType type = DType::f32;                             ///< type of the elements
   int root = 0;                                        ///< rank that broadcasts, or receives the sum of reduce
-  int ranks_per_node = 0;                              ///< of a pretended node; 0: the machines
+  int ranks_per_node = 0;                              ///< ranks that count as one node; 0: a node is a machine
   int repeats = 5;                                     ///< timed calls
   bool check_messages = false;                         ///< compare the calls of all ranks
   bool dry_run = false;                                ///< print the formulas only
-  DeviceKind device = DeviceKind::cpu;                 ///< where the vectors are
-  TransportKind transport = TransportKind::automatic;  ///< what carries messages
+  DeviceKind device = DeviceKind::cpu;                 ///< device that holds the vectors
+  TransportKind transport = TransportKind::automatic;  ///< library that carries messages
   std::string report;                                  ///< file of the report
   std::string trace;                                   ///< file of the trace
 

@@ -24,7 +24,7 @@ void check_bucket(std::int64_t bytes);
 /// Groups all units of a table into buckets, in the order of the backward pass: the last unit first. Units are
 /// added to a bucket until it has at least @p bytes; a unit is never divided.
 ///
-///     nano, 200 kB     [head, h.3.mlp]  [h.3.attn, h.2.mlp] ...     unit by unit, from the loss to the embedding
+///     nano, 200 kB     [head, h.3.mlp, h.3.attn]  [h.2.mlp, h.2.attn, h.1.mlp] ...     from the loss to the embedding
 ///
 /// @param table  the parameters.
 /// @param type   type of the gradients.

@@ -253,7 +253,7 @@ class Zero1 {
                      run.options.adamw};                      // moments of these shards, (P/N)
   Workspace work{run.memory, run.config, run.shape};          // scratch of the forward and the backward pass
   Activations kept{run.memory, run.config, run.shape, work};  // activations of one micro-batch
-  std::optional<Generator> generator;                         // of --sample
+  std::optional<Generator> generator;                         // generates the text of --sample
 };
 
 }  // namespace rankwise

@@ -21,9 +21,9 @@ struct BucketShard {
 /// Partition(bucket.elements.count, N) belongs to rank r. The result is in the order of the buckets, and by rank
 /// within each bucket. If a bucket has fewer elements than there are ranks, its last shards are empty.
 ///
-///     nano, 200 kB, N = 2    bucket 3             bucket 2       bucket 1       bucket 0
-///     units                  [0, 1]               [2, 3]         [4, 5]  ...    [.., head]
-///     owner                  [0000000][1111111]   [0000][1111]   [0000][1111]   [0000][1111]
+///     nano, 200 kB, N = 2    bucket 3       bucket 2                   bucket 1                  bucket 0
+///     units                  [embedding]    [h.0.attn .. h.1.attn]     [h.1.mlp .. h.2.mlp]      [h.3.attn .. head]
+///     owner                  [0000][1111]   [0000000000][1111111111]   [000000000][111111111]    [00000000][1111111]
 ///
 /// @param buckets  result of make_buckets().
 /// @param ranks    N >= 1.

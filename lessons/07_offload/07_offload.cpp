@@ -316,9 +316,9 @@ class ZeroOffload {
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
   std::vector<FsdpUnit> units = step_plan(options).buckets;  // FSDP units, in backward order
   OffloadPlan plan = offload_plan(options, run.session);     // tier of each state  <- NEW
-  DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};  // of this machine  <- NEW
-  std::unique_ptr<Stream> host_stream = host.device->make_stream();                     // of the host  <- NEW
-  std::unique_ptr<Kernels> host_kernels = run.arithmetic.make_kernels(host, *host_stream);  // on it  <- NEW
+  DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};  // host memory  <- NEW
+  std::unique_ptr<Stream> host_stream = host.device->make_stream();                     // its queue of work  <- NEW
+  std::unique_ptr<Kernels> host_kernels = run.arithmetic.make_kernels(host, *host_stream);  // its kernels  <- NEW
   Tiers tiers{plan,
               {run.memory, *run.stream, *run.kernels},
               {host, *host_stream, *host_kernels},

@@ -28,10 +28,10 @@ std::int64_t available_bytes();
 /// @throws UserError  with the table of categories.
 void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int ranks, const std::string& remedy);
 
-/// Locks the directory of `--tier=disk:DIR` against other jobs, until the result ends. Each rank calls this before
-/// the first message; the lowest rank of each machine holds the lock, which ends with its process. Checks that the
-/// directory exists, is not used by another job, has enough space, and lets this rank create a file. Nothing is left
-/// in it.
+/// Checks that the directory of `--tier=disk:DIR` exists, is not used by another job, has enough space, and lets this
+/// rank create a file; and locks it against other jobs until the returned object is destroyed. Each rank calls this
+/// before the first message. The lowest rank of each machine holds the lock, which ends with its process. No file is
+/// left in the directory.
 ///
 /// The directory is on a local disk of each machine, not on one that machines share.
 /// @param path        as the user gave it after "disk:".

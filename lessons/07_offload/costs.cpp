@@ -13,7 +13,7 @@ OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank)
 
 Costs costs(const ZeroOffloadOptions& options, RankOf rank)
 {
-  // Lesson 06 on the device, then what is stored elsewhere is taken away, and every tier's share of it is added.
+  // Start from lesson 06's device memory, subtract what is offloaded, and add it to the tiers that store it.
   Costs costs = rankwise::costs(static_cast<const Zero3Options&>(options), rank);
   const OffloadPlan offload = offload_plan(options, rank);
   const StepPlan plan = step_plan(options);

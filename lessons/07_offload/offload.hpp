@@ -85,7 +85,7 @@ struct OffloadPlan {
   bool has_master() const;
   /// Micro-batches of a step, M.
   std::int64_t micro_batches() const { return sums_of_step(step, ranks); }
-  /// Most partial sums of gradients at a time: log2(M) + 1 in a binary tree, else one.
+  /// Largest number of partial sums of gradients at a time: log2(M) + 1 in a binary tree, else one.
   std::int64_t levels() const;
   /// Vectors of sums stored off the device between micro-batches and until the update: one per level, but none for
   /// a level that would hold only complete sums, which an early update has used already.

@@ -29,8 +29,8 @@ namespace rankwise {
 ///     sums.add(there, sequences);
 ///
 /// Off the device the order of sums is the same as on it: a running sum; or in exact arithmetic a tree over the
-/// sequences, kept as a binary counter. Its level l is a sum over 2^l micro-batches, which waits for the next one
-/// like it.
+/// sequences, kept as a binary counter. Its level l is a sum over 2^l micro-batches, which waits for the next sum
+/// over as many.
 ///
 ///     micro-batch        0  1  2  3
 ///     levels with sums   0  1  0  2

@@ -142,7 +142,7 @@ class Tiers {
   void wait(Pending& transfer);
   /// Ledger of the links.
   LinkLedger& links() { return links_; }
-  /// Bandwidth of the disk by itself, as of measure_disk(); nothing without a disk.
+  /// Bandwidth of the disk by itself, as measured by measure_disk(); nothing without a disk.
   std::optional<double> disk_alone() const { return disk_alone_; }
   /// Measures the disk, if there is one, before any block is stored. All ranks make this call together: they share
   /// it.

@@ -2,10 +2,10 @@
 //
 // Builds on:    lesson 01 (a single device)
 // New idea:     t ranks compute every layer together. Of a branch's two matrices a rank holds some columns of the
-//               first and the rows of the second that they meet, so nothing is sent between the two, and one sum
-//               ends the branch. The loss needs three numbers a token from the other ranks instead of V logits.
-//               With --sequence-parallel each sum is split into its two halves, reduce-scatter and all-gather, and
-//               between them a rank has only T / t tokens of each sequence.
+//               first and the matching rows of the second, so nothing is sent between the two, and the branch ends
+//               with one sum over the ranks. The loss needs three numbers a token from the other ranks instead of V
+//               logits. With --sequence-parallel each sum is split into its two halves, reduce-scatter and
+//               all-gather, and between them a rank has only T / t tokens of each sequence.
 // Memory:       16 P / t bytes of model state a rank (positions, norms and the biases after a sum are replicated),
 //               and s R (4 C + 12 C / t) bytes of activations a layer; with --sequence-parallel
 //               s R (2 C + 14 C / t), with --regather s R 16 C / t; and s R V / t of logits
@@ -178,9 +178,9 @@ class TensorParallel {
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      // NEW: f gives every rank all normalised rows, (R, C). Both matrices follow with no message in between, as a
-      // rank's columns of the first meet its rows of the second. Their product is a partial sum, which g makes
-      // whole.
+      // NEW: f gives every rank all normalised rows, (R, C). Both matrices follow with no message in between, because
+      // a rank multiplies its columns of the first by its rows of the second. The result is a partial sum, (R, C),
+      // and g adds up those of all ranks.
       // BEGIN EXERCISE 08.1 points=10 "No communication in the middle: normalise, apply, add. After normalise() a "
       //     "divided layer needs the rows of all ranks. apply() multiplies by both matrices and gives a partial "
       //     "sum; what is added to the stream is the sum over the ranks. parts.own() and parts.gathered() give "

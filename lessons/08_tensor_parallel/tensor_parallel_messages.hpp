@@ -14,7 +14,7 @@
 
 namespace rankwise {
 
-/// The messages that t tensor-parallel ranks exchange around the divided layers, of rows (R, C).
+/// The messages of rows, (R, C), that t tensor-parallel ranks exchange around the divided layers.
 ///
 /// Without sequence parallelism every rank has all rows between the divided layers, and a sum is one all-reduce.
 /// With it a rank has R / t rows, T / t tokens of each sequence: a sum is the first half of the all-reduce, a
@@ -38,7 +38,7 @@ class TensorParallelMessages {
                          const Kernels& kernels, TimeLedger& time);
 
   /// Adds up the ranks' partial sums: g in the forward pass, f in the backward pass.
-  /// @param partial  (R, C) on each rank; used up.
+  /// @param partial  (R, C) on each rank; undefined afterwards.
   /// @return         (R, C), or this rank's rows (R / t, C); valid until the next message.
   Tensor sum(const Tensor& partial);
   /// Gathers the rows of all ranks: f in the forward pass, g in the backward pass. Without sequence parallelism

@@ -2,9 +2,9 @@
 //
 // Builds on:    lesson 01 (a single device)
 // New idea:     the model is cut into stages, runs of blocks, one or more on each rank. Micro-batches go through
-//               the stages forward and backward, and a stage sends the next one the residual stream, and the one
-//               before its gradient. The schedule is data: a list of actions for each rank, made by a generator,
-//               checked on paper, and carried out by one loop (pipeline.hpp), whichever schedule it is.
+//               the stages forward and backward: a stage sends the residual stream to the next stage, and its
+//               gradient to the stage before. The schedule is data: a list of actions for each rank. A generator
+//               makes it, a simulation checks it before anything runs, and one loop carries it out (pipeline.hpp).
 // Memory:       16 P / p bytes of model state a rank (and 16 V C once more: the last stage has a copy of the token
 //               embedding); activations of a stage for each micro-batch in flight: m with gpipe, min(p - rank, m)
 //               with 1f1b

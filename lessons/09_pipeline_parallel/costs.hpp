@@ -19,7 +19,7 @@ namespace rankwise {
 ///     sent, pp      m B T C elements a stage boundary and direction
 ///     sent, tied    V C elements between first and last stage, by an all-reduce
 Costs costs(const PipelineParallelOptions& options, RankOf rank);
-/// The same of any pipeline of p ranks, with options of training.
+/// Memory and traffic of rank r in any pipeline of p ranks, from its plan and the options of training.
 Costs costs(const PipelinePlan& plan, const LessonOptions& options, RankOf rank);
 
 /// Floating-point operations that a rank charges to the virtual clock in a step: of all its actions.

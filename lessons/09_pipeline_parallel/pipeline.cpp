@@ -7,8 +7,8 @@ namespace rankwise {
 
 namespace {
 
-/// Number of boundaries between ranks that rows cross, the first of them behind rank 0: those before stages
-/// 1 .. p - 1; with virtual stages also that from the last rank to rank 0.
+/// Number of boundaries between ranks that rows cross: those after ranks 0 .. p - 2, and with virtual stages also the
+/// one from the last rank back to rank 0.
 int boundaries(int ranks, int virtual_stages)
 {
   return ranks > 1 && virtual_stages > 1 ? ranks : ranks - 1;

@@ -57,7 +57,7 @@ struct PipelinePlan {
   std::int64_t flops_of(int rank) const;
 };
 
-/// The pipeline of a run of lesson 09 on N ranks.
+/// The pipeline of lesson 09 on N ranks.
 PipelinePlan plan_of(const PipelineParallelOptions& options, int N);
 
 /// Messages that one rank sends to its neighbours in a schedule: the output of each of its stages to the next

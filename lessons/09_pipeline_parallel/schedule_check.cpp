@@ -15,7 +15,7 @@ namespace rankwise {
 
 namespace {
 
-/// Element of a rank, a micro-batch or a stage.
+/// The element with the number of a rank, a micro-batch or a stage.
 template <class Vector>
 auto& at(Vector& of_all, int number)
 {
@@ -51,7 +51,7 @@ double TimedSchedule::idle_share() const
 
 namespace {
 
-/// An action and its place in the lists, for errors.
+/// An action and its place in the lists, for error messages.
 std::string place(const PipelineSchedule& schedule, int rank, std::size_t number)
 {
   return fmt::format("rank {}, action {}, {}", rank, number, describe(at(schedule.actions, rank)[number]));
@@ -59,7 +59,7 @@ std::string place(const PipelineSchedule& schedule, int rank, std::size_t number
 
 // ---- The work of one rank -------------------------------------------------------------------------------------------
 
-/// Passes of a micro-batch through a stage that an action does, or that are done, as a sum of these.
+/// A set of passes of one micro-batch through one stage, as the bitwise or of these.
 constexpr unsigned F = 1, B = 2, W = 4;
 
 unsigned passes_of(ActionKind kind)
@@ -73,10 +73,10 @@ bool has_backward_passes(const PipelineSchedule& schedule)
   return std::ranges::any_of(schedule.max_in_flight, [](int most) { return most > 0; });
 }
 
-/// Passes that are done, by micro-batch and stage.
+/// Passes done so far, by micro-batch and stage.
 using Done = std::map<std::pair<int, int>, unsigned>;
 
-/// Why an action cannot be the next one on a rank; empty if it can.
+/// The reason why an action cannot be the next one on a rank; empty if it can.
 std::string objection(const PipelineSchedule& schedule, int rank, const Action& action, Done& done)
 {
   if (action.micro_batch < 0 || action.micro_batch >= schedule.micro_batches)

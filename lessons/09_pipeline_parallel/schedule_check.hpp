@@ -16,7 +16,7 @@ struct ActionCosts {
   std::int64_t forward = 1;           ///< F
   std::int64_t backward_input = 1;    ///< B
   std::int64_t backward_weights = 1;  ///< W
-  std::int64_t again = 0;             ///< recomputation, before B, before W, and before both together
+  std::int64_t again = 0;             ///< recomputation: once before B, before W, or before a whole backward pass
 
   /// Duration of one action.
   std::int64_t of(ActionKind kind) const;
@@ -33,7 +33,7 @@ struct TimedAction {
 struct TimedSchedule {
   std::vector<std::vector<TimedAction>> actions;  ///< by rank, in order
   std::vector<int> in_flight;  ///< per rank: most activations kept at once, each of one micro-batch in one stage
-  std::int64_t length = 0;     ///< of the step, from the first begin to the last end
+  std::int64_t length = 0;     ///< duration of the step, from the first start to the last end
 
   /// Time in which a rank computes.
   std::int64_t busy(int rank) const;

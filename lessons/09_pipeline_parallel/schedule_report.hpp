@@ -19,7 +19,7 @@
 
 namespace rankwise {
 
-/// The times of all ranks' actions in the last step, counted from the first begin of any rank. All ranks of the line
+/// The times of all ranks' actions in the last step, counted from the first start on any rank. All ranks of the line
 /// make this call.
 /// @param own  this rank's actions in order, with their times, in any unit.
 TimedSchedule times_of_all(const std::vector<PerformedAction>& own, const PipelineSchedule& schedule, Group& line);

@@ -41,8 +41,8 @@ std::vector<Range> ranges_of(const ParameterTable& table, const PipelineStage& s
 std::vector<Range> ranges_of(const ParameterTable& table, const std::vector<PipelineStage>& stages);
 /// Whether a range of a stage is the copy of the token embedding, which another rank owns.
 bool is_copy(const PipelineStage& stage, Range range);
-/// The elements of @p of_ranges without that of the copy, which another rank owns.
-/// @param of_ranges  one for each of ranges_of() this rank's stages; the copy is the last.
+/// Removes the entry of the copied token embedding, which another rank owns, from a list by range.
+/// @param of_ranges  one entry for each of ranges_of() this rank's stages; that of the copy is the last.
 /// @param last       the last of these stages.
 template <class T>
 std::vector<T> without_copy(std::vector<T> of_ranges, const PipelineStage& last)

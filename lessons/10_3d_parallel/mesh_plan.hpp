@@ -45,7 +45,7 @@ struct MeshPlan {
   std::vector<Tensor> updated_of(const std::vector<Tensor>& of_ranges) const;
   /// The same for a vector with all ranges, one after the other.
   std::vector<Tensor> updated_of(const Tensor& flat) const { return updated_of(cut(flat, ranges())); }
-  /// Views of the elements that this rank owns, of those that it updates.
+  /// Views of the elements that this rank owns, taken from views of those that it updates.
   std::vector<Tensor> counted_of(const std::vector<Tensor>& of_updated) const;
   std::vector<Shard> counted_of(const std::vector<Shard>& of_updated) const;  ///< the same for shards
   /// The ranks of the job along an axis through this rank, "pp", "dp" or "tp"; or the two ends of its pipeline,
@@ -65,8 +65,8 @@ struct MeshPlan {
 
   /// Bytes allocated for all messages of a run.
   std::int64_t message_bytes() const;
-  /// Allocates the scratch of the tensor-parallel collectives in advance. It must not grow during a pass, while the
-  /// pipeline's receives are under way.
+  /// Allocates the scratch of the tensor-parallel collectives in advance: it must not grow while the pipeline's
+  /// receives are under way.
   void reserve_scratch(Group& parts) const;
 };
 

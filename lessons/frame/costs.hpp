@@ -46,10 +46,11 @@ Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& 
 
 /// Floating-point operations that a rank charges to the virtual clock in a step of @p micro_batches: a forward pass, a
 /// backward pass of two for each of its operations, and with recomputation the branches' forward pass once more.
-/// @param shape  of a micro-batch; with its part of every layer, if tensor parallelism divides them.
+/// @param shape  shape of a micro-batch, with the rank's shard of every layer under tensor parallelism.
 std::int64_t charged_flops(const ModelConfig& config, const ActivationShape& shape, std::int64_t micro_batches);
 
-/// The same of a lesson in which every rank has all layers, or its part of all; others have one of their own.
+/// The same for lessons in which each rank computes every layer, or its shard of every layer. Lessons with pipeline
+/// stages overload it.
 template <class Options>
 std::int64_t charged_flops(const Options& options, RankOf rank)
 {

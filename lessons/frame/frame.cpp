@@ -5,12 +5,15 @@
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/files/output_file.hpp"
+#include "common/messages/agreement.hpp"
 #include "common/messages/job_report.hpp"
+#include "common/messages/layers/link_options.hpp"
 #include "common/program/in_turn.hpp"
 #include "common/program/placement.hpp"
 #include "common/program/trace.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "gpt2/reference_run.hpp"
+#include "gpt2/utilisation.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -315,9 +318,35 @@ void Progress::compare()
   });
 }
 
+/// The peak is measured on all ranks at the same time, because they share the machine as they do in a step.
+void Progress::report_utilisation()
+{
+  const std::string& given = run_.options.peak;
+  const int N = run_.session.ranks();
+  double peak = 0;
+  std::string source = "--peak=" + given + " a rank";
+  if (given == "measured") {
+    MemoryLedger not_of_the_run;
+    const DeviceMemory memory{run_.device.get(), &not_of_the_run};
+    const auto kernels = Arithmetic(Sums::fast, run_.options.tf32).make_kernels(memory, *run_.stream);
+    gather_texts(Communicator::world(), "");  // so that all ranks begin together
+    const double own = fastest_product(*kernels, *run_.stream, memory, run_.options.precision);
+    for (const std::string& text : gather_texts(Communicator::world(), fmt::format("{}", own)))
+      peak += std::stod(text);
+    source = fmt::format("the fastest {} matrix product on all ranks at once", name_of(run_.options.precision));
+  } else {
+    peak = N * parse_flops(given, "peak");
+  }
+  const std::int64_t tokens = run_.batch.global_batch * run_.batch.sequence;
+  rankwise::report_utilisation(
+      report_, flop_counts(run_.config, tokens, run_.batch.sequence, run_.options.recompute_blocks),
+      mean_step_s(record_), peak, N, source);
+}
+
 void Progress::report_times()
 {
   report_time(report_, record_, run_.time, run_.options);
+  if (!run_.options.peak.empty()) report_utilisation();
   run_.messages.report_virtual_clock(report_);
   if (!run_.options.trace.empty()) write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger);
 }

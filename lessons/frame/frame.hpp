@@ -101,7 +101,7 @@ class Progress {
 
   /// Blocks "loss" and "deviation", and the digest with its checks.
   void report_results(const ModelOnRanks& model);
-  /// Blocks "time" and "virtual clock"; writes the trace.
+  /// Blocks "time", "utilisation" (with --peak) and "virtual clock"; writes the trace.
   void report_times();
   /// Ends the report.
   /// @return  the exit status; 128 + the signal if a signal stopped the run.
@@ -111,6 +111,7 @@ class Progress {
   void log(const nlohmann::json& line) const;
   void save(const ModelOnRanks& model, std::int64_t updates);
   void compare();
+  void report_utilisation();
 
   Run& run_;
   Report& report_;

@@ -46,7 +46,7 @@ struct LessonOptions : TrainingOptions {
 
 /// Declares the options of training and of messages, --check-every and --ranks.
 void declare(OptionTable& table, LessonOptions& options);
-/// Refuses nothing. A lesson has a function of this name for its own options if some of them can be invalid.
+/// The default: accepts all options. A lesson whose own options can be invalid declares an overload that refuses them.
 /// @param N  number of ranks.
 /// @throws UserError  if N ranks cannot run with these options.
 inline void check_lesson(const LessonOptions& options, int N)

@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "common/messages/job_report.hpp"
 #include "common/messages/program.hpp"
 #include "common/program/report.hpp"
+#include "gpt2/prompt.hpp"
 #include "gpt2/run_report.hpp"
 #include "lessons/frame/costs.hpp"
 #include "lessons/frame/finite.hpp"
@@ -109,17 +111,25 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
   return report.finish();
 }
 
-/// Generates `--sample` tokens one by one; the same text on all ranks.
+/// Generates `--samples` texts of `--sample` tokens, one token after the other; the same texts on all ranks.
 template <Lesson L>
-std::string sample(L& lesson, Run& run)
+void report_samples(Report& report, L& lesson, Run& run)
 {
   const auto span = run.time.span(Work::compute, "sampling");
-  const std::vector<Token> prompt = run.tokens.tokenizer->encode("\n");
-  std::vector<Token> text = prompt;
-  for (std::int64_t number = 0; number < run.options.sample; ++number)
-    text.push_back(lesson.next_token(std::span<const Token>(text), number));
-  text.erase(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(prompt.size()));
-  return run.tokens.tokenizer->decode(text);
+  const LessonOptions& o = run.options;
+  const Tokenizer& tokenizer = *run.tokens.tokenizer;
+  const std::vector<Token> prompt = prompt_of(o, tokenizer);
+  const std::optional<Token> stop = stop_token(o, tokenizer);
+  for (std::int64_t n = 0; n < o.samples; ++n) {
+    std::vector<Token> text = prompt;
+    for (std::int64_t i = 0; i < o.sample && (i == 0 || text.back() != stop); ++i)
+      text.push_back(lesson.next_token(std::span<const Token>(text), n * o.sample + i));
+    // The line end that a sample begins with if there is no prompt is not printed.
+    const bool prompted = !o.prompt.empty() || !o.prompt_file.empty();
+    const std::span<const Token> shown = std::span<const Token>(text).subspan(prompted ? 0 : prompt.size());
+    const std::string title = o.samples == 1 ? "sample" : "sample " + std::to_string(n + 1);
+    report.comment(title + ":\n" + tokenizer.decode(shown));
+  }
 }
 
 /// Trains, validates, saves and reports.
@@ -150,7 +160,7 @@ int run_lesson(Report& report, const OptionTable& table, const typename L::Optio
   if constexpr (requires { lesson.report(report); }) lesson.report(report);
   progress.report_times();
   if constexpr (requires(std::span<const Token> text) { lesson.next_token(text, 0); })
-    if (options.sample > 0) report.comment("sample:\n" + sample(lesson, run));
+    if (options.sample > 0) report_samples(report, lesson, run);
   if constexpr (requires { lesson.close(); }) lesson.close();
   return progress.finish();
 }

@@ -127,7 +127,7 @@ class Contest {
 
 // ---- Measurements ----------------------------------------------------------------------------------------------------
 
-/// What the slowest rank says.
+/// The time of the slowest rank.
 double largest(double own, const Communicator& ranks)
 {
   double result = own;

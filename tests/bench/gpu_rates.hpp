@@ -8,7 +8,7 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// What a GPU can do at best, and how long what it is given takes.
+/// The peak rates of a GPU, and the time of work given to it.
 
 namespace rankwise {
 

@@ -26,7 +26,7 @@ namespace {
 
 // ---- Options ---------------------------------------------------------------------------------------------------------
 
-/// What is measured.
+/// The part of the benchmark to run.
 enum class Measured : std::uint8_t { all, attention };
 
 struct Options : TrainingOptions {

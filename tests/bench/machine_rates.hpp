@@ -5,7 +5,7 @@
 #include <vector>
 
 /// @file
-/// What a machine can do at best: the rate of its libraries' matrix products, and the bandwidth of its memory.
+/// The peak rates of a machine: matrix products by its libraries, and the bandwidth of its memory.
 
 namespace rankwise {
 

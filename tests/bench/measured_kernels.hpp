@@ -34,17 +34,17 @@ constexpr int kernel_group_count = 11;
 /// The name that is printed: "matmul", ..., "AdamW".
 std::string_view name_of(KernelGroup group);
 
-/// What a call has to do at least, whoever does it.
+/// The least work that any implementation of a call has to do.
 struct MinimalWork {
   double flops = 0;  ///< floating-point operations of the formula in gpt2/kernels/kernels.hpp
   double bytes = 0;  ///< every input read once, every output written once; what accumulates is read as well
 };
 
-/// What the calls of one group came to.
+/// Totals over the calls of one group.
 struct GroupTotal {
   std::int64_t calls = 0;             ///< how many
   double seconds = 0;                 ///< wall time until what they ask for was done
-  double queued_s = 0;                ///< until they returned: less on a GPU, which goes on by itself
+  double queued_s = 0;                ///< until they returned: less on a GPU, which works asynchronously
   MinimalWork work{};                 ///< of all of them
   AllocationCount allocations{0, 0};  ///< inside them
 
@@ -74,7 +74,7 @@ class MeasuredKernels final : public Kernels {
   ///                 a library may make one kernel of it. Null on the CPU, where the two are measured one by one.
   explicit MeasuredKernels(const Kernels& kernels, Stream* stream = nullptr) : kernels_(kernels), stream_(stream) {}
 
-  /// What the calls of @p group came to so far.
+  /// Totals over the calls of @p group so far.
   const GroupTotal& total(KernelGroup group) const { return totals_[static_cast<std::size_t>(group)]; }
   /// Counts a call that was made elsewhere.
   void record(KernelGroup group, double seconds, const MinimalWork& work)

@@ -25,7 +25,7 @@ struct KernelCase {
 /// @param training  outlives the cases, has made a step, and has one micro-batch without recomputation.
 std::vector<KernelCase> memory_bound_kernels(Training& training);
 
-/// What @p kernel has to do at least: the bytes that it reads and writes.
+/// The least work of @p kernel: the bytes that it must read and write.
 MinimalWork work_of(const KernelCase& kernel, Training& training);
 
 }  // namespace rankwise

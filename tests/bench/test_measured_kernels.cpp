@@ -54,7 +54,7 @@ class CountingStream final : public Stream {
   void wait(const Event&) override {}
 };
 
-/// n floats that nobody reads: what is counted depends on sizes only.
+/// n floats whose values do not matter: counts depend on sizes only.
 Tensor floats(Laboratory& lab, std::int64_t n)
 {
   return lab.filled(DType::f32, {n}, 1);

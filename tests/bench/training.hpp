@@ -13,14 +13,14 @@
 #include "gpt2/training_options.hpp"
 
 /// @file
-/// Whole training steps to measure: what lesson 01 holds, and the step that it takes, without a text.
+/// Whole training steps to measure: the data and the step of lesson 01, without a text.
 
 namespace rankwise {
 
 /// Declares the options that say what a step is: model, tokens of a sequence, precision.
 void declare_step(OptionTable& table, TrainingOptions& options);
 
-/// What lesson 01 holds, with random tokens for a text.
+/// The data of lesson 01, with random tokens instead of a text.
 struct Training {
   /// Parameters have their initial values.
   /// @param o  as check_options() has passed them.
@@ -32,14 +32,14 @@ struct Training {
   ActivationShape shape = options.activation_shape(options.global_batch);  ///< of one micro-batch
 
   MemoryLedger ledger;                                                          ///< counts every buffer below
-  std::unique_ptr<Device> device = make_device(options.device);                 ///< where everything lies
+  std::unique_ptr<Device> device = make_device(options.device);                 ///< holds all tensors
   std::unique_ptr<Stream> stream = device->make_stream();                       ///< the order in which it works
   DeviceMemory memory{device.get(), &ledger};                                   ///< the device's memory, counted
   Arithmetic arithmetic{options.arithmetic, options.tf32};                      ///< the order of sums
   std::unique_ptr<Kernels> kernels = arithmetic.make_kernels(memory, *stream);  ///< what the model computes with
 
   std::mt19937 generator{1};  ///< of tokens
-  Batch host_batch;           ///< the tokens of the global batch
+  Batch host_batch;           ///< the tokens of every micro-batch
 
   ParameterTable table{config};  ///< what stands where in the flat vectors
   Buffer parameters{memory, Category::parameters, shape.type, {table.elements()}, "parameters"};  ///< (P)

@@ -84,7 +84,7 @@ nlohmann::json measure_memory(const Training& training)
           {"stored_attention_bytes", 4 * config.layers * config.heads * training.shape.B * T * T}};
 }
 
-/// What a step asks for in memory once the first steps are over, at each number of threads.
+/// Allocations of a step after the first steps, for each number of threads.
 nlohmann::json measure_allocations(Training& training, const std::vector<int>& thread_counts)
 {
   nlohmann::json json = nlohmann::json::array();
@@ -154,7 +154,7 @@ std::unique_ptr<Training> training_in_f32(const Options& options)
   return std::make_unique<Training>(in_f32);
 }
 
-/// Where the time of a step at one thread goes.
+/// Time of a step on one thread, by group of kernels.
 nlohmann::json measure_where(Training& training)
 {
   set_threads(1);

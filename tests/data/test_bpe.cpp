@@ -67,7 +67,7 @@ std::vector<std::string> pieces_of(const std::string& text)
   return pieces;
 }
 
-/// GPT-2's tokenizer, where its vocabulary is there.
+/// GPT-2's tokenizer, if its vocabulary has been fetched.
 std::unique_ptr<const BpeTokenizer> gpt2_tokenizer()
 {
   const std::string folder = real_data("gpt2");
@@ -246,7 +246,7 @@ TEST_CASE("BpeTokenizer: any bytes come back")
   }
 }
 
-TEST_CASE("BpeTokenizer: a megabyte without a border is no square of work")
+TEST_CASE("BpeTokenizer: the work for a megabyte without a border is not quadratic")
 {
   const BpeTokenizer tokenizer(small_vocabulary());
   const std::string letters(1'000'000, 'a'), blanks = std::string(1'000'000, ' ') + "x", others(1'000'000, '\xFF');
@@ -264,7 +264,7 @@ TEST_CASE("BpeTokenizer: GPT-2's encodings")
   if (!tokenizer) return;
   CHECK(tokenizer->vocabulary() == 50'257);
   CHECK(tokenizer->decode(std::vector<Token>{50'256}) == "<|endoftext|>");
-  // What OpenAI's tiktoken gives.
+  // Results of OpenAI's tiktoken.
   const std::map<std::string, std::vector<Token>> published = {
       {"Hello world", {15496, 995}},
       {"Hello, world!", {15496, 11, 995, 0}},
@@ -292,7 +292,7 @@ TEST_CASE("BpeTokenizer: Tiny Shakespeare has the published number of tokens")
 
 // ---- Vocabularies that are none -------------------------------------------------------------------------------------
 
-TEST_CASE("BpeTokenizer: refuses an encoder.json that is none")
+TEST_CASE("BpeTokenizer: refuses a malformed encoder.json")
 {
   check_refused({.encoder_json = "", .vocab_bpe = "", .source = "small"}, "not JSON at byte");
   check_refused({.encoder_json = "{\"a\": 0", .vocab_bpe = "", .source = "small"}, "not JSON at byte 8");
@@ -320,7 +320,7 @@ TEST_CASE("BpeTokenizer: refuses an encoder.json that is none")
   check_refused(replaced("\"a\":97", "\"\u6F22\":97"), "spells no bytes in entry 97");
 }
 
-TEST_CASE("BpeTokenizer: refuses a vocab.bpe that is none")
+TEST_CASE("BpeTokenizer: refuses a malformed vocab.bpe")
 {
   const auto with = [](const std::string& lines) {
     VocabularyFiles files = small_vocabulary();
@@ -363,7 +363,7 @@ TEST_CASE("BpeTokenizer: random damage to a vocabulary is refused, or makes anot
   CHECK(refused > inputs / 2);
 }
 
-TEST_CASE("read_vocabulary_files: refuses what is missing or too large")
+TEST_CASE("read_vocabulary_files: refuses missing and oversized files")
 {
   const ScratchFolder folder;
   CHECK_THROWS_WITH(read_vocabulary_files(folder / "none"), Catch::Contains("encoder.json does not exist"));

@@ -137,7 +137,7 @@ TEST_CASE("Loader: load_in_order reads the windows as the text has them")
   CHECK_THROWS_AS(loader.load_in_order({8, 3}, batch), Error);
 }
 
-TEST_CASE("Loader: no windows are an empty batch, wherever they would begin, and padded they count nothing")
+TEST_CASE("Loader: an empty range of windows gives an empty batch, which counts no targets when padded")
 {
   const Loader loader(counting(101), {.T = 10});
   Batch batch;
@@ -181,7 +181,7 @@ TEST_CASE("MemoryTokens: reading beyond the end is an error")
   CHECK_THROWS_AS(counting(10)->read(-1, out), Error);
 }
 
-TEST_CASE("check_enough_tokens: G T + 1 tokens are enough, one less is refused with what to change")
+TEST_CASE("check_enough_tokens: G T + 1 tokens are enough, one less is refused with the options to change")
 {
   CHECK_NOTHROW(check_enough_tokens(text_of(counting(16 * 64 + 1), counting(65)), 64, 16));
   const Tokens short_text = text_of(counting(16 * 64), counting(65));

@@ -86,7 +86,7 @@ TEST_CASE("Permutation: neighbours do not stay neighbours")
   CHECK(together < 15);
 }
 
-TEST_CASE("Permutation: what it cannot order is an error")
+TEST_CASE("Permutation: an empty range and an index outside are errors")
 {
   CHECK_THROWS_AS(Permutation(0, 1, 0), Error);
   CHECK_THROWS_AS(Permutation(4, 1, -1), Error);

@@ -64,7 +64,7 @@ small=$folder.vocabulary
 trap 'rm -rf "$folder" "$small"' EXIT
 python3 "$here/small_vocabulary.py" "$small" || exit 1
 expect 2 '--tokenizer=gpt2 needs its vocabulary' 'text.txt ' --tokenizer=gpt2 text.txt out.h5
-expect 2 'has no use with --tokenizer=byte'    'text.txt ' --vocabulary-from="$small" text.txt out.h5
+expect 2 'is not used with --tokenizer=byte'    'text.txt ' --vocabulary-from="$small" text.txt out.h5
 expect 2 'none/encoder.json does not exist'    'text.txt ' --tokenizer=gpt2 --vocabulary-from=none text.txt out.h5
 expect 0 '17 tokens to train on, 3 for validation, vocabulary 259 (gpt2)' 'out.h5 text.txt ' \
   --tokenizer=gpt2 --vocabulary-from="$small" text.txt out.h5

@@ -107,7 +107,7 @@ TEST_CASE("write_tokens: the last tenth of the characters is for validation, and
         3);  // not UTF-8: still whole
 }
 
-TEST_CASE("write_tokens: blocks leave no trace, whatever character they cut")
+TEST_CASE("write_tokens: the tokens do not depend on the blocks, also where these cut a character")
 {
   const std::string characters[] = {"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\xA6\x89"};
   for (std::size_t shift = 0; shift < 8; ++shift) {
@@ -185,7 +185,7 @@ TEST_CASE("write_tokens: a text that changed after it was measured is an error")
   CHECK_THROWS_AS(write_tokens(folder / "text.txt", measure, ByteTokenizer(), writer, [](auto) {}), Error);
 }
 
-TEST_CASE("write_tokens: Tiny Shakespeare is cut as others cut it")
+TEST_CASE("write_tokens: Tiny Shakespeare is split as in other projects")
 {
   const std::string path = real_data("tinyshakespeare.txt");
   if (path.empty()) {

@@ -42,7 +42,7 @@ void write_small(const std::string& path)
   writer.finish();
 }
 
-/// Lets @p change do something to the structure of a token file, and seals what comes out.
+/// Applies @p change to the structure of a token file, and seals the result.
 template <class Change>
 void change(const std::string& path, const Change& change)
 {
@@ -78,7 +78,7 @@ void replace_attribute(const std::string& path, const std::string& name, const V
   });
 }
 
-/// Whether opening @p path is refused with a message in which @p words stand.
+/// Whether opening @p path is refused with a message that contains @p words.
 void check_refused(const std::string& path, const std::string& words)
 {
   CHECK_THROWS_AS(open_token_file(path), UserError);
@@ -127,7 +127,7 @@ TEST_CASE("token file: what was appended in pieces is read back in other pieces,
   }
 }
 
-TEST_CASE("TokenFileWriter: nothing stands under the name before finish, and nothing is left without it")
+TEST_CASE("TokenFileWriter: the file has its name only after finish(), and without finish() none is left")
 {
   const ScratchFolder folder;
   const std::string path = folder / "tokens.h5";
@@ -322,7 +322,7 @@ TEST_CASE("open_token_file: random structures under a valid seal are refused, or
   CHECK(accepted < inputs / 2);
 }
 
-TEST_CASE("open_token_file: refuses a row of more tokens than the file holds")
+TEST_CASE("open_token_file: refuses a dataset that claims more tokens than the file holds")
 {
   const ScratchFolder folder;
   const std::string path = folder / "tokens.h5";
@@ -354,7 +354,7 @@ TEST_CASE("token file: a bit that flips after the file was opened is an error wh
   CHECK_NOTHROW(tokens.validation->read(0, out));
 }
 
-TEST_CASE("TokenFileWriter: the same tokens make the same bytes, whenever they are written")
+TEST_CASE("TokenFileWriter: the same tokens give the same bytes at any time")
 {
   const ScratchFolder folder;
   write_small(folder / "first.h5");

@@ -4,7 +4,7 @@
 #include <vector>
 
 /// @file
-/// What a thread has asked to be copied to shared memory, and has not waited for.
+/// Asynchronous copies to shared memory that a thread has started and not waited for.
 
 namespace emulated_cuda {
 

@@ -30,7 +30,7 @@ struct Thread {
   int lane = 0;             // whose value it wants
   std::uint64_t value = 0;  // what it gives, and then what it gets
   Line where;
-  Fiber* fiber = nullptr;  // on which it goes on
+  Fiber* fiber = nullptr;  // on which it runs
   AsyncCopies copies{};    // to shared memory
 };
 
@@ -39,7 +39,7 @@ struct Block {
   const std::function<void()>* thread = nullptr;
   std::vector<Thread> threads;
   std::vector<unsigned> fresh;    // threads that have not begun, the next one last
-  std::vector<unsigned> ready;    // threads that have waited and can go on
+  std::vector<unsigned> ready;    // threads that have waited and can continue
   std::vector<unsigned> arrived;  // by warp: lanes that wait in a call
   std::size_t in_barrier = 0;
   std::size_t ended = 0;
@@ -106,7 +106,7 @@ void make_ready(unsigned thread)
   block.ready.push_back(thread);
 }
 
-/// The block cannot go on. Within a thread this does not return.
+/// Reports that the block cannot continue. Within a thread this does not return.
 void fail(std::string why)
 {
   block.failure = std::move(why);
@@ -128,7 +128,7 @@ bool is_work(WarpCall call)
   return call == WarpCall::load_matrices || call == WarpCall::multiply_matrices;
 }
 
-/// All threads wait, and none can go on.
+/// Reports that all threads wait and none can continue.
 void explain_standstill()
 {
   for (unsigned i = 0; i < block.threads.size(); ++i) {
@@ -178,7 +178,7 @@ Fiber& idle_fiber()
   return fiber;
 }
 
-/// Which of the threads that are ready goes on, or a larger number for those that have not begun. A warp of a GPU may run
+/// Index of the ready thread that runs next, or a larger number for those that have not begun. A warp of a GPU may run
 /// ahead of the others as far as barriers let it, which would hardly ever happen if each turn were drawn evenly.
 std::size_t draw_turn()
 {
@@ -192,7 +192,7 @@ std::size_t draw_turn()
   return machine().random.below(block.ready.size() + block.fresh.size());
 }
 
-/// Gives a turn to a thread that can go on, or to those that have not begun.
+/// Runs a thread that can continue, or those that have not begun.
 void give_turn()
 {
   const std::size_t drawn = draw_turn();

@@ -4,13 +4,13 @@
 #include "tests/emulated_cuda/streams.hpp"
 
 /// @file
-/// What of CUDA's interface is about memory: allocations, and copies in a stream's turn.
+/// CUDA's functions for memory: allocations, and copies in the order of a stream.
 
 using namespace emulated_cuda;
 
 namespace {
 
-/// Whose memory some bytes are in.
+/// The owner of the memory of some bytes.
 struct Place {
   cudaMemoryType type;
   Device* device;  // null for the host's

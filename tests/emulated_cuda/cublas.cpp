@@ -17,11 +17,11 @@
 using namespace emulated_cuda;
 using rankwise::bf16;
 
-/// What a handle knows.
+/// State of a handle.
 struct cublasLtContext {
   Device* device;  ///< whose matrices it works on
 };
-/// What a product is.
+/// Description of a product.
 struct cublasLtMatmulDescOpaque_t {
   cublasComputeType_t compute;
   cublasOperation_t a_operation = CUBLAS_OP_N;
@@ -31,7 +31,7 @@ struct cublasLtMatmulDescOpaque_t {
   void* aux = nullptr;
   std::int64_t aux_leading = 0;
 };
-/// How a matrix lies in memory.
+/// The layout of a matrix in memory.
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
   std::int64_t rows;
@@ -44,7 +44,7 @@ struct cublasLtMatrixLayoutOpaque_t {
   std::size_t bytes() const { return static_cast<std::size_t>(leading * (columns - 1) + rows) * width(); }
   bool operator==(const cublasLtMatrixLayoutOpaque_t&) const = default;
 };
-/// What the choice of an algorithm may rely on.
+/// The properties on which the choice of an algorithm may depend.
 struct cublasLtMatmulPreferenceOpaque_t {
   std::size_t workspace_bytes = 0;
   std::uint32_t reduction_schemes = 7;
@@ -122,7 +122,7 @@ struct Job {
     return what.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || what.epilogue == CUBLASLT_EPILOGUE_DGELU;
   }
   std::int64_t terms() const { return what.a_operation == CUBLAS_OP_N ? a.columns : a.rows; }
-  /// How the auxiliary matrix lies in memory.
+  /// The layout of the auxiliary matrix in memory.
   cublasLtMatrixLayoutOpaque_t aux() const { return {d.type, d.rows, d.columns, what.aux_leading}; }
 };
 
@@ -131,7 +131,7 @@ bool is_aligned(const void* address, std::uint64_t bytes)
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-/// What the library says of a product before it looks for an algorithm.
+/// The library's checks of a product before it looks for an algorithm.
 cublasStatus_t opinion_of(const Job& job)
 {
   const bool a_lies = job.what.a_operation == CUBLAS_OP_N, b_lies = job.what.b_operation == CUBLAS_OP_N;
@@ -157,7 +157,7 @@ cublasStatus_t opinion_of(const Job& job)
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// What an algorithm remembers.
+/// Contents of an algorithm's handle.
 struct Algorithm {
   std::uint64_t product;        // a number made of all that describes it
   std::uint64_t alignments[4];  // that it was promised, of A, B, C, D
@@ -185,7 +185,7 @@ std::uint64_t number_of(const Job& job)
   return number;
 }
 
-/// What a long sum needs in between.
+/// Scratch that a long sum needs.
 std::size_t workspace_for(const Job& job)
 {
   return job.terms() > 64 ? 4096 : 0;
@@ -246,7 +246,7 @@ float gelu_slope(double x)
   return static_cast<float>(0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du);
 }
 
-/// What becomes of a sum, and of the auxiliary matrix.
+/// Applies the epilogue to a sum and to the auxiliary matrix.
 float after(const Job& job, float sum, std::int64_t i, std::int64_t j)
 {
   if (job.has_bias()) sum += element(job.what.bias, i, job.d.type);

@@ -13,7 +13,7 @@ namespace {
 
 using boost::context::detail::transfer_t;
 
-constexpr std::size_t guard_bytes = 4096;  // below a stack: who runs out of it is stopped
+constexpr std::size_t guard_bytes = 4096;  // below a stack: an overflow hits it
 constexpr std::size_t stack_bytes = under_address_sanitizer ? 512 << 10 : 128 << 10;
 
 }  // namespace
@@ -21,7 +21,7 @@ constexpr std::size_t stack_bytes = under_address_sanitizer ? 512 << 10 : 128 <<
 /// The two sides of a switch. One fiber runs at a time in the whole process.
 struct Fiber::Switches {
   static inline Fiber* running = nullptr;
-  static inline void* resumer = nullptr;              // where who resumed it goes on
+  static inline void* resumer = nullptr;              // context of its resumer
   static inline const void* resumer_stack = nullptr;  // and its stack, for AddressSanitizer
   static inline std::size_t resumer_stack_bytes = 0;
 

@@ -8,25 +8,25 @@
 
 namespace emulated_cuda {
 
-/// A stack on which a function runs in pieces. Any host thread may resume it.
+/// A function that runs in pieces on its own stack. Any host thread may resume it.
 class Fiber {
  public:
-  /// @param body  what it does. It never returns: it suspends, to be resumed or to be forgotten.
+  /// @param body  the function. It never returns: it suspends, and is either resumed or destroyed.
   explicit Fiber(void (*body)());
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Goes on with the fiber until it suspends. Not to be called within a fiber.
+  /// Continues the fiber until it suspends. Not to be called within a fiber.
   void resume();
-  /// Goes back to who resumed the fiber that calls this.
+  /// Suspends the running fiber and returns from the resume() that continued it.
   static void suspend();
 
  private:
   struct Switches;
 
   std::byte* stack_;      // lowest address, of the guard page
-  void* context_;         // where it goes on
+  void* context_;         // where it continues
   void* kept_ = nullptr;  // by AddressSanitizer
   void (*body_)();
 };

@@ -7,7 +7,7 @@
 #include <vector>
 
 /// @file
-/// What the tests of the emulation share: checked calls, arrays on a device, launches.
+/// Helpers for the tests of the emulation: checked calls, arrays on a device, launches.
 
 namespace rankwise {
 

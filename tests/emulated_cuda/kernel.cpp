@@ -79,7 +79,7 @@ void run_kernel(const Launch& launch)
   unpoison(dynamic_shared_memory, sizeof dynamic_shared_memory);
 }
 
-/// What a launch does when its turn has come.
+/// Work of a launch when the stream reaches it.
 void take_turn(const Launch& launch)
 {
   if (fault_due("kernel")) {

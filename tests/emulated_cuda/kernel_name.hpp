@@ -7,7 +7,7 @@
 
 namespace emulated_cuda {
 
-/// A function's name as its source has it, as far as the program's symbols tell; else its address.
+/// A function's name as in the source, if the program's symbols have it; else its address.
 std::string kernel_name(const void* function);
 
 }  // namespace emulated_cuda

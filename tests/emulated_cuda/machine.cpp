@@ -129,7 +129,7 @@ cudaError_t usable()
 
 }  // namespace emulated_cuda
 
-// ---- What of CUDA's interface is about devices and errors ---------------------------------------------------------------
+// ---- CUDA's functions for devices and errors ----------------------------------------------------------------------------
 
 using namespace emulated_cuda;
 

@@ -60,7 +60,7 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// Gives the machine to others while @p work runs, which touches nothing of it.
+  /// Releases the machine's lock while @p work runs, which uses nothing of the machine.
   template <class Work>
   static void without(Work work)
   {
@@ -94,10 +94,10 @@ long long environment_number(const char* name, long long otherwise);
 /// One line on standard error.
 void say(const std::string& text);
 
-/// Whether this call of an API function is the one that EMULATED_CUDA_FAULT=NAME[:COUNT[:RANK]] lets fail.
+/// Whether this call of an API function is the one that EMULATED_CUDA_FAULT=NAME[:COUNT[:RANK]] makes fail.
 bool fault_due(std::string_view name);
 
-/// Lets other host threads and ranks go on for a moment.
+/// Yields to other host threads and ranks for a moment.
 void wait_a_little();
 
 /// Remembers a call's error for cudaGetLastError.

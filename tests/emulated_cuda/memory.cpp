@@ -15,7 +15,7 @@ namespace emulated_cuda {
 namespace {
 
 constexpr std::size_t granule = 256;                // bytes to which allocations are aligned
-constexpr std::size_t zone = 256;                   // bytes around them that nobody may touch
+constexpr std::size_t zone = 256;                   // guard bytes around them
 constexpr std::size_t step = std::size_t{2} << 20;  // by which the used part of a region grows
 constexpr std::uint16_t zone_word = 0x7fff;         // a NaN in every type
 
@@ -32,7 +32,7 @@ std::size_t footprint(std::size_t bytes)
   return zone + rounded_up(bytes, granule) + zone;
 }
 
-/// What lies around allocations: zone_word over and over.
+/// The content of guard bytes: zone_word repeated.
 const std::array<std::uint16_t, (zone + granule + zone) / 2> zone_pattern = [] {
   std::array<std::uint16_t, (zone + granule + zone) / 2> words{};
   words.fill(zone_word);

@@ -4,9 +4,9 @@
 #include <map>
 
 /// @file
-/// Device memory and pinned memory, and what watches over them.
+/// Device memory and pinned memory, and the checks of accesses to them.
 ///
-/// Device memory is a region of addresses of its own. Around each allocation lie 256 bytes that nobody may touch; fresh
+/// Device memory is a region of addresses of its own. Around each allocation are 256 guard bytes; fresh
 /// and freed memory is full of NaNs. Under AddressSanitizer the whole region is poisoned except for the allocations,
 /// and those too while the host's own code runs. Without it the bytes around an allocation are looked at after each
 /// operation of the device.
@@ -32,7 +32,7 @@ class DeviceMemory {
   bool release(void* data);
   /// The allocation that holds all of these bytes, or whose end is @p data if there are none; null if there is none.
   const Allocation* find(const void* data, std::size_t bytes) const;
-  /// Whether the address lies in this device's region, allocated or not.
+  /// Whether the address is in this device's region, allocated or not.
   bool covers(const void* data) const { return data >= base_ && data < base_ + reserved_; }
   /// The allocation around which something was overwritten, null if all is well. Always null under AddressSanitizer.
   const Allocation* damaged() const;
@@ -72,7 +72,7 @@ class PinnedMemory {
 
 /// Opens the memory of all devices, because an operation is about to run.
 void open_device_memory();
-/// Closes it, because the host's own code goes on.
+/// Closes it again for the host's own code.
 void close_device_memory();
 
 }  // namespace emulated_cuda

@@ -121,7 +121,7 @@ ncclResult_t end_group()
   return ncclSuccess;
 }
 
-/// What is common to all calls that send or receive.
+/// The common part of all calls that send or receive.
 /// @param call_for  gives the call, for a communicator.
 template <class CallFor>
 ncclResult_t queue_call(const char* name, ncclComm_t communicator, cudaStream_t stream, ncclDataType_t type,

@@ -9,7 +9,7 @@
 #include "tests/emulated_cuda/nccl_exchange.hpp"
 
 /// @file
-/// NCCL: how communicators are made and end, and what becomes of their errors.
+/// NCCL: construction and destruction of communicators, and their errors.
 
 using namespace emulated_cuda;
 
@@ -25,13 +25,13 @@ std::string last_error;
 constexpr int first_tag = 31000;  // of MPI_COMM_WORLD, for the messages below
 constexpr int tags = 1000;
 
-/// Who made an id.
+/// The process that made an id.
 struct IdContent {
   int maker;   // rank of MPI_COMM_WORLD
   int number;  // among its ids
 };
 
-/// What one rank tells about itself.
+/// What one rank reports about itself.
 struct Member {
   int world_rank;
   int rank;
@@ -46,7 +46,7 @@ std::uint64_t this_host()
   return std::hash<std::string>()(name.data());
 }
 
-/// All members by rank: each tells the maker of the id, who tells all.
+/// All members by rank: each reports to the rank that made the id, which sends the list to all.
 std::vector<Member> gather_members(const IdContent& id, const Member& self, int ranks)
 {
   std::vector<Member> members(static_cast<std::size_t>(ranks));
@@ -99,7 +99,7 @@ std::string duplicate(const std::vector<Member>& members)
   return "";
 }
 
-// ---- What goes on when the host is busy elsewhere -----------------------------------------------------------------------
+// ---- Progress while the host is busy elsewhere --------------------------------------------------------------------------
 
 /// While communicators exist, lets work run that no host thread of this process waits for, because other ranks may wait
 /// for it: when no call has been made for a while.

@@ -48,7 +48,7 @@ class Exchange {
   bool is_forgotten() const { return communicator_->aborted || communicator_->error != ncclSuccess; }
 
  private:
-  /// One message that comes in.
+  /// One message to receive.
   struct Incoming {
     int kind;
     Call::Message expected;
@@ -165,7 +165,7 @@ void queue_exchange(const std::shared_ptr<ncclComm>& communicator, cudaStream_t 
   enqueue(stream, {"NCCL",
                    [exchange] {
                      if (!exchange->advance_or_fail()) return false;
-                     // MPI may still use the buffers of messages that were given up.
+                     // MPI may still use the buffers of abandoned messages.
                      static std::vector<std::shared_ptr<Exchange>>& forgotten =
                          *new std::vector<std::shared_ptr<Exchange>>;
                      if (exchange->is_forgotten()) forgotten.push_back(exchange);

@@ -10,7 +10,7 @@
 #include "tests/emulated_cuda/streams.hpp"
 
 /// @file
-/// What a call of NCCL becomes: messages of MPI, which are begun in the stream's turn and then looked after.
+/// A call of NCCL as messages of MPI, which start in the order of the stream and are then progressed.
 
 /// One rank's part of a communicator.
 struct ncclComm {

@@ -114,7 +114,7 @@ bool copies_result(bool waits)
   return array.read(copy) == std::vector<int>(block_size, 1);
 }
 
-/// The host reads a result where it lies.
+/// The host reads a result in device memory.
 bool reads_on_host(bool copies)
 {
   const TestStream stream;

@@ -3,7 +3,7 @@
 #include <cstddef>
 
 /// @file
-/// What AddressSanitizer must be told: which memory is out of bounds, and that a thread of execution changes its stack.
+/// Calls of AddressSanitizer's interface: memory that is out of bounds, and a switch to another stack.
 
 #if defined(__SANITIZE_ADDRESS__)
 #define EMULATED_CUDA_ASAN 1
@@ -22,10 +22,10 @@ namespace emulated_cuda {
 
 #ifdef EMULATED_CUDA_ASAN
 
-/// Whether AddressSanitizer watches.
+/// Whether AddressSanitizer is on.
 constexpr bool under_address_sanitizer = true;
 
-/// Nobody may touch these bytes.
+/// Marks bytes that must not be accessed.
 inline void poison(const void* data, std::size_t bytes)
 {
   __asan_poison_memory_region(data, bytes);

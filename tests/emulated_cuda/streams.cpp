@@ -115,7 +115,7 @@ bool is_stream(cudaStream_t stream, const char* name)
 
 }  // namespace emulated_cuda
 
-// ---- What of CUDA's interface is about streams and events ---------------------------------------------------------------
+// ---- CUDA's functions for streams and events ----------------------------------------------------------------------------
 
 using namespace emulated_cuda;
 

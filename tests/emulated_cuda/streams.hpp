@@ -24,7 +24,7 @@ struct Operation {
   bool needs_device = true;       ///< it is left out once the device is lost
 };
 
-/// What an event knows; it outlives the event while work waits for it.
+/// State of an event; it outlives the event while work waits for it.
 struct EventState {
   std::uint64_t recorded = 0;                         ///< times it was put into a stream
   std::uint64_t happened = 0;                         ///< the last of these that its stream has come to

@@ -6,14 +6,14 @@ namespace emulated_cuda {
 
 namespace {
 
-/// What a lane brings to load_matrices(), and gets.
+/// Arguments and result of one lane in load_matrices().
 struct Load : WarpWork {
   std::array<unsigned, 4> row;
   bool transposed;
   unsigned (&to)[4];
 };
 
-/// What a lane brings to multiply_matrices().
+/// Arguments of one lane in multiply_matrices().
 struct Multiplication : WarpWork {
   float (&sums)[2][2][2];
   const unsigned (&left)[4];

@@ -79,7 +79,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  /// What the library said when it was asked for an algorithm.
+  /// The library's status when it was asked for an algorithm.
   cublasStatus_t answer() const { return answer_; }
   /// D = A B + beta D, with the algorithm of @p other.
   cublasStatus_t run(const void* a, const void* b, float beta, Out* d, cudaStream_t stream, const Call& other) const
@@ -215,7 +215,7 @@ TEST_CASE("cuBLAS: epilogues work on sums that are not rounded yet")
   }
 }
 
-TEST_CASE("cuBLAS: what the library does not do, it says before anything is queued")
+TEST_CASE("cuBLAS: unsupported products are refused before anything is queued")
 {
   const DeviceArray<bf16> memory(64);
   Question q{.epilogue = CUBLASLT_EPILOGUE_BIAS, .bias = memory.data()};
@@ -233,7 +233,7 @@ TEST_CASE("cuBLAS: what the library does not do, it says before anything is queu
   CHECK(Call<float, bf16>({}).answer() == CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-TEST_CASE("cuBLAS: an algorithm is good for the product, the memory and the scratch for which it was chosen")
+TEST_CASE("cuBLAS: an algorithm is valid only for the product, alignment and scratch it was chosen for")
 {
   const TestStream stream;
   const DeviceArray<float> a(numbers<float>(512, 0, 1), stream), d(24);

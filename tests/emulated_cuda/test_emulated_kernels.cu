@@ -47,7 +47,7 @@ __global__ void turn_around_too_soon(int* values)
   values[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
-/// What each shuffle gives, 5 numbers a thread.
+/// Results of each shuffle, 5 numbers per thread.
 __global__ void exchange_in_warps(int* results)
 {
   const int t = static_cast<int>(threadIdx.x);
@@ -85,7 +85,7 @@ __global__ void count(int* total, unsigned long long* largest, float* sum)
   atomicAdd(sum, 0.5f);
 }
 
-/// Adds in the order in which threads come: rounding tells one order from another.
+/// Adds in the order in which threads run: different orders have different roundings.
 __global__ void add_in_any_order(float* sum)
 {
   atomicAdd(sum, 1.0f / static_cast<float>(1 + threadIdx.x + blockIdx.x * blockDim.x));
@@ -158,7 +158,7 @@ TEST_CASE("kernel: threads meet at barriers")
   for (int i = 0; i < 5 * 96; ++i) CHECK(result[static_cast<std::size_t>(i)] == i / 96 * 96 + 95 - i % 96);
 }
 
-TEST_CASE("kernel: a missing barrier shows, whatever the seed")
+TEST_CASE("kernel: a missing barrier is detected with every seed")
 {
   use_device(0);
   const TestStream stream;
@@ -214,7 +214,7 @@ TEST_CASE("kernel: atomic operations")
   CHECK(sum.read(stream)[0] == 76.0f);
 }
 
-TEST_CASE("kernel: the seed alone says in which order threads run")
+TEST_CASE("kernel: the seed alone determines the order of the threads")
 {
   use_device(0);
   const TestStream stream;
@@ -288,7 +288,7 @@ TEST_CASE("kernel: a mask that does not name the caller is an error")
   CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
 }
 
-TEST_CASE("kernel: a mask that names who does not come is an error")
+TEST_CASE("kernel: a mask with a thread that does not take part is an error")
 {
   use_device(4);
   const TestStream stream;

@@ -206,7 +206,7 @@ TEST_CASE("nccl: halves of the world have communicators of their own")
   MPI_Comm_free(&half);
 }
 
-TEST_CASE("nccl: work goes on while its host waits elsewhere")
+TEST_CASE("nccl: work continues while its host waits elsewhere")
 {
   const Communicator all;
   const TestStream stream;

@@ -64,7 +64,7 @@ TEST_CASE("stream: its own work stays in order")
   CHECK(seeds_that(digits_in_order) == 10);
 }
 
-TEST_CASE("stream: an event orders the work of two, and without it some seed shows")
+TEST_CASE("stream: an event orders the work of two streams, and without it some seed shows the race")
 {
   const TestStream first;
   const TestStream second;
@@ -83,7 +83,7 @@ TEST_CASE("stream: an event orders the work of two, and without it some seed sho
   CHECK(seeds_that([&] { return copies_what_was_written(false); }) < 10);
 }
 
-TEST_CASE("stream: a wait is for the event as it was recorded then")
+TEST_CASE("stream: a wait refers to the last record of the event before the wait")
 {
   const TestStream first;
   const TestStream second;
@@ -92,7 +92,7 @@ TEST_CASE("stream: a wait is for the event as it was recorded then")
     const DeviceArray<int> number({0}, first);
     require(cudaEventRecord(event, first));
     require(cudaStreamWaitEvent(second, event));
-    // This record comes behind the work of the second stream: waiting for it would never end.
+    // This record follows the work of the second stream: waiting for it would never end.
     require(launch_on(second, 1, 1, 0, append_digit, number.data(), 1));
     const TestEvent appended;
     require(cudaEventRecord(appended, second));
@@ -185,7 +185,7 @@ TEST_CASE("copy: wrong directions and ranges are refused")
   CHECK(cudaGetLastError() == cudaErrorInvalidValue);
 }
 
-TEST_CASE("memory: fresh memory is full of NaNs, and a device has so much of it")
+TEST_CASE("memory: fresh memory is full of NaNs, and the device's capacity is limited")
 {
   const TestStream stream;
   const DeviceArray<float> array(std::size_t{1} << 20);  // more than any case has freed
@@ -210,7 +210,7 @@ TEST_CASE("memory: fresh memory is full of NaNs, and a device has so much of it"
   CHECK(free_after == free);
 }
 
-TEST_CASE("memory: an address tells whose it is")
+TEST_CASE("memory: an address identifies its owner")
 {
   const TestStream stream;
   const DeviceArray<int> array({7}, stream);
@@ -226,7 +226,7 @@ TEST_CASE("memory: an address tells whose it is")
   CHECK(attributes.type == cudaMemoryTypeUnregistered);
 }
 
-TEST_CASE("device: what it says about itself")
+TEST_CASE("device: its reported properties")
 {
   int count = 0;
   require(cudaGetDeviceCount(&count));

@@ -13,7 +13,7 @@ namespace {
 constexpr int lanes = 32;
 
 /// Four numbers a thread by asynchronous copies, one a group; of the last one nothing is read.
-/// @param behind  groups for which nobody waits.
+/// @param behind  groups that are not waited for.
 __global__ void copy_numbers(int* to, const int* from, std::size_t behind)
 {
   int* const room = reinterpret_cast<int*>(rankwise::dynamic_shared_memory);
@@ -26,7 +26,7 @@ __global__ void copy_numbers(int* to, const int* from, std::size_t behind)
   for (int i = 0; i < 4; ++i) to[4 * t + i] = room[4 * t + i];
 }
 
-/// What a lane has of four matrices, whose numbers are 256 m + 16 line + column.
+/// A lane's numbers of four matrices, whose elements are 256 m + 16 line + column.
 __global__ void load_all(unsigned* to, bool transposed)
 {
   const unsigned lane = threadIdx.x, first = 256 * (lane / 8) + 16 * (lane % 8);
@@ -58,7 +58,7 @@ __global__ void leave_one_out(unsigned* to)
   to[threadIdx.x] = words[0];
 }
 
-/// What copy_numbers() leaves of 1, 2, ... when it does not wait for the last groups.
+/// Result of copy_numbers() for 1, 2, ... when it does not wait for the last groups.
 std::vector<int> copied(std::size_t behind)
 {
   const TestStream stream;
@@ -77,7 +77,7 @@ void use_device(int number)
 
 }  // namespace
 
-TEST_CASE("asynchronous copies: are there when their thread has waited, and zeros with them")
+TEST_CASE("asynchronous copies: are complete after their thread has waited, including their zeros")
 {
   use_device(0);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -87,7 +87,7 @@ TEST_CASE("asynchronous copies: are there when their thread has waited, and zero
   }
 }
 
-TEST_CASE("asynchronous copies: of a group that nobody waits for some are missing, and none of the others")
+TEST_CASE("asynchronous copies: without a wait some of the group are missing, and none of other groups")
 {
   use_device(0);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -132,7 +132,7 @@ TEST_CASE("tensor cores: lanes that come to different instructions are an error"
   CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
 }
 
-TEST_CASE("tensor cores: a lane that stays away is an error")
+TEST_CASE("tensor cores: a lane that does not take part is an error")
 {
   use_device(2);
   const TestStream stream;

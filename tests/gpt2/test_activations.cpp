@@ -59,7 +59,7 @@ TEST_CASE("activation_bytes, workspace_bytes: are what the ledger counts where s
           }
 }
 
-TEST_CASE("kept_bytes: is what the ledger counts for runs of units and where weights are put off")
+TEST_CASE("kept_bytes: is what the ledger counts for runs of units and with deferred weight gradients")
 {
   const Range runs[] = {{0, -1}, {0, 8}, {0, 3}, {3, 2}, {3, 5}, {1, 6}};  // 1 + 6 + 1 units
   for (const Range& units : runs)
@@ -87,7 +87,7 @@ TEST_CASE("kept_bytes: is what the ledger counts for runs of units and where wei
           }
 }
 
-TEST_CASE("kept_bytes: runs of units keep together what the whole keeps")
+TEST_CASE("kept_bytes: the bytes of all runs of units add up to those of the whole model")
 {
   for (const bool recompute : {false, true})
     for (const bool defers : {false, true}) {
@@ -147,7 +147,7 @@ TEST_CASE("Activations: a run of units has its own blocks, and tokens where they
 
 TEST_CASE("activation_bytes: of a layer the published share stays, without T x T: 4 + 12/t, 2 + 14/t, 16/t times C")
 {
-  // Two layers more than one tell a layer; s = 4 bytes, and the statistics apart: 4 of R or R/t rows, heads/t of R rows.
+  // The difference of two layers and one is a layer; s = 4 bytes. Statistics are separate: 4 of R or R/t rows, heads/t of R.
   constexpr std::int64_t B = 3, T = 8, R = B * T, C = 40;
   const auto of_layer = [](const ActivationShape& shape) {
     ModelConfig two = config, one = config;
@@ -168,7 +168,7 @@ TEST_CASE("activation_bytes: of a layer the published share stays, without T x T
   CHECK(workspace_bytes(config, {DType::f32, B, T, {0, 4}, false, {0, 4}, true}) == 4 * R * (2 * C + C / 4 + C));
 }
 
-TEST_CASE("Activations: where sequences are divided, what lies between divided layers has a part of the rows")
+TEST_CASE("Activations: with sequence parallelism tensors between the divided layers have R / t rows")
 {
   Laboratory lab;
   for (const bool regather : {false, true}) {
@@ -196,7 +196,7 @@ TEST_CASE("Activations: where sequences are divided, what lies between divided l
   }
 }
 
-TEST_CASE("activation_bytes: has the figures that paper and pencil give")
+TEST_CASE("activation_bytes: equals figures computed by hand")
 {
   // R = 15 rows of f32. A block: 16 C = 640 numbers, 4 statistics and 4 heads; the head: 2 C + 16 numbers,
   // 5 statistics and 2 tokens.
@@ -211,7 +211,7 @@ TEST_CASE("activation_bytes: has the figures that paper and pencil give")
         4 * 15 * (3 * (160 + 240 + 6) + (80 + 8 + 7)));
 }
 
-TEST_CASE("Activations: has tensors of the documented shapes; stream(i) is the input of what comes next")
+TEST_CASE("Activations: has tensors of the documented shapes; stream(i) is the input of branch i or the head")
 {
   Laboratory lab;
   const ActivationShape shape{DType::bf16, 3, 5, {1, 2}, false};
@@ -261,7 +261,7 @@ TEST_CASE("Activations: under recomputation blocks share all but their inputs, a
   CHECK(held(lab, Category::activations) - first == 4 * 15 * (3 * 40 + 103));
 }
 
-TEST_CASE("Activations: what exceeds the device is refused, and what was taken is given back")
+TEST_CASE("Activations: an allocation beyond the device's memory is refused, and earlier ones are freed")
 {
   const std::unique_ptr<Device> device = make_cpu_device();
   const ActivationShape shape{DType::f32, 3, 5, {}, false};

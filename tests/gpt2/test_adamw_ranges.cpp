@@ -16,7 +16,7 @@ namespace {
 
 const ModelConfig tiny{.name = "tiny", .layers = 1, .heads = 2, .channels = 8, .context = 4, .vocabulary = 11};
 
-/// What three updates leave.
+/// Result of three updates.
 struct Updated {
   std::vector<float> master;  ///< the weights that are updated
   std::vector<bf16> rounded;  ///< with bf16 the parameters
@@ -77,7 +77,7 @@ TEST_CASE("AdamW: shards that cut through tensors update like the whole")
   }
 }
 
-TEST_CASE("AdamW: with bf16 parameters the master weights take the way of f32, and parameters are them, rounded")
+TEST_CASE("AdamW: with bf16 parameters the master weights are those of f32, and the parameters their rounding")
 {
   const Updated wide = updated(1), narrow = updated(1, DType::bf16);
   CHECK(narrow.master == wide.master);

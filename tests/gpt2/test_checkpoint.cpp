@@ -1,4 +1,4 @@
-// gpt2/checkpoint.hpp: a checkpoint does not know how many wrote it, or how they had divided the model.
+// gpt2/checkpoint.hpp: a checkpoint does not depend on the number of ranks that wrote it, or on their layout.
 
 #include <exception>
 #include <functional>
@@ -91,7 +91,7 @@ void make_checkpoint(const std::string& path, const std::function<void(Stream&)>
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for the checkpoint");
 }
 
-/// What one writer of the whole model writes.
+/// The file that one writer of the whole model writes.
 std::string written_by_one(const std::string& path)
 {
   Flat whole{ParameterTable(config)};
@@ -101,7 +101,7 @@ std::string written_by_one(const std::string& path)
   return read_file(path);
 }
 
-/// What a part writes of @p range: that of tensors which all parts have is for the first one.
+/// The elements of @p range that a tensor-parallel rank writes: replicated tensors are written by the first.
 std::vector<Range> owned_by(const ParameterTable& table, bool first_part, Range range)
 {
   std::vector<Range> owned;

@@ -110,7 +110,7 @@ bool save_fails_for(std::size_t bytes, const std::string& path)
   return waitpid(child, &status, 0) == child && status == 0;
 }
 
-/// Lets @p change do something to the structure of the file, and seals what comes out.
+/// Applies @p change to the structure of the file, and seals the result.
 void change(const std::string& path, const std::function<void(const Hdf5Object&)>& change)
 {
   std::filesystem::rename(path, temporary_name(path));
@@ -189,7 +189,7 @@ TEST_CASE("checkpoint: weights only")
   CHECK_THROWS_AS(read_checkpoint(path, stream, found.shard()), Error);
 }
 
-TEST_CASE("checkpoint: on a disk that is full anywhere, saving fails, says why, and the one before stays")
+TEST_CASE("checkpoint: on a disk that is full saving fails with the reason, and the previous one is kept")
 {
   const ScratchFolder folder;
   const std::string path = folder / "model.h5";

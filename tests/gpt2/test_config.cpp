@@ -10,7 +10,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// What check_config() says of nano with one number changed.
+/// The message of check_config() for nano with one number changed.
 std::string refusal(std::int64_t ModelConfig::*size, std::int64_t value)
 {
   ModelConfig config = preset("nano");

@@ -67,7 +67,7 @@ double error_of(const std::vector<float>& a, const std::vector<float>& b)
   return relative_error(std::vector<double>(a.begin(), a.end()), std::vector<double>(b.begin(), b.end()));
 }
 
-/// What both families add up in f32, in another order: some roundings of 6e-8 of each other.
+/// Tolerance for sums in f32 that the two families add in different orders: some roundings of 6e-8.
 constexpr double rounding = 2e-6;
 
 }  // namespace
@@ -84,14 +84,14 @@ TEST_CASE("Generator: the reference's logits have the bits of a pass over the wh
   }
 }
 
-TEST_CASE("GeneratingPass: piece by piece it says what a Generator says, though parameters lie elsewhere each time")
+TEST_CASE("GeneratingPass: piece by piece it gives a Generator's logits, with parameters that move")
 {
   Subject subject(make_reference_kernels());
   Laboratory& lab = subject.lab;
   const TinyModel& tiny = subject.tiny;
   Generator generator = subject.generator();
   GeneratingPass pass(lab.memory(), lab.stream(), tiny.model, DType::f32, T);
-  const auto gathered = [&](std::int64_t unit) {  // a copy, which is spoilt when the pass goes on
+  const auto gathered = [&](std::int64_t unit) {  // a copy, which is overwritten when the pass continues
     const auto number = static_cast<int>(unit);
     const Tensor flat = lab.copied(tiny.parameters.slice(tiny.table.unit_elements(number)));
     return std::pair(flat, unit_tensors(tiny.table, number, flat));
@@ -115,7 +115,7 @@ TEST_CASE("GeneratingPass: piece by piece it says what a Generator says, though 
   }
 }
 
-TEST_CASE("GeneratingPass: what a pass that was given up has computed is not taken for the next")
+TEST_CASE("GeneratingPass: results of an abandoned pass are not reused by the next")
 {
   Subject subject(make_reference_kernels());
   GeneratingPass pass(subject.lab.memory(), subject.lab.stream(), subject.tiny.model, DType::f32, T);
@@ -131,7 +131,7 @@ TEST_CASE("GeneratingPass: what a pass that was given up has computed is not tak
   CHECK_THROWS(pass.begin({}));
 }
 
-TEST_CASE("GeneratingPass: parts, with their sums added pairwise, say what the whole says, bit for bit")
+TEST_CASE("GeneratingPass: shards whose sums are added pairwise give the whole model's logits, bit for bit")
 {
   const ModelConfig config = tiny_config(3, 4, 32, T);
   for (const int n : {2, 4}) {
@@ -183,7 +183,7 @@ TEST_CASE("GeneratingPass: parts, with their sums added pairwise, say what the w
   }
 }
 
-TEST_CASE("GeneratingPass: runs of units that hand on their rows say what the whole says, bit for bit")
+TEST_CASE("GeneratingPass: runs of units that pass on their rows give the whole model's logits, bit for bit")
 {
   Subject subject(make_reference_kernels());
   Laboratory& lab = subject.lab;
@@ -226,7 +226,7 @@ TEST_CASE("GeneratingPass: a run of units takes the memory of its own blocks' ke
   }
 }
 
-TEST_CASE("GeneratingPass: a part takes the memory of its share")
+TEST_CASE("GeneratingPass: a tensor-parallel shard takes 1/n of the memory for keys and values")
 {
   const ModelConfig config = tiny_config(3, 4, 32, T);
   for (const int n : {1, 2, 4}) {
@@ -298,7 +298,7 @@ TEST_CASE("Generator: any text may follow any other")
   check_text("once more of it");
 }
 
-TEST_CASE("Generator: its memory is the formula's, and a token takes none")
+TEST_CASE("Generator: its memory equals the formula, and a token allocates none")
 {
   Subject subject(make_cpu_kernels());
   const ModelConfig config = small_config();
@@ -318,7 +318,7 @@ TEST_CASE("Generator: its memory is the formula's, and a token takes none")
   CHECK(subject.lab.ledger().current(Tier::device) == before);
 }
 
-TEST_CASE("Generator: what it cannot continue is an error")
+TEST_CASE("Generator: an empty text, a window beyond the context and a full mask are errors")
 {
   Subject subject(make_reference_kernels());
   Generator generator = subject.generator();

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t G = 16;                             // sequences of the global batch
 constexpr GradientLayout layout{50, DType::f32, {5, 20}};  // 50 gradients, of which 20 are of the tied embedding
-constexpr std::int64_t kinds = 70;  // what a sequence adds: 50, and 20 for the tied embedding apart
+constexpr std::int64_t kinds = 70;  // what a sequence adds: 50, and 20 for the tied embedding's separate sum
 
 /// What sequence @p g adds to gradient @p i; sizes differ so much that every order of summation has bits of its own.
 float leaf(std::int64_t g, std::int64_t i)
@@ -32,7 +32,7 @@ float leaf(std::int64_t g, std::int64_t i)
   return leaves[static_cast<std::size_t>(g * kinds + i)];
 }
 
-/// What a backward pass over @p sequences does: += the tree over its sequences.
+/// The effect of a backward pass over @p sequences: += the tree over its sequences.
 /// @param shard  the gradients that @p to.flat holds, of all.
 void backward(const GradientTensors& to, Range sequences, Range shard = {0, layout.elements})
 {
@@ -277,7 +277,7 @@ TEST_CASE("make_running_sum: is zero before anything is added")
   CHECK(lab.kernels().squared_norm(sum->begin({0, 1}).flat).value() == 0);
 }
 
-TEST_CASE("make_tree_sum: what would be another tree is refused")
+TEST_CASE("make_tree_sum: micro-batches that do not fit the tree are refused")
 {
   Laboratory lab;
   const std::unique_ptr<GradientSum> sum = make_sum(lab);
@@ -299,7 +299,7 @@ TEST_CASE("make_tree_sum: what would be another tree is refused")
   CHECK_NOTHROW(sum->sums());
 }
 
-TEST_CASE("make_tree_sum: after clear() the same again, in the same buffers; as many as gradient_bytes() says")
+TEST_CASE("make_tree_sum: repeats after clear() with the same buffers, as many as gradient_bytes() counts")
 {
   Laboratory lab;
   const std::vector<Tensor> expected = whole_batch(lab);
@@ -318,7 +318,7 @@ TEST_CASE("make_tree_sum: after clear() the same again, in the same buffers; as 
   CHECK(lab.ledger().current(Tier::device) == before);
 }
 
-TEST_CASE("micro_batch_order: a pass adds what waits for it, and the last one leaves one sum")
+TEST_CASE("micro_batch_order: a micro-batch adds the sums that wait for it, and the last leaves one sum")
 {
   for (const bool tree : {false, true}) {
     for (const std::int64_t M : {1, 2, 4, 16}) {

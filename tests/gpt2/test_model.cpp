@@ -32,7 +32,7 @@ std::vector<std::int64_t> sample_of(std::int64_t n, std::int64_t count)
   return sample;
 }
 
-/// What a global batch of 8 sequences gives, as micro-batches of B in the order @p firsts.
+/// Result of a global batch of 8 sequences, as micro-batches of B in the order @p firsts.
 struct Step {
   Tensor gradient;
   LossSum loss;
@@ -128,7 +128,7 @@ TEST_CASE("place: a batch that does not fill its activations is refused")
   CHECK_THROWS_AS(place(tiny.kept, lab.stream(), smaller, {0, 1}, 0), Error);
 }
 
-TEST_CASE("forward: padding of the vocabulary has no say")
+TEST_CASE("forward: padding of the vocabulary does not change the loss")
 {
   Laboratory lab;
   const TinyModel tiny(lab, tiny_config(1, 2, 12, 7), {DType::f32, 2, 5});
@@ -259,7 +259,7 @@ TEST_CASE("forward_backward: bf16 stays near f32 of the same parameters")
   CHECK(relative_error(stored.gradients, exact.gradients) < 0.05);
 }
 
-TEST_CASE("Branch, Head: the halves of the backward pass have the bits of the whole, though weights come later")
+TEST_CASE("Branch, Head: the two halves of the backward pass have the bits of the whole, also with W deferred")
 {
   const ModelConfig config = tiny_config(2, 2, 16, 16);
   for (const bool reference : {true, false})
@@ -282,7 +282,7 @@ TEST_CASE("Branch, Head: the halves of the backward pass have the bits of the wh
     }
 }
 
-TEST_CASE("Model: runs of units, one behind the other, give the bits of the whole chain")
+TEST_CASE("Model: runs of units, one after the other, give the bits of the whole chain")
 {
   const ModelConfig config = tiny_config(3, 2, 16, 16);
   Laboratory lab;

@@ -119,7 +119,7 @@ TEST_CASE("unit_elements: entries and units tile the flat vector without gaps, f
     }
 }
 
-TEST_CASE("ParameterTable: tensors of at most so many elements lie behind all others, in the same order")
+TEST_CASE("ParameterTable: replicated tensors follow all others, in the same order")
 {
   for (const std::int64_t replicated : {0, 31, 32, 96, 128, 192, 512, 4096, 1'000'000})
     for (const Part part : {Part{0, 1}, Part{3, 4}}) {
@@ -143,7 +143,7 @@ TEST_CASE("ParameterTable: tensors of at most so many elements lie behind all ot
   CHECK(ParameterTable(config).replicated().empty());
 }
 
-TEST_CASE("unit_elements: what of a unit does not are replicated has no gaps, and may be nothing")
+TEST_CASE("unit_elements: the elements of a unit that are not replicated have no gaps, and may be none")
 {
   for (const std::int64_t replicated : {32, 128, 512, 1'000'000}) {
     const ParameterTable table(config, {}, {0, -1}, replicated);

@@ -112,7 +112,7 @@ const Tensor& dstream(const TinyModel& m)
   return m.work.dstream;
 }
 
-/// What the columns of a branch give, before any message: the whole's, where they stand in it.
+/// The result of a branch's columns, before any message, equals those columns of the whole.
 void compare_columns(const Divided& all, std::size_t i)
 {
   const auto of = [i](const TinyModel& m) -> const BranchActivations& { return m.kept.branches[i]; };
@@ -266,7 +266,7 @@ TEST_CASE("parts: the whole model's pieces in order are forward_backward()")
   CHECK(different_bits(chain.tied, all.whole.tied) == 0);
 }
 
-TEST_CASE("parts: another order of adding them has other bits, but for rounding the same numbers")
+TEST_CASE("parts: another order of additions changes bits, but only by rounding")
 {
   Laboratory lab;
   Divided all(lab, tiny_config(1, 8, 32, 16), {DType::f32, 2, 16, 0.0}, 4);
@@ -298,7 +298,7 @@ TEST_CASE("parts: hold only their share inside a branch, and all of what is betw
   CHECK(part.table.elements() == replicated + divided / 4);
 }
 
-TEST_CASE("parts: padding of the vocabulary is neither predicted nor counted, whoever has it")
+TEST_CASE("parts: padding of the vocabulary is neither predicted nor counted, on any shard")
 {
   const ModelConfig config =
       tiny_config(1, 8, 32, 16);  // 11 entries and 5 of padding: of 8 parts two have nothing else

@@ -1,4 +1,4 @@
-// gpt2/reference_run.hpp: the run that others are compared with does not depend on how they compute; what differs shows.
+// gpt2/reference_run.hpp: the reference run does not depend on how the compared run computes, and differences are found.
 
 #include <cmath>
 #include <limits>
@@ -13,8 +13,8 @@ using namespace rankwise;
 
 namespace {
 
-/// Three steps of a tiny model, with everything on that could be forgotten: dropout, clipping, decay, a schedule that
-/// goes on after the compared steps.
+/// Three steps of a tiny model, with every option that could be forgotten: dropout, clipping, decay, and a schedule
+/// that continues after the compared steps.
 TrainingOptions tiny_run()
 {
   TrainingOptions o;

@@ -22,7 +22,7 @@ namespace {
 
 const ScratchFolder scratch;
 
-/// A file of that header and of @p data_bytes bytes behind it.
+/// A file of that header, followed by @p data_bytes bytes.
 std::string file_of(const std::string& header, std::size_t data_bytes)
 {
   const std::uint64_t length = header.size();
@@ -138,7 +138,7 @@ TEST_CASE("safetensors: the bytes are the format's")
         "  \0\0\x80\x3F\0\0\0\xC0"s);
 }
 
-TEST_CASE("safetensors: a writer that does not come to its end leaves what was there")
+TEST_CASE("safetensors: a writer that is not finished leaves the existing file unchanged")
 {
   const std::string path = scratch / "kept";
   make_file(path, "before");
@@ -212,7 +212,7 @@ TEST_CASE("safetensors: the order of names is not the order of data")
   CHECK(complaint("{}", 0).empty());
 }
 
-TEST_CASE("safetensors: what is no such file is refused")
+TEST_CASE("safetensors: other files are refused")
 {
   CHECK_THROWS_WITH(SafetensorsFile(scratch / "missing"), Catch::Contains("does not exist"));
   CHECK_THROWS_WITH(SafetensorsFile(scratch / "."), Catch::Contains("is not a file"));

@@ -35,7 +35,7 @@ TEST_CASE("SmallerRun: an option that has the value already is not named")
   CHECK(run.enough() == "1,000 bytes are enough with --micro-batch=1.");
 }
 
-TEST_CASE("SmallerRun: the least that works, where nothing makes it fit")
+TEST_CASE("SmallerRun: reports the smallest possible run if none fits")
 {
   Wishes wishes;
   SmallerRun run([&] { return wishes.bytes(); }, 999);

@@ -1,4 +1,4 @@
-// gpt2/training_options.hpp and arithmetic.hpp: defaults that follow from each other, and what is refused.
+// gpt2/training_options.hpp and arithmetic.hpp: defaults that depend on other options, and refused combinations.
 
 #include <catch2/catch.hpp>
 
@@ -10,7 +10,7 @@ using namespace rankwise;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
-TEST_CASE("TrainingOptions: what is 0 follows from the model and the share of the batch")
+TEST_CASE("TrainingOptions: values of 0 follow from the model and the rank's sequences")
 {
   TrainingOptions options;
   CHECK(options.config().parameters() == 220544);
@@ -55,7 +55,7 @@ TEST_CASE("check_options: shares of the global batch are what a micro-batch divi
   CHECK_THROWS_WITH(check_options(options, {.dp = 8}), Contains("--micro-batch=4") && Contains("2 sequences"));
 }
 
-TEST_CASE("check_options: precisions that do not go together are refused")
+TEST_CASE("check_options: incompatible precisions are refused")
 {
   const auto says = [](const TrainingOptions& options, const std::string& first, const std::string& second) {
     CHECK_THROWS_WITH(check_options(options, {.dp = 2}), Contains(first) && Contains(second));
@@ -145,7 +145,7 @@ TEST_CASE(
                     Contains("begins with the token 10") && Contains("--vocabulary=11"));
 }
 
-TEST_CASE("check_exact: degrees, batches and sizes that are no branches of the tree are refused by name")
+TEST_CASE("check_exact: degrees, batches and sizes that do not fit the tree are refused by name")
 {
   const ModelConfig nano = preset("nano");
   const BatchShape batch{.global_batch = 16, .micro_batch = 4, .sequence = 64};

@@ -17,7 +17,7 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// What the tests of the model share: tensors whose data differ by index, central differences, norm-wise errors.
+/// Helpers for the tests of the model: tensors whose data differ by index, central differences, norm-wise errors.
 
 namespace rankwise::testing {
 
@@ -80,7 +80,7 @@ class Laboratory {
   const Kernels& kernels() const { return *kernels_; }
   /// The CPU's stream.
   Stream& stream() const { return *stream_; }
-  /// What counts the memory that memory() is taken from; the tensors of make() and the like are not in it.
+  /// Ledger of memory(); it does not count the tensors of make() and the like.
   MemoryLedger& ledger() { return ledger_; }
   /// The CPU's memory and the ledger().
   DeviceMemory memory() { return {device_.get(), &ledger_}; }

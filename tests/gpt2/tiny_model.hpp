@@ -19,7 +19,7 @@ inline ModelConfig tiny_config(std::int64_t layers, std::int64_t heads, std::int
   return {"tiny", layers, heads, channels, context, 11, {}};
 }
 
-/// What a TinyModel is made with.
+/// Options of a TinyModel.
 struct TinyOptions {
   DType type = DType::f32;  ///< of parameters and activations
   std::int64_t B = 1;       ///< sequences of a micro-batch
@@ -67,7 +67,7 @@ inline Tensor part_of(Laboratory& lab, const ParameterTable& part, const Paramet
   return mine;
 }
 
-/// A model, whole or a part of it, with parameters, gradients and room for one micro-batch.
+/// A model or a part of it, with parameters, gradients, and buffers for one micro-batch.
 struct TinyModel {
   TinyModel(Laboratory& laboratory, const ModelConfig& config, const TinyOptions& o)
       : lab(laboratory),

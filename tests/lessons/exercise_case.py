@@ -20,7 +20,7 @@ MODEL = ["--layers=2", "--context=16", "--channels=32", "--global-batch=8", "--s
 
 
 class ExerciseCase(unittest.TestCase):
-    """Runs on a text of its own: the validation split of the embedded corpus is long for a build without optimization."""
+    """Runs on a short text: the validation split of the embedded corpus is long for a build without optimization."""
 
     OPTIONS = []  # of all runs of a case; they may replace some of MODEL
 

@@ -48,7 +48,7 @@ class FailingCase(ProgramCase):
 
     @staticmethod
     def remove(folder):
-        """This folder and what lies beside it under its name: there are thousands of them."""
+        """This folder and those beside it whose names begin with its name: there are thousands of them."""
         for path in (folder, *glob.glob(glob.escape(folder) + ".*")):
             if os.path.isdir(path):
                 shutil.rmtree(path)
@@ -56,7 +56,7 @@ class FailingCase(ProgramCase):
                 os.remove(path)
 
     def run_failing(self, ranks, lesson, *options, environment):
-        """The finished process; without a launcher where there is one rank."""
+        """Runs the job, without a launcher if it has one rank, and returns the finished process."""
         launcher = [] if ranks == 1 else ["mpirun", "-np", str(ranks)]
         command = [*launcher, os.path.join(BUILD, "lessons", lesson), *self.small, *options]
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S,

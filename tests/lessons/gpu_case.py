@@ -47,7 +47,7 @@ class GpuCase(ProgramCase):
         cls.small = [*SMALL, f"--data={data}"]
 
     def options(self, *more):
-        """Those of a small model, but for what the others say."""
+        """Options of a small model, unless the given options replace them."""
         said = {option.split("=")[0] for option in more}
         return [o for o in (*self.small, "--steps=2", "--global-batch=4") if o.split("=")[0] not in said] + list(more)
 
@@ -64,11 +64,11 @@ class GpuCase(ProgramCase):
                             *((name, before) if before is not None else (name,)))
 
     def off(self, what, tier):
-        """Lesson 07's options that bring `what` to the host or to the disk."""
+        """Lesson 07's options that offload `what` to the host or to the disk."""
         return [f"--offload={what}", "--tier=" + (tier if tier == "host" else f"disk:{self.folder}")]
 
     def transports(self, ranks):
-        """What may carry the messages of so many ranks: both, or whose turn it is."""
+        """The transports to test with this number of ranks: both, or alternately one of them."""
         if ranks > GPUS:
             return ["mpi"]
         return ["mpi", "nccl"] if ALL else [next(TURNS)]

@@ -38,7 +38,7 @@ class DamagedBlocks(FailingCase):
                                 f"--report={folder}.json", f"--checkpoint={folder}.h5", environment=environment)
 
     def undisturbed(self, run, how, rank):
-        """A folder for a run in which nothing goes wrong, and how many calls there could."""
+        """A folder after a run without faults, and the number of its calls that could fail."""
         folder = self.new_folder("whole", run, how, rank)
         done = self.run_in(folder, run, failing(folder, how=how, rank=rank, log=folder + ".log"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

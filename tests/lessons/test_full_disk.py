@@ -57,7 +57,7 @@ class FullDisk(ProgramCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def try_it(self, name, folder, environment=None):
-        """Runs the command on the file `out` in this folder, where `before` is. Returns its status and what it says."""
+        """Runs the command on the file `out` in this folder, which contains `before`. Returns its status and output."""
         before, ranks, program, *options = self.commands[name]
         out = os.path.join(folder, "out")
         if not os.path.exists(out):

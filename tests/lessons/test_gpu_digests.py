@@ -7,7 +7,7 @@ from gpu_case import EMULATED, GPUS, HALVES, GpuCase
 
 class Digests(GpuCase):
     def check_digest(self, expected, lesson, ranks, options, transports=None):
-        """Trains over each of these transports; without them over what may carry so many ranks' messages."""
+        """Trains over each of these transports; by default over those of this number of ranks."""
         for transport in transports or self.transports(ranks):
             with self.subTest(lesson=lesson, ranks=ranks, options=options, transport=transport):
                 report = self.report_of(lesson, *options, f"--transport={transport}", ranks=ranks)

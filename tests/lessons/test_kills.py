@@ -57,7 +57,7 @@ def redrawn(setup, ranks, draw):
 
 
 class Place:
-    """Where a job writes: checkpoints, what is offloaded, and its output."""
+    """The folders to which a job writes: checkpoints, offloaded state, and output."""
 
     def __init__(self, folder):
         self.saves, self.disk, self.output, self.report = (
@@ -119,7 +119,7 @@ class Job:
         return None
 
     def writing(self):
-        """Whether a checkpoint of this job is begun and not committed; what an earlier one left is none."""
+        """Whether a checkpoint of this job is begun and not committed; leftovers of earlier jobs do not count."""
         try:
             return os.stat(self.place.unfinished()).st_mtime_ns > self.began_ns
         except (FileNotFoundError, TypeError):  # there is none, or it has just been committed
@@ -165,7 +165,7 @@ def seen(what, handle):
 
 
 class Moment:
-    """When to kill whom. Each is drawn as a share, of whatever there will be."""
+    """When to kill, and which rank: each drawn as a fraction of the total, which is known only later."""
 
     WRITING, COMMITTED, ANY = "while a checkpoint was written", "shortly after a commit", "at any moment"
 
@@ -178,7 +178,7 @@ class Moment:
         return [(f"{launcher}_MCA_odls_base_sigkill_timeout", str(self.survivors_s)) for launcher in ("OMPI", "PRTE")]
 
     def come(self, job, handle, rehearsal, made):
-        """Waits; false if the process ends before. The job goes on after so many steps, or some more."""
+        """Waits; false if the process ends before. The job resumes after this number of steps, or some more."""
         if self.kind == Moment.ANY:
             return not ended(handle, self.part * rehearsal.lifetime_s)
         saves = int(self.part * (STEPS[job.setup.arithmetic] - made) / EVERY[job.setup.arithmetic])
@@ -268,7 +268,7 @@ class Kills(ProgramCase):
         job.kill()
 
     def killed(self, setup, steps, moment):
-        """Starts a job, and kills a rank of it; false if it ended before."""
+        """Starts a job and kills one of its ranks; false if the job ended before."""
         rehearsal = self.rehearsal(setup)
         job = self.start_saving(setup, self.place, steps, environment=moment.environment())
         rank = int(moment.rank * (setup.ranks or 1))
@@ -304,7 +304,7 @@ class Kills(ProgramCase):
             self.assertIn(done.returncode, (0, 2), done.stderr)  # 0: it lacked its name only
 
     def finish(self, setup):
-        """The digest at the end of a run that goes on from the last commit, or begins where there was none."""
+        """The digest at the end of a run that resumes from the last commit, or starts anew if there was none."""
         job = self.start(setup, self.place, STEPS[setup.arithmetic] + 2, f"--report={self.place.report}")
         self.assertEqual(self.wait(job), 0, job.text())
         self.assertEqual(os.listdir(self.place.saves), ["run.h5"])
@@ -330,7 +330,7 @@ class Kills(ProgramCase):
         return self.rehearsals[setup]
 
     def rehearse(self, setup):
-        """A job to its end, in a place of its own; it is watched as the ones that are killed are."""
+        """Runs a job to its end in a folder of its own, observed like those that are killed."""
         place = Place(os.path.join(self.folder, "rehearsal"))
         place.clean()
         job = self.start_saving(setup, place, STEPS[setup.arithmetic] + 2, f"--report={place.report}")

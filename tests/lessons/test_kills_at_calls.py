@@ -43,7 +43,7 @@ class Calls(list):
         return [number for number, (name, file) in enumerate(self, 1) if holds(name, file)]
 
     def reads(self):
-        """Of the checkpoint from which it goes on."""
+        """Numbers of the calls that read the checkpoint from which it resumes."""
         return self.numbers(lambda name, file: name in ("pread", "read") and file.endswith("run.h5"))
 
     def changes(self):

@@ -36,7 +36,7 @@ class OnNodes(Lesson):
         return int(re.search(r"^ +total +([\d,]+) ", done.stdout, re.MULTILINE)[1].replace(",", ""))
 
     def holds(self, ranks, program, *more, in_turn=False):
-        """All checks hold, and what the dry run says is room enough; by day that of `auto`, which does as others do."""
+        """All checks hold, and the dry run's memory suffices; by day only for `auto`, which chooses among the others."""
         options = self.options(program, *more)
         if program != L02 and (ALL or "--collectives=auto" in more):
             options.append(f"--memory-limit={self.planned(ranks, program, *options, in_turn=in_turn)}B")

@@ -107,7 +107,7 @@ class Saving(exercise_case.ExerciseCase):
         self.go_on(4, f"--tier=disk:{self.folder}", "--micro-batch=1")
 
     def test_resume_what_lies_elsewhere(self):
-        """The first of two steps by lesson 01, the second by this program, which reads what its ranks own."""
+        """Lesson 01 makes the first of two steps, this program the second, from the shards that its ranks read."""
         for ranks, *options in ((2, "--offload=all"), (4, "--offload=parameters", "--micro-batch=1"),
                                 (2, "--offload=optimizer", f"--tier=disk:{self.folder}"),
                                 (4, f"--tier=disk:{self.folder}")):

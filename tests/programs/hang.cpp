@@ -1,5 +1,5 @@
-// A job that waits for ever, each time for another reason, for tests/common/messages/watchdog/test_watchdog.py: the watchdog has
-// to name it. And jobs that take long but get on, and one whose messages get lost.
+// A job that deadlocks for a chosen reason, which the watchdog has to name (tests/common/messages/watchdog/test_watchdog.py).
+// And slow jobs that make progress, and one whose messages get lost.
 
 #include <chrono>
 #include <csignal>
@@ -63,7 +63,7 @@ struct Settings {
 constexpr int steps = 5, wrong_step = 3, buckets = 3;
 constexpr std::int64_t elements = 1024;
 
-/// What a rank has in each of its steps.
+/// The data of a rank in each of its steps.
 struct Rank {
   const Session& session;
   const Settings& settings;
@@ -74,7 +74,7 @@ struct Rank {
   std::vector<Pending> forgotten{};
 
   Tensor tensor(std::int64_t n = elements) const { return values.slice({0, n}); }
-  /// Whether this rank does now what is wrong.
+  /// Whether this rank makes its mistake in this step.
   bool now(int rank, int step) const { return session.rank() == rank && step == wrong_step; }
 };
 
@@ -98,12 +98,12 @@ void make_buckets(Rank& rank, int step)
   }
   all_reduce_sum(rank.tensor(what == Case::count && rank.now(1, step) ? elements / 2 : elements), rank.world);
   all_reduce_sum(what == Case::type && rank.now(3, step) ? rank.whole : rank.tensor(), rank.world);
-  if (what == Case::root)  // so few that they may be sent before anybody receives them
+  if (what == Case::root)  // so few that they may be sent before the receivers ask for them
     return broadcast(rank.tensor(16), rank.now(3, step) ? 3 : 0, rank.world);
   broadcast(rank.tensor(), 0, what == Case::group && rank.now(1, step) ? rank.pair : rank.world);
 }
 
-/// Stops all ranks, itself last, while the others wait for it; once somebody lets them continue it works for another second.
+/// Stops all ranks, itself last, while the others wait for it; once they are continued it works for another second.
 void suspend_all(Rank& rank)
 {
   const auto own = static_cast<std::int64_t>(getpid());
@@ -125,7 +125,7 @@ void do_something_else()
   std::this_thread::sleep_for(std::chrono::seconds(20));
 }
 
-/// What is wrong with the way that a program itself calls MPI, or does without.
+/// Mistakes in the program's own MPI calls, and deadlocks without MPI.
 void use_mpi(Rank& rank, int step)
 {
   const Case what = rank.settings.what;
@@ -157,7 +157,7 @@ void use_mpi(Rank& rank, int step)
     }
 }
 
-/// What is wrong with a rank itself.
+/// Mistakes of a rank outside of messages.
 void misbehave(Rank& rank, int step)
 {
   const auto wrong = [&](Case what, int who) { return rank.settings.what == what && rank.now(who, step); };

@@ -1,4 +1,4 @@
-// Prints the logits of the token that follows some tokens, by a model whose weights lie in a checkpoint:
+// Prints the logits of the token that follows some tokens, by a model whose weights are in a checkpoint:
 //   logits FILE.h5 TOKEN...
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What lesson 01 is compared with: the same training, written down once more in the plainest way, in one pass a step.
+// An oracle for lesson 01: the same training, written once more in the plainest way, with one micro-batch per step.
 //
 //   training_loop STEPS      nano on the embedded corpus, exact sums, and the options of `Oracle` in
 //                            tests/lessons/01/test_01_single_device.py; prints loss, grad_norm, validation and digest

@@ -102,14 +102,14 @@ LinkOptions parse_link(const std::string& text)
   return options;
 }
 
-double parse_flops(const std::string& text)
+double parse_flops(const std::string& text, const std::string& option)
 {
   const double rate = read_quantity(text, {prefixes, 6}, flops_units);
   if (rate < 1e3 || rate > 1e21)
-    throw UserError(
-        fmt::format("--flops={} is not a rate of at least 1kFLOP/s with its unit.", text),
-        "It is the number of floating-point operations per second of a rank on the virtual clock. Write it as "
-        "--flops=100GFLOP/s, with k, M, G, T or P.");
+    throw UserError(fmt::format("--{}={} is not a rate of at least 1kFLOP/s with its unit.", option, text),
+                    fmt::format("Write the floating-point operations per second of a rank as --{}=100GFLOP/s, with k, "
+                                "M, G, T or P.",
+                                option));
   return rate;
 }
 

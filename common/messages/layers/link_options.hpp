@@ -52,8 +52,9 @@ struct LinkOptions {
 LinkOptions parse_link(const std::string& text);
 
 /// Reads `--flops=RATE`, as 100GFLOP/s: floating-point operations per second, with k, M, G, T, P.
+/// @param option      name of the option with this rate.
 /// @throws UserError  for anything else.
-double parse_flops(const std::string& text);
+double parse_flops(const std::string& text, const std::string& option = "flops");
 
 /// Rejects a virtual clock for algorithms that do not send their messages through a transport.
 /// @throws UserError  for shared, library, and auto, which may choose shared.

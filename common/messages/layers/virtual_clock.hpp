@@ -152,7 +152,7 @@ class VirtualClock {
   VirtualStep step_;
 };
 
-/// Draws both lanes from the earliest begin to the latest end, one line each: every column shows the first letter
+/// Draws both lanes from the earliest start to the latest end, one line each: every column shows the first letter
 /// of the span at its middle, or a dot if there is none.
 /// @param spans    in any order; nothing is drawn if none takes time.
 /// @param columns  width, > 0.

@@ -33,7 +33,7 @@ TEST_CASE("Sha256: the published vectors")
         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-TEST_CASE("Sha256: it matters in which order bytes come, not how they are cut")
+TEST_CASE("Sha256: the digest depends on the order of the bytes, not on the sizes of the pieces")
 {
   const std::string text = "the order of these bytes matters";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {

@@ -47,7 +47,7 @@ TEST_CASE("UserError: the lines after the first stand under the text that follow
         "         five");
 }
 
-TEST_CASE("UserError: is no Error, so that neither is taken for the other")
+TEST_CASE("UserError: is not derived from Error, so a handler of one does not catch the other")
 {
   CHECK_THROWS_AS([] { throw UserError("asked", "remedy"); }(), std::runtime_error);
   STATIC_REQUIRE_FALSE(std::is_base_of_v<Error, UserError>);

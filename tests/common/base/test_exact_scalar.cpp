@@ -105,7 +105,7 @@ TEST_CASE("ExactScalar: 1000 ranks whose lanes are all full add up without a car
   }
 }
 
-TEST_CASE("ExactScalar: what cancels leaves nothing, and what does not cancel is kept to the last unit")
+TEST_CASE("ExactScalar: terms that cancel leave exactly zero, and all others are kept to the last unit")
 {
   CHECK(sum_of({1e13, 0x1p-80, -1e13}).value() == 0x1p-80);
   CHECK(sum_of({-1e13, -0x1p-80, 1e13}).value() == -0x1p-80);
@@ -135,7 +135,7 @@ TEST_CASE("ExactScalar: a term is rounded to the nearest multiple of 2^-80, ties
   CHECK(sum_of({odd, 1.0, -1.0}).value() == odd);
 }
 
-TEST_CASE("ExactScalar: the value is the sum rounded once, wherever it lies")
+TEST_CASE("ExactScalar: the value is the sum rounded once, whatever its magnitude")
 {
   constexpr double unit = 0x1p-80;
   CHECK(sum_of({1.0, 0x1p-53}).value() == 1.0);                  // tie, to even

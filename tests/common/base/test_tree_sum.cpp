@@ -122,7 +122,7 @@ TEST_CASE("tree_sum: aligned runs are subtrees of counts that are no power of tw
   }
 }
 
-TEST_CASE("tree_sum: these floats tell the tree from adding one by one")
+TEST_CASE("tree_sum: with these floats the tree and a sequential sum have different bits")
 {
   int different = 0;
   for (std::uint32_t seed = 0; seed < 50; ++seed) {

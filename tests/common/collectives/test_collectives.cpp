@@ -1,4 +1,4 @@
-// Every collective by every algorithm: what is left behind, what was sent, what scratch is kept.
+// Every collective with every algorithm: its result, its traffic, and the scratch that it keeps.
 
 #include <chrono>
 #include <thread>
@@ -113,7 +113,7 @@ TEST_CASE("collectives: every algorithm leaves the right values, for any count, 
   }
 }
 
-TEST_CASE("expected_traffic: what is sent, and the scratch that is kept, are those of the formulas")
+TEST_CASE("expected_traffic: sent bytes and kept scratch equal the formulas")
 {
   for (const auto& [algorithm, per_node] : algorithms_here()) {
     if (algorithm == Algorithm::automatic) continue;
@@ -225,7 +225,7 @@ TEST_CASE("collectives: bytes are not added up, and a root has to be a rank")
   REQUIRE_THROWS_WITH(broadcast(values, -1, test.group), Catch::Contains("cannot be the root"));
 }
 
-TEST_CASE("barrier: nobody leaves before the last has come")
+TEST_CASE("barrier: no rank leaves before the last one has arrived")
 {
   const auto now = [] {
     return std::chrono::steady_clock::now().time_since_epoch().count();

@@ -13,7 +13,7 @@ namespace {
 const std::int64_t longest = ring_message_bytes / 4;  // elements of f32
 const std::vector<std::int64_t> counts{0, 1, 2, 3, 7, 60, 1001, 5 * longest + 3, 11 * longest + 1};
 
-/// What a rank sends: all shares but one, each in messages of at most `longest` elements.
+/// Traffic of a rank: all shards but one, each in messages of at most `longest` elements.
 Traffic sent_but(int left_out, std::int64_t n, int N)
 {
   Traffic sent;
@@ -44,7 +44,7 @@ TEST_CASE("ring_reduce_scatter_sum: the own shard is complete and no byte is sen
   }
 }
 
-TEST_CASE("ring_all_gather: all shards are everywhere")
+TEST_CASE("ring_all_gather: every rank has all shards")
 {
   GroupForTest with(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();

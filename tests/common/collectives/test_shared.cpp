@@ -1,5 +1,5 @@
-// Collectives in shared memory: what they leave behind wherever the values lie, what they read, and that calls in
-// a row do not run into each other.
+// Collectives in shared memory: their results wherever the values are stored, the bytes that they read, and that
+// consecutive calls do not disturb each other.
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,7 @@ using namespace rankwise;
 
 namespace {
 
-/// Where the values of a call lie.
+/// Where the values of a call are stored.
 enum class Place {
   shared,    // in the same buffer of the shared memory on all ranks
   ordinary,  // in no rank's shared memory
@@ -46,7 +46,7 @@ int sum_of_numbers(int ranks, std::int64_t i, int call = 0)
   return sum;
 }
 
-/// n elements of a rank, with one element before and one behind them that nobody may touch. Made by all ranks
+/// n elements of a rank, with a guard element before and after them that no call may change. All ranks construct it
 /// together.
 template <class T>
 class Vector {
@@ -68,7 +68,8 @@ class Vector {
     elements_[-1] = elements_[n_] = make(guard);
     for (std::int64_t i = 0; i < n_; ++i) elements_[i] = make(number(rank_, i, call));
   }
-  /// As a caller does who needs the memory at once, but for a range: from the end, where others may still read.
+  /// Overwrites all elements outside of a range at once, as a caller that reuses the memory does. It begins at the end,
+  /// where other ranks may still be reading.
   void overwrite_all_but(Range range)
   {
     for (std::int64_t i = n_ - 1; i >= 0; --i)
@@ -164,7 +165,7 @@ void try_copies(GroupForTest& test, std::int64_t n, Place place)
 
 }  // namespace
 
-TEST_CASE("shared collectives: sums are right for any count, type and root, wherever they lie")
+TEST_CASE("shared collectives: sums are right for any count, type and root, wherever the values are stored")
 {
   GroupForTest test(Algorithm::shared);
   for (const Place place : places) {
@@ -179,7 +180,7 @@ TEST_CASE("shared collectives: sums are right for any count, type and root, wher
   }
 }
 
-TEST_CASE("shared collectives: copies are right for any count, type and root, wherever they lie")
+TEST_CASE("shared collectives: copies are right for any count, type and root, wherever the values are stored")
 {
   GroupForTest test(Algorithm::shared);
   for (const Place place : places) {
@@ -202,7 +203,7 @@ TEST_CASE("shared collectives: bytes cannot be added up")
   CHECK_THROWS_AS(shared_reduce_sum(values, 0, test.group), Error);
 }
 
-TEST_CASE("shared collectives: the bits of a sum are those of tree_sum(), on all ranks and wherever they lie")
+TEST_CASE("shared collectives: a sum has the bits of tree_sum(), on all ranks and wherever the values are stored")
 {
   GroupForTest test(Algorithm::shared);
   const int N = test.group.ranks(), r = test.group.rank();

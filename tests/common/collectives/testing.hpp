@@ -9,7 +9,7 @@
 #include "tests/world.hpp"
 
 /// @file
-/// What the tests of collectives share: a group of all ranks, and values that differ by rank and by index.
+/// Helpers for the tests of collectives: a group of all ranks, and values that differ by rank and by index.
 
 namespace rankwise {
 
@@ -46,7 +46,7 @@ inline int sum_at(int ranks, std::int64_t i)
   return sum;
 }
 
-/// A vector on one rank, with one element before and one behind it that nobody may touch.
+/// A vector on one rank, with a guard element before and after it that no call may change.
 template <class T>
 struct Guarded {
   explicit Guarded(std::int64_t n, int rank) : elements(static_cast<std::size_t>(n + 2), static_cast<T>(guard))

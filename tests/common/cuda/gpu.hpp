@@ -8,7 +8,7 @@
 #include "common/memory/device.hpp"
 
 /// @file
-/// What tests of GPUs share.
+/// Helpers for tests of GPUs.
 
 namespace rankwise::testing {
 

@@ -1,4 +1,4 @@
-// Collectives between GPUs, over MPI through the host and over NCCL: what is left behind, what was sent, what is kept.
+// Collectives between GPUs, over MPI through the host and over NCCL: results, traffic, and kept scratch.
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ struct GpuGroup : Gpu {
   Group group;
 };
 
-/// What carries the messages of these tests: NCCL wants a GPU for each rank.
+/// The transports of these tests: NCCL needs a GPU for each rank.
 std::vector<bool> carriers()
 {
   return world().ranks() <= gpu_facts().count ? std::vector<bool>{false, true} : std::vector<bool>{false};
@@ -153,7 +153,7 @@ TEST_CASE("collectives of GPUs: numbers and texts of the host take part")
   }
 }
 
-TEST_CASE("CollectiveScope: a collective reads what the computation has made, which goes on when it is done")
+TEST_CASE("CollectiveScope: a collective reads results of earlier work, and later work sees its result")
 {
   for (const bool nccl : carriers())
     for (const Algorithm algorithm : {Algorithm::ring, Algorithm::library}) {
@@ -198,7 +198,7 @@ TEST_CASE("CommunicationQueue: collectives of GPUs beside the computation")
   }
 }
 
-TEST_CASE("CommunicationQueue: what the stream of messages does last is waited for too")
+TEST_CASE("CommunicationQueue: wait() includes the last work of the message stream")
 {
   for (const bool nccl : carriers()) {
     GpuGroup test(Algorithm::ring, nccl);

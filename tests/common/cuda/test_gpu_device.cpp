@@ -72,7 +72,7 @@ TEST_CASE("Stream of a GPU: add() refuses bytes and vectors of different length"
   CHECK_THROWS_AS(gpu.stream->add(three.tensor(), four.tensor()), Error);
 }
 
-TEST_CASE("Stream::wait: what another stream makes is there, however they run")
+TEST_CASE("Stream::wait: the results of another stream are visible, however the streams are scheduled")
 {
   Gpu gpu;
   const std::unique_ptr<Stream> other = gpu.device->make_stream();
@@ -102,7 +102,7 @@ TEST_CASE("host_memory: the GPU copies to and from it, and the host reads it aft
   CHECK(std::vector<std::int32_t>(read.begin(), read.end()) == numbers<std::int32_t>(500, 9));
 }
 
-TEST_CASE("Device: what does not fit says how much is free, and what there is can be used after that")
+TEST_CASE("Device: an allocation that does not fit reports the free bytes, and smaller ones still succeed")
 {
   Gpu gpu;
   const GpuFacts facts = gpu_facts();

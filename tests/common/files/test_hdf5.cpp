@@ -87,7 +87,7 @@ TEST_CASE("check_hdf5: a negative status is an error at the caller's line, any o
   }
 }
 
-TEST_CASE("Hdf5Object: closes once, whoever owns it last")
+TEST_CASE("Hdf5Object: is closed once, by its last owner")
 {
   const ScratchFolder folder;
   Hdf5Object first = create_hdf5(folder / "file.h5");

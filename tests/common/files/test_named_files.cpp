@@ -1,4 +1,4 @@
-// common/files/named_files.hpp: no file that a user named takes another's place.
+// common/files/named_files.hpp: no file that a user named overwrites another one.
 
 #include <filesystem>
 #include <string>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What check_files() says of files.
+/// The message of check_files(); "accepted" if there is none.
 std::string refusal(const std::vector<NamedFile>& files)
 {
   try {
@@ -66,7 +66,7 @@ TEST_CASE("check_files: says what is wrong with a path, and changes nothing")
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("check_files: a device or a pipe takes a report, and no checkpoint")
+TEST_CASE("check_files: a device or a pipe may receive a report, but no checkpoint")
 {
   const ScratchFolder folder;
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
@@ -78,7 +78,7 @@ TEST_CASE("check_files: a device or a pipe takes a report, and no checkpoint")
   }
 }
 
-TEST_CASE("check_files: links that never end")
+TEST_CASE("check_files: cyclic links are refused")
 {
   const ScratchFolder folder;
   fs::create_symlink("loop", folder / "loop");
@@ -86,7 +86,7 @@ TEST_CASE("check_files: links that never end")
     CHECK_THAT(refusal({file}), Contains("is a cyclic symbolic link"));
 }
 
-TEST_CASE("check_files: of two names of one file at most one is written, and none while it is read")
+TEST_CASE("check_files: two names of one file are refused if one of them is written")
 {
   const ScratchFolder folder;
   const std::string file = folder / "file";
@@ -104,7 +104,7 @@ TEST_CASE("check_files: of two names of one file at most one is written, and non
   CHECK(refusal({checkpoint(folder / "new"), report(folder / "newer"), data(file)}) == "accepted");
 }
 
-TEST_CASE("check_files: a file to read is not removed as left over")
+TEST_CASE("check_files: an input file is not removed as a leftover temporary file")
 {
   const ScratchFolder folder;
   const std::string left = folder / "file.0123456789abcdef.tmp";
@@ -113,7 +113,7 @@ TEST_CASE("check_files: a file to read is not removed as left over")
   CHECK(refusal({data(folder / "file.tmp"), checkpoint(folder / "file")}) == "accepted");
 }
 
-TEST_CASE("lock_files: those that are written, but no streams")
+TEST_CASE("lock_files: locks the files that are written, but no streams")
 {
   const ScratchFolder folder;
   {

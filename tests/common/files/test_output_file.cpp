@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// While it lives files of this process cannot grow beyond so many bytes.
+/// Limits the size of files that this process writes, in bytes, as long as it lives.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes)
@@ -45,7 +45,7 @@ std::span<const std::byte> bytes_of(const std::string& text)
   return std::as_bytes(std::span(text));
 }
 
-/// Calls @p work in a process of its own, which then ends without any cleaning up; its exit status.
+/// Calls @p work in a child process, which then ends without cleaning up; returns its exit status.
 int in_another_process(const std::function<int()>& work)
 {
   const pid_t child = fork();
@@ -72,13 +72,13 @@ TEST_CASE("write_file: replaces the old content as a whole, or leaves it alone")
   }
   CHECK(read_file(path) == "second\n");
 
-  // A folder cannot be replaced by a file; the temporary file goes again.
+  // A folder cannot be replaced by a file; the temporary file is removed.
   fs::create_directory(folder / "folder");
   CHECK_THROWS_WITH(write_file(folder / "folder", "x"), Contains("Is a directory"));
   CHECK(folder.files() == 2);
 }
 
-TEST_CASE("OutputFile: without commit() what was there stays")
+TEST_CASE("OutputFile: without commit() the existing file is kept")
 {
   const ScratchFolder folder;
   write_file(folder / "file", "old");
@@ -98,7 +98,7 @@ TEST_CASE("OutputFile: without commit() what was there stays")
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("write_file: a symbolic link stays, and the file behind it is replaced")
+TEST_CASE("write_file: a symbolic link is kept, and its target is replaced")
 {
   const ScratchFolder folder;
   fs::create_directory(folder / "there");
@@ -122,7 +122,7 @@ TEST_CASE("links that never end are refused")
   CHECK_THROWS_WITH(write_file(folder / "a", "x"), Contains("/a is a cyclic symbolic link"));
 }
 
-TEST_CASE("create_temporary: whatever has the name already is not touched")
+TEST_CASE("create_temporary: an existing file of that name is not touched")
 {
   const ScratchFolder folder;
   const std::string path = folder / "file", temporary = temporary_name(path);
@@ -174,7 +174,7 @@ TEST_CASE("is_stream: devices, pipes and open files, which are written to and ne
   CHECK(read_file(folder / "open") == "begun, and gone on with");
 }
 
-TEST_CASE("FileLock: another process is told who has it; it ends with its process")
+TEST_CASE("FileLock: a second process is refused with the holder's name; the lock ends with its process")
 {
   const ScratchFolder folder;
   const std::string path = folder / "file";

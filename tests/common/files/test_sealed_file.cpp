@@ -1,4 +1,4 @@
-// common/files/sealed_file.hpp: what is sealed is whole, of its kind and version; everything else is refused by name.
+// common/files/sealed_file.hpp: a sealed file is complete, of its kind and version; other files are refused by name.
 
 #include <filesystem>
 #include <string>
@@ -41,7 +41,7 @@ void check_refused(const std::string& path, const std::string& words)
 
 }  // namespace
 
-TEST_CASE("sealed file: what was sealed passes, and its content is as it was")
+TEST_CASE("sealed file: passes the check, and its content is unchanged")
 {
   const ScratchFolder folder;
   for (const std::size_t size : {0UL, 1UL, 511UL, 1UL << 20, (1UL << 20) + 1}) {
@@ -65,7 +65,7 @@ TEST_CASE("sealed file: the first bytes say what it is, in the documented places
   CHECK(seal.substr(80, 416) == std::string(416, '\0'));
 }
 
-TEST_CASE("check_seal: refuses what is no file, or one that cannot be read")
+TEST_CASE("check_seal: refuses paths that are not files, and unreadable files")
 {
   const ScratchFolder folder;
   check_refused(folder / "missing", "does not exist");
@@ -97,7 +97,7 @@ TEST_CASE("check_seal: says what a file is instead")
   check_refused(path, "version 2, which is older than version 3");
 }
 
-TEST_CASE("check_seal: every cut, every flipped bit and every byte too many is noticed")
+TEST_CASE("check_seal: detects every truncation, every flipped bit and every extra byte")
 {
   const ScratchFolder folder;
   const std::string path = folder / "file";
@@ -129,7 +129,7 @@ TEST_CASE("check_seal: random damage is refused")
   }
 }
 
-TEST_CASE("commit_sealed: a failure leaves what was there")
+TEST_CASE("commit_sealed: a failure leaves the existing file unchanged")
 {
   const ScratchFolder folder;
   CHECK_THROWS_AS(commit_sealed(folder / "missing", kind), Error);

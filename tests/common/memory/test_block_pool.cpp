@@ -42,7 +42,7 @@ struct System {
 
 }  // namespace
 
-TEST_CASE("BlockPool: deals out the block of that size that was given back last, and each to one at a time")
+TEST_CASE("BlockPool: hands out the most recently freed block of the size, to one owner at a time")
 {
   System system;
   {
@@ -68,7 +68,7 @@ TEST_CASE("BlockPool: deals out the block of that size that was given back last,
   CHECK(system.held_bytes == 0);
 }
 
-TEST_CASE("BlockPool: frees what was given back first, and no more than it has to")
+TEST_CASE("BlockPool: returns the oldest kept blocks to the system first, and no more than needed")
 {
   System system;
   BlockPool pool = system.pool();
@@ -93,7 +93,7 @@ TEST_CASE("BlockPool: frees what was given back first, and no more than it has t
   pool.give_back(fifth, 9);
 }
 
-TEST_CASE("BlockPool: blocks of sizes that take turns are made once")
+TEST_CASE("BlockPool: blocks of alternating sizes are allocated once")
 {
   // A step of lesson 06: two large blocks at once, then one of them and some small ones.
   System system;
@@ -129,7 +129,7 @@ TEST_CASE("BlockPool: a block that cannot be made does not count")
   pool.give_back(other, 5);
 }
 
-TEST_CASE("BlockPool: never holds more than an eighth beyond what was in use at once, whatever comes and goes")
+TEST_CASE("BlockPool: never holds more than an eighth above the peak in use, in any order of calls")
 {
   System system;
   BlockPool pool = system.pool();

@@ -62,7 +62,7 @@ TEST_CASE("Buffer: is counted from construction to destruction, as its category 
   CHECK(ledger.peak(Tier::device)[Category::parameters] == 120);
 }
 
-TEST_CASE("Buffer: memory that changes hands is counted once and given back once")
+TEST_CASE("Buffer: moved memory is counted once and freed once")
 {
   CountingDevice device;
   MemoryLedger ledger;
@@ -99,7 +99,7 @@ TEST_CASE("Buffer: memory that changes hands is counted once and given back once
   CHECK(ledger.peak_total(Tier::device) == 48);
 }
 
-TEST_CASE("Buffer: several in a vector are all given back")
+TEST_CASE("Buffer: all buffers of a vector are freed")
 {
   CountingDevice device;
   MemoryLedger ledger;
@@ -117,7 +117,7 @@ TEST_CASE("Buffer: several in a vector are all given back")
   CHECK(ledger.current(Tier::device).total() == 0);
 }
 
-TEST_CASE("Buffer: a limit refuses before memory is taken, and a failing device leaves nothing counted")
+TEST_CASE("Buffer: the limit applies before memory is allocated, and a failed allocation is not counted")
 {
   CountingDevice device;
   MemoryLedger ledger(100);
@@ -253,7 +253,7 @@ TEST_CASE("Stream: zeroes all of a large tensor and nothing beside it, wherever 
   }
 }
 
-TEST_CASE("Arena: deals out pieces that are aligned and do not touch, and no more than it has")
+TEST_CASE("Arena: hands out aligned, disjoint pieces, and no more than its size")
 {
   const std::unique_ptr<Device> device = make_cpu_device();
   Arena arena(*device, 100 + 200, 2);

@@ -76,7 +76,7 @@ TEST_CASE("CategoryBytes: adds up category by category")
   CHECK(other.total() == 18);
 }
 
-TEST_CASE("MemoryLedger: current follows what enters and leaves")
+TEST_CASE("MemoryLedger: current bytes follow allocations and releases")
 {
   MemoryLedger ledger;
   CHECK(ledger.limit_bytes() == 0);
@@ -110,7 +110,7 @@ TEST_CASE("MemoryLedger: the peak of the total is that of one moment, not the su
   CHECK(ledger.peak_total(Tier::device) == 101);
 }
 
-TEST_CASE("MemoryLedger: the limit is refused with what is asked for and what is taken")
+TEST_CASE("MemoryLedger: an allocation beyond the limit is refused with requested and allocated bytes")
 {
   MemoryLedger ledger(2000);
   ledger.enter(Category::parameters, Tier::device, 1200, "parameters");
@@ -137,7 +137,7 @@ TEST_CASE("MemoryLedger: host and disk have no limit")
   CHECK_NOTHROW(ledger.enter(Category::parameters, Tier::device, 10, "parameters"));
 }
 
-TEST_CASE("MemoryLedger: from record() on, what the device holds after each buffer that enters or leaves")
+TEST_CASE("MemoryLedger: after record() every allocation and release is an event with the device's bytes")
 {
   MemoryLedger ledger;
   ledger.enter(Category::parameters, Tier::device, 100, "a");
@@ -198,7 +198,7 @@ TEST_CASE("MemoryLedger: two threads count together")
     if (events[i].time_ns < events[i - 1].time_ns) FAIL("event " << i << " is earlier than the one before");
 }
 
-TEST_CASE("check_memory_limit: refuses a plan that does not fit, with its categories and the way out")
+TEST_CASE("check_memory_limit: refuses a plan that does not fit, with its categories and the remedy")
 {
   CategoryBytes plan;
   plan[Category::parameters] = 882'176;

@@ -133,7 +133,7 @@ TEST_CASE("Shape: has up to four extents, none negative")
   CHECK_THROWS_WITH((Shape{2, -1}), EndsWith(": a shape with a negative extent"));
 }
 
-TEST_CASE("Tensor: is a view of elements that belong to somebody else")
+TEST_CASE("Tensor: is a view of elements that it does not own")
 {
   std::vector<float> values(6);
   std::iota(values.begin(), values.end(), 0.0f);

@@ -12,7 +12,7 @@
 
 namespace rankwise::testing {
 
-/// Calls f with all ways to write N as the sizes of so many axes, the outermost first.
+/// Calls f with every factorisation of N into the sizes of @p axes axes, the outermost first.
 inline void for_each_mesh(int N, int axes, const std::function<void(const std::vector<Axis>&)>& f,
                           const std::vector<Axis>& outer = {})
 {
@@ -41,7 +41,7 @@ inline void for_each_point(const std::vector<Axis>& axes,
   }
 }
 
-/// Calls f with each point of all meshes of 1 to 24 ranks and 1 to 4 axes; the sizes stand in what is told of a failure.
+/// Calls f with each point of all meshes of 1 to 24 ranks and 1 to 4 axes. Messages of failures contain the sizes.
 inline void for_each_point_of_all(
     const std::function<void(const std::vector<Axis>&, int rank, const std::vector<int>& coordinates)>& f)
 {

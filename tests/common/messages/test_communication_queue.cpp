@@ -1,4 +1,4 @@
-// Collectives beside the program: order, waiting, the time that it takes, and that nothing is lost.
+// Collectives that overlap with computation: their order, waiting, their times, and that none is lost.
 
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ struct Summed {
 
 }  // namespace
 
-TEST_CASE("CommunicationQueue: collectives go on in order while the program computes, by every algorithm")
+TEST_CASE("CommunicationQueue: collectives run in order while the program computes, with every algorithm")
 {
   for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving, Algorithm::shared, Algorithm::tree}) {
     GroupForTest test(algorithm);
@@ -112,7 +112,7 @@ TEST_CASE("Pending: an exception on its way out does not wait")
   REQUIRE_THROWS_WITH(fails(), Catch::Contains("something else"));
 }
 
-TEST_CASE("CommunicationQueue: the virtual clock sees what is hidden")
+TEST_CASE("CommunicationQueue: the virtual clock distinguishes hidden from exposed communication")
 {
   GroupForTest test(Algorithm::ring);
   VirtualClock clock(parse_link("0us,1GB/s"), parse_flops("1GFLOP/s"));

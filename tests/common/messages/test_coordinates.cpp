@@ -1,4 +1,4 @@
-// Where a rank stands on a mesh.
+// The coordinates of a rank on a mesh.
 
 #include <vector>
 

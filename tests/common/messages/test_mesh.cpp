@@ -98,7 +98,7 @@ TEST_CASE("Mesh: the table names the ranks of each rank's groups")
   }
 }
 
-TEST_CASE("line_of: the ranks of one axis through a rank, of which each stands at its coordinate")
+TEST_CASE("line_of: the ranks along an axis through a rank, ordered by their coordinate")
 {
   using Ranks = std::vector<int>;
   const std::vector<Axis> axes{{"pp", 2}, {"dp", 2}, {"tp", 2}}, box{{"a", 2}, {"b", 3}, {"c", 4}};
@@ -141,7 +141,7 @@ TEST_CASE("topology_of_job: ranks of one machine are one node, or as many as are
   REQUIRE(pairs.ranks_of(0).size() == static_cast<std::size_t>(std::min(N, 2)));
 }
 
-TEST_CASE("topology_of: machines of any size, dealt out in any order, whole or in parts")
+TEST_CASE("topology_of: machines of any size, ranks in any order, whole machines or parts of them")
 {
   using Nodes = std::vector<int>;
   const auto nodes = [](const Nodes& machine_of, int ranks_per_node) {
@@ -169,7 +169,7 @@ TEST_CASE("Topology::among: the nodes of some ranks, in the order of these")
   CHECK(job.among({4}).device == DeviceKind::cuda);
 }
 
-TEST_CASE("Mesh: the groups know the nodes that formulas know")
+TEST_CASE("Mesh: groups and formulas use the same nodes")
 {
   const int N = world().ranks();
   for (const int ranks_per_node : {0, 1, 2, 3}) {

@@ -1,5 +1,5 @@
-// MPI's profiling interface sees every call of this program: what the traffic ledger counts is what really leaves, and
-// what is made of MPI's is given back.
+// MPI's profiling interface sees every call of this program: the traffic ledger counts exactly what is sent, and all MPI
+// objects are freed.
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ using namespace rankwise;
 
 namespace {
 
-/// What was called so far.
+/// Counts of calls so far.
 struct Calls {
   Traffic sent;
   int requests_started = 0, requests_finished = 0;

@@ -32,7 +32,7 @@ complain() {
 
 expect_status() { [ "$status" = "$1" ] || complain "status $status instead of $1"; }
 
-# expect COUNT STREAM PATTERN: so many lines of the stream match.
+# expect COUNT STREAM PATTERN: COUNT lines of the stream match.
 expect() {
   local count
   count=$(grep -c -- "$3" "$output/$2")
@@ -51,7 +51,7 @@ expect_status 0
 expect 1 out '^Usage: fail'
 expect 0 out 'runs'
 
-# ---- What cannot be, found before the first message: told once, by rank 0, status 2 -----------------------------------
+# ---- Impossible requests, found before the first message: reported once, by rank 0, status 2 ---------------------------
 
 run "$fail" --hwo=error
 expect_status 2

@@ -1,4 +1,4 @@
-// Who stands at a place of a mesh.
+// The rank at given coordinates of a mesh.
 
 #include <vector>
 

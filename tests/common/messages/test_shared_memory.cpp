@@ -1,4 +1,4 @@
-// Memory that the ranks of a node share: where it lies, how ranks meet there, and that all of it is given back.
+// Memory that the ranks of a node share: its addresses, its barrier, and that all of it is freed.
 
 #include <algorithm>
 #include <chrono>
@@ -77,7 +77,7 @@ TEST_CASE("SharedMemory: every window is freed")
   CHECK(open_windows == before);
 }
 
-TEST_CASE("SharedMemory: each rank has a buffer of its own size, aligned, and apart from the others'")
+TEST_CASE("SharedMemory: each rank has an aligned buffer of its own size that overlaps no other")
 {
   const Communicator ranks = Communicator::world();
   SharedMemory memory(ranks);
@@ -96,12 +96,12 @@ TEST_CASE("SharedMemory: each rank has a buffer of its own size, aligned, and ap
   }
 }
 
-TEST_CASE("peers: the same place of the same buffer, at every rank")
+TEST_CASE("peers: addresses of the same offset in every rank's buffer")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks(), r = ranks.rank();
   SharedMemory memory(ranks);
-  // Buffers that come and go lie at the same addresses: what was known of one must not be taken for the next.
+  // Later buffers have the addresses of freed ones: what was known of a freed buffer must not be used for the next.
   for (int i = 0; i < 30; ++i) {
     const std::int64_t bytes = 4096 * (1 + (i * 7 + r) % 5);
     const Piece a(memory.device(), bytes), b(memory.device(), bytes);
@@ -118,7 +118,7 @@ TEST_CASE("peers: the same place of the same buffer, at every rank")
   }
 }
 
-TEST_CASE("peers: none on any rank, when one of them has another buffer, another place, or ordinary memory")
+TEST_CASE("peers: empty on all ranks when one passes another buffer, another offset, or ordinary memory")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks();
@@ -145,7 +145,7 @@ TEST_CASE("peers: none on any rank, when one of them has another buffer, another
   CHECK(memory.peers(gone).empty());
 }
 
-TEST_CASE("SharedMemory: what does not fit is an Error on all ranks, and they go on")
+TEST_CASE("SharedMemory: an allocation that does not fit is an Error on all ranks, and later ones work")
 {
   const Communicator ranks = Communicator::world();
   SharedMemory memory(ranks);
@@ -154,7 +154,7 @@ TEST_CASE("SharedMemory: what does not fit is an Error on all ranks, and they go
                     Contains("cannot allocate") && Contains("of shared memory"));
   struct statvfs files {};
   if (ranks.ranks() > 1 && statvfs("/dev/shm", &files) == 0) {
-    // For one rank there would be room, but not for all.
+    // The memory would suffice for one rank, but not for all.
     std::int64_t each = static_cast<std::int64_t>(files.f_bavail * files.f_frsize) / ranks.ranks() / 10 * 12;
     check_mpi(MPI_Bcast(&each, 1, MPI_INT64_T, 0, ranks.handle()), "agreeing on a size");
     CHECK_THROWS_AS(memory.device().allocate(each), Error);
@@ -163,7 +163,7 @@ TEST_CASE("SharedMemory: what does not fit is an Error on all ranks, and they go
   CHECK(memory.peers(piece.data).size() == static_cast<std::size_t>(ranks.ranks()));
 }
 
-TEST_CASE("barrier: nobody is a round ahead, whoever is late")
+TEST_CASE("barrier: no rank is a round ahead, whichever rank is late")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks(), r = ranks.rank();
@@ -179,7 +179,7 @@ TEST_CASE("barrier: nobody is a round ahead, whoever is late")
   memory.barrier();
 }
 
-TEST_CASE("next_areas: two turns in a row do not disturb each other")
+TEST_CASE("next_areas: two consecutive exchanges do not disturb each other")
 {
   const Communicator ranks = Communicator::world();
   const int N = ranks.ranks(), r = ranks.rank();
@@ -198,7 +198,7 @@ TEST_CASE("next_areas: two turns in a row do not disturb each other")
   }
 }
 
-TEST_CASE("barrier: ranks that wait long leave the processor to others")
+TEST_CASE("barrier: ranks that wait long sleep")
 {
   const Communicator ranks = Communicator::world();
   SharedMemory memory(ranks);
@@ -215,7 +215,7 @@ TEST_CASE("barrier: messages that are under way arrive meanwhile")
   const Communicator ranks = Communicator::world();
   if (ranks.ranks() == 1) return;
   SharedMemory memory(ranks);
-  // So large a message is sent only when the receiver takes part; and rank 1 comes to the barrier when it has been
+  // A message of this size is sent only while the receiver takes part; and rank 1 reaches the barrier when it has been
   // sent.
   std::vector<std::byte> data(8 << 20, std::byte(ranks.rank() + 1));
   const int bytes = static_cast<int>(data.size());

@@ -105,7 +105,7 @@ TEST_CASE("MpiTransport: messages between two ranks arrive in the order in which
     REQUIRE(arrived[static_cast<std::size_t>(m)].back() == 100 * ((r + N - 1) % N) + m);
 }
 
-TEST_CASE("MpiTransport: what cannot be is an Error")
+TEST_CASE("MpiTransport: impossible calls are Errors")
 {
   GroupForTest test(Algorithm::ring);
   Transport& transport = test.group.transport();
@@ -118,7 +118,7 @@ TEST_CASE("MpiTransport: what cannot be is an Error")
   REQUIRE_THROWS_WITH(transport.finish(none), Contains("not in flight"));
 }
 
-TEST_CASE("MpiTransport: a message of another size than expected is noticed by who receives it")
+TEST_CASE("MpiTransport: the receiver detects a message of another size than expected")
 {
   GroupForTest test(Algorithm::ring);
   Transport& transport = test.group.transport();
@@ -209,7 +209,7 @@ TEST_CASE("TrafficLedger: sends are counted by group and collective, receives ar
   REQUIRE(test.traffic.of("nobody") == Traffic{});
 }
 
-TEST_CASE("TrafficLedger: bytes are counted by who receives them, by the numbers of the job")
+TEST_CASE("TrafficLedger: bytes are counted by the receiver's rank in the job")
 {
   GroupForTest test(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();
@@ -236,7 +236,7 @@ TEST_CASE("TrafficLedger: bytes are counted by who receives them, by the numbers
   REQUIRE(test.traffic.receivers_of("by hand").empty());
 }
 
-TEST_CASE("ComparingTransport: ranks that agree go on, ranks that do not are told who calls what")
+TEST_CASE("ComparingTransport: calls that agree pass, others are refused with each rank's call")
 {
   GroupForTest test(Algorithm::ring, 0, true);
   const int N = test.group.ranks(), r = test.group.rank();

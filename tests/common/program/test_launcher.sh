@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who starts N processes that know nothing of each other is told so, once; who wants one rank gets it.
+# N processes that are not one job end with one message; a single process runs as a job of one rank.
 #
 #   tests/common/program/test_launcher.sh FAIL             (tests/programs/fail.cpp, built)
 #

@@ -55,7 +55,7 @@ struct Settings {
   }
 };
 
-/// What a user who types this is told.
+/// The message to a user who types this.
 std::string refusal(const std::vector<std::string>& arguments)
 {
   Settings settings;
@@ -104,7 +104,7 @@ TEST_CASE("OptionTable: each type is set, and what is not given keeps its defaul
   CHECK_THROWS_AS(untouched.options.given("stpes"), Error);
 }
 
-TEST_CASE("OptionTable: a misspelt option names the nearest")
+TEST_CASE("OptionTable: a misspelt option is refused with the nearest name")
 {
   CHECK(refusal({"--stpes=5"}) ==
         "error: unknown option --stpes.\n       Did you mean --steps? --help lists all options.");
@@ -193,7 +193,7 @@ TEST_CASE("OptionTable: a value that is missing, doubled or unwanted is refused"
   CHECK(refusal({"--dry-run=false"}) == "accepted");
 }
 
-TEST_CASE("OptionTable: a flag can be taken back")
+TEST_CASE("OptionTable: --flag=false unsets a flag")
 {
   Settings s;
   s.parse({"--dry-run=false"});
@@ -217,7 +217,7 @@ TEST_CASE("OptionTable: the command line wins over the configuration file")
   CHECK_FALSE(s.options.given("global-batch"));
 }
 
-TEST_CASE("OptionTable: a random configuration file is read or refused, and nothing else")
+TEST_CASE("OptionTable: a random configuration file is either read or refused")
 {
   const std::string good =
       "# a run\nsteps = 3\nseed=7\n  model =  mini \ndry-run = true\nlearning-rate=2e-4\nreport=r\n";

@@ -37,7 +37,7 @@ std::string content(const fs::path& path)
 
 }  // namespace
 
-TEST_CASE("Report: comments, names, units and rows stand in columns")
+TEST_CASE("Report: comments, names, units and rows are aligned in columns")
 {
   Page page;
   Report report(true, "", page.file());

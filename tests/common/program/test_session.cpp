@@ -20,7 +20,7 @@ Failure described(const Exception& exception)
 
 }  // namespace
 
-TEST_CASE("Session: knows its rank among the ranks")
+TEST_CASE("Session: has the rank and the number of ranks of MPI")
 {
   int rank = -1, ranks = -1, threads = -1;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank");

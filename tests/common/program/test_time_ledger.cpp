@@ -117,7 +117,7 @@ TEST_CASE("TimeLedger: reset starts from zero, but not inside a span")
   CHECK(time.total_seconds() == 0);
 }
 
-TEST_CASE("TimeLedger: two threads nest their spans each for itself")
+TEST_CASE("TimeLedger: spans nest within each thread separately")
 {
   TimeLedger time;
   {

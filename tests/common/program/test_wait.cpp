@@ -51,7 +51,7 @@ auto holds_after(FakeClock& clock, nanoseconds time)
 
 }  // namespace
 
-TEST_CASE("spin: a condition that holds at once is looked at once")
+TEST_CASE("spin: a condition that holds at once is checked once")
 {
   FakeClock clock;
   int looks = 0;
@@ -62,7 +62,7 @@ TEST_CASE("spin: a condition that holds at once is looked at once")
   CHECK(clock.naps.empty());
 }
 
-TEST_CASE("spin: it looks for spin_time, and never sleeps")
+TEST_CASE("spin: polls for spin_time, and never sleeps")
 {
   FakeClock clock;
   CHECK_FALSE(spin(holds_after(clock, 1s), clock));
@@ -75,7 +75,7 @@ TEST_CASE("spin: it looks for spin_time, and never sleeps")
   CHECK(in_time.naps.empty());
 }
 
-TEST_CASE("spin_then_nap: what holds within spin_time is waited for without a nap")
+TEST_CASE("spin_then_nap: no nap if the condition holds within spin_time")
 {
   FakeClock clock;
   spin_then_nap(holds_after(clock, spin_time - 1us), clock);
@@ -102,7 +102,7 @@ TEST_CASE("spin_then_nap: naps begin after spin_time, grow with the wait and are
   CHECK(clock.pauses <= spin_time / 100ns);
 }
 
-TEST_CASE("spin_then_nap: a look that does something begins the wait anew")
+TEST_CASE("spin_then_nap: a poll that makes progress restarts the wait")
 {
   FakeClock clock;
   int looks = 0;

@@ -58,7 +58,7 @@ enum cublasLtReductionScheme_t {
   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,  ///< in the type of the sums
 };
 
-/// What the choice of an algorithm may rely on.
+/// The properties on which the choice of an algorithm may depend.
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,    ///< size_t, unless set 0
   CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,  ///< uint32, unless set all
@@ -74,11 +74,11 @@ struct cublasLtMatrixLayoutOpaque_t;
 struct cublasLtMatmulPreferenceOpaque_t;
 /// One user of the library.
 using cublasLtHandle_t = cublasLtContext*;
-/// What a product is.
+/// Description of a product.
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
-/// How a matrix lies in memory.
+/// The layout of a matrix in memory.
 using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
-/// What the choice of an algorithm may rely on.
+/// The properties on which the choice of an algorithm may depend.
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
 /// How a product is made.
@@ -97,7 +97,7 @@ struct cublasLtMatmulHeuristicResult_t {
 
 /// A handle on the current device.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
-/// Gives a handle back; work that was queued goes on.
+/// Destroys a handle; queued work continues.
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 /// A status in words.
 const char* cublasLtGetStatusString(cublasStatus_t status);

@@ -38,10 +38,10 @@ inline bool gpu_is_emulated()
   return test_gpu() != nullptr && test_gpu()->name() == "emulated GPU";
 }
 
-/// How a tensor lies in the memory of a GPU.
+/// What surrounds a tensor in the memory of a GPU.
 enum class Surroundings : std::uint8_t {
-  nothing,  ///< from the first to the last byte of an allocation: what is touched behind it belongs to nobody
-  nans,     ///< one element after a boundary of 64 bytes, with NaNs around it: what is touched beside it shows
+  nothing,  ///< the tensor fills its allocation: an access beyond it is outside of any allocation
+  nans,     ///< NaNs; the tensor begins one element after a boundary of 64 bytes, and writes beside it are found
 };
 
 /// The tensors of one call on their way to a GPU and back.
@@ -49,7 +49,7 @@ class Journey {
  public:
   /// @param gpu           where to.
   /// @param stream        of the GPU.
-  /// @param surroundings  how each tensor lies there.
+  /// @param surroundings  what surrounds each tensor there.
   Journey(const DeviceMemory& gpu, Stream& stream, Surroundings surroundings)
       : gpu_(gpu), stream_(stream), nans_(surroundings == Surroundings::nans)
   {
@@ -81,7 +81,7 @@ class Journey {
     there.data = carry(host.data);
     return there;
   }
-  /// What is no tensor goes as it is.
+  /// Arguments that are not tensors are passed on unchanged.
   template <class T>
   const T& carry(const T& value)
   {
@@ -127,7 +127,7 @@ class CarriedKernels final : public Kernels {
   using Make = std::unique_ptr<Kernels>(const DeviceMemory&, Stream&);
 
   /// @param make          make_cuda_kernels or make_cuda_reference_kernels.
-  /// @param surroundings  how tensors lie on the GPU.
+  /// @param surroundings  what surrounds tensors on the GPU.
   explicit CarriedKernels(Make* make, Surroundings surroundings)
       : stream_(test_gpu()->make_stream()), kernels_(make(gpu(), *stream_)), surroundings_(surroundings)
   {
@@ -252,7 +252,7 @@ class CarriedKernels final : public Kernels {
   void convert(const Tensor& to, const Tensor& from) const override { return run(&Kernels::convert, to, from); }
 
  private:
-  /// The GPU's memory, counted by nobody who looks.
+  /// The GPU's memory, with a ledger that is not checked.
   static DeviceMemory gpu()
   {
     static MemoryLedger ledger;

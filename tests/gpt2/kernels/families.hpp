@@ -42,7 +42,7 @@ inline Values elements_of(std::vector<double> values)
   return [values = std::move(values)](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
 }
 
-/// What a tensor is to a kernel; its type follows from that.
+/// The role of a tensor in a kernel call, which determines its type.
 enum class Role : std::uint8_t {
   activation,  ///< an activation or a parameter
   sum,         ///< what stays in the type that sums are made in: a statistic, a master weight, a moment
@@ -82,7 +82,7 @@ constexpr Types all_bf16{DType::bf16, DType::bf16, {}};
 /// beside it shows.
 class Data {
  public:
-  /// What inputs are made of.
+  /// Source of the inputs.
   enum class Content : std::uint8_t { values, nan };
 
   /// @param types    of all real numbers.
@@ -94,7 +94,7 @@ class Data {
   /// Whether there was any gradient of a parameter.
   bool has_gradients() const { return has_gradients_; }
 
-  /// What a kernel may only read.
+  /// A tensor that a kernel may only read.
   Tensor input(const Shape& shape, const Values& values, Role role = Role::activation)
   {
     const Tensor x = updated(shape, values, role);
@@ -109,7 +109,7 @@ class Data {
     tensors_.back().keep();
     return x;
   }
-  /// What a kernel reads and changes.
+  /// A tensor that a kernel reads and changes.
   Tensor updated(const Shape& shape, const Values& values, Role role = Role::activation)
   {
     const Tensor x = output(shape, role);
@@ -123,7 +123,7 @@ class Data {
       });
     return x;
   }
-  /// What a kernel overwrites: NaN.
+  /// A tensor that a kernel overwrites, filled with NaNs.
   Tensor output(const Shape& shape, Role role = Role::activation)
   {
     has_gradients_ = has_gradients_ || role == Role::gradient;
@@ -137,7 +137,7 @@ class Data {
     return x;
   }
 
-  /// Tensors of which something was changed that nobody may change: an input, or what lies beside a tensor.
+  /// Number of tensors with changes that no kernel may make: to an input, or to memory beside the tensor.
   std::int64_t damaged() const
   {
     return std::count_if(tensors_.begin(), tensors_.end(), [](const Guarded& x) { return x.damaged(); });
@@ -188,7 +188,7 @@ struct Output {
 /// Makes its data, runs kernels, and gives what they left.
 using Computation = std::function<std::vector<Output>(Data&, const Kernels&)>;
 
-/// What a computation gives in f64, for others that begin with it; computed once for numbers of each type.
+/// Result of a computation in f64 from which others start; computed once for numbers of each type.
 class Truth {
  public:
   /// @param compute  the computation.
@@ -238,7 +238,7 @@ struct Errors {
   }
 };
 
-/// What a family's error may be: factor times that of the reference in the same types, plus floor.
+/// Bound on a family's error: factor times that of the reference in the same types, plus floor.
 ///
 /// All families make roundings of 6e-8, of which a sum in several registers makes fewer and an exponential by a polynomial a
 /// few more. The factor is for luck on either side, the floor for where the reference happens to round nothing. What is

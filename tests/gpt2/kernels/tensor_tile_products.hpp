@@ -13,7 +13,7 @@ namespace rankwise::testing {
 /// Lines and columns of the factors.
 constexpr int factor_side = 32;
 
-/// What the tiles of tensor cores make of two factors; each is (32, 32) in memory of the GPU.
+/// The product of two factors by tiles of tensor cores; each is (32, 32) in memory of the GPU.
 struct TileProducts {
   const bf16 *a, *b;    ///< the factors
   float* with_lines;    ///< a b', from all columns

@@ -71,7 +71,7 @@ bool sees(const Mask& mask, std::int64_t query, std::int64_t key)
   return key <= query || (mask.kind == Mask::Kind::prefix && key < mask.prefix);
 }
 
-/// What one attention weight is multiplied by.
+/// The dropout factor of one attention weight.
 double factor(const Dropout& dropout, std::int64_t b, std::int64_t query, std::int64_t head, std::int64_t key)
 {
   if (dropout.rate == 0) return 1;
@@ -141,7 +141,7 @@ TEST_CASE("attention_forward: large scores neither overflow nor vanish")
   }
 }
 
-TEST_CASE("attention_backward: is the gradient that central differences give, whatever was there")
+TEST_CASE("attention_backward: overwrites the output with the gradient that central differences give")
 {
   for (const Case& c : cases) {
     INFO(text_of(c));
@@ -169,7 +169,7 @@ TEST_CASE("attention_backward: is the gradient that central differences give, wh
   }
 }
 
-TEST_CASE("attention: the heads of a part have the bits that they have in the whole layer")
+TEST_CASE("attention: the heads of a tensor-parallel shard have the same bits as in the whole layer")
 {
   constexpr std::int64_t B = 2, T = 7, H = 4, D = 12, n = 2;
   for (const OrderedFamily& family : ordered_families()) {

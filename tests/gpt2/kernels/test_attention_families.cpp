@@ -144,7 +144,7 @@ TEST_CASE("every attention: scores that grow or fall by hundreds from block to b
     for (const Mask& mask : {Mask{}, Mask{Mask::Kind::full, 0}}) check_both({{1, 130, {0, 1}, 16, mask}, 0, slope});
 }
 
-TEST_CASE("every attention: the heads of a part are the same heads as in the whole layer")
+TEST_CASE("every attention: the heads of a tensor-parallel shard are those of the whole layer")
 {
   // Only dropout knows which head it is; without its number, parts would drop the same weights.
   const Case first{{1, 65, {0, 2}, 8, {}}, 0.3}, second{{1, 65, {2, 2}, 8, {}}, 0.3};
@@ -157,7 +157,7 @@ TEST_CASE("every attention: the heads of a part are the same heads as in the who
   check_both(second);
 }
 
-TEST_CASE("every cached_attention: is the reference's for the first token, for many and for those behind them")
+TEST_CASE("every cached_attention: is the reference's for the first token, for many and for later ones")
 {
   constexpr Range all_heads[] = {{0, 1}, {0, 3}, {3, 2}};
   std::size_t i = 0;

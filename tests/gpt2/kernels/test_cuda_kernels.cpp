@@ -13,7 +13,7 @@
 using namespace rankwise;
 using namespace rankwise::testing;
 
-// What the kernels of a GPU compute is held against the reference in test_*_families.cpp. Here: what only they have.
+// Properties that only kernels of a GPU have; test_*_families.cpp compares their results with the reference.
 
 namespace {
 
@@ -57,7 +57,7 @@ TEST_CASE("cuda kernels: tensors of f64 are refused before anything is touched")
   }
 }
 
-TEST_CASE("cuda kernels: run behind the work of their stream, and before what comes after")
+TEST_CASE("cuda kernels: run in the order of their stream's work")
 {
   if (test_gpu() == nullptr) return;
   constexpr std::int64_t n = 5000;
@@ -144,7 +144,7 @@ TEST_CASE("cuda kernels: logits of -infinity add nothing to a sum, though a thre
   }
 }
 
-TEST_CASE("cuda kernels: a product of no terms is zero and the bias, or what was there")
+TEST_CASE("cuda kernels: a product of no terms is the bias, or leaves the accumulated value unchanged")
 {
   if (test_gpu() == nullptr) return;
   const CarriedKernels kernels(make_cuda_kernels, Surroundings::nothing);

@@ -66,7 +66,7 @@ TEST_CASE("gelu_backward: is the gradient that central differences give, also in
     lab.kernels().gelu_backward(dy, dy, inner);
     CHECK(different_bits(dy, dx) == 0);
 
-    // the bias goes the way of x: its gradient is the sum over rows
+    // the bias is added to x, so its gradient is the sum over rows
     const Tensor dbias = lab.zeros(DType::f64, {n});
     lab.kernels().bias_backward(dbias, dx, SumOrder::batch(R, 1));
     lab.stream().copy(dy, lab.filled(DType::f64, {R, n}, 3));

@@ -51,7 +51,7 @@ TEST_CASE("every gelu: is the reference's in all sizes; the bias is added to x; 
   for (const Size& s : sizes) check_both(s, numbers(1, 3));
 }
 
-TEST_CASE("every gelu: is the reference's where it bends, where it is flat and where it is straight")
+TEST_CASE("every gelu: is the reference's in its curved, flat and linear ranges")
 {
   constexpr Size s{5, 129};
   for (const double scale : {1e-38, 1e-20, 1e-3, 0.5, 6.0, 20.0, 100.0, 1e4}) {
@@ -62,7 +62,7 @@ TEST_CASE("every gelu: is the reference's where it bends, where it is flat and w
   check_both(s, [](std::int64_t) { return 0.0; });
 }
 
-TEST_CASE("every gelu: the last of a negative x is not lost beside 1")
+TEST_CASE("every gelu: the small result for a negative x is not lost by cancellation")
 {
   // In front of -3 gelu is x times less than 1e-3. The reference's 1 + tanh has an error of 6e-8 there; a whole row of such
   // numbers shows what it is beside the result itself.
@@ -88,7 +88,7 @@ TEST_CASE("every gelu: x of 100 and more gives x and 0, and slopes 1 and 0")
   });
 }
 
-TEST_CASE("every gelu: behind a product, in one call or in two")
+TEST_CASE("every gelu: after a product, in one call or in two")
 {
   // A GPU makes one kernel of it where rows are multiples of 16 bytes and the tensors stand on one.
   constexpr struct {

@@ -19,7 +19,7 @@ constexpr std::int64_t R = 10, V = 11, padded = 16;
 struct Loss {
   Loss(Laboratory& laboratory, DType type)
       : lab(laboratory),
-        logits(lab.filled(type, {R, padded}, 1, 4)),  // padding too: nobody may look at it
+        logits(lab.filled(type, {R, padded}, 1, 4)),  // padding too: no kernel may read it
         targets(lab.integers(R, [](std::int64_t r) { return r % 5 < 2 ? -1 : (3 * r + 2) % V; })),
         maximum(lab.zeros(accumulator_of(type), {R})),
         sum(lab.zeros(accumulator_of(type), {R})),
@@ -56,7 +56,7 @@ double plain_loss(const Loss& loss)
 
 }  // namespace
 
-TEST_CASE("loss_sum: is the sum of -log softmax over counted targets; padding has no say")
+TEST_CASE("loss_sum: is the sum of -log softmax over counted targets; padding is ignored")
 {
   Laboratory lab;
   const Loss loss(lab, DType::f64);

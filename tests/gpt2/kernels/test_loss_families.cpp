@@ -11,7 +11,7 @@ using namespace rankwise::testing;
 
 namespace {
 
-/// R rows of logits over one part of a vocabulary of V entries; behind them padding, which is NaN: nobody may look at it.
+/// R rows of logits over one shard of a vocabulary of V entries, followed by padding of NaNs, which no kernel may read.
 struct Case {
   std::int64_t R, V;
   Range entries;        // of this part
@@ -68,7 +68,7 @@ Computation statistics(const Case& c, bool at_once)
   };
 }
 
-/// What the truth says of each row.
+/// The exact loss of each row, in f64.
 class Statistics {
  public:
   explicit Statistics(const Case& c) : R_(c.R), truth_(statistics(c, false)) {}

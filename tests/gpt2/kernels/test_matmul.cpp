@@ -77,7 +77,7 @@ TEST_CASE("SumOrder: the runs of all leaves hold every term once, in the order o
   CHECK(leaves_of({7, 8}) == 1);
 }
 
-TEST_CASE("SumOrder: what a part of each sequence has as leaves are its eighths of the whole sequences")
+TEST_CASE("SumOrder: the leaves of a shard of each sequence are its eighths of the whole sequence")
 {
   constexpr std::int64_t B = 3, T = 40;
   const SumOrder whole = SumOrder::batch(B, T);
@@ -245,7 +245,7 @@ TEST_CASE("matmul: bf16 factors are summed in f32; the result is rounded only wh
   CHECK(different_bits(rounded, lab.converted(exact, DType::bf16)) == 0);
 }
 
-TEST_CASE("matmul: what does not fit is refused")
+TEST_CASE("matmul: mismatched shapes are refused")
 {
   Laboratory lab;
   const Tensor a = lab.zeros(DType::f32, {4, 6}), b = lab.zeros(DType::f32, {6, 5}),

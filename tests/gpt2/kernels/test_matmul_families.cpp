@@ -19,7 +19,7 @@ struct Size {
 enum class Place { whole, transposed, wide, wide_transposed };
 constexpr Place places[] = {Place::whole, Place::transposed, Place::wide, Place::wide_transposed};
 
-/// What is done with the product.
+/// The operation on the product.
 struct Use {
   bool bias, accumulate;
 };
@@ -79,7 +79,7 @@ TEST_CASE("every matmul: is the reference's in the sizes of a head: 50257 entrie
       product({R, V, C}, Place::whole, Place::whole, {false, false}, Role::activation));  // dnormalised
 }
 
-TEST_CASE("every matmul: what does not fit is refused")
+TEST_CASE("every matmul: mismatched shapes are refused")
 {
   for_each_family([](const Kernels& kernels) {
     Data data;

@@ -45,7 +45,7 @@ struct Norm {
   Tensor dx, dweight, dbias;   // what backward() adds to: not zero at first
 };
 
-/// What a gradient was before, and what central differences of <dy, y> say has to be added to it.
+/// A gradient before the call, plus the one from central differences of <dy, y>.
 std::vector<double> expected(const Norm& norm, const Tensor& parameter, const Tensor& gradient_before)
 {
   const auto objective = [&] {

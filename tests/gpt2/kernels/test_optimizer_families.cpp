@@ -46,7 +46,7 @@ double in_f32(double value)
   return static_cast<double>(static_cast<float>(value));
 }
 
-/// What an update leaves, by algorithm 2 of Loshchilov and Hutter in f64, from f32 numbers.
+/// Result of an update by algorithm 2 of Loshchilov and Hutter in f64, from f32 numbers.
 struct PlainAdamW {
   explicit PlainAdamW(const Update& u)
   {
@@ -132,7 +132,7 @@ TEST_CASE("every adamw: is the formula in f64, in the first step and in the thou
       }
 }
 
-TEST_CASE("every adamw: gradients of any size move by a step, and none by nothing")
+TEST_CASE("every adamw: gradients of any size change a weight by a step, a zero gradient does not")
 {
   for (const double size : {1e-6, 1e4, 1e8}) {
     INFO("gradients of " << size);
@@ -315,7 +315,7 @@ TEST_CASE("every first_not_finite: the largest and the smallest finite numbers a
   for_each_family([&](const Kernels& kernels) { CHECK(kernels.first_not_finite(x) == std::nullopt); });
 }
 
-TEST_CASE("every kernel of single elements: reaches the last of more elements than a GPU has threads")
+TEST_CASE("every element-wise kernel: processes more elements than a GPU has threads")
 {
   constexpr std::int64_t n = 4 * 4096 * 256 + 77;  // 4096 blocks of 256 threads with 4 elements each, and some
   for_each_family([](const Kernels& kernels) {

@@ -34,7 +34,7 @@ std::vector<double> plain_mask(const Dropout& d, std::int64_t C)
   return mask;
 }
 
-/// The mask as the kernel draws it: what becomes of ones.
+/// The mask as the kernel draws it: its result for an input of ones.
 std::vector<double> drawn_mask(Laboratory& lab, const Dropout& dropout, std::int64_t C)
 {
   const Tensor ones = lab.filled(DType::f64, {dropout.rows.count(), C}, 1, 0, 1);
@@ -101,7 +101,7 @@ TEST_CASE("dropout: drops the share of its rate, and keeps the mean")
   }
 }
 
-TEST_CASE("dropout: a mask depends on what it is for, not on which rows are drawn together")
+TEST_CASE("dropout: a mask depends on its key and position, not on which rows are drawn together")
 {
   Laboratory lab;
   constexpr Size s{4, 8, 20};

@@ -61,7 +61,7 @@ std::vector<float> widened(const std::vector<bf16>& numbers)
 
 }  // namespace
 
-TEST_CASE("tensor tiles: products are those of plain loops, whichever way the factors lie")
+TEST_CASE("tensor tiles: products are those of plain loops, for either layout of the factors")
 {
   Gpu gpu;
   const std::vector<bf16> a = whole_numbers(1), b = whole_numbers(2);

@@ -1,4 +1,4 @@
-// Kernels say when they are at work: while a call lasts the process works, and when it returns it has got on.
+// Kernels report activity: the process counts as working during a call, and each return counts as progress.
 
 #include <memory>
 #include <span>
@@ -30,7 +30,7 @@ class Looking final : public ReferenceKernels {
 
 }  // namespace
 
-TEST_CASE("watched: a call of a kernel is work while it lasts, and progress when it returns")
+TEST_CASE("watched: a kernel call counts as work while it runs, and as progress when it returns")
 {
   Activity seen;
   const std::unique_ptr<Kernels> kernels = watched(std::make_unique<Looking>(seen));

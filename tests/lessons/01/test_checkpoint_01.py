@@ -1,4 +1,4 @@
-"""Lesson 01: a run that stops and goes on is the run that never stopped; what cannot go on is refused."""
+"""Lesson 01: a run that stops and resumes equals an uninterrupted one; checkpoints that do not fit are refused."""
 
 import os
 import random
@@ -109,7 +109,7 @@ class Refusals(Lesson):
             (["--resume"], ["--resume", "--checkpoint=FILE.h5"]),
             (["--checkpoint-every=2"], ["--checkpoint-every=2", "--checkpoint=FILE.h5"]),
             ([f"--checkpoint={self.folder}/none.h5", "--resume"], ["none.h5 does not exist"]),
-            ([name], ["is there already", "--resume"]),
+            ([name], ["exists already", "--resume"]),
             ([name, "--resume", "--steps=4"], ["after step 4", "nothing is left"]),
             ([name, "--resume", "--stop-after=3"], ["after step 3", "nothing is left"]),
             ([name, "--resume", "--layers=2", "--vocabulary=300"],

@@ -1,4 +1,4 @@
-"""Lesson 02: what is sent is what the formulas say, the sums are right, tables show what went where, wrong input."""
+"""Lesson 02: traffic equals the formulas, sums are right, tables show the messages, wrong input is refused."""
 
 import json
 import os
@@ -87,7 +87,7 @@ class Formulas(Lesson):
 
 class Steps(Lesson):
     def steps(self, collective, algorithm, ranks, *options):
-        """What went from whom to whom, by step: [{(from, to, what)}]."""
+        """The messages of each step: [{(from, to, what)}]."""
         report = self.report(f"--collective={collective}", f"--collectives={algorithm}", *QUICK, *options, ranks=ranks)
         steps = report["collectives"][0]["steps"]
         table = [set() for _ in range(1 + max(s["step"] for s in steps))]
@@ -100,7 +100,7 @@ class Steps(Lesson):
             table = self.steps("reduce-scatter", "ring", N)
             self.assertEqual(len(table), N - 1)
             for k, step in enumerate(table):
-                # The segment has been summed by the ranks behind its owner, up to the sender.
+                # The shard has been summed by the ranks after its owner, up to the sender.
                 for r in range(N):
                     segment = (r - k - 1) % N
                     ranks = sorted((segment + 1 + j) % N for j in range(k + 1))

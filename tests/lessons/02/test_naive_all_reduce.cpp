@@ -8,7 +8,7 @@
 
 using namespace rankwise;
 
-TEST_CASE("naive_all_reduce_sum: the sum is everywhere, and the cost is what was sent")
+TEST_CASE("naive_all_reduce_sum: every rank has the sum, and the cost is the measured traffic")
 {
   GroupForTest with(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();

@@ -1,4 +1,4 @@
-// Lesson 02's parts: recorded messages played again, marked shards, the line through times.
+// Lesson 02: replay of recorded messages, marked shards, and the line fitted to times.
 
 #include <algorithm>
 
@@ -58,7 +58,7 @@ TEST_CASE("play: an exchange takes one step, two messages into one rank take two
   CHECK(play(gather, {1, 0}).end_s == 2);
 }
 
-TEST_CASE("play: a message that nobody sends is an error")
+TEST_CASE("play: a message that no rank sends is an error")
 {
   CHECK_THROWS_AS(play({{start(0, {receive(1)}), finish(0)}, {}}, {1, 0}), Error);
 }
@@ -87,7 +87,7 @@ TEST_CASE("step_table: a line a rank, a column a step")
   CHECK(lines[2].note.find("b -> 2") == lines[0].note.find("step 1"));
 }
 
-TEST_CASE("fit_line: finds the line that the times lie on, and says how far they are from it")
+TEST_CASE("fit_line: finds the line through the times, and their residual")
 {
   std::vector<MessageTime> times;
   for (const std::int64_t bytes : {8, 1000, 50000, 4000000})

@@ -1,4 +1,4 @@
-"""Lesson 03: lesson 01's bits on any number of ranks, what travels, the virtual clock, and what is refused."""
+"""Lesson 03: lesson 01's bits on any number of ranks, traffic, the virtual clock, and refused options."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-// The buckets of lesson 03: every gradient once, in the order of a backward pass, and as large as was asked for.
+// The buckets of lesson 03: every gradient once, in the order of a backward pass, with the requested size.
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-"""Lesson 04: the bits of lessons 01 and 03, 1/N of the moments, what travels, and what is refused."""
+"""Lesson 04: the bits of lessons 01 and 03, 1/N of the moments, traffic, and refused options."""
 
 import unittest
 

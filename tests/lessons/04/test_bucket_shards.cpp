@@ -1,4 +1,4 @@
-// The shard map of lesson 04: every element has one owner, the one that the collectives give it to.
+// The shard map of lesson 04: every element has one owner, the same as in the collectives.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// The update of parameters that ranks share among them: that of one rank that has all of it; and what they say of the first
-// number that is not finite.
+// The update of sharded parameters equals that of one rank with all of them; and the first number that is not finite
+// is reported.
 
 #include <limits>
 #include <string>
@@ -37,7 +37,7 @@ struct Sharded {
 
 }  // namespace
 
-TEST_CASE("check_finite: all ranks name the first tensor that is not finite, whoever owns it")
+TEST_CASE("check_finite: all ranks name the first tensor that is not finite, whichever rank owns it")
 {
   Sharded model;
   const Tensor gradient = model.lab.zeros(DType::f32, {model.table.elements()});

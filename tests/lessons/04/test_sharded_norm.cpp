@@ -1,4 +1,4 @@
-// The norm of lesson 04: that of all elements, whoever has them.
+// The norm of lesson 04: it is that of all elements, however they are sharded.
 
 #include <cmath>
 #include <limits>
@@ -14,7 +14,7 @@ using namespace rankwise::testing;
 
 namespace {
 
-/// A rank's share of the elements in @p pieces pieces, so that each element is somebody's.
+/// A rank's elements, in @p pieces pieces, so that each element is owned by one rank.
 std::vector<Tensor> shares(const Tensor& all, int rank, int ranks, int pieces)
 {
   std::vector<Tensor> own;

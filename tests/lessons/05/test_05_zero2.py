@@ -1,4 +1,4 @@
-"""Lesson 05: the bits of lessons 01 and 03, 1/N of the gradients too, what travels after each pass, what is alive."""
+"""Lesson 05: the bits of lessons 01 and 03, 1/N of the gradients too, traffic after each micro-batch, buckets alive."""
 
 import unittest
 

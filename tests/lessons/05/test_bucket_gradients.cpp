@@ -1,4 +1,4 @@
-// The gradients of lesson 05 that are alive: from the unit that makes them to the message that has sent them.
+// The lifetime of gradients in lesson 05: from the unit that computes them to the message that has sent them.
 
 #include <optional>
 
@@ -65,7 +65,7 @@ TEST_CASE("BucketGradients: a bucket has a buffer from its first unit on until i
   CHECK(alive.now() == 0);
 }
 
-TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where the bucket has it")
+TEST_CASE("BucketGradients: backward passes add to zeroed tensors inside the bucket")
 {
   for (const std::int64_t bytes : {1, 20'000, 1'000'000'000}) {
     Alive alive(bytes, false);
@@ -95,7 +95,7 @@ TEST_CASE("BucketGradients: what backward passes add to is zero, and lies where 
   }
 }
 
-TEST_CASE("BucketGradients: the head's part of the token embedding's gradient may be replicated")
+TEST_CASE("BucketGradients: the head's gradient of the token embedding may be a separate sum")
 {
   Alive alive(1, true);
   alive.gradients.allocate(5);
@@ -117,7 +117,7 @@ TEST_CASE("BucketGradients: the head's part of the token embedding's gradient ma
   CHECK(alive.now() == 0);
 }
 
-TEST_CASE("alive_bytes: the most that are alive when one bucket at a time is on its way")
+TEST_CASE("alive_bytes: the peak of the gradients alive when one bucket at a time is in flight")
 {
   for (const std::int64_t bytes : {1, 256, 20'000, 33'920, 60'000, 1'000'000'000})
     for (const bool tied_separate : {false, true}) {

@@ -1,4 +1,4 @@
-// Which sequences a rank of lesson 05 takes: those of a pass are neighbours.
+// The sequences of a rank in lesson 05: those of one micro-batch of all ranks are adjacent.
 
 #include <catch2/catch.hpp>
 
@@ -7,7 +7,7 @@
 
 using namespace rankwise;
 
-TEST_CASE("micro_batches_of_step: pass by pass, B sequences each, beside those of the ranks before and after")
+TEST_CASE("micro_batches_of_step: B sequences per micro-batch, adjacent to those of the neighbouring ranks")
 {
   GroupForTest test(Algorithm::ring);
   const int N = world().ranks(), r = world().rank();

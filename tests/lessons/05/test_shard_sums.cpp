@@ -1,4 +1,4 @@
-// The sums of lesson 05: what a GradientSum over all elements would have, of the shards that this rank owns.
+// The sums of lesson 05: a rank's shards of what a GradientSum over all elements would hold.
 
 #include <catch2/catch.hpp>
 
@@ -16,7 +16,7 @@ namespace {
 const ModelConfig config = tiny_config(2, 4, 32, 6);
 const ParameterTable table(config);
 
-/// Which elements of the token embedding's gradient lie in a shard, counted from its first.
+/// The elements of a shard that belong to the token embedding's gradient, counted from the gradient's first.
 Range tied_in(Range shard, Range tied)
 {
   const Range common = intersect(shard, tied);
@@ -25,7 +25,7 @@ Range tied_in(Range shard, Range tied)
 
 }  // namespace
 
-TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vector, shard by shard")
+TEST_CASE("ShardSums: over micro-batches and steps the shards have the sums of the whole vector")
 {
   for (const Sums kind : {Sums::fast, Sums::exact})
     for (const int N : {1, 3, 4})
@@ -66,7 +66,7 @@ TEST_CASE("ShardSums: over passes and steps the sums are those of the whole vect
       }
 }
 
-TEST_CASE("ShardSums: the bytes by formula are those that are there")
+TEST_CASE("ShardSums: the formula's bytes are those allocated")
 {
   for (const Sums kind : {Sums::fast, Sums::exact})
     for (const std::int64_t M : {1, 2, 4, 8}) {

@@ -12,7 +12,7 @@ PROGRAM = "lessons/06_zero3"
 
 
 class Sharded:
-    """Beside a case of zero_case: this lesson cuts a model otherwise, and has no replicas but of what stays."""
+    """Adapts zero_case: this lesson divides the model into FSDP units, and replicates only small tensors."""
 
     program = PROGRAM
     watched = ["--persist=64"]
@@ -57,7 +57,7 @@ class Memory(Sharded, zero_case.Memory):
         return 16 * P // ranks
 
     def assert_memory(self, *options, ranks=2, **of_pass):
-        """The parameters that are alive: 1/N, what stays, and at most what the pass gathers at a time."""
+        """Bytes of parameters: 1/N, the replicated tensors, and the peak of gathered units."""
         expected = Pass(**of_pass)
         report = self.report(self.data, "--steps=1", "--sample=3", *options, ranks=ranks)
         for rank in report["memory_ranks"]:
@@ -104,7 +104,7 @@ class Memory(Sharded, zero_case.Memory):
 
 class Traffic(Sharded, zero_case.Traffic):
     def assert_sent(self, *options, ranks, passes=1, layers=1, bytes_=(4, 4), **of_pass):
-        """(N-1)/N of what M passes gather and of M times the gradients, and once of what stays; at most the paper's 3 M."""
+        """(N-1)/N of the gathers and gradients of M micro-batches, and of the replicated tensors; at most the paper's 3 M."""
         expected = Pass(layers=layers, **of_pass)
         parameters = bytes_[0] * (passes * expected.gathered + expected.stays)
         gradients = bytes_[1] * passes * expected.all

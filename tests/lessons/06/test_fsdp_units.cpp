@@ -19,7 +19,7 @@ namespace {
 // Units: embedding 704 elements, then (4,288 of attention, 8,416 of an MLP) twice, head 64.
 const ModelConfig config = tiny_config(2, 4, 32, 6);
 
-/// What a pass of a model computes with, in order.
+/// The uses of a micro-batch, in order.
 std::vector<Use> uses_of(std::int64_t layers, bool training = true, bool recompute = false)
 {
   const std::int64_t head = 2 * layers + 1;
@@ -41,7 +41,7 @@ std::vector<Range> units_of(const std::vector<FsdpUnit>& units)
   return runs;
 }
 
-/// What the places of a pass need: numbers of units.
+/// The numbers of the units that each place of a micro-batch needs.
 std::vector<std::set<std::size_t>> needs_of_places(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses)
 {
   std::vector<std::set<std::size_t>> places;
@@ -55,7 +55,7 @@ std::vector<std::set<std::size_t>> needs_of_places(const std::vector<FsdpUnit>& 
   return places;
 }
 
-/// What is there at place @p s, by the words of plan_gathers().
+/// The units gathered at place @p s, by the description of plan_gathers().
 std::set<std::size_t> there_at(const std::vector<std::set<std::size_t>>& needs, std::size_t s,
                                const GatherOptions& options)
 {
@@ -128,7 +128,7 @@ TEST_CASE("make_fsdp_units: they have every element of the table once")
     }
 }
 
-TEST_CASE("plan_gathers: at each place there is what it and the K behind it need, and nothing else")
+TEST_CASE("plan_gathers: at each place the units of this place and the next K are gathered, and no others")
 {
   for_each_case([](const StepPlan& plan, const std::vector<Use>& uses, const GatherOptions& options) {
     const std::vector<std::set<std::size_t>> needs = needs_of_places(plan.buckets, uses);
@@ -189,7 +189,7 @@ TEST_CASE("plan_gathers: its picture")
         "    units 3-4 |  G G |\n");
 }
 
-TEST_CASE("places_of: uses that need the same as those before them have their place")
+TEST_CASE("places_of: a use that needs the same units as the one before has the same place")
 {
   using Places = std::vector<std::size_t>;
   const std::vector<Use> uses = uses_of(2);
@@ -209,7 +209,7 @@ TEST_CASE("places_of: uses that need the same as those before them have their pl
   });
 }
 
-TEST_CASE("gathered_bytes: the most that is there at a time")
+TEST_CASE("gathered_bytes: the peak of gathered units")
 {
   for_each_case([](const StepPlan& plan, const std::vector<Use>& uses, const GatherOptions& options) {
     const std::vector<std::set<std::size_t>> needs = needs_of_places(plan.buckets, uses);
@@ -225,7 +225,7 @@ TEST_CASE("gathered_bytes: the most that is there at a time")
   CHECK(gathered_bytes(plan, plan_gathers(plan.buckets, uses_of(2), {})) == 4 * 2 * (4'288 + 8'416));
 }
 
-TEST_CASE("kept_bytes: a rank's shards, and whole what is replicated")
+TEST_CASE("kept_bytes: a rank's shards, and the whole replicated tensors")
 {
   const int N = world().ranks();
   for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
@@ -258,7 +258,7 @@ TEST_CASE("step_traffic: all ranks together send what is gathered and all gradie
         }
 }
 
-TEST_CASE("describe_units: how many tensors stay, and how much is gathered")
+TEST_CASE("describe_units: the number of replicated tensors, and the amount gathered")
 {
   const StepPlan plan = plan_of(UnitKind::block, 128);
   const std::string text = describe_units(plan, plan_gathers(plan.buckets, uses_of(2), {.persist = 128}));
@@ -266,7 +266,7 @@ TEST_CASE("describe_units: how many tensors stay, and how much is gathered")
   CHECK_THAT(text, Catch::Contains("unit 0 |"));
 }
 
-TEST_CASE("check_gathers: what cannot be is refused, with what can")
+TEST_CASE("check_gathers: values out of range are refused, with the range")
 {
   const std::vector<Use> uses = uses_of(2);
   CHECK_NOTHROW(check_gathers({.prefetch = 0}, uses));

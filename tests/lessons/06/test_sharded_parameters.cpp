@@ -1,4 +1,4 @@
-// The parameters of lesson 06: a pass sees those of all ranks as they are now, and they are there only while it needs them.
+// The parameters of lesson 06: each use sees the current values of all ranks, gathered only while they are needed.
 
 #include <chrono>
 #include <thread>
@@ -124,7 +124,7 @@ TEST_CASE("ShardedParameters: in bf16 too")
   CHECK(sharded.bytes() == sharded.kept());
 }
 
-TEST_CASE("ShardedParameters: a use waits for what is on its way")
+TEST_CASE("ShardedParameters: a use waits for its pending gather")
 {
   using namespace std::chrono_literals;
   for (const std::int64_t K : {0, 1}) {
@@ -139,7 +139,7 @@ TEST_CASE("ShardedParameters: a use waits for what is on its way")
   }
 }
 
-TEST_CASE("ShardedParameters: memory is given back, and there is never more than planned")
+TEST_CASE("ShardedParameters: memory is freed, and never exceeds the plan")
 {
   for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
@@ -158,7 +158,7 @@ TEST_CASE("ShardedParameters: memory is given back, and there is never more than
         }
 }
 
-TEST_CASE("ShardedParameters: what this rank owns of what stays is a view of the whole")
+TEST_CASE("ShardedParameters: this rank's shard of the replicated tensors is a view of them")
 {
   Sharded sharded({.persist = 128});
   const Tensor replicated = sharded.parameters.replicated(), own = sharded.parameters.own().back();
@@ -168,7 +168,7 @@ TEST_CASE("ShardedParameters: what this rank owns of what stays is a view of the
   CHECK(Sharded({}).parameters.replicated().empty());
 }
 
-TEST_CASE("ShardedParameters: what is out of turn is an error, on every rank")
+TEST_CASE("ShardedParameters: a use out of order is an error, on every rank")
 {
   Sharded sharded({.unit = UnitKind::branch, .prefetch = 0});
   ShardedParameters& parameters = sharded.parameters;

@@ -29,7 +29,7 @@ std::byte content(int block, int version, std::size_t i)
   return static_cast<std::byte>((place + 1) * 0x9E3779B97F4A7C15u >> 56);
 }
 
-/// What is moved when so many bytes are said to be: past the page cache a disk moves nothing else.
+/// The bytes moved when @p allowed bytes may be: direct I/O moves whole pages only.
 std::size_t whole_pages(ssize_t allowed, std::size_t count)
 {
   return std::min((static_cast<std::size_t>(allowed) + 4095) / 4096 * 4096, count);
@@ -149,7 +149,7 @@ bool run_and_kill(const std::function<void()>& work)
 
 }  // namespace rankwise
 
-// ---- What the linker puts between -----------------------------------------------------------------------------------
+// ---- Wrapped functions ----------------------------------------------------------------------------------------------
 
 // NOLINTBEGIN: these names are the linker's
 extern "C" {

@@ -18,7 +18,7 @@
 
 namespace rankwise {
 
-/// While it lives, what the program asks of its disk goes through here. The linker puts it between (--wrap); see
+/// While it lives, the program's disk calls go through it. The linker wraps them (--wrap); see
 /// tests/CMakeLists.txt.
 struct FaultyDisk {
   FaultyDisk();

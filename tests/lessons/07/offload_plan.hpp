@@ -15,7 +15,7 @@
 
 namespace rankwise::testing {
 
-/// What a plan is made of.
+/// Options of a plan.
 struct PlanOptions {
   Offload what = Offload::all;                    ///< what leaves the device
   Tier tier = Tier::host;                         ///< where to: host or disk
@@ -23,13 +23,13 @@ struct PlanOptions {
   bool tied_separate = false;                     ///< as in a tree over the sequences
   DType parameters = DType::f32;                  ///< their type
   DType gradients = DType::f32;                   ///< their type
-  std::int64_t persist = 0;                       ///< tensors of so many elements stay on every rank
+  std::int64_t persist = 0;                       ///< tensors of at most this many elements are replicated
   ModelConfig config = tiny_config(2, 4, 32, 6);  ///< units: 704, then (4,288, 8,416) twice, 64
   std::string folder = "nowhere";                 ///< of the disk
   bool clips = true;                              ///< whether gradients are clipped
 };
 
-/// What a training pass of the model computes with.
+/// The uses of a training micro-batch.
 inline std::vector<Use> uses_of_pass(const ModelConfig& config)
 {
   const std::int64_t head = unit_count(config) - 1;
@@ -83,7 +83,7 @@ inline std::string name_of(Offload what)
 constexpr std::array<Offload, 4> all_offloads{Offload::optimizer, Offload::gradients, Offload::parameters,
                                               Offload::all};
 
-/// What a test says of a plan when it fails.
+/// Description of a plan, for messages of failures.
 inline std::string text_of(const PlanOptions& o)
 {
   return "--offload=" + name_of(o.what) + " --tier=" + std::string(name_of(o.tier)) +

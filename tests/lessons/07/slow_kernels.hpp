@@ -5,11 +5,11 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// For tests of what goes on beside the arithmetic.
+/// For tests of work that overlaps with the arithmetic.
 
 namespace rankwise::testing {
 
-/// The reference kernels, which take some milliseconds for add(): what is read ahead is there before.
+/// The reference kernels with an add() that takes some milliseconds, so that prefetched blocks arrive before it ends.
 std::unique_ptr<Kernels> make_slow_kernels();
 
 }  // namespace rankwise::testing

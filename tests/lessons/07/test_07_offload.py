@@ -48,7 +48,7 @@ class Offload:
         return "--unit=" + {"1B": "branch", "1GB": "model"}.get(size, "block")
 
     def off(self, what, tier):
-        """The options that bring `what` to the tier host or disk."""
+        """The options that offload `what` to the tier host or disk."""
         return [f"--offload={what}", "--tier=" + (tier if tier == "host" else f"disk:{self.directory}")]
 
 
@@ -83,7 +83,7 @@ class Offloaded:
 
     @staticmethod
     def cut(elements, tied):
-        """A segment's blocks: at most 2^18 elements, and none lies in the tied tensor only in part."""
+        """A shard's blocks: at most 2^18 elements each, either inside or outside of the tied tensor."""
         borders = sorted({*range(0, elements, 2**18), elements, *([tied] if 0 < tied < elements else [])})
         if 0 < tied < elements:  # from the border on they are counted anew
             borders = sorted({*range(0, tied, 2**18), *range(tied, elements, 2**18), elements})
@@ -107,12 +107,12 @@ class Offloaded:
             self.links["disk to host" if lies == "disk" else "host to disk"] += times * len(blocks) * self.page
 
     def window(self, lies, used):
-        """Blocks that there is room for: one comes, one is used, one goes; between disk and host, as many as a segment has."""
+        """Number of slots: one block is fetched, one used, one stored; between disk and host as many as a shard has."""
         of_a_shard = -(-len(self.all) // len(self.segments))
         return max(3, min(2 * of_a_shard + 1, len(self.all), 2**25 // self.page)) if (lies, used) == ("disk", "host") else 3
 
     def update(self, parameter, gradient):
-        """AdamW: blocks come to where it runs and go back."""
+        """AdamW: blocks are fetched to the tier where it runs, and stored again."""
         lies, runs = self.lies, "device" if self.lies["optimizer"] == "device" else "host"
         has_master = parameter == 2 or (runs == "host" and lies["parameters"] == "device")
         states = [("optimizer", 4, True, True)] * (3 if has_master else 2)
@@ -181,7 +181,7 @@ class Exactness(Offload, zero_case.Exactness):
                                  for ranks, what, tier in cases])
 
     def test_updates_beside_the_backward_pass(self):
-        """Without clipping each block is updated when its sum of gradients is whole, and a pass must be done with it."""
+        """Without clipping each block is updated when its sum of gradients is complete; no pass may still need it."""
         fixed = [*self.small, "--arithmetic=exact", "--dropout=0.1", "--clip=0"]
         cases = [(1, "disk", "--micro-batch=4", *options_of("block", 1, "after-backward", 64)),
                  (2, "host", "--micro-batch=1", "--recompute=block", *options_of("branch", 2, "after-forward")),
@@ -198,7 +198,7 @@ class Exactness(Offload, zero_case.Exactness):
                          [(ranks, *self.off("all", tier), "--micro-batch=2") for ranks, tier in ((2, "disk"), (4, "host"))])
 
     def test_several_blocks_a_segment(self):
-        """More than 2^18 elements are cut into blocks; there is room for some of a vector. Here a segment has four."""
+        """More than 2^18 elements are cut into blocks, with slots for some of a vector. Here a shard has four."""
         fixed = [self.data, "--layers=12", "--steps=2", "--arithmetic=exact", "--recompute=block"]
         cases = [(1, "all", "disk"), (1, "gradients", "host")]
         if ALL:
@@ -236,7 +236,7 @@ class FastSums(Offload, zero_case.Lesson):
 
 class Bytes(Offload, zero_case.Lesson):
     def assert_bytes(self, ranks, what, tier, passes=1, tree=False, types=("f32", "f32"), clip=1, **of_pass):
-        """Those of rank 0 in each tier and over each link, and what is left on the device."""
+        """Bytes of rank 0 in each tier and over each link, and the rest on the device."""
         size = {"f32": 4, "bf16": 2}
         expected = Offloaded(ranks, what, tier, passes, tree, size[types[0]], size[types[1]], clip, **of_pass)
         gathering = [f"--{name}={value}" for name, value in of_pass.items() if name != "recompute"]
@@ -407,7 +407,7 @@ class Limits(Offload, zero_case.Lesson):
         self.assert_below(1_000_000_000, report)
 
     def test_the_least_that_works_is_said_and_works(self):
-        """Of what is asked for only that stays that costs nothing."""
+        """The refusal names the smallest run that works; of the given options it keeps those that cost no memory."""
         for ranks, *options in [(2,), (None, "--offload=optimizer", "--arithmetic=exact"),
                                 (None, "--reshard=after-backward", "--persist=4096", "--prefetch=3")]:
             with self.subTest(ranks=ranks, options=options):
@@ -479,7 +479,7 @@ class Checkpoints(Offload, zero_case.Checkpoints):
 
 class Output(Offload, zero_case.Output):
     def transfers(self, *options):
-        """By rank and kind, how long blocks were on their way in steps, and how much of that nobody waited for one; in us."""
+        """By rank and kind, the time of transfers in steps, and how much of it no wait overlapped; in us."""
         trace = self.path("trace.json")
         self.report(self.data, "--steps=3", "--micro-batch=4", f"--trace={trace}", *options, ranks=2)
         with open(trace, encoding="utf-8") as file:
@@ -561,7 +561,7 @@ class Failures(Offload, zero_case.Lesson):
         self.fixed = [self.data, "--layers=1", "--arithmetic=exact", "--steps=100000"]
 
     def start(self, *options, ranks=2):
-        """A run that goes on until it is ended; returns when it has saved a checkpoint."""
+        """Starts a run that continues until it is ended; returns when it has saved a checkpoint."""
         # A write above a limit is then no signal, but fails.
         launcher = ["mpirun", "-np", str(ranks), "sh", "-c", 'trap "" XFSZ; exec "$@"', "sh"]
         command = [*launcher, os.path.join(BUILD, PROGRAM), *self.fixed, *self.off("all", "disk"),
@@ -589,7 +589,7 @@ class Failures(Offload, zero_case.Lesson):
         return found
 
     def assert_ends(self, process, says):
-        """With status 1 and one message; a checkpoint is there, from which lesson 01 goes on as if nothing had been."""
+        """The run ends with status 1 and one message, and lesson 01 resumes from its checkpoint with the same bits."""
         _, text = process.communicate(timeout=TIME_LIMIT_S)
         self.assertEqual(process.returncode, 1, text)
         self.assertRegex(text, says)

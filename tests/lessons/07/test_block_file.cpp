@@ -1,4 +1,4 @@
-// Blocks on disk: they come back, what is wrong with them is named, and nothing is left behind.
+// Blocks on disk: they are read back unchanged, damage is reported with its block, and no file is left.
 
 #include <algorithm>
 #include <cerrno>
@@ -33,7 +33,7 @@ struct Place {
   {
     for (int b = 0; b < file.blocks(); ++b) file.write(b, memory.buffer(file.block_bytes(), b, version).bytes());
   }
-  /// Whether all blocks come back, the last one first.
+  /// Whether all blocks are read back unchanged, the last one first.
   bool all_come_back(BlockFile& file, int version = 0)
   {
     const BlockBuffer buffer = memory.buffer(file.block_bytes());
@@ -49,7 +49,7 @@ struct Place {
   BlockMemory memory;
 };
 
-/// Gives a file another content. It is not made anew, which file systems bring to the disk at once.
+/// Overwrites a file in place. A new file would be flushed to the disk at once by some file systems.
 void overwrite(const std::string& path, const std::string& content)
 {
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << content;
@@ -83,7 +83,7 @@ TEST_CASE("BlockFile: what was written comes back, past the page cache or not")
   }
 }
 
-TEST_CASE("BlockFile: goes through the page cache where the file system knows no other way")
+TEST_CASE("BlockFile: uses the page cache where the file system does not support direct I/O")
 {
   Place at;
   FaultyDisk disk;
@@ -104,7 +104,7 @@ TEST_CASE("BlockFile: goes through the page cache where the file system knows no
   CHECK(at.all_come_back(file));
 }
 
-TEST_CASE("BlockFile: transfers that are short or interrupted are gone on with")
+TEST_CASE("BlockFile: short or interrupted transfers are continued")
 {
   Place at;
   FaultyDisk disk;
@@ -139,7 +139,7 @@ TEST_CASE("BlockFile: a byte that changed on the disk is noticed, and in which b
   REQUIRE_NOTHROW(file.read(2, buffer.bytes()));
 }
 
-TEST_CASE("BlockFile: a block in the place of another is noticed")
+TEST_CASE("BlockFile: a block stored in the place of another is detected")
 {
   Place at;
   BlockFile file(at.directory, 0, 3, S);
@@ -316,7 +316,7 @@ TEST_CASE("BlockFile: one that is kept has all blocks and their checksums when i
   CHECK(files_in(at.directory) == 1);
 }
 
-TEST_CASE("BlockFile: a kept file that was removed, or whose process was killed, is of no use")
+TEST_CASE("BlockFile: a removed kept file is an error, and one whose process was killed has no checksums")
 {
   Place at;
   const std::string path = BlockFile::kept_name(at.directory, 0);

@@ -1,4 +1,4 @@
-// The directory of the disk tier: who may use it, what is refused before the start, and how fast its disk is.
+// The directory of the disk tier: its lock, the checks before a run, and the bandwidth of its disk.
 
 #include <atomic>
 #include <cerrno>
@@ -31,7 +31,7 @@ void barrier()
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for the others");
 }
 
-/// What the user is told, in one piece; empty when nothing is refused.
+/// The whole message to the user; empty if nothing is refused.
 std::string refusal(const std::string& path, std::int64_t file_bytes = little, RankOf here = {0, 2})
 {
   try {
@@ -91,7 +91,7 @@ TEST_CASE("lock_directory: another job is refused while one uses it")
   const int r = world().rank();
   std::optional<Descriptor> first = lock_directory(folder.path, little, r, world());
   barrier();
-  // What asks now is another job, as far as the system can tell.
+  // This process is another job, as far as the system can see.
   CHECK_THAT(refusal(folder.path), Contains("error: --tier=disk:" + folder.path + " cannot be used") &&
                                        Contains("another job uses it") && Contains("Choose another directory"));
   CHECK(refusal(folder.path, little, {1, 2}).empty());  // a rank that is not the lowest of its machine
@@ -114,7 +114,7 @@ TEST_CASE("lock_directory: is free again when its job was killed")
   CHECK(folder.files() == 0);
 }
 
-TEST_CASE("lock_directory: what cannot be used is refused in a paragraph")
+TEST_CASE("lock_directory: unusable directories are refused with the reason and a remedy")
 {
   const ScratchFolder folder;
   CHECK_THAT(refusal(folder / "nowhere"),

@@ -1,4 +1,4 @@
-// A walk over blocks that lie elsewhere: one is used, the one before goes, the next one comes.
+// A walk over blocks of another tier: one is used while the previous one is stored and the next one is fetched.
 
 #include <algorithm>
 #include <atomic>
@@ -23,7 +23,7 @@ using namespace rankwise::testing;
 
 namespace {
 
-/// Blocks in memory behind a slow link, which remembers what was asked of it.
+/// Blocks in memory over a slow link, with a log of all transfers.
 class SlowStore final : public BlockStore {
  public:
   /// A transfer that was begun.
@@ -42,7 +42,7 @@ class SlowStore final : public BlockStore {
   Pending fetch(std::size_t block, const Tensor& to, Tier) override { return begin(true, block, to); }
   Pending store(std::size_t block, const Tensor& from, Tier) override { return begin(false, block, from); }
 
-  /// Whether a block is.
+  /// Whether a block is being fetched, or stored.
   bool is_on_its_way(bool fetched, std::size_t block) const
   {
     return std::ranges::any_of(log, [&](const auto& transfer) {
@@ -55,7 +55,7 @@ class SlowStore final : public BlockStore {
     for (const auto& transfer : log)
       while (!transfer->done) std::this_thread::yield();
   }
-  /// From now on what is begun is not done before let_go(). Nothing is held any more once somebody has waited for it.
+  /// Transfers that begin from now on do not end before let_go(). A wait for one of them turns this off for good.
   void hold() { held = !gave_up; }
   /// Ends that.
   void let_go() { held = false; }
@@ -63,7 +63,7 @@ class SlowStore final : public BlockStore {
   std::vector<std::vector<float>> memory;
   std::vector<std::unique_ptr<Transfer>> log;
   bool shared_a_slot = false;         // whether two transfers were on their way to or from one slot
-  std::atomic<bool> gave_up = false;  // whether somebody waited for what is held
+  std::atomic<bool> gave_up = false;  // whether a held transfer was waited for
 
  private:
   Pending begin(bool fetched, std::size_t block, const Tensor& slot)
@@ -76,7 +76,7 @@ class SlowStore final : public BlockStore {
     const auto move = [this, &transfer, fetched, block, slot] {
       using namespace std::chrono_literals;
       if (!eventually([&] { return !held || gave_up; })) gave_up = true;
-      std::this_thread::sleep_for(fetched ? 3ms : 20ms);  // rooms are wanted again before they are free
+      std::this_thread::sleep_for(fetched ? 3ms : 20ms);  // slots are needed again before they are free
       const std::span<float> used = slot.span<float>();
       if (fetched)
         std::copy(memory[block].begin(), memory[block].end(), used.begin());
@@ -115,7 +115,7 @@ struct Walked {
     return plan;
   }
   std::size_t count() const { return plan.blocks.count(); }
-  /// What a block holds after so many updates.
+  /// The content of a block after a number of updates.
   std::vector<float> values(std::size_t block, int updates) const
   {
     std::vector<float> all(static_cast<std::size_t>(plan.blocks[block].count));
@@ -156,7 +156,7 @@ struct Walked {
 
 }  // namespace
 
-TEST_CASE("block: a walk that reads sees every block, and brings none back")
+TEST_CASE("block: a reading walk fetches every block and stores none")
 {
   for (const std::int64_t blocks : {1, 2, 3, 4, 9}) {
     Walked walked(blocks);
@@ -170,7 +170,7 @@ TEST_CASE("block: a walk that reads sees every block, and brings none back")
   }
 }
 
-TEST_CASE("block: what a walk changes is there for the next one")
+TEST_CASE("block: the next walk sees the changes of an updating walk")
 {
   for (const std::int64_t blocks : {1, 2, 3, 4, 9}) {
     Walked walked(blocks);
@@ -189,7 +189,7 @@ TEST_CASE("block: what a walk changes is there for the next one")
   }
 }
 
-TEST_CASE("block: what is new goes, and nothing comes")
+TEST_CASE("block: a writing walk stores every block and fetches none")
 {
   for (const std::int64_t blocks : {1, 2, 3, 4, 9}) {
     Walked walked(blocks);
@@ -202,7 +202,7 @@ TEST_CASE("block: what is new goes, and nothing comes")
   }
 }
 
-TEST_CASE("block: while one is used, the next one comes and the one before goes")
+TEST_CASE("block: while one is used, the next one is fetched and the previous one is stored")
 {
   for (const Access access : {Access::read, Access::update}) {
     Walked walked(7);

@@ -22,7 +22,7 @@ constexpr std::int64_t P = 704 + 2 * (4288 + 8416) + 64, units = 6, page = 4096,
 // A pass without prefetching gathers every unit twice, but for the head.
 constexpr std::int64_t gathered = 2 * P - 64, gathered_units = 2 * units - 1;
 
-/// What a run does.
+/// Description of a run.
 struct Run {
   Offload what = Offload::all;
   std::string tier = "host";

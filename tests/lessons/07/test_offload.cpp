@@ -1,4 +1,4 @@
-// What lies where in lesson 07, and what that costs: formulas beside a step that is gone through move by move.
+// Where lesson 07 stores its state, and the cost: formulas beside a step whose transfers are added one by one.
 
 #include <algorithm>
 #include <limits>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t page = 4096;
 
-/// What a step of this rank moves and what its memory is, one thing after the other.
+/// Transfers and memory of a step of this rank, added one by one.
 class Recount {
  public:
   explicit Recount(const PlanOptions& options) : o(options)
@@ -85,7 +85,7 @@ class Recount {
     return count;
   }
 
-  /// A block goes from one tier to another.
+  /// Moves a block from one tier to another.
   void move(Tier from, Tier to, std::int64_t elements, DType type)
   {
     if (from == to) return;
@@ -153,7 +153,7 @@ class Recount {
   }
   void slots_for_walk(Tier home, DType type)
   {
-    // From a disk a shard comes and one goes, where that is not more than all blocks or 32 MiB.
+    // With a disk one shard is fetched and one is stored, up to all blocks or 32 MiB.
     const std::size_t of_a_shard = (sizes.size() + units.size() - 1) / units.size(),
                       many = std::min(
                           {2 * of_a_shard + 1, sizes.size(), static_cast<std::size_t>((32 << 20) / disk_block)});
@@ -169,7 +169,7 @@ class Recount {
     }
     keep(parameters(), Category::parameters, sizes, o.parameters);
     slots_for_walk(parameters(), o.parameters);
-    // The whole sum is used when it comes if updates are early: with a tree the highest level has nothing else.
+    // With early updates the complete sum is used on arrival: in a tree the highest level holds nothing else.
     if (!early() || o.micro_batches > 1) keep(gradients(), Category::gradients, sizes, o.gradients);
     if (!early()) slots_for_walk(gradients(), o.gradients);
     for (std::int64_t level = 1; level < levels(); ++level) {
@@ -214,7 +214,7 @@ void for_all_plans(const Work& work)
             }
 }
 
-/// What of a vector's plan a test looks at.
+/// The properties of a vector's plan that a test compares.
 std::string text_of(const VectorPlan& v)
 {
   const auto name = [](Tier tier) { return std::string(name_of(tier)); };
@@ -232,7 +232,7 @@ std::vector<std::string> texts_of(const PlanOptions& options)
 
 }  // namespace
 
-TEST_CASE("OffloadOptions: what leaves the device, and where to")
+TEST_CASE("OffloadOptions: which state leaves the device, and for which tier")
 {
   const auto tiers = [](Offload what, const std::string& tier) {
     const OffloadOptions options{what, tier, false};
@@ -249,7 +249,7 @@ TEST_CASE("OffloadOptions: what leaves the device, and where to")
   CHECK(OffloadOptions{Offload::all, "host", false}.directory().empty());
 }
 
-TEST_CASE("check_tier: names what is no tier, and what needs files")
+TEST_CASE("check_tier: refuses unknown tiers, and options that need files")
 {
   const auto call = [](const std::string& tier, bool keep) { check_tier({Offload::all, tier, keep}); };
   CHECK_NOTHROW(call("host", false));
@@ -261,7 +261,7 @@ TEST_CASE("check_tier: names what is no tier, and what needs files")
   CHECK_THROWS_WITH(call("host", true), Contains("--keep needs files"));
 }
 
-TEST_CASE("OffloadPlan: AdamW runs where its states are, and has master weights where it cannot reach the others")
+TEST_CASE("OffloadPlan: AdamW runs in the tier of its states, with master weights if parameters are elsewhere")
 {
   const auto plan = [](Offload what, Tier tier, DType type) {
     return make_plan({.what = what, .tier = tier, .parameters = type});
@@ -279,7 +279,7 @@ TEST_CASE("OffloadPlan: AdamW runs where its states are, and has master weights 
   }
 }
 
-TEST_CASE("OffloadPlan: sums that wait, and slots for gradients that arrive")
+TEST_CASE("OffloadPlan: the number of stored sums, and of landing buffers for gradients")
 {
   const auto plan = [](std::int64_t M, bool separate, Tier tier = Tier::host, Offload what = Offload::all) {
     return make_plan({.what = what, .tier = tier, .micro_batches = M, .tied_separate = separate});
@@ -304,7 +304,7 @@ TEST_CASE("OffloadPlan: sums that wait, and slots for gradients that arrive")
   CHECK(separate.landing_blocks(true) == (separate.blocks.tied_elements() > 0 ? 1 : 0));
 }
 
-TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and nothing is on the device")
+TEST_CASE("OffloadPlan: updates are early without clipping and with all state off the device")
 {
   for (const Offload what : all_offloads)
     for (const bool clips : {false, true})
@@ -320,9 +320,9 @@ TEST_CASE("OffloadPlan: updates are early where nothing waits for the norm and n
   CHECK(kept(1, true, false) == 0);
 }
 
-TEST_CASE("OffloadPlan: no unit is gathered after the last place that uses it, where its gradients are made")
+TEST_CASE("OffloadPlan: no unit is gathered after its last use, which computes its gradients")
 {
-  // So a block may be updated as soon as its sum of gradients is there, in the same pass.
+  // So a block may be updated as soon as its sum of gradients is complete, in the same backward pass.
   for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
     for (const std::int64_t prefetch : {0, 1, 2})
       for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
@@ -374,7 +374,7 @@ TEST_CASE("OffloadPlan: this rank's shards and their blocks")
   CHECK(make_plan({}).blocks.tied_elements() == 0);
 }
 
-TEST_CASE("vectors_of: what comes and goes in a step")
+TEST_CASE("vectors_of: how often each vector is fetched and stored in a step")
 {
   using Texts = std::vector<std::string>;
   CHECK(texts_of({.what = Offload::optimizer}) ==
@@ -410,7 +410,7 @@ TEST_CASE("vectors_of: what comes and goes in a step")
               "gradients: disk > host, copies 0, slots 5, fetched 1, stored 0"});
 }
 
-TEST_CASE("link_traffic: what a step moves, move by move")
+TEST_CASE("link_traffic: equals the bytes of a step's transfers, added one by one")
 {
   for_all_plans([](const PlanOptions& options) {
     Recount expected(options);
@@ -423,7 +423,7 @@ TEST_CASE("link_traffic: what a step moves, move by move")
   });
 }
 
-TEST_CASE("tier_bytes: what lies in each tier, vector by vector")
+TEST_CASE("tier_bytes: the bytes stored in each tier, vector by vector")
 {
   for_all_plans([](const PlanOptions& options) {
     Recount expected(options);
@@ -476,7 +476,7 @@ TEST_CASE("tier_bytes, link_traffic: figures of one rank")
         LinkBytes{4 * (2 * P - head), 4 * P, (11 + 4 * 6) * S, (6 + 3 * 6) * S});
 }
 
-TEST_CASE("check_host_capacity: what the ranks of a machine need together")
+TEST_CASE("check_host_capacity: compares the needs of all ranks of a machine with its memory")
 {
   const std::int64_t has = available_bytes();
   CHECK(has > 1'000'000);

@@ -1,4 +1,4 @@
-// The parameters of lesson 07: a pass sees those of all ranks as they are now, wherever each rank keeps its own.
+// The parameters of lesson 07: each use sees the current values of all ranks, whichever tier stores the shards.
 
 #include <cstdint>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 const std::vector<Use> training = uses_of_pass(tiny_config(2, 4, 32, 6));
 
-/// Parameters of which each rank has some in one of its tiers, and what all of them together are.
+/// Parameters that are sharded over the ranks and stored in a tier, and their expected values.
 struct Offloaded {
   Offloaded(const PlanOptions& o, std::int64_t prefetch, Reshard reshard = Reshard::after_forward)
       : options{.unit = UnitKind::branch, .prefetch = prefetch, .reshard = reshard, .persist = o.persist},
@@ -26,7 +26,7 @@ struct Offloaded {
     update();
   }
 
-  /// Gives every parameter another value: each rank those that it owns, where they lie.
+  /// Gives every parameter another value; each rank writes those that it owns, in their tier.
   void update()
   {
     ++updates;
@@ -73,7 +73,7 @@ struct Offloaded {
   Tensor all;  // the same on all ranks
 };
 
-/// Where this rank's parameters lie; on the device where only the optimizer leaves it.
+/// Tier of this rank's parameters: the device where only the optimizer leaves it.
 PlanOptions parameters_in(Tier tier, DType type = DType::f32, std::int64_t persist = 0)
 {
   return {.what = tier == Tier::device ? Offload::optimizer : Offload::parameters,
@@ -127,7 +127,7 @@ TEST_CASE("OffloadedParameters: shards of several blocks")
   CHECK(same);
 }
 
-TEST_CASE("OffloadedParameters: the device has only what a pass is at, and each unit comes as planned")
+TEST_CASE("OffloadedParameters: the device holds only the units in use, each fetched as planned")
 {
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
     for (const std::int64_t persist : {0, 64}) {

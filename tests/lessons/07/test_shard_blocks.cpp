@@ -1,4 +1,4 @@
-// The blocks of what a rank owns: each element in one of them, none across a border.
+// The blocks of a rank's shards: each element is in one block, and no block crosses a border.
 
 #include <algorithm>
 
@@ -63,7 +63,7 @@ TEST_CASE("ShardBlocks: a shard without elements has no blocks")
   CHECK(none.largest() == 0);
 }
 
-TEST_CASE("ShardBlocks: no block lies in a tied tensor only in part")
+TEST_CASE("ShardBlocks: a block is either inside or outside of the tied tensor")
 {
   const std::int64_t whole = 3 * most;
   for (const Range tied : {Range{0, most + 1}, {5, 10}, {most - 1, 2}, {most, most}, {0, whole}, {whole - 1, 1}}) {

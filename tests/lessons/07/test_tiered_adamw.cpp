@@ -1,4 +1,4 @@
-// AdamW of lesson 07: wherever its states lie and wherever it runs, to the bit that of lesson 04 on the device.
+// AdamW of lesson 07: in every tier it has the bits of lesson 04 on the device.
 
 #include <cmath>
 #include <limits>
@@ -117,7 +117,7 @@ void for_all(const Work& work)
 
 }  // namespace
 
-TEST_CASE("TieredAdamW: the bits of lesson 04, step by step, whatever lies where")
+TEST_CASE("TieredAdamW: the bits of lesson 04, step by step, in every tier")
 {
   for_all([](const PlanOptions& options) {
     Updated updated(options);
@@ -156,7 +156,7 @@ TEST_CASE("TieredAdamW: shards of several blocks, and tensors that are replicate
     }
 }
 
-TEST_CASE("TieredAdamW: goes on after updates that somebody else has made")
+TEST_CASE("TieredAdamW: resumes after updates of another optimizer")
 {
   for (const Offload what : {Offload::optimizer, Offload::parameters}) {
     Updated updated({.what = what});
@@ -185,7 +185,7 @@ TEST_CASE("TieredAdamW: the parameters are the rounded weights when they were ro
   }
 }
 
-TEST_CASE("TieredAdamW: copies any neighbours of what this rank owns")
+TEST_CASE("TieredAdamW: copies any contiguous elements that this rank owns")
 {
   for (const auto& [what, tier] :
        {std::pair(Offload::optimizer, Tier::host), {Offload::parameters, Tier::disk}, {Offload::all, Tier::disk}}) {

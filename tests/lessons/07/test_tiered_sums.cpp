@@ -1,4 +1,4 @@
-// The sums of lesson 07: wherever they lie, to the bit those of lesson 05 on the device.
+// The sums of lesson 07: in every tier they have the bits of lesson 05 on the device.
 
 #include <limits>
 #include <memory>
@@ -19,7 +19,7 @@ using namespace rankwise::testing;
 
 namespace {
 
-/// Where sums lie; on the device where only the optimizer leaves it.
+/// Tier of the sums: the device where only the optimizer leaves it.
 PlanOptions sums_in(Tier tier, std::int64_t M, bool tied_separate, DType type = DType::f32)
 {
   return {.what = tier == Tier::device ? Offload::optimizer : Offload::gradients,
@@ -36,7 +36,7 @@ struct Summed {
   /// @param adds  kernels of the host.
   Summed(const PlanOptions& o, const Kernels& adds) : options(o), rank(o, adds) {}
 
-  /// What a pass of all ranks gives to a shard: one tensor or two.
+  /// Gradients of a shard from one micro-batch of all ranks: one tensor or two.
   std::vector<Tensor> gradients(std::size_t shard, std::uint32_t series)
   {
     Laboratory& lab = rank.lab;
@@ -112,7 +112,7 @@ TEST_CASE("TieredSums: in each tier the bits of lesson 05, step by step")
       }
 }
 
-TEST_CASE("TieredSums: for an early update the last arrival is the whole sum, which goes nowhere")
+TEST_CASE("TieredSums: for an early update the last arrival is the complete sum, which is not stored")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
     for (const bool tied_separate : {false, true})
@@ -163,7 +163,7 @@ TEST_CASE("TieredSums: the first of the whole sums' elements that is not finite"
   CHECK(summed.sums.first_not_finite() == P + own[2].first + 1);
 }
 
-TEST_CASE("TieredSums: passes that are no power of two, where sums are no tree")
+TEST_CASE("TieredSums: any number of micro-batches if sums are not a tree")
 {
   for (const Tier tier : {Tier::host, Tier::disk})
     for (const std::int64_t M : {3, 5}) {
@@ -195,7 +195,7 @@ TEST_CASE("TieredSums: links that are slow change nothing")
     }
 }
 
-TEST_CASE("TieredSums: what is read ahead does not take the place of what is added")
+TEST_CASE("TieredSums: prefetched sums do not overwrite those in use")
 {
   for (const bool tied_separate : {false, true}) {
     const std::unique_ptr<Kernels> kernels = make_slow_kernels();

@@ -1,4 +1,4 @@
-// Vectors used elsewhere than where they lie: every block in its turn, in three rooms, however long its way takes.
+// Vectors used in another tier than their home: every block in turn, in three slots, however slow the transfers are.
 
 #include <atomic>
 #include <chrono>
@@ -27,7 +27,7 @@ std::vector<Range> bucket_shards(std::int64_t blocks)
   return own;
 }
 
-/// A vector of so many blocks that lies in one tier and is used in another, and what it should be.
+/// A vector of @p blocks blocks that is stored in one tier and used in another, and its expected content.
 struct Walked {
   Walked(Tier home, Tier used_in, std::int64_t blocks, DType of = DType::f32)
       : rank({.tier = Tier::disk}, bucket_shards(blocks)), used(used_in), type(of)
@@ -43,7 +43,7 @@ struct Walked {
   {
     return rank.lab.filled(type, {10'000 * static_cast<std::int64_t>(count())}, 100 + version);
   }
-  /// Walks, and compares each block with a version, the moment it is there.
+  /// Walks, and compares each block with a version as soon as it is fetched.
   bool read(const Tensor& expected)
   {
     bool same = true;
@@ -165,7 +165,7 @@ TEST_CASE("TieredVector: two over one store see each other's walks")
   other.end();
 }
 
-TEST_CASE("TieredVector: a vector that is used where it lies does not move, and takes no slot")
+TEST_CASE("TieredVector: a vector used in its home tier does not move, and takes no slot")
 {
   for (const Tier tier : {Tier::device, Tier::host}) {
     Walked walked(tier, tier, 4);
@@ -179,7 +179,7 @@ TEST_CASE("TieredVector: a vector that is used where it lies does not move, and 
   }
 }
 
-TEST_CASE("TieredVector: each block comes once and goes once, as far as the walk asks for it")
+TEST_CASE("TieredVector: a walk moves each block at most once in each direction, as its access requires")
 {
   const std::int64_t bytes = 4 * (5 * 3000 - 7 * 10), page = 4096, blocks_on_disk = 5 * 3 * page;
   for (const auto& [home, used, in, out] :
@@ -215,7 +215,7 @@ TEST_CASE("TieredVector: there are slots for three blocks where it is used")
   }
 }
 
-TEST_CASE("TieredVector: from a disk a shard of blocks comes ahead, before anybody asks, and one goes behind")
+TEST_CASE("TieredVector: from a disk a shard of blocks is prefetched, and one is stored behind the walk")
 {
   constexpr std::int64_t of_a_shard = 1 << 18;  // elements of a block
   TieredRank rank({.tier = Tier::disk}, {{0, 2 * of_a_shard},
@@ -253,7 +253,7 @@ TEST_CASE("TieredVector: from a disk a shard of blocks comes ahead, before anybo
   CHECK(gate.came == 8);
 }
 
-TEST_CASE("TieredVector: while a block is used the next one comes, and no other")
+TEST_CASE("TieredVector: while a block is used only the next one is fetched")
 {
   Walked walked(Tier::disk, Tier::host, 6);
   std::atomic<int> came = 0;
@@ -272,7 +272,7 @@ TEST_CASE("TieredVector: while a block is used the next one comes, and no other"
   walked.vector->end();
 }
 
-TEST_CASE("TieredVector: a block goes while the next one is used")
+TEST_CASE("TieredVector: a block is stored while the next one is used")
 {
   Walked walked(Tier::disk, Tier::host, 6);
   const Tensor after = walked.content(1);
@@ -293,7 +293,7 @@ TEST_CASE("TieredVector: a block goes while the next one is used")
   CHECK(walked.rank.different(*walked.store, after) == 0);
 }
 
-TEST_CASE("TieredVector: a slot is not used again before what was in it has gone")
+TEST_CASE("TieredVector: a slot is not reused before its block has been stored")
 {
   for (const Access access : {Access::update, Access::write}) {
     Walked walked(Tier::disk, Tier::host, 6);
@@ -319,7 +319,7 @@ TEST_CASE("TieredVector: a slot is not used again before what was in it has gone
   }
 }
 
-TEST_CASE("TieredVector: what is out of turn is an error")
+TEST_CASE("TieredVector: a block out of order is an error")
 {
   for (const auto& [home, used] : {std::pair(Tier::host, Tier::device), {Tier::host, Tier::host}}) {
     const auto fails = [home = home, used = used](const std::string& what, const auto& call) {
@@ -379,7 +379,7 @@ TEST_CASE("TieredVector: single blocks, in any order, as they are now")
   });
 }
 
-TEST_CASE("TieredVector: a single block that is asked for again does not come again")
+TEST_CASE("TieredVector: a single block that is requested again is not fetched again")
 {
   Walked walked(Tier::disk, Tier::host, 5);
   const auto comes = [&](std::size_t b) {
@@ -395,7 +395,7 @@ TEST_CASE("TieredVector: a single block that is asked for again does not come ag
   CHECK(comes(1));
 }
 
-TEST_CASE("TieredVector: the blocks that are shown last are walked over")
+TEST_CASE("TieredVector: a walk uses the store passed to the last show()")
 {
   Walked walked(Tier::host, Tier::device, 4);
   const auto other =

@@ -1,4 +1,4 @@
-// Device, host and disk: what lies there, what goes over the links between them, and who counts it.
+// Device, host and disk: their contents, the traffic of the links between them, and the ledgers of both.
 
 #include <array>
 #include <cstring>
@@ -94,7 +94,7 @@ TEST_CASE("BlockStore: a block that was stored is fetched again, from every tier
     }
 }
 
-TEST_CASE("BlockStore: a block comes behind its own store, and not behind that of another vector")
+TEST_CASE("BlockStore: a fetch waits for the store of the same block, not for that of another vector")
 {
   TieredRank rank({}, own);
   const auto store =
@@ -148,7 +148,7 @@ TEST_CASE("BlockStore: from the disk to the device over both links")
   CHECK(rank.tiers.links().use().bytes == LinkBytes{3000, 3000, disk_block, disk_block});
 }
 
-TEST_CASE("Tiers: what is made is counted in its tier and category, and leaves it again")
+TEST_CASE("Tiers: buffers are counted in their tier and category until they are freed")
 {
   TieredRank rank({.tier = Tier::disk}, own);
   const CategoryBytes host_before = rank.ledger.current(Tier::host);
@@ -199,7 +199,7 @@ TEST_CASE("Tiers: a vector of the tied tensor has its blocks and no others")
   }
 }
 
-TEST_CASE("Tiers: what is lent stays where it is")
+TEST_CASE("Tiers: a store over existing tensors uses them in place")
 {
   TieredRank rank({}, {{0, 100}, {200, 300'000}});
   const std::vector<Tensor> bucket_shards{rank.lab.filled(DType::f32, {100}, 1),
@@ -236,7 +236,7 @@ TEST_CASE("Tiers: waiting is counted, as exposed")
   CHECK(rank.tiers.links().use().waited_s < waited_s + 0.1);
 }
 
-TEST_CASE("Tiers: a disk is measured, and nothing is left of that")
+TEST_CASE("Tiers: measuring a disk leaves no block written")
 {
   {
     TieredRank rank({.tier = Tier::disk}, own);
@@ -256,7 +256,7 @@ TEST_CASE("Tiers: a disk is measured, and nothing is left of that")
   CHECK_FALSE(rank.tiers.disk_alone());
 }
 
-TEST_CASE("Tiers: a file that stays is complete when it was closed")
+TEST_CASE("Tiers: a kept file is complete after it was closed")
 {
   const ScratchFolder folder;
   OffloadPlan plan = make_plan({.tier = Tier::disk, .folder = folder / ""});
@@ -310,7 +310,7 @@ TEST_CASE("Tiers: counts what goes over the links in steps, and nothing between 
   CHECK(use.waited_s <= use.seconds);
 }
 
-TEST_CASE("Tiers: what the threads do is in the trace")
+TEST_CASE("Tiers: the trace shows the work of the threads")
 {
   TieredRank rank({.tier = Tier::disk}, own);
   rank.time.record();
@@ -329,7 +329,7 @@ TEST_CASE("Tiers: what the threads do is in the trace")
   for (const TraceEvent& event : events) CHECK((event.work == Work::fetching || event.work == Work::storing));
 }
 
-TEST_CASE("Tiers: what the disk refuses ends the run where it is waited for")
+TEST_CASE("Tiers: a failure of the disk is thrown where the transfer is waited for")
 {
   TieredRank rank({.tier = Tier::disk}, own);
   const auto store =

@@ -1,4 +1,4 @@
-// Blocks that come and go over a link: order, waiting, buffers, and failures in the threads. The link is that to a disk.
+// Transfers of blocks over the link to a disk: their order, waiting, buffers, and failures in the threads.
 
 #include <array>
 #include <atomic>
@@ -90,7 +90,7 @@ struct OpensAtEnd {
 
 }  // namespace
 
-TEST_CASE("TransferQueue: blocks come back, whatever is waited for first")
+TEST_CASE("TransferQueue: blocks are read back right, in any order of waits")
 {
   constexpr int B = 12;
   Blocks at(B);
@@ -142,7 +142,7 @@ TEST_CASE("TransferQueue: a read before a write has what was there, though the r
   CHECK(at.has(1, 1, 7));
 }
 
-TEST_CASE("TransferQueue: reads and writes go on beside each other")
+TEST_CASE("TransferQueue: reads and writes run concurrently")
 {
   Blocks at(2);
   at.write_all(0);
@@ -224,7 +224,7 @@ TEST_CASE("Pending: can be handed on, and waiting twice does nothing")
   CHECK(holds(buffer, 1));
 }
 
-TEST_CASE("TransferQueue: what fails in a thread is thrown where it is waited for, and nothing is moved after it")
+TEST_CASE("TransferQueue: a failure in a thread is thrown by wait(), and no later transfer runs")
 {
   Blocks at(4);
   at.write_all(0);
@@ -254,7 +254,7 @@ TEST_CASE("TransferQueue: what fails in a thread is thrown where it is waited fo
   CHECK_THROWS_WITH(read.wait(), Contains("block 3 of 4") && Contains("is damaged"));
 }
 
-TEST_CASE("TransferQueue: an exception on its way out moves nothing more, and leaves no thread with a buffer")
+TEST_CASE("TransferQueue: after an exception no transfer starts, and no thread uses a buffer")
 {
   constexpr int B = 20;
   Blocks at(B);
@@ -298,7 +298,7 @@ TEST_CASE("TransferQueue: an exception on its way out moves nothing more, and le
   CHECK_THROWS_WITH(late.wait(), Contains("was abandoned"));
 }
 
-// What AddressSanitizer and ThreadSanitizer do not like is a process of threads that forks and starts threads.
+// AddressSanitizer and ThreadSanitizer do not support a process with threads that forks and starts threads.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST_CASE("Pending: one that is never waited for ends the job, with its line")
 {

@@ -82,7 +82,7 @@ struct TieredRank {
     tiers.links().begin_step();
   }
 
-  /// Makes all links slow from now on, or as fast as they are. No block is on its way.
+  /// Makes all links slow from now on, or as fast as they are. No transfer is pending.
   void make_slow(bool slow = true)
   {
     device.copy_ms = slow ? slow_ms : 0;
@@ -163,7 +163,7 @@ struct TieredRank {
   }
 };
 
-/// What came on top of @p before over all links.
+/// Bytes over all links since @p before.
 inline LinkBytes moved(TieredRank& rank, const LinkBytes& before)
 {
   LinkBytes bytes = rank.tiers.links().use().bytes;

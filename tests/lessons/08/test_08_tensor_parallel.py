@@ -32,7 +32,7 @@ class Divided:
 
 
 def of_whom(ranks, tp):
-    """The options that make so many of the ranks divide a model."""
+    """The options with which `tp` of the ranks divide a model."""
     return [] if tp == ranks else [f"--tp={tp}", f"--dp={ranks // tp}"]
 
 
@@ -137,7 +137,7 @@ class FastSums(Divided, zero_case.Lesson):
 
 class Bytes(Divided, zero_case.Lesson):
     def of_parameters(self, t):
-        """Those of a part of nano: a t-th of what is divided, and all of the positions, norms, and biases behind a sum."""
+        """Elements of a rank's shard of nano: 1/t of the divided tensors, all positions, norms, and biases after a sum."""
         everybody_s = T * C + L * 6 * C + 2 * C
         return everybody_s + (zero_case.P - everybody_s) // t
 
@@ -340,7 +340,7 @@ class WrongInput(Divided, zero_case.Lesson):
                             says=[f"this run needs {totals[-1]:,} bytes a rank"])
 
     def test_the_plan_is_that_of_the_rank_that_needs_most(self):
-        """With nodes of three ranks and one, the groups of the last rank alone all meet both, which takes most room."""
+        """With nodes of three ranks and one, only the last rank's groups all span both nodes, which needs most memory."""
         options = [self.data, "--steps=1", "--dp=2", "--collectives=auto", "--ranks-per-node=3"]
         total = self.total(*options, ranks=4)
         ranks = self.report(*options, f"--memory-limit={total}B", ranks=4)["memory_ranks"]

@@ -1,4 +1,4 @@
-// The gradients of lesson 08 that are sums over rows: those of one device, though each part has some of the rows.
+// The gradients of lesson 08 that are sums over rows: the bits of one device, though each rank has some of the rows.
 
 #include <catch2/catch.hpp>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t B = 4, T = 24, C = 32;
 const ModelConfig config = tiny_config(2, 4, C, T);
 
-/// A micro-batch whose forward and backward pass one device has made, and what this part makes of its rows.
+/// A micro-batch that one device has computed, and this tensor-parallel rank's result for its rows.
 struct DividedRows {
   explicit DividedRows(bool divides_rows, double rate)
       : tokens(divides_rows ? Part{world().rank(), world().ranks()} : Part{}),

@@ -1,4 +1,4 @@
-// How lesson 08 divides a model: who has what, who owns what, and what cannot be divided.
+// How lesson 08 divides a model: what each rank stores and owns, and which models cannot be divided.
 
 #include <algorithm>
 #include <string>
@@ -16,7 +16,7 @@ using Catch::Contains;
 
 namespace {
 
-/// What check_split() says of nano with other heads or channels; empty when it says nothing.
+/// The message of check_split() for nano with other heads or channels; empty if it accepts them.
 std::string refusal(const SplitOptions& options, int ranks, std::int64_t sequence = 64, std::int64_t heads = 4,
                     std::int64_t channels = 64)
 {
@@ -33,7 +33,7 @@ std::string refusal(const SplitOptions& options, int ranks, std::int64_t sequenc
 
 }  // namespace
 
-TEST_CASE("owned_elements: over the parts every element of the model is counted once, and padding by its part")
+TEST_CASE("owned_elements: over all ranks every element of the model is counted once, padding by its rank")
 {
   for (const int t : {1, 2, 3, 4, 6, 12}) {
     INFO(t << " parts");
@@ -77,7 +77,7 @@ TEST_CASE("owned_elements: neighbours are one range")
   CHECK(ranges[2].count == 32 * 64 + 64 + 64 * 32);
 }
 
-TEST_CASE("SplitOptions: the parts are asked for, or what the replicas leave")
+TEST_CASE("SplitOptions: t is as requested, or the number of ranks over the replicas")
 {
   CHECK(SplitOptions{}.parts(4) == 4);
   CHECK(SplitOptions{.dp = 2}.parts(8) == 4);
@@ -101,7 +101,7 @@ TEST_CASE("divided: a part of each layer, and of each sequence if that is divide
   CHECK(divided(whole, {.sequence_parallel = true, .regather = true}, {1, 2}).normalised_rows() == 12);
 }
 
-TEST_CASE("check_split: what can be divided is")
+TEST_CASE("check_split: accepts models that can be divided")
 {
   for (const int t : {1, 2, 4}) {
     CHECK(refusal({}, t).empty());
@@ -113,7 +113,7 @@ TEST_CASE("check_split: what can be divided is")
   CHECK(refusal({}, 2, 63).empty());  // no token is divided
 }
 
-TEST_CASE("check_split: what cannot be divided is told with what can")
+TEST_CASE("check_split: refuses degrees that do not divide the model, and lists those that do")
 {
   CHECK_THAT(refusal({}, 3),
              Contains("--tp=3 does not divide the 4 heads") && Contains("--tp=1, 2, 4") && Contains("--heads"));

@@ -1,4 +1,4 @@
-// What the messages of lesson 08 cost: what they measure as, and what has been published of them.
+// The cost of lesson 08's messages: formulas beside measured traffic and published figures.
 
 #include <catch2/catch.hpp>
 
@@ -44,7 +44,7 @@ std::int64_t row_bytes(std::int64_t layers, int t, const Kind& kind, DType type 
 
 }  // namespace
 
-TEST_CASE("tensor_parallel_traffic: what the messages of a pass measure as, in every layout")
+TEST_CASE("tensor_parallel_traffic: equals the measured traffic of a micro-batch, in every layout")
 {
   constexpr std::int64_t B = 2, T = 12, C = 32;
   const ModelConfig config = tiny_config(2, 4, C, T);
@@ -135,7 +135,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("replica_traffic: all gradients of a part once a step, and the tied embedding's second where it is apart")
+TEST_CASE("replica_traffic: a rank's gradients once a step, and the tied embedding's separate sum")
 {
   const ModelConfig config = preset("nano");
   for (const int t : {1, 2, 4}) {

@@ -1,4 +1,4 @@
-// The messages of lesson 08 between the parts of a model: plain sums, and rows at their places.
+// The messages between tensor-parallel ranks of lesson 08: sums, and the placement of rows.
 
 #include <algorithm>
 #include <limits>
@@ -167,7 +167,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("TensorParallelMessages: keeps the bytes that it says")
+TEST_CASE("TensorParallelMessages: allocates the bytes that it reports")
 {
   for (const bool divides_rows : {false, true})
     for (const DType type : {DType::f32, DType::bf16}) {

@@ -33,12 +33,12 @@ class Staged:
     program = PROGRAM
 
     def model(self, *more):
-        """Options of a small model, but for what the others say, and those."""
+        """Options of a small model, unless the given options replace them, and the given options."""
         said = {option.split("=")[0] for option in more}
         return [o for o in (self.data, "--layers=4", "--channels=32", "--sequence=16") if o.split("=")[0] not in said] + list(more)
 
     def options(self, *more):
-        """The same, and three steps, unless there is something else to say of them."""
+        """The same, with three steps unless the options give another number."""
         return self.model(*more, *([] if any(o.startswith("--steps=") for o in more) else ["--steps=3"]))
 
 
@@ -401,7 +401,7 @@ class Hanging(Staged, zero_case.Lesson):
     stops = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then (until [ -e "$0" ]; do sleep 0.05; done; kill -STOP $$) & fi; exec "$@"'
 
     def test_the_watchdog_names_the_stages_that_wait(self):
-        """The only step is so long that a rank stops in the middle of it."""
+        """The only step is so long that a rank is stopped in the middle of it."""
         stop = self.path("stop")
         command = ["mpirun", "-np", "4", "bash", "-c", self.stops, stop, os.path.join(zero_case.BUILD, PROGRAM), "--steps=1",
                    "--global-batch=4096", "--micro-batch=1", "--arithmetic=exact", f"--timeout={math.ceil(SLOWNESS)}"]

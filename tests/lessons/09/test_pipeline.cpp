@@ -1,4 +1,4 @@
-// The executor of lesson 09: whichever the schedule, each action gets what was made for it.
+// The executor of lesson 09: with any schedule each action receives the rows that were computed for it.
 
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 const Shape rows_shape{5, 8};
 
-/// The ranks and their channels, with stages that note what they are given.
+/// The ranks and their channels, with stages that record their input.
 struct PipelineForTest {
   explicit PipelineForTest(int virtual_stages, const Chaos* chaos = nullptr)
       : v(virtual_stages),
@@ -36,7 +36,7 @@ struct PipelineForTest {
   }
   std::int64_t communication() const { return test.ledger.current(Tier::device)[Category::communication]; }
 
-  /// Element i of the rows behind stage @p stage, or of the gradient in front of it.
+  /// Element i of the output of stage @p stage, or of the gradient of its input.
   static float content(bool forwards, int micro_batch, int stage, std::int64_t i)
   {
     return static_cast<float>((forwards ? 1 : -1) * (100 * micro_batch + 10'000 * (stage + 1) + i));
@@ -76,7 +76,7 @@ struct PipelineForTest {
   Pipeline pipeline;
 };
 
-/// Schedules of all kinds for the ranks of this test that have so many virtual stages.
+/// Schedules of all kinds for the ranks of this test, with @p virtual_stages virtual stages.
 std::vector<PipelineSchedule> schedules(int v)
 {
   const int p = world().ranks();
@@ -108,7 +108,7 @@ TEST_CASE("Pipeline: each action of any schedule gets the rows that were made fo
     }
 }
 
-TEST_CASE("Pipeline: tells when each action ran, one behind the other")
+TEST_CASE("Pipeline: reports when each action ran, one after the other")
 {
   PipelineForTest test(1);
   const PipelineSchedule schedule = one_forward_one_backward(world().ranks(), 4);
@@ -141,7 +141,7 @@ TEST_CASE("Pipeline: an action's time is that of computing, and of nothing that 
   CHECK(computed() == 4);
 }
 
-TEST_CASE("Pipeline: takes the bytes that it says, and sends what row_traffic() says")
+TEST_CASE("Pipeline: allocates Pipeline::bytes() and sends row_traffic()")
 {
   const int p = world().ranks(), rank = world().rank();
   for (const int v : {1, 2}) {

@@ -1,4 +1,4 @@
-// The options of lesson 09: what they stand for, and what cannot be.
+// The options of lesson 09: their meaning, and refused combinations.
 
 #include <algorithm>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 constexpr ScheduleKind gpipe_kind = ScheduleKind::gpipe, in_turns = ScheduleKind::one_forward_one_backward,
                        in_groups = ScheduleKind::interleaved;
 
-/// What check_pipeline() says with the four blocks of nano; empty where it says nothing.
+/// The message of check_pipeline() for the four blocks of nano; empty if it accepts the pipeline.
 std::string refusal(const PipelineOptions& options, int ranks, std::int64_t sequences, std::int64_t micro_batches)
 {
   try {
@@ -31,7 +31,7 @@ std::string refusal(const PipelineOptions& options, int ranks, std::int64_t sequ
 
 }  // namespace
 
-TEST_CASE("stages_of_a_rank: one, and two where they are interleaved, unless somebody says how many")
+TEST_CASE("stages_of_a_rank: one, or two if interleaved, unless --virtual-stages is given")
 {
   for (const ScheduleKind kind : {gpipe_kind, in_turns})
     CHECK(PipelineOptions{kind, 0, ""}.stages_of_a_rank() == 1);
@@ -67,7 +67,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("check_pipeline: accepts what every schedule can do")
+TEST_CASE("check_pipeline: accepts every pipeline that has a schedule")
 {
   CHECK(refusal({gpipe_kind, 0, ""}, 4, 16, 1).empty());
   CHECK(refusal({in_turns, 1, ""}, 4, 16, 2).empty());
@@ -76,7 +76,7 @@ TEST_CASE("check_pipeline: accepts what every schedule can do")
   CHECK(refusal({in_turns, 0, "1,3"}, 2, 16, 4).empty());
 }
 
-TEST_CASE("check_pipeline: what cannot be is refused with the values that can")
+TEST_CASE("check_pipeline: refuses other pipelines, with the possible values")
 {
   CHECK(refusal({in_turns, 0, ""}, 5, 16, 8) ==
         "error: 5 ranks with a stage each make 5 stages, but the model has 4 blocks and every stage needs one.\n"

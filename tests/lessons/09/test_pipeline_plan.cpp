@@ -1,4 +1,4 @@
-// What lesson 09 knows before it runs: who has which stages, what is sent, what is kept.
+// The plan of lesson 09: stages of each rank, traffic, and memory.
 
 #include <string>
 #include <vector>
@@ -134,7 +134,7 @@ TEST_CASE("row_traffic: m B T C elements cross each boundary between stages in e
   CHECK(row_traffic(forwards, 1, DType::f32, {1, 1}).messages == 3);
 }
 
-TEST_CASE("tied_traffic: the first and the last rank send V C elements each by ring, nobody else anything")
+TEST_CASE("tied_traffic: the first and the last rank send V C elements each by ring, the others none")
 {
   const std::int64_t elements = token_elements(ParameterTable(config));
   CHECK(elements == 16 * C);  // with padding

@@ -1,4 +1,4 @@
-// The schedules of lesson 09: who does what when, how long a step takes and what is kept; and what is no schedule.
+// The schedules of lesson 09: their actions, the length of a step, activations in flight; and invalid schedules.
 
 #include <algorithm>
 #include <string>
@@ -22,14 +22,14 @@ constexpr int most_ranks = 8, most_virtual_stages = 4, most_micro_batches = 32;
 constexpr ActionKind F = ActionKind::forward, BW = ActionKind::backward, B = ActionKind::backward_input,
                      W = ActionKind::backward_weights;
 
-/// What a schedule of equal stages has to measure as, in units of F = B = W.
+/// Expected length and activations of a schedule of equal stages, in units of F = B = W.
 struct Measures {
   std::int64_t length;
   std::int64_t busy;           ///< of each rank
   std::vector<int> in_flight;  ///< by rank
 };
 
-/// Holds a schedule against what it has to measure as.
+/// Compares a schedule with its expected length and activations.
 void check_measures(const PipelineSchedule& schedule, const Measures& expected)
 {
   INFO(schedule.name << ", p = " << schedule.ranks << ", v = " << schedule.virtual_stages
@@ -41,7 +41,7 @@ void check_measures(const PipelineSchedule& schedule, const Measures& expected)
   CHECK(schedule.idle_formula == Approx(timed.idle_share()).margin(1e-12));
 }
 
-/// f(rank) for each of so many ranks.
+/// f(rank) for each rank.
 template <typename Function>
 std::vector<int> by_rank(int ranks, const Function& f)
 {
@@ -50,7 +50,7 @@ std::vector<int> by_rank(int ranks, const Function& f)
   return values;
 }
 
-/// What the checker says of a schedule; empty when it accepts it.
+/// The checker's message for a schedule; empty if it accepts it.
 std::string refusal(const PipelineSchedule& schedule)
 {
   try {
@@ -161,7 +161,7 @@ TEST_CASE("idle_formula: the shares for 4 ranks and 8 micro-batches")
   CHECK(forward_only(4, 1, 8).idle_formula == Approx(3.0 / 11));
 }
 
-TEST_CASE("Schedules that there are none of are refused")
+TEST_CASE("schedules: impossible sizes are refused")
 {
   CHECK_THROWS_AS(gpipe(0, 4), Error);
   CHECK_THROWS_AS(gpipe(2, 0), Error);
@@ -221,7 +221,7 @@ TEST_CASE("draw: digits forwards, letters backwards, dots between")
   CHECK_THROWS_AS(draw(check_schedule(gpipe(1, 1)), 0), Error);
 }
 
-// ---- What is no schedule --------------------------------------------------------------------------------------------
+// ---- Invalid schedules ----------------------------------------------------------------------------------------------
 
 TEST_CASE("check_schedule: refuses each schedule from which any action is missing, or in which it stands twice")
 {
@@ -253,7 +253,7 @@ TEST_CASE("check_schedule: names what is missing")
   CHECK(refusal(schedule) == "rank 1: backward-weights of micro-batch 2 in stage 1 is missing");
 }
 
-TEST_CASE("check_schedule: refuses what stands in front of what it needs")
+TEST_CASE("check_schedule: refuses an action before one that it depends on")
 {
   PipelineSchedule schedule = one_forward_one_backward(2, 3);
   std::swap(schedule.actions[1][0], schedule.actions[1][1]);
@@ -270,7 +270,7 @@ TEST_CASE("check_schedule: refuses what stands in front of what it needs")
         "rank 0, action 3, backward-weights of micro-batch 0 in stage 0: it has been done before");
 }
 
-TEST_CASE("check_schedule: refuses foreign stages and micro-batches that there are none of")
+TEST_CASE("check_schedule: refuses stages of other ranks and micro-batches out of range")
 {
   PipelineSchedule schedule = gpipe(2, 3);
   schedule.actions[0][1].stage = 1;

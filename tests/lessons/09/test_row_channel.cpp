@@ -1,4 +1,4 @@
-// The channels of lesson 09: rows that go one way between two ranks, while both compute.
+// The channels of lesson 09: rows sent in one direction between two ranks while both compute.
 
 #include <chrono>
 #include <filesystem>
@@ -78,7 +78,7 @@ struct Ring {
 /// Which side takes its time.
 enum class Slow { nobody, senders, receivers, odd_ranks };
 
-/// Sends and receives so many messages by turns, @p ahead of them before the first is received.
+/// Sends and receives @p messages messages alternately, @p ahead of them before the first is received.
 void check_messages(Ring& ring, int messages, int ahead, Slow slow)
 {
   ring.in->begin(messages);
@@ -104,7 +104,7 @@ void meet(Ring& ring)
 
 }  // namespace
 
-TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, all ways at once, whoever is slow")
+TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, in all directions, whichever rank is slow")
 {
   if (world().ranks() == 1) return;
   const Chaos chaos{3};
@@ -120,7 +120,7 @@ TEST_CASE("RowSender, RowReceiver: messages arrive in order and whole, all ways 
       }
 }
 
-TEST_CASE("RowSender: has two rooms, so that two messages leave before anybody asks for them")
+TEST_CASE("RowSender: has two buffers, so two messages are sent before the receiver asks for them")
 {
   if (world().ranks() == 1) return;
   const Chaos chaos{1};  // a message does not leave before it is asked for
@@ -146,7 +146,7 @@ TEST_CASE("RowSender: has two rooms, so that two messages leave before anybody a
   ring.out->finish();
 }
 
-TEST_CASE("RowReceiver: what nobody sends cannot be asked for, and what was sent has to be used")
+TEST_CASE("RowReceiver: a message must be announced before next(), and used before the next begin()")
 {
   if (world().ranks() == 1) return;
   Ring ring;
@@ -190,7 +190,7 @@ TEST_CASE("RowReceiver: waiting is counted as such, under the name of what it is
 
 TEST_CASE("MessageProgress: a large message arrives while both ranks are busy with something else")
 {
-  // Each rank hears through a file, and not through MPI, that the one before it has been rid of its message.
+  // A file, and not MPI, signals to each rank that the message of the rank before it has been sent.
   const auto file_of = [](int rank) {
     return std::filesystem::temp_directory_path() / fmt::format("rankwise_{}_progress_{}", getppid(), rank);
   };
@@ -199,7 +199,7 @@ TEST_CASE("MessageProgress: a large message arrives while both ranks are busy wi
   std::filesystem::remove(file_of(self));
   Ring ring({1024, 1024});
   meet(ring);
-  // Meanwhile another message lies with MPI, which the rank that it is for has not asked for yet.
+  // Meanwhile MPI holds another message that its receiver has not asked for yet.
   const MPI_Comm communicator = ring.test.group.communicator().handle();
   constexpr int tag = 7;
   if (self % 2 == 0 && self + 1 < N) {
@@ -232,7 +232,7 @@ TEST_CASE("RowReceiver: on the virtual clock a message that was sent while both 
       clock.charge_compute(work);
       ring.send(i);
     }
-    CHECK(clock.now().since_start == 3000 * us);  // sending goes on beside computing
+    CHECK(clock.now().since_start == 3000 * us);  // messages are sent while the rank computes
     ring.out->finish();
     CHECK(clock.now().since_start == 3000 * us + occupied);
   }

@@ -1,4 +1,4 @@
-// A schedule of lesson 09 as it was planned and as it ran: the times of all ranks together, and what is told of them.
+// A schedule of lesson 09 as planned and as it ran: the times of all ranks, and their report.
 
 #include <string>
 #include <vector>
@@ -44,7 +44,7 @@ void check_times(const TimedSchedule& timed, const PipelineSchedule& schedule)
   CHECK(timed.length == 1000 * 599 + 500 + 7 * (world().ranks() - 1));
 }
 
-/// What a report says of a schedule at 1 GFLOP/s.
+/// The report of a schedule at 1 GFLOP/s.
 Told told(const PipelineSchedule& schedule, const ScheduleTimes& times)
 {
   return Told(true, [&](Report& report) { report_schedule(report, schedule, times, 1e9); });
@@ -140,7 +140,7 @@ TEST_CASE("report_schedule: idle shares beside the formula, as planned and as it
   CHECK(json["timelines"]["wall"][0].back()["end"].get<double>() == Approx(33e-3));
 }
 
-TEST_CASE("report_schedule: what has not run is not told")
+TEST_CASE("report_schedule: omits clocks that have no times")
 {
   const PipelineSchedule schedule = in_halves(one_forward_one_backward(2, 4));
   const Told all = told(schedule, {check_schedule(schedule), {}, {}});

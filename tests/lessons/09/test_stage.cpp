@@ -57,7 +57,7 @@ TEST_CASE("describe_stages: stages have every element of the table once, in orde
   }
 }
 
-TEST_CASE("PipelineStage: the last of several stages has a copy of the token embedding behind its own, nobody else")
+TEST_CASE("PipelineStage: only the last of several stages has a copy of the token embedding, after its own")
 {
   const Range token = table.entries().front().elements;
   for (const auto& blocks : partitions)

@@ -1,4 +1,4 @@
-// How lesson 09 cuts a model into stages, and what these take.
+// How lesson 09 cuts a model into stages, and the cost of each.
 
 #include <algorithm>
 #include <functional>
@@ -16,7 +16,7 @@ using Catch::Contains;
 
 namespace {
 
-/// A model of so many small blocks.
+/// A model of @p blocks small blocks.
 ModelConfig model_of(std::int64_t layers, std::int64_t vocabulary)
 {
   ModelConfig config = preset("nano");
@@ -25,7 +25,7 @@ ModelConfig model_of(std::int64_t layers, std::int64_t vocabulary)
   return config;
 }
 
-/// The blocks of each stage; each has whole blocks, one behind the other.
+/// The number of blocks of each stage; requires stages of whole, adjacent blocks.
 std::vector<std::int64_t> blocks_of(const ModelConfig& config, const std::vector<Range>& stages)
 {
   std::vector<std::int64_t> blocks;
@@ -57,7 +57,7 @@ std::vector<double> sorted_work(const ModelConfig& config, const std::vector<std
   return work;
 }
 
-/// Calls f with each way to share out so many blocks among stages; those with more in front come first.
+/// Calls f with each partition of @p blocks blocks into stages; those with more blocks in early stages come first.
 void for_each_cut(std::int64_t left, int stages, std::vector<std::int64_t> front,
                   const std::function<void(const std::vector<std::int64_t>&)>& f)
 {
@@ -78,7 +78,7 @@ std::vector<std::int64_t> balanced(const ModelConfig& config, int stages, std::i
   return blocks_of(config, make_stages(config, stages, sequence));
 }
 
-/// What parse_partition() says of a text for nano's 4 blocks; empty when it takes it.
+/// The message of parse_partition() for a text and nano's 4 blocks; empty if it accepts it.
 std::string refusal(const std::string& text, int stages)
 {
   try {

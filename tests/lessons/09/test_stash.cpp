@@ -1,4 +1,4 @@
-// The stash of lesson 09: what micro-batches in flight keep, and how long they keep it.
+// The stash of lesson 09: the activations of micro-batches in flight, and their lifetime.
 
 #include <map>
 #include <string>
@@ -22,7 +22,7 @@ constexpr ActionKind F = ActionKind::forward, BW = ActionKind::backward, B = Act
 constexpr std::int64_t T = 8;
 const ModelConfig config = tiny_config(2, 2, 16, T);
 
-/// What the last stage of two keeps of a micro-batch whose backward pass has two halves.
+/// Memory of the last of two stages for a micro-batch whose backward pass has two halves.
 const ActivationShape shape{
     .type = DType::f32, .B = 2, .T = T, .units = {3, 3}, .defers_weights = true, .gradients = DType::f32};
 
@@ -37,7 +37,7 @@ struct StashForTest {
   Stash stash;
 };
 
-/// Takes a list through a stash as a program does: each action finds what its micro-batch left there.
+/// Runs a list of actions with a stash as a program does: each action finds its micro-batch's activations there.
 void check_walk(const std::vector<Action>& actions, int stage, Stash& stash)
 {
   std::map<int, const InFlight*> places;
@@ -118,7 +118,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Stash: where nothing goes backwards one place is enough for any number of micro-batches")
+TEST_CASE("Stash: without backward passes one slot suffices for any number of micro-batches")
 {
   StashForTest test(1);
   for (int i = 0; i < 5; ++i) {
@@ -128,7 +128,7 @@ TEST_CASE("Stash: where nothing goes backwards one place is enough for any numbe
   CHECK(test.stash.most_taken() == 1);
 }
 
-TEST_CASE("Stash: takes the bytes of its places once, and they do not change")
+TEST_CASE("Stash: allocates its slots once, and their bytes do not change")
 {
   for (const int places : {0, 1, 4}) {
     StashForTest test(places);
@@ -138,7 +138,7 @@ TEST_CASE("Stash: takes the bytes of its places once, and they do not change")
   }
 }
 
-TEST_CASE("Stash: a forward pass without a place and a backward pass without a forward pass are errors")
+TEST_CASE("Stash: a forward pass without a free slot and a backward pass without a forward pass are errors")
 {
   StashForTest test(2);
   const auto message = [&](const Action& action) -> std::string {

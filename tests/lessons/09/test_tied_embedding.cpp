@@ -39,7 +39,7 @@ bool passes(float of_embedding, float of_rest)
 
 }  // namespace
 
-TEST_CASE("group_of_ends: the first and the last rank of a line, nobody else, and nobody where there is one")
+TEST_CASE("group_of_ends: the first and the last rank of a line; none if there is only one rank")
 {
   GroupForTest line(Algorithm::ring);
   const std::unique_ptr<Group> ends = group_of_ends(line.group, line.setup);

@@ -14,7 +14,7 @@
 
 namespace rankwise::testing {
 
-/// What a plan is made of.
+/// Options of a plan.
 struct MeshPlanOptions {
   ModelConfig config = tiny_config(8, 4, 16, 8);  ///< the model: blocks for two stages on each of four ranks
   std::int64_t B = 2;                             ///< sequences of a micro-batch
@@ -82,7 +82,7 @@ inline std::vector<MeshCase> mesh_cases()
   return cases;
 }
 
-/// Which case it is, for what is told of a failure.
+/// Name of the case, for messages of failures.
 inline std::string describe(const MeshCase& c)
 {
   return "dp " + std::to_string(c.layout.dp) + " tp " + std::to_string(c.layout.tp) + " pp " +

@@ -126,7 +126,7 @@ class FastSums(OnMesh, zero_case.Lesson):
 
 
 def of_parameters(tp, pp, rank_in_pipeline):
-    """Of a rank on a mesh of nano, whose blocks lie evenly: 1 / tp of what is divided, and all of the rest."""
+    """Parameters of a rank on a mesh of nano with equal stages: 1 / tp of the divided tensors, and all others."""
     divided = (OF_A_BLOCK - WHOLE_IN_A_BLOCK) // tp
     first, last = rank_in_pipeline == 0, rank_in_pipeline == pp - 1
     return (L // pp * (divided + WHOLE_IN_A_BLOCK) + first * (V // tp + T) * C +
@@ -274,7 +274,7 @@ def settings(path):
 
 
 def degrees(said):
-    """dp, tp and pp of what a file sets."""
+    """dp, tp and pp of the layout that a file sets."""
     return [int(said[name]) for name in ("dp", "tp", "pp")]
 
 
@@ -307,7 +307,7 @@ class Layouts(zero_case.Lesson):
                 self.assertIn(f"mpirun -np {dp * tp * pp} build/{PROGRAM} --config={PROGRAM}/{path.name}\n", text)
 
     def test_a_batch_script_asks_for_the_ranks_of_its_configuration(self):
-        """Under an srun that tells what it would start."""
+        """With an srun that prints the command that it would start."""
         srun = pathlib.Path(self.path("srun"))
         srun.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", encoding="utf-8")
         srun.chmod(0o755)

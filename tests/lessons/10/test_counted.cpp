@@ -1,4 +1,4 @@
-// What each rank of lesson 10's mesh answers for, where each parameter of the model counts once.
+// The elements that each rank of lesson 10's mesh owns, so that each parameter of the model counts once.
 
 #include <algorithm>
 #include <vector>
@@ -84,7 +84,7 @@ TEST_CASE("MeshPlan::counted: nothing of the copy of the token embedding, everyt
   }
 }
 
-TEST_CASE("MeshPlan::counted: what all parts have counts on part 0 only")
+TEST_CASE("MeshPlan::counted: replicated parameters count on tensor-parallel rank 0 only")
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));

@@ -1,4 +1,4 @@
-// What lesson 10 expects of a run on each mesh before anything runs.
+// The expected memory and time of a run on each mesh in lesson 10.
 
 #include <string>
 #include <vector>
@@ -25,7 +25,7 @@ double seconds_of(const Layout& layout, const std::string& link, double rate = f
   return step_seconds(mesh_plan(layout, {}, options), parse_link(link), rate);
 }
 
-/// What a report says of the meshes of four ranks, of which one has no forecast.
+/// The report of the meshes of four ranks, one of which has no forecast.
 Told told(std::int64_t capacity)
 {
   const auto forecast = [](const Layout& l) -> std::optional<MeshForecast> {
@@ -76,7 +76,7 @@ TEST_CASE("step_seconds: parts compute a share of it, and wait for the messages 
   CHECK(seconds_of(two, "1us,1GB/s") == Approx(passes * flops / flops_per_s + messages).epsilon(1e-6));
 }
 
-TEST_CASE("step_seconds: slower links take longer where there is somebody to send to; faster ranks do not")
+TEST_CASE("step_seconds: slower links take longer unless there is one rank; faster ranks take less")
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));
@@ -89,7 +89,7 @@ TEST_CASE("step_seconds: slower links take longer where there is somebody to sen
   }
 }
 
-TEST_CASE("step_seconds: neighbours have the links inside a node, and whoever is further away those between nodes")
+TEST_CASE("step_seconds: neighbours use the links inside a node, other ranks those between nodes")
 {
   const std::string inside = "1us,1GB/s", slow_between = "1us,1GB/s,1ms,1MB/s,2";
   CHECK(seconds_of({.tp = 2}, slow_between) == seconds_of({.tp = 2}, inside));

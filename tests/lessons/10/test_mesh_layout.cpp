@@ -1,4 +1,4 @@
-// The degrees of lesson 10's mesh, and who stands where.
+// The degrees of lesson 10's mesh, and the coordinates of ranks.
 
 #include <array>
 #include <limits>
@@ -22,13 +22,13 @@ Degrees degrees(const Layout& layout)
   return {layout.dp, layout.tp, layout.pp};
 }
 
-/// The degrees that options choose among so many ranks.
+/// The degrees that options choose for a number of ranks.
 Degrees chosen(int ranks, const MeshOptions& options = {})
 {
   return degrees(options.layout(ranks));
 }
 
-/// What check_mesh_options() says; empty when it takes them.
+/// The message of check_mesh_options(); empty if it accepts the options.
 std::string refusal(const MeshOptions& options, int ranks)
 {
   try {
@@ -65,7 +65,7 @@ TEST_CASE("MeshOptions::layout: degrees that are given stay, and the others make
   CHECK(chosen(4, {.dp = 3, .tp = 2, .pp = 1}) == Degrees{3, 2, 1});  // which check_mesh_options() refuses
 }
 
-TEST_CASE("MeshOptions::split: what lesson 08 wants to know")
+TEST_CASE("MeshOptions::split: the options for lesson 08")
 {
   const MeshOptions options{.sequence_parallel = true, .regather = true};
   const SplitOptions split = options.split(8);
@@ -91,7 +91,7 @@ TEST_CASE("factorisations: all of them once, by tp, then pp")
   }
 }
 
-TEST_CASE("check_mesh_options: what does not make up the ranks is refused, with degrees that do")
+TEST_CASE("check_mesh_options: refuses degrees whose product is not the number of ranks, with ones that fit")
 {
   CHECK(refusal({.dp = 2, .tp = 2, .pp = 2}, 8).empty());
   CHECK(refusal({.zero = 0}, 8).empty());

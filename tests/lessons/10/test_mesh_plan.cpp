@@ -1,4 +1,4 @@
-// What lesson 10 knows of a rank of its mesh before it runs: what it has, what it updates, what it sends.
+// The plan of a rank of lesson 10's mesh: what it stores, updates and sends.
 
 #include <vector>
 
@@ -13,7 +13,7 @@ using namespace rankwise::testing;
 
 namespace {
 
-/// Elements of the model that every part has: position embeddings, norms, and the biases behind a sum.
+/// Number of replicated elements: position embeddings, norms, and the biases that are added after a sum.
 std::int64_t common_elements(const ModelConfig& c)
 {
   return c.context * c.channels + c.layers * 6 * c.channels + 2 * c.channels;
@@ -55,7 +55,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("MeshPlan: stages share out a part's table, and replicas each range, shard behind shard")
+TEST_CASE("MeshPlan: stages divide a tensor-parallel rank's table, and replicas each range, without gaps")
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));

@@ -1,4 +1,4 @@
-// Who sends how much to whom in lesson 10.
+// Bytes by sender and receiver in lesson 10.
 
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// What a report says of receivers, and how it ends.
+/// The report of receivers, and its status.
 Told told(const Sizes& sent, const std::vector<int>& peers)
 {
   return Told(false, [&](Report& report) { report_receivers(report, "tp", sent, peers); });
@@ -60,7 +60,7 @@ TEST_CASE("sent_to_ranks: groups whose names begin with the axis's, and no other
   CHECK(sent_to_ranks(ledger, "dp", 2) == Sizes{0, 0});
 }
 
-TEST_CASE("report_receivers: who sent to whom stands in the document, the same on all ranks")
+TEST_CASE("report_receivers: the document has the bytes by sender and receiver, the same on all ranks")
 {
   const Told all = told(to_rank(neighbour(), 100 + world().rank()), line());
   CHECK(all.passes);

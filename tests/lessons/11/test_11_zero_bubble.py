@@ -26,12 +26,12 @@ class Staged:
     program = PROGRAM
 
     def model(self, *more):
-        """Options of a small model, but for what the others say, and those."""
+        """Options of a small model, unless the given options replace them, and the given options."""
         said = {option.split("=")[0] for option in more}
         return [o for o in (self.data, "--layers=4", "--channels=32", "--sequence=16") if o.split("=")[0] not in said] + list(more)
 
     def options(self, *more):
-        """The same, and three steps, unless there is something else to say of them."""
+        """The same, with three steps unless the options give another number."""
         return self.model(*more, *([] if any(o.startswith("--steps=") for o in more) else ["--steps=3"]))
 
 

@@ -14,7 +14,7 @@ using Catch::Contains;
 
 namespace {
 
-/// What check_lesson() says of a run; empty where it says nothing.
+/// The message of check_lesson() for a run; empty if it accepts it.
 std::string refusal(const ZeroBubbleOptions& options, int N)
 {
   try {

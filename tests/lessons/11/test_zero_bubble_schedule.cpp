@@ -1,4 +1,4 @@
-// The schedule of lesson 11: who does what when, how long a step takes and what is kept.
+// The schedule of lesson 11: its actions, the length of a step, and activations in flight.
 
 #include <algorithm>
 #include <utility>

@@ -81,7 +81,7 @@ class Job:
 
 
 class Frame(ProgramCase):
-    """On a text of its own: the validation split of the embedded corpus is long for a validation after each step."""
+    """Runs on a short text: the validation split of the embedded corpus is long for a validation after each step."""
 
     def setUp(self):
         super().setUp()
@@ -103,7 +103,7 @@ class Frame(ProgramCase):
 
 class Stopping(Frame):
     def assert_stops(self, program, ranks, number, send, *options):
-        """Asked to, the run stops after a step, reports and saves; a resumed run goes on to what the undisturbed run has."""
+        """On a signal the run stops after a step, reports and saves; resumed, it ends like the undisturbed run."""
         file = os.path.join(self.folder, f"{program}-{ranks}-{number}.h5")
         fixed = [*self.small, ENDLESS, *options]
         job = self.start(program, ranks, *fixed, f"--checkpoint={file}")
@@ -309,6 +309,78 @@ class DryRun(ProgramCase):
 
     def test_one_device_is_one_rank(self):
         self.assertEqual(self.answer("01_single_device"), self.answer("01_single_device", ranks=1))
+
+
+class Utilisation(Frame):
+    def setUp(self):
+        super().setUp()
+        self.program = "lessons/03_ddp"
+
+    def test_shares_of_a_given_peak(self):
+        for ranks in (None, 2):
+            with self.subTest(ranks=ranks):
+                report = self.report(*self.fast, "--steps=3", "--peak=1GFLOP/s", "--recompute=block", ranks=ranks)
+                block = report["utilisation"]
+                self.assertEqual(block["peak_flops_per_s"], 1e9 * (ranks or 1))
+                for count in block["counts"]:
+                    self.assertAlmostEqual(count["flops_per_s"], count["flops"] / report["time"]["step_s"], delta=1)
+                    self.assertAlmostEqual(count["share"], count["flops_per_s"] / block["peak_flops_per_s"])
+                counts = {count["name"]: count for count in block["counts"]}
+                self.assertAlmostEqual(counts["MFU"]["flops_per_s"] * 1e-12, report["time"]["tflops"])
+                self.assertGreater(counts["HFU"]["flops"], counts["MFU"]["flops"])
+
+    def test_a_measured_peak_belongs_to_no_category_of_memory(self):
+        done = self.run_program(*self.fast, "--steps=2", "--peak=measured", "--memory-limit=5MB", ranks=2)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"peak +[0-9.e-]+ +TFLOP/s of 2 ranks; the fastest f32 matrix product")
+
+    def test_no_peak_is_assumed(self):
+        self.assertNotIn("utilisation", self.report(*self.fast, "--steps=1", ranks=2))
+
+    def test_no_rate(self):
+        self.assert_refused("--peak=312", says=["--peak=312 is not a rate", "--peak=100GFLOP/s"])
+
+
+class Samples(Frame):
+    def texts(self, program, *options, ranks=None):
+        done = self.run_program("--layers=2", "--sequence=16", "--steps=1", "--arithmetic=exact", *options, ranks=ranks,
+                                program="lessons/" + program)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout.partition("# sample")[2].partition("checks")[0]
+
+    def test_a_prompt_is_continued_alike_on_every_layout(self):
+        asked = ("--sample=5", "--samples=2", "--prompt=ab", "--top-p=0.9")
+        text = self.texts("01_single_device", *asked)
+        self.assertEqual(text.count("ab"), 2, text)
+        self.assertIn("sample 2:", text)
+        for program, ranks in (("03_ddp", 2), ("06_zero3", 2), ("09_pipeline_parallel", 2)):
+            with self.subTest(program=program):
+                self.assertEqual(self.texts(program, *asked, ranks=ranks), text)
+
+    def test_a_prompt_from_a_file(self):
+        path = os.path.join(self.folder, "prompt.txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("ab")
+        self.assertEqual(self.texts("01_single_device", "--sample=3", f"--prompt-file={path}"),
+                         self.texts("01_single_device", "--sample=3", "--prompt=ab"))
+
+    def test_a_sample_ends_at_its_stop_token(self):
+        with_all = self.texts("01_single_device", "--sample=6", "--temperature=0", "--prompt=ab")
+        drawn = with_all[with_all.index("ab") + 2]
+        if drawn.isprintable():
+            text = self.texts("01_single_device", "--sample=6", "--temperature=0", "--prompt=ab", f"--stop={drawn}")
+            self.assertEqual(text[text.index("ab") + 2:].rstrip("\n"), drawn)
+
+    def test_what_no_sample_can_have(self):
+        self.program = "lessons/03_ddp"
+        self.assert_all_refused([
+            (["--prompt=a"], ["--prompt, --prompt-file and --stop need a sample", "--sample=N"]),
+            (["--sample=2", "--prompt=a", "--prompt-file=/nowhere"], ["both say what a sample begins with"]),
+            (["--sample=2", "--prompt-file=/nowhere"], ["/nowhere"]),
+            (["--sample=2", "--stop=end"], ["--stop=end is 3 tokens"]),
+            (["--sample=2", "--top-p=0"], ["--top-p=0", "0 < top-p <= 1"]),
+            (["--samples=0"], ["--samples=0"]),
+        ], ranks=2)
 
 
 class Log(Frame):

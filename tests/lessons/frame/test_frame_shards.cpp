@@ -1,4 +1,4 @@
-// What the frame says of a model whose ranks hold shards of it: what one rank that has all of it would say.
+// Digest, deviation and blocks of a sharded model: they equal those of one rank with the whole model.
 
 #include <algorithm>
 #include <bit>
@@ -43,7 +43,7 @@ struct Whole {
       for (std::int64_t i = 0; i < p.shape.elements(); i += 1 + p.shape.elements() / 20)
         flat.data<float>()[p.elements.first + i] = std::bit_cast<float>(fragile_bits[next++ % 8]);
   }
-  /// Those of every tensor, one behind the other without padding.
+  /// The elements of all tensors, one tensor after the other, without padding.
   std::vector<float> values() const
   {
     std::vector<float> all;
@@ -124,7 +124,7 @@ std::vector<Range> owned_by_part(const ParameterTable& table, int part)
   return own;
 }
 
-/// What of some ranges lies within others.
+/// The intersections of some ranges with others.
 std::vector<Range> within(const std::vector<Range>& some, const std::vector<Range>& others)
 {
   std::vector<Range> shared;
@@ -134,7 +134,7 @@ std::vector<Range> within(const std::vector<Range>& some, const std::vector<Rang
   return shared;
 }
 
-/// What this rank holds in each of the ways to divide a model among the ranks of the test.
+/// This rank's shards in each way to divide a model among the ranks of the test.
 std::vector<std::pair<std::string, Held>> ways(Whole& whole)
 {
   const int r = world().rank(), N = world().ranks();
@@ -188,7 +188,7 @@ TEST_CASE("for_each_block: all elements of all tensors in the order of the table
   }
 }
 
-TEST_CASE("for_each_block: asks for elements within one range at a time, and for no shard")
+TEST_CASE("for_each_block: copies elements within one range at a time, and loads no shard")
 {
   Whole whole(small);
   const Held held(whole, whole.table, pieces_of(whole.table.elements(), world().rank(), world().ranks()));

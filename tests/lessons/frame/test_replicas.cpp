@@ -1,4 +1,4 @@
-// What data-parallel ranks add up, compare and refuse.
+// Sums over data-parallel ranks, comparisons of replicas, and refused batches.
 
 #include <cmath>
 #include <string>
@@ -62,7 +62,7 @@ TEST_CASE("all_reduce_sum: losses and their tokens")
   REQUIRE(loss.valid_tokens == expected.valid_tokens);
 }
 
-TEST_CASE("check_share: what cannot be is refused")
+TEST_CASE("check_share: a batch that the ranks cannot divide is refused")
 {
   REQUIRE_NOTHROW(check_share(12, 3));
   REQUIRE_THROWS_WITH(check_share(16, 3), Contains("--global-batch=16") && Contains("multiple of 3"));

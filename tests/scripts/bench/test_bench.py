@@ -202,7 +202,7 @@ class Sharding(unittest.TestCase):
 
 
 def offload_turn(zero3_s, host_s, disk_s, bytes_of_a_step=1e9, clipping_s=4.0):
-    """One round in which steps took so long whatever the batch, and the disk does 1 GB/s by itself."""
+    """One round in which steps took this long for any batch, and the disk reaches 1 GB/s by itself."""
     links = {"disk to host": {"bytes": bytes_of_a_step / 2}, "host to disk": {"bytes": bytes_of_a_step / 2},
              "disk": {"GBps": 1.0}}
     return {(n, place): {"time": {"step_s": seconds}, "links": links} for n in bench_offload.SEQUENCES
@@ -268,7 +268,7 @@ class Tensor(unittest.TestCase):
 
 
 def pipeline_turn(*step_s, wall=0.15, virtual=0.135):
-    """One round in which a step of the ways took so long, and ranks were idle for such shares of it."""
+    """One round with these times of a step for each way, and these idle shares."""
     idle = {"formula": 1 / 9, "planned": 0.135, "virtual": virtual, "wall": wall}
     return {way.title: {"time": {"step_s": seconds, "tokens_per_s": 2048 / seconds},
                         "memory": {"activations": {"current": 1000 * way.ranks, "peak": 9000, "formula": 0}},
@@ -639,6 +639,12 @@ class Program(unittest.TestCase):
         for step in measured["allocations"]:
             self.assertEqual((step["ledger_growth_bytes"], step["ledger_peak_growth_bytes"]), (0, 0))
         self.check_arithmetic(measured)
+
+    def test_a_step_in_micro_batches(self):
+        done = self.run_program("--model=nano", "--batch=4", "--micro-batch=2", "--sequence=8", "--rounds=1",
+                                "--gemm-size=64", "--array-megabytes=1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["micro_batch"], 2)
 
     def test_steps_in_bf16_stand_beside_steps_in_f32(self):
         done = self.run_program("--model=nano", f"--batch={self.B}", f"--sequence={self.T}", "--rounds=1",

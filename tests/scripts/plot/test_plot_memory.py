@@ -76,7 +76,7 @@ class PlotMemory(unittest.TestCase):
         return [e.text for e in self.drawn().iter(f"{SVG}text")]
 
     def titled(self):
-        """{title: shape} of what has one."""
+        """{title: shape} of the elements that have a title."""
         return {e.find(f"{SVG}title").text: e for e in self.drawn().iter()
                 if e.tag != f"{SVG}svg" and e.find(f"{SVG}title") is not None}
 

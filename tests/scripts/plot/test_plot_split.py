@@ -1,4 +1,4 @@
-"""scripts/plot/plot_split.py: what it prints and draws of the parts that lesson 08 tells of, and what it says of another text."""
+"""scripts/plot/plot_split.py: its tables and pictures of lesson 08's shards, and its message for any other text."""
 
 import contextlib
 import io

@@ -41,7 +41,7 @@ class Links(OfSmallTree):
         self.assertEqual(self.make(), [])
 
     def finds(self, path, text, *says):
-        """A text at the end of a file leads to one finding, with the page, the line of the file, and what is said."""
+        """A text at the end of a file gives one finding, with the page, the line of the file, and the message."""
         line = FILES[path].count("\n") + 2
         found = self.make({path: f"{FILES[path]}\n{text}\n"})
         self.assertEqual(len(found), 1, found)

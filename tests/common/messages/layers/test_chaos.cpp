@@ -1,4 +1,4 @@
-// Chaos leaves correct programs alone and brings out the errors of wrong ones, which do well without it.
+// Correct programs pass under chaos testing; wrong ones fail, though they mostly succeed without it.
 
 #include <atomic>
 #include <chrono>
@@ -48,7 +48,7 @@ void await_message(const ChaoticGroup& group)
         "looking for messages");
 }
 
-/// Small enough to be sent before anybody asks for it.
+/// Small enough to be sent before the receiver asks for it.
 struct Small {
   Tensor tensor() { return Tensor(std::span<float>(values), {4}); }
   std::vector<float> values{1, 2, 3, 4};
@@ -91,7 +91,7 @@ std::string overwrite_too_early(ChaoticGroup& group)
   return "as sent";
 }
 
-/// WRONG: ranks 0 and 1 both send first. @return whether they got through within a time; if not, they are helped.
+/// WRONG: ranks 0 and 1 both send first. @return whether they finished in time; if not, their deadlock is resolved.
 bool both_send_first(ChaoticGroup& group, std::chrono::milliseconds patience)
 {
   const int r = group.transport().rank(), peer = 1 - r;
@@ -151,7 +151,7 @@ void try_collectives(Group& group, std::int64_t n)
 
 }  // namespace
 
-TEST_CASE("ChaosTransport: collectives come out the same, by every algorithm")
+TEST_CASE("ChaosTransport: collectives give the same results, with every algorithm")
 {
   const int N = world().ranks();
   for (const std::uint32_t seed : seeds) {
@@ -163,7 +163,7 @@ TEST_CASE("ChaosTransport: collectives come out the same, by every algorithm")
   }
 }
 
-TEST_CASE("ChaosTransport: a rank that reads before it waits reads rubbish")
+TEST_CASE("ChaosTransport: a rank that reads before it waits reads invalid values")
 {
   if (world().ranks() == 1) return;
   ChaoticGroup plain(std::nullopt);
@@ -175,7 +175,7 @@ TEST_CASE("ChaosTransport: a rank that reads before it waits reads rubbish")
   }
 }
 
-TEST_CASE("ChaosTransport: a rank that changes what it sends before it has waited is told so")
+TEST_CASE("ChaosTransport: changing sent data before finish() is an Error")
 {
   if (world().ranks() == 1) return;
   ChaoticGroup plain(std::nullopt);
@@ -188,7 +188,7 @@ TEST_CASE("ChaosTransport: a rank that changes what it sends before it has waite
   }
 }
 
-TEST_CASE("ChaosTransport: ranks that all send before they receive wait for each other")
+TEST_CASE("ChaosTransport: ranks that all send before they receive deadlock")
 {
   if (world().ranks() == 1) return;
   ChaoticGroup plain(std::nullopt);
@@ -199,7 +199,7 @@ TEST_CASE("ChaosTransport: ranks that all send before they receive wait for each
   }
 }
 
-TEST_CASE("ChaosTransport: what it holds is not counted as the program's, nor as traffic")
+TEST_CASE("ChaosTransport: its own buffers count neither as the program's memory nor as traffic")
 {
   ChaoticGroup group(1);
   GroupForTest plain(Algorithm::ring);

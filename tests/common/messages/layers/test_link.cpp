@@ -45,7 +45,7 @@ struct ClockedGroup {
   std::unique_ptr<Group> group;
 };
 
-/// n bytes that nobody looks at.
+/// n bytes whose values do not matter.
 struct Bytes {
   explicit Bytes(std::int64_t n) : values(static_cast<std::size_t>(n), 1) {}
   Tensor tensor() { return Tensor(std::span<std::int32_t>(values), {static_cast<std::int64_t>(values.size())}); }
@@ -194,7 +194,7 @@ TEST_CASE("LinkTransport: several messages of one start leave one after the othe
   REQUIRE(ring.clock.now() == Moment{r == 0 ? (N - 1) * beta * 4000 : alpha + r * beta * 4000});
 }
 
-TEST_CASE("LinkTransport: the ledger of traffic does not see the stamps")
+TEST_CASE("LinkTransport: departure times are not counted as traffic")
 {
   GroupForTest plain(Algorithm::ring);
   ClockedGroup clocked(Algorithm::ring);

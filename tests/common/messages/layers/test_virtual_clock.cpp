@@ -41,7 +41,7 @@ TEST_CASE("VirtualClock: arithmetic takes flops / rate")
   REQUIRE_THROWS_AS(VirtualClock({}, 0), Error);
 }
 
-TEST_CASE("VirtualClock: communication behind arithmetic is hidden, the rest is exposed")
+TEST_CASE("VirtualClock: communication during arithmetic is hidden, the rest is exposed")
 {
   ClockForTest clock;
   clock.charge_compute(10);
@@ -70,7 +70,7 @@ TEST_CASE("VirtualClock: the queue makes one collective after the other")
   REQUIRE(clock.step() == VirtualStep{.step = 11, .compute = 2, .exposed = 9, .communication = 11, .flops = 2});
 }
 
-TEST_CASE("VirtualClock: it does not matter when the queue's thread comes to its turn")
+TEST_CASE("VirtualClock: times do not depend on when the queue's thread runs")
 {
   const auto run = [](bool late) {
     ClockForTest clock;
@@ -116,7 +116,7 @@ TEST_CASE("VirtualClock: a link sends one message after the other, each lane on 
   clock.end();
 }
 
-TEST_CASE("VirtualClock: what cannot be is an Error")
+TEST_CASE("VirtualClock: impossible calls are Errors")
 {
   ClockForTest clock;
   REQUIRE_THROWS_WITH(clock.end(), Contains("had not begun"));
@@ -129,7 +129,7 @@ TEST_CASE("VirtualClock: what cannot be is an Error")
   REQUIRE_THROWS_WITH(clock.arrive({INT64_MAX - 1}), Contains("eight million seconds"));
 }
 
-TEST_CASE("VirtualClock: spans are what was done when, and a picture shows them")
+TEST_CASE("VirtualClock: spans record each piece of work with its times, and a picture shows them")
 {
   ClockForTest clock;
   clock.charge_compute(1, "of another step");

@@ -1,4 +1,4 @@
-// What is told from the flight records of all ranks, without any processes.
+// Diagnoses from flight records of all ranks, made up here: no other process runs.
 
 #include <catch2/catch.hpp>
 
@@ -71,7 +71,7 @@ std::string first_line(const std::string& text)
 
 }  // namespace
 
-TEST_CASE("diagnose: what differs between calls of the same number is named, with who calls what")
+TEST_CASE("diagnose: names the difference between calls of the same number, and each rank's call")
 {
   const auto differs = [](auto&& change) {
     std::vector<FlightRecord> records = four_that_wait();
@@ -103,7 +103,7 @@ TEST_CASE("diagnose: what differs between calls of the same number is named, wit
              Contains("the counts differ, unless a call was skipped."));
 }
 
-TEST_CASE("diagnose: a rank that has made its part of a collective already is compared too")
+TEST_CASE("diagnose: a rank that has left the collective already is compared too")
 {
   std::vector<FlightRecord> records = four_that_wait();
   records[0].tracks[0] = track({ended(17), waiting(18)});
@@ -112,7 +112,7 @@ TEST_CASE("diagnose: a rank that has made its part of a collective already is co
              Contains("in collective 17 of world, rank 0 calls all-reduce (ring) of 8 f32"));
 }
 
-TEST_CASE("diagnose: as many ranks on each side are not judged")
+TEST_CASE("diagnose: with as many ranks on either side neither side is blamed")
 {
   std::vector<FlightRecord> records = four_that_wait();
   call_of(records[1]).name = call_of(records[3]).name = "barrier";
@@ -121,7 +121,7 @@ TEST_CASE("diagnose: as many ranks on each side are not judged")
                  Contains("the ranks do not make the same calls in the same order"));
 }
 
-TEST_CASE("diagnose: who has not come is named, with what it does instead")
+TEST_CASE("diagnose: names the ranks that are missing from a collective, and what they do instead")
 {
   std::vector<FlightRecord> records = four_that_wait();
   records[2] = between();
@@ -143,7 +143,7 @@ TEST_CASE("diagnose: who has not come is named, with what it does instead")
   CHECK(first_line(diagnose(records, timeout_s)) == missing + "does not answer.");
 }
 
-TEST_CASE("diagnose: silence explains more than an end, and an end more than a long computation")
+TEST_CASE("diagnose: prefers a silent rank as the cause to a finished one, and that to one that computes")
 {
   std::vector<FlightRecord> records = four_that_wait();
   records[0] = records[1] = records[2] = between();
@@ -154,7 +154,7 @@ TEST_CASE("diagnose: silence explains more than an end, and an end more than a l
   CHECK_THAT(diagnose(records, timeout_s), StartsWith("watchdog: rank 2 has not called collective 17"));
 }
 
-TEST_CASE("diagnose: who waits for a rank that waits itself is not the cause")
+TEST_CASE("diagnose: a rank that waits for another waiting rank is not the cause")
 {
   // Ranks 0 and 1 wait in "tp" for rank 1's backward pass; 2 and 3 wait in "world" for them.
   std::vector<FlightRecord> records(4);
@@ -174,7 +174,7 @@ TEST_CASE("diagnose: groups of the same name with other ranks are different grou
   CHECK_THAT(diagnose(records, timeout_s), StartsWith("watchdog: rank 1 has not called collective 9 of tp"));
 }
 
-TEST_CASE("diagnose: a collective of another group, and what it leaves waiting")
+TEST_CASE("diagnose: a rank in a collective of another group, and the ranks that wait for it")
 {
   std::vector<FlightRecord> records = four_that_wait();
   records[1] = between();
@@ -184,7 +184,7 @@ TEST_CASE("diagnose: a collective of another group, and what it leaves waiting")
         "all-reduce (ring) of 1,024 f32 (step.cpp:40) of world: the groups differ, or the order of the calls.");
 }
 
-TEST_CASE("diagnose: a message that nobody sends")
+TEST_CASE("diagnose: a message that no rank sends")
 {
   std::vector<FlightRecord> records = four_that_wait();
   records[1] = between();
@@ -226,7 +226,7 @@ TEST_CASE("diagnose: a message that was never waited for")
           "to rank 2 (ring.cpp:12)."));
 }
 
-TEST_CASE("diagnose: a handle that nobody waits for, while the collectives go on")
+TEST_CASE("diagnose: a handle that was never waited for, while collectives continue")
 {
   std::vector<FlightRecord> records = four_that_wait();
   for (FlightRecord& record : records) call_of(record).still_s = 0.01;
@@ -234,7 +234,7 @@ TEST_CASE("diagnose: a handle that nobody waits for, while the collectives go on
   const std::string text = diagnose(records, timeout_s);
   CHECK(first_line(text) ==
         "watchdog: rank 1 has not waited for bucket 3 (ddp.cpp:77), which it started 3.0 s ago.");
-  // Where something hangs too, that comes first.
+  // A hang is reported first.
   records[2] = between();
   for (FlightRecord& record : records)
     if (record.tracks[0].open_call() != nullptr) call_of(record).still_s = 3.1;
@@ -242,13 +242,13 @@ TEST_CASE("diagnose: a handle that nobody waits for, while the collectives go on
                                                Contains("\n         has not waited for bucket 3 (ddp.cpp:77)"));
 }
 
-TEST_CASE("diagnose: nothing moves and all are there")
+TEST_CASE("diagnose: all ranks are in the same collective, and none makes progress")
 {
   CHECK_THAT(diagnose(four_that_wait(), timeout_s),
              StartsWith("watchdog: all ranks are in collective 17 of world"));
 }
 
-TEST_CASE("diagnose: calls of MPI in the program itself, and who does not answer them")
+TEST_CASE("diagnose: calls of MPI in the program itself, and the ranks that do not respond")
 {
   std::vector<FlightRecord> records(3);
   for (FlightRecord& record : records) record.idle_s = 3.2;
@@ -277,7 +277,7 @@ TEST_CASE("diagnose: calls of MPI in the program itself, and who does not answer
         "watchdog: rank 0 is in MPI_Barrier, and rank 1 has its turn: it is in MPI_Bcast of 4 bytes, for 3.1 s.");
 }
 
-TEST_CASE("diagnose: ranks none of which waits")
+TEST_CASE("diagnose: no rank waits")
 {
   std::vector<FlightRecord> records(2);
   for (FlightRecord& record : records) record.idle_s = 3.2;
@@ -290,7 +290,7 @@ TEST_CASE("diagnose: ranks none of which waits")
         "  rank 1 is in no collective; it never called a collective; it is at searching (search.cpp:7)");
 }
 
-TEST_CASE("diagnose: every rank has its line, and the line of source where ranks parted is noted")
+TEST_CASE("diagnose: prints a line per rank, and the source line at which the ranks diverged")
 {
   std::vector<FlightRecord> records = four_that_wait();
   records[2] = between();
@@ -309,7 +309,7 @@ TEST_CASE("diagnose: every rank has its line, and the line of source where ranks
   CHECK(text.back() != '\n');
 }
 
-TEST_CASE("FlightRecord: travels as text and comes back the same")
+TEST_CASE("FlightRecord: is the same after serialising and parsing")
 {
   FlightRecord record = four_that_wait()[0];
   record.span = "backward \"x\" (model.cpp:7)";

@@ -1,4 +1,4 @@
-// What the flight recorder knows of a rank, while collectives and messages are under way and after.
+// The flight recorder's records of a rank, while collectives and messages are pending and after them.
 
 #include <algorithm>
 #include <cstdlib>
@@ -36,7 +36,7 @@ struct Recorded {
     group = std::make_unique<Group>("world", Communicator::world(), setup);
   }
 
-  /// What is known of the group.
+  /// The record of the group.
   TrackRecord track(std::size_t number = 0) const { return recorder.record().tracks.at(number); }
 
   MemoryLedger ledger;
@@ -87,7 +87,7 @@ TEST_CASE("FlightRecorder: the last eight collectives, with all that they were c
   REQUIRE(test.recorder.record().longest_s() == 0);
 }
 
-TEST_CASE("FlightRecorder: a collective is under way from enter to leave, whatever moves starts its time again")
+TEST_CASE("FlightRecorder: a collective is pending from enter to leave, and progress restarts its time")
 {
   Recorded test;
   {
@@ -174,7 +174,7 @@ TEST_CASE(
   REQUIRE(test.track().transfers.empty());
 }
 
-TEST_CASE("FlightRecorder: a collective that was refused was none")
+TEST_CASE("FlightRecorder: a rejected collective is not recorded")
 {
   Recorded test;
   {
@@ -201,7 +201,7 @@ TEST_CASE("FlightRecorder: the two levels of a hierarchical group have tracks of
   REQUIRE(groups == std::set<std::string>{"world", "world inside", "world between"});
 }
 
-TEST_CASE("FlightRecorder: a group that is made again is told from the one before, and takes its place")
+TEST_CASE("FlightRecorder: a group made again replaces the earlier one and counts how many came before")
 {
   Recorded test;
   barrier(*test.group);
@@ -240,7 +240,7 @@ TEST_CASE("FlightRecorder: handles, the open span, and whether the rank has ende
   REQUIRE(test.recorder.record().finished);
 }
 
-TEST_CASE("FlightRecorder: messages are counted by group, collective and rank, whoever made the group")
+TEST_CASE("FlightRecorder: messages are counted by group, collective and rank, over all groups of that name")
 {
   Recorded test;
   const int N = test.group->ranks(), r = test.group->rank(), next = (r + 1) % N, previous = (r + N - 1) % N;
@@ -319,7 +319,7 @@ TEST_CASE("CollectiveLabel: the innermost of this thread")
   REQUIRE(CollectiveLabel::current().empty());
 }
 
-TEST_CASE("Watchdog: a job in which all goes well does not notice it, however late a rank ends")
+TEST_CASE("Watchdog: raises no alarm in a correct job, however late a rank ends")
 {
   Recorded test;
   {
@@ -332,7 +332,7 @@ TEST_CASE("Watchdog: a job in which all goes well does not notice it, however la
   REQUIRE_FALSE(test.recorder.record().finished);
 }
 
-TEST_CASE("Watchdog: what takes long but moves is no alarm")
+TEST_CASE("Watchdog: slow progress raises no alarm")
 {
   Recorded test;
   const double timeout_s = std::min(slowness(), 4.0);  // a move takes 5 ms of it, all half as long again

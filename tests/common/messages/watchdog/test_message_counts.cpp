@@ -23,7 +23,7 @@ MessageCount by_mpi(int peer, std::int64_t sent, std::int64_t received)
 
 }  // namespace
 
-TEST_CASE("lost_messages: nothing to say where each message was received, whatever line called for it")
+TEST_CASE("lost_messages: empty where each message was received, whichever lines sent and received it")
 {
   CHECK(lost_messages({{}, {}}).empty());
   CHECK(lost_messages({{count(1, 3, 2), by_mpi(1, 1, 0)}, {count(0, 2, 3), by_mpi(0, 0, 1)}}).empty());
@@ -46,12 +46,12 @@ TEST_CASE("lost_messages: names ranks, numbers, collective, group and line")
              StartsWith("rank 0 sent 2 messages to rank 1 by MPI calls, and rank 1 received 1 of them: "));
 }
 
-TEST_CASE("lost_messages: a broadcast that took the place of a reduce is told apart from it")
+TEST_CASE("lost_messages: a broadcast and a reduce in its place are counted separately")
 {
   CHECK_THAT(lost_messages({{count(1, 1, 0)}, {count(0, 0, 1, "reduce")}}), StartsWith("rank 0 sent 1 message"));
 }
 
-TEST_CASE("lost_messages: where a rank could not count the program's calls of MPI nothing is said of them")
+TEST_CASE("lost_messages: omits the program's MPI calls where a rank could not count them")
 {
   const MessageCount not_counted{.group = "MPI", .peer = MessageCount::not_counted};
   CHECK(lost_messages({{by_mpi(1, 2, 0)}, {not_counted}}).empty());
@@ -59,7 +59,7 @@ TEST_CASE("lost_messages: where a rank could not count the program's calls of MP
              StartsWith("rank 0 sent 1 message"));
 }
 
-TEST_CASE("lost_messages: all ranks of a job say the same")
+TEST_CASE("lost_messages: gives the same text on all ranks of a job")
 {
   const int N = world().ranks(), r = world().rank();
   const std::vector<MessageCount> own{by_mpi((r + 1) % N, 2, 0), by_mpi((r + N - 1) % N, 0, 2)};

@@ -1,4 +1,4 @@
-"""Jobs that wait in vain: each is named within the time-out and 5 s, with status 86, and leaves no process behind."""
+"""Deadlocked jobs: the watchdog names each cause within the time-out and 5 s, with status 86, and no process is left."""
 
 import concurrent.futures
 import math
