@@ -23,11 +23,12 @@ std::string content_of(const std::string& path)
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (!file.eof() && text.size() <= longest_prompt_bytes)
-    throw UserError(fmt::format("--prompt-file={} cannot be read.", path), "Name a file with the text of the prompt.");
+    throw UserError(fmt::format("--prompt-file={} cannot be read.", path),
+                    "Name a file with the text of the prompt.");
   if (text.empty() || text.size() > longest_prompt_bytes)
-    throw UserError(fmt::format("--prompt-file={} {}.", path,
-                                text.empty() ? "is empty" : "has more than 1,000,000 bytes"),
-                    "A prompt has at least one byte and at most a million; the model sees its last tokens.");
+    throw UserError(
+        fmt::format("--prompt-file={} {}.", path, text.empty() ? "is empty" : "has more than 1,000,000 bytes"),
+        "A prompt has at least one byte and at most a million; the model sees its last tokens.");
   return text;
 }
 
@@ -44,9 +45,9 @@ std::optional<Token> stop_token(const TrainingOptions& options, const Tokenizer&
   if (options.stop.empty()) return {};
   const std::vector<Token> tokens = tokenizer.encode(options.stop);
   if (tokens.size() != 1)
-    throw UserError(
-        fmt::format("--stop={} is {} tokens of the tokenizer \"{}\".", options.stop, tokens.size(), tokenizer.name()),
-        "A sample ends after one token. Use the text of a single token, as a full stop or a line end.");
+    throw UserError(fmt::format("--stop={} is {} tokens of the tokenizer \"{}\".", options.stop, tokens.size(),
+                                tokenizer.name()),
+                    "A sample ends after one token. Use the text of a single token, as a full stop or a line end.");
   return tokens.front();
 }
 
@@ -63,11 +64,12 @@ void check_prompt(const TrainingOptions& options, const Tokens& tokens)
   std::vector<Token> asked = prompt_of(options, *tokens.tokenizer);
   if (const auto stop = stop_token(options, *tokens.tokenizer)) asked.push_back(*stop);
   if (const Token largest = std::ranges::max(asked); largest >= known)
-    throw UserError(fmt::format("--sample={} begins or ends with the token {}, which is outside the model's vocabulary.",
-                                options.sample, largest),
-                    fmt::format("A sample begins with --prompt or a line end. Use --vocabulary={} or more, or train "
-                                "without --sample.",
-                                largest + 1));
+    throw UserError(
+        fmt::format("--sample={} begins or ends with the token {}, which is outside the model's vocabulary.",
+                    options.sample, largest),
+        fmt::format("A sample begins with --prompt or a line end. Use --vocabulary={} or more, or train "
+                    "without --sample.",
+                    largest + 1));
 }
 
 }  // namespace rankwise

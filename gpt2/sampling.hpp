@@ -14,8 +14,8 @@ namespace rankwise {
 struct SamplingOptions {
   double temperature = 1;  ///< divisor of the logits; 0: always the most likely token
   std::int64_t top_k = 0;  ///< only the k most likely tokens may be drawn; 0: all
-  double top_p = 1;        ///< only the fewest tokens with at least this probability together; 1: all
   std::uint32_t seed = 0;  ///< seed of the run
+  double top_p = 1;        ///< only the fewest tokens with at least this probability together; 1: all
 };
 
 /// Draws a token with the probabilities softmax(logits / temperature).

@@ -11,7 +11,6 @@
 #include "common/base/text.hpp"
 #include "common/program/device_option.hpp"
 #include "gpt2/prompt.hpp"
-#include "gpt2/utilisation.hpp"
 
 namespace rankwise {
 
@@ -337,7 +336,6 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   const BatchShape batch = options.batch(share);
   check_batch(batch, config, share);
   check_precision(options, share / batch.micro_batch);
-  check_peak(o.peak);
   check_sampling(options);
   check_checkpoints(options);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);

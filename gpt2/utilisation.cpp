@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include "common/base/clock.hpp"
-#include "common/base/error.hpp"
-#include "common/messages/layers/link_options.hpp"
 
 namespace rankwise {
 
@@ -52,11 +50,6 @@ std::vector<FlopCount> flop_counts(const ModelConfig& config, std::int64_t token
   return counts;
 }
 
-void check_peak(const std::string& text)
-{
-  if (!text.empty() && text != "measured") parse_flops(text, "peak");
-}
-
 double fastest_product(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, DType type)
 {
   constexpr int turns = 5;
@@ -83,17 +76,18 @@ double fastest_product(const Kernels& kernels, Stream& stream, const DeviceMemor
   return best;
 }
 
-void report_utilisation(Report& report, const std::vector<FlopCount>& counts, double step_s, double peak, int ranks,
-                        const std::string& source)
+void report_utilisation(Report& report, const std::vector<FlopCount>& counts, double step_s, double peak,
+                        int devices, const std::string& source)
 {
-  std::vector<Line> lines{{"peak", fmt::format("{:.4g}", peak * 1e-12), "",
-                           fmt::format("TFLOP/s of {} {}; {}", ranks, ranks == 1 ? "rank" : "ranks", source)}};
+  std::vector<Line> lines{
+      {"peak", fmt::format("{:.4g}", peak * 1e-12), "",
+       fmt::format("TFLOP/s of {} {}; {}", devices, devices == 1 ? "device" : "devices", source)}};
   nlohmann::json json{{"peak_flops_per_s", peak}, {"source", source}, {"counts", nlohmann::json::array()}};
   for (const auto& [name, flops, formula] : counts) {
     const double rate = flops / step_s, share = rate / peak;
     lines.push_back({name, fmt::format("{:.1f}", 100 * share), "",
-                     fmt::format("% of it: {:.4g} TFLOP/s, {:.4g} a rank; {} a token", rate * 1e-12,
-                                 rate * 1e-12 / ranks, formula)});
+                     fmt::format("% of it: {:.4g} TFLOP/s, {:.4g} a device; {} a token", rate * 1e-12,
+                                 rate * 1e-12 / devices, formula)});
     json["counts"].push_back({{"name", name}, {"flops", flops}, {"flops_per_s", rate}, {"share", share}});
   }
   report.block("utilisation", lines);

@@ -37,21 +37,18 @@ struct FlopCount {
 ///          et al. 2021 (Megatron-LM), section 5.1 and appendix.
 std::vector<FlopCount> flop_counts(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
-/// Refuses a `--peak` that is neither "measured" nor a rate; empty is valid.
-/// @throws UserError  with both forms.
-void check_peak(const std::string& text);
-
 /// Operations per second of the fastest square matrix product that these kernels reach now, in several turns.
 /// @param memory  where the three matrices are allocated, and freed again.
 /// @param type    f32 or bf16.
 double fastest_product(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, DType type);
 
-/// Block "utilisation": each count as a rate of the job and of a rank, and its share of the peak; enters `utilisation`
+/// Block "utilisation": each count as a rate of the job and of a device, and its share of the peak; enters `utilisation`
 /// in the document.
-/// @param step_s  seconds of a step.
-/// @param peak    operations per second of all ranks together.
-/// @param source  where the peak comes from.
-void report_utilisation(Report& report, const std::vector<FlopCount>& counts, double step_s, double peak, int ranks,
-                        const std::string& source);
+/// @param step_s   seconds of a step.
+/// @param peak     operations per second of all devices together.
+/// @param devices  number of them.
+/// @param source   where the peak comes from.
+void report_utilisation(Report& report, const std::vector<FlopCount>& counts, double step_s, double peak,
+                        int devices, const std::string& source);
 
 }  // namespace rankwise

@@ -39,7 +39,7 @@ def report(build, ranks, options):
 
 def bytes_of(run):
     """Bytes of the rank that needs most, at its peak."""
-    return run["memory"]["total"]["peak"]
+    return sum(category["peak"] for category in run["memory"].values())
 
 
 def row(name, seconds, memory=None, less=None):

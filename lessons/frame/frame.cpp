@@ -35,6 +35,7 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
   if (options.check_every < 0)
     throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
                     "Use a number of steps, or 0.");
+  if (!options.peak.empty() && options.peak != "measured") parse_flops(options.peak, "peak");
   check_share(options.global_batch, static_cast<int>(layout.dp));
   TrainingOptions chosen = options;
   chosen.micro_batch = batch.micro_batch;
@@ -338,9 +339,9 @@ void Progress::report_utilisation()
     peak = N * parse_flops(given, "peak");
   }
   const std::int64_t tokens = run_.batch.global_batch * run_.batch.sequence;
-  rankwise::report_utilisation(
-      report_, flop_counts(run_.config, tokens, run_.batch.sequence, run_.options.recompute_blocks),
-      mean_step_s(record_), peak, N, source);
+  rankwise::report_utilisation(report_,
+                               flop_counts(run_.config, tokens, run_.batch.sequence, run_.options.recompute_blocks),
+                               mean_step_s(record_), peak, N, source);
 }
 
 void Progress::report_times()

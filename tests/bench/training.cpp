@@ -75,7 +75,10 @@ StepTime train_step(Training& training, const Model& model, bool wait_for_each)
   for (std::int64_t first = 0; first < training.options.global_batch; first += training.shape.B) {
     const Range sequences{first, training.shape.B};
     const MicroBatch batch = place(training.kept, *training.stream, training.host_batch, sequences, 0);
+    const Stopwatch beginning;  // clears what the kernels add to
     const GradientTensors d = training.gradients->begin(sequences);
+    if (wait_for_each) training.stream->synchronise();
+    time.clearing_s += beginning.seconds();
     loss += forward_backward(model, training.weights, model_tensors(training.table, d.flat, d.tied), training.kept,
                              training.work, *training.stream, batch);
     training.gradients->end(sequences);

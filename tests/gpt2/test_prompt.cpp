@@ -1,5 +1,3 @@
-#include "gpt2/prompt.hpp"
-
 #include <filesystem>
 #include <fstream>
 
@@ -7,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "data/corpus.hpp"
+#include "gpt2/prompt.hpp"
 
 namespace rankwise {
 namespace {
@@ -53,7 +52,8 @@ TEST_CASE("check_prompt: refuses tokens that the model does not know")
   options.vocabulary = 64;
   CHECK_NOTHROW(check_prompt(options, tokens));
   options.prompt = "x";
-  CHECK_THROWS_WITH(check_prompt(options, tokens), Contains("the token 120, which is outside the model's vocabulary"));
+  CHECK_THROWS_WITH(check_prompt(options, tokens),
+                    Contains("the token 120, which is outside the model's vocabulary"));
   options.prompt = "!";
   options.stop = "z";
   CHECK_THROWS_WITH(check_prompt(options, tokens), Contains("the token 122"));

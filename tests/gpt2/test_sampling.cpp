@@ -1,5 +1,6 @@
 // gpt2/sampling.hpp: which token is drawn.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
@@ -55,7 +56,7 @@ TEST_CASE("pick_token: only the k most likely are drawn")
 
 TEST_CASE("pick_token: top-p draws from the fewest tokens that reach it")
 {
-  const auto all = frequencies({.seed = 3}, 2000), nucleus = frequencies({.top_p = 0.6, .seed = 3}, 2000);
+  const auto all = frequencies({.seed = 3}, 2000), nucleus = frequencies({.seed = 3, .top_p = 0.6}, 2000);
   const auto likeliest = std::max_element(all.begin(), all.end()) - all.begin();
   double kept = 0;
   for (std::size_t i = 0; i < all.size(); ++i) kept += nucleus[i] > 0 ? all[i] : 0;
@@ -63,7 +64,7 @@ TEST_CASE("pick_token: top-p draws from the fewest tokens that reach it")
   CHECK(kept > 0.55);
   CHECK(kept < 1);
   CHECK(frequencies({.top_p = 1e-9}, 50)[static_cast<std::size_t>(likeliest)] == Approx(1));  // at least one
-  CHECK(frequencies({.top_p = 1, .seed = 3}, 2000) == all);
+  CHECK(frequencies({.seed = 3, .top_p = 1}, 2000) == all);
 }
 
 TEST_CASE("pick_token: the same seed and number give the same token, others give others")

@@ -142,7 +142,7 @@ TEST_CASE(
   CHECK_NOTHROW(check_fits_data(options, tokens));
   options.vocabulary = 10;
   CHECK_THROWS_WITH(check_fits_data(options, tokens),
-                    Contains("begins with the token 10") && Contains("--vocabulary=11"));
+                    Contains("begins or ends with the token 10") && Contains("--vocabulary=11"));
 }
 
 TEST_CASE("check_exact: degrees, batches and sizes that do not fit the tree are refused by name")

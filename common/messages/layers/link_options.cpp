@@ -106,10 +106,11 @@ double parse_flops(const std::string& text, const std::string& option)
 {
   const double rate = read_quantity(text, {prefixes, 6}, flops_units);
   if (rate < 1e3 || rate > 1e21)
-    throw UserError(fmt::format("--{}={} is not a rate of at least 1kFLOP/s with its unit.", option, text),
-                    fmt::format("Write the floating-point operations per second of a rank as --{}=100GFLOP/s, with k, "
-                                "M, G, T or P.",
-                                option));
+    throw UserError(
+        fmt::format("--{}={} is not a rate of at least 1kFLOP/s with its unit.", option, text),
+        fmt::format("Write the floating-point operations per second of a rank as --{}=100GFLOP/s, with k, "
+                    "M, G, T or P.",
+                    option));
   return rate;
 }
 

@@ -332,13 +332,14 @@ class Utilisation(Frame):
     def test_a_measured_peak_belongs_to_no_category_of_memory(self):
         done = self.run_program(*self.fast, "--steps=2", "--peak=measured", "--memory-limit=5MB", ranks=2)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"peak +[0-9.e-]+ +TFLOP/s of 2 ranks; the fastest f32 matrix product")
+        self.assertRegex(done.stdout, r"peak +[0-9.e-]+ +TFLOP/s of 2 devices; the fastest f32 matrix product")
 
     def test_no_peak_is_assumed(self):
         self.assertNotIn("utilisation", self.report(*self.fast, "--steps=1", ranks=2))
 
     def test_no_rate(self):
-        self.assert_refused("--peak=312", says=["--peak=312 is not a rate", "--peak=100GFLOP/s"])
+        for peak in ("312", "fast", "0GFLOP/s", "-1TFLOP/s", "312TB/s"):
+            self.assert_refused(f"--peak={peak}", says=[f"--peak={peak} is not a rate", "--peak=100GFLOP/s"])
 
 
 class Samples(Frame):
