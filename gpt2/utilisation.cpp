@@ -38,15 +38,15 @@ std::vector<FlopCount> flop_counts(const ModelConfig& config, std::int64_t token
   const double in_blocks = 72 * L * C * C * (1 + keys / (6 * C)) * all, in_head = 6 * V * C * all;
 
   std::vector<FlopCount> counts{
-      {"MFU", model, "6 P + 12 L C T"},
-      {"MFU, Korthikanti", in_blocks + in_head, "72 L C^2 (1 + T / 6C + V / 12 L C)"},
-      {"MFU, visible", visible, fmt::format("6 P + 12 L C x {:g} keys", visible_keys(config.mask, T))}};
+      {"MFU", model, "6 P + 12 L C T a token"},
+      {"MFU, Korthikanti", in_blocks + in_head, "72 L C^2 (1 + T / 6C + V / 12 L C) a token"},
+      {"MFU, visible", visible, fmt::format("6 P + 12 L C x {:g} keys a token", visible_keys(config.mask, T))}};
   if (!recompute) {
     counts.push_back({"HFU", model, "as MFU: nothing is computed twice"});
     return counts;
   }
   counts.push_back({"HFU", model + blocks_forward(config, tokens, T), "MFU's, and the blocks' forward pass again"});
-  counts.push_back({"HFU, Megatron-LM", in_blocks * 4 / 3 + in_head, "96 L C^2 (1 + T / 6C + V / 16 L C)"});
+  counts.push_back({"HFU, Megatron-LM", in_blocks * 4 / 3 + in_head, "96 L C^2 (1 + T / 6C + V / 16 L C) a token"});
   return counts;
 }
 
@@ -86,7 +86,7 @@ void report_utilisation(Report& report, const std::vector<FlopCount>& counts, do
   for (const auto& [name, flops, formula] : counts) {
     const double rate = flops / step_s, share = rate / peak;
     lines.push_back({name, fmt::format("{:.1f}", 100 * share), "",
-                     fmt::format("% of it: {:.4g} TFLOP/s, {:.4g} a device; {} a token", rate * 1e-12,
+                     fmt::format("% of it: {:.4g} TFLOP/s, {:.4g} a device; {}", rate * 1e-12,
                                  rate * 1e-12 / devices, formula)});
     json["counts"].push_back({{"name", name}, {"flops", flops}, {"flops_per_s", rate}, {"share", share}});
   }
