@@ -20,8 +20,10 @@ void make_channel(const char* name, int sender, int receiver, const Group& line,
 {
   const bool sends = line.rank() == sender, receives = line.rank() == receiver;
   Communicator ranks = line.communicator().split(sends || receives ? 0 : 1, receives ? 1 : 0);
-  if (sends) channels.out = std::make_unique<RowSender>(name, std::move(ranks), setup);
-  if (receives) channels.in = std::make_unique<RowReceiver>(name, std::move(ranks), setup);
+  if (sends)
+    channels.out = std::make_unique<RowSender>(name, std::move(ranks), setup);
+  else if (receives)
+    channels.in = std::make_unique<RowReceiver>(name, std::move(ranks), setup);
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ class MeshParallel {
     }
     // NEW: third sum, over both ends of the pipeline: of the token embedding only the shard that this rank updates,
     // V C / (tp dp) numbers with ZeRO-1. It follows the sum along dp, so both of its terms are complete.
-    const std::vector<Tensor> gradients = mesh_plan.updated_of(sums);
+    std::vector<Tensor> gradients = mesh_plan.updated_of(sums);
     for (std::size_t i = 0; ends && i < gradients.size(); ++i)
       if (ranges[i].first == 0) all_reduce_sum(gradients[i], *ends);
     return gradients;

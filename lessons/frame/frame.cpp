@@ -101,7 +101,7 @@ void report_planned_time(Report& report, const CommunicationOptions& options, co
   };
   add("compute", static_cast<double>(flops) / parse_flops(options.flops), "FLOP of rank 0 / --flops");
   for (const auto& [axis, what, traffic, formula] : costs.sent)
-    add(axis + ", " + what,
+    add(fmt::format("{}, {}", axis, what),
         static_cast<double>(traffic.messages) * seconds(link.latency) +
             static_cast<double>(traffic.bytes) / link.bandwidth_Bps,
         "messages x latency + bytes / bandwidth");
