@@ -18,13 +18,27 @@ namespace {
 const std::string white =
     R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-const std::string piece_pattern = fmt::format(
-    R"('(?:s|t|re|ve|m|ll|d)| ?\p{{L}}++| ?\p{{N}}++| ?[^{0}\p{{L}}\p{{N}}]++|[{0}]+(?![^{0}])|[{0}]+)", white);
+// Letters and numbers of Unicode 16.0. PCRE2 10.42 has the tables of Unicode 14.0; the ranges are what came later.
+// Source: General_Category in UnicodeData.txt 16.0.
+const std::string letters =
+    R"(\p{L}\x{1c89}-\x{1c8a}\x{a7cb}-\x{a7cd}\x{a7da}-\x{a7dc}\x{105c0}-\x{105f3}\x{10d4a}-\x{10d65})"
+    R"(\x{10d6f}-\x{10d85}\x{10ec2}-\x{10ec4}\x{1123f}-\x{11240}\x{11380}-\x{11389}\x{1138b}\x{1138e})"
+    R"(\x{11390}-\x{113b5}\x{113b7}\x{113d1}\x{113d3}\x{11bc0}-\x{11be0}\x{11f02}\x{11f04}-\x{11f10})"
+    R"(\x{11f12}-\x{11f33}\x{1342f}\x{13441}-\x{13446}\x{13460}-\x{143fa}\x{16100}-\x{1611d})"
+    R"(\x{16d40}-\x{16d6c}\x{18cff}\x{1b132}\x{1b155}\x{1df25}-\x{1df2a}\x{1e030}-\x{1e06d})"
+    R"(\x{1e4d0}-\x{1e4eb}\x{1e5d0}-\x{1e5ed}\x{1e5f0}\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";
+const std::string numbers =
+    R"(\p{N}\x{10d40}-\x{10d49}\x{116d0}-\x{116e3}\x{11bf0}-\x{11bf9}\x{11f50}-\x{11f59}\x{16130}-\x{16139})"
+    R"(\x{16d70}-\x{16d79}\x{1ccf0}-\x{1ccf9}\x{1d2c0}-\x{1d2d3}\x{1e4f0}-\x{1e4f9}\x{1e5f1}-\x{1e5fa})";
+
+const std::string piece_pattern =
+    fmt::format(R"('(?:s|t|re|ve|m|ll|d)| ?[{1}]++| ?[{2}]++| ?[^{0}{1}{2}]++|[{0}]+(?![^{0}])|[{0}]+)", white,
+                letters, numbers);
 
 // A character that ends a piece, recognised together with the next one. Punctuation before a letter is left out,
 // because it may be an apostrophe.
 const std::string before_cut_pattern =
-    fmt::format(R"([^{0}](?=[{0}])|\p{{L}}(?=[^{0}\p{{L}}])|\p{{N}}(?=[^{0}\p{{N}}]))", white);
+    fmt::format(R"([^{0}](?=[{0}])|[{1}](?=[^{0}{1}])|[{2}](?=[^{0}{2}]))", white, letters, numbers);
 
 /// Number of bytes of the well-formed UTF-8 character at the beginning of @p text; 0 when there is none.
 /// @source  The Unicode Standard, table 3-7.

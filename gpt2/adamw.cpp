@@ -20,7 +20,7 @@ std::vector<DecayRun> decay_runs(const ParameterTable& table, Range elements)
   std::vector<DecayRun> runs;
   for (const Parameter& p : table.entries()) {
     const Range mine = intersect(p.elements, elements);
-    if (mine.empty()) continue;
+    if (mine.empty() || p.frozen) continue;
     if (runs.empty() || runs.back().decays != p.decays || runs.back().elements.end() != mine.first)
       runs.push_back({{mine.first, 0}, p.decays});
     runs.back().elements.count += mine.count;

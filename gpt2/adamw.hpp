@@ -44,7 +44,7 @@ struct DecayRun {
   bool decays = false;  ///< whether weight decay applies
 };
 
-/// Divides a range of a table's elements into runs with and without weight decay.
+/// Divides a range of a table's elements into runs with and without weight decay. Frozen tensors are in none.
 /// @param elements  range of its flat vector.
 std::vector<DecayRun> decay_runs(const ParameterTable& table, Range elements);
 

@@ -168,7 +168,8 @@ std::vector<RunOption> run_options(const TrainingOptions& o, const Tokens& token
                                  {"beta2", fmt::to_string(o.adamw.beta2)},
                                  {"epsilon", fmt::to_string(o.adamw.epsilon)},
                                  {"weight-decay", fmt::to_string(o.adamw.weight_decay)},
-                                 {"clip", fmt::to_string(o.clip)}};
+                                 {"clip", fmt::to_string(o.clip)},
+                                 {"freeze", o.freeze}};
   if (cosine) {
     const std::int64_t steps = o.schedule_over(Loader(tokens.train, o.loader_options())).steps;
     options.push_back({"min-learning-rate", fmt::to_string(s.least)});
@@ -368,6 +369,24 @@ CheckpointInfo check_checkpoint(const std::string& path, const std::string& aske
   }
 }
 
+void take_initial_sizes(TrainingOptions& options, const OptionTable& table)
+{
+  if (options.initial.empty() || options.resume || table.given("model")) return;
+  ModelConfig sizes;
+  try {
+    sizes = read_info(open_hdf5(options.initial)).config;
+  } catch (const Error&) {
+    return;  // the checks of the run say what is wrong with this file
+  }
+  options.sizes_from = options.initial;
+  const auto take = [](std::int64_t& option, std::int64_t size) { option = option == 0 ? size : option; };
+  take(options.layers, sizes.layers);
+  take(options.heads, sizes.heads);
+  take(options.channels, sizes.channels);
+  take(options.context, sizes.context);
+  take(options.vocabulary, sizes.vocabulary);
+}
+
 void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard)
 {
   const Hdf5Object file = open_hdf5(path);
@@ -406,9 +425,10 @@ void check_same_run(const CheckpointInfo& info, const std::vector<RunOption>& wa
   for (const RunOption& option : wanted) {
     const auto same_name = [&](const RunOption& o) { return o.name == option.name; };
     const auto found = std::find_if(info.options.begin(), info.options.end(), same_name);
-    if (found != info.options.end() && found->value == option.value) continue;
+    const bool used = found != info.options.end();
+    if (used ? found->value == option.value : option.value.empty()) continue;
     const char* const dashes = option.name.starts_with("data-") ? "" : "--";
-    there.push_back(dashes + option.name + (found == info.options.end() ? " not used" : "=" + found->value));
+    there.push_back(dashes + option.name + (used ? "=" + found->value : " not used"));
     here.push_back(dashes + option.name + "=" + option.value);
   }
   if (!there.empty())

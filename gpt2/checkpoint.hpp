@@ -96,6 +96,12 @@ CheckpointInfo check_checkpoint(const std::string& path, const std::string& aske
 /// @failure  Error.
 void read_checkpoint(const std::string& path, Stream& stream, const Shard& shard);
 
+/// Takes the sizes of the model from the file of `--initial`, unless `--model` is given. A size that the user gave
+/// stays, and check_checkpoints() compares it with the file. It also refuses a file of which no sizes can be read.
+/// @param options  as parsed.
+/// @param table    their table.
+void take_initial_sizes(TrainingOptions& options, const OptionTable& table);
+
 /// Checks the files that `--checkpoint`, `--resume` and `--initial` name.
 /// @param options  checked by check_options().
 /// @param tokens   the data of the run.

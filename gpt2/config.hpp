@@ -48,6 +48,8 @@ struct ModelConfig {
   std::int64_t context = 0;     ///< longest sequence: the number of position embeddings
   std::int64_t vocabulary = 0;  ///< V
   Mask mask{};                  ///< which keys a query attends to
+  /// Patterns of the tensors that training leaves as they are (fine-tuning), such as "h.[0-3].*" (fnmatch).
+  std::vector<std::string> frozen = {};
 
   /// V rounded up to a multiple of 8 in every layout, so that it divides into 8 equal shards.
   std::int64_t padded_vocabulary() const { return (vocabulary + 7) / 8 * 8; }

@@ -10,11 +10,19 @@ namespace rankwise {
 
 namespace {
 
+/// Sets the gradients of frozen tensors to zero.
+Tensor without_frozen(Stream& stream, const Tensor& gradients, const GradientLayout& layout)
+{
+  for (const Range& elements : layout.frozen) stream.zero(gradients.slice(elements));
+  return gradients;
+}
+
 class RunningSum final : public GradientSum {
  public:
   RunningSum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory, const GradientLayout& layout)
       : kernels_(kernels),
         stream_(stream),
+        layout_(layout),
         sum_(memory, Category::gradients, layout.type, {layout.elements}, "gradients")
   {
   }
@@ -30,7 +38,7 @@ class RunningSum final : public GradientSum {
       kernels_.add(sum_.tensor(), gradients[0]);
   }
   std::vector<Tensor> sums() override { return {sum_so_far()}; }
-  Tensor total() override { return sum_so_far(); }
+  Tensor total() override { return without_frozen(stream_, sum_so_far(), layout_); }
   void clear() override { is_empty_ = true; }
 
  private:
@@ -42,6 +50,7 @@ class RunningSum final : public GradientSum {
 
   const Kernels& kernels_;
   Stream& stream_;
+  GradientLayout layout_;
   Buffer sum_;
   bool is_empty_ = true;  // nothing has been added yet, and the content of the buffer is undefined
 };
@@ -139,7 +148,7 @@ class TreeSum final : public GradientSum {
   {
     const std::vector<Tensor> parts = sums();
     if (!layout_.tied.empty()) kernels_.add(parts[0].slice(layout_.tied), parts[1]);
-    return parts[0];
+    return without_frozen(stream_, parts[0], layout_);
   }
 
   void clear() override
@@ -180,7 +189,10 @@ class TreeSum final : public GradientSum {
 GradientLayout gradient_layout(const ParameterTable& table, DType type)
 {
   check(table.units().first == 0, "a table without the embedding has no tied gradient");
-  return {.elements = table.elements(), .type = type, .tied = table.entries().front().elements};
+  return {.elements = table.elements(),
+          .type = type,
+          .tied = table.entries().front().elements,
+          .frozen = frozen_ranges(table, {0, table.elements()})};
 }
 
 std::unique_ptr<GradientSum> make_running_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,

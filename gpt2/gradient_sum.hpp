@@ -58,7 +58,8 @@ class GradientSum {
   virtual void add(Range sequences, const std::vector<Tensor>& gradients) = 0;
   /// The sums so far, one tensor or two, to be summed over ranks. Error while a neighbour in the tree is missing.
   virtual std::vector<Tensor> sums() = 0;
-  /// The whole sum, (n): sums(), with the tied embedding's two contributions added. To be called once per step.
+  /// The whole sum, (n): sums(), with the tied embedding's two contributions added, and zero for frozen tensors, which
+  /// therefore do not count in its norm. To be called once per step.
   virtual Tensor total() = 0;
   /// Starts again from zero.
   virtual void clear() = 0;
@@ -70,9 +71,10 @@ inline constexpr Category further_sums = Category::exact_sums;
 
 /// Layout of the gradients in a GradientSum.
 struct GradientLayout {
-  std::int64_t elements = 0;  ///< n
-  DType type = DType::f32;    ///< type of the gradients
-  Range tied{};               ///< elements of the token embedding's gradient; empty when it is not among them
+  std::int64_t elements = 0;    ///< n
+  DType type = DType::f32;      ///< type of the gradients
+  Range tied{};                 ///< elements of the token embedding's gradient; empty when it is not among them
+  std::vector<Range> frozen{};  ///< elements of frozen tensors, whose sums become zero in total()
 };
 
 /// The layout of all gradients of a table.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fnmatch.h>
 
 #include <fmt/format.h>
 
@@ -33,7 +34,7 @@ double initial_deviation(Initial initial, std::int64_t layers)
 }  // namespace
 
 ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t replicated)
-    : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units)
+    : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units), frozen_(config.frozen)
 {
   check(config.heads % part.count == 0, "the heads of a layer cannot be divided equally");
   add_embedding(config);
@@ -106,6 +107,9 @@ void ParameterTable::add(Parameter parameter)
   parameter.number = next_number_++;
   if (!units_.contains(parameter.unit)) return;
   parameter.decays = parameter.shape.rank() == 2;
+  parameter.frozen = std::ranges::any_of(frozen_, [&](const std::string& pattern) {
+    return fnmatch(pattern.c_str(), parameter.name.c_str(), 0) == 0;
+  });
   entries_.push_back(std::move(parameter));
 }
 
@@ -131,6 +135,16 @@ Range ParameterTable::unit_elements(int unit) const
     elements.count += p.elements.count;
   }
   return elements;
+}
+
+std::vector<Range> frozen_ranges(const ParameterTable& table, Range elements)
+{
+  std::vector<Range> frozen;
+  for (const Parameter& p : table.entries()) {
+    const Range both = intersect(p.elements, elements);
+    if (p.frozen && !both.empty()) frozen.push_back({both.first - elements.first, both.count});
+  }
+  return frozen;
 }
 
 std::vector<Slab> ParameterTable::slabs(const Parameter& parameter) const

@@ -38,6 +38,7 @@ struct Parameter {
   int unit = 0;               ///< table unit: 0 embedding, 1 + i branch i, 2 L + 1 head
   Range elements{};           ///< its elements of this table's flat vector
   bool decays = false;        ///< whether AdamW's weight decay applies: matrices only
+  bool frozen = false;        ///< whether training leaves it as it is
   Initial initial{};          ///< initial value
   Split split = Split::none;  ///< how tensor parallelism divides it
   int sections = 1;           ///< runs of columns that are divided separately: 3 for q, k, v
@@ -87,11 +88,15 @@ class ParameterTable {
 
   Part part_;
   Range units_;
+  std::vector<std::string> frozen_;  // patterns
   int next_number_ = 0;
   std::int64_t elements_ = 0;
   Range replicated_{};
   std::vector<Parameter> entries_;
 };
+
+/// The parts of @p elements, a range of a table's flat vector, that belong to frozen tensors, counted from its first.
+std::vector<Range> frozen_ranges(const ParameterTable& table, Range elements);
 
 /// The parameters of the embedding, or their gradients.
 struct EmbeddingTensors {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/text.hpp"
+#include "gpt2/parameter_table.hpp"
 
 namespace rankwise {
 
@@ -16,6 +17,10 @@ void begin_report(Report& report, const Layout& layout, const OptionTable& table
   report.comment(fmt::format("model {}: {} parameters, L={} H={} C={} V={}, context {}", config.name,
                              group_digits(config.parameters()), config.layers, config.heads, config.channels,
                              config.vocabulary, config.context));
+  std::int64_t frozen = 0;
+  const ParameterTable parameters(config);
+  for (const Parameter& p : parameters.entries()) frozen += p.frozen ? p.shape.elements() : 0;
+  if (frozen > 0) report.comment(fmt::format("frozen: {} of these parameters", group_digits(frozen)));
   if (tokens.train)
     report.comment(fmt::format("data {}: {} tokens to train on, {} for validation", tokens.name,
                                group_digits(tokens.train->size()), group_digits(tokens.validation->size())));
@@ -23,7 +28,7 @@ void begin_report(Report& report, const Layout& layout, const OptionTable& table
 
   nlohmann::json& json = report.json();
   json["layout"] = {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}};
-  json["model"] = {{"name", config.name}, {"parameters", config.parameters()}};
+  json["model"] = {{"name", config.name}, {"parameters", config.parameters()}, {"frozen", frozen}};
   json["options"] = table.json();
   json["traffic"] = nlohmann::json::object();
 }

@@ -4,15 +4,30 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "common/base/text.hpp"
 #include "common/program/device_option.hpp"
+#include "gpt2/parameter_table.hpp"
 #include "gpt2/prompt.hpp"
 
 namespace rankwise {
+
+namespace {
+
+/// The words of @p text between its commas.
+std::vector<std::string> words_of(const std::string& text)
+{
+  std::vector<std::string> words;
+  std::istringstream list(text);
+  for (std::string word; std::getline(list, word, ',');) words.push_back(word);
+  return words;
+}
+
+}  // namespace
 
 ModelConfig TrainingOptions::config() const
 {
@@ -25,7 +40,9 @@ ModelConfig TrainingOptions::config() const
        {vocabulary, &ModelConfig::vocabulary}}};
   for (const auto& [value, member] : overrides)
     if (value != 0) config.*member = value;
+  if (!sizes_from.empty()) config.name = sizes_from;
   config.mask = Mask::parse(mask);
+  config.frozen = words_of(freeze);
   check_config(config);
   return config;
 }
@@ -117,6 +134,8 @@ void declare_optimizer(OptionTable& table, TrainingOptions& o)
   table.add(group, "epsilon", o.adamw.epsilon, "added to the root of the second moment");
   table.add(group, "weight-decay", o.adamw.weight_decay, "decoupled decay of matrices");
   table.add(group, "clip", o.clip, "largest norm of the gradient; 0: no clipping");
+  table.add(group, "freeze", o.freeze,
+            "tensors that keep their values, by patterns as wte.weight,h.[0-3].*; empty: all are trained");
 }
 
 void declare_execution(OptionTable& table, TrainingOptions& o)
@@ -147,8 +166,9 @@ void declare_checkpoints(OptionTable& table, TrainingOptions& o)
   table.add(group, "checkpoint-every", o.checkpoint_every,
             "steps between checkpoints; 0: only after the last step");
   table.add(group, "resume", o.resume, "resume from --checkpoint and continue up to step --steps");
-  table.add_file(group, "initial", o.initial, FileUse::read,
-                 "checkpoint whose parameters to start from (fine-tuning); empty: none");
+  table.add_file(
+      group, "initial", o.initial, FileUse::read,
+      "checkpoint whose parameters to start from (fine-tuning), and its sizes without --model; empty: none");
   table.add(group, "stop-after", o.stop_after,
             "step to stop after, to be continued with --resume; 0: the last step");
 }
@@ -238,6 +258,29 @@ void check_batch(const BatchShape& batch, const ModelConfig& config, std::int64_
     throw UserError(
         fmt::format("--micro-batch={} does not divide the {} sequences of a step.", batch.micro_batch, share),
         "All micro-batches have the same number of sequences. Use a divisor, or choose another --global-batch.");
+}
+
+/// Refuses patterns of --freeze that match no tensor, or leave none to train.
+void check_frozen(const std::string& asked, const ModelConfig& config)
+{
+  bool any_trained = false;
+  std::vector<std::string> unused;
+  const ParameterTable all(config);
+  for (const Parameter& p : all.entries()) any_trained |= !p.frozen;
+  for (const std::string& pattern : config.frozen) {
+    ModelConfig alone = config;
+    alone.frozen = {pattern};
+    const ParameterTable table(alone);
+    if (std::ranges::none_of(table.entries(), &Parameter::frozen)) unused.push_back(pattern);
+  }
+  if (!unused.empty())
+    throw UserError(fmt::format("--freeze={} names no tensor of this model with {}.", asked, one_of(unused)),
+                    fmt::format("Its tensors are called wte.weight, wpe.weight, h.0.ln_1.weight ... "
+                                "h.{}.mlp.c_proj.bias, ln_f.weight, ln_f.bias; * stands for any letters.",
+                                config.layers - 1));
+  if (!any_trained)
+    throw UserError(fmt::format("--freeze={} leaves no tensor to train.", asked),
+                    "Use patterns that match fewer tensors, such as h.0.*.");
 }
 
 /// Refuses a run that a single device could not repeat in exact arithmetic, with one sequence per micro-batch.
@@ -338,6 +381,7 @@ void check_options(const TrainingOptions& options, const Layout& layout)
   check_precision(options, share / batch.micro_batch);
   check_sampling(options);
   check_checkpoints(options);
+  check_frozen(options.freeze, config);
   if (options.arithmetic == Sums::exact) check_exact(layout, config, batch);
   if (options.arithmetic == Sums::exact && layout.tp > 1 && options.precision != DType::f32)
     throw UserError(

@@ -55,13 +55,15 @@ struct TrainingOptions {
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: only after the last step
   bool resume = false;                ///< whether to resume from the checkpoint
   std::string initial;                ///< checkpoint whose parameters to start from; empty: none
-  std::int64_t stop_after = 0;        ///< step after which to stop before the last one; 0: none
-  std::string report;                 ///< JSON report to write
-  std::string trace;                  ///< trace to write
-  std::string log;                    ///< file to which each step adds a line of JSON
-  std::string peak;                   ///< peak rate of a rank for MFU and HFU, or "measured"; empty: neither
-  bool dry_run = false;               ///< whether to print what the run would need, and stop
-  int threads = 1;                    ///< OpenMP threads of this rank
+  std::string sizes_from;             ///< file that gave the sizes of the model; empty: the preset did
+  std::string freeze;           ///< patterns of the tensors that are not trained, with commas between; empty: none
+  std::int64_t stop_after = 0;  ///< step after which to stop before the last one; 0: none
+  std::string report;           ///< JSON report to write
+  std::string trace;            ///< trace to write
+  std::string log;              ///< file to which each step adds a line of JSON
+  std::string peak;             ///< peak rate of a rank for MFU and HFU, or "measured"; empty: neither
+  bool dry_run = false;         ///< whether to print what the run would need, and stop
+  int threads = 1;              ///< OpenMP threads of this rank
 
   /// The model that these options describe.
   /// @throws UserError for an unknown preset or impossible sizes.

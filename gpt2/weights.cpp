@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -82,10 +84,10 @@ Shard weights_shard(const ParameterTable& table, const Parameter& p, std::int64_
 
 }  // namespace
 
-PublishedModel::PublishedModel(const std::string& path, std::int64_t heads) : path_(path), file_(path)
+PublishedModel::PublishedModel(const std::string& path, std::int64_t heads) : path_(path), files_(path)
 {
   constexpr const char* library_prefix = "transformer.";
-  if (file_.find(token_embedding) == nullptr) prefix_ = library_prefix;
+  if (files_.find(token_embedding) == nullptr) prefix_ = library_prefix;
   read_sizes(heads);
   check_tensors();
   check_head();
@@ -107,12 +109,25 @@ void PublishedModel::read_sizes(std::int64_t heads)
   config_.context = matrix("wpe.weight")[0];
   while (find(fmt::format("h.{}.ln_1.weight", config_.layers)) != nullptr) ++config_.layers;
   if (config_.layers == 0) refuse(path_, "has no tensor h.0.ln_1.weight");
-  if (heads == 0 && config_.channels % published_head_channels != 0)
+  const std::optional<ModelConfig>& described = files_.sizes();
+  if (heads == 0 && !described && config_.channels % published_head_channels != 0)
     throw UserError(
         fmt::format("{} does not give the number of heads of its {} channels.", path_, config_.channels),
         "Without --heads=H, heads of 64 channels are assumed. Give the number of heads: --heads=H.");
-  config_.heads = heads > 0 ? heads : config_.channels / published_head_channels;
+  config_.heads = heads > 0 ? heads : described ? described->heads : config_.channels / published_head_channels;
   check_config(config_);
+  if (described) check_described(*described);
+}
+
+void PublishedModel::check_described(const ModelConfig& described) const
+{
+  const auto sizes = [](const ModelConfig& c) {
+    return fmt::format("L={} H={} C={} V={}, context {}", c.layers, c.heads, c.channels, c.vocabulary, c.context);
+  };
+  if (sizes(described) != sizes(config_))
+    throw UserError(fmt::format("{} contradicts its tensors or --heads: {} there, {} here.", described.name,
+                                sizes(described), sizes(config_)),
+                    "Leave --heads out, or use the config.json that was saved with these tensors.");
 }
 
 void PublishedModel::check_tensors() const
@@ -131,7 +146,8 @@ void PublishedModel::check_tensors() const
   }
   std::set<std::string> names;
   for (const Parameter& p : table.entries()) names.insert(prefix_ + p.name);
-  for (const SafetensorsEntry& tensor : file_.tensors()) {
+  for (const SafetensorsEntry* const entry : files_.tensors()) {
+    const SafetensorsEntry& tensor = *entry;
     const bool derived =
         tensor.name == head || tensor.name.ends_with(".attn.bias") || tensor.name.ends_with(".attn.masked_bias");
     if (!derived && !names.contains(tensor.name))
@@ -148,7 +164,7 @@ void PublishedModel::check_tensors() const
 
 void PublishedModel::check_head()
 {
-  const SafetensorsEntry* const apart = file_.find(head);
+  const SafetensorsEntry* const apart = files_.find(head);
   if (apart == nullptr) return;
   const SafetensorsEntry* const tied = find(token_embedding);
   if (apart->shape != tied->shape || apart->dtype != tied->dtype)
@@ -158,8 +174,8 @@ void PublishedModel::check_head()
   for_each_run(tied->elements, [&](std::int64_t first, std::int64_t count) {
     a.resize(static_cast<std::size_t>(count));
     b.resize(a.size());
-    file_.read(*apart, first, a);
-    file_.read(*tied, first, b);
+    files_.read(*apart, first, a);
+    files_.read(*tied, first, b);
     const auto same = [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); };
     if (!std::equal(a.begin(), a.end(), b.begin(), same))
       refuse(path_, fmt::format("has a {} that differs from {}, to which GPT-2's is tied", head, tied->name));
@@ -175,7 +191,7 @@ void PublishedModel::check_finite()
     const SafetensorsEntry& tensor = *find(p.name);
     for_each_run(tensor.elements, [&](std::int64_t first, std::int64_t count) {
       elements.resize(static_cast<std::size_t>(count));
-      file_.read(tensor, first, elements);
+      files_.read(tensor, first, elements);
       wrong.look(tensor.name, first, elements);
     });
   }
@@ -208,8 +224,8 @@ void PublishedModel::read_part(const Parameter& p, Range run, std::span<float> t
   const SafetensorsEntry& tensor = *find(p.name);
   const Range both = intersect(run, {p.elements.first, tensor.elements});  // padding follows the elements
   if (both.empty()) return;
-  file_.read(tensor, both.first - p.elements.first,
-             to.subspan(static_cast<std::size_t>(both.first - run.first), static_cast<std::size_t>(both.count)));
+  files_.read(tensor, both.first - p.elements.first,
+              to.subspan(static_cast<std::size_t>(both.first - run.first), static_cast<std::size_t>(both.count)));
 }
 
 void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
@@ -232,6 +248,13 @@ void publish(const std::string& checkpoint, const ModelConfig& config, const std
       writer.write(elements);
     });
   writer.close();
+}
+
+void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::string& folder)
+{
+  std::filesystem::create_directory(folder);
+  write_model_config(folder, config);
+  publish(checkpoint, config, std::filesystem::path(folder) / "model.safetensors");
 }
 
 void check_finite_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& asked)

@@ -2,11 +2,13 @@
 // checkpoint.
 //
 // Sample runs:  build/data/weights import model.safetensors gpt2.h5
+//               build/data/weights import FOLDER gpt2.h5                   (as save_pretrained() of transformers wrote it)
 //               build/data/weights export gpt2.h5 model.safetensors
+//               build/data/weights export gpt2.h5 FOLDER                   (for from_pretrained())
 
 #include "gpt2/weights.hpp"
 
-#include <array>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,22 +35,48 @@ struct Job {
   std::vector<FileLock> locks;                // of the file to write
 };
 
+/// Refuses a folder that cannot be made: its own folder has to exist.
+void check_folder(const std::string& path)
+{
+  namespace files = std::filesystem;
+  files::path folder = files::absolute(path).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // "NAME/"
+  if (files::is_directory(files::exists(folder) ? folder : folder.parent_path())) return;
+  throw UserError(fmt::format("{} is not a folder, and none can be made there.", path),
+                  "Name a folder in an existing one, or a file, as model.safetensors.");
+}
+
+/// Refuses the weights of a run with another mask than transformers' GPT-2 has.
+void check_mask(const CheckpointInfo& info, const std::string& path)
+{
+  for (const RunOption& option : info.options)
+    if (option.name == "mask" && option.value != "causal")
+      throw UserError(
+          fmt::format("{} was trained with --mask={}.", path, option.value),
+          "GPT-2 in transformers has a causal mask, and would compute something else with these weights.");
+}
+
 /// Checks the command line and the files, and leaves @p job ready to run.
 void check_job(const std::vector<std::string>& words, Job& job)
 {
   const std::string usage =
-      "build/data/weights import [--heads=H] [--allow-not-finite] MODEL.safetensors FILE.h5\n"
-      "build/data/weights export FILE.h5 MODEL.safetensors";
+      "build/data/weights import [--heads=H] [--allow-not-finite] MODEL.safetensors|FOLDER FILE.h5\n"
+      "build/data/weights export FILE.h5 MODEL.safetensors|FOLDER";
   if (words.size() != 3)
     throw UserError(fmt::format("a command and two files are needed; {} words given.", words.size()), usage);
   const std::string &command = words[0], &from = words[1], &to = words[2];
   if (command != "import" && command != "export")
     throw UserError(fmt::format("{} is not a command.", command), usage);
-  const std::array<NamedFile, 2> named{{{from, from, FileUse::read}, {to, to, FileUse::replace}}};
+  const bool to_folder = command == "export" && names_folder(to);
+  std::vector<NamedFile> named{{.path = from, .asked = from, .use = FileUse::read}};
+  if (std::filesystem::is_directory(from)) named.clear();
+  if (to_folder) check_folder(to);
+  if (!to_folder) named.push_back({.path = to, .asked = to, .use = FileUse::replace});
   check_files(named);
   job.locks = lock_files(named);
   if (command == "export") {
     job.checkpoint = check_checkpoint(from, from);
+    check_mask(*job.checkpoint, from);
   } else {
     job.published = std::make_unique<PublishedModel>(from, job.heads);
     if (!job.allow_not_finite) job.published->check_finite();
@@ -60,6 +88,8 @@ void run_job(const std::vector<std::string>& words, Job& job)
   const ModelConfig config = job.published ? job.published->config() : job.checkpoint->config;
   if (job.published)
     job.published->save(words[2]);
+  else if (names_folder(words[2]))
+    publish_folder(words[1], config, words[2]);
   else
     publish(words[1], config, words[2]);
   fmt::print("{}: {} parameters, L={} H={} C={} V={}, context {}\n", words[2], group_digits(config.parameters()),

@@ -7,9 +7,13 @@ namespace {
 /// Layout of a shard's gradients.
 GradientLayout layout_of(const GradientLayout& all, Range shard)
 {
-  const Range tied = intersect(shard, all.tied);
-  return {
-      .elements = shard.count, .type = all.type, .tied = {tied.empty() ? 0 : tied.first - shard.first, tied.count}};
+  const auto in_shard = [&](Range elements) {
+    const Range both = intersect(shard, elements);
+    return Range{both.empty() ? 0 : both.first - shard.first, both.count};
+  };
+  GradientLayout layout{.elements = shard.count, .type = all.type, .tied = in_shard(all.tied)};
+  for (const Range& elements : all.frozen) layout.frozen.push_back(in_shard(elements));
+  return layout;
 }
 
 }  // namespace

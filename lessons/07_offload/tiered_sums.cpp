@@ -116,6 +116,8 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
 void TieredSums::complete(const Gradients& g)
 {
   if (!g.tied.empty()) host_.kernels.add(g.sum, g.tied);
+  for (const Range& frozen : frozen_ranges(plan_.step.table, plan_.blocks[g.block]))
+    host_.stream.zero(g.sum.slice(frozen));
   const Squares squares = host_.kernels.squared_norm(g.sum);
   squares_ += squares;
   if (std::isfinite(squares.value())) return;

@@ -79,7 +79,10 @@ ModelTensors stage_tensors(const ParameterTable& table, const PipelineStage& sta
 
 GradientLayout gradient_layout(const ParameterTable& table, const PipelineStage& stage, DType type)
 {
-  return {stage.size(), type, stage.first && stage.last ? stage.token(table) : Range{}};
+  const bool copied = stage.last && !stage.first && table.entries().front().frozen;
+  std::vector<Range> frozen = frozen_ranges(table, stage.elements);
+  if (copied) frozen.push_back(stage.token(table));
+  return {stage.size(), type, stage.first && stage.last ? stage.token(table) : Range{}, frozen};
 }
 
 }  // namespace rankwise

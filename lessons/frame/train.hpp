@@ -174,7 +174,11 @@ int train(int argc, char** argv)
   OptionTable table(L::name, L::title);
   declare(table, options);
   return run_program(
-      argc, argv, table, [&](const Session& session) { check_run<L>(options, session); },
+      argc, argv, table,
+      [&](const Session& session) {
+        take_initial_sizes(options, table);
+        check_run<L>(options, session);
+      },
       [&](const Session& session) {
         Report report(session.rank() == 0, options.report);
         const int N = ranks_of(options, session);

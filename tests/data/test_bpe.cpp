@@ -112,6 +112,15 @@ TEST_CASE("Pretokenizer: words, numbers, signs, white space, contractions")
   CHECK(pieces_of("").empty());
 }
 
+TEST_CASE("Pretokenizer: letters and numbers that are newer than PCRE2's tables")
+{
+  using Pieces = std::vector<std::string>;
+  CHECK(pieces_of("a\xF0\xB1\x8D\x90!") == Pieces{"a\xF0\xB1\x8D\x90", "!"});  // U+31350, Unicode 15.0, a letter
+  CHECK(pieces_of("a\xE1\xB2\x8A!") == Pieces{"a\xE1\xB2\x8A", "!"});          // U+1C8A, Unicode 16.0, a letter
+  CHECK(pieces_of("7\xF0\x9E\x93\xB9!") == Pieces{"7\xF0\x9E\x93\xB9", "!"});  // U+1E4F9, Unicode 15.0, a number
+  CHECK(pieces_of("a\xE1\xB2\x8B!") == Pieces{"a", "\xE1\xB2\x8B!"});          // U+1C8B is not assigned
+}
+
 TEST_CASE("Pretokenizer: bytes that are not UTF-8 are pieces of their own")
 {
   using Pieces = std::vector<std::string>;

@@ -177,6 +177,129 @@ class Refusals(Weights):
         self.assert_refused("export", self.source, self.back, says=["a.safetensors"])
 
 
+class Folders(Weights):
+    """Folders as transformers writes them."""
+
+    SIZES = {"n_layer": 3, "n_head": 4, "n_embd": 64, "n_positions": 20, "vocab_size": 61}
+
+    def setUp(self):
+        super().setUp()
+        self.tensors = tensors_of(shapes(3, 64, 20, 61))
+        write(self.source, self.tensors)
+        self.model = self.path("model")
+        os.mkdir(self.model)
+        self.write_json("config.json", {"model_type": "gpt2", **self.SIZES})
+
+    def write_json(self, name, content):
+        with open(os.path.join(self.model, name), "w", encoding="utf-8") as file:
+            file.write(content if isinstance(content, str) else json.dumps(content))
+
+    def write_shards(self):
+        """The tensors in two files and an index; returns its weight_map."""
+        names = sorted(self.tensors)
+        files = {name: f"model-0000{1 + (i % 3 == 0)}-of-00002.safetensors" for i, name in enumerate(names)}
+        for file in set(files.values()):
+            write(os.path.join(self.model, file), {name: self.tensors[name] for name in names if files[name] == file})
+        self.write_json("model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": files})
+        return files
+
+    def assert_model_refused(self, *options, says):
+        self.assert_refused("import", *options, self.model, self.checkpoint, says=says)
+        self.assertFalse(os.path.exists(self.checkpoint))
+
+    def test_one_file_or_several_go_in(self):
+        write(os.path.join(self.model, "model.safetensors"), self.tensors)
+        self.assertIn("L=3 H=4 C=64 V=61, context 20", self.succeed("import", self.model, self.checkpoint))
+        self.succeed("export", self.checkpoint, self.back)
+        self.assertEqual(self.content(self.source), self.content(self.back))
+        os.remove(os.path.join(self.model, "model.safetensors"))
+        self.write_shards()
+        self.succeed("import", self.model + "/", self.path("other.h5"))
+        self.succeed("export", self.path("other.h5"), self.back)
+        self.assertEqual(self.content(self.source), self.content(self.back))
+
+    def test_a_folder_comes_out_and_goes_in_again(self):
+        self.succeed("import", "--heads=4", self.source, self.checkpoint)
+        out = self.path("out")
+        self.succeed("export", self.checkpoint, out)
+        self.assertEqual(sorted(os.listdir(out)), ["config.json", "generation_config.json", "model.safetensors"])
+        config = json.loads(self.content(os.path.join(out, "config.json")))
+        self.assertEqual({name: config[name] for name in self.SIZES}, self.SIZES)
+        self.assertIsNone(config["eos_token_id"])  # 50256 is not in this vocabulary
+        self.assertEqual(self.content(os.path.join(out, "model.safetensors")), self.content(self.source))
+        self.assertIn("H=4", self.succeed("import", out, self.path("again.h5")))
+        self.succeed("export", self.checkpoint, out + "/")  # replaces it
+
+    def test_what_contradicts_itself_is_refused(self):
+        self.assert_model_refused(says=["has no model.safetensors"])
+        write(os.path.join(self.model, "model.safetensors"), self.tensors)
+        self.assert_model_refused("--heads=2", says=["contradicts", "H=4", "H=2"])
+        for change, says in (({"n_layer": 4}, ["L=4", "L=3"]), ({"n_embd": 32}, ["C=32", "C=64"]),
+                             ({"model_type": "bert"}, ['model_type = "bert"']), ({"n_head": "4"}, ["no number n_head"]),
+                             ({"n_head": 5}, ["--heads=5"]), ({"activation_function": "relu"}, ['"relu"', "gelu_new"]),
+                             ({"layer_norm_epsilon": 1e-6}, ["layer_norm_epsilon = 1e-06"]),
+                             ({"n_inner": 100}, ["n_inner = 100"]), ({"tie_word_embeddings": False}, ["tie_word_embeddings"]),
+                             ({"scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse_layer_idx = true"])):
+            with self.subTest(change=change):
+                self.write_json("config.json", {"model_type": "gpt2", **self.SIZES, **change})
+                self.assert_model_refused(says=says)
+        for text in ("", "[]", "{", "[" * 100_000):
+            self.write_json("config.json", text)
+            self.assert_model_refused(says=["config.json is not a JSON object"])
+        os.remove(os.path.join(self.model, "config.json"))
+        self.assert_model_refused(says=["config.json does not exist"])
+
+    def test_an_index_and_its_files_agree(self):
+        files = self.write_shards()
+        index = "model.safetensors.index.json"
+        for weight_map, says in (({**files, "h.9.extra": files["wte.weight"]}, ["h.9.extra", "it has none"]),
+                                 ({k: v for k, v in files.items() if k != "ln_f.bias"}, ["ln_f.bias", "does not say"]),
+                                 ({**files, "ln_f.bias": "../a.safetensors"}, ["../a.safetensors"]),
+                                 ({**files, "h.9.extra": "none.safetensors"}, ["none.safetensors", "does not exist"]),
+                                 ({**files, "ln_f.bias": 7}, ["ln_f.bias"]), ([], ["weight_map"])):
+            with self.subTest(says=says):
+                self.write_json(index, {"weight_map": weight_map})
+                self.assert_model_refused(says=says)
+
+    def test_pickles_are_refused_by_name(self):
+        self.write_json("pytorch_model.bin", "x")
+        self.assert_model_refused(says=["pytorch_model.bin is a pickle", "save_pretrained"])
+        self.assert_refused("import", os.path.join(self.model, "pytorch_model.bin"), self.checkpoint, says=["is a pickle"])
+
+    def test_a_folder_that_cannot_be_made(self):
+        self.succeed("import", self.source, self.checkpoint)
+        self.assert_refused("export", self.checkpoint, self.path("no/out"), says=["no/out is not a folder"])
+        self.assert_refused("export", self.checkpoint, "/dev/full", says=["/dev/full is not a folder"])
+
+    def test_weights_of_another_mask_do_not_go_out(self):
+        done = self.run_program("--steps=1", "--mask=full", f"--checkpoint={self.checkpoint}", program="lessons/01_single_device")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_refused("export", self.checkpoint, self.path("out"), says=["--mask=full", "causal mask"])
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_a_run_takes_all_sizes_from_the_file(self):
+        lesson = os.path.join(BUILD, "lessons/01_single_device")
+        write(self.source, tensors_of(shapes(2, 64, 24, 256)))
+        self.succeed("import", "--heads=2", self.source, self.checkpoint)
+
+        def run(*options):
+            return subprocess.run([lesson, f"--initial={self.checkpoint}", "--steps=1", *options], capture_output=True,
+                                  text=True, timeout=TIME_LIMIT_S)
+        for options in ([], ["--dry-run"], ["--layers=2", "--context=24"]):
+            done = run(*options)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("L=2 H=2 C=64 V=256, context 24", done.stdout)
+        for options, says in ((["--layers=3"], "--layers=2 there, --layers=3 here"), (["--model=nano"], "there")):
+            done = run(*options)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(says, done.stderr)
+        for name, content in (("none.h5", None), ("text.h5", b"no checkpoint")):
+            if content:
+                with open(self.path(name), "wb") as file:
+                    file.write(content)
+            self.assert_refused("--steps=1", f"--initial={self.path(name)}", program="lessons/01_single_device", says=[name])
+
+
 @unittest.skipUnless(transformers, "torch, transformers and safetensors are not there")
 class RealLibraries(Weights):
     def setUp(self):
@@ -198,6 +321,23 @@ class RealLibraries(Weights):
             ours = torch.tensor(json.loads(done.stdout))
             theirs = self.model(tokens).logits[0, -1].detach()
             self.assertLess((ours - theirs).abs().max().item(), 1e-4)
+
+    def test_from_pretrained_loads_what_goes_out(self):
+        out = self.path("out")
+        self.succeed("export", self.checkpoint, out)
+        again = transformers.GPT2LMHeadModel.from_pretrained(out).eval()
+        tokens = torch.randint(301, (1, 12))
+        self.assertTrue(torch.equal(again(tokens).logits, self.model(tokens).logits))
+        self.assertEqual(again.generate(tokens, max_new_tokens=3, do_sample=False, pad_token_id=0).shape, (1, 15))
+
+    def test_shards_of_the_library_go_in(self):
+        sharded = self.path("sharded")
+        self.model.save_pretrained(sharded, max_shard_size="300KB")
+        self.assertGreater(len([name for name in os.listdir(sharded) if name.endswith(".safetensors")]), 1)
+        self.assertIn("H=6", self.succeed("import", sharded, self.path("other.h5")))
+        self.succeed("export", self.path("other.h5"), self.back)
+        self.succeed("export", self.checkpoint, self.path("c.safetensors"))
+        self.assertEqual(self.content(self.back), self.content(self.path("c.safetensors")))
 
     def test_what_goes_out_is_what_the_library_writes(self):
         self.succeed("export", self.checkpoint, self.back)

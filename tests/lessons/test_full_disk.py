@@ -57,9 +57,9 @@ class FullDisk(ProgramCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def try_it(self, name, folder, environment=None):
-        """Runs the command on the file `out` in this folder, which contains `before`. Returns its status and output."""
+        """Runs the command on the file `out.h5` in this folder, which contains `before`. Returns its status and output."""
         before, ranks, program, *options = self.commands[name]
-        out = os.path.join(folder, "out")
+        out = os.path.join(folder, "out.h5")
         if not os.path.exists(out):
             shutil.copy(before, out)
         launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
@@ -71,7 +71,7 @@ class FullDisk(ProgramCase):
     def assert_nothing_lost(self, name, folder, status, text):
         """After a run on a full disk: what was there is there; or all that was to be written is, where the disk was
         full only for what came after."""
-        before, out = self.commands[name][0], os.path.join(folder, "out")
+        before, out = self.commands[name][0], os.path.join(folder, "out.h5")
         self.assertIn(status, (0, 1, 2), text)
         self.assertEqual(temporaries(out), [], text)
         if status != 0:
@@ -156,7 +156,7 @@ class SmallFileSystem(FullDisk):
                 kib += 4
             self.assertEqual(statuses[-1], 0, text)
             self.assertGreater(len(statuses), 1, f"{name} was never on a full disk")
-            os.remove(os.path.join(mount, "out"))
+            os.remove(os.path.join(mount, "out.h5"))
 
 
 def own_mounts():

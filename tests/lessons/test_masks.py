@@ -2,48 +2,15 @@
 
 import unittest
 
-from program_case import ProgramCase
-
-NANO = ("--steps=3", "--sequence=32", "--layers=4", "--seed=4", "--dropout=0.1")
-LAYOUTS = (  # of every lesson that trains; ranks and options
-    ("03_ddp", 2, ()),
-    ("03_ddp", 4, ("--micro-batch=2",)),
-    ("04_zero1", 2, ()),
-    ("05_zero2", 4, ()),
-    ("06_zero3", 2, ()),
-    ("06_zero3", 4, ("--recompute=block",)),
-    ("07_offload", 2, ()),
-    ("08_tensor_parallel", 2, ("--sequence-parallel",)),
-    ("08_tensor_parallel", 4, ("--tp=2", "--dp=2")),
-    ("09_pipeline_parallel", 2, ("--schedule=interleaved",)),
-    ("09_pipeline_parallel", 4, ("--micro-batch=2",)),
-    ("10_3d_parallel", 4, ("--dp=2", "--tp=2")),
-    ("10_3d_parallel", 8, ()),
-    ("11_zero_bubble", 2, ()),
-)
+from layouts_case import LayoutsCase
 
 
-class Masks(ProgramCase):
-    def run_of(self, lesson, *options, ranks=None):
-        self.program = "lessons/" + lesson
-        return self.report(*NANO, *options, ranks=ranks)
-
+class Masks(LayoutsCase):
     def test_one_digest_on_every_layout(self):
-        exact = ("--arithmetic=exact", "--mask=prefix:9")
-        alone = self.run_of("01_single_device", *exact)
-        for lesson, ranks, options in LAYOUTS:
-            with self.subTest(lesson=lesson, ranks=ranks):
-                report = self.run_of(lesson, *exact, *options, ranks=ranks)
-                self.assertEqual(report["digest"], alone["digest"])
-                self.assertEqual(report["validation"], alone["validation"])
+        self.assert_one_digest("--mask=prefix:9")
 
     def test_three_ranks_agree_to_the_last_digits(self):
-        alone = self.run_of("01_single_device", "--mask=prefix:9", "--global-batch=12")
-        for lesson in ("03_ddp", "06_zero3", "09_pipeline_parallel"):
-            with self.subTest(lesson=lesson):
-                report = self.run_of(lesson, "--mask=prefix:9", "--global-batch=12", ranks=3)
-                for loss, expected in zip(report["loss"], alone["loss"], strict=True):
-                    self.assertAlmostEqual(loss, expected, delta=1e-5)
+        self.assert_three_ranks_agree("--mask=prefix:9")
 
     def test_it_begins_at_causal_and_ends_at_full(self):
         def digest(mask):

@@ -1,0 +1,192 @@
+#include "gpt2/published_files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.hpp"
+#include "common/files/output_file.hpp"
+
+namespace rankwise {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* all_in_one = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+constexpr double norm_epsilon = 1e-5;  // of every LayerNorm
+
+/// The names in a config.json of the sizes of a GPT-2.
+constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> size_names{
+    {{"n_layer", &ModelConfig::layers},
+     {"n_head", &ModelConfig::heads},
+     {"n_embd", &ModelConfig::channels},
+     {"n_positions", &ModelConfig::context},
+     {"vocab_size", &ModelConfig::vocabulary}}};
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why)
+{
+  throw UserError(fmt::format("{} {}.", path, why),
+                  "Use a GPT-2 as transformers saves it with save_pretrained(): a folder with config.json and\n"
+                  "model.safetensors, or with model.safetensors.index.json and the files that it names.");
+}
+
+/// The object in a JSON file.
+Json read_object(const std::string& path)
+{
+  constexpr std::uintmax_t longest = 100'000'000;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) refuse(path, "does not exist, or is not a file");
+  if (std::filesystem::file_size(path, error) > longest) refuse(path, "is longer than 100 MB");
+  std::ifstream file(path, std::ios::binary);
+  Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object()) refuse(path, "is not a JSON object");
+  return json;
+}
+
+/// Refuses weights in files that are not safetensors, by name.
+void refuse_other_formats(const std::string& path, const std::string& shown)
+{
+  constexpr std::array<std::string_view, 6> pickles{".bin", ".pt", ".pth", ".ckpt", ".pkl", ".bin.index.json"};
+  if (std::ranges::none_of(pickles, [&](std::string_view ending) { return path.ends_with(ending); })) return;
+  throw UserError(
+      fmt::format("{} is a pickle, which can run any program when it is read.", shown),
+      "Let transformers convert it once, where its source is trusted: python3 -c 'from transformers import\n"
+      "GPT2LMHeadModel as M; M.from_pretrained(\"FOLDER\").save_pretrained(\"NEW_FOLDER\")'.");
+}
+
+/// Refuses a field of config.json unless it is missing or has one of the values with which a GPT-2 is computed here.
+void expect(const std::string& path, const Json& config, const char* name, const std::vector<Json>& possible)
+{
+  const auto found = config.find(name);
+  if (found == config.end() || std::ranges::find(possible, *found) != possible.end()) return;
+  refuse(path, fmt::format("has {} = {}; only {} can be computed here", name, found->dump(), possible[0].dump()));
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const std::string& path)
+{
+  const Json config = read_object(path);
+  const Json type = config.value("model_type", Json("missing"));
+  if (type != "gpt2") refuse(path, fmt::format("has model_type = {}, not \"gpt2\"", type.dump()));
+  ModelConfig sizes;
+  for (const auto& [name, size] : size_names) {
+    const auto found = config.find(name);
+    if (found == config.end() || !found->is_number_integer()) refuse(path, fmt::format("has no number {}", name));
+    sizes.*size = found->get<std::int64_t>();
+  }
+  expect(path, config, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  expect(path, config, "layer_norm_epsilon", {norm_epsilon});
+  expect(path, config, "n_inner", {4 * sizes.channels, nullptr});
+  expect(path, config, "scale_attn_weights", {true});
+  expect(path, config, "scale_attn_by_inverse_layer_idx", {false});
+  expect(path, config, "add_cross_attention", {false});
+  expect(path, config, "tie_word_embeddings", {true});
+  sizes.name = path;
+  check_config(sizes);
+  return sizes;
+}
+
+PublishedFiles::PublishedFiles(const std::string& path)
+{
+  refuse_other_formats(path, path);
+  if (std::filesystem::is_directory(path))
+    open_folder(path);
+  else
+    open(path);
+}
+
+void PublishedFiles::open_folder(const std::filesystem::path& folder)
+{
+  for (const char* const pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (std::filesystem::exists(folder / pickle) && !std::filesystem::exists(folder / all_in_one) &&
+        !std::filesystem::exists(folder / index_name))
+      refuse_other_formats(pickle, (folder / pickle).string());
+  sizes_ = read_model_config(folder / "config.json");
+  if (std::filesystem::exists(folder / all_in_one))
+    open(folder / all_in_one);
+  else if (std::filesystem::exists(folder / index_name))
+    open_shards(folder);
+  else
+    refuse(folder, "has no model.safetensors");
+}
+
+void PublishedFiles::open(const std::string& path)
+{
+  SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
+  for (const SafetensorsEntry& tensor : file.tensors()) {
+    if (!by_name_.emplace(tensor.name, std::pair(&file, &tensor)).second)
+      refuse(path, fmt::format("has the tensor {}, which another file has too", tensor.name));
+    tensors_.push_back(&tensor);
+  }
+}
+
+void PublishedFiles::open_shards(const std::filesystem::path& folder)
+{
+  const std::string path = folder / index_name;
+  const Json index = read_object(path);
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object()) refuse(path, "has no object weight_map");
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string()) refuse(path, fmt::format("gives no file for the tensor {}", tensor));
+    const auto name = file.get<std::string>();
+    if (name.find('/') != std::string::npos || !name.ends_with(".safetensors"))
+      refuse(path, fmt::format("names \"{}\", which is not a safetensors file of its folder", name));
+    names.insert(name);
+  }
+  for (const std::string& name : names) {
+    const std::size_t before = tensors_.size();
+    open(folder / name);
+    for (const SafetensorsEntry* const tensor : std::span(tensors_).subspan(before))
+      if (map->value(tensor->name, "") != name)
+        refuse(path, fmt::format("does not say that {} has the tensor {}", name, tensor->name));
+  }
+  for (const auto& [tensor, file] : map->items())
+    if (find(tensor) == nullptr)
+      refuse(path, fmt::format("says that {} has the tensor {}, and it has none", file.get<std::string>(), tensor));
+}
+
+const SafetensorsEntry* PublishedFiles::find(std::string_view name) const
+{
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second.second;
+}
+
+void PublishedFiles::read(const SafetensorsEntry& tensor, std::int64_t first, std::span<float> to)
+{
+  by_name_.at(tensor.name).first->read(tensor, first, to);
+}
+
+void write_model_config(const std::string& folder, const ModelConfig& config)
+{
+  constexpr std::int64_t published_vocabulary = 50257;
+  const Json end_of_text =
+      config.vocabulary == published_vocabulary ? Json(published_vocabulary - 1) : Json(nullptr);
+  nlohmann::ordered_json json{{"activation_function", "gelu_new"},  {"architectures", {"GPT2LMHeadModel"}},
+                              {"bos_token_id", end_of_text},        {"eos_token_id", end_of_text},
+                              {"layer_norm_epsilon", norm_epsilon}, {"model_type", "gpt2"}};
+  for (const auto& [name, size] : size_names) json[name] = config.*size;
+  json["tie_word_embeddings"] = true;
+  json["torch_dtype"] = "float32";
+  const std::filesystem::path to(folder);
+  write_file(to / "config.json", json.dump(2) + "\n");
+  const nlohmann::ordered_json generation{
+      {"_from_model_config", true}, {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}};
+  write_file(to / "generation_config.json", generation.dump(2) + "\n");
+}
+
+bool names_folder(const std::string& path)
+{
+  return std::filesystem::is_directory(path) || !std::filesystem::path(path).has_extension();
+}
+
+}  // namespace rankwise
