@@ -86,7 +86,7 @@ void Embedding::add(const Tensor& x, const Tensor& y, const EmbeddingTensors& p,
 void Embedding::backward(const EmbeddingTensors& d, const Tensor& dx, const MicroBatch& batch) const
 {
   const Dropout dropout = context_.dropout_of(Purpose::embedding_dropout, 0, batch);
-  if (dropout.active()) context_.kernels->dropout_backward(dx, dx, dropout);
+  if (dropout.active()) context_.kernels->dropout(dx, dx, dropout);
   context_.kernels->position_backward(d.position, dx, batch.rows);
   context_.kernels->token_backward(d.token, dx, batch.inputs, stored_vocabulary(context_.config, context_.part),
                                    batch_order(batch));
@@ -154,7 +154,7 @@ Tensor Branch::output_backward(const Tensor& dx, const Tensor& scratch, const Mi
 {
   const Dropout dropout = residual_dropout(batch);
   if (!dropout.active()) return dx;
-  context_.kernels->dropout_backward(scratch, dx, dropout);
+  context_.kernels->dropout(scratch, dx, dropout);
   return scratch;
 }
 

@@ -5,9 +5,36 @@
 #include "gpt2/kernels/kernels.hpp"
 
 /// @file
-/// Access to one head's queries, keys and values, for the reference kernels of attention on the host and on a GPU.
+/// Which keys a query sees, for all kernels of attention, and access to one head's queries, keys and values, for the
+/// reference kernels; on the host and on a GPU.
 
 namespace rankwise {
+
+/// The keys that each query sees: those that the mask allows and that are no padding. A query
+/// sees as many as the one before it or more, and always the first.
+class VisibleKeys {
+ public:
+  /// @param shape  mask and lengths; the lengths are in the memory of the device that calls the function.
+  explicit VisibleKeys(const AttentionShape& shape)
+      : mask_(shape.mask),
+        T_(shape.T),
+        lengths_(shape.lengths.empty() ? nullptr : shape.lengths.data<std::int32_t>())
+  {
+    check(shape.lengths.empty() || shape.lengths.elements() == shape.B,
+          "attention needs a length for each sequence");
+  }
+  /// Number of keys, counted from the first, that the token at @p query of sequence @p b sees.
+  constexpr std::int64_t operator()(std::int64_t b, std::int64_t query) const
+  {
+    const std::int64_t keys = mask_.visible_keys(query, T_);
+    return lengths_ != nullptr && lengths_[b] < keys ? lengths_[b] : keys;
+  }
+
+ private:
+  Mask mask_;
+  std::int64_t T_;
+  const std::int32_t* lengths_;  // (B), or null
+};
 
 /// One head of one sequence: its queries, keys and values inside (R, 3 D heads).
 template <class T>

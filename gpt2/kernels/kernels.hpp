@@ -69,6 +69,7 @@ struct AttentionShape {
   Range heads{};       ///< heads of this tensor-parallel shard, of all H
   std::int64_t D = 0;  ///< channels per head
   Mask mask{};         ///< which keys a query sees
+  Tensor lengths{};    ///< (B) i32: tokens of each sequence before its padding, at least 1; empty: all T
 };
 
 /// Constants of one AdamW update.
@@ -124,7 +125,7 @@ class Kernels {
   /// dwpe[t] += sum over sequences b of dx[b, t].
   virtual void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const = 0;
 
-  /// y = (x - mean) rstd weight + bias, row by row, with rstd = 1 / sqrt(variance + norm_epsilon).
+  /// y = (x - mean) rstd weight + bias, row by row, with rstd = 1 / sqrt(variance + epsilon).
   /// @param y             (R, C).
   /// @param mean          (R).
   /// @param rstd          (R).
@@ -132,7 +133,7 @@ class Kernels {
   /// @param weight, bias  (C).
   /// @source  Ba, Kiros and Hinton 2016.
   virtual void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                            const Tensor& weight, const Tensor& bias) const = 0;
+                            const Tensor& weight, const Tensor& bias, double epsilon = norm_epsilon) const = 0;
   /// dx += the gradient of the rows, dweight[c] += sum dy xhat, dbias[c] += sum dy, with xhat = (x - mean) rstd.
   /// @param dx               (R, C), accumulates: it already holds the gradient of the residual connection.
   /// @param dweight, dbias   (C).
@@ -144,18 +145,19 @@ class Kernels {
                              const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                              const SumOrder& order) const = 0;
 
-  /// y = softmax(q k' / sqrt(D)) v, head by head, over the keys that the mask allows.
+  /// y = softmax(q k' / sqrt(D)) v, head by head, over the keys that the mask allows and that are no padding.
   /// @param y               (R, D heads).
   /// @param log_sum_exp     (B, heads, T), log of each row's sum of exponentials; the backward pass needs no other
   ///                        statistic.
   /// @param qkv             (R, 3 D heads): q, k, v, each head by head.
-  /// @param shape           sizes and mask.
+  /// @param shape           sizes, mask and lengths.
   /// @param dropout         mask of the attention weights.
   /// @source  Vaswani et al. 2017, section 3.2.
   virtual void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                  const AttentionShape& shape, const Dropout& dropout) const = 0;
   /// attention_forward() for the next tokens of one sequence, with the keys and values of the previous tokens in
-  /// @p cache; those of the new tokens are appended. Causal, without dropout, and without a backward pass.
+  /// @p cache; those of the new tokens are appended. Causal, without padding (lengths are ignored), without
+  /// dropout, and without a backward pass.
   /// @param y       (R, D heads), R = tokens.count.
   /// @param cache   (at least tokens.end(), 2 D heads): k, v of the sequence's tokens, each head by head.
   /// @param qkv     (R, 3 D heads).
@@ -164,7 +166,8 @@ class Kernels {
   /// @source  Shazeer 2019, section 2.4: decoding one token after the other with keys and values kept.
   virtual void cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
                                         const AttentionShape& shape, Range tokens) const = 0;
-  /// dqkv = the gradient of attention_forward(); overwrites, because no other gradient is added to it.
+  /// dqkv = the gradient of attention_forward(), zero for keys and values of padding; overwrites, because no other
+  /// gradient is added to it.
   /// @param dqkv            (R, 3 D heads).
   /// @param dy              (R, D heads).
   /// @param y, log_sum_exp  outputs of attention_forward().
@@ -206,16 +209,26 @@ class Kernels {
     gelu_backward(dx.data, dx.data, x);
   }
 
+  /// y = tanh(x), in the accumulator type.
+  /// @param y  (n); may be x.
+  /// @param x  (n).
+  virtual void tanh_forward(const Tensor& y, const Tensor& x) const = 0;
+  /// dx = dy (1 - y^2).
+  /// @param dx  (n); may be dy.
+  /// @param dy  (n).
+  /// @param y   (n), output of tanh_forward().
+  virtual void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const = 0;
+
   /// out = x + dropout(y + bias): adds a branch's output to the residual stream.
   /// @param out   (R, C).
   /// @param x, y  (R, C).
   /// @param bias  (C).
   virtual void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                                 const Dropout& dropout) const = 0;
-  /// dy = dropout(dx): the gradient that enters the branch.
-  /// @param dy  (R, C); may be dx.
-  /// @param dx  (R, C).
-  virtual void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const = 0;
+  /// y = dropout(x). It is its own backward pass: with dy as x, y is the gradient dx.
+  /// @param y  (R, C); may be x.
+  /// @param x  (R, C).
+  virtual void dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const = 0;
 
   /// maximum[r] = the largest logit of row r, exact in any order; -infinity when this shard has only padding.
   /// @param maximum  (R).
@@ -239,10 +252,10 @@ class Kernels {
   /// The sum over counted rows of the cross-entropy log(sum) + maximum - target_logit, in nats.
   virtual ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                const Tensor& targets) const = 0;
-  /// Overwrites logits with the gradient of the *sum* of losses: exp(logit - maximum) / sum - [column is the
-  /// target], zero in rows that are not counted and in padding.
+  /// Overwrites logits with the gradient of @p weight times the *sum* of losses: weight (exp(logit - maximum) / sum -
+  /// [column is the target]), zero in rows that are not counted and in padding.
   virtual void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
-                             Range vocabulary) const = 0;
+                             Range vocabulary, double weight = 1) const = 0;
 
   /// into += from, element by element.
   virtual void add(const Tensor& into, const Tensor& from) const = 0;

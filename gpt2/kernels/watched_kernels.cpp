@@ -52,10 +52,10 @@ class WatchedKernels final : public Kernels {
   }
 
   void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias) const override
+                    const Tensor& bias, double epsilon) const override
   {
     const Working working;
-    kernels_->norm_forward(y, mean, rstd, x, weight, bias);
+    kernels_->norm_forward(y, mean, rstd, x, weight, bias, epsilon);
   }
 
   void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
@@ -99,6 +99,18 @@ class WatchedKernels final : public Kernels {
     kernels_->gelu_backward(dx, dy, x);
   }
 
+  void tanh_forward(const Tensor& y, const Tensor& x) const override
+  {
+    const Working working;
+    kernels_->tanh_forward(y, x);
+  }
+
+  void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const override
+  {
+    const Working working;
+    kernels_->tanh_backward(dx, dy, y);
+  }
+
   void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
                            const SumOrder& order, const Tensor& bias) const override
   {
@@ -120,10 +132,10 @@ class WatchedKernels final : public Kernels {
     kernels_->residual_forward(out, x, y, bias, dropout);
   }
 
-  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override
+  void dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const override
   {
     const Working working;
-    kernels_->dropout_backward(dy, dx, dropout);
+    kernels_->dropout(y, x, dropout);
   }
 
   void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override
@@ -154,10 +166,10 @@ class WatchedKernels final : public Kernels {
   }
 
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
-                     Range vocabulary) const override
+                     Range vocabulary, double weight) const override
   {
     const Working working;
-    kernels_->loss_backward(logits, maximum, sum, targets, vocabulary);
+    kernels_->loss_backward(logits, maximum, sum, targets, vocabulary, weight);
   }
 
   void add(const Tensor& into, const Tensor& from) const override

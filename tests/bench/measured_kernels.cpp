@@ -26,7 +26,7 @@ double elements(const Tensor& tensor)
   return static_cast<double>(tensor.elements());
 }
 
-/// D times the pairs of a query and a key that it sees, over all sequences and heads.
+/// D times the pairs of a query and a key that the mask lets it see, over all sequences and heads.
 double visible_products(const AttentionShape& shape)
 {
   std::int64_t pairs = 0;
@@ -125,10 +125,10 @@ void MeasuredKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, c
 // ---- norm, GELU, residual stream ---------------------------------------------------------------------------------------
 
 void MeasuredKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                                   const Tensor& weight, const Tensor& bias) const
+                                   const Tensor& weight, const Tensor& bias, double epsilon) const
 {
   measure(KernelGroup::norm, {8 * elements(x), bytes(y, mean, rstd, x, weight, bias)},
-          [&] { kernels_.norm_forward(y, mean, rstd, x, weight, bias); });
+          [&] { kernels_.norm_forward(y, mean, rstd, x, weight, bias, epsilon); });
 }
 
 void MeasuredKernels::norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
@@ -148,6 +148,16 @@ void MeasuredKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const 
 void MeasuredKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
   measure(KernelGroup::gelu, {16 * elements(x), bytes(dx, dy, x)}, [&] { kernels_.gelu_backward(dx, dy, x); });
+}
+
+void MeasuredKernels::tanh_forward(const Tensor& y, const Tensor& x) const
+{
+  measure(KernelGroup::gelu, {elements(x), bytes(y, x)}, [&] { kernels_.tanh_forward(y, x); });
+}
+
+void MeasuredKernels::tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const
+{
+  measure(KernelGroup::gelu, {3 * elements(y), bytes(dx, dy, y)}, [&] { kernels_.tanh_backward(dx, dy, y); });
 }
 
 void MeasuredKernels::matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
@@ -175,9 +185,9 @@ void MeasuredKernels::residual_forward(const Tensor& out, const Tensor& x, const
           [&] { kernels_.residual_forward(out, x, y, bias, dropout); });
 }
 
-void MeasuredKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
+void MeasuredKernels::dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const
 {
-  measure(KernelGroup::residual, {0, bytes(dy, dx)}, [&] { kernels_.dropout_backward(dy, dx, dropout); });
+  measure(KernelGroup::residual, {0, bytes(y, x)}, [&] { kernels_.dropout(y, x, dropout); });
 }
 
 void MeasuredKernels::bias_backward(const Tensor& dbias, const Tensor& dy, const SumOrder& order) const
@@ -247,10 +257,10 @@ ExactScalar MeasuredKernels::loss_sum(const Tensor& sum, const Tensor& maximum, 
 }
 
 void MeasuredKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
-                                    const Tensor& targets, Range vocabulary) const
+                                    const Tensor& targets, Range vocabulary, double weight) const
 {
   measure(KernelGroup::loss, {3 * elements(logits), 2 * bytes(logits) + bytes(maximum, sum, targets)},
-          [&] { kernels_.loss_backward(logits, maximum, sum, targets, vocabulary); });
+          [&] { kernels_.loss_backward(logits, maximum, sum, targets, vocabulary, weight); });
 }
 
 // ---- gradients and optimizer -------------------------------------------------------------------------------------------

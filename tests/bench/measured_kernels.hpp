@@ -20,10 +20,10 @@ enum class KernelGroup : std::uint8_t {
   matmul_gelu,    ///< products with GELU behind them, where they are one call: on a GPU
   attention,      ///< attention_forward(), attention_backward()
   norm,           ///< norm_forward(), norm_backward()
-  gelu,           ///< bias_gelu_forward(), gelu_backward()
+  gelu,           ///< bias_gelu_forward(), gelu_backward(), tanh_forward(), tanh_backward()
   loss,           ///< everything over the logits but their product
   embedding,      ///< tokens and positions
-  residual,       ///< residual_forward(), dropout_backward(), bias_backward()
+  residual,       ///< residual_forward(), dropout(), bias_backward()
   gradient_sum,   ///< clearing gradients and adding them up
   gradient_norm,  ///< squared_norm(), first_not_finite()
   optimizer,      ///< adamw()
@@ -92,7 +92,7 @@ class MeasuredKernels final : public Kernels {
                         const Dropout& dropout) const override;
   void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const override;
   void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias) const override;
+                    const Tensor& bias, double epsilon) const override;
   void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                      const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                      const SumOrder& order) const override;
@@ -104,13 +104,15 @@ class MeasuredKernels final : public Kernels {
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
+  void tanh_forward(const Tensor& y, const Tensor& x) const override;
+  void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const override;
   void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
                            const SumOrder& order, const Tensor& bias) const override;
   void matmul_gelu_backward(const Matrix& dx, const Matrix& dy, const Matrix& b, const SumOrder& order,
                             const Tensor& x) const override;
   void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                         const Dropout& dropout) const override;
-  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override;
+  void dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const override;
   void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override;
   void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
                const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
@@ -119,7 +121,7 @@ class MeasuredKernels final : public Kernels {
   ExactScalar loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                        const Tensor& targets) const override;
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
-                     Range vocabulary) const override;
+                     Range vocabulary, double weight) const override;
   void add(const Tensor& into, const Tensor& from) const override;
   void maximum(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;

@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <type_traits>
 
+#include "gpt2/kernels/attention_heads.hpp"
 #include "gpt2/kernels/cpu/cpu.hpp"
 #include "gpt2/kernels/cpu/gemm.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
@@ -112,10 +113,10 @@ struct Block {
   {
     if constexpr (!std::is_same_v<T, float>) round_row(rounded, scores, queries.count * stride());
   }
-  /// Number of the block's keys that a query sees.
-  std::int64_t visible(const AttentionShape& shape, std::int64_t query) const
+  /// Number of the block's keys that are among the first @p seen of the sequence.
+  std::int64_t visible(std::int64_t seen) const
   {
-    return std::clamp<std::int64_t>(shape.mask.visible_keys(query, shape.T) - keys.first, 0, keys.count);
+    return std::clamp<std::int64_t>(seen - keys.first, 0, keys.count);
   }
 };
 
@@ -207,6 +208,7 @@ struct HeadForward {
   HeadRows<T> q, k, v, y;
   HeadDropout dropout;
   float* scratch;  // (forward_floats())
+  VisibleKeys visible_keys;
 
   /// The memory in which the outputs of a block of queries are summed: y, or in bf16 scratch memory.
   HeadRows<float> sums(Range queries) const
@@ -223,7 +225,7 @@ struct HeadForward {
   RunningSoftmax attend(Range queries) const
   {
     constexpr std::int64_t few = 16;
-    const std::int64_t seen = shape.mask.visible_keys(queries.end() - 1, shape.T), D = shape.D;
+    const std::int64_t seen = visible_keys(dropout.sequence, queries.end() - 1), D = shape.D;
     if (queries.count < few) return attend(queries, seen, q, k, v);
     T* const at = reinterpret_cast<T*>(scratch + 2 * block_floats + query_block * D);
     return attend(queries, seen, side_by_side(q, queries, D, at),
@@ -244,7 +246,7 @@ struct HeadForward {
                block.keys.count, shape.D, scale, false);
       block.scale(scale);
       for (std::int64_t t = queries.first; t < queries.end(); ++t) {
-        const std::int64_t n = block.visible(shape, t);
+        const std::int64_t n = block.visible(visible_keys(dropout.sequence, t));
         softmax.add(static_cast<std::size_t>(t - queries.first), block.row(t), n, out.row(t), shape.D);
         dropout.apply(block.row(t), t, first, n);
         std::fill(block.row(t) + n, block.row(t) + block.keys.count, 0.0F);
@@ -271,6 +273,7 @@ void CpuKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 {
   const std::int64_t heads = shape.heads.count, blocks = (shape.T + query_block - 1) / query_block;
   float* const lse = log_sum_exp.data<float>();
+  const VisibleKeys visible_keys(shape);
   with_fast_type(y.type(), [&]<class T>(T) {
     scratch_.reserve(forward_floats<T>(shape.T, shape.D));
 #pragma omp parallel for schedule(dynamic)
@@ -283,7 +286,8 @@ void CpuKernels::attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
                                 section<T>(qkv, shape, b, h, 2),
                                 outputs<T>(y, shape, b, h),
                                 HeadDropout(dropout, b, shape.heads.first + h),
-                                scratch_.of(omp_get_thread_num())};
+                                scratch_.of(omp_get_thread_num()),
+                                visible_keys};
       const Range queries = block_at(first, query_block, shape.T);
       const RunningSoftmax softmax = head.attend(queries);
       for (std::int64_t t = 0; t < queries.count; ++t)
@@ -296,6 +300,7 @@ void CpuKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, 
                                           const AttentionShape& shape, Range tokens) const
 {
   append_keys_and_values(cache, qkv, tokens);
+  const VisibleKeys visible_keys({.B = 1, .T = tokens.end()});  // causal, without padding
   const std::int64_t heads = shape.heads.count, width = heads * shape.D;
   const std::int64_t blocks = (tokens.count + query_block - 1) / query_block;
   with_fast_type(y.type(), [&]<class T>(T) {
@@ -310,7 +315,8 @@ void CpuKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, 
                                 {keys + width, 2 * width},
                                 {y.data<T>() + h * shape.D, width, tokens.first},
                                 HeadDropout({}, 0, h),
-                                scratch_.of(omp_get_thread_num())};
+                                scratch_.of(omp_get_thread_num()),
+                                visible_keys};
       head.attend(block_at(first, query_block, tokens.end()));
     }
   });
@@ -368,6 +374,7 @@ struct HeadBackward {
   float* dscores;            // query_block x key_block: the gradients of the weights, then of the scores
   float* rounded;            // in bf16: memory for the rounded copy of one of the two
   float* inner_products;     // (T): dy y of each token
+  VisibleKeys visible_keys;
 
   /// Fills inner_products: dy.y of each token, which equals
   /// the sum over keys of weight times gradient of the weight.
@@ -387,7 +394,7 @@ struct HeadBackward {
   {
     for (std::int64_t t = p.queries.first; t < p.queries.end(); ++t) {
       float *const weight = p.row(t), *const dscore = ds.row(t);
-      const std::int64_t n = p.visible(shape, t);
+      const std::int64_t n = p.visible(visible_keys(dropout.sequence, t));
       const float lse = log_sum_exp[t], inner_product = inner_products[t];
       dropout.apply(dscore, t, p.keys.first, n);
 #pragma omp simd
@@ -433,10 +440,13 @@ struct HeadBackward {
       bool seen = false;
       for (std::int64_t query = 0; query < shape.T; query += query_block) {
         const Range queries = block_at(query, query_block, shape.T);
-        if (shape.mask.visible_keys(queries.end() - 1, shape.T) <= key) continue;
+        if (visible_keys(dropout.sequence, queries.end() - 1) <= key) continue;
         backward(queries, keys, key == 0, !seen);
         seen = true;
       }
+      for (std::int64_t t = keys.first; !seen && t < keys.end(); ++t)
+        for (const HeadRows<float>& gradient : {gradients.keys(), gradients.values()})
+          std::fill_n(gradient.row(t), shape.D, 0.0F);
     }
     gradients.store();
   }
@@ -450,6 +460,7 @@ void CpuKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const 
 {
   const std::int64_t heads = shape.heads.count;
   const float* const lse = log_sum_exp.data<float>();
+  const VisibleKeys visible_keys(shape);
   with_fast_type(y.type(), [&]<class T>(T) {
     constexpr std::int64_t blocks = (std::is_same_v<T, float> ? 2 : 3) * block_floats;
     const std::int64_t head_size = shape.T * shape.D, copies = std::is_same_v<T, float> ? 0 : 2 * head_size;
@@ -472,7 +483,8 @@ void CpuKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const 
                                  scratch,
                                  scratch + block_floats,
                                  scratch + 2 * block_floats,
-                                 scratch + blocks};
+                                 scratch + blocks,
+                                 visible_keys};
       head.backward();
     }
   });

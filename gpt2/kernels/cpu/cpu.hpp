@@ -55,7 +55,7 @@ class CpuKernels final : public ReferenceKernels {
                         const Dropout& dropout) const override;
   void position_backward(const Tensor& dwpe, const Tensor& dx, const Rows& rows) const override;
   void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias) const override;
+                    const Tensor& bias, double epsilon) const override;
   void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                      const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                      const SumOrder& order) const override;
@@ -69,14 +69,14 @@ class CpuKernels final : public ReferenceKernels {
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
   void residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
                         const Dropout& dropout) const override;
-  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override;
+  void dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const override;
   void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override;
   void row_sum(const Tensor& sum, const Tensor& target_logit, const Tensor& logits, const Tensor& maximum,
                const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
   void row_statistics(const Tensor& maximum, const Tensor& sum, const Tensor& target_logit, const Tensor& logits,
                       const Tensor& targets, Range vocabulary, const SumOrder& order) const override;
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
-                     Range vocabulary) const override;
+                     Range vocabulary, double weight) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
   void adamw(const Tensor& p, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamWStep& step,
              const Tensor& rounded) const override;

@@ -94,17 +94,18 @@ void CpuKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const 
 }
 
 void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
-                               const Tensor& targets, Range vocabulary) const
+                               const Tensor& targets, Range vocabulary, double weight) const
 {
   // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
-  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
+  // gradient:  dlogit[r, v] = weight (exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]])
+  const auto factor = static_cast<float>(weight);
   with_fast_type(logits.type(), [&]<class T>(T) {
     const LogitRows<T> rows(logits, maximum, sum, targets, vocabulary);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < rows.R; ++r) {
       T* const row = rows.first + r * rows.V;
       const std::int64_t counted = rows.target[r] >= 0 ? vocabulary.count : 0;
-      const float row_maximum = rows.maxima[r], scale = 1 / rows.sums[r];
+      const float row_maximum = rows.maxima[r], scale = factor / rows.sums[r];
       const float target_logit = rows.target_logit(r);
 #pragma omp simd
       for (std::int64_t v = 0; v < counted; ++v)
@@ -113,9 +114,9 @@ void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, cons
       if (!vocabulary.contains(rows.target[r])) continue;
       T& wanted = row[rows.target[r] - vocabulary.first];
       if constexpr (std::is_same_v<T, float>)
-        wanted -= 1;
-      else  // computed from the unrounded probability: subtracting 1 may cancel most bits of the rounded one
-        wanted = narrow<T>(exponential(target_logit - row_maximum) * scale - 1);
+        wanted -= factor;
+      else  // computed from the unrounded probability: the subtraction may cancel most bits of the rounded one
+        wanted = narrow<T>(exponential(target_logit - row_maximum) * scale - factor);
     }
   });
 }

@@ -8,7 +8,7 @@
 namespace rankwise {
 
 void CpuKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                              const Tensor& weight, const Tensor& bias) const
+                              const Tensor& weight, const Tensor& bias, double epsilon) const
 {
   const std::int64_t C = weight.elements(), R = x.elements() / C;
   float *const means = mean.data<float>(), *const rstds = rstd.data<float>();
@@ -24,7 +24,7 @@ void CpuKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor&
       const float m = sum / static_cast<float>(C);
 #pragma omp simd reduction(+ : squares)
       for (std::int64_t c = 0; c < C; ++c) squares += (widen(row[c]) - m) * (widen(row[c]) - m);
-      const float s = 1 / std::sqrt(squares / static_cast<float>(C) + static_cast<float>(norm_epsilon));
+      const float s = 1 / std::sqrt(squares / static_cast<float>(C) + static_cast<float>(epsilon));
 #pragma omp simd
       for (std::int64_t c = 0; c < C; ++c)
         to[r * C + c] = narrow<T>((widen(row[c]) - m) * s * widen(w[c]) + widen(b[c]));

@@ -45,15 +45,15 @@ void CpuKernels::residual_forward(const Tensor& out, const Tensor& x, const Tens
   });
 }
 
-void CpuKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
+void CpuKernels::dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const
 {
-  // forward:   x[r, c] = factor[r, c] y[r, c]
-  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
-  const std::int64_t R = dropout.rows.count(), C = dx.elements() / R, tokens = dropout.rows.tokens.count;
+  // forward:   y[r, c] = factor[r, c] x[r, c]
+  // gradient:  dx[r, c] = factor[r, c] dy[r, c]
+  const std::int64_t R = dropout.rows.count(), C = x.elements() / R, tokens = dropout.rows.tokens.count;
   const DropoutMask mask(dropout);
-  with_fast_type(dx.type(), [&]<class T>(T) {
-    T* const to = dy.data<T>();
-    const T* const from = dx.data<T>();
+  with_fast_type(x.type(), [&]<class T>(T) {
+    T* const to = y.data<T>();
+    const T* const from = x.data<T>();
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r)
       for_each_factor(mask, r / tokens, r % tokens, C, [&](std::int64_t c, float factor) {

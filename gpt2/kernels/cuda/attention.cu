@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   RunningSoftmax<n> softmax;
   Outputs<G> outputs{};
   tiles.q.load(place.in(tensors.q, layer, first), tensors.q.stride, queries, D);
-  const std::int64_t seen = layer.visible(std::min(first + tokens - 1, last_query));
+  const std::int64_t seen = layer.visible(place.b, std::min(first + tokens - 1, last_query));
   for (std::int64_t key = 0; key < seen; key += tokens) {
     tiles.k.load(place.in(tensors.k, layer, key), tensors.k.stride, T - key, D);
     tiles.v.load(place.in(tensors.v, layer, key), tensors.v.stride, T - key, D);
@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
     Scores<G> scores = Scores<G>::of(tiles.q, tiles.k, layer.fours());
     const std::int64_t my_key = key + n * thread_x();
     for (int i = 0; i < n; ++i) {
-      const std::int64_t query = std::min(my_query + i, last_query), visible = layer.visible(query) - my_key;
+      const std::int64_t query = std::min(my_query + i, last_query),
+                         visible = layer.visible(place.b, query) - my_key;
       for (int j = 0; j < n; ++j)
         scores.at[i][j] = j < visible ? scale * scores.at[i][j] : -std::numeric_limits<float>::infinity();
       outputs.scale(i, softmax.add(i, scores.at[i]));
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   Outputs<G> dq{};
   tiles.q.load(place.in(tensors.q, layer, first), tensors.q.stride, T - first, D);
   tiles.dy.load(place.in(tensors.dy, layer, first), tensors.dy.stride, T - first, D);
-  const std::int64_t seen = layer.visible(std::min(first + tokens, T) - 1);
+  const std::int64_t seen = layer.visible(place.b, std::min(first + tokens, T) - 1);
   for (std::int64_t key = 0; key < seen; key += tokens) {
     tiles.k.load(place.in(tensors.k, layer, key), tensors.k.stride, T - key, D);
     tiles.v.load(place.in(tensors.v, layer, key), tensors.v.stride, T - key, D);
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
     const Scores<G> dweights = Scores<G>::of(tiles.dy, tiles.v, layer.fours());
     const std::int64_t my_key = key + n * thread_x();
     for (int i = 0; i < n; ++i) {
-      const std::int64_t query = std::min(my_query + i, T - 1), visible = layer.visible(query) - my_key;
+      const std::int64_t query = std::min(my_query + i, T - 1), visible = layer.visible(place.b, query) - my_key;
       const Numbers<n> factors = factors_of<n>(layer, place, query, my_key);
       for (int j = 0; j < n; ++j) {
         const float weight = j < visible ? std::exp(scale * scores.at[i][j] - log_sum_exp[query]) : 0;
@@ -232,7 +233,7 @@ __device__ void softmax_backward(Scores<G>& weights, Scores<G>& gradients, const
   const float scale = layer.scale;
   for (int j = 0; j < n; ++j) {
     const std::int64_t query = std::min(first_query + j, T - 1);
-    const std::int64_t visible = first_query + j < T ? layer.visible(query) - first_key : 0;
+    const std::int64_t visible = first_query + j < T ? layer.visible(place.b, query) - first_key : 0;
     const Numbers<n> factors = factors_of<n>(layer, place, query, first_key);
     const float log_sum_exp = tensors.log_sum_exp[place.number * T + query];
     const float inner = tensors.inner(place, layer)[query];
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(block_threads, TileSize<G>::blocks)
   tiles.k.load(place.in(tensors.k, layer, first), tensors.k.stride, T - first, D);
   tiles.v.load(place.in(tensors.v, layer, first), tensors.v.stride, T - first, D);
   for (std::int64_t query = 0; query < T; query += tokens) {
-    if (layer.visible(std::min(query + tokens, T) - 1) <= first) continue;
+    if (layer.visible(place.b, std::min(query + tokens, T) - 1) <= first) continue;
     tiles.q.load(place.in(tensors.q, layer, query), tensors.q.stride, T - query, D);
     tiles.dy.load(place.in(tensors.dy, layer, query), tensors.dy.stride, T - query, D);
     __syncthreads();

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <type_traits>
 
+#include "gpt2/kernels/attention_heads.hpp"
 #include "gpt2/kernels/cuda/attention_tiles.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
 
@@ -46,6 +47,7 @@ struct AttentionLayer {
       : shape(shape_of_keys),
         first_query(query_tokens.first),
         queries(query_tokens.count),
+        visible_keys(shape_of_keys),
         mask(dropout),
         dropping(dropout.active()),
         kept(static_cast<float>(1 / (1 - dropout.rate))),
@@ -57,6 +59,7 @@ struct AttentionLayer {
   AttentionShape shape;         ///< T is the number of keys of a sequence
   std::int64_t first_query;     ///< token of the first query: 0, or the number of cached tokens
   std::int64_t queries;         ///< tokens of a sequence that have a query
+  VisibleKeys visible_keys;     ///< which keys a query sees
   DropoutMask mask;             ///< dropout mask of the weights
   bool dropping;                ///< whether any weight is dropped
   float kept;                   ///< dropout factor of a weight that is not dropped
@@ -64,11 +67,8 @@ struct AttentionLayer {
   float log2_scale;             ///< the same factor when powers of two replace exponentials
   std::int64_t first_head = 0;  ///< first of the B heads of this shard that the launch computes
 
-  /// Number of keys that query @p i sees.
-  __device__ std::int64_t visible(std::int64_t i) const
-  {
-    return shape.mask.visible_keys(first_query + i, shape.T);
-  }
+  /// Number of keys that query @p i of sequence @p b sees.
+  __device__ std::int64_t visible(std::int64_t b, std::int64_t i) const { return visible_keys(b, first_query + i); }
   /// Number of groups of four channels of a head.
   __device__ int fours() const { return static_cast<int>(divided_up(shape.D, 4)); }
 };

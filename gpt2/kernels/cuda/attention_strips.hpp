@@ -87,7 +87,7 @@ template <class Begin, class Load, class Use>
 __device__ void pass_by(int first, int end, const Begin& begin, const Load& load, const Use& use)
 {
   __pipeline_commit();
-  load(first, 0);
+  if (first < end) load(first, 0);
   __pipeline_commit();
   __pipeline_wait_prior(1);
   __syncthreads();
@@ -160,11 +160,12 @@ __device__ void add_tokens(ProductTile (&sums)[n], const LeftTile& weights, cons
 /// Sets the scores of keys that a query does not see to -infinity. Lines are queries from @p query on, columns keys
 /// from @p key on.
 template <int n>
-__device__ void hide_keys(ProductTile (&scores)[n], const AttentionLayer& layer, int query, int key)
+__device__ void hide_keys(ProductTile (&scores)[n], const AttentionLayer& layer, const AttentionPlace& place,
+                          int query, int key)
 {
   for (int r = 0; r < 2; ++r) {
     const int line = std::min(query + ProductTile::line(r), static_cast<int>(layer.queries) - 1);
-    const int visible = static_cast<int>(layer.visible(line)) - key;
+    const int visible = static_cast<int>(layer.visible(place.b, line)) - key;
     for (int j = 0; j < n; ++j)
       for (int h = 0; h < 2; ++h)
         for (int c = 0; c < 2; ++c)
@@ -176,13 +177,14 @@ __device__ void hide_keys(ProductTile (&scores)[n], const AttentionLayer& layer,
 /// The same with keys as lines and queries as columns. A missing query may have any weight, because it is
 /// multiplied by zero.
 template <int n>
-__device__ void hide_queries(ProductTile (&scores)[n], const AttentionLayer& layer, int key, int query)
+__device__ void hide_queries(ProductTile (&scores)[n], const AttentionLayer& layer, const AttentionPlace& place,
+                             int key, int query)
 {
   for (int j = 0; j < n; ++j)
     for (int h = 0; h < 2; ++h)
       for (int c = 0; c < 2; ++c) {
         const int column = query + tile_side * j + ProductTile::column(h, c);
-        const int visible = static_cast<int>(layer.visible(column)) - key;
+        const int visible = static_cast<int>(layer.visible(place.b, column)) - key;
         for (int r = 0; r < 2; ++r)
           if (ProductTile::line(r) >= visible) scores[j].at[h][r][c] = -std::numeric_limits<float>::infinity();
       }

@@ -60,11 +60,11 @@ struct StripView {
   int all = 0;   ///< keys that the first query sees, and therefore all of them
 
   /// For the strip from query @p query on.
-  __device__ StripView(const AttentionLayer& layer, std::int64_t query)
+  __device__ StripView(const AttentionLayer& layer, const AttentionPlace& place, std::int64_t query)
   {
     if (query >= layer.queries) return;
-    some = static_cast<int>(layer.visible(std::min(query + tile_side, layer.queries) - 1));
-    all = static_cast<int>(layer.visible(query));
+    some = static_cast<int>(layer.visible(place.b, std::min(query + tile_side, layer.queries) - 1));
+    all = static_cast<int>(layer.visible(place.b, query));
   }
 };
 
@@ -89,7 +89,7 @@ class ForwardStrip {
   /// @param query  the strip's first query.
   __device__ ForwardStrip(const ForwardTiles<G>& tiles, const AttentionLayer& layer, const AttentionPlace& place,
                           int query)
-      : layer_(layer), place_(place), query_(query), seen_(layer, query), q_(tiles.q)
+      : layer_(layer), place_(place), query_(query), seen_(layer, place, query), q_(tiles.q)
   {
   }
   /// To be called once, after the queries have been copied.
@@ -104,7 +104,7 @@ class ForwardStrip {
     if constexpr (dropping) kept = kept_by_query(layer_, place_, query_, key, n);
     ProductTile scores[n];
     multiply_tokens(scores, q_, stage.k, 0);
-    if (key + Sizes<G>::passing > seen_.all) hide_keys(scores, layer_, query_, key);
+    if (key + Sizes<G>::passing > seen_.all) hide_keys(scores, layer_, place_, query_, key);
     for (int r = 0; r < 2; ++r) {
       const float rescale = exponentiate(scores, r);
       for (ProductTile& output : outputs_) output.scale(r, rescale);
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
   const std::int64_t count = divided_up(layer.queries, tokens);
   const AttentionPlace place(layer, count);
   const std::int64_t first = (count - 1 - place.tile) * tokens;
-  const std::int64_t seen = layer.visible(std::min(first + tokens, layer.queries) - 1);
+  const std::int64_t seen = layer.visible(place.b, std::min(first + tokens, layer.queries) - 1);
   ForwardStrip<G, dropping> strip(tiles, layer, place, static_cast<int>(first) + tile_side * warp_number());
   load_lines<threads>(tiles.q, place.in(tensors.q, layer, first), tensors.q.stride, layer.queries - first,
                       layer.shape.D);
@@ -205,7 +205,7 @@ class QueryGradientStrip {
   /// @param query  the strip's first query.
   __device__ QueryGradientStrip(const QueryGradientTiles<G>& tiles, const BackwardTensors<bf16>& tensors,
                                 const AttentionLayer& layer, const AttentionPlace& place, int query)
-      : layer_(layer), place_(place), query_(query), seen_(layer, query), q_(tiles.q), dy_(tiles.dy)
+      : layer_(layer), place_(place), query_(query), seen_(layer, place, query), q_(tiles.q), dy_(tiles.dy)
   {
     for (int r = 0; r < 2; ++r) {
       const std::int64_t t = std::min<std::int64_t>(query + ProductTile::line(r), layer.queries - 1);
@@ -231,7 +231,7 @@ class QueryGradientStrip {
       ProductTile scores[n], gradients[n];
       multiply_tokens(scores, q_, stage.k, line);
       multiply_tokens(gradients, dy_, stage.v, line);
-      if (key + line + tile_side * n > seen_.all) hide_keys(scores, layer_, query_, key + line);
+      if (key + line + tile_side * n > seen_.all) hide_keys(scores, layer_, place_, query_, key + line);
       for (int j = 0; j < n; ++j) {
         if constexpr (dropping) kept.apply(gradients[j], j, layer_);
         softmax_backward(gradients[j], scores[j]);
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
   const std::int64_t count = divided_up(layer.queries, tokens), D = layer.shape.D;
   const AttentionPlace place(layer, count);
   const std::int64_t first = (count - 1 - place.tile) * tokens, here = layer.queries - first;
-  const std::int64_t seen = layer.visible(std::min(first + tokens, layer.queries) - 1);
+  const std::int64_t seen = layer.visible(place.b, std::min(first + tokens, layer.queries) - 1);
   QueryGradientStrip<G, dropping> strip(tiles, tensors, layer, place,
                                         static_cast<int>(first) + tile_side * warp_number());
   load_lines<threads>(tiles.q, place.in(tensors.q, layer, first), tensors.q.stride, here, D);
@@ -369,13 +369,13 @@ class KeyGradientStrip {
     constexpr int n = G == 1 ? 2 : 1;  // tiles of scores at a time
     for (int line = 0; line < Sizes<G>::passing; line += tile_side * n) {
       const int first = query + line, end = std::min(first + tile_side * n, static_cast<int>(layer_.queries));
-      if (first >= end || layer_.visible(end - 1) <= key_) continue;
+      if (first >= end || layer_.visible(place_.b, end - 1) <= key_) continue;
       KeptWeights kept;
       if constexpr (dropping) kept = kept_by_key(layer_, place_, key_, first, n);
       ProductTile weights[n], gradients[n];
       multiply_tokens(weights, k_, stage.q, line);
       multiply_tokens(gradients, v_, stage.dy, line);
-      if (layer_.visible(first) < key_ + tile_side) hide_queries(weights, layer_, key_, first);
+      if (layer_.visible(place_.b, first) < key_ + tile_side) hide_queries(weights, layer_, place_, key_, first);
       for (int j = 0; j < n; ++j) {
         if constexpr (dropping) kept.apply(gradients[j], j, layer_);
         softmax_backward(weights[j], gradients[j], stage, line + tile_side * j);
@@ -447,9 +447,11 @@ __global__ void __launch_bounds__(KeyBlock<G>::threads, KeyBlock<G>::blocks)
   load_lines<threads>(tiles.k, place.in(tensors.k, layer, first), tensors.k.stride, T - first, D);
   load_lines<threads>(tiles.v, place.in(tensors.v, layer, first), tensors.v.stride, T - first, D);
   int begin = 0;
-  while (layer.visible(std::min<std::int64_t>((begin + 1) * passing, T) - 1) <= first) ++begin;
+  const auto end = static_cast<int>(divided_up(T, passing));
+  while (begin < end && layer.visible(place.b, std::min<std::int64_t>((begin + 1) * passing, T) - 1) <= first)
+    ++begin;
   pass_by(
-      begin, static_cast<int>(divided_up(T, passing)), [&] { strip.load(); },
+      begin, end, [&] { strip.load(); },
       [&](int i, int stage) { tiles.stages[stage].load(tensors, place, layer, i * passing); },
       [&](int i, int stage) { strip.add(tiles.stages[stage], i * passing); });
   strip.store(tiles, tensors);

@@ -217,22 +217,23 @@ ExactScalar CudaKernels::loss_sum(const Tensor& sum, const Tensor& maximum, cons
 
 namespace {
 
-/// Overwrites the logits with their gradient. Block: one row; thread: every (threads of the block)-th pack. Reads
+/// Overwrites the logits with the gradient of @p weight times the loss. Block: one row; thread: every (threads of the block)-th pack. Reads
 /// and writes the logits.
 template <class T>
-__global__ void __launch_bounds__(block_threads) subtract_targets(const LogitRows<T> rows, const float* sum)
+__global__ void __launch_bounds__(block_threads)
+    subtract_targets(const LogitRows<T> rows, const float* sum, float weight)
 {
   constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x, target = rows.target[r] - rows.vocabulary.first;
   const bool counted = rows.target[r] >= 0;
-  const float maximum = rows.maxima[r], inverse = 1 / sum[r];
+  const float maximum = rows.maxima[r], scale = weight / sum[r];
   T* const row = rows.first + r * rows.V;
   for (std::int64_t v = N * threadIdx.x; v < rows.V; v += N * blockDim.x) {
     Pack<N> pack = load_pack<N>(row + v, rows.V - v);
     for (int i = 0; i < N; ++i) {
       const bool shown = counted && v + i < rows.vocabulary.count;
-      const float probability = shown ? exponential(pack.at[i] - maximum) * inverse : 0;
-      pack.at[i] = shown && v + i == target ? probability - 1 : probability;
+      const float share = shown ? exponential(pack.at[i] - maximum) * scale : 0;
+      pack.at[i] = shown && v + i == target ? share - weight : share;
     }
     store_pack(row + v, pack, rows.V - v);
   }
@@ -241,13 +242,14 @@ __global__ void __launch_bounds__(block_threads) subtract_targets(const LogitRow
 }  // namespace
 
 void CudaKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
-                                const Tensor& targets, Range vocabulary) const
+                                const Tensor& targets, Range vocabulary, double weight) const
 {
   // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
-  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
+  // gradient:  dlogit[r, v] = weight (exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]])
   with_gpu_type(logits.type(), [&]<class T>(T) {
     const LogitRows<T> rows(logits, maximum, targets, vocabulary);
-    launch(block_for_each_row<float>(on_, rows.R), subtract_targets<T>, rows, sum.data<float>());
+    launch(block_for_each_row<float>(on_, rows.R), subtract_targets<T>, rows, sum.data<float>(),
+           static_cast<float>(weight));
   });
 }
 

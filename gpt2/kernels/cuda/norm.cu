@@ -50,6 +50,7 @@ template <class T>
 struct ForwardInputs {
   const T *x, *weight, *bias;
   std::int64_t R, C;
+  float epsilon;
 };
 
 /// y = (x - mean) rstd weight + bias with rstd = 1 / sqrt(variance + epsilon). Warp: one row. Reads x, writes y:
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(block_threads)
     for (int i = 0; i < N; ++i) squares += c + i < C ? (x.at[i] - m) * (x.at[i] - m) : 0;
   });
   const float variance = warp_reduce(squares, Plus()) / static_cast<float>(C);
-  const float s = 1 / std::sqrt(variance + static_cast<float>(norm_epsilon));
+  const float s = 1 / std::sqrt(variance + in.epsilon);
   row.for_each([&](int, std::int64_t c, Pack<N> x) {
     const Pack<N> weight = load_pack<N>(in.weight + c, C - c), bias = load_pack<N>(in.bias + c, C - c);
     for (int i = 0; i < N; ++i) x.at[i] = (x.at[i] - m) * s * weight.at[i] + bias.at[i];
@@ -86,14 +87,14 @@ __global__ void __launch_bounds__(block_threads)
 }  // namespace
 
 void CudaKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                               const Tensor& weight, const Tensor& bias) const
+                               const Tensor& weight, const Tensor& bias, double epsilon) const
 {
   constexpr std::int64_t rows_of_block = block_threads / warp_threads;
   const std::int64_t C = weight.elements(), R = x.elements() / C;
   with_gpu_type(y.type(), [&]<class T>(T) {
     launch({on_, dim3(static_cast<unsigned>(divided_up(R, rows_of_block)))}, normalise<T>, y.data<T>(),
            mean.data<float>(), rstd.data<float>(),
-           ForwardInputs<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), R, C});
+           ForwardInputs<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), R, C, static_cast<float>(epsilon)});
   });
 }
 

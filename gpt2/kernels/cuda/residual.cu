@@ -21,15 +21,15 @@ void join(cudaStream_t stream, T* out, const T* x, const T* y, const T* bias, st
   });
 }
 
-/// dy = dropout(dx). Thread: 16 bytes of a row. Reads dx, writes dy: two tensors of (R, C).
+/// y = dropout(x). Thread: 16 bytes of a row. Reads x, writes y: two tensors of (R, C).
 template <class T>
-void drop(cudaStream_t stream, T* dy, const T* dx, std::int64_t R, std::int64_t C, const RowDropout& dropout)
+void drop(cudaStream_t stream, T* y, const T* x, std::int64_t R, std::int64_t C, const RowDropout& dropout)
 {
   constexpr int N = pack_size<T>;
   for_each_pack<N>(stream, R, C, [=] __device__(const PackPlace& at) {
-    Pack<N> gradient = load_pack<N>(dx + at.index, at.count);
-    dropout.apply(gradient, at);
-    store_pack(dy + at.index, gradient, at.count);
+    Pack<N> values = load_pack<N>(x + at.index, at.count);
+    dropout.apply(values, at);
+    store_pack(y + at.index, values, at.count);
   });
 }
 
@@ -44,14 +44,13 @@ void CudaKernels::residual_forward(const Tensor& out, const Tensor& x, const Ten
   });
 }
 
-void CudaKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
+void CudaKernels::dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const
 {
-  // forward:   x[r, c] = factor[r, c] y[r, c]
-  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
+  // forward:   y[r, c] = factor[r, c] x[r, c]
+  // gradient:  dx[r, c] = factor[r, c] dy[r, c]
   const std::int64_t R = dropout.rows.count();
-  with_gpu_type(dy.type(), [&]<class T>(T) {
-    drop(on_, dy.data<T>(), dx.data<T>(), R, dx.elements() / R, RowDropout(dropout));
-  });
+  with_gpu_type(y.type(),
+                [&]<class T>(T) { drop(on_, y.data<T>(), x.data<T>(), R, x.elements() / R, RowDropout(dropout)); });
 }
 
 }  // namespace rankwise

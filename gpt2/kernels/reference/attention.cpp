@@ -88,6 +88,7 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
     const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
     const A scale = 1 / std::sqrt(static_cast<A>(D));
     const DropoutMask dropped(dropout);
+    const VisibleKeys visible_keys(shape);
     T* const qkv_at = qkv.data<T>();
     T* const y_at = y.data<T>();
     A* const lse = log_sum_exp.data<A>();
@@ -101,7 +102,7 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
         const HeadView<T> head(qkv_at, shape, b, h);
         for (std::int64_t q = 0; q < tokens; ++q) {
           // weight[q, k] over the visible keys, then times factor[q, k].
-          const std::int64_t keys = shape.mask.visible_keys(q, tokens);
+          const std::int64_t keys = visible_keys(b, q);
           lse[bh * tokens + q] = softmax_row(weights, head, q, keys, scale);
           if (dropout.active()) {
             attention_factors(factors, dropped, b, q, shape.heads.first + h, keys);
@@ -230,6 +231,7 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
     const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
     const A scale = 1 / std::sqrt(static_cast<A>(D));
     const DropoutMask dropped(dropout);
+    const VisibleKeys visible_keys(shape);
     T *const dqkv_at = dqkv.data<T>(), *const qkv_at = qkv.data<T>();
     const T *const dy_at = dy.data<T>(), *const y_at = y.data<T>();
     const A* const lse = log_sum_exp.data<A>();
@@ -243,7 +245,7 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
         g.start_head();
         // Query by query: dq is complete after its query, dk and dv accumulate over all queries.
         for (std::int64_t q = 0; q < tokens; ++q) {
-          const std::int64_t keys = shape.mask.visible_keys(q, tokens), at = ((b * tokens + q) * heads + h) * D;
+          const std::int64_t keys = visible_keys(b, q), at = ((b * tokens + q) * heads + h) * D;
           if (dropout.active()) attention_factors(g.factors, dropped, b, q, shape.heads.first + h, keys);
           score_backward(g, head, q, keys, scale, lse[bh * tokens + q], dy_at + at, y_at + at);
           query_backward(g, head, q, keys, scale, dy_at + at);

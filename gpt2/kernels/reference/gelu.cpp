@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "gpt2/kernels/gelu_formula.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
@@ -30,6 +32,29 @@ void ReferenceKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const T
     const T *const from = dy.data<T>(), *const inner = x.data<T>();
 #pragma omp parallel for
     for (std::int64_t i = 0; i < x.elements(); ++i) to[i] = T(widen(from[i]) * gelu_slope(widen(inner[i])));
+  });
+}
+
+void ReferenceKernels::tanh_forward(const Tensor& y, const Tensor& x) const
+{
+  with_real_type(x.type(), [&]<class T>(T) {
+    T* const to = y.data<T>();
+    const T* const from = x.data<T>();
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < x.elements(); ++i) to[i] = T(std::tanh(widen(from[i])));
+  });
+}
+
+void ReferenceKernels::tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const
+{
+  // forward:   y = tanh(x)
+  // gradient:  dx = dy (1 - y^2)
+  with_real_type(y.type(), [&]<class T>(T) {
+    T* const to = dx.data<T>();
+    const T *const from = dy.data<T>(), *const outer = y.data<T>();
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < y.elements(); ++i)
+      to[i] = T(widen(from[i]) * (1 - widen(outer[i]) * widen(outer[i])));
   });
 }
 

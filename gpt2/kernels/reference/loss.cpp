@@ -75,10 +75,10 @@ ExactScalar ReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maximum,
 }
 
 void ReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
-                                     const Tensor& targets, Range vocabulary) const
+                                     const Tensor& targets, Range vocabulary, double weight) const
 {
   // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
-  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
+  // gradient:  dlogit[r, v] = weight (exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]])
   with_real_type(logits.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     T* const at = logits.data<T>();
@@ -92,7 +92,8 @@ void ReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum
         // Rows that are not counted and padding columns get the gradient zero.
         const bool counted = target[r] >= 0 && v < vocabulary.count;
         const A probability = counted ? std::exp(widen(element) - maxima[r]) / sums[r] : A(0);
-        element = T(probability - (counted && target[r] == vocabulary.first + v ? A(1) : A(0)));
+        const A expected = counted && target[r] == vocabulary.first + v ? A(1) : A(0);
+        element = T(static_cast<A>(weight) * (probability - expected));
       }
   });
 }

@@ -5,7 +5,7 @@
 namespace rankwise {
 
 void ReferenceKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                                    const Tensor& weight, const Tensor& bias) const
+                                    const Tensor& weight, const Tensor& bias, double epsilon) const
 {
   with_real_type(x.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
@@ -22,7 +22,7 @@ void ReferenceKernels::norm_forward(const Tensor& y, const Tensor& mean, const T
       const A m = sum / static_cast<A>(C);
       // rstd = 1 / sqrt(variance + epsilon) with variance = sum over c of (x[c] - mean)^2 / C
       for (std::int64_t c = 0; c < C; ++c) squares += (widen(row[c]) - m) * (widen(row[c]) - m);
-      const A s = 1 / std::sqrt(squares / static_cast<A>(C) + static_cast<A>(norm_epsilon));
+      const A s = 1 / std::sqrt(squares / static_cast<A>(C) + static_cast<A>(epsilon));
       // y[c] = (x[c] - mean) rstd weight[c] + bias[c]
       for (std::int64_t c = 0; c < C; ++c) to[r * C + c] = T((widen(row[c]) - m) * s * widen(w[c]) + widen(b[c]));
       means[r] = m;

@@ -20,15 +20,15 @@ void ReferenceKernels::residual_forward(const Tensor& out, const Tensor& x, cons
   });
 }
 
-void ReferenceKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
+void ReferenceKernels::dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const
 {
-  // forward:   x[r, c] = factor[r, c] y[r, c]
-  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
-  with_real_type(dx.type(), [&]<class T>(T) {
+  // forward:   y[r, c] = factor[r, c] x[r, c]
+  // gradient:  dx[r, c] = factor[r, c] dy[r, c]
+  with_real_type(x.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    T* const to = dy.data<T>();
-    const T* const from = dx.data<T>();
-    const std::int64_t R = dropout.rows.count(), C = dx.elements() / R;
+    T* const to = y.data<T>();
+    const T* const from = x.data<T>();
+    const std::int64_t R = dropout.rows.count(), C = x.elements() / R;
     const DropoutMask mask(dropout);
 #pragma omp parallel for
     for (std::int64_t r = 0; r < R; ++r)

@@ -81,6 +81,13 @@ class Journey {
     there.data = carry(host.data);
     return there;
   }
+  /// The same of the lengths of a shape.
+  AttentionShape carry(const AttentionShape& host)
+  {
+    AttentionShape there = host;
+    there.lengths = carry(host.lengths);
+    return there;
+  }
   /// Arguments that are not tensors are passed on unchanged.
   template <class T>
   const T& carry(const T& value)
@@ -161,9 +168,9 @@ class CarriedKernels final : public Kernels {
     return run(&Kernels::position_backward, dwpe, dx, rows);
   }
   void norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias) const override
+                    const Tensor& bias, double epsilon) const override
   {
-    return run(&Kernels::norm_forward, y, mean, rstd, x, weight, bias);
+    return run(&Kernels::norm_forward, y, mean, rstd, x, weight, bias, epsilon);
   }
   void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                      const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
@@ -194,6 +201,11 @@ class CarriedKernels final : public Kernels {
   {
     return run(&Kernels::gelu_backward, dx, dy, x);
   }
+  void tanh_forward(const Tensor& y, const Tensor& x) const override { return run(&Kernels::tanh_forward, y, x); }
+  void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) const override
+  {
+    return run(&Kernels::tanh_backward, dx, dy, y);
+  }
   void matmul_gelu_forward(const Tensor& y, const Matrix& x, const Matrix& a, const Matrix& b,
                            const SumOrder& order, const Tensor& bias) const override
   {
@@ -209,9 +221,9 @@ class CarriedKernels final : public Kernels {
   {
     return run(&Kernels::residual_forward, out, x, y, bias, dropout);
   }
-  void dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const override
+  void dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const override
   {
-    return run(&Kernels::dropout_backward, dy, dx, dropout);
+    return run(&Kernels::dropout, y, x, dropout);
   }
   void row_maximum(const Tensor& maximum, const Tensor& logits, std::int64_t valid) const override
   {
@@ -233,9 +245,9 @@ class CarriedKernels final : public Kernels {
     return run(&Kernels::loss_sum, sum, maximum, target_logit, targets);
   }
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
-                     Range vocabulary) const override
+                     Range vocabulary, double weight) const override
   {
-    return run(&Kernels::loss_backward, logits, maximum, sum, targets, vocabulary);
+    return run(&Kernels::loss_backward, logits, maximum, sum, targets, vocabulary, weight);
   }
   void add(const Tensor& into, const Tensor& from) const override { return run(&Kernels::add, into, from); }
   void maximum(const Tensor& into, const Tensor& from) const override { return run(&Kernels::maximum, into, from); }

@@ -77,7 +77,7 @@ TEST_CASE("position_forward: x is mask (y + wpe[position]), whichever tokens the
       const Tensor wpe = lab.filled(DType::f64, {context, s.C}, 1),
                    y = lab.filled(DType::f64, {rows.count(), s.C}, 2);
       const Tensor mask = lab.filled(DType::f64, y.shape(), 1, 0, 1), x = lab.zeros(DType::f64, y.shape());
-      lab.kernels().dropout_backward(mask, mask, dropout);
+      lab.kernels().dropout(mask, mask, dropout);
       std::vector<double> expected = values_of(y);
       for (std::int64_t r = 0; r < rows.count(); ++r)
         for (std::int64_t c = 0; c < s.C; ++c) {
@@ -107,7 +107,7 @@ TEST_CASE("position_backward: adds the gradient that central differences give")
       return inner_product(dx, x);
     });
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += values_of(dwpe)[i];
-    lab.kernels().dropout_backward(dx, dx, dropout);
+    lab.kernels().dropout(dx, dx, dropout);
     lab.kernels().position_backward(dwpe, dx, rows);
     CHECK(relative_error(dwpe, expected) < difference_tolerance);
   }

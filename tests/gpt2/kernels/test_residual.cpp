@@ -38,7 +38,7 @@ std::vector<double> plain_mask(const Dropout& d, std::int64_t C)
 std::vector<double> drawn_mask(Laboratory& lab, const Dropout& dropout, std::int64_t C)
 {
   const Tensor ones = lab.filled(DType::f64, {dropout.rows.count(), C}, 1, 0, 1);
-  lab.kernels().dropout_backward(ones, ones, dropout);
+  lab.kernels().dropout(ones, ones, dropout);
   return values_of(ones);
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("residual_forward: out is x + mask (y + bias)")
     }
 }
 
-TEST_CASE("dropout_backward, bias_backward: are the gradients that central differences give, also in place")
+TEST_CASE("dropout, bias_backward: are the gradients that central differences give, also in place")
 {
   for (const double rate : {0.0, 0.3})
     for (const Size s : sizes) {
@@ -79,11 +79,11 @@ TEST_CASE("dropout_backward, bias_backward: are the gradients that central diffe
       };
       const std::vector<double> expected = central_differences(y, objective);
       const std::vector<double> expected_bias = central_differences(bias, objective);
-      lab.kernels().dropout_backward(dy, dx, dropout);
+      lab.kernels().dropout(dy, dx, dropout);
       lab.kernels().bias_backward(dbias, dy, SumOrder::batch(s.B, s.T));
       CHECK(relative_error(dy, expected) < difference_tolerance);
       CHECK(relative_error(dbias, expected_bias) < difference_tolerance);
-      lab.kernels().dropout_backward(dx, dx, dropout);
+      lab.kernels().dropout(dx, dx, dropout);
       CHECK(different_bits(dx, dy) == 0);
     }
 }
@@ -141,7 +141,7 @@ TEST_CASE("residual: bf16 gives f32's results, rounded")
   lab.kernels().residual_forward(wide_out, wide_x, lab.converted(y, DType::f32), lab.converted(bias, DType::f32),
                                  dropout);
   CHECK(different_bits(out, lab.converted(wide_out, DType::bf16)) == 0);  // computed in f32, rounded once
-  lab.kernels().dropout_backward(out, x, dropout);
-  lab.kernels().dropout_backward(wide_out, wide_x, dropout);
+  lab.kernels().dropout(out, x, dropout);
+  lab.kernels().dropout(wide_out, wide_x, dropout);
   CHECK(different_bits(out, lab.converted(wide_out, DType::bf16)) == 0);
 }

@@ -27,7 +27,7 @@ Dropout dropout_of(double rate, const Size& s)
 Tensor mask_of(Data& data, const Kernels& kernels, const Dropout& dropout, const Size& s, bool in_place)
 {
   const Tensor dy = in_place ? data.updated(s.shape(), numbers(1, 0, 1)) : data.output(s.shape());
-  kernels.dropout_backward(dy, in_place ? dy : data.input(s.shape(), numbers(1, 0, 1)), dropout);
+  kernels.dropout(dy, in_place ? dy : data.input(s.shape(), numbers(1, 0, 1)), dropout);
   return dy;
 }
 
@@ -47,7 +47,7 @@ TEST_CASE("every residual_forward: is the reference's")
     }
 }
 
-TEST_CASE("every dropout_backward: is the reference's, also in place")
+TEST_CASE("every dropout: is the reference's, also in place")
 {
   for (const Size& s : sizes)
     for (const double rate : rates)
@@ -55,7 +55,7 @@ TEST_CASE("every dropout_backward: is the reference's, also in place")
         INFO("B " << s.B << ", T " << s.T << ", C " << s.C << ", dropout " << rate << ", in place " << in_place);
         check_against_reference([&](Data& data, const Kernels& kernels) {
           const Tensor dy = in_place ? data.updated(s.shape(), numbers(1)) : data.output(s.shape());
-          kernels.dropout_backward(dy, in_place ? dy : data.input(s.shape(), numbers(1)), dropout_of(rate, s));
+          kernels.dropout(dy, in_place ? dy : data.input(s.shape(), numbers(1)), dropout_of(rate, s));
           return std::vector<Output>{{"dy", dy, 1}};
         });
       }

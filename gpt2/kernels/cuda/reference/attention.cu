@@ -91,7 +91,11 @@ __device__ void weighted_values(T* y, const Head& head, std::int64_t query, std:
 /// row i is token i mod T of head i / T.
 struct Layer {
   Layer(const AttentionShape& of, const Dropout& dropout)
-      : shape(of), mask(dropout), dropped(dropout.active()), scale(1 / std::sqrt(static_cast<float>(of.D)))
+      : shape(of),
+        visible_keys(of),
+        mask(dropout),
+        dropped(dropout.active()),
+        scale(1 / std::sqrt(static_cast<float>(of.D)))
   {
   }
   /// B heads T.
@@ -102,6 +106,11 @@ struct Layer {
   {
     const std::int64_t bh = i / shape.T;
     return {qkv, shape, bh / shape.heads.count, bh % shape.heads.count};
+  }
+  /// Number of keys that query @p query of the same sequence as row @p i sees.
+  __device__ std::int64_t visible(std::int64_t i, std::int64_t query) const
+  {
+    return visible_keys(i / (shape.T * shape.heads.count), query);
   }
   /// Offset of row @p i in (B T, D heads).
   __device__ std::int64_t offset(std::int64_t i) const
@@ -118,6 +127,7 @@ struct Layer {
   }
 
   AttentionShape shape;
+  VisibleKeys visible_keys;
   DropoutMask mask;
   bool dropped;
   float scale;  // of the scores
@@ -128,7 +138,7 @@ template <class T>
 void forward(cudaStream_t stream, T* y, float* log_sum_exp, const T* qkv, Layer layer)
 {
   for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
-    const std::int64_t query = i % layer.shape.T, keys = layer.shape.mask.visible_keys(query, layer.shape.T);
+    const std::int64_t query = i % layer.shape.T, keys = layer.visible(i, query);
     const HeadView head = layer.head(qkv, i);
     const SoftmaxSum softmax = softmax_sum(head, query, keys, layer.scale);
     log_sum_exp[i] = softmax.largest + std::log(softmax.sum);
@@ -194,7 +204,7 @@ template <class T>
 void queries_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer)
 {
   for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
-    const std::int64_t query = i % layer.shape.T, keys = layer.shape.mask.visible_keys(query, layer.shape.T);
+    const std::int64_t query = i % layer.shape.T, keys = layer.visible(i, query);
     const HeadView head = layer.head(in.qkv, i);
     for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
       ChannelSums dquery{};
@@ -216,7 +226,7 @@ void keys_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer
     for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
       ChannelSums dkey{}, dvalue{};
       for (std::int64_t query = 0; query < tokens; ++query) {
-        if (key >= layer.shape.mask.visible_keys(query, tokens)) continue;
+        if (key >= layer.visible(i, query)) continue;
         const PairGradient pair = pair_backward(layer, in, i, query, key);
         dkey.add(layer.scale * pair.dscore, head.query(query) + first, count);
         dvalue.add(pair.weight, in.dy + layer.offset(i - key + query) + first, count);

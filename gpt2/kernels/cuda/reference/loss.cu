@@ -63,13 +63,14 @@ void row_losses(cudaStream_t stream, float* losses, RowView rows)
 
 /// A thread computes one logit. 4 (2 R V + 3 R) bytes move.
 template <class T>
-void backward(cudaStream_t stream, T* logits, RowView rows)
+void backward(cudaStream_t stream, T* logits, RowView rows, float weight)
 {
   for_each_element(stream, rows.R, rows.V, [=] __device__(std::int64_t r, std::int64_t v) {
     T& element = logits[r * rows.V + v];
     const bool counted = rows.targets[r] >= 0 && v < rows.vocabulary.count;
     const float probability = counted ? std::exp(widened(element) - rows.maximum[r]) / rows.sum[r] : 0.0f;
-    element = T(probability - (counted && rows.targets[r] == rows.vocabulary.first + v ? 1.0f : 0.0f));
+    const float expected = counted && rows.targets[r] == rows.vocabulary.first + v ? 1.0f : 0.0f;
+    element = T(weight * (probability - expected));
   });
 }
 
@@ -125,10 +126,10 @@ ExactScalar CudaReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maxi
 }
 
 void CudaReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum,
-                                         const Tensor& targets, Range vocabulary) const
+                                         const Tensor& targets, Range vocabulary, double weight) const
 {
   // forward:   loss[r] = log(sum over v of exp(logit[r, v] - maximum[r])) + maximum[r] - logit[r, target[r]]
-  // gradient:  dlogit[r, v] = exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]]
+  // gradient:  dlogit[r, v] = weight (exp(logit[r, v] - maximum[r]) / sum[r] - [v = target[r]])
   const std::int64_t R = maximum.elements();
   const RowView rows{.maximum = maximum.data<float>(),
                      .sum = sum.data<float>(),
@@ -136,7 +137,8 @@ void CudaReferenceKernels::loss_backward(const Tensor& logits, const Tensor& max
                      .R = R,
                      .V = logits.elements() / R,
                      .vocabulary = vocabulary};
-  with_gpu_type(logits.type(), [&]<class T>(T) { backward(gpu(), logits.data<T>(), rows); });
+  with_gpu_type(logits.type(),
+                [&]<class T>(T) { backward(gpu(), logits.data<T>(), rows, static_cast<float>(weight)); });
 }
 
 }  // namespace rankwise

@@ -24,7 +24,7 @@ struct NormView {
 /// 4 (2 R C + 2 R + 2 C) bytes move.
 template <class T>
 void forward(cudaStream_t stream, T* y, float* mean, float* rstd, const T* x, const T* weight, const T* bias,
-             std::int64_t R, std::int64_t C)
+             std::int64_t R, std::int64_t C, float epsilon)
 {
   for_each(stream, R, [=] __device__(std::int64_t r) {
     const T* const row = x + r * C;
@@ -32,7 +32,7 @@ void forward(cudaStream_t stream, T* y, float* mean, float* rstd, const T* x, co
     for (std::int64_t c = 0; c < C; ++c) sum += widened(row[c]);
     const float m = sum / static_cast<float>(C);
     for (std::int64_t c = 0; c < C; ++c) squares += (widened(row[c]) - m) * (widened(row[c]) - m);
-    const float s = 1 / std::sqrt(squares / static_cast<float>(C) + static_cast<float>(norm_epsilon));
+    const float s = 1 / std::sqrt(squares / static_cast<float>(C) + epsilon);
     for (std::int64_t c = 0; c < C; ++c)
       y[r * C + c] = T((widened(row[c]) - m) * s * widened(weight[c]) + widened(bias[c]));
     mean[r] = m;
@@ -75,12 +75,12 @@ void parameters_backward(cudaStream_t stream, To* dweight, To* dbias, const T* d
 }  // namespace
 
 void CudaReferenceKernels::norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                                        const Tensor& weight, const Tensor& bias) const
+                                        const Tensor& weight, const Tensor& bias, double epsilon) const
 {
   const std::int64_t C = weight.elements();
   with_gpu_type(y.type(), [&]<class T>(T) {
     forward(gpu(), y.data<T>(), mean.data<float>(), rstd.data<float>(), x.data<T>(), weight.data<T>(),
-            bias.data<T>(), x.elements() / C, C);
+            bias.data<T>(), x.elements() / C, C, static_cast<float>(epsilon));
   });
 }
 

@@ -16,12 +16,12 @@ void add_branch(cudaStream_t stream, T* out, const T* x, const T* y, const T* bi
   });
 }
 
-/// A thread computes one element of dy. 8 R C bytes move.
+/// A thread computes one element of y. 8 R C bytes move.
 template <class T>
-void drop(cudaStream_t stream, T* dy, const T* dx, std::int64_t R, std::int64_t C, DropoutMask mask)
+void drop(cudaStream_t stream, T* y, const T* x, std::int64_t R, std::int64_t C, DropoutMask mask)
 {
   for_each_element(stream, R, C, [=] __device__(std::int64_t r, std::int64_t c) {
-    dy[r * C + c] = T(widened(dx[r * C + c]) * static_cast<float>(mask.factor(r, c)));
+    y[r * C + c] = T(widened(x[r * C + c]) * static_cast<float>(mask.factor(r, c)));
   });
 }
 
@@ -37,13 +37,13 @@ void CudaReferenceKernels::residual_forward(const Tensor& out, const Tensor& x, 
   });
 }
 
-void CudaReferenceKernels::dropout_backward(const Tensor& dy, const Tensor& dx, const Dropout& dropout) const
+void CudaReferenceKernels::dropout(const Tensor& y, const Tensor& x, const Dropout& dropout) const
 {
-  // forward:   x[r, c] = factor[r, c] y[r, c]
-  // gradient:  dy[r, c] = factor[r, c] dx[r, c]
+  // forward:   y[r, c] = factor[r, c] x[r, c]
+  // gradient:  dx[r, c] = factor[r, c] dy[r, c]
   const std::int64_t R = dropout.rows.count();
-  with_gpu_type(dy.type(), [&]<class T>(T) {
-    drop(gpu(), dy.data<T>(), dx.data<T>(), R, dx.elements() / R, DropoutMask(dropout));
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    drop(gpu(), y.data<T>(), x.data<T>(), R, x.elements() / R, DropoutMask(dropout));
   });
 }
 
