@@ -23,22 +23,31 @@ Mask prefix(std::int64_t tokens)
 struct Case {
   AttentionShape shape;
   double dropout_rate = 0;
+  std::vector<std::int64_t> lengths = {};  ///< of each sequence; empty: all T
 };
 
 // One token and several; one head and several, also such as are not the first of the model; every mask; a D that is half
-// a vector register, more than one, and no multiple of one.
-const std::vector<Case> cases{{{1, 1, {0, 1}, 8, causal}},      {{2, 5, {0, 1}, 8, causal}},
-                              {{1, 11, {0, 2}, 20, causal}},    {{3, 4, {0, 2}, 8, prefix(3)}},
-                              {{1, 4, {0, 1}, 8, prefix(9)}},   {{1, 3, {0, 3}, 8, full}},
-                              {{1, 3, {0, 1}, 48, full}},       {{1, 8, {0, 1}, 16, causal}},
-                              {{2, 6, {2, 2}, 8, causal}, 0.3}, {{1, 7, {1, 1}, 20, prefix(4)}, 0.25},
-                              {{1, 5, {0, 2}, 8, full}, 0.5}};
+// a vector register, more than one, and no multiple of one; sequences with and without padding.
+const std::vector<Case> cases{{{1, 1, {0, 1}, 8, causal}},
+                              {{2, 5, {0, 1}, 8, causal}},
+                              {{1, 11, {0, 2}, 20, causal}},
+                              {{3, 4, {0, 2}, 8, prefix(3)}},
+                              {{1, 4, {0, 1}, 8, prefix(9)}},
+                              {{1, 3, {0, 3}, 8, full}},
+                              {{1, 3, {0, 1}, 48, full}},
+                              {{1, 8, {0, 1}, 16, causal}},
+                              {{2, 6, {2, 2}, 8, causal}, 0.3},
+                              {{1, 7, {1, 1}, 20, prefix(4)}, 0.25},
+                              {{1, 5, {0, 2}, 8, full}, 0.5},
+                              {{3, 5, {0, 2}, 8, full}, 0, {4, 5, 1}},
+                              {{2, 6, {2, 2}, 12, causal}, 0.3, {2, 5}},
+                              {{2, 7, {0, 1}, 20, prefix(4)}, 0.25, {3, 6}}};
 
 std::string text_of(const Case& c)
 {
   return "B " + std::to_string(c.shape.B) + ", T " + std::to_string(c.shape.T) + ", heads " +
          std::to_string(c.shape.heads.count) + ", D " + std::to_string(c.shape.D) + ", " + c.shape.mask.text() +
-         ", dropout " + std::to_string(c.dropout_rate);
+         ", dropout " + std::to_string(c.dropout_rate) + (c.lengths.empty() ? "" : ", with padding");
 }
 
 /// One attention layer with its data.
@@ -53,6 +62,9 @@ struct Attention {
         log_sum_exp(lab.zeros(accumulator_of(type), {shape.B, shape.heads.count, shape.T})),
         dqkv(lab.filled(type, qkv.shape(), 3))
   {
+    if (!c.lengths.empty())
+      shape.lengths =
+          lab.integers(shape.B, [&](std::int64_t b) { return c.lengths.at(static_cast<std::size_t>(b)); });
   }
   void forward() const { lab.kernels().attention_forward(y, log_sum_exp, qkv, shape, dropout); }
   void backward() const { lab.kernels().attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout); }
@@ -65,8 +77,10 @@ struct Attention {
   Tensor dqkv;            // what backward() overwrites: not zero at first
 };
 
-bool sees(const Mask& mask, std::int64_t query, std::int64_t key)
+bool sees(const AttentionShape& shape, std::int64_t b, std::int64_t query, std::int64_t key)
 {
+  const Mask& mask = shape.mask;
+  if (!shape.lengths.empty() && key >= shape.lengths.data<std::int32_t>()[b]) return false;
   if (mask.kind == Mask::Kind::full) return true;
   return key <= query || (mask.kind == Mask::Kind::prefix && key < mask.prefix);
 }
@@ -94,7 +108,7 @@ double plain_row(const Attention& a, const std::vector<double>& qkv, std::int64_
   for (std::int64_t k = 0; k < a.shape.T; ++k) {
     double score = 0;
     for (std::int64_t d = 0; d < D; ++d) score += at(query, 0, d) * at(k, 1, d) / std::sqrt(static_cast<double>(D));
-    weights.push_back(sees(a.shape.mask, query, k) ? std::exp(score) : 0);
+    weights.push_back(sees(a.shape, b, query, k) ? std::exp(score) : 0);
   }
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   for (std::int64_t k = 0; k < a.shape.T; ++k) {
@@ -216,5 +230,21 @@ TEST_CASE("attention: bf16 gives f32's results, rounded")
     exact.backward();
     // Rounded once; and dy . y, which is taken from every score, has the rounding of y, as large as the scores.
     CHECK(relative_error(stored.dqkv, exact.dqkv) < 2 * bf16_rounding);
+  }
+}
+
+TEST_CASE("attention: too many or too few lengths are refused")
+{
+  for (const OrderedFamily& family : ordered_families()) {
+    INFO(family.name);
+    Laboratory lab(family.make());
+    Attention a(lab, DType::f32, {{2, 4, {0, 1}, 8, full}, 0, {4, 3}});
+    CHECK_NOTHROW(a.forward());
+    CHECK_NOTHROW(a.backward());
+    for (const std::int64_t count : {1, 3}) {
+      a.shape.lengths = lab.integers(count, [](std::int64_t) { return 2; });
+      CHECK_THROWS_AS(a.forward(), Error);
+      CHECK_THROWS_AS(a.backward(), Error);
+    }
   }
 }

@@ -14,8 +14,26 @@ namespace {
 struct Case {
   AttentionShape shape;
   double dropout_rate = 0;
-  double slope = 0;  ///< how much each channel of a key grows from one token to the next
+  double slope = 0;                        ///< how much each channel of a key grows from one token to the next
+  std::vector<std::int64_t> lengths = {};  ///< of each sequence; empty: all T
+  double garbage = 0;                      ///< what is added to all numbers of padding
+
+  /// Whether token i of the batch is padding.
+  bool is_padding(std::int64_t i) const
+  {
+    return !lengths.empty() && i % shape.T >= lengths.at(static_cast<std::size_t>(i / shape.T));
+  }
 };
+
+/// The shape with its lengths.
+AttentionShape shape_of(Data& data, const Case& c)
+{
+  AttentionShape shape = c.shape;
+  if (!c.lengths.empty())
+    shape.lengths =
+        data.integers(shape.B, [&](std::int64_t b) { return c.lengths.at(static_cast<std::size_t>(b)); });
+  return shape;
+}
 
 /// Queries, keys and values. With a slope, queries are positive, so that scores grow or fall from key to key.
 Values qkv_of(const Case& c)
@@ -23,7 +41,7 @@ Values qkv_of(const Case& c)
   const std::int64_t T = c.shape.T, width = c.shape.heads.count * c.shape.D;
   return [=, slope = c.slope](std::int64_t i) {
     const std::int64_t t = i / (3 * width) % T, section = i % (3 * width) / width;
-    const double value = 1.5 * number(i, 1);
+    const double value = 1.5 * number(i, 1) + (c.is_padding(i / (3 * width)) ? c.garbage : 0);
     if (slope == 0 || section == 2) return value;
     return section == 0 ? 1 + value / 3 : value + slope * static_cast<double>(t);
   };
@@ -37,7 +55,7 @@ Dropout dropout_of(const Case& c)
 Computation forward(const Case& c)
 {
   return [c](Data& data, const Kernels& kernels) {
-    const AttentionShape& s = c.shape;
+    const AttentionShape s = shape_of(data, c);
     const Tensor y = data.output({s.B * s.T, s.heads.count * s.D});
     const Tensor log_sum_exp = data.output({s.B, s.heads.count, s.T}, Role::sum);
     const Tensor qkv = data.input({s.B * s.T, 3 * s.heads.count * s.D}, qkv_of(c));
@@ -69,14 +87,21 @@ Tensor without_values(Data& data, const Tensor& dqkv, const AttentionShape& s)
   return kept;
 }
 
+/// The gradients of outputs: zero in padding, as where no loss reads it.
+Values dy_of(const Case& c)
+{
+  const std::int64_t width = c.shape.heads.count * c.shape.D;
+  return [=](std::int64_t i) { return c.is_padding(i / width) ? 0 : 0.1 + number(i, 2); };
+}
+
 /// The backward pass from the y and log_sum_exp that the truth has.
 Computation backward(const Case& c)
 {
   return [c, truth = Truth(forward(c))](Data& data, const Kernels& kernels) mutable {
-    const AttentionShape& s = c.shape;
+    const AttentionShape s = shape_of(data, c);
     const Shape inner{s.B * s.T, 3 * s.heads.count * s.D}, outer{s.B * s.T, s.heads.count * s.D};
     const Tensor dqkv = data.output(inner);
-    kernels.attention_backward(dqkv, data.input(outer, numbers(2, 1, 0.1)), data.input(outer, truth(data, 0)),
+    kernels.attention_backward(dqkv, data.input(outer, dy_of(c)), data.input(outer, truth(data, 0)),
                                data.input({s.B, s.heads.count, s.T}, truth(data, 1), Role::sum),
                                data.input(inner, qkv_of(c)), s, dropout_of(c));
     std::vector<Output> outputs{{"dqkv", dqkv, s.D}};
@@ -102,7 +127,7 @@ void check_both(const Case& c)
 {
   INFO("B " << c.shape.B << ", T " << c.shape.T << ", heads " << c.shape.heads.first << " + " << c.shape.heads.count
             << ", D " << c.shape.D << ", " << c.shape.mask.text() << ", dropout " << c.dropout_rate << ", slope "
-            << c.slope);
+            << c.slope << (c.lengths.empty() ? "" : ", with padding"));
   check_against_reference(forward(c), {}, Functions::library);
   check_against_reference(backward(c), backward_tolerance(c), Functions::library);
 }
@@ -112,6 +137,26 @@ constexpr std::int64_t tokens[] = {1, 7, 63, 64, 65, 129, 150};
 // All masks; prefixes that end in the middle of a block, at the border of one or behind the last token.
 constexpr Mask masks[] = {
     {}, {Mask::Kind::prefix, 40}, {Mask::Kind::prefix, 128}, {Mask::Kind::prefix, 1000}, {Mask::Kind::full, 0}};
+
+/// Lengths of three sequences of T tokens: one token, the middle, and one of the lengths where blocks begin and end.
+std::vector<std::int64_t> three_lengths(std::int64_t T)
+{
+  std::vector<std::int64_t> lengths{1, (T + 1) / 2, T};
+  for (const std::int64_t border : {16, 33, 63, 64, 127, 128})
+    if (border < T) lengths.back() = border;
+  return lengths;
+}
+
+/// The elements of the rows of (R, width) that are padding, or of those that are none.
+std::vector<double> rows_of(const Case& c, const Tensor& x, bool padding)
+{
+  std::vector<double> kept;
+  const std::vector<double> all = values_of(x);
+  const std::int64_t width = x.elements() / (c.shape.B * c.shape.T);
+  for (std::int64_t i = 0; i < x.elements(); ++i)
+    if (c.is_padding(i / width) == padding) kept.push_back(all[static_cast<std::size_t>(i)]);
+  return kept;
+}
 
 }  // namespace
 
@@ -180,4 +225,60 @@ TEST_CASE("every cached_attention: a cache that is too short is refused")
     CHECK_NOTHROW(kernels.cached_attention_forward(y, cache, qkv, shape, {3, 2}));
     CHECK_THROWS_AS(kernels.cached_attention_forward(y, cache, qkv, shape, {4, 2}), Error);
   });
+}
+
+TEST_CASE("every attention: is the reference's for sequences with padding, for every T and mask")
+{
+  constexpr std::int64_t channels[] = {8, 16, 20, 32, 72};
+  std::size_t i = 0;
+  for (const std::int64_t T : tokens)
+    for (const Mask& mask : {masks[0], masks[1], masks[4]}) {
+      check_both({{3, T, {1, 1}, channels[i % (T > 64 ? 3 : 5)], mask}, i % 2 == 0 ? 0 : 0.3, 0, three_lengths(T)});
+      ++i;
+    }
+  check_both({{1, 40, {0, 2}, 160, masks[4]}, 0.2, 0, {9}});
+}
+
+TEST_CASE(
+    "every attention: keys and values of padding get the gradient zero, and what padding holds changes no bit")
+{
+  const auto check_in = [](const Types& types, const Kernels& kernels, const Case& c) {
+    Case other = c;
+    other.garbage = 30;
+    Data data(types), changed(types);
+    const std::vector<Output> results = forward(c)(data, kernels), same = forward(other)(changed, kernels);
+    CHECK(rows_of(c, results[0].values, false) == rows_of(c, same[0].values, false));
+    const Tensor dqkv = backward(c)(data, kernels)[0].values, again = backward(other)(changed, kernels)[0].values;
+    CHECK(rows_of(c, dqkv, false) == rows_of(c, again, false));
+    for (const Tensor& gradient : {dqkv, again}) {
+      const std::vector<double> padding = rows_of(c, gradient, true);
+      CHECK(padding == std::vector<double>(padding.size()));
+    }
+  };
+  for (const std::int64_t T : {7, 65, 200})
+    for (const Mask& mask : {masks[0], masks[4]})
+      for (const double rate : {0.0, 0.3}) {
+        const Case c{{3, T, {1, 2}, 16, mask}, rate, 0, three_lengths(T)};
+        INFO("T " << T << ", " << mask.text() << ", dropout " << rate);
+        check_in(all_f32, *make_reference_kernels(), c);
+        for (const Types& types : {all_f32, mixed})
+          for_each_family(types, [&](const Kernels& kernels) { check_in(types, kernels, c); });
+      }
+}
+
+TEST_CASE("every attention: with lengths of T it has the bits that it has without lengths")
+{
+  const auto check_in = [](const Types& types, const Kernels& kernels) {
+    for (const std::int64_t T : {7, 130})
+      for (const Mask& mask : masks) {
+        const Case without{{2, T, {0, 2}, 20, mask}, 0.2}, with{{2, T, {0, 2}, 20, mask}, 0.2, 0, {T, T}};
+        Data a(types), b(types);
+        CHECK(different_bits(forward(without)(a, kernels)[0].values, forward(with)(b, kernels)[0].values) == 0);
+        CHECK(different_bits(backward(without)(a, kernels)[0].values, backward(with)(b, kernels)[0].values) == 0);
+      }
+  };
+  for (const Types& types : {all_f32, mixed}) {
+    check_in(types, *make_reference_kernels());
+    for_each_family(types, [&](const Kernels& kernels) { check_in(types, kernels); });
+  }
 }

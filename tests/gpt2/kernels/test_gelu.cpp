@@ -93,3 +93,41 @@ TEST_CASE("gelu: bf16 gives f32's results, rounded")
   // Two roundings again; the derivative changes by at most 1.2 x where x changes by a part of itself.
   CHECK(relative_error(dx, wide_dx) < 2.2 * bf16_rounding);
 }
+
+TEST_CASE("tanh: y is that of a plain loop and dx is what central differences give, both also in place")
+{
+  Laboratory lab;
+  constexpr std::int64_t n = 37;
+  const Tensor x = lab.filled(DType::f64, {n}, 1, 3), dy = lab.filled(DType::f64, {n}, 2);
+  const Tensor y = lab.zeros(DType::f64, {n}), dx = lab.filled(DType::f64, {n}, 3);
+  std::vector<double> expected;
+  for (const double value : values_of(x))
+    expected.push_back((std::exp(value) - std::exp(-value)) / (std::exp(value) + std::exp(-value)));
+  const std::vector<double> gradient = central_differences(x, [&] {
+    lab.kernels().tanh_forward(y, x);
+    return inner_product(dy, y);
+  });
+  lab.kernels().tanh_forward(y, x);
+  CHECK(relative_error(y, expected) < 1e-14);  // f64, another formula
+  lab.kernels().tanh_backward(dx, dy, y);
+  CHECK(relative_error(dx, gradient) < difference_tolerance);
+  lab.kernels().tanh_backward(dy, dy, y);
+  CHECK(different_bits(dy, dx) == 0);
+  lab.kernels().tanh_forward(x, x);
+  CHECK(different_bits(x, y) == 0);
+}
+
+TEST_CASE("tanh: bf16 gives f32's results, rounded")
+{
+  Laboratory lab;
+  constexpr std::int64_t n = 37;
+  const Tensor x = lab.filled(DType::bf16, {n}, 1, 3), dy = lab.filled(DType::bf16, {n}, 2);
+  const Tensor y = lab.zeros(DType::bf16, {n}), dx = lab.zeros(DType::bf16, {n});
+  const Tensor wide_y = lab.zeros(DType::f32, {n}), wide_dx = lab.zeros(DType::f32, {n});
+  lab.kernels().tanh_forward(y, x);
+  lab.kernels().tanh_forward(wide_y, lab.converted(x, DType::f32));
+  lab.kernels().tanh_backward(dx, dy, y);
+  lab.kernels().tanh_backward(wide_dx, lab.converted(dy, DType::f32), lab.converted(y, DType::f32));
+  CHECK(different_bits(y, lab.converted(wide_y, DType::bf16)) == 0);
+  CHECK(different_bits(dx, lab.converted(wide_dx, DType::bf16)) == 0);
+}

@@ -117,3 +117,29 @@ TEST_CASE("every gelu: after a product, in one call or in two")
         {}, Functions::library);
   }
 }
+
+TEST_CASE("every tanh: is the reference's in all sizes and ranges, also in place")
+{
+  const auto forward_of = [](std::int64_t n, const Values& x, bool in_place) {
+    return [=](Data& data, const Kernels& kernels) {
+      const Tensor y = in_place ? data.updated({n}, x) : data.output({n});
+      kernels.tanh_forward(y, in_place ? y : data.input({n}, x));
+      return std::vector<Output>{{"y", y, 1}};
+    };
+  };
+  const auto backward_of = [](std::int64_t n, const Values& x, bool in_place) {
+    return [=](Data& data, const Kernels& kernels) {
+      const Tensor dx = in_place ? data.updated({n}, numbers(3)) : data.output({n});
+      kernels.tanh_backward(dx, in_place ? dx : data.input({n}, numbers(3)),
+                            data.input({n}, [=](std::int64_t i) { return std::tanh(x(i)); }));
+      return std::vector<Output>{{"dx", dx, 1}};
+    };
+  };
+  for (const std::int64_t n : {1, 7, 64, 1031})
+    for (const double scale : {1e-20, 1e-3, 0.5, 3.0, 1e4})
+      for (const bool in_place : {false, true}) {
+        INFO("n " << n << ", |x| up to " << scale << ", in place " << in_place);
+        check_against_reference(forward_of(n, numbers(1, scale), in_place), {}, Functions::library);
+        check_against_reference(backward_of(n, numbers(1, scale), in_place));
+      }
+}

@@ -32,7 +32,10 @@ struct Loss {
     lab.kernels().row_sum(sum, target_logit, logits, maximum, targets, {0, V}, SumOrder::split(padded, 8));
     return lab.kernels().loss_sum(sum, maximum, target_logit, targets).value();
   }
-  void backward() const { lab.kernels().loss_backward(logits, maximum, sum, targets, {0, V}); }
+  void backward(double weight = 1) const
+  {
+    lab.kernels().loss_backward(logits, maximum, sum, targets, {0, V}, weight);
+  }
 
   Laboratory& lab;
   Tensor logits, targets;
@@ -88,6 +91,19 @@ TEST_CASE("loss_sum: large logits neither overflow nor vanish")
     CHECK(loss.forward() == Approx(small.forward()).margin(6 * 2.4e-4));
     loss.backward();
     CHECK_FALSE(lab.kernels().first_not_finite(loss.logits));
+  }
+}
+
+TEST_CASE("loss_backward: with a weight it is the gradient of the weight times the loss")
+{
+  for (const double weight : {0.25, 3.0, 0.0}) {
+    INFO("weight " << weight);
+    Laboratory lab;
+    const Loss loss(lab, DType::f64);
+    const std::vector<double> expected = central_differences(loss.logits, [&] { return weight * loss.forward(); });
+    loss.forward();
+    loss.backward(weight);
+    CHECK(relative_error(loss.logits, expected) < difference_tolerance);
   }
 }
 

@@ -91,11 +91,11 @@ Computation loss(const Case& c)
 }
 
 /// The gradient; and all of it but the targets' own columns, beside which the others are small.
-Computation backward(const Case& c)
+Computation backward(const Case& c, double weight = 1)
 {
-  return [c, s = Statistics(c)](Data& data, const Kernels& kernels) mutable {
+  return [c, weight, s = Statistics(c)](Data& data, const Kernels& kernels) mutable {
     const Tensor logits = data.updated(c.shape(), padded(c));
-    kernels.loss_backward(logits, s.maximum(data), s.sum(data), targets_of(data, c), c.entries);
+    kernels.loss_backward(logits, s.maximum(data), s.sum(data), targets_of(data, c), c.entries, weight);
     const Tensor others = data.output(c.shape());
     host_stream().copy(others, logits);
     for (std::int64_t r = 0; r < c.R; ++r)
@@ -135,6 +135,23 @@ TEST_CASE("every loss: is the reference's for vocabularies of all sizes, padded 
 {
   for (const std::int64_t V : {1, 5, 8, 11, 63, 64, 65, 251})
     for (const std::int64_t R : {1, 6, 33}) check_all(whole(R, V, numbers(1, 4)));
+}
+
+TEST_CASE("every loss_backward: is the reference's with a weight, and half of the gradient with half the weight")
+{
+  for (const std::int64_t V : {5, 11, 251}) {
+    const Case c = whole(33, V, numbers(1, 4));
+    for (const double weight : {0.3, 7.0}) check_against_reference(backward(c, weight), {}, Functions::library);
+    // Halving is exact in every step.
+    const auto check_half = [&](const Types& types, const Kernels& kernels) {
+      Data data(types);
+      std::vector<double> half = values_of(backward(c, 0.5)(data, kernels)[0].values);
+      for (double& value : half) value *= 2;
+      CHECK(half == values_of(backward(c)(data, kernels)[0].values));
+    };
+    for (const Types& types : {all_f32, mixed})
+      for_each_family(types, [&](const Kernels& kernels) { check_half(types, kernels); });
+  }
 }
 
 TEST_CASE("every loss: is the reference's for 50257 entries padded to 50264")

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -35,7 +36,10 @@ struct Norm {
         dbias(lab.filled(accumulator_of(type), {size.C}, 7))
   {
   }
-  void forward() const { lab.kernels().norm_forward(y, mean, rstd, x, weight, bias); }
+  void forward(double epsilon = norm_epsilon) const
+  {
+    lab.kernels().norm_forward(y, mean, rstd, x, weight, bias, epsilon);
+  }
   void backward() const { lab.kernels().norm_backward(dx, dweight, dbias, dy, x, mean, rstd, weight, order); }
 
   Laboratory& lab;
@@ -62,13 +66,13 @@ std::vector<double> expected(const Norm& norm, const Tensor& parameter, const Te
 
 TEST_CASE("norm_forward: y, mean and rstd are those of a plain loop")
 {
-  constexpr double epsilon = 1e-5;
-  for (const Size size : sizes) {
+  const auto check_with = [](Size size, double epsilon, const std::function<void(const Norm&)>& forward) {
+    INFO("epsilon " << epsilon);
     Laboratory lab;
     const Norm norm(lab, DType::f64, size);
     for (double& value : norm.x.slice({0, size.C}).span<double>())
-      value *= 2e-3;  // epsilon counts in the first row
-    norm.forward();
+      value *= std::sqrt(epsilon);  // epsilon counts in the first row
+    forward(norm);
     const std::vector<double> x = values_of(norm.x), w = values_of(norm.weight), b = values_of(norm.bias);
     std::vector<double> y, means, rstds;
     for (std::size_t r = 0; r < x.size(); r += w.size()) {
@@ -83,6 +87,11 @@ TEST_CASE("norm_forward: y, mean and rstd are those of a plain loop")
     CHECK(relative_error(norm.y, y) < 1e-12);
     CHECK(relative_error(norm.mean, means) < 1e-12);
     CHECK(relative_error(norm.rstd, rstds) < 1e-12);
+  };
+  for (const Size size : sizes) {
+    check_with(size, 1e-5, [](const Norm& norm) { norm.forward(); });
+    for (const double epsilon : {1e-12, 1e-3})
+      check_with(size, epsilon, [&](const Norm& norm) { norm.forward(epsilon); });
   }
 }
 

@@ -14,6 +14,7 @@ namespace {
 struct Case {
   std::int64_t R, C;
   Values x;
+  double epsilon = norm_epsilon;
 };
 
 Computation forward(const Case& c)
@@ -22,7 +23,7 @@ Computation forward(const Case& c)
     const Tensor y = data.output({c.R, c.C}), mean = data.output({c.R}, Role::sum);
     const Tensor rstd = data.output({c.R}, Role::sum);
     kernels.norm_forward(y, mean, rstd, data.input({c.R, c.C}, c.x), data.input({c.C}, numbers(2, 0.5, 1)),
-                         data.input({c.C}, numbers(3)));
+                         data.input({c.C}, numbers(3)), c.epsilon);
     return std::vector<Output>{{"y", y, c.C}, {"mean", mean, 1}, {"rstd", rstd, 1}};
   };
 }
@@ -86,4 +87,11 @@ TEST_CASE("every norm: a row of equal numbers becomes the bias")
       INFO("value " << value);
       check_both({3, C, [=](std::int64_t) { return value; }}, {5, 2 * 1.1 * 6e-8 * 316 * 1.5});
     }
+}
+
+TEST_CASE("every norm: is the reference's for the epsilon of BERT and for a large one")
+{
+  // The rows are as small as the root of epsilon, so that it counts as much as the variance.
+  for (const double epsilon : {1e-12, 1e-2})
+    for (const std::int64_t C : {8, 40, 768}) check_both({5, C, numbers(1, std::sqrt(epsilon)), epsilon});
 }
