@@ -255,23 +255,22 @@ TEST_CASE(
       CHECK(padding == std::vector<double>(padding.size()));
     }
   };
-  for (const std::int64_t T : {7, 65, 200})
-    for (const Mask& mask : {masks[0], masks[4]})
-      for (const double rate : {0.0, 0.3}) {
-        const Case c{{3, T, {1, 2}, 16, mask}, rate, 0, three_lengths(T)};
-        INFO("T " << T << ", " << mask.text() << ", dropout " << rate);
-        check_in(all_f32, *make_reference_kernels(), c);
-        for (const Types& types : {all_f32, mixed})
-          for_each_family(types, [&](const Kernels& kernels) { check_in(types, kernels, c); });
-      }
+  for (const std::int64_t T : {7, 65, 150})
+    for (const Mask& mask : {masks[0], masks[4]}) {
+      const Case c{{3, T, {1, 1}, 16, mask}, T == 65 ? 0.3 : 0, 0, three_lengths(T)};
+      INFO("T " << T << ", " << mask.text());
+      check_in(all_f32, *make_reference_kernels(), c);
+      for (const Types& types : {all_f32, mixed})
+        for_each_family(types, [&](const Kernels& kernels) { check_in(types, kernels, c); });
+    }
 }
 
 TEST_CASE("every attention: with lengths of T it has the bits that it has without lengths")
 {
   const auto check_in = [](const Types& types, const Kernels& kernels) {
     for (const std::int64_t T : {7, 130})
-      for (const Mask& mask : masks) {
-        const Case without{{2, T, {0, 2}, 20, mask}, 0.2}, with{{2, T, {0, 2}, 20, mask}, 0.2, 0, {T, T}};
+      for (const Mask& mask : {masks[0], masks[4]}) {
+        const Case without{{2, T, {0, 1}, 20, mask}, 0.2}, with{{2, T, {0, 1}, 20, mask}, 0.2, 0, {T, T}};
         Data a(types), b(types);
         CHECK(different_bits(forward(without)(a, kernels)[0].values, forward(with)(b, kernels)[0].values) == 0);
         CHECK(different_bits(backward(without)(a, kernels)[0].values, backward(with)(b, kernels)[0].values) == 0);
