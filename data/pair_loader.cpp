@@ -12,11 +12,7 @@ namespace rankwise {
 
 namespace {
 
-// The second word of Philox's key. Its three highest bits are 5, which no purpose of gpt2/random.hpp has, so a seed's
-// numbers for pairs are others than those of its dropout and its initial values.
-constexpr std::uint32_t pair_key = 5U << 29;
-
-// What a random number of a pair is for: the lowest bits of that word.
+// What a random number of a pair is for: the lowest bits of the second word of Philox's key.
 constexpr std::uint32_t second_line = 0, masking = 1;
 
 // [CLS], and [SEP] after each of the two lines.
@@ -96,7 +92,7 @@ std::int64_t PairLoader::predicted_in(std::int64_t step) const
 
 std::array<std::uint32_t, 4> PairLoader::Draws::words(std::uint32_t purpose, std::int64_t token) const
 {
-  return philox({static_cast<std::uint32_t>(token), low, high, in_order}, {seed, pair_key | purpose});
+  return philox({static_cast<std::uint32_t>(token), low, high, in_order}, {seed, pair_purpose << 29 | purpose});
 }
 
 /// Makes @p out a batch of @p B pairs of [PAD].

@@ -27,6 +27,11 @@ struct PairTokens {
 /// Number of special tokens.
 constexpr std::int64_t special_tokens = 4;
 
+/// The three highest bits of the second word of Philox's key, in all random numbers of pairs. The purposes of
+/// gpt2/random.hpp, which stand in the same bits, are smaller. So no number of a pair is also one of a dropout or an
+/// initial value of the same seed.
+constexpr std::uint32_t pair_purpose = 5;
+
 /// The special tokens of a tokenizer with @p vocabulary tokens (`Tokens::vocabulary`).
 PairTokens pair_tokens(std::int64_t vocabulary);
 
@@ -66,8 +71,8 @@ struct PairLoaderOptions {
 ///
 /// Each random number is a function of seed, purpose, step, sequence and token, so nothing depends on how a batch is
 /// divided.
-/// @source  Devlin et al. 2018, arXiv:1810.04805, section 3.1 and appendices A.1 and A.2; truncation as in
-///          `_truncate_seq_pair` of their published programs.
+/// @source  Devlin et al. 2018, arXiv:1810.04805, section 3.1 and appendices A.1 and A.2. Their program for
+///          pre-training drops tokens from either end of the longer line, the one for fine-tuning from its end, as here.
 class PairLoader {
  public:
   /// Reads @p source once, to find its lines.

@@ -116,7 +116,7 @@ done
 [[ ! $from || -d $from ]] || fail 2 "--from=$from is no folder." "Name the folder that holds the files."
 if [[ $name == cornell ]]; then
   [[ $from ]] || fail 2 "cornell is made of files that you have." \
-    "Unpack https://www.cs.cornell.edu/~cristian/data/cornell_movie_dialogs_corpus.zip, and name its folder."
+    "It is at https://www.cs.cornell.edu/~cristian/Cornell_Movie-Dialogs_Corpus.html; name its folder."
   exec python3 "$here/cornell.py" "$from" "$to/cornell.txt" ${utterances:+"--utterances=$utterances"}
 fi
 list=$(files_of "$name") || fail 2 "$name is not known." "$usage"
