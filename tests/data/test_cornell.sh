@@ -41,6 +41,7 @@ conversations "${talks[@]}"
 
 expect 2 'has 7 utterances, not 304,713'          '' corpus
 expect 2 'has 7 utterances, not 8'                '' corpus --utterances=8
+expect 2 'has 7 utterances, not 6'                '' corpus --utterances=6
 expect 0 '7 utterances in 4 conversations' 'cornell.txt' corpus --utterances=7
 expect 0 '7 utterances in 4 conversations' 'cornell.txt' --from corpus --utterances=7
 printf 'Where is it?\nCaf\303\251, at 7.\n\nWell ... no.\nWhy + how?\n\nHm.\n\nWhy + how?\nWhere is it?\n' >expected
@@ -49,7 +50,8 @@ cmp expected out/cornell.txt || failed=1
 "$prepare" out/cornell.txt cornell.h5 >/dev/null || failed=1
 rm out/cornell.txt
 
-for broken in "u0@u1@m0@['L1', 'L9']" "u0@u1@m0@['L1' 'L2']" "u0@u1@m0@[]" "u0@u1@m0@L1" "u0@u1@['L1']"; do
+for broken in "u0@u1@m0@['L1', 'L9']" "u0@u1@m0@['L1' 'L2']" "u0@u1@m0@[]" "u0@u1@m0@L1" "u0@u1@['L1']" \
+              "u0@u1@m0@['L1', 'L2'] L3"; do
   conversations "${talks[0]}" "$broken" "${talks[1]}"
   expect 2 'line 2 of corpus/movie_conversations.txt' '' corpus --utterances=7
 done
