@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t corpus_seed = 1;
 constexpr std::size_t corpus_bytes = 300'000;
-constexpr std::size_t train_bytes = corpus_bytes / 10 * 9;
+constexpr std::size_t corpus_train_bytes = corpus_bytes / 10 * 9;
 
 }  // namespace
 
@@ -33,8 +33,8 @@ Tokens tokens_of_bytes(std::string_view text, std::size_t train_bytes, const std
 
 Tokens embedded_corpus()
 {
-  Tokens tokens =
-      tokens_of_bytes(embedded_grammar().text(corpus_seed, corpus_bytes), train_bytes, "the embedded corpus");
+  Tokens tokens = tokens_of_bytes(embedded_grammar().text(corpus_seed, corpus_bytes), corpus_train_bytes,
+                                  "the embedded corpus");
   tokens.floor = embedded_grammar().entropy_per_byte();
   return tokens;
 }
