@@ -1,7 +1,7 @@
 #include "data/corpus.hpp"
 
+#include <optional>
 #include <span>
-#include <vector>
 
 #include "common/base/digest.hpp"
 #include "data/grammar.hpp"
@@ -13,26 +13,30 @@ namespace {
 
 constexpr std::uint32_t corpus_seed = 1;
 constexpr std::size_t corpus_bytes = 300'000;
-constexpr std::size_t train_bytes = corpus_bytes / 10 * 9;
+constexpr std::size_t corpus_train_bytes = corpus_bytes / 10 * 9;
 
 }  // namespace
 
-Tokens embedded_corpus()
+Tokens tokens_of_bytes(std::string_view text, std::size_t train_bytes, const std::string& name)
 {
-  const std::string text = embedded_grammar().text(corpus_seed, corpus_bytes);
   const auto tokenizer = std::make_shared<const ByteTokenizer>();
-  const std::vector<Token> all = tokenizer->encode(text);
-  const auto cut = all.begin() + train_bytes;
-
   Sha256 digest;
   digest.update(std::as_bytes(std::span(text)));
-  return {.train = std::make_shared<MemoryTokens>(std::vector<Token>(all.begin(), cut)),
-          .validation = std::make_shared<MemoryTokens>(std::vector<Token>(cut, all.end())),
+  return {.train = std::make_shared<MemoryTokens>(tokenizer->encode(text.substr(0, train_bytes))),
+          .validation = std::make_shared<MemoryTokens>(tokenizer->encode(text.substr(train_bytes))),
           .vocabulary = tokenizer->vocabulary(),
-          .name = "the embedded corpus",
+          .name = name,
           .tokenizer = tokenizer,
           .sha256 = digest.hex(),
-          .floor = embedded_grammar().entropy_per_byte()};
+          .floor = std::nullopt};
+}
+
+Tokens embedded_corpus()
+{
+  Tokens tokens = tokens_of_bytes(embedded_grammar().text(corpus_seed, corpus_bytes), corpus_train_bytes,
+                                  "the embedded corpus");
+  tokens.floor = embedded_grammar().entropy_per_byte();
+  return tokens;
 }
 
 Tokens open_corpus(const std::string& path)

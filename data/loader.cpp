@@ -6,7 +6,6 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
-#include "data/permutation.hpp"
 
 namespace rankwise {
 
@@ -17,39 +16,37 @@ void MemoryTokens::read(std::int64_t first, std::span<Token> out) const
   std::copy_n(tokens_.begin() + first, count, out.begin());
 }
 
-Loader::Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& options)
-    : source_(std::move(source)), options_(options)
+namespace {
+
+/// W: number of windows of T tokens, each followed by its last target. Throws Error when there is none.
+std::int64_t count_windows(const TokenSource& source, std::int64_t T)
 {
-  check(options.T >= 1 && options.global_batch >= 1, "a batch needs a sequence and a token");
+  check(T >= 1, "a sequence needs a token");
+  const std::int64_t windows = (source.size() - 1) / T;
+  check(windows >= 1, "the data are shorter than one sequence and its last target");
+  return windows;
+}
+
+}  // namespace
+
+Loader::Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& options)
+    : source_(std::move(source)),
+      options_(options),
+      order_(count_windows(*source_, options.T), options.seed, options.global_batch)
+{
   check(0 <= options.uncounted_prefix && options.uncounted_prefix <= options.T,
         "the uncounted prefix is longer than the sequence");
-  windows_ = (source_->size() - 1) / options.T;
-  check(windows_ >= 1, "the data are shorter than one sequence and its last target");
-}
-
-std::int64_t Loader::steps(std::int64_t epochs) const
-{
-  return (epochs * windows_ + options_.global_batch - 1) / options_.global_batch;
-}
-
-std::int64_t Loader::window_of(std::int64_t step, std::int64_t sequence) const
-{
-  const std::int64_t g = step * options_.global_batch + sequence;
-  return Permutation(windows_, options_.seed, g / windows_)(g % windows_);
 }
 
 void Loader::load(std::int64_t step, Range sequences, Batch& out) const
 {
-  check(step >= 0, "the number of a step is not negative");
-  check(0 <= sequences.first && 0 <= sequences.count && sequences.end() <= options_.global_batch,
-        "sequences outside the global batch");
   resize(sequences.count, out);
   for (std::int64_t b = 0; b < sequences.count; ++b) load_window(window_of(step, sequences.first + b), b, out);
 }
 
 void Loader::load_in_order(Range windows, Batch& out) const
 {
-  check(windows.empty() || (0 <= windows.first && windows.end() <= windows_), "windows outside the data");
+  check(windows.empty() || (0 <= windows.first && windows.end() <= order_.size()), "windows outside the data");
   resize(windows.count, out);
   for (std::int64_t b = 0; b < windows.count; ++b) load_window(windows.first + b, b, out);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/partition.hpp"
+#include "data/permutation.hpp"
 #include "data/tokenizer.hpp"
 
 /// @file
@@ -73,9 +74,8 @@ struct LoaderOptions {
 /// Loads the windows of a token sequence in random order.
 ///
 /// The n tokens are divided into W = (n-1)/T windows: window w reads tokens [wT, wT + T) and predicts [wT + 1, wT +
-/// T + 1). Step s takes sequences sG .. sG+G-1 of an infinite list, whose sequence g is window Permutation(W, seed,
-/// g / W)(g % W): each epoch visits each window once, in a different order. Nothing depends on the number of ranks;
-/// each rank names the sequences of the global batch that it computes.
+/// T + 1). TrainingOrder(W, seed, G) says which window is which sequence of which step. Nothing depends on the number
+/// of ranks; each rank names the sequences of the global batch that it computes.
 class Loader {
  public:
   /// @param source   at least T+1 tokens, else Error is thrown.
@@ -83,11 +83,11 @@ class Loader {
   Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& options);
 
   /// W: number of windows, the sequences of one epoch.
-  std::int64_t windows() const { return windows_; }
+  std::int64_t windows() const { return order_.size(); }
   /// Number of steps, rounded up, after which every window has been visited @p epochs times.
-  std::int64_t steps(std::int64_t epochs) const;
+  std::int64_t steps(std::int64_t epochs) const { return order_.steps(epochs); }
   /// The window of sequence @p sequence (in [0, G)) of step @p step.
-  std::int64_t window_of(std::int64_t step, std::int64_t sequence) const;
+  std::int64_t window_of(std::int64_t step, std::int64_t sequence) const { return order_.at(step, sequence); }
 
   /// Fills @p out with sequences @p sequences of the global batch of step @p step.
   /// @param[in]  step       >= 0.
@@ -106,7 +106,7 @@ class Loader {
 
   std::shared_ptr<const TokenSource> source_;
   LoaderOptions options_;
-  std::int64_t windows_;
+  TrainingOrder order_;
 };
 
 /// Pads @p batch to @p B sequences with sequences that are not counted: token 0, target -1.

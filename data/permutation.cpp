@@ -51,4 +51,18 @@ std::uint64_t Permutation::network(std::uint64_t value) const
   return left << half_bits_ | right;
 }
 
+TrainingOrder::TrainingOrder(std::int64_t n, std::uint64_t seed, std::int64_t global_batch)
+    : n_(n), seed_(seed), global_batch_(global_batch)
+{
+  check(global_batch >= 1, "a global batch needs a sequence");
+}
+
+std::int64_t TrainingOrder::at(std::int64_t step, std::int64_t sequence) const
+{
+  check(step >= 0, "the number of a step is not negative");
+  check(0 <= sequence && sequence < global_batch_, "a sequence outside the global batch");
+  const std::int64_t g = step * global_batch_ + sequence;
+  return Permutation(n_, seed_, g / n_)(g % n_);
+}
+
 }  // namespace rankwise

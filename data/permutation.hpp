@@ -4,7 +4,7 @@
 #include <cstdint>
 
 /// @file
-/// The order in which an epoch visits its windows, computed instead of stored.
+/// The order in which training visits its data, computed instead of stored.
 
 namespace rankwise {
 
@@ -37,6 +37,30 @@ class Permutation {
   unsigned half_bits_;  // h: a value has 2 h bits
   std::array<std::uint32_t, 2> key_;
   std::uint64_t epoch_;
+};
+
+/// The order in which training visits n elements (windows or pairs of a text): step s takes elements sG .. sG+G-1 of
+/// an infinite list, whose element g is Permutation(n, seed, g / n)(g % n). Each epoch visits each element once, in a
+/// different order.
+class TrainingOrder {
+ public:
+  /// @param n             number of elements, n >= 1.
+  /// @param seed          seed of the run.
+  /// @param global_batch  G: elements per step over all devices, G >= 1.
+  TrainingOrder(std::int64_t n, std::uint64_t seed, std::int64_t global_batch);
+
+  /// n.
+  std::int64_t size() const { return n_; }
+  /// Number of steps, rounded up, after which every element has been visited @p epochs times.
+  std::int64_t steps(std::int64_t epochs) const { return (epochs * n_ + global_batch_ - 1) / global_batch_; }
+  /// The element that is sequence @p sequence of step @p step.
+  /// Throws Error unless step >= 0 and 0 <= sequence < G.
+  std::int64_t at(std::int64_t step, std::int64_t sequence) const;
+
+ private:
+  std::int64_t n_;
+  std::uint64_t seed_;
+  std::int64_t global_batch_;
 };
 
 }  // namespace rankwise

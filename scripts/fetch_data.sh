@@ -8,6 +8,12 @@
 #   gpt2-vocabulary    gpt2/encoder.json and gpt2/vocab.bpe            1.5 MB
 #   gpt2-weights       gpt2/model.safetensors, 124M parameters         548 MB
 #
+#   scripts/fetch_data.sh cornell FOLDER [--to FOLDER] [--utterances=N]
+#
+#   cornell            cornell.txt, the conversations of the Cornell Movie-Dialogs Corpus, whose movie_lines.txt and
+#                      movie_conversations.txt are in FOLDER; with another number of utterances than published only if
+#                      --utterances names it
+#
 # --to is where these are put, build/downloads unless given. --from takes them from a folder (as they stand above, or all
 # in the folder itself) and not from the network. What is there already, with the right SHA-256, is left alone. A file
 # with another digest is refused and not left behind.
@@ -89,23 +95,31 @@ fetch() {
   echo "$target: $(wc -c <"$target" | tr -d ' ') bytes"
 }
 
-usage="scripts/fetch_data.sh tinyshakespeare|wikitext2|gpt2-vocabulary|gpt2-weights [--from FOLDER] [--to FOLDER]"
-name='' from='' to=$(dirname "${BASH_SOURCE[0]}")/../build/downloads
+here=$(dirname "${BASH_SOURCE[0]}")
+usage="scripts/fetch_data.sh tinyshakespeare|wikitext2|gpt2-vocabulary|gpt2-weights|cornell [--from FOLDER] [--to FOLDER]"
+name='' from='' to=$here/../build/downloads utterances=''
 while (($#)); do
   case $1 in
     --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --from=* | --to=*) declare "${1:2}"; shift; continue ;;
+    --from=* | --to=* | --utterances=*) declare "${1:2}"; shift; continue ;;
     --from | --to)
       (($# > 1)) || fail 2 "$1 wants a folder." "$usage"
       declare "${1:2}=$2"; shift 2; continue ;;
     -*) fail 2 "$1 is not known." "$usage" ;;
-    *) [[ ! $name ]] || fail 2 "one name is wanted, not $name and $1." "$usage"
+    *) if [[ $name == cornell && ! $from ]]; then from=$1; shift; continue; fi
+       [[ ! $name ]] || fail 2 "one name is wanted, not $name and $1." "$usage"
        name=$1; shift ;;
   esac
 done
 [[ $name ]] || fail 2 "what should be fetched?" "$usage"
-list=$(files_of "$name") || fail 2 "$name is not known." "$usage"
+[[ $name == cornell || ! $utterances ]] || fail 2 "--utterances is not for $name." "It belongs to cornell."
 [[ ! $from || -d $from ]] || fail 2 "--from=$from is no folder." "Name the folder that holds the files."
+if [[ $name == cornell ]]; then
+  [[ $from ]] || fail 2 "cornell is made of files that you have." \
+    "It is at https://www.cs.cornell.edu/~cristian/Cornell_Movie-Dialogs_Corpus.html; name its folder."
+  exec python3 "$here/cornell.py" "$from" "$to/cornell.txt" ${utterances:+"--utterances=$utterances"}
+fi
+list=$(files_of "$name") || fail 2 "$name is not known." "$usage"
 
 temporary=
 trap 'if [[ $temporary ]]; then rm -f "$temporary"; fi' EXIT

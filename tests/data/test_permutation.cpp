@@ -93,3 +93,17 @@ TEST_CASE("Permutation: an empty range and an index outside are errors")
   CHECK_THROWS_AS(Permutation(4, 1, 0)(4), Error);
   CHECK_THROWS_AS(Permutation(4, 1, 0)(-1), Error);
 }
+
+TEST_CASE("TrainingOrder: steps follow each other through the epochs, each a permutation of its own")
+{
+  constexpr std::int64_t n = 10, G = 4;
+  const TrainingOrder order(n, 5, G);
+  CHECK(order.size() == n);
+  CHECK(order.steps(1) == 3);
+  CHECK(order.steps(2) == 5);
+  for (std::int64_t g = 0; g < 3 * n; ++g) CHECK(order.at(g / G, g % G) == Permutation(n, 5, g / n)(g % n));
+  CHECK_THROWS_AS(order.at(-1, 0), Error);
+  CHECK_THROWS_AS(order.at(0, -1), Error);
+  CHECK_THROWS_AS(order.at(0, G), Error);
+  CHECK_THROWS_AS(TrainingOrder(n, 5, 0), Error);
+}
