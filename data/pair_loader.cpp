@@ -209,10 +209,10 @@ void check_enough_pairs(const Tokens& tokens, std::int64_t T, std::int64_t globa
                       needed));
     }
     if (train && lines.pairs() < global_batch) {
-      throw UserError(fmt::format("{} has {} pairs to train on, but one step needs --global-batch={}.", tokens.name,
-                                  group_digits(lines.pairs()), group_digits(global_batch)),
-                      fmt::format("Lower --global-batch to {} or less, or give a longer text with --data.",
-                                  group_digits(lines.pairs())));
+      throw UserError(
+          fmt::format("{} has {} pairs to train on, but one step needs --global-batch={}.", tokens.name,
+                      group_digits(lines.pairs()), global_batch),
+          fmt::format("Lower --global-batch to {} or less, or give a longer text with --data.", lines.pairs()));
     }
   }
 }

@@ -1,5 +1,9 @@
 #include "gpt2/activations.hpp"
 
+#include <utility>
+
+#include "gpt2/bert/activations.hpp"
+
 namespace rankwise {
 
 Tensor BufferPool::make(const DeviceMemory& memory, Category category, DType type, const Shape& shape,
@@ -125,6 +129,8 @@ Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, cons
   const Maker maker{pool_, memory, config, shape};
   block = {maker.branch(true), maker.branch(false)};
   block[1].input = maker.stream();
+  // A block keeps what enters it: the input of GPT-2's first norm; in BERT the rows that were normalised before it.
+  if (config.architecture == Architecture::bert) std::swap(block[0].input, block[0].normalised);
 }
 
 Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
@@ -138,7 +144,9 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
     const bool attention = i % 2 == 0;
     branches.push_back(shape.recompute ? workspace.block.at(static_cast<std::size_t>(i % 2))
                                        : maker.branch(attention));
-    if (attention || !shape.recompute) branches.back().input = maker.stream();
+    const bool keeps_normalised = shape.recompute && config.architecture == Architecture::bert;
+    Tensor& entering = keeps_normalised ? branches.back().normalised : branches.back().input;
+    if (attention || !shape.recompute) entering = maker.stream();
   }
   if (shape.has_head(config)) head = maker.head();
   if (shape.defers_weights) deferred = maker.deferred();
@@ -148,7 +156,7 @@ std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const PartBytes part(config, shape);
   return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + part.embedding + part.head +
-         part.deferred;
+         part.deferred + (config.architecture == Architecture::bert ? bert_bytes(config, shape) : 0);
 }
 
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape)

@@ -48,7 +48,9 @@ struct ActivationShape {
   }
 };
 
-/// Activations that the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP).
+/// Activations that the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP). In GPT-2 the norm comes
+/// before the matrices. In BERT it comes after them (post-norm): `normalised` is what the branch before has
+/// normalised, and `input` the sum that this branch's norm reads.
 struct BranchActivations {
   Tensor input;        ///< (R / t, C) the residual stream before the branch
   Tensor normalised;   ///< (R, C), or (R / t, C) when it is gathered again
@@ -168,6 +170,8 @@ class Activations {
 /// with u = t when normalised rows are gathered again, else 1. A run of units counts its own blocks; of the 8 R
 /// bytes of tokens, 4 R (inputs) come with the embedding and 4 R (targets) with the head. Deferred weight gradients
 /// take s R (2 C + 7 C / n) more per block, s R C for the embedding, and 2 C gradients for each norm.
+///
+/// A BERT has those of BertActivations besides.
 ///
 /// @source  Korthikanti et al. 2022, equations 1 and 2, for attention that does not store its T x T weights.
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape);

@@ -34,6 +34,8 @@ constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> siz
      {"context", &ModelConfig::context},
      {"vocabulary", &ModelConfig::vocabulary}}};
 
+constexpr const char* architecture_name = "architecture";  // attribute of a model that is not a GPT-2
+
 FileRequest request(const std::string& asked)
 {
   return {.asked = asked,
@@ -50,6 +52,11 @@ CheckpointInfo read_info(const Hdf5Object& file)
     info.config.*size = read_integer_attribute(file, name);
     check(info.config.*size >= 1 && info.config.*size <= largest,
           fmt::format("its attribute {} is {}", name, info.config.*size));
+  }
+  if (has_attribute(file, architecture_name)) {
+    const std::string architecture = read_text_attribute(file, architecture_name);
+    check(architecture == name_of(Architecture::bert), fmt::format("its model is a {}", architecture));
+    info.config.architecture = Architecture::bert;
   }
   check_config(info.config);
   info.moments = has_attribute(file, "step");
@@ -171,7 +178,7 @@ std::vector<RunOption> run_options(const TrainingOptions& o, const Tokens& token
                                  {"clip", fmt::to_string(o.clip)},
                                  {"freeze", o.freeze}};
   if (cosine) {
-    const std::int64_t steps = o.schedule_over(Loader(tokens.train, o.loader_options())).steps;
+    const std::int64_t steps = o.schedule_over(o.sequences_of_epoch(tokens)).steps;
     options.push_back({"min-learning-rate", fmt::to_string(s.least)});
     options.push_back({"steps", fmt::to_string(steps)});
   }
@@ -268,6 +275,8 @@ void create_checkpoint(const std::string& path, const CheckpointInfo& info)
   or_remove_temporary(path, [&] {
     Hdf5Object file = create_hdf5(temporary_name(path), seal_bytes);
     for (const auto& [name, size] : size_attributes) write_attribute(file, name, info.config.*size);
+    if (info.config.architecture != Architecture::gpt2)
+      write_attribute(file, architecture_name, std::string(name_of(info.config.architecture)));
     if (info.moments) {
       write_attribute(file, "step", info.step);
       write_attribute(file, "updates", info.updates);
@@ -343,9 +352,10 @@ CheckpointInfo checked_info(const std::string& path)
   const Hdf5Object file = open_hdf5(path);
   CheckpointInfo info = read_info(file);
   const std::vector<std::string> tensors = members(open_group(file, section_names[0]));
-  check(static_cast<std::int64_t>(tensors.size()) == 4 + 12 * info.config.layers,
+  const std::int64_t without_blocks = info.config.architecture == Architecture::bert ? 14 : 4;
+  check(static_cast<std::int64_t>(tensors.size()) == without_blocks + 12 * info.config.layers,
         fmt::format("it holds {} tensors, but a model of {} layers has {}", tensors.size(), info.config.layers,
-                    4 + 12 * info.config.layers));
+                    without_blocks + 12 * info.config.layers));
   const ParameterTable table(info.config);
   for (std::size_t i = 0; i < (info.moments ? section_names.size() : 1); ++i)
     check_section(file, section_names[i], table);
@@ -378,6 +388,7 @@ void take_initial_sizes(TrainingOptions& options, const OptionTable& table)
   } catch (const Error&) {
     return;  // the checks of the run say what is wrong with this file
   }
+  if (sizes.architecture != options.architecture) return;
   options.sizes_from = options.initial;
   const auto take = [](std::int64_t& option, std::int64_t size) { option = option == 0 ? size : option; };
   take(options.layers, sizes.layers);
@@ -406,6 +417,11 @@ namespace {
 /// Refuses the file unless its model has the sizes of @p config.
 void check_same_model(const CheckpointInfo& info, const ModelConfig& config, const FileRequest& said)
 {
+  if (info.config.architecture != config.architecture)
+    throw UserError(fmt::format("{} holds {}, and this lesson trains {}.", said.asked,
+                                info.config.architecture == Architecture::bert ? "a BERT" : "a GPT-2",
+                                config.architecture == Architecture::bert ? "a BERT" : "a GPT-2"),
+                    "Lesson 12 trains a BERT, all others a GPT-2.");
   std::vector<std::string> there, here;
   for (const auto& [name, size] : size_attributes) {
     if (info.config.*size == config.*size) continue;
@@ -447,7 +463,7 @@ void check_resumable(const TrainingOptions& options, const Tokens& tokens)
                     "Begin a run with these weights: --initial=FILE.h5.");
   check_same_model(info, options.config(), said);
   check_same_run(info, run_options(options, tokens), said);
-  const std::int64_t last = options.last_step(Loader(tokens.train, options.loader_options()));
+  const std::int64_t last = options.last_step(options.sequences_of_epoch(tokens));
   if (info.step >= last)
     throw UserError(
         fmt::format("{} was made after step {}, and this run ends after step {}: nothing is left to do.",

@@ -19,7 +19,8 @@
 ///     /second_moments/...
 ///     /digests/parameters, ...   (tensors) i64 for each of these groups: placed_digest() of every tensor
 ///     /options                   a text attribute for each option that decides what the run computes
-///     attributes of /            layers, heads, channels, context, vocabulary; step, updates
+///     attributes of /            layers, heads, channels, context, vocabulary; step, updates; architecture, if it is
+///                                not a GPT-2
 ///
 /// The step number and the seed determine a step's batch and its dropout masks, so the step is the only state of
 /// the data loader and of the random numbers that has to be saved.

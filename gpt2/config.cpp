@@ -12,15 +12,20 @@ namespace rankwise {
 
 namespace {
 
-const std::array<ModelConfig, 6>& presets()
+/// The presets of one architecture.
+const std::vector<ModelConfig>& presets(Architecture architecture)
 {
-  static const std::array<ModelConfig, 6> all{{{"nano", 4, 4, 64, 64, 256},
-                                               {"mini", 6, 6, 384, 256, 256},
-                                               {"gpt2", 12, 12, 768, 1024, 50257},
-                                               {"gpt2-medium", 24, 16, 1024, 1024, 50257},
-                                               {"gpt2-large", 36, 20, 1280, 1024, 50257},
-                                               {"gpt2-xl", 48, 25, 1600, 1024, 50257}}};
-  return all;
+  static const std::vector<ModelConfig> gpt2{{"nano", 4, 4, 64, 64, 256},
+                                             {"mini", 6, 6, 384, 256, 256},
+                                             {"gpt2", 12, 12, 768, 1024, 50257},
+                                             {"gpt2-medium", 24, 16, 1024, 1024, 50257},
+                                             {"gpt2-large", 36, 20, 1280, 1024, 50257},
+                                             {"gpt2-xl", 48, 25, 1600, 1024, 50257}};
+  static const std::vector<ModelConfig> bert{{"nano", 4, 4, 64, 64, 260},
+                                             {"mini", 6, 6, 384, 256, 260},
+                                             {"bert-base", 12, 12, 768, 512, 30522},
+                                             {"bert-large", 24, 16, 1024, 512, 30522}};
+  return architecture == Architecture::bert ? bert : gpt2;
 }
 
 }  // namespace
@@ -56,23 +61,27 @@ Mask Mask::parse(const std::string& text)
 std::int64_t ModelConfig::parameters() const
 {
   const std::int64_t C = channels;
-  return vocabulary * C + context * C + layers * (12 * C * C + 13 * C) + 2 * C;
+  const std::int64_t both = vocabulary * C + context * C + layers * (12 * C * C + 13 * C);
+  if (architecture == Architecture::gpt2) return both + 2 * C;
+  return both + 4 * C + (2 * C * C + 6 * C + vocabulary + 2);
 }
 
-ModelConfig preset(const std::string& name)
+ModelConfig preset(const std::string& name, Architecture architecture)
 {
-  const auto found =
-      std::find_if(presets().begin(), presets().end(), [&](const auto& c) { return c.name == name; });
-  if (found == presets().end())
+  const std::vector<ModelConfig>& all = presets(architecture);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == name; });
+  if (found == all.end())
     throw UserError(fmt::format("--model={} is not a model.", name),
-                    fmt::format("Use {}.", one_of(preset_names())));
-  return *found;
+                    fmt::format("Use {}.", one_of(preset_names(architecture))));
+  ModelConfig config = *found;
+  config.architecture = architecture;
+  return config;
 }
 
-std::vector<std::string> preset_names()
+std::vector<std::string> preset_names(Architecture architecture)
 {
   std::vector<std::string> names;
-  for (const ModelConfig& config : presets()) names.push_back(config.name);
+  for (const ModelConfig& config : presets(architecture)) names.push_back(config.name);
   return names;
 }
 
@@ -101,6 +110,12 @@ void check_config(const ModelConfig& config)
 
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute)
 {
+  if (config.architecture == Architecture::bert) {
+    double flops = 0;
+    for (std::int64_t unit = 0; unit < unit_count(config); ++unit)
+      flops += (recompute && unit < unit_count(config) - 1 ? 4 : 3) * unit_flops(config, unit, tokens, T);
+    return flops;
+  }
   const auto N = static_cast<double>(config.parameters() - config.context * config.channels);
   const auto attention = static_cast<double>(config.layers * config.channels * T);
   const double per_token = recompute ? 8 * N + 16 * attention : 6 * N + 12 * attention;
@@ -118,6 +133,11 @@ double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tok
   const std::int64_t C = config.channels;
   const bool head = unit == 2 * config.layers + 1, attention = !head && unit % 2 == 1;
   if (unit == 0) return 0;
+  if (head && config.architecture == Architecture::bert) {
+    const std::int64_t a_token = config.vocabulary * (C + 1) + C * C + 3 * C, a_sequence = C * C + 3 * C + 2;
+    return 2 * static_cast<double>(tokens) * static_cast<double>(a_token) +
+           2 * static_cast<double>(tokens / T) * static_cast<double>(a_sequence);
+  }
   const std::int64_t parameters = head        ? config.vocabulary * C + 2 * C
                                   : attention ? 4 * C * C + 6 * C
                                               : 8 * C * C + 7 * C;

@@ -7,7 +7,7 @@
 #include "common/memory/tensor.hpp"
 
 /// @file
-/// The configuration of a GPT-2: its sizes, its attention mask, and its parameter and operation counts.
+/// The configuration of a model: its sizes, its attention mask, and its parameter and operation counts.
 
 namespace rankwise {
 
@@ -39,7 +39,19 @@ struct Mask {
   static Mask parse(const std::string& text);
 };
 
-/// The sizes of a GPT-2.
+/// Which model the sizes describe.
+enum class Architecture : std::uint8_t {
+  gpt2,  ///< a decoder: predicts the next token (Radford et al. 2019)
+  bert,  ///< an encoder: predicts masked tokens, and whether a sentence follows another (Devlin et al. 2018)
+};
+
+/// Its name: "gpt2" or "bert".
+constexpr const char* name_of(Architecture architecture)
+{
+  return architecture == Architecture::bert ? "bert" : "gpt2";
+}
+
+/// The sizes of a model.
 struct ModelConfig {
   std::string name;             ///< preset that it is based on
   std::int64_t layers = 0;      ///< L, blocks of one attention and one MLP branch
@@ -50,6 +62,7 @@ struct ModelConfig {
   Mask mask{};                  ///< which keys a query attends to
   /// Patterns of the tensors that training leaves as they are (fine-tuning), such as "h.[0-3].*" (fnmatch).
   std::vector<std::string> frozen = {};
+  Architecture architecture = Architecture::gpt2;  ///< how the layers are put together
 
   /// V rounded up to a multiple of 8 in every layout, so that it divides into 8 equal shards.
   std::int64_t padded_vocabulary() const { return (vocabulary + 7) / 8 * 8; }
@@ -57,16 +70,18 @@ struct ModelConfig {
   std::int64_t stored_vocabulary(std::int64_t parts) const { return (padded_vocabulary() + parts - 1) / parts; }
   /// D = C / H.
   std::int64_t head_channels() const { return channels / heads; }
-  /// P = V C + context C + L (12 C^2 + 13 C) + 2 C, without padding.
+  /// P = V C + context C + L (12 C^2 + 13 C) + 2 C for GPT-2, and for BERT
+  /// V C + (context + 2) C + L (12 C^2 + 13 C) + 2 C^2 + 8 C + V + 2; without padding.
   std::int64_t parameters() const;
 };
 
-/// The preset with this name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl.
-ModelConfig preset(const std::string& name);
+/// The preset with this name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl; for BERT nano, mini, bert-base or
+/// bert-large, whose vocabularies count the special tokens.
+ModelConfig preset(const std::string& name, Architecture architecture = Architecture::gpt2);
 /// The names of all presets, smallest first.
-std::vector<std::string> preset_names();
+std::vector<std::string> preset_names(Architecture architecture = Architecture::gpt2);
 
-/// Refuses sizes that no GPT-2 can have.
+/// Refuses sizes that no model can have.
 /// @throws UserError for example when the number of heads does not divide the channels.
 void check_config(const ModelConfig& config);
 
@@ -75,7 +90,8 @@ void check_config(const ModelConfig& config);
 /// @param tokens      tokens of the global batch.
 /// @param T           tokens of a sequence.
 /// @param recompute   whether the forward pass of every block runs twice.
-/// @return  (6 P + 12 L C T) per token; with recomputation (8 P + 16 L C T), P without the position embeddings.
+/// @return  (6 P + 12 L C T) per token; with recomputation (8 P + 16 L C T), P without the position embeddings. For
+///          BERT three times unit_flops() of all units, and once more that of the branches with recomputation.
 /// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 P.
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
 
@@ -100,7 +116,7 @@ constexpr std::int64_t unit_count(const ModelConfig& config)
 /// @param tokens  number of tokens in the forward pass.
 /// @param T       tokens of a sequence.
 /// @return  per token: two for each of the unit's parameters, and 4 C T for attention; the head counts V C
-///          parameters.
+///          parameters. BERT's pooler and its next-sentence output count once a sequence.
 /// @source  as for step_flops().
 double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tokens, std::int64_t T);
 

@@ -53,13 +53,12 @@ Dropout ModelContext::dropout_of(Purpose purpose, std::int64_t unit, const Micro
           .rows = batch.rows};
 }
 
-namespace {
-
-/// The order of sums over the rows of a micro-batch.
 SumOrder batch_order(const MicroBatch& batch)
 {
   return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count, batch.eighths);
 }
+
+namespace {
 
 /// The vocabulary entries that tensor-parallel shard @p part stores, padding included.
 Range stored_vocabulary(const ModelConfig& config, Part part)
@@ -101,7 +100,8 @@ AttentionShape Branch::attention_shape(const MicroBatch& batch) const
           .T = batch.rows.tokens.count,
           .heads = {heads * context_.part.index, heads},
           .D = context_.config.head_channels(),
-          .mask = context_.config.mask};
+          .mask = context_.config.mask,
+          .lengths = batch.lengths};
 }
 
 Dropout Branch::attention_dropout(const MicroBatch& batch) const

@@ -29,7 +29,11 @@ struct MicroBatch {
   bool training = true;                          ///< whether dropout applies
   std::int64_t valid_tokens = 0;                 ///< number of targets that are counted
   std::int64_t eighths = leaves_of_a_split_sum;  ///< eighths of each sequence that its tokens make up
+  Tensor lengths{};  ///< (B) i32 tokens of each sequence before its padding; empty: all T
 };
+
+/// The order of sums over the rows of a micro-batch.
+SumOrder batch_order(const MicroBatch& batch);
 
 /// The rows of @p batch that belong to @p part, one of several equal parts of each sequence. Inputs and targets
 /// remain those of the whole sequences.

@@ -37,9 +37,12 @@ ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units
     : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units), frozen_(config.frozen)
 {
   check(config.heads % part.count == 0, "the heads of a layer cannot be divided equally");
-  add_embedding(config);
-  for (int branch = 0; branch < 2 * config.layers; ++branch) add_branch(config, branch);
-  add_head(config);
+  const bool bert = config.architecture == Architecture::bert;
+  check(!bert || part.count == 1, "tensor parallelism does not divide a BERT");
+  bert ? add_bert_embedding(config) : add_embedding(config);
+  for (int branch = 0; branch < 2 * config.layers; ++branch)
+    bert ? add_bert_branch(config, branch) : add_branch(config, branch);
+  bert ? add_bert_head(config) : add_head(config);
   lay_out(replicated);
 }
 

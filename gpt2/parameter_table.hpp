@@ -31,15 +31,16 @@ enum class Initial : std::uint8_t {
 
 /// One tensor of the model.
 struct Parameter {
-  std::string name;           ///< name in Hugging Face's checkpoints, such as "h.0.attn.c_attn.weight"
-  Shape shape;                ///< shape of the whole tensor, without padding: (rows, columns) or (columns)
-  Shape stored;               ///< shape of the tensor-parallel shard that is stored here, padding included
-  int number = 0;             ///< index in the table of the whole model; keys the initial values
-  int unit = 0;               ///< table unit: 0 embedding, 1 + i branch i, 2 L + 1 head
-  Range elements{};           ///< its elements of this table's flat vector
-  bool decays = false;        ///< whether AdamW's weight decay applies: matrices only
-  bool frozen = false;        ///< whether training leaves it as it is
-  Initial initial{};          ///< initial value
+  std::string name;     ///< name in Hugging Face's checkpoints, such as "h.0.attn.c_attn.weight"; BERT's q, k, v
+                        ///< are one tensor, "...attention.self.qkv.weight"
+  Shape shape;          ///< shape of the whole tensor, without padding: (rows, columns) or (columns)
+  Shape stored;         ///< shape of the tensor-parallel shard that is stored here, padding included
+  int number = 0;       ///< index in the table of the whole model; keys the initial values
+  int unit = 0;         ///< table unit: 0 embedding, 1 + i branch i, 2 L + 1 head
+  Range elements{};     ///< its elements of this table's flat vector
+  bool decays = false;  ///< whether AdamW's weight decay applies: matrices only
+  bool frozen = false;  ///< whether training leaves it as it is
+  Initial initial{};    ///< initial value
   Split split = Split::none;  ///< how tensor parallelism divides it
   int sections = 1;           ///< runs of columns that are divided separately: 3 for q, k, v
 };
@@ -53,8 +54,8 @@ struct Slab {
   std::int64_t stored_column = 0;  ///< column of the first element in the stored tensor
 };
 
-/// All tensors of a run of units of a GPT-2, in the order of Hugging Face's checkpoints, laid out without gaps in
-/// one flat vector. The tensors of a unit are contiguous, and so are those of a block. Small tensors may be moved
+/// All tensors of a run of units of a model, in the order of Hugging Face's checkpoints, laid out without gaps in
+/// one flat vector. A GPT-2 and a BERT have the same units: the embedding, 2 L branches, the head. The tensors of a unit are contiguous, and so are those of a block. Small tensors may be moved
 /// to the end of the vector, because they are replicated where all others are sharded.
 class ParameterTable {
  public:
@@ -83,6 +84,11 @@ class ParameterTable {
   void add_embedding(const ModelConfig& config);
   void add_branch(const ModelConfig& config, int branch);
   void add_head(const ModelConfig& config);
+  void add_bert_embedding(const ModelConfig& config);
+  void add_bert_branch(const ModelConfig& config, int branch);
+  void add_bert_head(const ModelConfig& config);
+  void add_norm(const std::string& name, std::int64_t C, int unit);
+  void add_linear(const std::string& name, std::int64_t in, std::int64_t out, int unit);
   void add(Parameter parameter);
   void lay_out(std::int64_t replicated);
 

@@ -5,60 +5,139 @@
 
 #include <fmt/format.h>
 
+#include "gpt2/bert/model.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/model.hpp"
 
 namespace rankwise {
 
-ReferenceRun reference_run(const TrainingOptions& options, const std::shared_ptr<const TokenSource>& text)
-{
-  const ModelConfig config = options.config();
-  const std::int64_t G = options.global_batch;
-  const ActivationShape shape{.type = DType::f32, .B = 1, .T = options.batch(G).sequence};
-  const Loader loader(text, options.loader_options());
-  const LearningRateSchedule schedule = options.schedule_over(loader);
+namespace {
 
-  const std::unique_ptr<Device> device = make_device(options.device);
-  const std::unique_ptr<Stream> stream = device->make_stream();
+/// A single device in exact arithmetic with a whole model.
+struct ReferenceDevice {
+  explicit ReferenceDevice(const TrainingOptions& o)
+      : options(o),
+        config(o.config()),
+        shape{.type = DType::f32, .B = 1, .T = o.batch(o.global_batch).sequence},
+        device(make_device(o.device)),
+        stream(device->make_stream()),
+        memory{device.get(), &ledger},
+        kernels(Arithmetic(Sums::exact).make_kernels(memory, *stream)),
+        table(config),
+        context{config, kernels.get(), {}, o.dropout, o.seed},
+        flat(memory, Category::parameters, shape.type, {table.elements()}, "reference parameters"),
+        gradients(make_tree_sum(*kernels, *stream, memory, gradient_layout(table, shape.type))),
+        adamw(memory, *stream, table, {0, table.elements()}, shape.type, o.adamw),
+        work(memory, config, shape)
+  {
+    initialize_parameters(*stream, flat.tensor(), table, config, o.seed);
+  }
+
+  const TrainingOptions& options;
+  ModelConfig config;
+  ActivationShape shape;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
   MemoryLedger ledger;
-  const DeviceMemory memory{device.get(), &ledger};
-  const std::unique_ptr<Kernels> kernels = Arithmetic(Sums::exact).make_kernels(memory, *stream);
-  const ParameterTable table(config);
-  const Model model({config, kernels.get(), {}, options.dropout, options.seed});
-  const Buffer parameters(memory, Category::parameters, shape.type, {table.elements()}, "reference parameters");
-  const ModelTensors weights = model_tensors(table, parameters.tensor());
-  const std::unique_ptr<GradientSum> gradients =
-      make_tree_sum(*kernels, *stream, memory, gradient_layout(table, shape.type));
-  AdamW adamw(memory, *stream, table, {0, table.elements()}, shape.type, options.adamw);
-  const Workspace work(memory, config, shape);
-  const Activations kept(memory, config, shape, work);
-  initialize_parameters(*stream, parameters.tensor(), table, config, options.seed);
+  DeviceMemory memory;
+  std::unique_ptr<Kernels> kernels;
+  ParameterTable table;
+  ModelContext context;
+  Buffer flat;
+  std::unique_ptr<GradientSum> gradients;
+  AdamW adamw;
+  Workspace work;
+};
 
+/// One sequence of a GPT-2, forward and backward.
+class Gpt2Sequence {
+ public:
+  Gpt2Sequence(ReferenceDevice& on, const Tokens& tokens)
+      : on_(on), loader_(tokens.train, on.options.loader_options()), model_(on.context)
+  {
+  }
+
+  using Loss = LossSum;
+  static double divisor(const Loss& loss) { return static_cast<double>(loss.valid_tokens); }
+  Loss train(std::int64_t step, Range sequence, const GradientTensors& d)
+  {
+    loader_.load(step, sequence, batch_);
+    return forward_backward(model_, model_tensors(on_.table, on_.flat.tensor()),
+                            model_tensors(on_.table, d.flat, d.tied), kept_, on_.work, *on_.stream,
+                            place(kept_, *on_.stream, batch_, sequence, step));
+  }
+
+ private:
+  ReferenceDevice& on_;
+  Loader loader_;
+  Model model_;
+  Activations kept_{on_.memory, on_.config, on_.shape, on_.work};
+  Batch batch_;
+};
+
+/// One pair of a BERT, forward and backward.
+class BertSequence {
+ public:
+  BertSequence(ReferenceDevice& on, const Tokens& tokens)
+      : on_(on), loader_(tokens.train, *tokens.tokenizer, on.options.pair_options()), model_(on.context, *on.stream)
+  {
+  }
+
+  using Loss = BertLoss;
+  static double divisor(const Loss& loss) { return static_cast<double>(loss.tokens.valid_tokens); }
+  Loss train(std::int64_t step, Range sequence, const GradientTensors& d)
+  {
+    loader_.load(step, sequence, batch_);
+    PairMicroBatch pair = place(kept_, *on_.stream, batch_, sequence, step);
+    pair.pair_weight =
+        static_cast<double>(loader_.predicted_in(step)) / static_cast<double>(on_.options.global_batch);
+    return forward_backward(model_, on_.table, on_.flat.tensor(), d.flat, d.tied, kept_, on_.work, pair);
+  }
+
+ private:
+  ReferenceDevice& on_;
+  PairLoader loader_;
+  BertModel model_;
+  BertActivations kept_{on_.memory, on_.config, on_.shape, on_.work};
+  PairBatch batch_;
+};
+
+/// The plain loop over steps and sequences.
+template <class Sequence>
+ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
+{
+  const TrainingOptions& options = on.options;
+  const LearningRateSchedule schedule = options.schedule_over(options.sequences_of_epoch(tokens));
+  Sequence one(on, tokens);
   ReferenceRun run;
-  Batch host_batch;
   for (std::int64_t step = 0; step < options.compare; ++step) {
-    LossSum loss;
-    gradients->clear();
-    for (std::int64_t g = 0; g < G; ++g) {
+    typename Sequence::Loss loss;
+    on.gradients->clear();
+    for (std::int64_t g = 0; g < options.global_batch; ++g) {
       const Range sequence{g, 1};
-      loader.load(step, sequence, host_batch);
-      const MicroBatch batch = place(kept, *stream, host_batch, sequence, step);
-      const GradientTensors d = gradients->begin(sequence);
-      loss += forward_backward(model, weights, model_tensors(table, d.flat, d.tied), kept, work, *stream, batch);
-      gradients->end(sequence);
+      loss += one.train(step, sequence, on.gradients->begin(sequence));
+      on.gradients->end(sequence);
     }
-    const Tensor gradient = gradients->total();
-    const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    const double norm = std::sqrt(kernels->squared_norm(gradient).value()) / valid_tokens;
+    const Tensor gradient = on.gradients->total();
+    const double norm = std::sqrt(on.kernels->squared_norm(gradient).value()) / Sequence::divisor(loss);
     check(std::isfinite(loss.mean()) && std::isfinite(norm),
           fmt::format("--compare={}: step {} of the reference run has loss {} and gradient norm {}",
                       options.compare, step, loss.mean(), norm));
-    adamw.step(*kernels, parameters.tensor(), gradient, schedule.at(step),
-               clip_factor(norm, options.clip) / valid_tokens);
+    on.adamw.step(*on.kernels, on.flat.tensor(), gradient, schedule.at(step),
+                  clip_factor(norm, options.clip) / Sequence::divisor(loss));
     run.losses.push_back(loss.mean());
   }
-  run.parameters = to_host<float>(*stream, parameters.tensor());
+  run.parameters = to_host<float>(*on.stream, on.flat.tensor());
   return run;
+}
+
+}  // namespace
+
+ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens)
+{
+  ReferenceDevice on(options);
+  return options.architecture == Architecture::bert ? train<BertSequence>(on, tokens)
+                                                    : train<Gpt2Sequence>(on, tokens);
 }
 
 double loss_deviation(std::span<const double> losses, std::span<const double> reference)

@@ -15,7 +15,7 @@ namespace rankwise {
 
 /// Results of a single device in exact arithmetic.
 struct ReferenceRun {
-  std::vector<double> losses;     ///< nats per token, one for each step
+  std::vector<double> losses;     ///< one for each step
   std::vector<float> parameters;  ///< after the last step; the flat vector of the table of all units, whole tensors
 };
 
@@ -26,10 +26,10 @@ struct ReferenceRun {
 /// Its memory is counted in a separate ledger without a limit, and is freed before the call returns. So the ledger
 /// of the run under comparison does not change, and `--memory-limit` does not apply here.
 /// @param options  options of the run, checked by check_options() and check_fits_data().
-/// @param text     the training data of the run.
+/// @param tokens   the data of the run.
 /// @cost           `--compare` steps of the reference kernels.
 /// @throws Error   when a loss or a gradient is not finite.
-ReferenceRun reference_run(const TrainingOptions& options, const std::shared_ptr<const TokenSource>& text);
+ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens);
 
 /// The largest |loss - reference| / |reference| of any step.
 /// @param losses, reference  losses of the same steps.

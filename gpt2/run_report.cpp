@@ -28,15 +28,28 @@ void begin_report(Report& report, const Layout& layout, const OptionTable& table
 
   nlohmann::json& json = report.json();
   json["layout"] = {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}};
-  json["model"] = {{"name", config.name}, {"parameters", config.parameters()}, {"frozen", frozen}};
+  json["model"] = {{"name", config.name},
+                   {"architecture", name_of(config.architecture)},
+                   {"parameters", config.parameters()},
+                   {"frozen", frozen}};
   json["options"] = table.json();
   json["traffic"] = nlohmann::json::object();
 }
 
-void begin_steps(Report& report)
+namespace {
+
+/// Unit of a loss: BERT's is the sum of two means, of masked tokens and of pairs.
+std::string loss_unit(Architecture architecture)
+{
+  return architecture == Architecture::bert ? "nats" : "nats/token";
+}
+
+}  // namespace
+
+void begin_steps(Report& report, Architecture architecture)
 {
   report.columns({{"step", "-", "{:.0f}"},
-                  {"loss", "nats/token", "{:.6f}"},
+                  {"loss", loss_unit(architecture), "{:.6f}"},
                   {"grad norm", "-", "{:.4f}"},
                   {"learning rate", "-", "{:.3e}"},
                   {"time", "ms", "{:.1f}"}});
@@ -48,9 +61,10 @@ void report_step(Report& report, std::int64_t step, const StepReport& measured)
               1e3 * measured.seconds});
 }
 
-void report_validation(Report& report, const Validation& measured)
+void report_validation(Report& report, const Validation& measured, Architecture architecture)
 {
-  report.comment(fmt::format("validation after {} steps: {:.6f} nats/token", measured.step, measured.loss));
+  report.comment(
+      fmt::format("validation after {} steps: {:.6f} {}", measured.step, measured.loss, loss_unit(architecture)));
 }
 
 void enter_record(Report& report, const RunRecord& record)
@@ -96,14 +110,17 @@ std::string in_other_units(Report& report, double loss, const Tokens& tokens)
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens)
 {
   const double first = record.steps.front().loss, last = record.steps.back().loss;
-  const double uniform_loss = std::log(static_cast<double>(config.vocabulary));
+  const bool bert = config.architecture == Architecture::bert;
+  const std::string unit = loss_unit(config.architecture);
+  const std::string uniform = bert ? "ln V + ln 2" : "ln V";
+  const double uniform_loss = std::log(static_cast<double>(config.vocabulary * (bert ? 2 : 1)));
   const auto nats = [](double loss) { return fmt::format("{:.6f}", loss); };
   std::vector<Line> lines{
-      {"first step", nats(first), fmt::format("ln V = {:.3f}, about", uniform_loss), "nats/token"},
-      {"last step", nats(last), "", "nats/token"}};
+      {"first step", nats(first), fmt::format("{} = {:.3f}, about", uniform, uniform_loss), unit},
+      {"last step", nats(last), "", unit}};
   if (!record.validation.empty())
     lines.push_back({"validation", nats(record.validation.back().loss), "",
-                     in_other_units(report, record.validation.back().loss, tokens)});
+                     bert ? unit : in_other_units(report, record.validation.back().loss, tokens)});
   if (tokens.floor)
     lines.push_back({"floor of the data", nats(*tokens.floor), "", "nats/token, no model does better"});
   report.block("loss", lines);
@@ -113,7 +130,7 @@ void report_loss(Report& report, const RunRecord& record, const ModelConfig& con
   constexpr std::size_t enough = 10;       // steps after which a loss has to have fallen
   constexpr double sampling_error = 0.05;  // the validation split is a sample of the data's distribution
   if (record.from_scratch)
-    report.check("first loss", fmt::format("{:.3f} = ln V within 10 %", uniform_loss), first,
+    report.check("first loss", fmt::format("{:.3f} = {} within 10 %", uniform_loss, uniform), first,
                  std::abs(first - uniform_loss) < near * uniform_loss);
   if (record.from_scratch && record.steps.size() >= enough)
     report.check("last loss", fmt::format("below {:.3f}", first), last, last < first);
@@ -183,9 +200,11 @@ void report_time(Report& report, const RunRecord& record, const TimeLedger& time
   const double tflops = step_flops(config, tokens, T, false) / step_s * 1e-12;
   std::vector<Line> lines{{"step", fmt::format("{:.4g}", step_s), "", "s, mean without the first"},
                           {"speed", fmt::format("{:.4g}", tokens_per_s), "", "tokens/s"},
-                          {"arithmetic", fmt::format("{:.4f}", tflops), "", "TFLOP/s by 6 P + 12 L C T a token"}};
+                          {"arithmetic", fmt::format("{:.4f}", tflops), "",
+                           config.architecture == Architecture::bert ? "TFLOP/s by 3 forward passes of each unit"
+                                                                     : "TFLOP/s by 6 P + 12 L C T a token"}};
   nlohmann::json& json = report.json()["time"];
-  if (options.recompute_blocks) {
+  if (options.recompute_blocks && config.architecture == Architecture::gpt2) {
     const double all = recomputed_flops(config, tokens) / step_s * 1e-12;
     lines.push_back({"recomputed too", fmt::format("{:.4f}", all), "", "TFLOP/s by 8 P a token"});
     json["tflops_recomputed"] = all;
@@ -205,8 +224,9 @@ void report_plan(Report& report, const CategoryBytes& planned, const TrainingOpt
 {
   const ModelConfig config = options.config();
   const BatchShape batch = options.batch(options.global_batch);
-  std::vector<Line> lines{
-      {"parameters", group_digits(config.parameters()), "V C + context C + L (12 C^2 + 13 C) + 2 C", ""}};
+  const char* const rest = config.architecture == Architecture::bert ? "2 C^2 + 10 C + V + 2" : "2 C";
+  std::vector<Line> lines{{"parameters", group_digits(config.parameters()),
+                           fmt::format("V C + context C + L (12 C^2 + 13 C) + {}", rest), ""}};
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     if (planned[category] > 0)

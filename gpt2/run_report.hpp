@@ -48,18 +48,18 @@ void begin_report(Report& report, const Layout& layout, const OptionTable& table
                   const Tokens& tokens);
 
 /// Opens the table of steps.
-void begin_steps(Report& report);
+void begin_steps(Report& report, Architecture architecture);
 /// Prints one row of the table of steps.
 void report_step(Report& report, std::int64_t step, const StepReport& measured);
 
 /// Prints a validation loss between two rows.
-void report_validation(Report& report, const Validation& measured);
+void report_validation(Report& report, const Validation& measured, Architecture architecture);
 
 /// Enters what a run has measured so far in the document: losses, norms, validation, digest.
 void enter_record(Report& report, const RunRecord& record);
 
-/// Block "loss": first and last loss beside ln V and the floor of the data, validation loss with its perplexity and
-/// bits a byte of text, digest. Checks that
+/// Block "loss": first and last loss beside ln V (with BERT ln V + ln 2) and the floor of the data, validation loss with its perplexity and
+/// bits a byte of text (with GPT-2), digest. Checks that
 /// the first loss is near ln V and that the loss falls, if the run began from scratch, and that the validation loss
 /// is not below the floor.
 void report_loss(Report& report, const RunRecord& record, const ModelConfig& config, const Tokens& tokens);

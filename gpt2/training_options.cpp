@@ -11,6 +11,8 @@
 
 #include "common/base/text.hpp"
 #include "common/program/device_option.hpp"
+#include "data/corpus.hpp"
+#include "data/dialogues.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "gpt2/prompt.hpp"
 
@@ -31,7 +33,7 @@ std::vector<std::string> words_of(const std::string& text)
 
 ModelConfig TrainingOptions::config() const
 {
-  ModelConfig config = preset(model);
+  ModelConfig config = preset(model, architecture);
   const std::array<std::pair<std::int64_t, std::int64_t ModelConfig::*>, 5> overrides{
       {{layers, &ModelConfig::layers},
        {heads, &ModelConfig::heads},
@@ -56,24 +58,42 @@ BatchShape TrainingOptions::batch(std::int64_t share) const
 
 LoaderOptions TrainingOptions::loader_options() const
 {
-  const BatchShape shape = batch(global_batch);
-  return {.T = shape.sequence,
+  // Where a lesson reads pairs of lines instead of windows, these are of one token.
+  return {.T = architecture == Architecture::gpt2 ? batch(global_batch).sequence : 1,
           .global_batch = global_batch,
           .seed = seed,
           .uncounted_prefix = std::max<std::int64_t>(config().mask.prefix - 1, 0)};
 }
 
-LearningRateSchedule TrainingOptions::schedule_over(const Loader& loader) const
+PairLoaderOptions TrainingOptions::pair_options() const
+{
+  return {.T = batch(global_batch).sequence, .global_batch = global_batch, .seed = seed};
+}
+
+Tokens TrainingOptions::open_data() const
+{
+  return data.empty() && architecture == Architecture::bert ? embedded_dialogues() : open_corpus(data);
+}
+
+std::int64_t TrainingOptions::sequences_of_epoch(const Tokens& tokens) const
+{
+  if (architecture == Architecture::bert)
+    return PairLoader(tokens.train, *tokens.tokenizer, pair_options()).pairs();
+  return Loader(tokens.train, loader_options()).windows();
+}
+
+LearningRateSchedule TrainingOptions::schedule_over(std::int64_t epoch) const
 {
   constexpr std::int64_t default_steps = 100;
   LearningRateSchedule whole = schedule;
-  whole.steps = epochs > 0 ? loader.steps(epochs) : steps > 0 ? steps : default_steps;
+  const std::int64_t in_epochs = (epochs * epoch + global_batch - 1) / global_batch;
+  whole.steps = epochs > 0 ? in_epochs : steps > 0 ? steps : default_steps;
   return whole;
 }
 
-std::int64_t TrainingOptions::last_step(const Loader& loader) const
+std::int64_t TrainingOptions::last_step(std::int64_t epoch) const
 {
-  const std::int64_t all = schedule_over(loader).steps;
+  const std::int64_t all = schedule_over(epoch).steps;
   return stop_after > 0 ? std::min(stop_after, all) : all;
 }
 
@@ -86,17 +106,17 @@ ActivationShape TrainingOptions::activation_shape(std::int64_t share, Part part)
 
 namespace {
 
-std::vector<std::pair<std::string, std::string>> model_choices()
+std::vector<std::pair<std::string, std::string>> model_choices(Architecture architecture)
 {
   std::vector<std::pair<std::string, std::string>> choices;
-  for (const std::string& name : preset_names()) choices.emplace_back(name, name);
+  for (const std::string& name : preset_names(architecture)) choices.emplace_back(name, name);
   return choices;
 }
 
 void declare_model(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Model";
-  table.add_choice(group, "model", o.model, model_choices(), "preset of the sizes below");
+  table.add_choice(group, "model", o.model, model_choices(o.architecture), "preset of the sizes below");
   table.add(group, "layers", o.layers, "number of blocks; 0: as in the preset");
   table.add(group, "heads", o.heads, "attention heads, a divisor of the channels; 0: as in the preset");
   table.add(group, "channels", o.channels, "width of the residual stream; 0: as in the preset");
@@ -275,9 +295,8 @@ void check_frozen(const std::string& asked, const ModelConfig& config)
   }
   if (!unused.empty())
     throw UserError(fmt::format("--freeze={} names no tensor of this model with {}.", asked, one_of(unused)),
-                    fmt::format("Its tensors are called wte.weight, wpe.weight, h.0.ln_1.weight ... "
-                                "h.{}.mlp.c_proj.bias, ln_f.weight, ln_f.bias; * stands for any letters.",
-                                config.layers - 1));
+                    fmt::format("Its tensors are called {}, {} ... {}; * stands for any letters.",
+                                all.entries()[0].name, all.entries()[1].name, all.entries().back().name));
   if (!any_trained)
     throw UserError(fmt::format("--freeze={} leaves no tensor to train.", asked),
                     "Use patterns that match fewer tensors, such as h.0.*.");
@@ -422,11 +441,28 @@ std::string suggest_options(const TrainingOptions& options, std::int64_t share, 
   return fmt::format("Even {} needs {} bytes. Use a smaller model or more memory.", smallest, group_digits(least));
 }
 
+void check_enough_data(const TrainingOptions& options, const Tokens& tokens)
+{
+  const BatchShape batch = options.batch(options.global_batch);
+  const std::int64_t vocabulary = options.config().vocabulary;
+  if (options.architecture == Architecture::gpt2) {
+    check_vocabulary(tokens, vocabulary);
+    check_enough_tokens(tokens, batch.sequence, batch.global_batch);
+    return;
+  }
+  if (vocabulary < tokens.vocabulary + special_tokens)
+    throw UserError(fmt::format("--vocabulary={} has no room for the {} tokens of {} and the {} special tokens.",
+                                vocabulary, tokens.vocabulary, tokens.name, special_tokens),
+                    fmt::format("[PAD], [CLS], [SEP] and [MASK] come after the tokens of the text. Use "
+                                "--vocabulary={} or more.",
+                                tokens.vocabulary + special_tokens));
+  check_enough_pairs(tokens, batch.sequence, batch.global_batch);
+}
+
 void check_fits_data(const TrainingOptions& options, const Tokens& tokens)
 {
   check_prompt(options, tokens);
-  const Loader loader(tokens.train, options.loader_options());
-  const std::int64_t steps = options.schedule_over(loader).steps;
+  const std::int64_t steps = options.schedule_over(options.sequences_of_epoch(tokens)).steps;
   if (options.compare > steps)
     throw UserError(
         fmt::format("--compare={} asks for more steps than the {} of this run.", options.compare, steps),

@@ -5,6 +5,7 @@
 
 #include "common/program/options.hpp"
 #include "data/loader.hpp"
+#include "data/pair_loader.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/arithmetic.hpp"
@@ -18,20 +19,21 @@ namespace rankwise {
 
 /// Options of a training run. A size of the model that is 0 is taken from the preset.
 struct TrainingOptions {
-  std::string model = "nano";      ///< preset
-  std::int64_t layers = 0;         ///< L
-  std::int64_t heads = 0;          ///< H
-  std::int64_t channels = 0;       ///< C
-  std::int64_t context = 0;        ///< longest sequence
-  std::int64_t vocabulary = 0;     ///< V
-  std::string mask = "causal";     ///< causal, prefix:K or full
-  std::string data;                ///< token file; empty for the embedded corpus
-  std::int64_t steps = 0;          ///< optimizer steps; 0: given by epochs, or 100
-  std::int64_t epochs = 0;         ///< passes over the training data; 0: given by steps
-  std::int64_t global_batch = 16;  ///< G, sequences per step
-  std::int64_t micro_batch = 0;    ///< B; 0: all sequences of G that a rank computes
-  std::int64_t sequence = 0;       ///< T; 0 for the context
-  std::uint32_t seed = 1;          ///< seed of initial values, data order, dropout and samples
+  Architecture architecture = Architecture::gpt2;  ///< model of the lesson; not an option
+  std::string model = "nano";                      ///< preset
+  std::int64_t layers = 0;                         ///< L
+  std::int64_t heads = 0;                          ///< H
+  std::int64_t channels = 0;                       ///< C
+  std::int64_t context = 0;                        ///< longest sequence
+  std::int64_t vocabulary = 0;                     ///< V
+  std::string mask = "causal";                     ///< causal, prefix:K or full
+  std::string data;                                ///< token file; empty for the embedded corpus
+  std::int64_t steps = 0;                          ///< optimizer steps; 0: given by epochs, or 100
+  std::int64_t epochs = 0;                         ///< passes over the training data; 0: given by steps
+  std::int64_t global_batch = 16;                  ///< G, sequences per step
+  std::int64_t micro_batch = 0;                    ///< B; 0: all sequences of G that a rank computes
+  std::int64_t sequence = 0;                       ///< T; 0 for the context
+  std::uint32_t seed = 1;                          ///< seed of initial values, data order, dropout and samples
   LearningRateSchedule schedule{.peak = 1e-3, .warmup = 10};  ///< learning rate
   AdamWOptions adamw{};                                       ///< constants of the optimizer
   double clip = 1;                                            ///< largest norm of the gradient; 0: no clipping
@@ -73,10 +75,18 @@ struct TrainingOptions {
   BatchShape batch(std::int64_t share) const;
   /// Options of the loader. With --mask=prefix:K, targets that the prefix reveals are not counted.
   LoaderOptions loader_options() const;
-  /// The learning rate over all steps: `--steps`, or the number of steps in `--epochs` of @p loader, or 100.
-  LearningRateSchedule schedule_over(const Loader& loader) const;
+  /// The data of `--data`, or the embedded corpus of the architecture.
+  /// @throws UserError  as open_token_file() does.
+  Tokens open_data() const;
+  /// Number of sequences of an epoch: windows of the text, or with BERT pairs of neighbouring lines.
+  std::int64_t sequences_of_epoch(const Tokens& tokens) const;
+  /// The learning rate over all steps: `--steps`, or the number of steps in `--epochs`, or 100.
+  /// @param epoch  sequences_of_epoch().
+  LearningRateSchedule schedule_over(std::int64_t epoch) const;
   /// The number of steps after which this run ends: all of them, or `--stop-after`.
-  std::int64_t last_step(const Loader& loader) const;
+  std::int64_t last_step(std::int64_t epoch) const;
+  /// Options of the loader of pairs.
+  PairLoaderOptions pair_options() const;
   /// The shape of a micro-batch.
   /// @param share  as for batch().
   /// @param part   which tensor-parallel shard is computed.
@@ -102,6 +112,11 @@ void check_options(const TrainingOptions& options, const Layout& layout);
 /// @param capacity  bytes that are available.
 std::string suggest_options(const TrainingOptions& options, std::int64_t share, const GradientLayout& sums,
                             const CategoryBytes& planned, std::int64_t capacity);
+
+/// Refuses data with too few sequences, or with tokens outside of the model's vocabulary.
+/// @param options  checked by check_options().
+/// @throws UserError  as check_enough_tokens(), check_enough_pairs() and check_vocabulary() do.
+void check_enough_data(const TrainingOptions& options, const Tokens& tokens);
 
 /// Refuses options that do not fit the data: more steps to compare than the run has, which with --epochs depends on
 /// the data; sampling from a model whose vocabulary has tokens that the data's tokenizer cannot decode.

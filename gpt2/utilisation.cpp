@@ -34,6 +34,11 @@ std::vector<FlopCount> flop_counts(const ModelConfig& config, std::int64_t token
              C = static_cast<double>(config.channels), V = static_cast<double>(config.vocabulary),
              keys = static_cast<double>(T);
   const double model = step_flops(config, tokens, T, false);
+  if (config.architecture == Architecture::bert) {
+    const std::string formula = "3 forward passes of each unit";
+    return {{"MFU", model, formula},
+            {"HFU", step_flops(config, tokens, T, recompute), formula + (recompute ? ", 4 of each block" : "")}};
+  }
   const double visible = model - 12 * L * C * (keys - visible_keys(config.mask, T)) * all;
   const double in_blocks = 72 * L * C * C * (1 + keys / (6 * C)) * all, in_head = 6 * V * C * all;
 

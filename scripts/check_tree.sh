@@ -8,6 +8,7 @@
 #   - gpt2 and data know neither MPI nor ranks, but for the programs of theirs; common and data know no transformer; lessons
 #     do not know how exact sums are made
 #   - GPUs are a choice at run time: no #if asks for CUDA in gpt2 or lessons, no triple chevrons
+#   - what shards a model names no piece of it, so that it shards any model
 #   - each lesson has a README, and its program begins with the header that readers expect
 #   - each header file is included once and documented as a file
 #   - no range views, which the clang of Debian 12 does not compile
@@ -75,6 +76,11 @@ forbid names '<<<|\b(__CUDACC__|__CUDA_ARCH__)\b' "kernels are launched by launc
 forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
 forbid names '\bviews::' "clang 14, which is Debian 12's, compiles no views" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code 'exact' "lessons do not know how sums are made exact" lessons/[0-9]*/**/*.[ch]pp
+
+sharding=(lessons/03_ddp/buckets.[ch]pp lessons/04_zero1/{bucket_shards,sharded_adamw,sharded_norm,step_plan}.[ch]pp
+  lessons/05_zero2/{bucket_gradients,shard_sums}.[ch]pp lessons/06_zero3/{fsdp_units,sharded_parameters}.[ch]pp)
+pieces='(token|position)_?embedding|\bembedding|attention|\bhead|\bmlp|gelu|logits|\bbert|\bgpt2\b|(branch|model)_?tensors|activations\b'
+forbid names "$pieces" "sharding does not know the model" "${sharding[@]}"
 
 for file in **/*.hpp; do
   case $file in build*/* | student/*) continue ;; esac

@@ -12,7 +12,8 @@
 # A lesson runs on 4 ranks; lesson 01, which is about one device, on one; lesson 03 on 1, 2 and 4, one row each. With
 # --ranks=N there is one row a lesson, on N ranks. The four heads of nano can be dealt out to four ranks at most, so on more
 # of them lesson 08 has replicas. Its four blocks make four stages at most, so lessons 09 and 11 do without the others. Lesson
-# 10 halves every layer and the pipeline, and the rest are replicas.
+# 10 halves every layer and the pipeline, and the rest are replicas. Lesson 12 trains another model, so it runs on 1 and 4
+# ranks to compare its digests; it is left out if it cannot run with the options, as with --model=gpt2.
 # Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -53,7 +54,10 @@ run() {
   echo "Running lesson $lesson, np $np ($kind) ..." >&2
   "${launcher[@]}" "build/lessons/$lesson" "$@" --report="$file.json" >"$file.txt" 2>&1 </dev/null || status=$?
   if [[ ! -e $file.json ]]; then cat "$file.txt" >&2; fi
-  if ((status == 2)); then exit 2; fi
+  if ((status == 2)) && [[ $lesson == 12_* ]]; then
+    echo "Lesson $lesson is left out: it cannot run with these options." >&2
+    rm -f "$file.txt" "$file.json"
+  elif ((status == 2)); then exit 2; fi
 }
 
 for program in build/lessons/[0-9][0-9]_*; do
@@ -61,6 +65,7 @@ for program in build/lessons/[0-9][0-9]_*; do
   case $lesson in
     01_*) on=(1) ;;
     03_*) read -ra on <<<"${ranks:-1 2 4}" ;;
+    12_*) read -ra on <<<"${ranks:-1 4}" ;;
     09_* | 11_*) on=("$((${ranks:-4} < 4 ? ${ranks:-4} : 4))") ;;
     *) on=("${ranks:-4}") ;;
   esac

@@ -110,11 +110,11 @@ std::vector<std::size_t> places_of(const std::vector<FsdpUnit>& units, const std
 
 std::vector<Use> uses_of(const TrainingOptions& options, bool training)
 {
-  const std::int64_t head = unit_count(options.config()) - 1;
+  const std::int64_t last = unit_count(options.config()) - 1;
   std::vector<Use> uses;
-  for (std::int64_t u = 0; u < head; ++u) uses.push_back({u});
-  uses.push_back({head, 0});
-  for (std::int64_t u = head - 1; training && u > 0; --u) {
+  for (std::int64_t u = 0; u < last; ++u) uses.push_back({u});
+  uses.push_back({last, 0});
+  for (std::int64_t u = last - 1; training && u > 0; --u) {
     if (options.recompute_blocks && u % 2 == 0) uses.insert(uses.end(), {{u - 1}, {u}});
     uses.push_back({u});
   }

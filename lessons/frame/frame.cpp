@@ -57,11 +57,10 @@ void check_capacity(const LessonOptions& options, const CategoryBytes& most,
   if (most.total() > capacity) check_device_capacity(most, options.device, suggest(capacity));
 }
 
-void check_data(const LessonOptions& options, const BatchShape& batch)
+void check_data(const LessonOptions& options)
 {
-  const Tokens tokens = open_corpus(options.data);
-  check_vocabulary(tokens, options.config().vocabulary);
-  check_enough_tokens(tokens, batch.sequence, options.global_batch);
+  const Tokens tokens = options.open_data();
+  check_enough_data(options, tokens);
   check_fits_data(options, tokens);
   check_checkpoints(options, tokens);
 }
@@ -180,7 +179,7 @@ nlohmann::json line_of(std::int64_t step, const StepReport& measured, const Run&
 
 }  // namespace
 
-Progress::Progress(Run& run, Report& report) : run_(run), report_(report), last_(run.options.last_step(run.loader))
+Progress::Progress(Run& run, Report& report) : run_(run), report_(report), last_(run.options.last_step(run.epoch))
 {
 }
 
@@ -190,7 +189,7 @@ void Progress::begin(const OptionTable& table, const Layout& layout, const std::
   report_placement(report_, run_.session, run_.options.device);
   if (!run_.messages.carrier().empty()) report_.comment(run_.messages.carrier());
   if (!description.empty()) report_.comment(description);
-  begin_steps(report_);
+  begin_steps(report_, run_.options.architecture);
   const std::string& path = run_.options.log;
   if (run_.session.rank() == 0 && !path.empty() && !run_.options.resume && !is_stream(path)) write_file(path, "");
   log({{"run", report_.json()}});
@@ -251,7 +250,7 @@ void Progress::check_replicated(const Tensor& parameters) const
     check_replicas(*run_.stream, parameters, fmt::format("after step {}", made_ - 1));
 }
 
-void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<LossSum()>& evaluate)
+void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<double()>& evaluate)
 {
   const TrainingOptions& o = run_.options;
   if (made_ == o.compare)
@@ -261,8 +260,8 @@ void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const
   const bool stops = stopped_by_ != 0;
   if (!stops && (made_ == last_ || validation_is_due)) {
     const auto span = run_.time.span(Work::compute, "validation");
-    record_.validation.push_back({made_, evaluate().mean()});
-    report_validation(report_, record_.validation.back());
+    record_.validation.push_back({made_, evaluate()});
+    report_validation(report_, record_.validation.back(), run_.options.architecture);
     log({{"step", made_}, {"validation_loss", record_.validation.back().loss}});
   }
   const bool save_is_due = checkpoint_is_due(o, made_, last_) || (stops && !o.checkpoint.empty());
@@ -313,7 +312,7 @@ void Progress::compare()
 {
   in_turn(run_.session, [&] {
     if (run_.session.rank() != 0) return;
-    const ReferenceRun reference = reference_run(run_.options, run_.tokens.train);
+    const ReferenceRun reference = reference_run(run_.options, run_.tokens);
     report_deviation(report_, record_, reference, deviation_of(run_.config, compared_, reference.parameters),
                      run_.options);
   });

@@ -43,7 +43,7 @@ void check_capacity(const LessonOptions& options, const CategoryBytes& most,
 
 /// Refuses data and checkpoints that the run cannot use.
 /// @throws UserError  for the first problem.
-void check_data(const LessonOptions& options, const BatchShape& batch);
+void check_data(const LessonOptions& options);
 
 /// Device memory of the rank that needs most, of N ranks.
 CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
@@ -97,7 +97,7 @@ class Progress {
   /// @failure  Error on all ranks, with the ranks that differ.
   void check_replicated(const Tensor& parameters) const;
   /// Between two steps: validates, saves, and keeps parameters for the comparison with the reference run, when due.
-  void after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<LossSum()>& evaluate);
+  void after_step(const ModelOnRanks& model, std::int64_t updates, const std::function<double()>& evaluate);
 
   /// Blocks "loss" and "deviation", and the digest with its checks.
   void report_results(const ModelOnRanks& model);

@@ -31,10 +31,11 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
       arithmetic(o.arithmetic, o.tf32),
       messages(o.messages, memory, *stream, time),
       kernels(arithmetic.make_kernels(memory, *stream)),
-      tokens(open_corpus(o.data)),
+      tokens(o.open_data()),
       loader(tokens.train, o.loader_options()),
       validation(tokens.validation, o.loader_options()),
-      schedule(o.schedule_over(loader))
+      epoch(o.sequences_of_epoch(tokens)),
+      schedule(o.schedule_over(epoch))
 {
 }
 

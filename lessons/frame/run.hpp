@@ -45,6 +45,7 @@ struct Run {
   Tokens tokens;                  ///< tokens of the corpus
   Loader loader;                  ///< windows of the training split, by step
   Loader validation;              ///< windows of the validation split
+  std::int64_t epoch;             ///< sequences of an epoch
   LearningRateSchedule schedule;  ///< learning rate of each step
 
   std::map<std::string, Traffic> sent;  ///< traffic of this step so far, by axis

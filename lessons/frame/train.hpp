@@ -61,7 +61,7 @@ concept Lesson = requires(L lesson, OptionTable& table, typename L::Options& ask
   { costs(options, rank) } -> std::same_as<Costs>;
   { suggest_options(options, rank.ranks, number) } -> std::same_as<std::string>;
   { lesson.train_step(number) } -> std::same_as<StepReport>;  // one optimizer step over the global batch
-  { lesson.evaluate() } -> std::same_as<LossSum>;             // of the validation split, summed over all ranks
+  { lesson.evaluate().mean() } -> std::same_as<double>;       // loss of the validation split, of all ranks
   { lesson.shards() } -> std::same_as<HeldShards>;            // shards that this rank holds, to read and to write
   { lesson.optimizer().updates() } -> std::same_as<std::int64_t>;
   lesson.optimizer().resume(number);                          // continues after this number of updates
@@ -94,7 +94,7 @@ void check_run(const typename L::Options& options, const Session& session)
   const auto suggest = [&](std::int64_t bytes) { return suggest_options(options, N, bytes); };
   check_capacity(options, most, suggest);
   if (options.dry_run) return;
-  check_data(options, options.batch(N));
+  check_data(options);
   if constexpr (requires { prepare(options, RankOf{}); }) prepare(options, RankOf(session));
 }
 
@@ -137,7 +137,7 @@ template <Lesson L>
 int run_lesson(Report& report, const OptionTable& table, const typename L::Options& options, const Session& session)
 {
   const int N = session.ranks();
-  check_alike(table, open_corpus(options.data));
+  check_alike(table, options.open_data());
   Run run(options, session, options.batch(N), options.activation_shape(session));
   L lesson(run, options);
   const ModelOnRanks model = model_on_ranks(lesson);
@@ -150,7 +150,7 @@ int run_lesson(Report& report, const OptionTable& table, const typename L::Optio
   while (const auto step = progress.next_step()) {
     progress.make_step([&] { return lesson.train_step(*step); });
     if constexpr (requires { lesson.replicated(); }) progress.check_replicated(lesson.replicated());
-    progress.after_step(model, lesson.optimizer().updates(), [&] { return lesson.evaluate(); });
+    progress.after_step(model, lesson.optimizer().updates(), [&] { return lesson.evaluate().mean(); });
   }
 
   progress.report_results(model);

@@ -7,7 +7,7 @@ A lesson on R ranks has two reports there, as written by --report: NN_name.npR.f
 traffic, checks; of a pipeline also its schedule, and the bubble is the share of the ranks' time that is planned idle) and
 NN_name.npR.exact.json (digest and checks). A lesson that trains nothing has one, NN_name.npR.messages.json (traffic and
 checks). Beside each there is NN_name.npR.KIND.txt, which says that the run was made. The status is 1 if a check failed, a
-report is missing, or two digests differ.
+report is missing, or two digests of the same model differ.
 """
 
 import collections
@@ -99,9 +99,14 @@ def main():
     for name, reports in lessons.items():
         for report in filter(None, reports.values()):
             bad += [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
-    if len({reports["exact"]["digest"] for reports in lessons.values() if reports.get("exact")}) > 1:
-        bad.append("the digests differ: in exact arithmetic all lessons must end with the same parameters")
-    for line in bad or ["All checks hold, and all digests are the same."]:
+    digests = collections.defaultdict(set)
+    for report in (reports["exact"] for reports in lessons.values() if reports.get("exact")):
+        digests[report["model"]["architecture"]].add(report["digest"])
+    for model, of_model in digests.items():
+        if len(of_model) > 1:
+            bad.append(f"the digests of {model} differ: in exact arithmetic all layouts must end with the same parameters")
+    of_each = " of each model" if len(digests) > 1 else ""
+    for line in bad or [f"All checks hold, and all digests{of_each} are the same."]:
         print(line)
     return 1 if bad or not lessons else 0
 

@@ -25,11 +25,13 @@ TrainingOptions tiny_run()
   return o;
 }
 
-std::shared_ptr<const TokenSource> text()
+Tokens text()
 {
   std::vector<Token> tokens;
   for (int i = 0; i < 400; ++i) tokens.push_back(static_cast<Token>(i * i % 13));
-  return std::make_shared<MemoryTokens>(tokens);
+  Tokens text;
+  text.train = std::make_shared<MemoryTokens>(tokens);
+  return text;
 }
 
 /// `deviation` and the number of failed checks that report_deviation() enters.

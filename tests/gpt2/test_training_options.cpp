@@ -30,12 +30,12 @@ TEST_CASE("TrainingOptions: steps, epochs, or a default")
   TrainingOptions options;
   options.global_batch = 2;
   const Loader loader(source, options.loader_options());
-  CHECK(options.schedule_over(loader).steps == 100);
+  CHECK(options.schedule_over(loader.windows()).steps == 100);
   options.steps = 7;
-  CHECK(options.schedule_over(loader).steps == 7);
+  CHECK(options.schedule_over(loader.windows()).steps == 7);
   options.steps = 0;
   options.epochs = 3;
-  CHECK(options.schedule_over(loader).steps == 8);
+  CHECK(options.schedule_over(loader.windows()).steps == 8);
 }
 
 TEST_CASE("TrainingOptions: targets inside a prefix are not counted")

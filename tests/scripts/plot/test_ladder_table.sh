@@ -5,11 +5,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# report LESSON.npRANKS.KIND PASS DIGEST [FIELDS]: writes the report of a run of 2 steps, with further fields before the others.
+# report LESSON.npRANKS.KIND PASS DIGEST [FIELDS] [MODEL]: writes the report of a run of 2 steps, with further fields before the
+# others.
 report() {
   : >"$folder/${1%.*}.${1##*.}.txt"
   cat >"$folder/$1.json" <<TEXT
-{${4-}"lesson": "${1%%.*}", "ranks": 1, "model": {"name": "nano", "parameters": 220544}, "loss": [5.5451, 5.25],
+{${4-}"lesson": "${1%%.*}", "ranks": 1, "model": {"name": "nano", "architecture": "${5-gpt2}", "parameters": 220544}, "loss": [5.5451, 5.25],
  "memory": {"parameters": {"current": 882176, "peak": 882176, "formula": 882176},
             "staging": {"current": 0, "peak": 0, "formula": 0}},
  "traffic": {"dp": {"bytes": 1500, "messages": 2, "formula": 1500}, "tp": {"bytes": 34, "messages": 1, "formula": 34}},
@@ -49,7 +50,7 @@ report 02_two.np1.exact true 0123456789abcdef
 expect 1 '^02_two\.np1: memory of parameters: expected 882,176' "a check failed"
 report 02_two.np1.fast true aa
 report 02_two.np1.exact true ffff
-expect 1 'the digests differ' "two digests differ"
+expect 1 'the digests of gpt2 differ' "two digests differ"
 rm "$folder/02_two.np1.exact.json"
 expect 1 '^02_two\.np1: a run broke' "a run left no report"
 rm "$folder"/02_two.*
@@ -62,11 +63,21 @@ done
 expect 0 '^03_three +1 .*0123456789ab$' "on 1 rank"
 expect 0 '^03_three +4 .*0123456789ab$' "on 4 ranks"
 report 03_three.np4.exact true ffff
-expect 1 'the digests differ' "4 ranks end elsewhere"
+expect 1 'the digests of gpt2 differ' "4 ranks end elsewhere"
 rm "$folder/03_three.np2.fast.json"
 expect 1 '^03_three\.np2: a run broke' "2 ranks broke"
 expect 1 '^03_three +2 .*broke' "their row says so"
 rm "$folder"/03_three.*
+
+# A lesson on another model has digests of its own.
+for ranks in 1 4; do
+  report "12_twelve.np$ranks.fast" true aa "" bert
+  report "12_twelve.np$ranks.exact" true eeee "" bert
+done
+expect 0 'all digests of each model are the same' "two models"
+report 12_twelve.np4.exact true ffff "" bert
+expect 1 'the digests of bert differ' "4 ranks of the other model end elsewhere"
+rm "$folder"/12_twelve.*
 
 # A lesson that trains nothing: one run, no loss, no digest.
 : >"$folder/02_two.np4.messages.txt"
