@@ -33,7 +33,7 @@ struct Offloaded {
     all = rank.lab.filled(type, {table.elements()}, updates);
     rank.put_all(*parameters.store(), all);
     if (parameters.replicated().empty()) return;
-    parameters.bring_replicated();
+    parameters.bring_whole();
     all_gather(parameters.replicated(), test.group);
   }
 
@@ -136,7 +136,7 @@ TEST_CASE("OffloadedParameters: the device holds only the units in use, each fet
       const OffloadPlan& plan = offloaded.rank.plan;
       const auto bytes = [&](Tier in) { return offloaded.rank.ledger.current(in)[Category::parameters]; };
       const std::int64_t kept = bytes(Tier::device), replicated = 4 * offloaded.table.replicated().count;
-      CHECK(kept == (tier == Tier::device ? kept_bytes(plan.step, world()) : replicated));
+      CHECK(kept == (tier == Tier::device ? kept_bytes(plan.step, plan.gathers, world()) : replicated));
       if (tier != Tier::device)
         CHECK(bytes(tier) == tier_bytes(plan)[static_cast<std::size_t>(tier)][Category::parameters]);
       const LinkBytes before = offloaded.rank.tiers.links().use().bytes;
