@@ -32,9 +32,8 @@ struct Offloaded {
     ++updates;
     all = rank.lab.filled(type, {table.elements()}, updates);
     rank.put_all(*parameters.store(), all);
-    if (parameters.replicated().empty()) return;
     parameters.bring_whole();
-    all_gather(parameters.replicated(), test.group);
+    for (const Tensor& whole : parameters.whole()) all_gather(whole, test.group);
   }
 
   /// Whether these are the tensors of a unit, as they are now.
@@ -87,7 +86,7 @@ PlanOptions parameters_in(Tier tier, DType type = DType::f32, std::int64_t persi
 TEST_CASE("OffloadedParameters: every use sees the values of all ranks, as they are after the last update")
 {
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
-    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
+    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward, Reshard::never})
       for (const std::int64_t K : {0, 1, 5})
         for (const std::int64_t persist : {0, 64, 1'000'000}) {
           INFO(rankwise::name_of(tier) << ", K = " << K << ", persist = " << persist);
