@@ -23,14 +23,6 @@ std::vector<GatherStep> gathers(const Zero3Options& options);
 ///     sent                               (N-1)/N of all gathered units and of the gradients, per micro-batch
 Costs costs(const Zero3Options& options, RankOf rank);
 
-/// Memory of a rank whose model state is sharded, without its messages: what a rank keeps of the whole layers or of
-/// tensor-parallel shards of them, activations, and the units and buckets that are alive at the peak.
-/// @param shape    of a micro-batch.
-/// @param gathers  of a micro-batch.
-/// @param rank     index and number of the ranks that shard the plan's table.
-Costs sharded_memory(const LessonOptions& options, const ActivationShape& shape, const StepPlan& plan,
-                     const std::vector<GatherStep>& gathers, RankOf rank);
-
 /// Prints the FSDP units and when they are gathered.
 void report_plan(Report& report, const Zero3Options& options, int N);
 

@@ -3,7 +3,7 @@
 #include "common/messages/mesh.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/06_zero3/costs.hpp"
+#include "lessons/06_zero3/sharded_memory.hpp"
 #include "lessons/07_offload/capacity.hpp"
 #include "lessons/07_offload/costs.hpp"
 #include "lessons/07_offload/offload_report.hpp"
@@ -105,9 +105,8 @@ Costs costs(const MeshZeroOptions& options, RankOf rank)
   const auto along = [&](const std::string& axis) {
     return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
   };
-  Costs costs = sharded_memory(options, split.shape, plan.step, plan.gathers, place.shard);
-  for (TierBytes* bytes : {&costs.kept, &costs.most})
-    in_tier(Tier::device, *bytes)[Category::communication] = message_bytes(options, plan, split, rank);
+  const std::int64_t messages = message_bytes(options, plan, split, rank);
+  Costs costs = sharded_memory(options, split.shape, plan.step, plan.gathers, place.shard, messages);
   move_to_tiers(costs, plan);
 
   costs.sent = {

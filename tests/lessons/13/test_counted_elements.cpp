@@ -35,9 +35,11 @@ class Counts {
             count(p, slab.rows.first + row, slab.columns.first + column) += static_cast<int>(times);
           }
   }
+  /// Padding of the vocabulary is counted nowhere.
   bool all_are_one() const
   {
-    return std::all_of(counts_.begin(), counts_.end(), [](int times) { return times == 1; });
+    return std::count(counts_.begin(), counts_.end(), 1) == config.parameters() &&
+           std::count(counts_.begin(), counts_.end(), 0) == table_.elements() - config.parameters();
   }
 
  private:

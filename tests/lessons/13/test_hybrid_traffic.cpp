@@ -51,7 +51,7 @@ TEST_CASE("hybrid_traffic: in exact arithmetic the second gradient of the tied e
 {
   MeshZeroOptions options = options_of(1, 2);
   const std::int64_t fast = sent(options, {0, 4}).bytes;
-  options.arithmetic = ArithmeticKind::exact;
+  options.arithmetic = Sums::exact;
   // Half of the tied tensor's V C elements is in the first shard of the embedding, which holds positions too: V C + T C
   // elements in all.
   const std::int64_t V = 256, T = 64, C = 64, M = 2;
