@@ -142,7 +142,9 @@ Mesh::Mesh(const Session& session, std::vector<Axis> axes, const GroupSetup& set
   for (const Axis& axis : axes_) {
     const int first = line_of(axes_, session.rank(), axis.name).front();
     const int own = coordinate(session.rank(), axis.name);
-    groups_.push_back(std::make_unique<Group>(axis.name, world_->communicator().split(first, own), setup));
+    GroupSetup of_axis = setup;
+    if (axis.stream != nullptr) of_axis.stream = axis.stream;
+    groups_.push_back(std::make_unique<Group>(axis.name, world_->communicator().split(first, own), of_axis));
   }
 }
 

@@ -14,8 +14,9 @@ namespace rankwise {
 
 /// One axis of a mesh.
 struct Axis {
-  std::string name;  ///< as "dp", "tp" or "pp"
-  int size = 1;      ///< ranks along it, >= 1
+  std::string name;          ///< as "dp", "tp" or "pp"
+  int size = 1;              ///< ranks along it, >= 1
+  Stream* stream = nullptr;  ///< carries the messages of its group; null: the stream that all groups share
 };
 
 /// The coordinates of a rank, one for each axis. Neighbouring ranks are adjacent along the last axis:

@@ -1,9 +1,6 @@
 #include "lessons/06_zero3/costs.hpp"
 
-#include "gpt2/gradient_sum.hpp"
-#include "lessons/04_zero1/bucket_shards.hpp"
-#include "lessons/05_zero2/bucket_gradients.hpp"
-#include "lessons/05_zero2/shard_sums.hpp"
+#include "lessons/06_zero3/sharded_memory.hpp"
 
 namespace rankwise {
 
@@ -22,17 +19,8 @@ Costs costs(const Zero3Options& options, RankOf rank)
 {
   const StepPlan plan = step_plan(options);
   const Traffic sent = step_traffic(plan, gathers(options), options.topology(rank.ranks), rank.rank);
-  Costs costs;
-  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
-  bytes[Category::gradients] = bytes[further_sums] = 0;
-  bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
-  bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
-  bytes[Category::parameters] = kept_bytes(plan, rank);
-  bytes[Category::communication] = message_bytes(options, collectives_of(plan), rank);
-  costs.most = costs.kept;
-  in_tier(Tier::device, costs.most)[Category::gradients] += alive_bytes(plan);
-  in_tier(Tier::device, costs.most)[Category::parameters] += gathered_bytes(plan, gathers(options));
+  const std::int64_t messages = message_bytes(options, collectives_of(plan), rank);
+  Costs costs = sharded_memory(options, options.activation_shape(rank), plan, gathers(options), rank, messages);
   costs.sent = {{"world", "a step", sent, "(N-1)/N of all that is gathered and of M times the gradients"}};
   return costs;
 }

@@ -127,6 +127,7 @@ std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const s
   std::vector<GatherStep> plan;
   for (const std::vector<std::size_t>& needs : needs_of_uses(units, uses))
     if (plan.empty() || plan.back().needs != needs) plan.push_back({needs, {}, {}});
+  if (options.reshard == Reshard::never) return plan;
 
   // BEGIN EXERCISE 06.1 points=10 "Gather, use, free: fill in the units that each place frees and gathers. At "
   //     "place s the units that the places s .. s + prefetch need are gathered; with Reshard::after_backward "
@@ -150,12 +151,27 @@ std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const s
   return plan;
 }
 
-std::int64_t kept_bytes(const StepPlan& plan, RankOf rank)
+bool stays_whole(const std::vector<GatherStep>& gathers, std::size_t unit)
+{
+  return std::none_of(gathers.begin(), gathers.end(),
+                      [&](const GatherStep& step) { return has(step.gathers, unit); });
+}
+
+std::int64_t whole_elements(const StepPlan& plan, const std::vector<GatherStep>& gathers)
+{
+  std::int64_t elements = 0;
+  for (std::size_t unit = 0; unit < plan.buckets.size(); ++unit)
+    if (stays_whole(gathers, unit)) elements += plan.buckets[unit].elements.count;
+  return elements;
+}
+
+std::int64_t kept_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers, RankOf rank)
 {
   const std::vector<Range> own = owned_shards(plan, rank);
-  const std::int64_t of_replicated =
-      plan.table.replicated().empty() ? 0 : own.back().count;  // of the replicated tensors
-  return bytes_of(plan.parameters) * (elements_of(own) - of_replicated + plan.table.replicated().count);
+  std::int64_t elements = whole_elements(plan, gathers);
+  for (std::size_t unit = 0; unit < own.size(); ++unit)
+    if (!stays_whole(gathers, unit)) elements += own[unit].count;
+  return bytes_of(plan.parameters) * elements;
 }
 
 std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers)
@@ -178,8 +194,8 @@ Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gather
   Traffic sum = gradient_traffic(plan, topology, rank);
   const auto ranks = static_cast<std::int64_t>(topology.node_of.size());
   for (std::int64_t m = 0; m < sums_of_step(plan, ranks); ++m) sum += pass;
-  for (const Bucket& unit : plan.buckets)
-    if (unit.units.empty()) sum += gather_traffic(plan, unit, topology, rank);
+  for (std::size_t unit = 0; unit < plan.buckets.size(); ++unit)
+    if (stays_whole(gathers, unit)) sum += gather_traffic(plan, plan.buckets[unit], topology, rank);
   return sum;
 }
 

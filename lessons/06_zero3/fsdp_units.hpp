@@ -30,6 +30,7 @@ enum class UnitKind : std::uint8_t {
 enum class Reshard : std::uint8_t {
   after_forward,   ///< after each use; the backward pass gathers them again
   after_backward,  ///< after their last use, in the backward pass
+  never,           ///< units stay whole, as in ZeRO-2: they are gathered once, after the update (lesson 13)
 };
 
 /// Options of FSDP units.
@@ -70,7 +71,7 @@ struct GatherStep {
 
 /// When each FSDP unit is gathered and freed in a micro-batch. Consecutive uses of the same units are one place. At
 /// place s the units that the places s .. s + K need are gathered, and no others; with Reshard::after_backward also
-/// those that were gathered before and are needed later.
+/// those that were gathered before and are needed later. With Reshard::never no place gathers or frees any.
 ///
 ///     K = 1     use       0  1  2  3
 ///               gathers  0 1 2  3  .
@@ -86,8 +87,17 @@ std::vector<GatherStep> plan_gathers(const std::vector<FsdpUnit>& units, const s
 /// Place of each use in plan_gathers(). A use that needs the same units as the one before has the same place.
 std::vector<std::size_t> places_of(const std::vector<FsdpUnit>& units, const std::vector<Use>& uses);
 
-/// Bytes of parameters that a rank stores between steps: its shards, and the replicated tensors.
-std::int64_t kept_bytes(const StepPlan& plan, RankOf rank);
+/// Number of elements that every rank stores whole between steps: those of the replicated tensors, and with
+/// Reshard::never those of all units.
+/// @param gathers  of a micro-batch.
+std::int64_t whole_elements(const StepPlan& plan, const std::vector<GatherStep>& gathers);
+
+/// Bytes of parameters that a rank stores between steps: its shards, and whole_elements().
+/// @param gathers  of a micro-batch.
+std::int64_t kept_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers, RankOf rank);
+
+/// Whether a unit is whole between steps, and gathered after the update: no place of a micro-batch gathers it.
+bool stays_whole(const std::vector<GatherStep>& gathers, std::size_t unit);
 
 /// Peak bytes of gathered units.
 /// @param plan     whose buckets are the FSDP units.
@@ -95,7 +105,7 @@ std::int64_t kept_bytes(const StepPlan& plan, RankOf rank);
 std::int64_t gathered_bytes(const StepPlan& plan, const std::vector<GatherStep>& gathers);
 
 /// Bytes that one rank sends in a step: gradients and gathered parameters of each micro-batch, and after the update
-/// the replicated parameters.
+/// the parameters that stay whole.
 /// @param plan     whose buckets are the FSDP units.
 /// @param gathers  of one micro-batch.
 Traffic step_traffic(const StepPlan& plan, const std::vector<GatherStep>& gathers, const Topology& topology,

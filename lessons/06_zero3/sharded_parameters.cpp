@@ -26,18 +26,33 @@ ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream,
 {
   const Range replicated = table.replicated();
   std::int64_t first = elements_of(own_) - (replicated.empty() ? 0 : own_.back().count);
+  kept = kept && !keeps_units();
   if (kept) shards_ = Buffer(memory, Category::parameters, type, {first}, "shards of parameters");
   if (!replicated.empty())
     replicated_ = Buffer(memory, Category::parameters, type, {replicated.count}, "replicated parameters");
   first = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    const Range mine = own_[unit];
-    if (units_[unit].units.empty())
+    const Range mine = own_[unit], all = units_[unit].elements;
+    if (keeps_units() && !units_[unit].units.empty())
+      gathered_[unit] = Buffer(memory, Category::parameters, type, {all.count}, "a whole unit");
+    if (!gathered_[unit].tensor().empty())
+      own_tensors_.push_back(gathered_[unit].tensor().slice({mine.first - all.first, mine.count}));
+    else if (units_[unit].units.empty())
       own_tensors_.push_back(replicated_.tensor().slice({mine.first - replicated.first, mine.count}));
     else
       own_tensors_.push_back(kept ? shards_.tensor().slice({first, mine.count}) : Tensor());
     first += mine.count;
   }
+}
+
+std::vector<Tensor> ShardedParameters::whole() const
+{
+  std::vector<Tensor> tensors;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (units_[unit].units.empty()) tensors.push_back(replicated());
+    if (keeps_units() && !units_[unit].units.empty()) tensors.push_back(gathered_[unit].tensor());
+  }
+  return tensors;
 }
 
 void ShardedParameters::begin(const std::vector<Use>& uses)
@@ -91,7 +106,7 @@ std::vector<Tensor> ShardedParameters::of(std::int64_t unit) const
 void ShardedParameters::end()
 {
   check(next_ == uses_.size(), "a micro-batch ends before its last use");
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) free(unit);
+  for (std::size_t unit = 0; unit < units_.size() && !keeps_units(); ++unit) free(unit);
 }
 
 }  // namespace rankwise

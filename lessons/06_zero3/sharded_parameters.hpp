@@ -14,7 +14,7 @@
 namespace rankwise {
 
 /// This rank's shard of every FSDP unit, (P/N), and the whole units that are gathered at the moment. Replicated
-/// tensors are stored whole on every rank.
+/// tensors are stored whole on every rank, and with Reshard::never all units are: a shard is then a part of its unit.
 ///
 ///     parameters.begin(uses);                             // of a micro-batch, in order
 ///     for (each use) { ... = parameters.use(unit); }      // in the same order
@@ -39,11 +39,13 @@ class ShardedParameters {
                     const GatherOptions& options, bool kept = true);
   virtual ~ShardedParameters() = default;
 
-  /// This rank's shard of each unit, which it updates. If shards are stored elsewhere, only the shard of the
-  /// replicated tensors; the others are empty.
+  /// This rank's shard of each unit, which it updates. If shards are stored elsewhere, only the shards of the units
+  /// that are kept whole; the others are empty.
   const std::vector<Tensor>& own() const { return own_tensors_; }
   /// Parameters kept whole on every rank, to re-synchronise after an update; empty if there are none.
   const Tensor& replicated() const { return replicated_.tensor(); }
+  /// All parameters kept whole, one tensor per unit: the replicated ones, and with Reshard::never those of all units.
+  std::vector<Tensor> whole() const;
 
   /// Plans the gathers of a micro-batch.
   /// @param uses  its uses, in order.
@@ -71,6 +73,7 @@ class ShardedParameters {
   std::vector<Pending> on_its_way_;  ///< all-gather of each unit
 
  private:
+  bool keeps_units() const { return options_.reshard == Reshard::never; }
   void free(std::size_t unit) { gathered_[unit] = Buffer(); }
 
   Stream& stream_;
@@ -78,7 +81,7 @@ class ShardedParameters {
   GatherOptions options_;
 
   Buffer shards_, replicated_;
-  std::vector<Tensor> own_tensors_;  // by unit; that of the replicated tensors is a slice of replicated_
+  std::vector<Tensor> own_tensors_;  // by unit; of units that are kept whole, a slice of them
 
   std::vector<Use> uses_;            // of the micro-batch
   std::vector<std::size_t> places_;  // of each use

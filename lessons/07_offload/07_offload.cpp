@@ -261,7 +261,7 @@ class ZeroOffload {
     const auto counted = run.count("world");
     // Nothing is left to compute in this step, so this communication is exposed.
     const auto span = run.time.span(Work::exposed, "gathering parameters");
-    parameters.bring_replicated();  // NEW: fetches this rank's updated shard to the device first
+    parameters.bring_whole();  // NEW: fetches this rank's updated shard to the device first
     all_gather(parameters.replicated(), world);
   }
 

@@ -138,7 +138,11 @@ double measure_disk(BlockFile& file, std::int64_t blocks, std::span<std::byte> c
 
 void prepare(const ZeroOffloadOptions& options, RankOf rank)
 {
-  const TierBytes most = costs(options, rank).most;
+  prepare(options, costs(options, rank).most, rank);
+}
+
+void prepare(const ZeroOffloadOptions& options, const TierBytes& most, RankOf rank)
+{
   const bool one_memory = options.device == DeviceKind::cpu;
   check_host_capacity(in_tier(Tier::host, most), one_memory ? in_tier(Tier::device, most).total() : 0,
                       ranks_on_machine(), "Use more machines, a smaller model, or --tier=disk:DIR.");

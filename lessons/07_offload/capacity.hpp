@@ -42,7 +42,10 @@ void check_host_capacity(const CategoryBytes& planned, std::int64_t device, int 
 Descriptor lock_directory(const std::string& path, std::int64_t file_bytes, int rank, RankOf here);
 
 /// Refuses a run that does not fit on the host or the disk, and locks the directory for this job.
+/// @param most  peak bytes of this rank, by tier.
 /// @throws UserError.
+void prepare(const ZeroOffloadOptions& options, const TierBytes& most, RankOf rank);
+/// The same for lesson 07.
 void prepare(const ZeroOffloadOptions& options, RankOf rank);
 
 /// Measures the disk with the file that the run will use. All blocks are written once without timing, since the

@@ -11,12 +11,8 @@ OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank)
   return {options.offload, step_plan(options), gathers(options), rank, options.clip > 0};
 }
 
-Costs costs(const ZeroOffloadOptions& options, RankOf rank)
+void move_to_tiers(Costs& costs, const OffloadPlan& offload)
 {
-  // Start from lesson 06's device memory, subtract what is offloaded, and add it to the tiers that store it.
-  Costs costs = rankwise::costs(static_cast<const Zero3Options&>(options), rank);
-  const OffloadPlan offload = offload_plan(options, rank);
-  const StepPlan plan = step_plan(options);
   const CategoryBytes all = in_tier(Tier::device, costs.kept);
   for (TierBytes* bytes : {&costs.kept, &costs.most}) {
     CategoryBytes& device = in_tier(Tier::device, *bytes);
@@ -24,9 +20,17 @@ Costs costs(const ZeroOffloadOptions& options, RankOf rank)
       if (offload.tier_of(category) != Tier::device) device[category] -= all[category];
     if (offload.tier_of(Category::gradients) != Tier::device) device[further_sums] -= all[further_sums];
     if (offload.tier_of(Category::parameters) != Tier::device)
-      device[Category::parameters] += bytes_of(plan.parameters) * plan.table.replicated().count;
+      device[Category::parameters] +=
+          bytes_of(offload.step.parameters) * whole_elements(offload.step, offload.gathers);
     for (std::size_t tier = 0; tier < tier_count; ++tier) (*bytes)[tier] += tier_bytes(offload)[tier];
   }
+}
+
+Costs costs(const ZeroOffloadOptions& options, RankOf rank)
+{
+  // Lesson 06's device memory, with what is offloaded in the tiers that store it.
+  Costs costs = rankwise::costs(static_cast<const Zero3Options&>(options), rank);
+  move_to_tiers(costs, offload_plan(options, rank));
   return costs;
 }
 

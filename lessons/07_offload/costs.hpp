@@ -15,6 +15,10 @@ namespace rankwise {
 /// Where rank r of N stores its state, and how it moves.
 OffloadPlan offload_plan(const ZeroOffloadOptions& options, RankOf rank);
 
+/// Moves what is offloaded from the device to the tiers that store it.
+/// @param costs  with all model state on the device, without what moves.
+void move_to_tiers(Costs& costs, const OffloadPlan& plan);
+
 /// Memory of every tier, and traffic, of rank r of N.
 ///
 ///     device   the units that are gathered, and 16 P / N bytes less what is offloaded

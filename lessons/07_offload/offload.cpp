@@ -37,7 +37,8 @@ void declare(OptionTable& table, OffloadOptions& o)
 {
   const std::string group = "Offload";
   table.add_choice(group, "offload", o.what,
-                   {{"optimizer", Offload::optimizer},
+                   {{"none", Offload::none},
+                    {"optimizer", Offload::optimizer},
                     {"gradients", Offload::gradients},
                     {"parameters", Offload::parameters},
                     {"all", Offload::all}},
@@ -52,6 +53,10 @@ void check_tier(const OffloadOptions& o)
   if (o.tier != "host" && !disk)
     throw UserError(fmt::format("--tier={} is not a tier.", o.tier),
                     "Use host for host memory, or disk:DIR for files in the directory DIR, as disk:/tmp.");
+  if (disk && o.what == Offload::none)
+    throw UserError(
+        fmt::format("--tier={} stores nothing: with --offload=none all model state stays on the device.", o.tier),
+        "Use --offload=optimizer, gradients, parameters or all, or leave --tier out.");
   if (o.keep && !disk)
     throw UserError("--keep needs files, and --tier=host has none.", "Leave it out, or use --tier=disk:DIR.");
 }
@@ -73,8 +78,17 @@ OffloadPlan::OffloadPlan(const OffloadOptions& what, const StepPlan& of_step, st
       ranks(rank.ranks),
       own(owned_shards(of_step, rank)),
       blocks(own, sums_of(of_step).tied),
-      clips(with_clipping)
+      clips(with_clipping),
+      counted(own)
 {
+}
+
+std::vector<Range> OffloadPlan::counted_in(Range elements) const
+{
+  std::vector<Range> ranges;
+  for (const Range& range : counted)
+    if (const Range both = intersect(range, elements); !both.empty()) ranges.push_back(both);
+  return ranges;
 }
 
 bool OffloadPlan::has_master() const
@@ -205,7 +219,7 @@ void count_move(LinkBytes& bytes, const OffloadPlan& plan, const VectorPlan& v, 
     add(in == (v.used == Tier::device) ? TierLink::to_device : TierLink::from_device, elements * bytes_of(v.type));
 }
 
-/// Counts the shards fetched for the gathers of a step: of units in every micro-batch, of replicated tensors once.
+/// Counts the shards fetched for the gathers of a step: in every micro-batch, of units that stay whole once.
 void count_gathers(LinkBytes& bytes, const OffloadPlan& plan)
 {
   VectorPlan parameters = vectors_of(plan).front();
@@ -216,7 +230,8 @@ void count_gathers(LinkBytes& bytes, const OffloadPlan& plan)
   };
   for (const GatherStep& place : plan.gathers)
     for (const std::size_t unit : place.gathers) count(unit, plan.micro_batches());
-  if (plan.step.buckets.back().units.empty()) count(plan.step.buckets.size() - 1, 1);
+  for (std::size_t unit = 0; unit < plan.own.size(); ++unit)
+    if (stays_whole(plan.gathers, unit)) count(unit, 1);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ namespace rankwise {
 
 /// `--offload`: which part of the model state leaves the device.
 enum class Offload : std::uint8_t {
+  none,        ///< nothing: lesson 06
   optimizer,   ///< moments and master weights; AdamW runs on the host
   gradients,   ///< sums of gradients, which are accumulated on the host
   parameters,  ///< a rank's shards, which are fetched when their unit is gathered
@@ -68,6 +69,7 @@ struct OffloadPlan {
   std::vector<Range> own;           ///< this rank's shard of each unit
   ShardBlocks blocks;               ///< blocks of these shards
   bool clips = true;                ///< whether an update waits for the norm of all gradients
+  std::vector<Range> counted;       ///< elements of own that this rank counts in the norm; by default all of them
 
   /// @param rank   r of N.
   /// @param clips  whether gradients are clipped (`--clip`).
@@ -85,6 +87,8 @@ struct OffloadPlan {
   bool has_master() const;
   /// Micro-batches of a step, M.
   std::int64_t micro_batches() const { return sums_of_step(step, ranks); }
+  /// The elements of a range that this rank counts in the norm, as ranges that are not empty.
+  std::vector<Range> counted_in(Range elements) const;
   /// Largest number of partial sums of gradients at a time: log2(M) + 1 in a binary tree, else one.
   std::int64_t levels() const;
   /// Vectors of sums stored off the device between micro-batches and until the update: one per level, but none for

@@ -50,9 +50,10 @@ void OffloadedParameters::gather(std::size_t unit)
       });
 }
 
-void OffloadedParameters::bring_replicated()
+void OffloadedParameters::bring_whole()
 {
-  if (!here_) bring(units_.size() - 1, own().back())();
+  for (std::size_t unit = 0; unit < units_.size() && !here_; ++unit)
+    if (!own()[unit].empty()) bring(unit, own()[unit])();
 }
 
 }  // namespace rankwise

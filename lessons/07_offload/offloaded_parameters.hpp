@@ -31,8 +31,8 @@ class OffloadedParameters final : public ShardedParameters {
 
   /// This rank's shards in the tier where they are stored.
   const std::shared_ptr<BlockStore>& store() const { return store_; }
-  /// Fetches this rank's shard of the replicated tensors to the device, unless it is stored there.
-  void bring_replicated();
+  /// Fetches this rank's shards of the parameters that are kept whole to the device, unless they are stored there.
+  void bring_whole();
 
  private:
   void gather(std::size_t unit) override;

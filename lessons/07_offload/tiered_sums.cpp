@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/collectives/collectives.hpp"
-#include "lessons/04_zero1/sharded_norm.hpp"
 
 namespace rankwise {
 
@@ -118,11 +117,14 @@ void TieredSums::complete(const Gradients& g)
   if (!g.tied.empty()) host_.kernels.add(g.sum, g.tied);
   for (const Range& frozen : frozen_ranges(plan_.step.table, plan_.blocks[g.block]))
     host_.stream.zero(g.sum.slice(frozen));
-  const Squares squares = host_.kernels.squared_norm(g.sum);
+  const Range elements = plan_.blocks[g.block];
+  Squares squares;
+  for (const Range& counted : plan_.counted_in(elements))
+    squares += host_.kernels.squared_norm(g.sum.slice({counted.first - elements.first, counted.count}));
   squares_ += squares;
   if (std::isfinite(squares.value())) return;
   if (const auto at = host_.kernels.first_not_finite(g.sum)) {
-    const std::int64_t element = plan_.step.table.elements() + plan_.blocks[g.block].first + *at;
+    const std::int64_t element = plan_.step.table.elements() + elements.first + *at;
     first_not_finite_ = std::min(first_not_finite_.value_or(element), element);
   }
 }
@@ -150,10 +152,20 @@ std::shared_ptr<BlockStore> TieredSums::totals()
   return std::make_shared<BlockStore>(tiers_, totals_);
 }
 
+TieredSums::Squares TieredSums::squares()
+{
+  Squares sum = std::exchange(squares_, {});
+  for (std::size_t shard = 0; shard < totals_.size(); ++shard) {
+    const Range own = plan_.own[shard];
+    for (const Range& counted : plan_.counted_in(own))
+      sum += device_.kernels.squared_norm(totals_[shard].slice({counted.first - own.first, counted.count}));
+  }
+  return sum;
+}
+
 double TieredSums::squared_norm(Group& group)
 {
-  if (on_device_) return rankwise::squared_norm(device_.kernels, totals_, group);
-  Squares sum = std::exchange(squares_, {});
+  Squares sum = squares();
   all_reduce_sum(sum, group);
   return sum.value();
 }

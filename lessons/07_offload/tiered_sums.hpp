@@ -72,12 +72,15 @@ class TieredSums {
   /// First element that is not finite among the sums that this rank has completed in this step; nothing if all are
   /// finite. Numbered as in TieredAdamW::first_not_finite(): parameters first, then gradients.
   std::optional<std::int64_t> first_not_finite() const { return first_not_finite_; }
-  /// Sum of the squares of all ranks' totals(), the same on all ranks. To be called once a step, after totals().
+  /// Type of a sum of squares.
+  using Squares = decltype(std::declval<const Kernels&>().squared_norm(Tensor()));
+  /// Sum of the squares of those of this rank's totals() that it counts in the norm (OffloadPlan::counted). To be
+  /// called once a step, after totals().
+  Squares squares();
+  /// The same, summed over all ranks of a group; the same on all of them.
   double squared_norm(Group& group);
 
  private:
-  /// Type of a sum of squares.
-  using Squares = decltype(std::declval<const Kernels&>().squared_norm(Tensor()));
   /// One level of the counter: sums of all of a rank's elements, and second sums of those in the tied tensor.
   struct Level {
     std::shared_ptr<BlockStore> sums, tied;

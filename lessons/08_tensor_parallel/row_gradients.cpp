@@ -1,5 +1,8 @@
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "common/collectives/collectives.hpp"
 
 namespace rankwise {
@@ -14,12 +17,12 @@ bool sums_over_rows(const Parameter& p)
 
 }  // namespace
 
-std::int64_t RowGradients::elements(const ParameterTable& table, const ActivationShape& shape)
+std::int64_t RowGradients::elements(const ParameterTable& table, const ActivationShape& shape, Range within)
 {
   if (shape.tokens.count == 1) return 0;
   std::int64_t elements = 0;
   for (const Parameter& p : table.entries())
-    if (sums_over_rows(p)) elements += shape.B * p.elements.count;
+    if (sums_over_rows(p) && within.contains(p.elements.first)) elements += shape.B * p.elements.count;
   return elements;
 }
 
@@ -33,8 +36,9 @@ RowGradients::RowGradients(const DeviceMemory& memory, Stream& stream, const Par
   std::int64_t first = 0;
   for (const Parameter& p : table.entries()) {
     if (!sums_over_rows(p)) continue;
-    sums_.push_back({p.elements, p.unit, flat_.tensor().slice({first, shape.B * p.elements.count})});
-    first += shape.B * p.elements.count;
+    const Range kept{first, shape.B * p.elements.count};
+    sums_.push_back({p.elements, p.unit, kept, flat_.tensor().slice(kept)});
+    first += kept.count;
   }
 }
 
@@ -113,14 +117,21 @@ void RowGradients::normalise_backward(const Head& head, const Tensor& dx, const 
   }
 }
 
-void RowGradients::add_to(const Tensor& gradients, Group& group)
+void RowGradients::add_to(const Tensor& gradients, Range elements, Group& group)
 {
   if (!divides_rows()) return;
+  std::vector<Sum> sums;
+  std::copy_if(sums_.begin(), sums_.end(), std::back_inserter(sums),
+               [&](const Sum& sum) { return elements.contains(sum.elements.first); });
+  if (sums.empty()) return;
+  const std::int64_t first = sums.front().kept.first;
+  const Tensor all = flat_.tensor().slice({first, sums.back().kept.end() - first});
   // First over ranks, then over sequences: the order of sums of a single device.
-  all_reduce_sum(flat_.tensor(), group);
-  for (const Sum& sum : sums_)
-    kernels_.bias_backward(gradients.slice(sum.elements), sum.by_sequence, SumOrder::sequences(shape_.B));
-  stream_.zero(flat_.tensor());
+  all_reduce_sum(all, group);
+  for (const Sum& sum : sums)
+    kernels_.bias_backward(gradients.slice({sum.elements.first - elements.first, sum.elements.count}),
+                           sum.by_sequence, SumOrder::sequences(shape_.B));
+  stream_.zero(all);
 }
 
 }  // namespace rankwise

@@ -45,16 +45,26 @@ class RowGradients {
   /// Adds the sums of all ranks to the gradients of the micro-batch, and sets them to zero for the next one.
   /// @param gradients  (table.elements()) of this tensor-parallel rank.
   /// @param group      the t ranks; all of them make this call.
-  void add_to(const Tensor& gradients, Group& group);
+  void add_to(const Tensor& gradients, Group& group) { add_to(gradients, {0, gradients.elements()}, group); }
+  /// The same for some tensors of the table, whose gradients are complete.
+  /// @param gradients  (elements.count) of these tensors.
+  /// @param elements   of whole units of the table, or of its replicated tensors.
+  void add_to(const Tensor& gradients, Range elements, Group& group);
 
   /// f32 numbers that are kept here, and summed over the ranks once a micro-batch.
-  static std::int64_t elements(const ParameterTable& table, const ActivationShape& shape);
+  static std::int64_t elements(const ParameterTable& table, const ActivationShape& shape)
+  {
+    return elements(table, shape, {0, table.elements()});
+  }
+  /// Those of the tensors in a range of the table.
+  static std::int64_t elements(const ParameterTable& table, const ActivationShape& shape, Range within);
 
  private:
   /// A replicated tensor of n elements, and its gradients by sequence, (B, n).
   struct Sum {
     Range elements;  // of the table
     int unit;
+    Range kept;  // of flat_
     Tensor by_sequence;
   };
   bool divides_rows() const { return shape_.tokens.count > 1; }

@@ -36,15 +36,14 @@ std::vector<Call> tensor_parallel_calls(const SplitPlan& plan)
   //     "each divided layer, in the backward pass too, and the embedding's backward pass; with --regather the "
   //     "normalised rows of branches and head are gathered once more. Recomputation runs the forward pass of all "
   //     "branches again. The loss needs an all-gather of t R numbers for the maximum and two sums of R, in the "
-  //     "accumulator's type; RowGradients one sum of its elements."
+  //     "accumulator's type; RowGradients the sums of plan.row_sums()."
   const std::int64_t forward = runs * branches;                     // forward passes of branches
   const std::int64_t sums = embedding + forward + branches + head;  // embedding, branches twice, head backward
   if (divides_rows) {
     const std::int64_t again = shape.regather ? branches + head : 0;
     add("reduce-scatter", shape.type, R * plan.config.channels, sums);
     add("all-gather", shape.type, R * plan.config.channels, forward + head + branches + embedding + again);
-    add("all-reduce", DType::f32,
-        RowGradients::elements(ParameterTable(plan.config, shape.part, shape.units), shape), 1);
+    for (const std::int64_t numbers : plan.row_sums()) add("all-reduce", DType::f32, numbers, 1);
   } else {
     add("all-reduce", shape.type, R * plan.config.channels, sums);
   }
@@ -83,6 +82,12 @@ std::vector<CollectiveShape> each_once(const std::vector<Call>& calls, std::int6
 }
 
 }  // namespace
+
+std::vector<std::int64_t> SplitPlan::row_sums() const
+{
+  if (!of_row_sums.empty()) return of_row_sums;
+  return {RowGradients::elements(ParameterTable(config, shape.part, shape.units), shape)};
+}
 
 Traffic tensor_parallel_traffic(const SplitPlan& plan, const Topology& topology, int rank)
 {

@@ -25,6 +25,10 @@ struct SplitPlan {
   GradientLayout gradients;        ///< of one tensor-parallel rank, summed over replicas
   bool tied_separate = false;      ///< whether the tied embedding's second gradient is kept as a separate sum
   Algorithm algorithm;             ///< of the collectives
+  std::vector<std::int64_t> of_row_sums{};  ///< numbers in each sum of RowGradients of a micro-batch; none: one sum
+
+  /// The same, and that of one sum if there are none.
+  std::vector<std::int64_t> row_sums() const;
 };
 
 /// Messages that one tensor-parallel rank sends in one step.

@@ -26,6 +26,7 @@
 
 #include <fmt/format.h>
 
+#include "lessons/08_tensor_parallel/vocabulary_parallel_loss.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/09_pipeline_parallel/tied_embedding.hpp"
 #include "lessons/10_3d_parallel/costs.hpp"

@@ -19,6 +19,8 @@ LAYOUTS = (  # program, ranks, options
     ("10_3d_parallel", 4, ("--dp=2", "--tp=2")),
     ("10_3d_parallel", 8, ()),
     ("11_zero_bubble", 2, ()),
+    ("13_mesh_zero3", 4, ()),
+    ("13_mesh_zero3", 4, ("--zero=2", "--shard-ranks=1", "--offload=all")),
 )
 
 

@@ -43,6 +43,7 @@ CASES = [  # a program, its options, on how many ranks, and the layers of the mo
     ("09_pipeline_parallel", (), EVERYONE, 4),
     ("11_zero_bubble", (), EVERYONE, 4),
     ("10_3d_parallel", ("--sequence-parallel",), (None, 1, 2, 4, 8, 8), 4),
+    ("13_mesh_zero3", ("--offload=all", "--tier=disk:{disk}"), EVERYONE),
 ]
 STEPS = {"exact": 60, "fast": 240}  # so many that they are most of a job
 EVERY = {"exact": 4, "fast": 16}  # steps between checkpoints; they and a checkpoint take about as long

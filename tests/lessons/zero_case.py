@@ -18,7 +18,7 @@ from program_case import BUILD, ProgramCase
 ALL = "RANKWISE_ALL" in os.environ
 LADDER = ["lessons/01_single_device", "lessons/03_ddp", "lessons/04_zero1", "lessons/05_zero2", "lessons/06_zero3",
           "lessons/07_offload", "lessons/08_tensor_parallel", "lessons/09_pipeline_parallel", "lessons/11_zero_bubble",
-          "lessons/10_3d_parallel"]
+          "lessons/10_3d_parallel", "lessons/13_mesh_zero3"]
 L01, L03 = LADDER[:2]
 P = 220544  # parameters of nano
 P_OF_A_LAYER = 256 * 64 + 64 * 64 + 49984 + 128  # those of nano with --layers=1

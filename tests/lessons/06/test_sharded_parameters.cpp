@@ -10,6 +10,7 @@
 #include "lessons/06_zero3/sharded_parameters.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
+#include "tests/one_machine.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
@@ -36,7 +37,7 @@ struct Sharded {
     all = lab.filled(type, {table.elements()}, updates);
     for (std::size_t unit = 0; unit < own.size(); ++unit)
       lab.stream().copy(parameters.own()[unit], all.slice(own[unit]));
-    if (!parameters.replicated().empty()) all_gather(parameters.replicated(), test.group);
+    for (const Tensor& whole : parameters.whole()) all_gather(whole, test.group);
   }
 
   /// Whether these are the tensors of a unit, as they are now.
@@ -100,7 +101,7 @@ struct Sharded {
 TEST_CASE("ShardedParameters: every use sees the values of all ranks, as they are after the last update")
 {
   for (const UnitKind unit : {UnitKind::block, UnitKind::branch, UnitKind::model})
-    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
+    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward, Reshard::never})
       for (const std::int64_t K : {0, 1, 5})
         for (const std::int64_t persist : {0, 128, 512, 1'000'000}) {
           INFO("unit = " << static_cast<int>(unit) << ", reshard = " << static_cast<int>(reshard) << ", K = " << K
@@ -113,6 +114,26 @@ TEST_CASE("ShardedParameters: every use sees the values of all ranks, as they ar
           same = sharded.pass(training) && same;
           CHECK(same);  // of all ranks at the same time, or they would wait for each other
         }
+}
+
+TEST_CASE("ShardedParameters: units that are never freed stay whole, and this rank's shards are parts of them")
+{
+  for (const std::int64_t persist : {0, 128}) {
+    Sharded sharded({.reshard = Reshard::never, .persist = persist});
+    CHECK(sharded.pass(training));
+    CHECK(sharded.bytes() == 4 * sharded.table.elements());
+    CHECK(sharded.most() == sharded.bytes());
+    CHECK(sharded.gathered(training) == 0);
+    const StepPlan plan{sharded.table, sharded.units, DType::f32, DType::f32, false, Algorithm::ring};
+    const std::vector<GatherStep> gathers = plan_gathers(sharded.units, training, sharded.options);
+    CHECK(whole_elements(plan, gathers) == sharded.table.elements());
+    CHECK(kept_bytes(plan, gathers, world()) == sharded.bytes());
+    // They are gathered once a step, after the update.
+    const int rank = world().rank(), ranks = world().ranks();
+    Traffic expected = gradient_traffic(plan, one_machine(ranks), rank);
+    for (const Bucket& unit : sharded.units) expected += gather_traffic(plan, unit, one_machine(ranks), rank);
+    CHECK(step_traffic(plan, gathers, one_machine(ranks), rank).bytes == expected.bytes);
+  }
 }
 
 TEST_CASE("ShardedParameters: in bf16 too")

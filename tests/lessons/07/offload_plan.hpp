@@ -67,6 +67,8 @@ inline OffloadPlan make_plan(const PlanOptions& o)
 inline std::string name_of(Offload what)
 {
   switch (what) {
+    case Offload::none:
+      return "none";
     case Offload::optimizer:
       return "optimizer";
     case Offload::gradients:

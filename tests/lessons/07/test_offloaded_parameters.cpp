@@ -32,9 +32,8 @@ struct Offloaded {
     ++updates;
     all = rank.lab.filled(type, {table.elements()}, updates);
     rank.put_all(*parameters.store(), all);
-    if (parameters.replicated().empty()) return;
-    parameters.bring_replicated();
-    all_gather(parameters.replicated(), test.group);
+    parameters.bring_whole();
+    for (const Tensor& whole : parameters.whole()) all_gather(whole, test.group);
   }
 
   /// Whether these are the tensors of a unit, as they are now.
@@ -87,7 +86,7 @@ PlanOptions parameters_in(Tier tier, DType type = DType::f32, std::int64_t persi
 TEST_CASE("OffloadedParameters: every use sees the values of all ranks, as they are after the last update")
 {
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
-    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward})
+    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward, Reshard::never})
       for (const std::int64_t K : {0, 1, 5})
         for (const std::int64_t persist : {0, 64, 1'000'000}) {
           INFO(rankwise::name_of(tier) << ", K = " << K << ", persist = " << persist);
@@ -136,7 +135,7 @@ TEST_CASE("OffloadedParameters: the device holds only the units in use, each fet
       const OffloadPlan& plan = offloaded.rank.plan;
       const auto bytes = [&](Tier in) { return offloaded.rank.ledger.current(in)[Category::parameters]; };
       const std::int64_t kept = bytes(Tier::device), replicated = 4 * offloaded.table.replicated().count;
-      CHECK(kept == (tier == Tier::device ? kept_bytes(plan.step, world()) : replicated));
+      CHECK(kept == (tier == Tier::device ? kept_bytes(plan.step, plan.gathers, world()) : replicated));
       if (tier != Tier::device)
         CHECK(bytes(tier) == tier_bytes(plan)[static_cast<std::size_t>(tier)][Category::parameters]);
       const LinkBytes before = offloaded.rank.tiers.links().use().bytes;

@@ -271,3 +271,28 @@ TEST_CASE("TieredSums: two ranks' norm is that of all their elements")
   summed.sums.totals();
   CHECK(summed.sums.squared_norm(summed.group.group) == lab.kernels().squared_norm(all).value());
 }
+
+TEST_CASE("TieredSums: elements that a rank does not count are left out of the squares")
+{
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    INFO(rankwise::name_of(tier));
+    PlanOptions options = sums_in(Tier::host, 1, false);
+    if (tier == Tier::device) options.what = Offload::optimizer;
+    Summed summed(options);
+    OffloadPlan plan = summed.rank.plan;
+    plan.counted = {{plan.own[1].first + 3, plan.own[1].count - 5}, {plan.own[2].first, 2}};
+    TieredSums sums(plan, Arithmetic(Sums::fast), summed.rank.tiers);
+    Laboratory lab;
+    const Tensor all = lab.filled(DType::f32, {26'176}, 3);
+    for (std::size_t s = 0; s < plan.own.size(); ++s) {
+      const Tensor mine = lab.copied(all.slice(plan.own[s]));
+      const TieredSums::Arrival there = sums.expect(s, {mine});
+      sums.bring(there, *summed.rank.stream);
+      sums.add(there, {0, world().ranks()});
+    }
+    sums.totals();
+    auto expected = lab.kernels().squared_norm(all.slice(plan.counted[0]));
+    expected += lab.kernels().squared_norm(all.slice(plan.counted[1]));
+    CHECK(sums.squares().value() == expected.value());
+  }
+}

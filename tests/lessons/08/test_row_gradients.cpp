@@ -77,11 +77,20 @@ struct DividedRows {
     return different_bits(own_dx, mine(dx)) == 0;
   }
   /// A whole pass.
-  bool pass()
+  /// @param by_unit  whether each unit's sums are added as soon as they are complete.
+  bool pass(bool by_unit = false)
   {
     bool same = same_rows_of_head();
-    for (std::size_t i = whole.model.branches.size(); i-- > 0;) same = same_rows(i, 20 + i) && same;
-    gradients.add_to(sums, test.group);
+    const auto done = [&](int unit) {
+      const Range elements = whole.table.unit_elements(unit);
+      if (by_unit) gradients.add_to(sums.slice(elements), elements, test.group);
+    };
+    done(static_cast<int>(unit_count(config) - 1));
+    for (std::size_t i = whole.model.branches.size(); i-- > 0;) {
+      same = same_rows(i, 20 + i) && same;
+      done(static_cast<int>(i + 1));
+    }
+    if (!by_unit) gradients.add_to(sums, test.group);
     return same;
   }
   bool same_sums() const
@@ -117,6 +126,19 @@ TEST_CASE("RowGradients: sums over the rows of all parts have the bits of one de
       CHECK(second_sums);
       CHECK(rows.lab.kernels().squared_norm(rows.sums).value() > 0);
     }
+}
+
+TEST_CASE("RowGradients: unit by unit they have the same bits")
+{
+  DividedRows rows(true, 0);
+  for (int pass = 0; pass < 2; ++pass) {
+    CHECK(rows.pass(true));
+    CHECK(rows.same_sums());
+  }
+  std::int64_t numbers = 0;
+  for (int unit = 0; unit < unit_count(config); ++unit)
+    numbers += RowGradients::elements(rows.whole.table, rows.shape, rows.whole.table.unit_elements(unit));
+  CHECK(numbers == RowGradients::elements(rows.whole.table, rows.shape));
 }
 
 TEST_CASE("RowGradients: 3 C numbers a branch, 2 C for the head, times the sequences; none where no row is divided")

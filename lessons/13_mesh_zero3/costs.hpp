@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/program/report.hpp"
+#include "lessons/07_offload/offload.hpp"
+#include "lessons/13_mesh_zero3/options.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// Memory and traffic of the lesson, computed from the sizes alone.
+
+namespace rankwise {
+
+/// FSDP units of one tensor-parallel rank's table, and the messages among the ranks that share a replica.
+StepPlan step_plan(const MeshZeroOptions& options, RankOf rank);
+/// When units are gathered and freed in the forward and backward pass of a micro-batch; nowhere with `--zero=2`.
+std::vector<GatherStep> gathers(const MeshZeroOptions& options, RankOf rank);
+/// Where rank r of N stores its state, how it moves, and what it counts in the norm.
+OffloadPlan offload_plan(const MeshZeroOptions& options, RankOf rank);
+
+/// Bytes that a rank sends to the same shard of other replicas in a step: one all-reduce for each of its shards
+/// after every micro-batch.
+/// @param plan      of the rank that sends.
+/// @param topology  of the replicas.
+/// @param replica   of the rank that sends.
+Traffic hybrid_traffic(const OffloadPlan& plan, const Topology& topology, int replica);
+
+/// Memory and traffic of rank r of N.
+///
+///     model state       16 P_t / s bytes, P_t = P / t plus (1 - 1/t) of the replicated parameters; with --zero=2
+///                       4 P_t + 12 P_t / s; less what is offloaded; plus the units that are gathered
+///     activations       of lesson 08
+///     sent, tp          tensor_parallel_traffic() of lesson 08
+///     sent, shard       (s-1)/s of all gathered units and of the gradients, per micro-batch
+///     sent, replicas    2 (dp/s - 1) / (dp/s) of P_t / s gradients, per micro-batch
+Costs costs(const MeshZeroOptions& options, RankOf rank);
+
+/// Checks host and disk, and locks the directory of --tier.
+void prepare(const MeshZeroOptions& options, RankOf rank);
+
+/// Options with which the run would fit into @p bytes of the device, as a sentence.
+std::string suggest_options(const MeshZeroOptions& options, int N, std::int64_t bytes);
+
+/// Prints bytes by tier and link if something is offloaded, which rows and columns rank 0 has, the FSDP units and
+/// when they are gathered.
+void report_plan(Report& report, const MeshZeroOptions& options, int N);
+
+}  // namespace rankwise

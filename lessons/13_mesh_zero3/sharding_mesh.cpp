@@ -1,0 +1,47 @@
+#include "lessons/13_mesh_zero3/sharding_mesh.hpp"
+
+#include "lessons/08_tensor_parallel/split.hpp"
+
+namespace rankwise {
+
+ShardingPlace sharding_place(const std::vector<Axis>& axes, int rank)
+{
+  const std::vector<int> at = coordinates_of(axes, rank);
+  return {.replicas = {at[0], axes[0].size}, .shard = {at[1], axes[1].size}, .tp = {at[2], axes[2].size}};
+}
+
+std::vector<Range> sequences_of_step(const BatchShape& batch, const ShardingPlace& place)
+{
+  std::vector<Range> micro_batches;
+  // BEGIN EXERCISE 13.1 points=10 "Sequences of a rank: append to micro_batches this rank's run of B sequences of "
+  //     "every micro-batch. A micro-batch of all data ranks is a run of the global batch. The s ranks of a replica "
+  //     "(place.shard) add up their gradients first, so their runs are neighbours; then the replicas "
+  //     "(place.replicas) add up theirs; tensor-parallel ranks take the same sequences."
+  const std::int64_t B = batch.micro_batch;
+  const auto [data, d] = place.data();
+  for (std::int64_t first = data * B; first < batch.global_batch; first += d * B)
+    micro_batches.push_back({first, B});
+  // END EXERCISE
+  return micro_batches;
+}
+
+Range of_all_data_ranks(Range own, const ShardingPlace& place)
+{
+  const auto [data, d] = place.data();
+  return {own.first - data * own.count, d * own.count};
+}
+
+std::vector<Range> counted_elements(const ParameterTable& table, Part part, const std::vector<Range>& own)
+{
+  std::vector<Range> counted;
+  // BEGIN EXERCISE 13.2 points=10 "Count each element once: append to counted the ranges of this rank's shards that "
+  //     "it counts. owned_elements() of lesson 08 says which elements of its table a tensor-parallel rank counts, "
+  //     "whole tensors; this rank has only the shards in own. Empty ranges are left out."
+  for (const Range& shard : own)
+    for (const Range& elements : owned_elements(table, part))
+      if (const Range both = intersect(shard, elements); !both.empty()) counted.push_back(both);
+  // END EXERCISE
+  return counted;
+}
+
+}  // namespace rankwise
