@@ -16,6 +16,7 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -36,7 +37,10 @@ LIMIT = 1e-6  # largest relative difference of a loss
 LESSON_OPTIONS = ["model", "layers", "heads", "channels", "context", "vocabulary", "global-batch", "micro-batch", "sequence", "steps",
                   "seed", "learning-rate", "min-learning-rate", "learning-rate-schedule", "warmup", "beta1", "beta2", "epsilon",
                   "weight-decay", "clip"]
-DEFAULTS = {"model": "mini", "global-batch": 4, "steps": 20, "learning-rate-schedule": "cosine"}
+DEFAULTS = {"model": "mini", "global-batch": 4, "steps": 20, "learning-rate": "3e-4", "learning-rate-schedule": "cosine"}
+# Runs a program and adds the most memory that it had resident, in KiB, to a file.
+RESIDENT = ("import resource, subprocess, sys; done = subprocess.run(sys.argv[2:]); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=open(sys.argv[1], 'a')); sys.exit(done.returncode)")
 WORDS = "the a my owls hen bee emu crow ants bears pigs runs feeds naps digs by near and well field 12 67 old young lazy".split()
 
 
@@ -137,14 +141,14 @@ class Comparison:
         report, log, most = (self.folder / name for name in ("report.json", "log.jsonl", "most.txt"))
         most.unlink(missing_ok=True)
         launcher = ["mpirun", "-np", row.processes] if row.processes > 1 else []
-        run([[*launcher, sys.executable, ROOT / "scripts/bench/max_resident.py", most, self.lesson(row.kind), *self.options, self.data,
+        run([[*launcher, sys.executable, "-c", RESIDENT, most, self.lesson(row.kind), *self.options, self.data,
               f"--threads={self.known.threads}", f"--report={report}", f"--log={log}"]], self.folder)
         document = json.loads(report.read_text(encoding="utf-8"))
         if row.kind == "01_single_device":
             self.report = document
         steps = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
         return (document["loss"], [step["seconds"] for step in steps if "loss" in step],
-                sum(category["peak"] for category in document["memory"].values()), max(map(int, most.read_text(encoding="ascii").split())))
+                sum(category["peak"] for category in document["memory"].values()), 1024 * max(map(int, most.read_text(encoding="ascii").split())))
 
     def train_in_pytorch(self, row):
         """The same of PyTorch, by the options in the report of lesson 01."""
@@ -178,7 +182,8 @@ def allocator():
 
 def difference(losses, others):
     """The largest relative difference of two runs' losses."""
-    return max(abs(loss - other) / abs(loss) for loss, other in zip(losses, others, strict=True))
+    apart = [abs(loss - other) / abs(loss) for loss, other in zip(losses, others, strict=True)]
+    return max(math.inf if math.isnan(one) else one for one in apart)
 
 
 def table(rows, tokens):

@@ -8,7 +8,7 @@ gets {losses, seconds (of each step), grown, resident (bytes)}, or {unavailable:
 
 import contextlib
 import datetime
-import importlib.util
+import importlib
 import json
 import os
 import pathlib
@@ -18,7 +18,7 @@ import time
 import torch
 from torch import distributed
 
-from torch_gpt2 import Gpt2, make_adamw, read_safetensors
+from torch_gpt2 import Gpt2, make_adamw
 from training_rules import learning_rate, windows_of
 
 TIMEOUT = datetime.timedelta(seconds=300)
@@ -34,18 +34,26 @@ def resident(field):
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
 
 
+def weights(path):
+    """The f32 tensors of a safetensors file, by name."""
+    content = bytearray(pathlib.Path(path).read_bytes())
+    begin = 8 + int.from_bytes(content[:8], "little")
+    entries = {name: entry for name, entry in json.loads(content[8:begin]).items() if name != "__metadata__"}
+    places = {name: [begin + offset for offset in entry["data_offsets"]] for name, entry in entries.items()}
+    return {name: torch.frombuffer(content, dtype=torch.float32, count=(last - first) // 4, offset=first)
+            .reshape(entries[name]["shape"]) for name, (first, last) in places.items()}
+
+
 def micro_batches(job, rank, ranks):
     """For each step the pairs (inputs, targets) that this rank computes, each (B, T)."""
     options = job["options"]
     T, G = options["sequence"] or job["config"]["n_positions"], options["global-batch"]
     share = G // ranks
     tokens = torch.frombuffer(bytearray(pathlib.Path(job["text"]).read_bytes()), dtype=torch.uint8).long()
-    steps = []
     for step in range(options["steps"]):
         mine = windows_of(step, len(tokens), T, G, options["seed"])[rank * share:(rank + 1) * share]
         whole = torch.stack([tokens[window * T:window * T + T + 1] for window in mine])
-        steps.append([(part[:, :-1], part[:, 1:]) for part in whole.split(options["micro-batch"] or share)])
-    return steps
+        yield [(part[:, :-1], part[:, 1:]) for part in whole.split(options["micro-batch"] or share)]
 
 
 def optimizer_of(model, options):
@@ -54,47 +62,34 @@ def optimizer_of(model, options):
     return adamw, torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: learning_rate(options, step))
 
 
-def wrapped(model, kind):
-    """The model as a kind trains it, and what makes only the last micro-batch of a step send gradients."""
-    if kind == "single":
-        return model, lambda last: contextlib.nullcontext()
-    if kind == "ddp":
-        ddp = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-        return ddp, lambda last: contextlib.nullcontext() if last else ddp.no_sync()
-    try:
-        from torch.distributed.fsdp import fully_shard
-    except ImportError as error:
-        raise Unavailable("this PyTorch has no fully_shard") from error
-    mesh = distributed.init_device_mesh("cpu", (distributed.get_world_size(),))
-    for unit in [*model.h, model]:
-        fully_shard(unit, mesh=mesh)
-
-    def sync(last):
-        model.set_requires_gradient_sync(last)
-        return contextlib.nullcontext()
-
-    return model, sync
-
-
 def train(model, kind, options, steps):
-    """Mean loss of this rank's sequences and seconds of each step."""
-    model, sync = wrapped(model, kind)
+    """Mean loss of this rank's sequences, and seconds, of each step."""
+    if kind == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if kind == "fsdp2":
+        mesh = distributed.init_device_mesh("cpu", (distributed.get_world_size(),))
+        for unit in [*model.h, model]:
+            distributed.fsdp.fully_shard(unit, mesh=mesh)
     adamw, schedule = optimizer_of(model, options)
     losses, seconds = [], []
     for parts in steps:
         begin = time.perf_counter()
         adamw.zero_grad()
-        loss = torch.zeros(())
+        loss = 0
         for i, part in enumerate(parts):
-            with sync(i + 1 == len(parts)):
+            # Gradients are sent after the last micro-batch only.
+            last = i + 1 == len(parts)
+            if kind == "fsdp2":
+                model.set_requires_gradient_sync(last)
+            with model.no_sync() if kind == "ddp" and not last else contextlib.nullcontext():
                 mean = model(*part) / len(parts)
                 mean.backward()
-            loss += mean.detach()
+            loss += mean.item()
         if options["clip"] > 0:
             torch.nn.utils.clip_grad_norm_(model.parameters(), options["clip"])
         adamw.step()
         schedule.step()
-        losses.append(loss.item())
+        losses.append(loss)
         seconds.append(time.perf_counter() - begin)
     return losses, seconds
 
@@ -131,8 +126,8 @@ def train_with_lightning(model, kind, options, steps):
             accelerator="cpu", devices=distributed.get_world_size(), strategy=strategy, max_steps=len(steps), logger=False,
             accumulate_grad_batches=micro, gradient_clip_val=options["clip"] or None, use_distributed_sampler=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-    except Exception as error:  # of Lightning's own kinds, which moved between its versions
-        raise Unavailable(str(error).strip().splitlines()[0]) from error
+    except Exception as error:  # of Lightning's own kinds, which differ between its versions
+        raise Unavailable(str(error).split(". ")[0]) from error
     parts = [part for step in steps for part in step]
     trainer.fit(Training(), torch.utils.data.DataLoader(parts, batch_size=None))
     ends = times[::micro]
@@ -143,16 +138,20 @@ def run(job, kind, rank, ranks):
     """The result of this process; losses are those of the whole global batch."""
     torch.set_num_threads(job["threads"])
     torch.set_flush_denormal(True)
-    if kind.startswith("lightning") and not importlib.util.find_spec("lightning"):
-        raise Unavailable("Lightning is not installed (pip install lightning)")
-    importlib.import_module("lightning" if kind.startswith("lightning") else "torch.distributed.fsdp")
+    try:  # What is imported later would count as memory of the training.
+        for module in ["torch._dynamo", "torch.distributed.fsdp"] + ["lightning"] * kind.startswith("lightning"):
+            importlib.import_module(module)
+    except ImportError as error:
+        raise Unavailable(f"{error.name} is not installed") from error
+    if kind == "fsdp2" and not hasattr(distributed.fsdp, "fully_shard"):
+        raise Unavailable("this PyTorch has no fully_shard")
     imported = resident("VmRSS")
     if kind != "single":
-        distributed.init_process_group("gloo", init_method=job["meeting"] + kind, rank=rank, world_size=ranks, timeout=TIMEOUT)
+        distributed.init_process_group("gloo", init_method=job["meeting"], rank=rank, world_size=ranks, timeout=TIMEOUT)
     model = Gpt2(job["config"])
-    model.load_state_dict(read_safetensors(pathlib.Path(job["weights"])))
+    model.load_state_dict(weights(job["weights"]))
     trained = train_with_lightning if kind.startswith("lightning") else train
-    losses, seconds = trained(model, kind, job["options"], micro_batches(job, rank, ranks))
+    losses, seconds = trained(model, kind, job["options"], list(micro_batches(job, rank, ranks)))
     mean = torch.tensor(losses, dtype=torch.float64) / ranks
     if kind != "single":
         distributed.all_reduce(mean)
