@@ -167,6 +167,7 @@ def main(job, kind, rank, ranks, result):
     except Unavailable as reason:
         document = {"unavailable": str(reason)}
     pathlib.Path(result).write_text(json.dumps(document), encoding="utf-8")
+    os._exit(0)  # a thread of PyTorch that still runs would abort the process
 
 
 if __name__ == "__main__":

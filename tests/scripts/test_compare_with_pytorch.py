@@ -17,7 +17,7 @@ from compare_with_pytorch import Row  # noqa: E402
 from program_case import BUILD, ProgramCase  # noqa: E402
 from training_rules import learning_rate, windows_of  # noqa: E402
 
-SMALL = ("--layers=2", "--heads=2", "--channels=32", "--context=16", "--learning-rate=3e-3", "--clip=0.5")
+SMALL = ("--layers=2", "--heads=2", "--channels=256", "--context=16", "--learning-rate=3e-3", "--clip=0.5")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
