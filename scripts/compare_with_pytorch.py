@@ -34,13 +34,15 @@ from bench_tables import text_table  # noqa: E402
 from training_rules import philox  # noqa: E402
 
 LIMIT = 1e-6  # largest relative difference of a loss
-LESSON_OPTIONS = ["model", "layers", "heads", "channels", "context", "vocabulary", "global-batch", "micro-batch", "sequence", "steps",
+LESSON_OPTIONS = ["model", "layers", "heads", "channels", "context", "vocabulary", "global-batch", "micro-batch", "sequence",
                   "seed", "learning-rate", "min-learning-rate", "learning-rate-schedule", "warmup", "beta1", "beta2", "epsilon",
                   "weight-decay", "clip"]
-DEFAULTS = {"model": "mini", "global-batch": 4, "steps": 20, "learning-rate": "3e-4", "learning-rate-schedule": "cosine"}
+DEFAULTS = {"model": "mini", "global-batch": 4, "learning-rate": "3e-4", "learning-rate-schedule": "cosine"}
+LEAST = {"ranks": 1, "threads": 1, "rounds": 1, "steps": 2}  # the first step is not timed
 # Runs a program and adds the most memory that it had resident, in KiB, to a file.
 RESIDENT = ("import resource, subprocess, sys; done = subprocess.run(sys.argv[2:]); "
-            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=open(sys.argv[1], 'a')); sys.exit(done.returncode)")
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=open(sys.argv[1], 'a')); "
+            "sys.exit(done.returncode)")
 WORDS = "the a my owls hen bee emu crow ants bears pigs runs feeds naps digs by near and well field 12 67 old young lazy".split()
 
 
@@ -87,7 +89,7 @@ def run(commands, folder, environment=None):
     """Runs programs side by side; when one fails the others are ended.
     @throws Failed  with the messages of the one that failed."""
     logs = [folder / f"messages{i}.txt" for i in range(len(commands))]
-    shell = ["bash", "-c", f'source {ROOT}/scripts/mpi_environment.sh; exec "$@" >/dev/null 2>"$0"']
+    shell = ["bash", "-c", f'source "{ROOT}/scripts/mpi_environment.sh"; exec "$@" >/dev/null 2>"$0"']
     processes = [subprocess.Popen([*shell, log, *map(str, command)], env={**os.environ, **(environment or {})})
                  for log, command in zip(logs, commands)]
     while any(process.poll() is None for process in processes) and not any(process.returncode for process in processes):
@@ -99,7 +101,8 @@ def run(commands, folder, environment=None):
         process.wait()
     if failed is not None:
         message = logs[failed].read_text(encoding="utf-8", errors="replace").split("\n---")[0].strip()  # mpirun's own follows
-        raise Failed(message[-2000:], 2 if processes[failed].returncode == 2 else 1)
+        ended = f"error: {commands[failed]} has ended with status {processes[failed].returncode}."
+        raise Failed(message[-2000:] or ended, 2 if processes[failed].returncode == 2 else 1)
 
 
 class Comparison:
@@ -108,11 +111,11 @@ class Comparison:
     def __init__(self, known, folder):
         self.known, self.folder = known, pathlib.Path(folder)
         given = {name: getattr(known, name.replace("-", "_")) for name in LESSON_OPTIONS}
-        self.options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        sizes = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        self.options = [*sizes, f"--steps={known.steps}"]
         # Refuses what N ranks cannot run, before anything is trained.
         run([[self.lesson("03_ddp"), "--dry-run", f"--ranks={known.ranks}", *self.options]], self.folder)
-        text = known.text.read_bytes() if known.text else words()
-        self.prepare(text, [option for option in self.options if "learning-rate" not in option and "--steps" not in option])
+        self.prepare(known.text.read_bytes() if known.text else words(), [size for size in sizes if "learning-rate" not in size])
 
     def lesson(self, name):
         """Path of a lesson's program."""
@@ -123,10 +126,11 @@ class Comparison:
         (self.folder / "text.txt").write_bytes(text)
         characters = text.decode("utf-8")
         (self.folder / "train.txt").write_text(characters[:len(characters) * 9 // 10], encoding="utf-8", newline="")
-        self.data = f"--data={self.folder / 'text.h5'}"
-        start = self.folder / "start.h5"
-        run([[self.known.build / "data/prepare", "--tokenizer=byte", self.folder / "text.txt", self.folder / "text.h5"]], self.folder)
-        run([[self.lesson("01_single_device"), *sizes, self.data, "--steps=1", "--learning-rate=0", f"--checkpoint={start}"]], self.folder)
+        tokens, start = self.folder / "text.h5", self.folder / "start.h5"
+        self.options.append(f"--data={tokens}")
+        run([[self.known.build / "data/prepare", "--tokenizer=byte", self.folder / "text.txt", tokens]], self.folder)
+        run([[self.lesson("01_single_device"), *sizes, f"--data={tokens}", "--steps=1", "--learning-rate=0",
+              f"--checkpoint={start}"]], self.folder)
         run([[self.known.build / "data/weights", "export", start, self.folder / "start"]], self.folder)
 
     def train(self, row):
@@ -141,24 +145,27 @@ class Comparison:
         report, log, most = (self.folder / name for name in ("report.json", "log.jsonl", "most.txt"))
         most.unlink(missing_ok=True)
         launcher = ["mpirun", "-np", row.processes] if row.processes > 1 else []
-        run([[*launcher, sys.executable, "-c", RESIDENT, most, self.lesson(row.kind), *self.options, self.data,
+        run([[*launcher, sys.executable, "-c", RESIDENT, most, self.lesson(row.kind), *self.options,
               f"--threads={self.known.threads}", f"--report={report}", f"--log={log}"]], self.folder)
         document = json.loads(report.read_text(encoding="utf-8"))
         if row.kind == "01_single_device":
             self.report = document
         steps = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        return (document["loss"], [step["seconds"] for step in steps if "loss" in step],
-                sum(category["peak"] for category in document["memory"].values()), 1024 * max(map(int, most.read_text(encoding="ascii").split())))
+        memory = sum(category["peak"] for category in document["memory"].values())
+        resident = 1024 * max(map(int, most.read_text(encoding="ascii").split()))
+        return document["loss"], [step["seconds"] for step in steps if "loss" in step], memory, resident
 
     def train_in_pytorch(self, row):
         """The same of PyTorch, by the options in the report of lesson 01."""
         job = {"options": self.report["options"], "threads": self.known.threads, "text": str(self.folder / "train.txt"),
                "config": json.loads((self.folder / "start/config.json").read_text(encoding="utf-8")),
-               "weights": str(self.folder / "start/model.safetensors"), "meeting": (self.folder / f"meeting{time.time_ns()}").as_uri()}
+               "weights": str(self.folder / "start/model.safetensors"),
+               "meeting": (self.folder / f"meeting{time.time_ns()}").as_uri()}
         (self.folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         results = [self.folder / f"result{rank}.json" for rank in range(row.processes)]
-        run([[sys.executable, ROOT / "scripts/bench/torch_training.py", self.folder / "job.json", row.kind, rank, row.processes, result]
-             for rank, result in enumerate(results)], self.folder, {**allocator()[1], "OMP_NUM_THREADS": str(self.known.threads)})
+        program = [sys.executable, ROOT / "scripts/bench/torch_training.py", self.folder / "job.json", row.kind]
+        run([[*program, rank, row.processes, result] for rank, result in enumerate(results)], self.folder,
+            {**allocator()[1], "OMP_NUM_THREADS": str(self.known.threads)})
         first, *_ = found = [json.loads(result.read_text(encoding="utf-8")) for result in results]
         row.unavailable = first.get("unavailable", "")
         if row.unavailable:
@@ -192,8 +199,8 @@ def table(rows, tokens):
              ["", "", "nats/token", "nats/token", "ratio", "ms", "tokens/s", "MB", "MB, most"]]
     for row in rows:
         shown = ["-"] * 7 if row.unavailable else [
-            f"{row.losses[0]:.6f}", f"{row.losses[-1]:.6f}", f"{difference(rows[0].losses, row.losses):.1e}", f"{1e3 * row.step_s():.1f}",
-            f"{tokens / row.step_s():,.0f}", f"{row.memory / 1e6:.1f}", f"{row.resident / 1e6:.1f}"]
+            f"{row.losses[0]:.6f}", f"{row.losses[-1]:.6f}", f"{difference(rows[0].losses, row.losses):.1e}",
+            f"{1e3 * row.step_s():.1f}", f"{tokens / row.step_s():,.0f}", f"{row.memory / 1e6:.1f}", f"{row.resident / 1e6:.1f}"]
         cells.append([row.title, str(row.processes), *shown])
     return text_table(cells) + "".join(f"# {row.title}: {row.unavailable}\n" for row in rows if row.unavailable)
 
@@ -209,7 +216,8 @@ def curves(rows):
 def judge(rows):
     """Whether all losses agree, and the line that says so."""
     worst = max(difference(rows[0].losses, row.losses) for row in rows if not row.unavailable)
-    return worst <= LIMIT, f"{'PASS' if worst <= LIMIT else 'FAIL'}  losses off by {worst:.1e}  expected at most {LIMIT:.0e} of {rows[0].title}"
+    passed = worst <= LIMIT
+    return passed, f"{'PASS' if passed else 'FAIL'}  losses off by {worst:.1e}  expected at most {LIMIT:.0e} of {rows[0].title}"
 
 
 def parse(arguments):
@@ -219,6 +227,7 @@ def parse(arguments):
     parser.add_argument("--threads", type=int, default=1, help="of each process (default: 1)")
     parser.add_argument("--rows", default=",".join(all_rows()), help="which ways to train, lesson 01 always (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each row, in turns; times are medians over all (default: 1)")
+    parser.add_argument("--steps", type=int, default=20, help="of each run (default: 20)")
     parser.add_argument("--text", type=pathlib.Path, help="a text in UTF-8 to train on, byte by byte (default: 6000 words)")
     parser.add_argument("--picture", type=pathlib.Path, help="a file for the picture, as SVG")
     parser.add_argument("--report", type=pathlib.Path, help="a file for all figures, as JSON")
@@ -226,12 +235,17 @@ def parse(arguments):
     for name in LESSON_OPTIONS:
         parser.add_argument(f"--{name}", default=DEFAULTS.get(name), help="as in the lessons (default: %(default)s)")
     known = parser.parse_args(arguments)
-    for name in ("ranks", "threads", "rounds"):
-        if getattr(known, name) < 1:
-            raise Failed(f"error: --{name}={getattr(known, name)} is too small.\n       Use 1 or more.")
+    for name, least in LEAST.items():
+        if getattr(known, name) < least:
+            raise Failed(f"error: --{name}={getattr(known, name)} is too small.\n       Use {least} or more.")
     unknown = set(known.rows.split(",")) - set(all_rows())
     if unknown:
         raise Failed(f"error: --rows has no {sorted(unknown)[0]!r}.\n       Choose from {','.join(all_rows())}.")
+    for file in filter(None, (known.picture, known.report)):
+        if not file.resolve().parent.is_dir():
+            raise Failed(f"error: there is no folder for {file}.\n       Make it, or name another file.")
+    if not (known.build / "lessons/01_single_device").exists():
+        raise Failed(f"error: {known.build} has no lessons.\n       Run scripts/build.sh, or name another folder with --build.")
     if not importlib.util.find_spec("torch"):
         raise Failed("error: this Python has no PyTorch, which is half of the comparison.\n       Run the script with one that has: "
                      "python3 -m venv FOLDER && FOLDER/bin/pip install torch numpy lightning && FOLDER/bin/python "
@@ -253,16 +267,17 @@ def main(arguments):
         print(failure if isinstance(failure, Failed) else f"error: {failure}.", file=sys.stderr)
         return getattr(failure, "status", 2)
     options = comparison.report["options"]
-    tokens = int(options["global-batch"]) * (options["sequence"] or config["n_positions"])
+    tokens = options["global-batch"] * (options["sequence"] or config["n_positions"])
     model = comparison.report["model"]
-    print(f"# {model['name']}, {model['parameters']:,} parameters, {tokens:,} tokens a step, {known.threads} threads a process; "
+    print(f"# {model['name']}, {model['parameters']:,} parameters, {tokens:,} tokens a step; --threads={known.threads} in each process; "
           f"PyTorch {importlib.metadata.version('torch')} with {allocator()[0]}")
     passed, verdict = judge(rows)
     print(table(rows, tokens), verdict, "", curves(rows), sep="\n", end="")
     if known.picture:
         known.picture.write_text(plot_baselines.draw(rows, LIMIT), encoding="utf-8")
     if known.report:
-        known.report.write_text(json.dumps({"report": comparison.report, "tokens": tokens, "rows": [dataclasses.asdict(row) for row in rows]}), encoding="utf-8")
+        document = {"report": comparison.report, "tokens": tokens, "rows": [dataclasses.asdict(row) for row in rows]}
+        known.report.write_text(json.dumps(document), encoding="utf-8")
     return 0 if passed else 1
 
 

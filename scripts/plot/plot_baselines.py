@@ -11,7 +11,9 @@ LEAST = -9                                                    # power of ten at 
 
 
 def curves(left, title, marks, rows, dots):
-    """A panel: a line across for each (height, words) of `marks`, and a curve for each (heights, colour) of `rows`; heights are 0 to 1."""
+    """A panel: a line across for each (height, words) of `marks`, a curve for each (heights, colour) of `rows`; heights are 0 to 1.
+
+    With `dots`, only the first row is a curve, and the others are dots on it, the later the smaller, so that all are seen."""
     steps = len(rows[0][0])
 
     def place(step, height):
@@ -31,7 +33,7 @@ def curves(left, title, marks, rows, dots):
 
 
 def losses(rows):
-    """The first row as a line, all others as dots on it, the later the smaller, so that every row is seen."""
+    """Those of all rows, which lie on each other."""
     everything = [loss for row in rows for loss in row.losses]
     low, high = math.floor(min(everything)), math.floor(max(everything)) + 1
     return curves(60, "loss, nats a token", [((loss - low) / (high - low), str(loss)) for loss in range(low, high + 1)],

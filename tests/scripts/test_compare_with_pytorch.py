@@ -1,4 +1,4 @@
-"""scripts/compare_with_pytorch.py: what it repeats of a lesson, its table and verdict, what it refuses; with PyTorch, short runs."""
+"""scripts/compare_with_pytorch.py: what it repeats of a lesson, its table and verdict, what it refuses; short runs with PyTorch."""
 
 import importlib.util
 import json
@@ -23,7 +23,8 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 def row(title, losses, **more):
     """A row that has run."""
-    return Row(title, "kind", ours=False, processes=2, losses=losses, seconds=[0.25, 0.5, 0.75], memory=3_000_000, resident=50_000_000, **more)
+    return Row(title, "kind", ours=False, processes=2, losses=losses, seconds=[0.25, 0.5, 0.75], memory=3_000_000,
+               resident=50_000_000, **more)
 
 
 class Rules(ProgramCase):
@@ -41,7 +42,8 @@ class Rules(ProgramCase):
 
     def test_the_learning_rate_is_the_programs(self):
         log = os.path.join(self.folder, "log.jsonl")
-        for more in [(), ("--learning-rate-schedule=cosine", "--min-learning-rate=1e-4"), ("--learning-rate-schedule=cosine", "--warmup=8")]:
+        for more in [(), ("--learning-rate-schedule=cosine", "--min-learning-rate=1e-4"),
+                     ("--learning-rate-schedule=cosine", "--warmup=8")]:
             with self.subTest(more=more):
                 report = self.report(*SMALL, "--steps=9", *more, f"--log={log}")
                 lines = [json.loads(line) for line in pathlib.Path(log).read_text(encoding="utf-8").splitlines()]
@@ -84,7 +86,7 @@ class Results(unittest.TestCase):
     def test_picture(self):
         root = xml.etree.ElementTree.fromstring(compare_with_pytorch.plot_baselines.draw(self.rows, 1e-6))
         words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-        self.assertTrue({"first", "second", "limit", "500", "3"} <= set(words))
+        self.assertTrue({"first", "second", "step, ms", "500", "memory of a process, MB", "3", "1e-6"} <= set(words))
         self.assertNotIn("third", words)
 
 
@@ -99,9 +101,11 @@ class Script(unittest.TestCase):
         self.assertIn(says, done.stderr)
 
     def test_refusals(self):
+        self.assert_refused("--build=/no/such/folder", says="/no/such/folder has no lessons")
         for option, says in (("--ranks=0", "--ranks=0 is too small"), ("--threads=0", "--threads=0 is too small"),
                              ("--rounds=0", "--rounds=0 is too small"), ("--rows=01,jax", "--rows has no 'jax'"),
-                             ("--dropout=0.1", "unrecognized arguments: --dropout=0.1")):
+                             ("--dropout=0.1", "unrecognized arguments: --dropout=0.1"), ("--steps=1", "--steps=1 is too small"),
+                             ("--picture=no/such/folder/a.svg", "no folder for no/such/folder/a.svg")):
             with self.subTest(option=option):
                 self.assert_refused(option, says=says)
 
@@ -117,15 +121,16 @@ class Script(unittest.TestCase):
 
     @unittest.skipUnless(HAS_TORCH, "this Python has no PyTorch")
     def test_losses_agree(self):
-        """With accumulated gradients, so that a rank has two micro-batches, and on 2 and 3 ranks."""
-        for ranks, more in ((2, ["--global-batch=8", "--micro-batch=2"]), (3, ["--global-batch=6"])):
+        """On 2 ranks with two micro-batches on each, and on 3 ranks."""
+        for ranks, more in ((2, ["--global-batch=8", "--micro-batch=2"]), (3, ["--global-batch=6", "--rows=torch,03,ddp,06,fsdp2"])):
             with self.subTest(ranks=ranks), tempfile.TemporaryDirectory() as folder:
                 report, picture = (pathlib.Path(folder) / name for name in ("report.json", "picture.svg"))
                 done = self.run_script(*SMALL, "--steps=5", "--warmup=2", *more, f"--ranks={ranks}", f"--report={report}", f"--picture={picture}")
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertIn("\nPASS  losses off by ", done.stdout)
                 rows = {one["title"]: one for one in json.loads(report.read_text(encoding="utf-8"))["rows"]}
-                for one in ("ours, lesson 01", "PyTorch", "ours, lesson 03 (DDP)", "PyTorch DDP", "ours, lesson 06 (ZeRO-3)", "PyTorch FSDP2"):
+                for one in ("ours, lesson 01", "PyTorch", "ours, lesson 03 (DDP)", "PyTorch DDP", "ours, lesson 06 (ZeRO-3)",
+                            "PyTorch FSDP2"):
                     self.assertEqual((rows[one]["unavailable"], len(rows[one]["losses"])), ("", 5), one)
                 self.assertLess(rows["PyTorch"]["losses"][-1], rows["PyTorch"]["losses"][0] - 0.01)
                 xml.etree.ElementTree.fromstring(picture.read_text(encoding="utf-8"))
