@@ -46,8 +46,12 @@ Layout of the file:
 import json
 import math
 import pathlib
+import sys
 
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "bench"))
+from torch_gpt2 import Gpt2, make_adamw  # noqa: E402
 
 V, T, L, H, C = 40, 8, 2, 2, 16
 B = 4
@@ -78,7 +82,7 @@ def initial_parameters(dtype):
         offset = 1.0 if "ln_" in name and name.endswith("weight") else 0.0
         values = [offset + 0.1 * math.sin(0.7 * i + 0.05 * i * i + 1.3 * k) for i in range(math.prod(shape))]
         rounded = torch.tensor(values, dtype=torch.float64).to(torch.float32)
-        parameters[name] = rounded.reshape(shape).to(dtype).requires_grad_()
+        parameters[name] = rounded.reshape(shape).to(dtype)
     return parameters
 
 
@@ -94,46 +98,16 @@ def batch(s):
     return torch.tensor(inputs), torch.tensor(targets)
 
 
-def norm(x, weight, bias):
-    return torch.nn.functional.layer_norm(x, (C,), weight, bias, NORM_EPSILON)
-
-
-def attention(x, p, block):
-    q, k, v = (x @ p[block + "c_attn.weight"] + p[block + "c_attn.bias"]).split(C, dim=2)
-    q, k, v = (part.reshape(B, T, H, C // H).transpose(1, 2) for part in (q, k, v))       # (B, H, T, D)
-    scores = q @ k.transpose(2, 3) / math.sqrt(C // H)                                     # (B, H, T, T)
-    future = torch.triu(torch.ones(T, T, dtype=torch.bool), diagonal=1)
-    mixed = scores.masked_fill(future, -math.inf).softmax(dim=3) @ v
-    return mixed.transpose(1, 2).reshape(B, T, C) @ p[block + "c_proj.weight"] + p[block + "c_proj.bias"]
-
-
-def mlp(x, p, block):
-    hidden = torch.nn.functional.gelu(x @ p[block + "c_fc.weight"] + p[block + "c_fc.bias"], approximate="tanh")
-    return hidden @ p[block + "c_proj.weight"] + p[block + "c_proj.bias"]
-
-
-def mean_loss(p, inputs, targets):
-    x = p["wte.weight"][inputs] + p["wpe.weight"]                                          # (B, T, C)
-    for layer in range(L):
-        block = f"h.{layer}."
-        x = x + attention(norm(x, p[block + "ln_1.weight"], p[block + "ln_1.bias"]), p, block + "attn.")
-        x = x + mlp(norm(x, p[block + "ln_2.weight"], p[block + "ln_2.bias"]), p, block + "mlp.")
-    logits = norm(x, p["ln_f.weight"], p["ln_f.bias"]) @ p["wte.weight"].T                 # (B, T, V)
-    return torch.nn.functional.cross_entropy(logits.reshape(B * T, V), targets.reshape(B * T), ignore_index=-1)
-
-
 def train(dtype):
     """Losses, gradient norms, first gradient and final parameters of one run."""
-    p = initial_parameters(dtype)
-    matrices = [tensor for tensor in p.values() if tensor.dim() == 2]
-    vectors = [tensor for tensor in p.values() if tensor.dim() == 1]
-    adamw = torch.optim.AdamW(
-        [dict(params=matrices, weight_decay=OPTIMIZER["weight_decay"]), dict(params=vectors, weight_decay=0.0)],
-        lr=OPTIMIZER["learning_rate"], betas=(OPTIMIZER["beta1"], OPTIMIZER["beta2"]), eps=OPTIMIZER["epsilon"])
+    model = Gpt2(dict(vocab_size=V, n_positions=T, n_layer=L, n_head=H, n_embd=C, layer_norm_epsilon=NORM_EPSILON)).to(dtype)
+    model.load_state_dict(initial_parameters(dtype))
+    p = {name: model.get_parameter(name) for name, _ in table()}
+    adamw = make_adamw(model, *(OPTIMIZER[name] for name in ("learning_rate", "beta1", "beta2", "epsilon", "weight_decay")))
     losses, norms, first = [], [], {}
     for s in range(STEPS):
         adamw.zero_grad()
-        loss = mean_loss(p, *batch(s))
+        loss = model(*batch(s))
         loss.backward()
         if s == 0:
             first = {name: tensor.grad.clone() for name, tensor in p.items()}

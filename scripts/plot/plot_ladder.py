@@ -60,12 +60,12 @@ class Panel:
         """The place of a value."""
         return self.left + self.pixels * value / self.size
 
-    def grid(self, title, bottom):
+    def grid(self, title, bottom, top=TOP):
         """The axis, and what it is of above it."""
-        yield svg.text(self.left, TOP - 12, f"{title}, {self.unit}", "start", ' font-weight="bold"')
+        yield svg.text(self.left, top - 12, f"{title}, {self.unit}", "start", ' font-weight="bold"')
         for value in self.values:
             x = self.x(value * self.size)
-            yield svg.line(x, TOP, x, bottom, svg.GRID)
+            yield svg.line(x, top, x, bottom, svg.GRID)
             yield svg.text(x, bottom + 16, f"{value:g}")
 
     def bar(self, y, pieces, tick=None):
