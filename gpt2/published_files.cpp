@@ -12,6 +12,8 @@
 
 #include "common/base/error.hpp"
 #include "common/files/output_file.hpp"
+#include "data/pair_loader.hpp"
+#include "gpt2/bert/model.hpp"
 
 namespace rankwise {
 
@@ -21,21 +23,27 @@ using Json = nlohmann::json;
 
 constexpr const char* all_in_one = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
-constexpr double norm_epsilon = 1e-5;  // of every LayerNorm
+constexpr double norm_epsilon = 1e-5;  // of every LayerNorm of a GPT-2
 
-/// The names in a config.json of the sizes of a GPT-2.
-constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> size_names{
-    {{"n_layer", &ModelConfig::layers},
-     {"n_head", &ModelConfig::heads},
-     {"n_embd", &ModelConfig::channels},
-     {"n_positions", &ModelConfig::context},
-     {"vocab_size", &ModelConfig::vocabulary}}};
+/// The names of a model's sizes in its config.json.
+using SizeNames = std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5>;
+constexpr SizeNames gpt2_size_names{{{"n_layer", &ModelConfig::layers},
+                                     {"n_head", &ModelConfig::heads},
+                                     {"n_embd", &ModelConfig::channels},
+                                     {"n_positions", &ModelConfig::context},
+                                     {"vocab_size", &ModelConfig::vocabulary}}};
+constexpr SizeNames bert_size_names{{{"num_hidden_layers", &ModelConfig::layers},
+                                     {"num_attention_heads", &ModelConfig::heads},
+                                     {"hidden_size", &ModelConfig::channels},
+                                     {"max_position_embeddings", &ModelConfig::context},
+                                     {"vocab_size", &ModelConfig::vocabulary}}};
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why)
 {
-  throw UserError(fmt::format("{} {}.", path, why),
-                  "Use a GPT-2 as transformers saves it with save_pretrained(): a folder with config.json and\n"
-                  "model.safetensors, or with model.safetensors.index.json and the files that it names.");
+  throw UserError(
+      fmt::format("{} {}.", path, why),
+      "Use a GPT-2 or a BERT as transformers saves it with save_pretrained(): a folder with config.json\n"
+      "and model.safetensors, or with model.safetensors.index.json and the files that it names.");
 }
 
 /// The object in a JSON file.
@@ -59,15 +67,41 @@ void refuse_other_formats(const std::string& path, const std::string& shown)
   throw UserError(
       fmt::format("{} is a pickle, which can run any program when it is read.", shown),
       "Let transformers convert it once, where its source is trusted: python3 -c 'from transformers import\n"
-      "GPT2LMHeadModel as M; M.from_pretrained(\"FOLDER\").save_pretrained(\"NEW_FOLDER\")'.");
+      "AutoModelForPreTraining as M; M.from_pretrained(\"FOLDER\").save_pretrained(\"NEW_FOLDER\")'.");
 }
 
-/// Refuses a field of config.json unless it is missing or has one of the values with which a GPT-2 is computed here.
+/// Refuses a field of config.json unless it is missing or has one of the values with which a model is computed here.
 void expect(const std::string& path, const Json& config, const char* name, const std::vector<Json>& possible)
 {
   const auto found = config.find(name);
   if (found == config.end() || std::ranges::find(possible, *found) != possible.end()) return;
   refuse(path, fmt::format("has {} = {}; only {} can be computed here", name, found->dump(), possible[0].dump()));
+}
+
+void check_gpt2(const std::string& path, const Json& config, const ModelConfig& sizes)
+{
+  expect(path, config, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  expect(path, config, "layer_norm_epsilon", {norm_epsilon});
+  expect(path, config, "n_inner", {4 * sizes.channels, nullptr});
+  expect(path, config, "scale_attn_weights", {true});
+  expect(path, config, "scale_attn_by_inverse_layer_idx", {false});
+}
+
+void check_bert(const std::string& path, const Json& config, const ModelConfig& sizes)
+{
+  if (config.value("hidden_act", Json("gelu")) == "gelu")  // also what the library takes where it is missing
+    throw UserError(
+        fmt::format("{} has hidden_act = \"gelu\", which is GELU by the error function. Here GELU is the tanh "
+                    "approximation, as in the published code of Devlin et al.; an activation differs by less than "
+                    "5e-4.",
+                    path),
+        "Set hidden_act to \"gelu_new\" in config.json to accept the approximation.");
+  expect(path, config, "hidden_act", {"gelu_new", "gelu_pytorch_tanh"});
+  expect(path, config, "layer_norm_eps", {bert_norm_epsilon});
+  expect(path, config, "intermediate_size", {4 * sizes.channels});
+  expect(path, config, "type_vocab_size", {2});
+  expect(path, config, "position_embedding_type", {"absolute"});
+  expect(path, config, "is_decoder", {false});
 }
 
 }  // namespace
@@ -76,18 +110,17 @@ ModelConfig read_model_config(const std::string& path)
 {
   const Json config = read_object(path);
   const Json type = config.value("model_type", Json("missing"));
-  if (type != "gpt2") refuse(path, fmt::format("has model_type = {}, not \"gpt2\"", type.dump()));
+  if (type != "gpt2" && type != "bert")
+    refuse(path, fmt::format("has model_type = {}, not \"gpt2\" or \"bert\"", type.dump()));
   ModelConfig sizes;
-  for (const auto& [name, size] : size_names) {
+  const bool bert = type == "bert";
+  if (bert) sizes.architecture = Architecture::bert;
+  for (const auto& [name, size] : bert ? bert_size_names : gpt2_size_names) {
     const auto found = config.find(name);
     if (found == config.end() || !found->is_number_integer()) refuse(path, fmt::format("has no number {}", name));
     sizes.*size = found->get<std::int64_t>();
   }
-  expect(path, config, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  expect(path, config, "layer_norm_epsilon", {norm_epsilon});
-  expect(path, config, "n_inner", {4 * sizes.channels, nullptr});
-  expect(path, config, "scale_attn_weights", {true});
-  expect(path, config, "scale_attn_by_inverse_layer_idx", {false});
+  bert ? check_bert(path, config, sizes) : check_gpt2(path, config, sizes);
   expect(path, config, "add_cross_attention", {false});
   expect(path, config, "tie_word_embeddings", {true});
   sizes.name = path;
@@ -166,7 +199,24 @@ void PublishedFiles::read(const SafetensorsEntry& tensor, std::int64_t first, st
   by_name_.at(tensor.name).first->read(tensor, first, to);
 }
 
-void write_model_config(const std::string& folder, const ModelConfig& config)
+namespace {
+
+void write_bert_config(const std::filesystem::path& folder, const ModelConfig& config)
+{
+  nlohmann::ordered_json json{{"architectures", {"BertForPreTraining"}},
+                              {"hidden_act", "gelu_new"},
+                              {"intermediate_size", 4 * config.channels},
+                              {"layer_norm_eps", bert_norm_epsilon},
+                              {"model_type", "bert"},
+                              {"pad_token_id", pair_tokens(config.vocabulary - special_tokens).pad},
+                              {"type_vocab_size", 2}};
+  for (const auto& [name, size] : bert_size_names) json[name] = config.*size;
+  json["tie_word_embeddings"] = true;
+  json["torch_dtype"] = "float32";
+  write_file(folder / "config.json", json.dump(2) + "\n");
+}
+
+void write_gpt2_config(const std::filesystem::path& folder, const ModelConfig& config)
 {
   constexpr std::int64_t published_vocabulary = 50257;
   const Json end_of_text =
@@ -174,14 +224,20 @@ void write_model_config(const std::string& folder, const ModelConfig& config)
   nlohmann::ordered_json json{{"activation_function", "gelu_new"},  {"architectures", {"GPT2LMHeadModel"}},
                               {"bos_token_id", end_of_text},        {"eos_token_id", end_of_text},
                               {"layer_norm_epsilon", norm_epsilon}, {"model_type", "gpt2"}};
-  for (const auto& [name, size] : size_names) json[name] = config.*size;
+  for (const auto& [name, size] : gpt2_size_names) json[name] = config.*size;
   json["tie_word_embeddings"] = true;
   json["torch_dtype"] = "float32";
-  const std::filesystem::path to(folder);
-  write_file(to / "config.json", json.dump(2) + "\n");
+  write_file(folder / "config.json", json.dump(2) + "\n");
   const nlohmann::ordered_json generation{
       {"_from_model_config", true}, {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}};
-  write_file(to / "generation_config.json", generation.dump(2) + "\n");
+  write_file(folder / "generation_config.json", generation.dump(2) + "\n");
+}
+
+}  // namespace
+
+void write_model_config(const std::string& folder, const ModelConfig& config)
+{
+  config.architecture == Architecture::bert ? write_bert_config(folder, config) : write_gpt2_config(folder, config);
 }
 
 bool names_folder(const std::string& path)

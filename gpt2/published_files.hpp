@@ -14,13 +14,13 @@
 #include "gpt2/safetensors.hpp"
 
 /// @file
-/// The files of a published GPT-2: one safetensors file, or a folder as transformers saves it.
+/// The files of a published GPT-2 or BERT: one safetensors file, or a folder as transformers saves it.
 ///
 ///     config.json                     the sizes of the model, and which variant of it this is
 ///     model.safetensors               all tensors, or
 ///     model.safetensors.index.json    {"weight_map": {name of a tensor: name of its file, ...}}
 ///     model-00001-of-00002.safetensors ...
-///     generation_config.json          constants of sampling; written, not read
+///     generation_config.json          constants of sampling; written for a GPT-2, not read
 
 namespace rankwise {
 
@@ -30,7 +30,7 @@ class PublishedFiles {
   /// Reads and checks the headers, and in a folder config.json and the index.
   /// @param path  a safetensors file, or a folder.
   /// @throws UserError  when a file is missing or invalid; for weights in another format, as pickles; when config.json
-  ///                    describes another model than GPT-2; when index and files contradict each other.
+  ///                    describes another model; when index and files contradict each other.
   explicit PublishedFiles(const std::string& path);
 
   /// All tensors, file by file.
@@ -53,11 +53,11 @@ class PublishedFiles {
   std::optional<ModelConfig> sizes_;
 };
 
-/// The sizes in a config.json.
-/// @throws UserError  when it is not the description of a GPT-2 as this project computes it.
+/// The sizes and the architecture in a config.json.
+/// @throws UserError  when it is not the description of a GPT-2 or a BERT as this project computes it.
 ModelConfig read_model_config(const std::string& path);
 
-/// Writes config.json and generation_config.json, with which transformers loads the model.
+/// Writes config.json, with which transformers loads the model, and for a GPT-2 generation_config.json.
 /// @param folder  an existing folder.
 /// @failure  Error when the disk is full.
 void write_model_config(const std::string& folder, const ModelConfig& config);

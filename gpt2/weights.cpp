@@ -22,14 +22,15 @@ namespace {
 
 constexpr std::int64_t block_elements = 1 << 22;
 constexpr std::int64_t published_head_channels = 64;
-constexpr const char* token_embedding = "wte.weight";
-constexpr const char* head = "lm_head.weight";
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why)
+/// The architecture of a file by itself, or of a folder.
+Architecture architecture_of(const PublishedFiles& files)
 {
-  throw UserError(fmt::format("{} {}.", path, why),
-                  "Use a GPT-2 of Hugging Face's transformers library: model.safetensors with tensors called\n"
-                  "wte.weight, wpe.weight, h.0.ln_1.weight and so on.");
+  if (files.sizes()) return files.sizes()->architecture;
+  const bool bert = std::ranges::any_of(files.tensors(), [](const SafetensorsEntry* tensor) {
+    return tensor->name.ends_with("embeddings.word_embeddings.weight");
+  });
+  return bert ? Architecture::bert : Architecture::gpt2;
 }
 
 /// Calls @p work(first, count) for runs of at most block_elements of a tensor's @p elements elements.
@@ -67,13 +68,6 @@ class NotFinite {
   std::string example_;  // description of the first one
 };
 
-std::vector<std::int64_t> extents(const Shape& shape)
-{
-  std::vector<std::int64_t> extents;
-  for (int i = 0; i < shape.rank(); ++i) extents.push_back(shape[i]);
-  return extents;
-}
-
 /// Elements of the flat vector as a shard without moments. The
 /// whole table stores a tensor's padding after its elements.
 Shard weights_shard(const ParameterTable& table, const Parameter& p, std::int64_t first, std::span<float> elements)
@@ -86,29 +80,41 @@ Shard weights_shard(const ParameterTable& table, const Parameter& p, std::int64_
 
 PublishedModel::PublishedModel(const std::string& path, std::int64_t heads) : path_(path), files_(path)
 {
-  constexpr const char* library_prefix = "transformer.";
-  if (files_.find(token_embedding) == nullptr) prefix_ = library_prefix;
+  config_.architecture = architecture_of(files_);
+  if (files_.find(names().token_embedding) == nullptr) prefix_ = names().prefix;
   read_sizes(heads);
   check_tensors();
-  check_head();
+  for (const auto& [copy, original] : names().tied) check_tied(copy, original);
+}
+
+void PublishedModel::refuse(const std::string& why) const
+{
+  throw UserError(fmt::format("{} {}.", path_, why), "Use a " + names().example);
+}
+
+const SafetensorsEntry* PublishedModel::find(const std::string& name) const
+{
+  const SafetensorsEntry* const tensor = files_.find(prefix_ + name);
+  return tensor != nullptr ? tensor : files_.find(prefix_ + converted_name(name));
 }
 
 void PublishedModel::read_sizes(std::int64_t heads)
 {
-  const auto matrix = [&](const char* name) -> const std::vector<std::int64_t>& {
+  const auto matrix = [&](const std::string& name) -> const std::vector<std::int64_t>& {
     const SafetensorsEntry* const tensor = find(name);
-    if (tensor == nullptr) refuse(path_, fmt::format("has no tensor {}", name));
+    if (tensor == nullptr) refuse(fmt::format("has no tensor {}", name));
     if (tensor->shape.size() != 2)
-      refuse(path_, fmt::format("has a tensor {} of the shape ({}), which is not a matrix", name,
-                                fmt::join(tensor->shape, ", ")));
+      refuse(fmt::format("has a tensor {} of the shape ({}), which is not a matrix", name,
+                         fmt::join(tensor->shape, ", ")));
     return tensor->shape;
   };
   config_.name = path_;
-  config_.vocabulary = matrix(token_embedding)[0];
-  config_.channels = matrix(token_embedding)[1];
-  config_.context = matrix("wpe.weight")[0];
-  while (find(fmt::format("h.{}.ln_1.weight", config_.layers)) != nullptr) ++config_.layers;
-  if (config_.layers == 0) refuse(path_, "has no tensor h.0.ln_1.weight");
+  config_.vocabulary = matrix(names().token_embedding)[0];
+  config_.channels = matrix(names().token_embedding)[1];
+  config_.context = matrix(names().position_embedding)[0];
+  const auto of_layer = [&](std::int64_t layer) { return fmt::format(fmt::runtime(names().of_layer), layer); };
+  while (find(of_layer(config_.layers)) != nullptr) ++config_.layers;
+  if (config_.layers == 0) refuse("has no tensor " + of_layer(0));
   const std::optional<ModelConfig>& described = files_.sizes();
   if (heads == 0 && !described && config_.channels % published_head_channels != 0)
     throw UserError(
@@ -134,24 +140,24 @@ void PublishedModel::check_tensors() const
 {
   const ParameterTable table(config_);
   std::vector<std::string> wrong;
-  for (const Parameter& p : table.entries()) {
-    const SafetensorsEntry* const tensor = find(p.name);
+  std::set<const SafetensorsEntry*> used;
+  for_each_tensor(table, [&](const PublishedTensor& expected, const SafetensorsEntry* tensor) {
+    used.insert(tensor);
     if (tensor == nullptr)
-      wrong.push_back(fmt::format("{} is missing", p.name));
-    else if (tensor->shape != extents(p.shape))
-      wrong.push_back(
-          fmt::format("{} has the shape ({}), not {}", p.name, fmt::join(tensor->shape, ", "), p.shape.text()));
+      wrong.push_back(fmt::format("{} is missing", expected.name));
+    else if (tensor->shape != expected.shape())
+      wrong.push_back(fmt::format("{} has the shape ({}), not ({})", expected.name, fmt::join(tensor->shape, ", "),
+                                  fmt::join(expected.shape(), ", ")));
     else if (tensor->dtype != "F32" && tensor->dtype != "F16" && tensor->dtype != "BF16")
-      wrong.push_back(fmt::format("{} is {}, not F32, F16 or BF16", p.name, tensor->dtype));
-  }
-  std::set<std::string> names;
-  for (const Parameter& p : table.entries()) names.insert(prefix_ + p.name);
-  for (const SafetensorsEntry* const entry : files_.tensors()) {
-    const SafetensorsEntry& tensor = *entry;
-    const bool derived =
-        tensor.name == head || tensor.name.ends_with(".attn.bias") || tensor.name.ends_with(".attn.masked_bias");
-    if (!derived && !names.contains(tensor.name))
-      wrong.push_back(fmt::format("{} is not a tensor of a GPT-2 with {} layers", tensor.name, config_.layers));
+      wrong.push_back(fmt::format("{} is {}, not F32, F16 or BF16", expected.name, tensor->dtype));
+  });
+  for (const SafetensorsEntry* const tensor : files_.tensors()) {
+    const auto ends = [&](const std::string& ending) { return tensor->name.ends_with(ending); };
+    const auto is_copy = [&](const auto& tied) { return tensor->name == tied.first; };
+    if (!used.contains(tensor) && std::ranges::none_of(names().redundant, ends) &&
+        std::ranges::none_of(names().tied, is_copy))
+      wrong.push_back(
+          fmt::format("{} is not a tensor of a {} with {} layers", tensor->name, names().called, config_.layers));
   }
   constexpr std::size_t shown = 5;
   if (wrong.size() > shown) {
@@ -159,17 +165,18 @@ void PublishedModel::check_tensors() const
     wrong.resize(shown);
     wrong.push_back(fmt::format("and {} more", more));
   }
-  if (!wrong.empty()) refuse(path_, fmt::format("is not a whole GPT-2: {}", fmt::join(wrong, "; ")));
+  if (!wrong.empty()) refuse(fmt::format("is not a whole {}: {}", names().called, fmt::join(wrong, "; ")));
 }
 
-void PublishedModel::check_head()
+void PublishedModel::check_tied(const std::string& copy, const std::string& original)
 {
-  const SafetensorsEntry* const apart = files_.find(head);
+  const SafetensorsEntry* const apart = files_.find(copy);
   if (apart == nullptr) return;
-  const SafetensorsEntry* const tied = find(token_embedding);
-  if (apart->shape != tied->shape || apart->dtype != tied->dtype)
-    refuse(path_,
-           fmt::format("has a {} of another shape or type than {}, to which GPT-2's is tied", head, tied->name));
+  const SafetensorsEntry* const tied = find(original);
+  const auto refuse_it = [&](const char* how) {
+    refuse(fmt::format("has a {} {} {}, to which {}'s is tied", copy, how, tied->name, names().called));
+  };
+  if (apart->shape != tied->shape || apart->dtype != tied->dtype) refuse_it("of another shape or type than");
   std::vector<float> a, b;
   for_each_run(tied->elements, [&](std::int64_t first, std::int64_t count) {
     a.resize(static_cast<std::size_t>(count));
@@ -177,24 +184,30 @@ void PublishedModel::check_head()
     files_.read(*apart, first, a);
     files_.read(*tied, first, b);
     const auto same = [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); };
-    if (!std::equal(a.begin(), a.end(), b.begin(), same))
-      refuse(path_, fmt::format("has a {} that differs from {}, to which GPT-2's is tied", head, tied->name));
+    if (!std::equal(a.begin(), a.end(), b.begin(), same)) refuse_it("that differs from");
   });
+}
+
+void PublishedModel::for_each_tensor(
+    const ParameterTable& table,
+    const std::function<void(const PublishedTensor&, const SafetensorsEntry*)>& work) const
+{
+  for (const Parameter& p : table.entries())
+    for (const PublishedTensor& tensor : published_tensors(config_.architecture, p))
+      work(tensor, find(tensor.name));
 }
 
 void PublishedModel::check_finite()
 {
-  const ParameterTable table(config_);
   NotFinite wrong;
   std::vector<float> elements;
-  for (const Parameter& p : table.entries()) {
-    const SafetensorsEntry& tensor = *find(p.name);
-    for_each_run(tensor.elements, [&](std::int64_t first, std::int64_t count) {
+  for_each_tensor(ParameterTable(config_), [&](const PublishedTensor&, const SafetensorsEntry* tensor) {
+    for_each_run(tensor->elements, [&](std::int64_t first, std::int64_t count) {
       elements.resize(static_cast<std::size_t>(count));
-      files_.read(tensor, first, elements);
-      wrong.look(tensor.name, first, elements);
+      files_.read(*tensor, first, elements);
+      wrong.look(tensor->name, first, elements);
     });
-  }
+  });
   wrong.refuse_any(path_, "Make or download the file again, or import it as it is: --allow-not-finite.");
 }
 
@@ -221,32 +234,64 @@ void PublishedModel::save(const std::string& path)
 
 void PublishedModel::read_part(const Parameter& p, Range run, std::span<float> to)
 {
-  const SafetensorsEntry& tensor = *find(p.name);
-  const Range both = intersect(run, {p.elements.first, tensor.elements});  // padding follows the elements
+  const Range both = intersect(run, {p.elements.first, p.shape.elements()});  // padding follows the elements
   if (both.empty()) return;
-  files_.read(tensor, both.first - p.elements.first,
-              to.subspan(static_cast<std::size_t>(both.first - run.first), static_cast<std::size_t>(both.count)));
+  const auto part = [](const auto& all, std::int64_t first, std::int64_t count) {
+    return std::span(all).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  };
+  const std::span<float> wanted = part(to, both.first - run.first, both.count);
+  const std::int64_t first = both.first - p.elements.first;
+  const std::vector<PublishedTensor> tensors = published_tensors(config_.architecture, p);
+  if (tensors.front().same_layout()) return files_.read(*find(tensors.front().name), first, wanted);
+
+  if (converted_number_ != p.number) {
+    converted_number_ = p.number;
+    converted_.resize(static_cast<std::size_t>(p.shape.elements()));
+    for (const PublishedTensor& tensor : tensors) {
+      std::vector<float> elements(static_cast<std::size_t>(tensor.elements()));
+      files_.read(*find(tensor.name), 0, elements);
+      for (std::int64_t i = 0; i < tensor.elements(); ++i)
+        converted_[static_cast<std::size_t>(tensor.place(i))] = elements[static_cast<std::size_t>(i)];
+    }
+  }
+  std::ranges::copy(part(converted_, first, both.count), wanted.begin());
 }
 
 void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
 {
   const ParameterTable table(config);
-  std::vector<const Parameter*> in_order;
-  for (const Parameter& p : table.entries()) in_order.push_back(&p);
+  std::vector<std::pair<PublishedTensor, const Parameter*>> in_order;
+  for (const Parameter& p : table.entries())
+    for (const PublishedTensor& tensor : published_tensors(config.architecture, p))
+      in_order.emplace_back(tensor, &p);
   std::sort(in_order.begin(), in_order.end(),
-            [](const Parameter* a, const Parameter* b) { return a->name < b->name; });
+            [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
   std::vector<SafetensorsDeclaration> declarations;
-  for (const Parameter* const p : in_order) declarations.push_back({p->name, extents(p->shape)});
+  for (const auto& [tensor, p] : in_order) declarations.push_back({tensor.name, tensor.shape()});
 
   const std::unique_ptr<Stream> stream = make_cpu_device()->make_stream();
   SafetensorsWriter writer(path, declarations, {{"format", "pt"}});
   std::vector<float> elements;
-  for (const Parameter* const p : in_order)
-    for_each_run(p->shape.elements(), [&](std::int64_t first, std::int64_t count) {
+  for (const auto& entry : in_order) {
+    const PublishedTensor& tensor = entry.first;
+    const Parameter& p = *entry.second;
+    const auto read = [&](std::int64_t first, std::int64_t count) {
       elements.resize(static_cast<std::size_t>(count));
-      read_checkpoint(checkpoint, *stream, weights_shard(table, *p, first, elements));
-      writer.write(elements);
-    });
+      read_checkpoint(checkpoint, *stream, weights_shard(table, p, first, elements));
+    };
+    if (tensor.same_layout()) {
+      for_each_run(tensor.elements(), [&](std::int64_t first, std::int64_t count) {
+        read(first, count);
+        writer.write(elements);
+      });
+      continue;
+    }
+    read(0, p.shape.elements());
+    std::vector<float> converted(static_cast<std::size_t>(tensor.elements()));
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      converted[static_cast<std::size_t>(i)] = elements[static_cast<std::size_t>(tensor.place(i))];
+    writer.write(converted);
+  }
   writer.close();
 }
 

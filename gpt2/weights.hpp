@@ -1,33 +1,36 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gpt2/checkpoint.hpp"
 #include "gpt2/config.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "gpt2/published_files.hpp"
+#include "gpt2/published_names.hpp"
 
 /// @file
-/// Import and export of GPT-2 weights in Hugging Face's format.
+/// Import and export of the weights of a GPT-2 or a BERT in Hugging Face's format.
 ///
-/// Names and shapes of the tensors are those of the parameter table; the transformers library prefixes the names
-/// with "transformer.". Besides the parameters a file may hold redundant tensors: the attention masks (`attn.bias`,
-/// `attn.masked_bias`) and the head (`lm_head.weight`), which equals the token embedding.
+/// published_names.hpp says which tensors hold a parameter. Besides them a file may have redundant ones: attention
+/// masks, position numbers, and copies of tied tensors, such as GPT-2's head (`lm_head.weight`), which equals the token
+/// embedding.
 
 namespace rankwise {
 
-/// A GPT-2 in a safetensors file or in a folder of transformers.
+/// A GPT-2 or a BERT in a safetensors file or in a folder of transformers.
 class PublishedModel {
  public:
-  /// Reads and checks the headers, and compares a separately stored head with the token embedding.
+  /// Reads and checks the headers, and compares copies of tied tensors with what they are tied to.
   /// @param path   the file or folder.
   /// @param heads  H, which no tensor's shape shows; 0: as config.json says, and for a file by itself heads of 64
   ///               channels, as in all published sizes.
   /// @throws UserError  naming the tensors that are missing, unexpected, of another shape, or not F32, F16 or BF16;
-  ///                    when the head differs from the token embedding; when H does not divide C; when the tensors or
-  ///                    @p heads contradict config.json.
+  ///                    when a copy differs; when H does not divide C; when the tensors or @p heads contradict
+  ///                    config.json.
   PublishedModel(const std::string& path, std::int64_t heads);
 
   /// The sizes of the model, from the shapes of its tensors.
@@ -35,26 +38,33 @@ class PublishedModel {
   /// Refuses weights that are not finite; reads all of them.
   /// @throws UserError  with the number of such weights, and the tensor and position of the first.
   void check_finite();
-  /// Writes its weights, in blocks, to a checkpoint without moments, for `--initial`.
+  /// Writes its weights, in blocks, to a checkpoint without moments, for `--initial`. Tensors in another layout than the
+  /// table's are held whole, one parameter at a time.
   /// @param path  path of the checkpoint.
   /// @failure  Error when the disk is full; no file is left.
   void save(const std::string& path);
 
  private:
-  const SafetensorsEntry* find(const std::string& name) const { return files_.find(prefix_ + name); }
+  const PublishedNames& names() const { return published_names(config_.architecture); }
+  [[noreturn]] void refuse(const std::string& why) const;
+  const SafetensorsEntry* find(const std::string& name) const;
+  void for_each_tensor(const ParameterTable& table,
+                       const std::function<void(const PublishedTensor&, const SafetensorsEntry*)>& work) const;
   void read_sizes(std::int64_t heads);
   void check_described(const ModelConfig& described) const;
   void check_tensors() const;
-  void check_head();
-  void read_part(const Parameter& p, Range run, std::span<float> to);  // elements of the run in the tensor
+  void check_tied(const std::string& copy, const std::string& original);
+  void read_part(const Parameter& p, Range run, std::span<float> to);  // elements of the run in the parameter
 
   std::string path_;
   PublishedFiles files_;
   std::string prefix_;
   ModelConfig config_;
+  std::vector<float> converted_;  // last parameter that had another layout
+  int converted_number_ = -1;     // its number in the table
 };
 
-/// Writes the weights of a checkpoint, in blocks, as a safetensors file in f32, with names in increasing order and
+/// Writes the weights of a checkpoint, in blocks or tensor by tensor, as a safetensors file in f32, with names in increasing order and
 /// without a prefix: byte for byte the file that the safetensors library writes for the same tensors and {"format":
 /// "pt"}.
 /// @param checkpoint  a file that check_checkpoint() accepted.
@@ -64,7 +74,7 @@ class PublishedModel {
 void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path);
 
 /// Writes the weights to a folder that transformers loads with from_pretrained(): config.json,
-/// generation_config.json, and last model.safetensors. Parameters and failures as for publish().
+/// generation_config.json for a GPT-2, and last model.safetensors. Parameters and failures as for publish().
 /// @param folder  is made if it does not exist.
 void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::string& folder);
 

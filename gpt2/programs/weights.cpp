@@ -1,5 +1,5 @@
-// Imports GPT-2's published weights, for fine-tuning with --initial=FILE.h5, and exports the weights of a
-// checkpoint.
+// Imports the published weights of a GPT-2 or a BERT, for fine-tuning with --initial=FILE.h5, and exports the weights
+// of a checkpoint.
 //
 // Sample runs:  build/data/weights import model.safetensors gpt2.h5
 //               build/data/weights import FOLDER gpt2.h5                   (as save_pretrained() of transformers wrote it)
@@ -49,6 +49,7 @@ void check_folder(const std::string& path)
 /// Refuses the weights of a run with another mask than transformers' GPT-2 has.
 void check_mask(const CheckpointInfo& info, const std::string& path)
 {
+  if (info.config.architecture == Architecture::bert) return;
   for (const RunOption& option : info.options)
     if (option.name == "mask" && option.value != "causal")
       throw UserError(

@@ -1,7 +1,7 @@
-"""build/data/weights: files of the real libraries go in and out, and what is no GPT-2 is refused.
+"""build/data/weights: files of the real libraries go in and out, and what is no GPT-2 or BERT is refused.
 
 Needs nothing beyond the standard library for small files that it writes itself; with torch, transformers and safetensors
-it also makes a random GPT-2 and compares logits.
+it also makes a random GPT-2 and a random BERT, and compares logits and losses.
 """
 
 import json
@@ -33,6 +33,27 @@ def shapes(layers, channels, context, vocabulary):
                             "ln_2.weight": [C], "ln_2.bias": [C], "mlp.c_fc.weight": [C, 4 * C],
                             "mlp.c_fc.bias": [4 * C], "mlp.c_proj.weight": [4 * C, C], "mlp.c_proj.bias": [C]}.items():
             found[f"h.{i}.{name}"] = shape
+    return found
+
+
+def bert_shapes(layers, channels, context, vocabulary):
+    """Names and shapes of the tensors of a BertForPreTraining: linear layers are (outputs, inputs)."""
+    C = channels
+    found = {"cls.predictions.bias": [vocabulary]}
+    for kind, rows in ("word", vocabulary), ("position", context), ("token_type", 2):
+        found[f"bert.embeddings.{kind}_embeddings.weight"] = [rows, C]
+    linear = {"bert.pooler.dense": (C, C), "cls.seq_relationship": (2, C), "cls.predictions.transform.dense": (C, C)}
+    norms = ["bert.embeddings", "cls.predictions.transform"]
+    for i in range(layers):
+        layer = f"bert.encoder.layer.{i}."
+        linear.update({f"{layer}attention.self.{part}": (C, C) for part in ("query", "key", "value")})
+        linear.update({f"{layer}attention.output.dense": (C, C), f"{layer}intermediate.dense": (4 * C, C),
+                       f"{layer}output.dense": (C, 4 * C)})
+        norms += [layer + "attention.output", layer + "output"]
+    for name, (outputs, inputs) in linear.items():
+        found.update({name + ".weight": [outputs, inputs], name + ".bias": [outputs]})
+    for name in norms:
+        found.update({name + ".LayerNorm.weight": [C], name + ".LayerNorm.bias": [C]})
     return found
 
 
@@ -235,7 +256,7 @@ class Folders(Weights):
         write(os.path.join(self.model, "model.safetensors"), self.tensors)
         self.assert_model_refused("--heads=2", says=["contradicts", "H=4", "H=2"])
         for change, says in (({"n_layer": 4}, ["L=4", "L=3"]), ({"n_embd": 32}, ["C=32", "C=64"]),
-                             ({"model_type": "bert"}, ['model_type = "bert"']), ({"n_head": "4"}, ["no number n_head"]),
+                             ({"model_type": "llama"}, ['model_type = "llama"']), ({"n_head": "4"}, ["no number n_head"]),
                              ({"n_head": 5}, ["--heads=5"]), ({"activation_function": "relu"}, ['"relu"', "gelu_new"]),
                              ({"layer_norm_epsilon": 1e-6}, ["layer_norm_epsilon = 1e-06"]),
                              ({"n_inner": 100}, ["n_inner = 100"]), ({"tie_word_embeddings": False}, ["tie_word_embeddings"]),
@@ -300,6 +321,112 @@ class Folders(Weights):
             self.assert_refused("--steps=1", f"--initial={self.path(name)}", program="lessons/01_single_device", says=[name])
 
 
+class Bert(Weights):
+    """Files of a BertForPreTraining: other names, transposed matrices, q, k and v apart."""
+
+    CONFIG = {"model_type": "bert", "num_hidden_layers": 2, "num_attention_heads": 3, "hidden_size": 12,
+              "max_position_embeddings": 9, "vocab_size": 21, "intermediate_size": 48, "hidden_act": "gelu_new",
+              "layer_norm_eps": 1e-12, "type_vocab_size": 2}
+
+    def setUp(self):
+        super().setUp()
+        self.tensors = tensors_of(bert_shapes(2, 12, 9, 21))
+        write(self.source, self.tensors)
+        self.model = self.path("model")
+
+    def write_model(self, tensors=None, **changes):
+        os.makedirs(self.model, exist_ok=True)
+        write(os.path.join(self.model, "model.safetensors"), tensors or self.tensors)
+        with open(os.path.join(self.model, "config.json"), "w", encoding="utf-8") as file:
+            json.dump({name: value for name, value in {**self.CONFIG, **changes}.items() if value is not None}, file)
+
+    def refuse(self, *options, says):
+        self.assert_refused("import", *options, self.model, self.checkpoint, says=says)
+        self.assertFalse(os.path.exists(self.checkpoint))
+
+    def test_the_bytes_are_the_same(self):
+        self.assertIn("L=2 H=3 C=12 V=21, context 9", self.succeed("import", "--heads=3", self.source, self.checkpoint))
+        self.succeed("export", self.checkpoint, self.back)
+        self.assertEqual(self.content(self.source), self.content(self.back))
+
+    def test_a_checkpoint_goes_out_and_comes_back(self):
+        self.succeed("import", "--heads=3", self.source, self.checkpoint)
+        out, again = self.path("out"), self.path("again.h5")
+        self.succeed("export", self.checkpoint, out)
+        self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
+        config = json.loads(self.content(os.path.join(out, "config.json")))
+        self.assertEqual({name: config[name] for name in self.CONFIG}, self.CONFIG)
+        self.assertEqual(config["pad_token_id"], 17)
+        self.assertEqual(config["architectures"], ["BertForPreTraining"])
+        self.succeed("import", out, again)
+        self.assertEqual(self.content(self.checkpoint), self.content(again))
+
+    def test_copies_buffers_and_the_names_of_tensorflow_are_understood(self):
+        tensors = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+                   for name, tensor in self.tensors.items()}
+        tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
+        tensors["bert.embeddings.position_ids"] = ("I64", [1, 9], bytes(72))
+        self.write_model(tensors, hidden_act="gelu_pytorch_tanh")
+        self.succeed("import", self.model, self.checkpoint)
+        self.succeed("export", self.checkpoint, self.back)
+        self.assertEqual(self.content(self.source), self.content(self.back))
+
+    def test_lesson_12_starts_from_them(self):
+        write(self.source, tensors_of(bert_shapes(1, 64, 64, 260)))
+        self.succeed("import", self.source, self.checkpoint)
+
+        def run(*options, lesson="12_bert"):
+            return self.run_program("--steps=1", *options, program="lessons/" + lesson)
+        plain, tuned = run("--layers=1", "--heads=1"), run(f"--initial={self.checkpoint}")
+        for done in plain, tuned:
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("L=1 H=1 C=64 V=260, context 64", tuned.stdout)
+        self.assertNotEqual(plain.stdout.partition("digest")[2][:20], tuned.stdout.partition("digest")[2][:20])
+        trained, again = self.path("trained.h5"), self.path("again.safetensors")
+        self.assertEqual(run("--layers=1", "--heads=1", f"--checkpoint={trained}").returncode, 0)
+        self.succeed("export", trained, self.back)
+        self.succeed("import", "--heads=1", self.back, self.path("weights.h5"))
+        self.succeed("export", self.path("weights.h5"), again)
+        self.assertEqual(self.content(self.back), self.content(again))
+        other = run(f"--initial={self.checkpoint}", lesson="01_single_device")
+        self.assertEqual(other.returncode, 2, other.stdout)
+        self.assertIn("holds a BERT", other.stderr)
+
+    def test_tensors_that_make_no_bert_are_named(self):
+        key, words = "bert.encoder.layer.1.attention.self.key.weight", "bert.embeddings.word_embeddings.weight"
+        for change, says in (({key: None}, ["is not a whole BERT", key + " is missing", "BertForPreTraining"]),
+                             ({key: ("F32", [12, 13], bytes(624))}, [key, "(12, 13)", "(12, 12)"]),
+                             ({"cls.seq_relationship.weight": ("F32", [12, 2], bytes(96))}, ["(12, 2), not (2, 12)"]),
+                             ({"bert.extra": ("F32", [1], bytes(4))}, ["bert.extra is not a tensor of a BERT with 2 layers"]),
+                             ({"cls.predictions.bias": ("F64", [21], bytes(168))}, ["cls.predictions.bias is F64"]),
+                             ({"cls.predictions.decoder.weight": ("F32", [21, 12], bytes(1008))}, ["differs", "BERT's"]),
+                             ({"cls.predictions.decoder.bias": ("F32", [21], bytes(84))}, ["differs", "cls.predictions.bias"]),
+                             ({words: ("F32", [252], bytes(1008))}, [words, "not a matrix"]),
+                             ({words: None, words[5:]: self.tensors[words]}, [f"has no tensor {words}"])):
+            with self.subTest(says=says):
+                tensors = {**self.tensors, **change}
+                write(self.source, {name: tensor for name, tensor in tensors.items() if tensor})
+                self.assert_refused("import", "--heads=3", self.source, self.checkpoint, says=says)
+        write(self.source, {**self.tensors, key: ("F32", [12, 12], struct.pack("<144f", *[0] * 13, *[float("nan")] * 131))})
+        self.assert_refused("import", "--heads=3", self.source, self.checkpoint, says=["131 weights", f"element 13 of {key}"])
+
+    def test_variants_that_are_not_computed_here_are_refused(self):
+        for change, says in (({"hidden_act": "gelu"}, ['hidden_act = "gelu"', "5e-4", 'Set hidden_act to "gelu_new"']),
+                             ({"hidden_act": None}, ["gelu_new"]), ({"hidden_act": "relu"}, ['hidden_act = "relu"']),
+                             ({"layer_norm_eps": 1e-5}, ["layer_norm_eps = 1e-05"]), ({"intermediate_size": 36}, ["= 36", "48"]),
+                             ({"type_vocab_size": 1}, ["type_vocab_size = 1"]), ({"is_decoder": True}, ["is_decoder"]),
+                             ({"position_embedding_type": "relative_key"}, ["relative_key"]),
+                             ({"tie_word_embeddings": False}, ["tie_word_embeddings"]),
+                             ({"hidden_size": None}, ["no number hidden_size"]), ({"num_attention_heads": 5}, ["--heads=5"]),
+                             ({"num_hidden_layers": 3}, ["L=3", "L=2"]), ({"model_type": "roberta"}, ["roberta", '"bert"'])):
+            with self.subTest(change=change):
+                self.write_model(**change)
+                self.refuse(says=says)
+        self.write_model()
+        self.refuse("--heads=2", says=["contradicts", "H=3", "H=2"])
+
+
 @unittest.skipUnless(transformers, "torch, transformers and safetensors are not there")
 class RealLibraries(Weights):
     def setUp(self):
@@ -346,6 +473,62 @@ class RealLibraries(Weights):
                    if not name.endswith((".attn.bias", ".attn.masked_bias"))}
         safetensors.torch.save_file(tensors, expected, metadata={"format": "pt"})
         self.assertEqual(self.content(expected), self.content(self.back))
+
+
+@unittest.skipUnless(transformers, "torch, transformers and safetensors are not there")
+class RealBert(Weights):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(1)
+        self.vocabulary, self.context, B = 60, 24, 5
+        model = transformers.BertForPreTraining(transformers.BertConfig(
+            vocab_size=self.vocabulary, hidden_size=96, num_hidden_layers=3, num_attention_heads=6, intermediate_size=384,
+            max_position_embeddings=self.context, hidden_act="gelu_new", pad_token_id=self.vocabulary - 4))
+        for parameter in model.parameters():  # away from their initial zeros and ones
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+        self.model = model.eval()
+        self.published = self.path("published")
+        self.model.save_pretrained(self.published)
+        place = torch.arange(self.context).expand(B, -1)
+        self.lengths = torch.tensor([self.context, 5, 17, 1, 9])
+        inside = place < self.lengths[:, None]
+        self.inputs = torch.randint(self.vocabulary - 4, place.shape).where(inside, self.vocabulary - 4)
+        self.mask = inside.long()
+        self.segments = (inside & (2 * place > self.lengths[:, None])).long()
+        self.targets = torch.randint(self.vocabulary - 4, place.shape).where(inside & (place % 3 == 0), -1)
+        self.labels = torch.tensor([0, 1, 1, 0, 1])
+
+    def losses(self, model):
+        """Those of the library: of both tasks together, and of the next sentence."""
+        out = model(input_ids=self.inputs, attention_mask=self.mask, token_type_ids=self.segments,
+                    labels=self.targets.masked_fill(self.targets < 0, -100), next_sentence_label=self.labels)
+        pairs = torch.nn.functional.cross_entropy(out.seq_relationship_logits, self.labels)
+        return [out.loss.item() - pairs.item(), pairs.item()]
+
+    def assert_our_losses(self, checkpoint):
+        batch = self.path("batch.json")
+        with open(batch, "w", encoding="utf-8") as file:
+            json.dump({name: getattr(self, name).flatten().tolist()
+                       for name in ("inputs", "segments", "targets", "lengths", "labels")}, file)
+        done = self.run_program(checkpoint, batch, program="tests/bert_losses")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for ours, theirs in zip(json.loads(done.stdout), self.losses(self.model)):
+            self.assertLess(abs(ours / theirs - 1), 1e-5)
+
+    def test_a_folder_goes_in_and_its_losses_are_those_of_pytorch(self):
+        self.assertIn("L=3 H=6 C=96 V=60, context 24", self.succeed("import", self.published, self.checkpoint))
+        self.assert_our_losses(self.checkpoint)
+
+    def test_from_pretrained_loads_what_goes_out(self):
+        self.succeed("import", self.published, self.checkpoint)
+        out = self.path("out")
+        self.succeed("export", self.checkpoint, out)
+        again, report = transformers.BertForPreTraining.from_pretrained(out, output_loading_info=True)
+        self.assertEqual([list(report[kind]) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")], [[]] * 3)
+        self.assertEqual(again.config.pad_token_id, self.vocabulary - 4)
+        self.assertEqual(self.losses(again.eval()), self.losses(self.model))
+        with open(os.path.join(self.published, "model.safetensors"), "rb") as file:
+            self.assertEqual(file.read(), self.content(os.path.join(out, "model.safetensors")))
 
 
 if __name__ == "__main__":
