@@ -23,7 +23,6 @@ using Json = nlohmann::json;
 
 constexpr const char* all_in_one = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
-constexpr double norm_epsilon = 1e-5;  // of every LayerNorm of a GPT-2
 
 /// The names of a model's sizes in its config.json.
 using SizeNames = std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5>;
@@ -89,12 +88,13 @@ void check_gpt2(const std::string& path, const Json& config, const ModelConfig& 
 
 void check_bert(const std::string& path, const Json& config, const ModelConfig& sizes)
 {
-  if (config.value("hidden_act", Json("gelu")) == "gelu")  // also what the library takes where it is missing
+  if (config.value("hidden_act", Json("gelu")) == "gelu")
     throw UserError(
-        fmt::format("{} has hidden_act = \"gelu\", which is GELU by the error function. Here GELU is the tanh "
-                    "approximation, as in the published code of Devlin et al.; an activation differs by less than "
-                    "5e-4.",
-                    path),
+        fmt::format(
+            "{} has hidden_act = \"gelu\", or none, which means GELU by the error function. Here GELU is the "
+            "tanh approximation,\nas in the published code of Devlin et al.; an activation differs by less "
+            "than 5e-4.",
+            path),
         "Set hidden_act to \"gelu_new\" in config.json to accept the approximation.");
   expect(path, config, "hidden_act", {"gelu_new", "gelu_pytorch_tanh"});
   expect(path, config, "layer_norm_eps", {bert_norm_epsilon});
@@ -199,24 +199,7 @@ void PublishedFiles::read(const SafetensorsEntry& tensor, std::int64_t first, st
   by_name_.at(tensor.name).first->read(tensor, first, to);
 }
 
-namespace {
-
-void write_bert_config(const std::filesystem::path& folder, const ModelConfig& config)
-{
-  nlohmann::ordered_json json{{"architectures", {"BertForPreTraining"}},
-                              {"hidden_act", "gelu_new"},
-                              {"intermediate_size", 4 * config.channels},
-                              {"layer_norm_eps", bert_norm_epsilon},
-                              {"model_type", "bert"},
-                              {"pad_token_id", pair_tokens(config.vocabulary - special_tokens).pad},
-                              {"type_vocab_size", 2}};
-  for (const auto& [name, size] : bert_size_names) json[name] = config.*size;
-  json["tie_word_embeddings"] = true;
-  json["torch_dtype"] = "float32";
-  write_file(folder / "config.json", json.dump(2) + "\n");
-}
-
-void write_gpt2_config(const std::filesystem::path& folder, const ModelConfig& config)
+void write_model_config(const std::string& folder, const ModelConfig& config)
 {
   constexpr std::int64_t published_vocabulary = 50257;
   const Json end_of_text =
@@ -224,20 +207,24 @@ void write_gpt2_config(const std::filesystem::path& folder, const ModelConfig& c
   nlohmann::ordered_json json{{"activation_function", "gelu_new"},  {"architectures", {"GPT2LMHeadModel"}},
                               {"bos_token_id", end_of_text},        {"eos_token_id", end_of_text},
                               {"layer_norm_epsilon", norm_epsilon}, {"model_type", "gpt2"}};
-  for (const auto& [name, size] : gpt2_size_names) json[name] = config.*size;
+  const bool bert = config.architecture == Architecture::bert;
+  if (bert)
+    json = {{"architectures", {"BertForPreTraining"}},
+            {"hidden_act", "gelu_new"},
+            {"intermediate_size", 4 * config.channels},
+            {"layer_norm_eps", bert_norm_epsilon},
+            {"model_type", "bert"},
+            {"pad_token_id", pair_tokens(config.vocabulary - special_tokens).pad},
+            {"type_vocab_size", 2}};
+  for (const auto& [name, size] : bert ? bert_size_names : gpt2_size_names) json[name] = config.*size;
   json["tie_word_embeddings"] = true;
   json["torch_dtype"] = "float32";
-  write_file(folder / "config.json", json.dump(2) + "\n");
+  const std::filesystem::path to(folder);
+  write_file(to / "config.json", json.dump(2) + "\n");
+  if (bert) return;
   const nlohmann::ordered_json generation{
       {"_from_model_config", true}, {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}};
-  write_file(folder / "generation_config.json", generation.dump(2) + "\n");
-}
-
-}  // namespace
-
-void write_model_config(const std::string& folder, const ModelConfig& config)
-{
-  config.architecture == Architecture::bert ? write_bert_config(folder, config) : write_gpt2_config(folder, config);
+  write_file(to / "generation_config.json", generation.dump(2) + "\n");
 }
 
 bool names_folder(const std::string& path)

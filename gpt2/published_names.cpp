@@ -1,6 +1,7 @@
 #include "gpt2/published_names.hpp"
 
-#include <fmt/format.h>
+#include <array>
+#include <string_view>
 
 namespace rankwise {
 
@@ -13,27 +14,22 @@ std::vector<std::int64_t> PublishedTensor::shape() const
 std::vector<PublishedTensor> published_tensors(Architecture architecture, const Parameter& parameter)
 {
   constexpr std::string_view fused = "qkv";
-  const std::size_t at = parameter.name.find(fused);
-  const bool divided = architecture == Architecture::bert && at != std::string::npos;
-  const bool matrix = parameter.shape.rank() == 2;
+  const bool bert = architecture == Architecture::bert, matrix = parameter.shape.rank() == 2;
   const std::int64_t width = parameter.shape[parameter.shape.rank() - 1];
-  std::vector<PublishedTensor> tensors;
-  for (const char* const part : {"query", "key", "value"}) {
-    PublishedTensor tensor{.name = parameter.name,
-                           .rows = matrix ? parameter.shape[0] : 1,
-                           .width = width,
-                           .columns = {0, width},
-                           .vector = !matrix};
-    tensor.transposed =
-        architecture == Architecture::bert && matrix && parameter.name.find("embeddings") == std::string::npos;
-    if (divided) {
-      tensor.name.replace(at, fused.size(), part);
-      tensor.columns = {std::ssize(tensors) * (width / 3), width / 3};
-    }
-    tensors.push_back(tensor);
-    if (!divided) break;
+  const PublishedTensor whole{.name = parameter.name,
+                              .rows = matrix ? parameter.shape[0] : 1,
+                              .width = width,
+                              .columns = {0, width},
+                              .vector = !matrix,
+                              .transposed = bert && matrix && parameter.unit > 0};  // not the embeddings
+  const std::size_t at = parameter.name.find(fused);
+  if (!bert || at == std::string::npos) return {whole};
+  std::vector<PublishedTensor> thirds(3, whole);
+  for (std::size_t i = 0; i < thirds.size(); ++i) {
+    thirds[i].name.replace(at, fused.size(), std::array{"query", "key", "value"}[i]);
+    thirds[i].columns = {static_cast<std::int64_t>(i) * (width / 3), width / 3};
   }
-  return tensors;
+  return thirds;
 }
 
 const PublishedNames& published_names(Architecture architecture)
