@@ -32,7 +32,7 @@ enum class Initial : std::uint8_t {
 /// One tensor of the model.
 struct Parameter {
   std::string name;     ///< name in Hugging Face's checkpoints, such as "h.0.attn.c_attn.weight"; BERT's q, k, v
-                        ///< are one tensor, "...attention.self.qkv.weight"
+                        ///< are one tensor, "...attention.self.qkv.weight" (published_names.hpp)
   Shape shape;          ///< shape of the whole tensor, without padding: (rows, columns) or (columns)
   Shape stored;         ///< shape of the tensor-parallel shard that is stored here, padding included
   int number = 0;       ///< index in the table of the whole model; keys the initial values
