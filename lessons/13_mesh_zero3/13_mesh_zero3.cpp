@@ -10,7 +10,7 @@
 // Memory:       16 P / (s t) bytes of model state per rank, with --zero=2 4 P / t + 12 P / (s t); plus the units that
 //               are gathered at the moment, of P / t parameters; activations of lesson 08
 // Traffic:      along tp as in lesson 08; along the data axis about 3 M 4 P / t (s-1)/s bytes as in lesson 06, of
-//               1 / t of the model; between R = dp / s replicas M 4 P / (s t) 2 (R-1)/R bytes
+//               1 / t of the model; between the dp / s replicas M 4 P / (s t) 2 (dp-s)/dp bytes
 // Paper:        Zhao et al. 2023 (PyTorch FSDP), section 3.2.2, hybrid sharding; Shoeybi et al. 2019 (Megatron-LM),
 //               section 3; Rajbhandari et al. 2020 (ZeRO), section 5
 //
@@ -54,8 +54,8 @@ class MeshZero3 {
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // NEW: the t ranks of a tensor-parallel group load the same sequences; the dp = R s data ranks divide the global
-    // batch, in M = G / (dp B) micro-batches. Ranks that share a replica of the state take neighbouring sequences.
+    // NEW: the t ranks of a tensor-parallel group load the same sequences; the dp data ranks divide the global batch,
+    // in M = G / (dp B) micro-batches. Ranks that share a replica of the state take neighbouring sequences.
     tiers.links().begin_step();
     LossSum loss;
     {

@@ -118,7 +118,7 @@ Costs costs(const MeshZeroOptions& options, RankOf rank)
   if (place.replicas.ranks > 1)
     costs.sent.push_back({"replicas", "a step, to replicas",
                           hybrid_traffic(plan, along("replicas"), place.replicas.rank),
-                          "M times 2 (dp/s - 1) / (dp/s) of this rank's gradients"});
+                          "2 (dp-s)/dp of M times this rank's gradients"});
   return costs;
 }
 

@@ -35,7 +35,7 @@ Traffic hybrid_traffic(const OffloadPlan& plan, const Topology& topology, int re
 ///     activations       of lesson 08
 ///     sent, tp          tensor_parallel_traffic() of lesson 08
 ///     sent, shard       (s-1)/s of all gathered units and of the gradients, per micro-batch
-///     sent, replicas    2 (dp/s - 1) / (dp/s) of P_t / s gradients, per micro-batch
+///     sent, replicas    2 (dp-s)/dp of P_t / s gradients, per micro-batch
 Costs costs(const MeshZeroOptions& options, RankOf rank);
 
 /// Checks host and disk, and locks the directory of --tier.

@@ -69,6 +69,14 @@ class Digests(GpuCase):
             ranks = dp * tp * pp
             self.check_digest(expected, "10", ranks, [*fixed, *mesh], ["mpi", "nccl"] if chaos and ranks <= GPUS else None)
 
+    def test_shards_of_parts_have_its_digest(self):
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--vocabulary=257")
+        expected = self.report_of("01", *fixed)["digest"]
+        for ranks, *options in [(4, *HALVES, "--micro-batch=1", "--chaos=1"), (4, "--zero=2", "--shard-ranks=1", "--chaos=2"),
+                                (4, "--tp=1", "--shard-ranks=2", "--micro-batch=1", *self.off("all", "host"))]:
+            chaos = any(option.startswith("--chaos") for option in options)
+            self.check_digest(expected, "13", ranks, [*fixed, *options], ["mpi", "nccl"] if chaos and ranks <= GPUS else None)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -48,6 +48,14 @@ class Layouts(GpuCase):
                 for axis, sent in report["traffic"].items():
                     self.assertEqual(sent["bytes"], sent["formula"], axis)
 
+    def test_shards_of_parts_stay_near_the_cpu_and_keep_to_their_formulas(self):
+        for ranks, *options in [(4, *HALVES), (4, "--zero=2", "--shard-ranks=1"), (2, "--precision=bf16", "--zero=2")]:
+            for report in self.check_near_the_cpu("13", ranks, self.options(*options), own=("--seq", "--zero", "--shard")):
+                for name, bytes_ in report["memory"].items():
+                    self.assertEqual(bytes_["current"], bytes_["formula"], name)
+                for axis, sent in report["traffic"].items():
+                    self.assertEqual(sent["bytes"], sent["formula"], axis)
+
     def test_bytes_off_the_device_are_those_of_the_cpu(self):
         for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:
             options = self.options("--micro-batch=1", *self.off(what, tier))

@@ -20,8 +20,11 @@ class Lesson(exercise_case.ExerciseCase):
     def test_shards_of_divided_layers(self):
         self.assert_steps(*mesh(2, 2), "--micro-batch=2", "--sequence-parallel", "--recompute=block")
 
-    def test_replicas_of_divided_layers_with_whole_parameters(self):
-        self.assert_steps(*mesh(2, 1), "--zero=2", "--micro-batch=1")
+    def test_replicas_of_divided_layers(self):
+        self.assert_steps(*mesh(2, 1), "--micro-batch=1")
+
+    def test_replicas_of_shards_with_whole_parameters(self):
+        self.assert_steps(*mesh(1, 2), "--zero=2", "--micro-batch=1")
 
     def test_replicas_of_shards_that_are_offloaded(self):
         self.assert_steps(*mesh(1, 2), "--offload=all", "--micro-batch=1")
