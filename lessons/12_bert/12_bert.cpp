@@ -37,9 +37,8 @@ class BertPretraining {
   StepReport train_step(std::int64_t step)
   {
     // NEW: the loss is the mean over masked tokens plus the mean over pairs, which are divided by different numbers.
-    // Both follow from the seed, so every rank computes them by itself, and gradients are still divided once.
-    const double masked_tokens = static_cast<double>(pairs.predicted_in(step));
-    const double pair_weight = masked_tokens / static_cast<double>(run.batch.global_batch);
+    // A pair's gradients get a weight, so that the sum of both has to be divided only once, in the update.
+    const double weight = pair_weight(step);
     BertLoss loss;
     std::vector<Tensor> sums;
     {
@@ -47,7 +46,7 @@ class BertPretraining {
       for (const Range& sequences : sharding->micro_batches()) {
         pairs.load(step, sequences, host_batch);
         PairMicroBatch batch = place(kept, *run.stream, host_batch, sequences, step);
-        batch.pair_weight = pair_weight;
+        batch.pair_weight = weight;
         loss += forward(batch);
         backward(batch);
       }
@@ -146,6 +145,16 @@ class BertPretraining {
   {
     run.charge_backward(unit);
     sharding->unit_done(unit);
+  }
+
+  /// NEW: weight of a pair's gradients in a step. It follows from the seed, so no rank has to ask another one.
+  double pair_weight(std::int64_t step) const
+  {
+    // BEGIN EXERCISE 12.2 points=5 "Two means, one division: the loss is the sum over masked tokens divided by their "
+    //     "number, plus the sum over pairs divided by theirs. The update divides the sum of all gradients by the "
+    //     "number of masked tokens in the global batch. With which weight do a pair's gradients enter that sum?"
+    return static_cast<double>(pairs.predicted_in(step)) / static_cast<double>(run.batch.global_batch);
+    // END EXERCISE
   }
 
   void sum_over_ranks(BertLoss& loss)

@@ -55,6 +55,11 @@ class ReplicatedParameters final : public Sharding {
   /// The last micro-batch makes the sums final: its buckets are summed over the ranks, in ZeRO-1 half of the way.
   void unit_done(std::int64_t unit) override
   {
+    // BEGIN EXERCISE 12.1 points=10 "What is sent when. In the last micro-batch of this rank, and in no other, the "
+    //     "bucket whose first unit is the argument is complete: finish() its elements, and start the collectives of "
+    //     "the tensors that this returns on the queue. The first tensor is all-reduced by DDP, but only "
+    //     "reduce-scattered by ZeRO-1, where a rank updates its shard. A second one, the other gradient of a tied "
+    //     "tensor, is all-reduced by both. Keep what is pending."
     if (sequences_.end() != share_.end()) return;
     for (const Bucket& bucket : buckets_) {
       if (bucket.units.first != unit) continue;
@@ -64,6 +69,7 @@ class ReplicatedParameters final : public Sharding {
         for (std::size_t i = sharded_ ? 1 : 0; i < ready.size(); ++i) all_reduce_sum(ready[i], group);
       }));
     }
+    // END EXERCISE
   }
   void end() override { gradients_->end(sequences_); }
 
