@@ -1,7 +1,7 @@
 """Exercises 12.1 and 12.2: DDP and ZeRO-1 with what somebody wrote, beside ZeRO-3 on one rank, which none of it is part of; the
-weight of a pair beside the reference run, which computes its own.
+weight of a pair beside the reference run, which computes its own. And what of the lesson is outside of both.
 
-    test_bert_exercises.py 12.1|12.2 PREPARE LESSON LESSON
+    test_bert_exercises.py 12|12.1|12.2 PREPARE LESSON LESSON
 """
 
 import exercise_case
@@ -35,5 +35,16 @@ class Weight(exercise_case.ExerciseCase):
             self.assertEqual(report["deviation"], {"steps": 2, "loss": 0, "parameters": 0})
 
 
+class Lesson(exercise_case.ExerciseCase):
+    def assert_digest(self, ranks, *options):
+        self.assertEqual(self.report(ranks, "--arithmetic=exact", *options)["digest"], self.expected["digest"], options)
+
+    def test_pairs_of_a_micro_batch_do_not_see_each_other(self):
+        self.assert_digest(1, "--micro-batch=1")
+
+    def test_units_are_gathered_and_freed(self):
+        self.assert_digest(2, "--unit=branch", "--recompute=block", "--micro-batch=2")
+
+
 if __name__ == "__main__":
-    exercise_case.main({"12.1": Sending, "12.2": Weight})
+    exercise_case.main({"12": Lesson, "12.1": Sending, "12.2": Weight})
