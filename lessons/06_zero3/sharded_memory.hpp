@@ -11,8 +11,8 @@
 
 namespace rankwise {
 
-/// Memory of a rank whose model state is sharded: what it keeps of the whole layers, or of
-/// tensor-parallel shards of them, activations, and the units and buckets that are alive at the peak.
+/// Memory of a rank whose model state is sharded: what it keeps of whole layers, or of their
+/// tensor-parallel shards; activations; and the units and buckets that are alive at the peak.
 /// @param shape     of a micro-batch.
 /// @param gathers   of a micro-batch.
 /// @param rank      index and number of the ranks that shard the plan's table.

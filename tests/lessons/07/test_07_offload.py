@@ -308,6 +308,13 @@ class Bytes(Offload, zero_case.Lesson):
         tied = 4 * (P + 256 * 64)
         self.assertEqual(levels, {1: 0, 2: tied, 3: tied, 4: 2 * tied})
 
+    def test_with_nothing_offloaded_memory_and_bits_are_those_of_lesson_06(self):
+        for options in ([], ["--precision=bf16", "--persist=64", "--micro-batch=2"]):
+            reports = [self.report_of(program, *self.small, *options, *off, ranks=2)
+                       for program, *off in ((L06,), (PROGRAM, "--offload=none"))]
+            for what in ("digest", "memory", "traffic"):
+                self.assertEqual(reports[0][what], reports[1][what], what)
+
     def test_messages_are_those_of_lesson_06(self):
         for options in (["--micro-batch=2"], ["--precision=bf16", "--unit=branch", "--persist=64"]):
             traffic = self.report(*self.small, *options, *self.off("all", "disk"), ranks=4)["traffic"]
