@@ -120,11 +120,11 @@ ModelConfig read_model_config(const std::string& path)
     if (found == config.end() || !found->is_number_integer()) refuse(path, fmt::format("has no number {}", name));
     sizes.*size = found->get<std::int64_t>();
   }
+  sizes.name = path;
+  check_config(sizes);
   bert ? check_bert(path, config, sizes) : check_gpt2(path, config, sizes);
   expect(path, config, "add_cross_attention", {false});
   expect(path, config, "tie_word_embeddings", {true});
-  sizes.name = path;
-  check_config(sizes);
   return sizes;
 }
 
