@@ -33,6 +33,9 @@ virtual clock, last step
 # compute       |{}|
 # communication |{}|
 """
+LEARNING = " step  epochs   masked tokens   next sentence  of pairs\n" + "".join(
+    f"{step:5}    1.00   1.000  {tokens:5.1f} %   0.500  {pairs:5.1f} %       100\n"
+    for step, tokens, pairs in ((1, 0, 50), (500, 40, 50), (1000, 80, 90)))
 MESH = MODEL + "# --dp 2 x\n# --tp 2 x\n# --pp 2 x\n# stages of 1, 1 blocks (the largest has 1.07 times the mean work)\n"
 
 
@@ -106,6 +109,15 @@ class Pictures(unittest.TestCase):
         self.assertEqual([float(box.get("width")) for box in boxes], [322.0, 80.5])
         self.assertLess(float(boxes[1].get("x")), float(boxes[0].get("x")))
 
+    def test_accuracies_grow_above_a_coin(self):
+        self.assertEqual("\n".join(self.lines("plot_accuracy", LEARNING)) + "\n", LEARNING)
+        band = self.box("a coin: 50 % and two standard errors of 100 pairs")
+        heights = {word: float(e.get("y")) - 4 for e in self.root.iter(f"{SVG}text") for word in [e.text]}
+        self.assertAlmostEqual(band[3] / (heights["0 %"] - heights["100 %"]), 0.2, 3)  # 40 to 60 %
+        last = {e.get("fill"): float(e.get("cy")) for e in self.root.iter(f"{SVG}circle")}
+        for colour, percent in ((svg.GREEN, 80), (svg.BLUE, 90)):
+            self.assertAlmostEqual((heights["0 %"] - last[colour]) / (heights["0 %"] - heights["100 %"]), percent / 100, 2)
+
     def test_a_model_has_its_shapes(self):
         lines = self.lines("plot_block", MODEL)
         self.assertIn("  × c_attn         (C, 3 C) + (3 C)         (B, T, 3 C)   (B, 64, 192)", lines)
@@ -117,7 +129,8 @@ class Pictures(unittest.TestCase):
         self.assertTrue({"block 1, head", "heads 2..3", "rank 7"} <= set(self.words()))
 
     def test_a_text_that_is_something_else(self):
-        for name, text in [("plot_steps", ""), ("plot_steps", RING.replace("rank", "lane")), ("plot_window", MODEL),
+        for name, text in [("plot_steps", ""), ("plot_accuracy", "\n".join(LEARNING.splitlines()[:2])),
+                           ("plot_steps", RING.replace("rank", "lane")), ("plot_window", MODEL),
                            ("plot_window", WINDOW.replace("L=2", "L=3")), ("plot_shards", MODEL), ("plot_timeline", MODEL),
                            ("plot_timeline", "# lesson 03_ddp on 2 ranks\n"), ("plot_block", "-"), ("plot_mesh", MODEL),
                            ("plot_mesh", MESH.replace("--tp 2", "--tp 0"))]:
