@@ -55,8 +55,9 @@ struct Slab {
 };
 
 /// All tensors of a run of units of a model, in the order of Hugging Face's checkpoints, laid out without gaps in
-/// one flat vector. A GPT-2 and a BERT have the same units: the embedding, 2 L branches, the head. The tensors of a unit are contiguous, and so are those of a block. Small tensors may be moved
-/// to the end of the vector, because they are replicated where all others are sharded.
+/// one flat vector. A GPT-2 and a BERT have the same units: the embedding, 2 L branches, the head. The tensors of a
+/// unit are contiguous, and so are those of a block. Small tensors may be moved to the end of the vector, because they
+/// are replicated where all others are sharded.
 class ParameterTable {
  public:
   /// @param config  the model.

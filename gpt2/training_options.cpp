@@ -130,7 +130,7 @@ void declare_data(OptionTable& table, TrainingOptions& o)
 {
   const std::string group = "Data";
   table.add_file(group, "data", o.data, FileUse::read,
-                 "token file made by build/data/prepare; empty: the embedded corpus");
+                 "token file made by build/data/prepare; empty: the embedded text");
   table.add(group, "steps", o.steps, "optimizer steps; 0: given by --epochs, or 100");
   table.add(group, "epochs", o.epochs, "passes over the training data; 0: given by --steps");
   table.add(group, "global-batch", o.global_batch, "sequences per step, over all ranks");

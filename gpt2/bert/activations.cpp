@@ -1,10 +1,11 @@
 #include "gpt2/bert/activations.hpp"
 
+#include "gpt2/bert/parameters.hpp"
+
 namespace rankwise {
 
 namespace {
 
-constexpr std::int64_t labels_of_next_sentence = 2;
 constexpr std::int64_t tensors_at_most = 16;
 
 }  // namespace
@@ -29,7 +30,7 @@ BertActivations::BertActivations(const DeviceMemory& memory, const ModelConfig& 
   transform_inner = make(shape.type, {R, C}, "transform inner");
   transform_hidden = make(shape.type, {R, C}, "transform hidden");
   pooled = make(shape.type, {B, C}, "pooled");
-  next_logits = make(shape.type, {B, labels_of_next_sentence}, "next-sentence logits");
+  next_logits = make(shape.type, {B, next_sentence_labels}, "next-sentence logits");
   next_maximum = make(statistics, {B}, "next-sentence maximum");
   next_sum = make(statistics, {B}, "next-sentence sum");
   next_target = make(statistics, {B}, "next-sentence target");
@@ -39,7 +40,7 @@ std::int64_t bert_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const std::int64_t s = bytes_of(shape.type), a = bytes_of(accumulator_of(shape.type));
   const std::int64_t R = shape.rows(), B = shape.B, C = config.channels;
-  return s * (3 * R * C + C + B * C + labels_of_next_sentence * B) + a * (2 * R + 3 * B) + 4 * R + 8 * B;
+  return s * (3 * R * C + C + B * C + next_sentence_labels * B) + a * (2 * R + 3 * B) + 4 * R + 8 * B;
 }
 
 }  // namespace rankwise

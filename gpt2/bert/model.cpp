@@ -6,7 +6,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr Range segment_numbers{0, 2}, next_sentence_labels{0, 2};
+constexpr Range segment_numbers{0, bert_segments}, labels{0, next_sentence_labels};
 
 /// The first row of each sequence, [CLS], as a matrix (B, C) inside (R, C).
 Matrix first_rows(const Tensor& rows, const PairMicroBatch& batch, std::int64_t C)
@@ -19,7 +19,7 @@ void linear_backward(const Kernels& kernels, const LinearTensors& d, const Matri
                      const SumOrder& order)
 {
   kernels.bias_backward(d.bias, dy.data, order);
-  kernels.matmul(Matrix::of(d.weight, x.columns), x.transposed(), dy, order, {}, true);
+  kernels.matmul(Matrix::of(d.weight, x.columns), x.transposed(), dy, order, {}, /*accumulate=*/true);
 }
 
 }  // namespace
@@ -28,7 +28,8 @@ PairMicroBatch place(const BertActivations& activations, Stream& stream, const P
                      std::int64_t step)
 {
   check(sequences.count == batch.B, "a batch does not have as many sequences as its range");
-  const auto copy = [&](const Tensor& to, const std::vector<Token>& from) {
+  const auto copy = [&](const Tensor& to,
+                        const std::vector<Token>& from) {  // a Tensor may be written to; this is not
     stream.copy(to, Tensor(const_cast<Token*>(from.data()), DType::i32, {std::ssize(from)}));
   };
   copy(activations.inputs, batch.inputs);
@@ -139,8 +140,8 @@ BertLoss BertHead::forward(const BertActivations& a, const BertHeadTensors& p, c
   kernels.tanh_forward(a.pooled, a.pooled);
   kernels.matmul(Matrix::of(a.next_logits, B), pooled, Matrix::of(p.next_sentence.weight, C), over_channels,
                  p.next_sentence.bias);
-  kernels.row_statistics(a.next_maximum, a.next_sum, a.next_target, a.next_logits, batch.labels,
-                         next_sentence_labels, SumOrder::sequential(next_sentence_labels.count));
+  kernels.row_statistics(a.next_maximum, a.next_sum, a.next_target, a.next_logits, batch.labels, labels,
+                         SumOrder::sequential(labels.count));
   return loss(a, batch);
 }
 
@@ -179,7 +180,7 @@ void BertHead::tokens_backward(const Tensor& dx, const Tensor& scratch, const Be
   kernels.loss_backward(h.logits, h.maximum, h.sum, batch.targets, vocabulary());
   kernels.bias_backward(d.bias, h.logits, order);
   kernels.matmul(Matrix::of(d.token, V), Matrix::of(h.logits, R).transposed(), Matrix::of(h.normalised, R), order,
-                 {}, true);
+                 {}, /*accumulate=*/true);
   kernels.matmul(Matrix::of(scratch, R), Matrix::of(h.logits, R), Matrix::of(p.token, V), vocabulary_order());
   stream_.zero(dx);
   kernels.norm_backward(dx, d.norm_weight, d.norm_bias, scratch, a.transform_hidden, h.mean, h.rstd, p.norm_weight,
@@ -197,16 +198,15 @@ void BertHead::pairs_backward(const Tensor& dx, const Tensor& dpooled, const Ber
   const std::int64_t B = batch.rows.sequences.count, C = context_.config.channels;
   const SumOrder order = SumOrder::sequences(B);
   // forward:  logits = t W2 + b2,  t = tanh(x W + b),  x the first row of each sequence
-  kernels.loss_backward(a.next_logits, a.next_maximum, a.next_sum, batch.labels, next_sentence_labels,
-                        batch.pair_weight);
+  kernels.loss_backward(a.next_logits, a.next_maximum, a.next_sum, batch.labels, labels, batch.pair_weight);
   const Matrix dlogits = Matrix::of(a.next_logits, B), dt = Matrix::of(dpooled, B);
   linear_backward(kernels, d.next_sentence, Matrix::of(a.pooled, B), dlogits, order);
   kernels.matmul(dt, dlogits, Matrix::of(p.next_sentence.weight, C).transposed(),
-                 SumOrder::sequential(next_sentence_labels.count));
+                 SumOrder::sequential(labels.count));
   kernels.tanh_backward(dpooled, dpooled, a.pooled);
   linear_backward(kernels, d.pooler, first_rows(a.head.input, batch, C), dt, order);
   kernels.matmul(first_rows(dx, batch, C), dt, Matrix::of(p.pooler.weight, C).transposed(), SumOrder::sequential(C),
-                 {}, true);
+                 {}, /*accumulate=*/true);
 }
 
 void BertHead::backward(const Tensor& dx, const Tensor& scratch, const BertHeadTensors& d, const BertActivations& a,

@@ -73,7 +73,8 @@ class BertEmbedding {
   Stream& stream_;
 };
 
-/// Unit 1 + i: norm(x + branch(x)), with the matrices of GPT-2's Branch.
+/// Unit 1 + i: norm(x + branch(x)), with the matrices of GPT-2's Branch. The rows x that enter are a.normalised, because
+/// the branch before has normalised them; the sum that this branch's norm reads is a.input.
 class BertBranch {
  public:
   /// @param context  settings that all building blocks share.
@@ -86,7 +87,7 @@ class BertBranch {
 
   /// Its unit in the parameter table.
   int unit() const { return branch_.unit(); }
-  /// Computes next (R, C) from a.normalised: a.input = x + dropout(branch(x)), next = norm(a.input).
+  /// Computes a.input = x + dropout(branch(x)) and next = norm(a.input), (R, C), from x = a.normalised.
   /// @param scratch  (R, C).
   void forward(const Tensor& next, const Tensor& scratch, const BranchActivations& a, const BranchTensors& p,
                const PairMicroBatch& batch) const;
@@ -111,7 +112,8 @@ class BertHead {
 
   /// Both losses from a.head.input, (R, C).
   BertLoss forward(const BertActivations& a, const BertHeadTensors& p, const PairMicroBatch& batch) const;
-  /// Share of wrong predictions after forward(), as the mean of a loss that is 0 or 1.
+  /// Number of wrong predictions after forward(), beside the number of all; a tie counts as right. The means of the two
+  /// sums are error rates.
   BertLoss errors(const BertActivations& a, const PairMicroBatch& batch) const;
   /// Computes dx (R, C), the gradient of a.head.input, and adds the gradients of the parameters to @p d.
   /// @param scratch  (R, C).

@@ -4,12 +4,6 @@
 
 namespace rankwise {
 
-namespace {
-
-constexpr std::int64_t segments = 2, next_sentence_labels = 2;
-
-}  // namespace
-
 void ParameterTable::add_norm(const std::string& name, std::int64_t C, int unit)
 {
   add({.name = name + ".weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
@@ -31,7 +25,7 @@ void ParameterTable::add_bert_embedding(const ModelConfig& config)
        .shape = {config.vocabulary, C},
        .stored = {config.padded_vocabulary(), C},
        .initial = Initial::normal});
-  for (const auto& [name, rows] : {std::pair{"position", config.context}, std::pair{"token_type", segments}})
+  for (const auto& [name, rows] : {std::pair{"position", config.context}, std::pair{"token_type", bert_segments}})
     add({.name = fmt::format("{}{}_embeddings.weight", embeddings, name),
          .shape = {rows, C},
          .stored = {rows, C},

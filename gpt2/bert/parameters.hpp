@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "gpt2/parameter_table.hpp"
@@ -7,9 +8,13 @@
 /// @file
 /// The parameters of a BERT's embedding and head, or their gradients. Those of a branch are BranchTensors.
 ///
-/// @source  Devlin et al. 2018, section 3; the names are those of BertForPreTraining in Hugging Face's transformers.
+/// @source  Devlin et al. 2018, section 3; the names are those of BertForPreTraining in Hugging Face's transformers, but
+///          for q, k and v of a layer, which are one tensor here (published_names.hpp).
 
 namespace rankwise {
+
+constexpr std::int64_t bert_segments = 2;         ///< a pair has two sentences
+constexpr std::int64_t next_sentence_labels = 2;  ///< the second follows the first, or it does not
 
 /// Unit 0.
 struct BertEmbeddingTensors {

@@ -65,7 +65,8 @@ class BertPretraining {
     model.embedding.forward(kept.rows_before(0), work.output, kept, embedding, batch);
     // NEW: post-norm, x = norm(x + branch(x)); a query sees all keys before the padding, on both sides.
     forward_branches(0, model.branches.size(), batch);
-    // NEW: two outputs: V logits for every token, of which the masked ones count, and 2 for each pair.
+    // NEW: two outputs: V logits for every token, of which the masked ones count, and 2 for each pair. The head's use
+    // needs unit 0 as well, whose token embedding is its matrix.
     sharding->use(head_unit);
     run.charge_forward(head_unit);
     const BertLoss loss = model.head.forward(kept, head_parameters(), batch);
@@ -76,8 +77,8 @@ class BertPretraining {
   /// Adds the gradient of that loss to the sums of this rank.
   void backward(const PairMicroBatch& batch)
   {
-    const Tensor &dx = work.dstream, &scratch = work.output;
-    const BertHeadTensors p_head = head_parameters();  // still gathered from the end of the forward pass
+    const Tensor &dx = work.dstream, &scratch = work.output;  // (B T, C) both
+    const BertHeadTensors p_head = head_parameters();         // still gathered from the end of the forward pass
     const BertEmbeddingTensors d_embedding = bert_embedding_tensors(sharding->gradients(0));
     const Tensor d_token = sharding->second_of(d_embedding.token);
     // Head: both losses meet in dx, (B T, C), the gradient of the last branch's output.
@@ -91,7 +92,7 @@ class BertPretraining {
       const BertBranch& branch = model.branches[i];
       const BranchTensors p = branch_tensors(sharding->use(branch.unit()));
       const BranchTensors d = branch_tensors(sharding->gradients(branch.unit()));
-      model.branches[i].backward(dx, d, scratch, work.wide, kept.branches[i], p, batch);
+      branch.backward(dx, d, scratch, work.wide, kept.branches[i], p, batch);
       unit_done(branch.unit());
     }
     // NEW: the embedding has a norm, whose weight the backward pass reads. The forward pass has kept a copy of these C
@@ -112,6 +113,7 @@ class BertPretraining {
       const Range mine{first + sharding->world().rank() * B, B};
       validation.load_in_order(intersect(mine, {0, validation.pairs()}), host_batch);
       pad(host_batch, B);
+      // Sequences and step are only keys of dropout masks, and validation has none.
       PairMicroBatch batch = place(kept, *run.stream, host_batch, {0, B}, 0);
       batch.training = false;
       loss += forward(batch);
@@ -166,6 +168,7 @@ class BertPretraining {
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const BertLoss& loss, const std::vector<Tensor>& sums)
   {
+    // The number of masked tokens, all-reduced with the losses, is the one that pair_weight() has computed.
     const auto masked_tokens = static_cast<double>(loss.tokens.valid_tokens);
     const double norm = sharding->norm_of(sums) / masked_tokens;
     const double learning_rate = run.schedule.at(step);

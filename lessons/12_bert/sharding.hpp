@@ -13,7 +13,7 @@
 
 /// @file
 /// Where parameters, gradients and moments are, and when they are sent: lessons 03, 04 and 06 behind one interface. It
-/// speaks of units of the parameter table, and nothing in it says what a unit computes.
+/// speaks of units of the parameter table, and knows nothing of what a unit computes.
 
 namespace rankwise {
 
@@ -31,7 +31,7 @@ class Sharding {
   virtual void begin(Range sequences, bool training) = 0;
   /// Parameters of the next unit that is used; valid until the next use.
   virtual std::vector<Tensor> use(std::int64_t unit) = 0;
-  /// Parameters of another unit of the current use: the token embedding, to which the head is tied.
+  /// Parameters of another unit of the current use: of the one that has a tied tensor.
   virtual std::vector<Tensor> of(std::int64_t unit) const = 0;
   /// No parameter is used any more in this micro-batch.
   virtual void end_uses() = 0;
@@ -54,13 +54,21 @@ class Sharding {
   /// AdamW on the shards of this rank; afterwards the next forward pass finds the new parameters.
   virtual void update(const std::vector<Tensor>& sums, double learning_rate, double scale) = 0;
 
-  // What the frame asks of a lesson (lessons/frame/train.hpp).
+  // What the frame asks of a lesson (lessons/frame/train.hpp):
+
+  /// Shards that this rank updates, with their moments.
   virtual HeldShards shards() = 0;
+  /// Number of the replica to which they belong.
   virtual int replica() const = 0;
+  /// Number of updates so far.
   virtual std::int64_t updates() const = 0;
+  /// Continues after this number of updates.
   virtual void resume(std::int64_t updates) = 0;
+  /// The shards have values now: makes all ranks find them.
   virtual void after_load() = 0;
+  /// Parameters that every rank has whole, to be compared; may be empty.
   virtual Tensor replicated() const = 0;
+  /// Collectives and pieces, in one line.
   virtual std::string describe() const = 0;
 };
 
