@@ -1,5 +1,6 @@
 // Prints the windows that each step of a run reads, a line for each step:  windows TOKENS T G SEED STEPS
 
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <vector>
