@@ -42,6 +42,20 @@ class Digests(GpuCase):
                                         ("07", 4, *self.off("parameters", "host"), "--prefetch=2")]:
             self.check_digest(expected, lesson, ranks, [*fixed, *options])
 
+    def test_a_bert_has_one_digest_and_the_losses_of_the_cpu(self):
+        fixed = self.options("--dropout=0.1", "--context=40")
+        exact = [*fixed, "--arithmetic=exact"]
+        expected = self.report_of("12", *exact)["digest"]
+        if EMULATED:
+            self.assertEqual(self.report_of("12", *exact, device="cpu")["digest"], expected)
+        for ranks, *options in [(2, "--zero=1", "--micro-batch=1"), (4, "--zero=3", "--recompute=block"), (2, "--zero=0")]:
+            self.check_digest(expected, "12", ranks, [*exact, *options])
+        for precision, bound in [("f32", 1e-5), ("bf16", 2e-2)]:
+            losses = [self.report_of("12", *fixed, f"--precision={precision}", ranks=2, device=device)["loss"]
+                      for device in ("cpu", "cuda")]
+            for a, b in zip(*losses):
+                self.assertLess(abs(a - b), bound * a, precision)
+
     def test_parts_of_a_model_have_its_digest(self):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--heads=4", "--vocabulary=257")
         expected = self.report_of("01", *fixed)["digest"]
