@@ -150,7 +150,7 @@ class Reports(Lesson):
         self.assertEqual(report["lesson"], "01_single_device")
         self.assertEqual(report["ranks"], 1)
         self.assertEqual(report["layout"], {"dp": 1, "tp": 1, "pp": 1})
-        self.assertEqual(report["model"], {"name": "nano", "parameters": 220544, "frozen": 0})
+        self.assertEqual(report["model"], {"name": "nano", "architecture": "gpt2", "parameters": 220544, "frozen": 0})
         self.assertEqual(report["options"]["steps"], 4)
         self.assertEqual([len(report[name]) for name in ("loss", "grad_norm", "validation")], [4, 4, 2])
         self.assertEqual([v["step"] for v in report["validation"]], [2, 4])
