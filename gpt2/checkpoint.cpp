@@ -16,6 +16,7 @@
 #include "common/base/digest.hpp"
 #include "common/files/hdf5.hpp"
 #include "common/files/sealed_file.hpp"
+#include "gpt2/published_names.hpp"
 #include "gpt2/weights.hpp"
 
 namespace rankwise {
@@ -352,6 +353,7 @@ CheckpointInfo checked_info(const std::string& path)
   const Hdf5Object file = open_hdf5(path);
   CheckpointInfo info = read_info(file);
   const std::vector<std::string> tensors = members(open_group(file, section_names[0]));
+  // Counted before a table of as many layers as the file claims is made.
   const std::int64_t without_blocks = info.config.architecture == Architecture::bert ? 14 : 4;
   check(static_cast<std::int64_t>(tensors.size()) == without_blocks + 12 * info.config.layers,
         fmt::format("it holds {} tensors, but a model of {} layers has {}", tensors.size(), info.config.layers,
@@ -418,10 +420,10 @@ namespace {
 void check_same_model(const CheckpointInfo& info, const ModelConfig& config, const FileRequest& said)
 {
   if (info.config.architecture != config.architecture)
-    throw UserError(fmt::format("{} holds {}, and this lesson trains {}.", said.asked,
-                                info.config.architecture == Architecture::bert ? "a BERT" : "a GPT-2",
-                                config.architecture == Architecture::bert ? "a BERT" : "a GPT-2"),
-                    "Lesson 12 trains a BERT, all others a GPT-2.");
+    throw UserError(
+        fmt::format("{} holds a {}, and this lesson trains a {}.", said.asked,
+                    published_names(info.config.architecture).called, published_names(config.architecture).called),
+        "Lesson 12 trains a BERT, all others a GPT-2.");
   std::vector<std::string> there, here;
   for (const auto& [name, size] : size_attributes) {
     if (info.config.*size == config.*size) continue;

@@ -328,7 +328,7 @@ void check_enough_data(const TrainingOptions& options, const Tokens& tokens)
     return;
   }
   if (vocabulary < tokens.vocabulary + special_tokens)
-    throw UserError(fmt::format("--vocabulary={} has no room for the {} tokens of {} and the {} special tokens.",
+    throw UserError(fmt::format("--vocabulary={} is too small for the {} tokens of {} and the {} special tokens.",
                                 vocabulary, tokens.vocabulary, tokens.name, special_tokens),
                     fmt::format("[PAD], [CLS], [SEP] and [MASK] come after the tokens of the text. Use "
                                 "--vocabulary={} or more.",

@@ -158,13 +158,19 @@ class Checkpoints(Bert):
 
 
 class Learning(Bert):
+    def test_a_model_that_was_not_trained_guesses(self):
+        tasks = self.report("--steps=1", "--learning-rate=0")["tasks"]
+        self.assertAlmostEqual(tasks["next_sentence_loss"], math.log(2), delta=0.05)
+        self.assertTrue(0.4 < tasks["next_sentence_accuracy"] < 0.6, tasks)
+        self.assertLess(tasks["masked_accuracy"], 0.1)
+
     def test_both_tasks_are_learned(self):
         """On the embedded dialogues, 800 steps. A guess has 50 % and ln 2 nats of the pairs, ln 256 of the tokens."""
         tasks = self.report("--steps=800", "--learning-rate=2e-3", "--warmup=100")["tasks"]
         self.assertLess(tasks["masked_loss"], 0.3 * math.log(256))
         self.assertGreater(tasks["masked_accuracy"], 0.5)
         self.assertLess(tasks["next_sentence_loss"], 0.8 * math.log(2))
-        self.assertGreater(tasks["next_sentence_accuracy"], 0.65)
+        self.assertTrue(0.65 < tasks["next_sentence_accuracy"] < 0.98, tasks)  # nothing is right more often than 96 %
 
 
 class WrongInput(Bert):
