@@ -74,9 +74,10 @@ def leaks(options):
 def grade(options):
     if options.submission is None:
         import visible
-        return visible.grade_visible(options.root)
+        return visible.grade_visible(options.root, options.json)
     import grade_all
-    return grade_all.grade_submission(options.root, lessons_of(options), options.submission, secret_of(options), options.json)
+    return grade_all.grade_submission(options.root, lessons_of(options), options.submission, options.student,
+                                      secret_of(options), options.json)
 
 
 def grade_all_of(options):
@@ -117,7 +118,8 @@ def parser_of():
         if name != "export":
             of[name].add_argument("--lessons", required=name not in ("leaks", "grade"), default="", metavar="NN,NN")
     of["pack"].add_argument("--to", type=pathlib.Path, required=True, metavar="FOLDER")
-    of["pack"].add_argument("--student", default="", metavar="NAME")
+    for name in ("pack", "grade"):
+        of[name].add_argument("--student", default="", metavar="NAME", help="whose figures the answers are about")
     of["grade"].add_argument("submission", type=pathlib.Path, nargs="?")
     of["grade"].add_argument("--json", type=pathlib.Path, metavar="FILE", help="where to write grade.json")
     for name in ("pack", "grade", "grade-all", "regrade"):
@@ -140,6 +142,11 @@ def main():
     options.root = options.root.resolve()
     try:
         return options.run(options)
+    except ModuleNotFoundError as missing:
+        if not (options.root / "course.json").is_file():
+            raise
+        print(f"error: this is a starter repository, which has no {missing.name}. Use the course's own repository", file=sys.stderr)
+        return 2
     except (Refused, OSError) as refusal:
         print(f"error: {refusal}", file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ grades.md. What is there already and was graded from the same submission by the 
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -169,9 +170,10 @@ def regrade(root, lessons, folder, secret, jobs):
     return 1 if failed else 0
 
 
-def grade_submission(root, lessons, path, secret, json_file):
+def grade_submission(root, lessons, path, student, secret, json_file):
     """Grades one submission and prints the points. Exit status 0 if there are all points, else 1."""
     course, submission = Course(root, lessons, secret, 1), submission_of(path)
+    submission = dataclasses.replace(submission, student=student or submission.student)
     with locked(course.work):
         course.prepare(1)
         document = course.grade(submission)

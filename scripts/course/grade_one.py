@@ -1,12 +1,12 @@
 """Grades what one student handed in: grade.json, the result that everything else is made from."""
 
-import datetime
-import tempfile
 import pathlib
+import tempfile
 
 import catalogue
 import exercise
 from exercise_tree import Refused, all_regions, find_regions, markers, replace_bodies
+from grade_table import document_of
 from pack import revision_of
 from submissions import read_submission
 
@@ -62,13 +62,6 @@ def lesson_rows(root, tree, lesson, submitted, student, secret, bench):
     return sorted(rows, key=lambda row: [int(part) for part in row["exercise"].split(".")])
 
 
-def document_of(root, lessons, student, rows):
-    """The grade.json of these rows."""
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return dict(student=student, lessons=lessons, revision=revision_of(root), date=now,
-                points=sum(row["points"] for row in rows), of=sum(row["of"] for row in rows), exercises=rows)
-
-
 def grade_one(root, lessons, submission, secret, bench, tree):
     """Grades a submission on some lessons of the course, `tree`, where `bench` builds. A submission that cannot be read has
     a grade too: each of its exercises is refused, with the reason."""
@@ -77,7 +70,7 @@ def grade_one(root, lessons, submission, secret, bench, tree):
     except Refused as refusal:
         rows = [dict(exercise=entry["number"], kind=entry["kind"], title=entry["title"], points=0, of=entry["points"],
                      verdict="refused", detail=str(refusal)) for entry in catalogue.entries_of(tree, lessons)]
-        return document_of(root, lessons, submission.student, rows)
+        return document_of(lessons, submission.student, revision_of(root), rows)
     rows = [row for lesson in lessons
             for row in lesson_rows(root, tree, lesson, submitted, submission.student, secret, bench)]
-    return document_of(root, lessons, submission.student, rows)
+    return document_of(lessons, submission.student, revision_of(root), rows)

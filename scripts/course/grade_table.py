@@ -1,4 +1,13 @@
-"""The rows of a grade as a table to print."""
+"""grade.json, the result of grading that everything else is made from, and tables of it to read."""
+
+import datetime
+
+
+def document_of(lessons, student, revision, rows):
+    """The grade.json of these rows."""
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dict(student=student, lessons=lessons, revision=revision, date=now,
+                points=sum(row["points"] for row in rows), of=sum(row["of"] for row in rows), exercises=rows)
 
 
 def table_of(rows):

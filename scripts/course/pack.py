@@ -19,7 +19,7 @@ from leaks import find_leaks
 # What only instructors have. Of scripts/course a pack has what `scripts/course.py grade` imports.
 INSTRUCTORS = re.compile(r"^(tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
                          r"|lessons/[^/]+/exercises\.toml$)")
-KEPT_SCRIPTS = ("scripts/course/diff.sh",)
+KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
 IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
 LESSON_INCLUDE = re.compile(rb'#include "lessons/(\d\d)_')
@@ -98,8 +98,9 @@ def script_closure(tree, entry):
 def solutions_left_out(tree, lessons):
     """The files of a pack, before the check for leaks and without its pages."""
     regions = stubbed_regions(tree, lessons)
-    kept = script_closure(tree, ENTRY) | set(KEPT_SCRIPTS)
-    copy = {path: content for path, content in tree.items() if path in kept or not INSTRUCTORS.match(path)}
+    kept = script_closure(tree, ENTRY)
+    copy = {path: content for path, content in tree.items()
+            if path in kept or KEPT_SCRIPTS.match(path) or not INSTRUCTORS.match(path)}
     copy.update(stubbed_files(tree, regions))
     copy.update(without_twins(copy, {region.exercise for region in regions}))
     if "CMakeLists.txt" in copy:  # a stub leaves variables unused
