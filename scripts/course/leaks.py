@@ -14,6 +14,7 @@ WINDOW = 5
 SOURCES = (".cpp", ".hpp", ".cu", ".h")
 TOKEN = re.compile(r"""(?P<name>[A-Za-z_]\w*)|\d[\w.']*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'|::|->|[^\s\w]""")
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+BLOCK_COMMENT = re.compile(r"/\*.*?\*/")
 QUOTE_MARKS = re.compile(r"^\s*(?:[>#*+/-]+(?=\s|$))?")  # of Markdown, of comments, of a diff
 KEYWORDS = frozenset("""
     alignas alignof and asm auto bool break case catch char class concept const consteval constexpr constinit const_cast
@@ -38,15 +39,17 @@ class Leak:
 
 @functools.lru_cache(maxsize=None)
 def tokens_of(line):
-    """The tokens of a line: (text, whether it is an identifier)."""
-    return tuple((match[0], match["name"] is not None and match[0] not in KEYWORDS) for match in TOKEN.finditer(line))
+    """The tokens of a line: (text, whether it is an identifier). Braces stand at the end of a line or on one of their own, so
+    they are left out."""
+    return tuple((match[0], match["name"] is not None and match[0] not in KEYWORDS) for match in TOKEN.finditer(line)
+                 if match[0] not in "{}")
 
 
 @functools.lru_cache(maxsize=None)
 def shape_of(line):
     """A line in which all identifiers look the same; empty if the line is trivial."""
     shape = tuple("name" if is_name else text for text, is_name in tokens_of(line))
-    trivial = shape == ("return", "name", ";") or not set(shape) - set("{}();,")
+    trivial = shape == ("return", "name", ";") or not set(shape) - set("();,")
     return () if trivial else shape
 
 
@@ -65,9 +68,9 @@ def without_comments(text):
 def readings(path, text):
     """What of a file may hold code, each reading a list of lines: of a source the code and the comments, of any other file
     its lines without the marks of quotations."""
-    plain = [QUOTE_MARKS.sub("", line) for line in text.split("\n")]
+    plain = [QUOTE_MARKS.sub("", BLOCK_COMMENT.sub("", line)) for line in text.split("\n")]
     if not path.endswith(SOURCES):
-        return [plain]
+        return [[line.split("//")[0] for line in plain]]
     comments = [line if marked.lstrip().startswith(("//", "*")) else "" for line, marked in zip(plain, text.split("\n"))]
     return [without_comments(text).split("\n"), comments]
 
