@@ -51,7 +51,7 @@ def shares_of(texts):
         for file, name in zip(files, names):
             (pathlib.Path(folder) / file).write_text(texts[name], encoding="utf-8")
         done = subprocess.run([PROGRAM, "-p", "-e", "-a", "-s", "-T", "-r", str(SHORTEST_RUN), "-i"], cwd=folder, check=False,
-                              input="\n".join(files), capture_output=True, text=True)
+                              input="\n".join([*files, ""]), capture_output=True, text=True)
     if done.returncode != 0:
         raise Refused(f"{PROGRAM} failed: {done.stderr.strip()}")
     shares = {}
