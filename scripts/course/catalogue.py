@@ -13,7 +13,7 @@ except ModuleNotFoundError:  # before Python 3.11
     except ModuleNotFoundError:
         tomllib = None
 
-SHOWN = ("number", "kind", "points", "minutes", "title", "text", "hints")  # what students may see of an entry
+SHOWN = ("number", "kind", "points", "minutes", "title", "hints")  # what students may see of a table; the rest has answers
 
 
 def tables_of(tree, lesson):
@@ -42,7 +42,8 @@ def entries_of(tree, lessons):
                 table = tables.pop(region.exercise, {})
                 entries.append({**{key: table[key] for key in ("minutes", "hints") if key in table}, "number": region.exercise,
                                 "kind": "implement", "points": region.points, "title": region.title, "text": region.text})
-        entries += [{"text": "", **{key: table[key] for key in SHOWN if key in table}} for table in tables.values()]
+        entries += [{"text": f"The question and room for the answer are in `{sheet_of(lesson)}`.",
+                     **{key: table[key] for key in SHOWN if key in table}} for table in tables.values()]
     return sorted(entries, key=lambda entry: [int(part) for part in entry["number"].split(".")])
 
 
@@ -54,8 +55,17 @@ def answers_module():
     return answers
 
 
-def answer_sheet(root, lesson, student, secret):
-    """The file in which a student writes the answers of a lesson, with the figures drawn for that student, as a text; None
-    where no answers are asked for."""
-    module = answers_module()
-    return module.answer_sheet(root, lesson, student, secret) if module and hasattr(module, "answer_sheet") else None
+def is_answered(tree, lesson):
+    """Whether a lesson has exercises that are answered."""
+    return any(table.get("kind") != "implement" for table in tables_of(tree, lesson).values())
+
+
+def sheet_of(lesson):
+    """The file in which a student writes the answers of a lesson."""
+    return f"answers-{lesson}.toml"
+
+
+def figures_of(student, secret):
+    """Whose figures a student's questions have: without a secret everybody could compute those of the others, so all have
+    the same ones, those of a student without a name."""
+    return student if secret else ""

@@ -13,6 +13,7 @@ import os
 import queue
 import traceback
 
+import catalogue
 from exercise_bench import Bench
 from exercise_tree import Refused, all_regions, read_tree
 from grade_one import grade_one, wanted_files
@@ -52,7 +53,12 @@ class Course:
         self.benches = queue.SimpleQueue()
 
     def prepare(self, count):
-        """Builds what is not the student's, once for each job; Refused if the course itself does not compile."""
+        """Builds what is not the student's, once for each job; Refused if the course itself does not compile, or if programs
+        are missing that answers are compared with."""
+        for lesson in self.lessons if catalogue.answers_module() else []:
+            if catalogue.is_answered(self.tree, lesson) and not list((self.root / "build/lessons").glob(f"{lesson}_*")):
+                raise Refused(f"answers are compared with the course's own programs, and that of lesson {lesson} is not built. "
+                              "Build them: make build")
         exercises = [region.exercise for region in all_regions(self.tree) if region.exercise.split(".")[0] in self.lessons]
         for job in range(min(self.jobs, count)):
             bench = Bench(self.root, self.work / f"job-{job + 1}")

@@ -18,7 +18,7 @@ def regions_of(tree, lesson):
 def wanted_files(tree, lessons):
     """What is read of a submission: the files with regions, and the answers."""
     regions = [region for lesson in lessons for region in regions_of(tree, lesson)]
-    return sorted({region.path for region in regions} | {f"answers/{lesson}.toml" for lesson in lessons})
+    return sorted({region.path for region in regions} | {catalogue.sheet_of(lesson) for lesson in lessons})
 
 
 def transplanted(tree, regions, submitted):
@@ -54,11 +54,13 @@ def lesson_rows(root, tree, lesson, submitted, student, secret, bench):
     rows = [dict(exercise=row["exercise"], kind="implement", title=titles[row["exercise"]],
                  **{key: row[key] for key in ("points", "of", "verdict", "detail")}) for row in rows]
     answers = catalogue.answers_module()
-    if answers and catalogue.tables_of(tree, lesson):
+    if answers and catalogue.is_answered(tree, lesson):
         with tempfile.TemporaryDirectory() as folder:
-            sheet = pathlib.Path(folder) / f"{lesson}.toml"
-            sheet.write_bytes(submitted.get(f"answers/{lesson}.toml", b""))
-            rows += answers.grade_answers(root, bench.folder, lesson, student, sheet, secret)
+            sheet = pathlib.Path(folder) / catalogue.sheet_of(lesson)
+            if sheet.name in submitted:
+                sheet.write_bytes(submitted[sheet.name])
+            # The figures come from the programs of the course, never from those that hold a student's code.
+            rows += answers.grade_answers(root, root / "build", lesson, catalogue.figures_of(student, secret), sheet, secret)
     return sorted(rows, key=lambda row: [int(part) for part in row["exercise"].split(".")])
 
 

@@ -144,7 +144,8 @@ def exercises_page(tree, copy, lessons):
             "Write the bodies between `BEGIN EXERCISE` and `END EXERCISE`; leave these two lines as they are, and do the exercises "
             "in this order: later ones call what earlier ones write. Then", "", "    make grade", "",
             "builds, runs the tests that you have and prints the points that these give. The final grade comes from "
-            "your instructors, who have further tests and read nothing else of your files.", ""]
+            "your instructors: they have further tests, grade what is answered in `answers-NN.toml`, and read nothing else of your "
+            "files.", ""]
     twins = sorted({match[1] for content in copy.values() if b"once more." in content
                     for match in re.finditer(r'not_implemented\("(\S+)", "The lines of exercise', content.decode())
                     if match[1][:2] in lessons})
@@ -180,15 +181,19 @@ def packed_tree(root, lessons, student="", secret=""):
     copy = solutions_left_out(tree, lessons)
     copy["EXERCISES.md"] = exercises_page(tree, copy, lessons).encode()
     copy[MANIFEST] = (json.dumps(dict(lessons=lessons, revision=revision_of(root), student=student), indent=2) + "\n").encode()
-    for lesson in lessons if student else []:
-        sheet = catalogue.answer_sheet(root, lesson, student, secret)
-        if sheet is not None:
-            copy[f"answers/{lesson}.toml"] = sheet.encode()
+    answers = catalogue.answers_module()
+    for lesson in lessons if answers else []:
+        if catalogue.is_answered(tree, lesson):
+            sheet = answers.questions_file(root, lesson, catalogue.figures_of(student, secret), secret)
+            copy[catalogue.sheet_of(lesson)] = sheet.encode()
     return copy
 
 
 def pack(root, lessons, folder, student="", secret=""):
     """Writes a pack into a new folder, as a repository of one commit."""
+    if student and not secret:
+        raise Refused(f"--student={student}: figures of one student's own need a secret, or anybody can compute them. Add "
+                      "--secret-file, or leave --student out")
     if folder.exists():
         raise Refused(f"--to={folder}: it exists. Name a new folder, or remove this one")
     write_tree(folder, packed_tree(root, lessons, student, secret), root)

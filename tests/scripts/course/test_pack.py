@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 from fake_course import RIGHT, SCRIPTS, hand_in, run_course, write_course
+import catalogue
 import pack
 from exercise_tree import all_regions
 
@@ -25,8 +26,13 @@ kind = "account"
 points = 4
 minutes = 10
 title = "Bytes of a number"
-text = "How many bytes has an int?"
-answer = "sizeof(int)"
+section = "numbers"
+text = "How many bytes have {N} numbers?"
+options = ["--numbers={N}"]
+sizes = { N = [2, 3, 5] }
+figures = { solution = "bytes" }
+asks = [{ name = "bytes", what = "bytes of all numbers", value = "solution" }]
+hints = ["First.", "Second.", "Third."]
 """
 CONFIGURE = ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Exercise", "-DRANKWISE_CUDA=off"]
 
@@ -93,7 +99,7 @@ class Pack(unittest.TestCase):
         self.assertEqual(self.git("rev-list", "--count", "--all").strip(), "1")
         self.assertEqual(self.git("status", "--porcelain"), "")
         files = self.git("ls-files").split("\n")
-        self.assertEqual([path for path in files if re.search("mutants|instructor|judge|toml|tests/|leaks|grade_all|pack", path)], [])
+        self.assertEqual([path for path in files if re.search("mutants|instructor|judge|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
         for path in ("EXERCISES.md", "course.json", "gpt2/twice.cpp", "scripts/course.py", "scripts/course/visible.py",
                      "scripts/course/exercise_bench.py"):
             self.assertIn(path, files)
@@ -106,12 +112,13 @@ class Pack(unittest.TestCase):
         page = (self.starter / "EXERCISES.md").read_text()
         self.assertIn("3 exercises of the lessons 01, 19 points, about 30 minutes.", page)
         self.assertIn("`gpt2/twice.cpp:4`", page)
-        self.assertIn("How many bytes has an int?", page)
-        self.assertNotIn("sizeof", page)
+        self.assertIn("## 01.3 Bytes of a number\n\n*account, 4 points, 10 minutes*", page)
+        self.assertIn("`answers-01.toml`", page)
+        self.assertNotIn("solution", page)
         first, second, third = (page.index(f"Hint {number} of 3") for number in (1, 2, 3))
         self.assertNotIn("</details>", page[first:third])
         self.assertTrue(first < page.index("What is twice three?") < second < page.index("Add x") < third)
-        self.assertEqual((page.count("<details>"), page.count("</details>")), (3, 3))
+        self.assertEqual((page.count("<details>"), page.count("</details>")), (6, 6))
 
     def test_a_starter_repository_grades_itself(self):
         self.pack()
@@ -130,7 +137,24 @@ class Pack(unittest.TestCase):
         self.assertEqual(status, 2)
         self.assertIn("no starter repository", output)
 
+    @unittest.skipUnless(catalogue.answers_module(), "no exercises that are answered")
+    def test_students_have_figures_of_their_own_where_there_is_a_secret(self):
+        secret = self.folder / "secret.txt"
+        secret.write_text("something\n")
+        sheets = []
+        for number, student in enumerate(("", "", "alice", "alice", "bob")):
+            starter = self.folder / f"starter-{number}"
+            options = [f"--student={student}", f"--secret-file={secret}"] if student else []
+            status, output = run_course(self.root, "pack", "--lessons=01", f"--to={starter}", *options)
+            self.assertEqual(status, 0, output)
+            sheets.append((starter / "answers-01.toml").read_text())
+        self.assertEqual((sheets[0], sheets[2]), (sheets[1], sheets[3]))
+        self.assertEqual(len(set(sheets)), 3)
+
     def test_refusals(self):
+        status, output = self.pack("--student=alice")
+        self.assertEqual(status, 2)
+        self.assertIn("--secret-file", output)
         self.starter.mkdir()
         self.assertIn("it exists", self.pack()[1])
         for lessons, why in (("1", "two digits"), ("07", "these lessons have exercises: 01"), ("01,07", "01")):
