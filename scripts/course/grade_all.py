@@ -170,7 +170,8 @@ def regrade(root, lessons, folder, secret, jobs):
         write_whole(grades / "grades.md", markdown_table(lessons, documents, failed))
         lines = [line for student, document in documents.items() if before[student]
                  for line in changes_between(before[student], document)]
-        changes = "\n".join(["| student | exercise | before | now |", "|---|---|---|---|", *lines]) if lines else "No verdict changed."
+        table = ["| student | exercise | before | now |", "|---|---|---|---|", *lines]
+        changes = "\n".join(table) if lines else "No verdict changed."
         write_whole(grades / "changes.md", changes + "\n")
     print(f"\n{changes}\n\nWrote {grades}")
     return 1 if failed else 0

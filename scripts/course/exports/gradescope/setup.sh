@@ -4,5 +4,5 @@ set -euo pipefail
 cd /autograder/source
 scripts/setup.sh
 install -m 755 scripts/course/exports/gradescope/run_autograder /autograder/run_autograder
-mkdir -p build/nobody
-scripts/course.py grade build/nobody --lessons="$LESSONS" || [ $? -eq 1 ]  # refused, after the course was built
+mkdir -p build/empty
+scripts/course.py grade build/empty --lessons="$LESSONS" || [ $? -eq 1 ]  # refused, after the course was built
