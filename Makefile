@@ -1,7 +1,7 @@
 # Short names for the scripts and presets. `make` alone lists them.
 # ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
 
-.PHONY: help build ladder test nightly sanitize threads emulated gpu bench docs format output golden
+.PHONY: help build ladder test nightly sanitize threads emulated gpu bench docs format output golden grade
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ diff-%:  ## what lesson NN changes in the lesson it builds on
 
 exercise-%:  ## write a copy of lesson NN with its exercises to do (student/)
 	@scripts/course/exercise.py make $* $(ARGS)
+
+grade:  ## in a starter repository: test and grade all of its exercises
+	@scripts/course.py grade $(ARGS)
 
 grade-%:  ## check and grade the exercises of lesson NN
 	@scripts/course/exercise.py grade $* $(ARGS)

@@ -153,6 +153,7 @@ class Zero1 {
   void unit_done(std::int64_t unit, const MicroBatch& batch)
   {
     run.charge_backward(unit);
+    // BEGIN TWIN 03.3
     // Gradient accumulation: only the last micro-batch makes the sums final, so a step sends each bucket once.
     const bool last = batch.rows.sequences.end() == share.end();
     if (!last) return;
@@ -166,6 +167,7 @@ class Zero1 {
         if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of wte, a separate sum
       }));
     }
+    // END TWIN
   }
 
   /// Waits for all buckets. This time is exposed communication: no computation hides it.

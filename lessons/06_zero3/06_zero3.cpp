@@ -192,12 +192,14 @@ class Zero3 {
     if (!in_flight) return;
     // Waiting time is exposed communication: the reduce-scatter took longer than the computation beside it.
     const auto span = run.time.span(Work::exposed, "summing gradients");
+    // BEGIN TWIN 05.1
     const std::size_t bucket = *in_flight;
     pending.wait();
     // The shard now holds the gradient of N B sequences: it is added to the sum over the micro-batches so far.
     sums.add(bucket, of_all_ranks(batch.rows.sequences, world), gradients.of(bucket, own[bucket]));
     gradients.free(bucket);
     in_flight.reset();
+    // END TWIN
   }
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.

@@ -38,6 +38,7 @@
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
 #include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
+#include "lessons/08_tensor_parallel/vocabulary_parallel_loss.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -96,12 +97,10 @@ class TensorParallel {
     model.embedding.lookup(work.output, embedding, batch);
     model.embedding.add(kept.stream(0), parts.sum(work.output), embedding, rows);
     forward_branches(0, model.branches.size(), batch);
-    // NEW: the head computes the logits of this rank's V / t vocabulary entries, (R, V / t), and keeps them.
-    model.head.normalise(parts.own(kept.head), weights.head);
-    const HeadActivations head = parts.gathered(kept.head);
-    model.head.logits(head, weights.head);
+    // NEW: the head keeps the logits of this rank's V / t vocabulary entries, (R, V / t). For the cross-entropy the
+    // ranks exchange three numbers a token, and no logits.
     run.charge_forward(head_unit);
-    return vocabulary_parallel_loss(head, batch);
+    return vocabulary_parallel_loss(model.head, weights.head, kept.head, batch, parts);
   }
 
   /// Adds the gradient of that loss with respect to all parameters of this shard to @p gradient.
@@ -193,24 +192,6 @@ class TensorParallel {
       // END EXERCISE
       run.charge_forward(branch.unit());
     }
-  }
-
-  /// NEW: cross-entropy over a divided vocabulary. The ranks exchange three numbers a token, and no logits.
-  LossSum vocabulary_parallel_loss(const HeadActivations& a, const MicroBatch& batch)
-  {
-    const Head& head = model.head;
-    // Soft-max of a row needs the largest of all V logits; the sum of exp(logit - maximum), to which each rank adds
-    // V / t terms; and the target's logit, which one rank has, while the others contribute zero. Each is (R).
-    // BEGIN EXERCISE 08.4 points=10 "The loss: row_maximum(), row_sum() and loss() of the head, and between them "
-    //     "the messages that turn this rank's numbers (a.maximum; a.sum and a.target_logit) into those of the "
-    //     "whole vocabulary."
-    head.row_maximum(a);
-    parts.largest(a.maximum);
-    head.row_sum(a, batch);
-    parts.sum_numbers(a.sum);
-    parts.sum_numbers(a.target_logit);
-    return head.loss(a, batch);
-    // END EXERCISE
   }
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.

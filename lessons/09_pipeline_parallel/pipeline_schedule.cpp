@@ -70,6 +70,38 @@ std::vector<Action> in_groups(const PipelineSchedule& schedule, int rank, Action
   return actions;
 }
 
+/// 1F1B with v stages on each rank, interleaved where v > 1. A rank's passes of one direction are those of in_groups(),
+/// v m of them. Of the micro-batches in its warm-up and one more it keeps activations.
+PipelineSchedule alternating(const std::string& name, int ranks, int virtual_stages, int micro_batches)
+{
+  PipelineSchedule schedule = empty_schedule(name, ranks, virtual_stages, micro_batches);
+  const int passes = virtual_stages * micro_batches;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<Action> forward = in_groups(schedule, rank, ActionKind::forward);
+    const std::vector<Action> backward = in_groups(schedule, rank, ActionKind::backward);
+    const int behind = ranks - 1 - rank;  // ranks after this one; the last stage is v - 1 rounds further
+    const int kept = virtual_stages == 1 ? behind + 1 : 2 * behind + (virtual_stages - 1) * ranks + 1;
+    schedule.max_in_flight[static_cast<std::size_t>(rank)] = std::min(kept, passes);
+    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank, with one stage a rank and interleaved. "
+    //     "forward and backward are its passes of each direction, in order. First the warm-up: with one stage one "
+    //     "forward pass for each rank after this one; with v stages two for each of them, and p for each further "
+    //     "stage of this rank. Then the steady state: one forward and one backward pass alternately. When no "
+    //     "forward pass is left, the cool-down: backward passes only. There may be fewer passes than the warm-up "
+    //     "could take."
+    // Warm-up: the forward passes that fill the stages after this one.
+    const int warm_up = std::min(kept - 1, passes);
+    actions.assign(forward.begin(), forward.begin() + warm_up);
+    // Steady state: one forward, one backward. Cool-down: backward only, after the last forward pass.
+    for (int i = 0; i < passes; ++i) {
+      if (warm_up + i < passes) actions.push_back(forward[static_cast<std::size_t>(warm_up + i)]);
+      actions.push_back(backward[static_cast<std::size_t>(i)]);
+    }
+    // END EXERCISE
+  }
+  return schedule;
+}
+
 }  // namespace
 
 PipelineSchedule gpipe(int ranks, int micro_batches)
@@ -87,49 +119,14 @@ PipelineSchedule gpipe(int ranks, int micro_batches)
 
 PipelineSchedule one_forward_one_backward(int ranks, int micro_batches)
 {
-  PipelineSchedule schedule = empty_schedule("1f1b", ranks, 1, micro_batches);
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
-    schedule.max_in_flight[static_cast<std::size_t>(rank)] = std::min(ranks - rank, micro_batches);
-    // BEGIN EXERCISE 09.1 points=10 "1F1B: append the actions of this rank; its stage has the rank's number. "
-    //     "First the warm-up: one forward pass for each rank after this one. Then the steady state: one forward "
-    //     "and one backward pass alternately. When no forward pass is left, the cool-down: backward passes only. "
-    //     "Micro-batches pass in order in both directions. There may be fewer micro-batches than the warm-up "
-    //     "could take."
-    // Warm-up: the forward passes that fill the stages after this one.
-    const int warm_up = std::min(ranks - 1 - rank, micro_batches);
-    for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::forward, i, rank});
-    // Steady state: one forward, one backward. Cool-down: backward only, after the last forward pass.
-    for (int i = 0; i < micro_batches; ++i) {
-      if (warm_up + i < micro_batches) actions.push_back({ActionKind::forward, warm_up + i, rank});
-      actions.push_back({ActionKind::backward, i, rank});
-    }
-    // END EXERCISE
-  }
-  return schedule;
+  return alternating("1f1b", ranks, 1, micro_batches);
 }
 
 PipelineSchedule interleaved(int ranks, int virtual_stages, int micro_batches)
 {
-  PipelineSchedule schedule = empty_schedule("interleaved", ranks, virtual_stages, micro_batches);
-  check(micro_batches % ranks == 0,
+  check(ranks < 1 || micro_batches % ranks == 0,
         fmt::format("{} micro-batches do not form groups of {}, one for each rank", micro_batches, ranks));
-  const int passes = virtual_stages * micro_batches;  // of a rank, in each direction
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<Action> forward = in_groups(schedule, rank, ActionKind::forward);
-    const std::vector<Action> backward = in_groups(schedule, rank, ActionKind::backward);
-    const int behind = ranks - 1 - rank;  // ranks after this one; the last stage is v - 1 rounds further
-    const int warm_up = std::min(virtual_stages == 1 ? behind : 2 * behind + (virtual_stages - 1) * ranks, passes);
-    std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank)];
-    actions.assign(forward.begin(), forward.begin() + warm_up);
-    // Steady state and cool-down, as in 1F1B.
-    for (int i = 0; i < passes; ++i) {
-      if (warm_up + i < passes) actions.push_back(forward[static_cast<std::size_t>(warm_up + i)]);
-      actions.push_back(backward[static_cast<std::size_t>(i)]);
-    }
-    schedule.max_in_flight[static_cast<std::size_t>(rank)] = std::min(warm_up + 1, passes);
-  }
-  return schedule;
+  return alternating("interleaved", ranks, virtual_stages, micro_batches);
 }
 
 PipelineSchedule forward_only(int ranks, int virtual_stages, int micro_batches)

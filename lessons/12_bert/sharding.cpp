@@ -223,11 +223,13 @@ class ShardedUnits final : public Sharding {
   {
     if (!in_flight_) return;
     const auto span = run_.time.span(Work::exposed, "summing gradients");
+    // BEGIN TWIN 05.1
     const std::size_t bucket = *in_flight_;
     pending_.wait();
     sums_.add(bucket, of_all_ranks(sequences_, world_), gradients_.of(bucket, own_[bucket]));
     gradients_.free(bucket);
     in_flight_.reset();
+    // END TWIN
   }
   /// All-gathers the replicated parameters (--persist), of which each rank has updated its shard.
   void gather()

@@ -203,12 +203,14 @@ class MeshZero3 {
     if (!in_flight) return;
     // Waiting time is exposed communication: the sums took longer than the computation beside them.
     const auto span = run.time.span(Work::exposed, "summing gradients");
+    // BEGIN TWIN 05.1
     const std::size_t bucket = *in_flight;
     pending.wait();
     // The shard's gradient of dp B sequences is added to the sum in its tier.
     sums.add(arriving, of_all_data_ranks(batch.rows.sequences, place));
     gradients.free(bucket);
     in_flight.reset();
+    // END TWIN
   }
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.

@@ -12,6 +12,7 @@ from sources import lines_of, numbered
 COMMENT = re.compile(r"^\s*//[/!]?(?!<) ?(.*)$")
 RULER = re.compile(r"^\s*// ---- (.*?) -*$")
 EXERCISE = re.compile(r'^BEGIN EXERCISE (\S+) points=(\d+) (.*)$', re.DOTALL)
+TWIN = re.compile(r"^\s*// (BEGIN|END) TWIN")  # for scripts/course.py pack, not for readers
 NOT_FUNCTIONS = ("if", "for", "while", "switch", "return", "sizeof", "throw", "declare", "static_assert")
 
 
@@ -126,7 +127,8 @@ class Annotated:
             return f'<h2 id="{slug(name)}">{escape(name)}</h2>'
         if chunk.kind == "header":
             return self._header(lines[chunk.first - 1:chunk.code - 1], path, page)
-        text = "\n".join(COMMENT.match(line).group(1) for line in lines[chunk.first - 1:chunk.code - 1])
+        text = "\n".join(COMMENT.match(line).group(1) for line in lines[chunk.first - 1:chunk.code - 1]
+                         if not TWIN.match(line))
         if found := EXERCISE.match(text):
             task = "".join(re.findall(r'"([^"]*)"', found.group(3)))
             number, points = found.group(1), found.group(2)

@@ -1,0 +1,22 @@
+"""CSV (RFC 4180): a line for each student, a column for each exercise, for spreadsheets and gradebooks."""
+
+import csv
+import io
+
+
+def harmless(text):
+    """A text that no spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection"""
+    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def text_of(grades):
+    exercises = sorted({row["exercise"] for grade in grades for row in grade["exercises"]},
+                       key=lambda exercise: [int(part) for part in exercise.split(".")])
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(["student", *exercises, "points", "of", "revision", "date"])
+    for grade in sorted(grades, key=lambda grade: grade["student"]):
+        points = {row["exercise"]: row["points"] for row in grade["exercises"]}
+        writer.writerow([harmless(grade["student"]), *[points.get(exercise, "") for exercise in exercises],
+                         grade["points"], grade["of"], grade["revision"], grade["date"]])
+    return table.getvalue()

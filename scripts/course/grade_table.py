@@ -1,0 +1,56 @@
+"""grade.json, the result of grading that everything else is made from, and tables of it to read."""
+
+import datetime
+
+
+def document_of(lessons, student, revision, rows):
+    """The grade.json of these rows."""
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dict(student=student, lessons=lessons, revision=revision, date=now,
+                points=sum(row["points"] for row in rows), of=sum(row["of"] for row in rows), exercises=rows)
+
+
+def table_of(rows):
+    """One line an exercise and one for the sum; rows are those of a grade.json."""
+    width = max([len(row["title"]) for row in rows] + [5])
+    lines = [f"{'exercise':8}  {'title':{width}}  {'points':>7}  verdict"]
+    for row in rows:
+        points, detail = f"{row['points']}/{row['of']}", row["detail"].split("\n")
+        verdict = row["verdict"] + (f": {detail[0]}" if detail[0] else "")
+        lines.append(f"{row['exercise']:8}  {row['title']:{width}}  {points:>7}  {verdict}")
+        lines += [f"{'':{width + 21}}{line}" for line in detail[1:]]
+    total = f"{sum(row['points'] for row in rows)}/{sum(row['of'] for row in rows)}"
+    return lines + [f"{'total':8}  {'':{width}}  {total:>7}"]
+
+
+def cell(text):
+    """A text as a cell of a Markdown table."""
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def markdown_table(lessons, documents, failed):
+    """The points of all students, by lesson; documents and reasons of failure by student."""
+    lines = ["| student | " + "".join(f"{lesson} | " for lesson in lessons) + "total |",
+             "|---|" + "---:|" * (len(lessons) + 1)]
+    for student, document in sorted(documents.items()):
+        of_lessons = [[row for row in document["exercises"] if row["exercise"].startswith(lesson + ".")] for lesson in lessons]
+        points = [f"{sum(row['points'] for row in rows)}/{sum(row['of'] for row in rows)}" for rows in of_lessons]
+        lines.append(f"| {cell(student)} | " + "".join(f"{text} | " for text in points)
+                     + f"{document['points']}/{document['of']} |")
+    lines += [f"| {cell(student)} | " + "| " * len(lessons) + f"could not be graded: {cell(why)} |"
+              for student, why in sorted(failed.items())]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_report(document):
+    """What a student gets to read."""
+    lines = [f"# {cell(document['student'])}: {document['points']} of {document['of']} points", "",
+             f"Lessons {', '.join(document['lessons'])}, graded {document['date']} by revision `{document['revision']}`.", "",
+             "| exercise | title | points | verdict |", "|---|---|---:|---|"]
+    for row in document["exercises"]:
+        lines.append(f"| {row['exercise']} | {cell(row['title'])} | {row['points']}/{row['of']} | {row['verdict']} |")
+    for row in document["exercises"]:
+        if row["detail"]:
+            indented = "\n".join(f"    {line}" for line in row["detail"].split("\n"))
+            lines += ["", f"**{row['exercise']}**, {row['verdict']}:", "", indented]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Tests scripts/course.py pack: which solutions are left out, what a starter repository holds, and that it grades itself."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from fake_course import RIGHT, SCRIPTS, hand_in, run_course, write_course
+import catalogue
+import pack
+from exercise_tree import all_regions
+
+TOML = """[[exercise]]
+number = "01.1"
+kind = "implement"
+minutes = 20
+hints = ["What is twice three?", "Add x to itself.", "x + x, for all x."]
+
+[[exercise]]
+number = "01.3"
+kind = "account"
+points = 4
+minutes = 10
+title = "Bytes of a number"
+section = "numbers"
+text = "How many bytes have {N} numbers?"
+options = ["--numbers={N}"]
+sizes = { N = [2, 3, 5] }
+figures = { solution = "bytes" }
+asks = [{ name = "bytes", what = "bytes of all numbers", value = "solution" }]
+hints = ["First.", "Second.", "Third."]
+"""
+CONFIGURE = ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Exercise", "-DRANKWISE_CUDA=off"]
+
+
+def region(exercise, line="work();"):
+    return f'  // BEGIN EXERCISE {exercise} points=1 "a"\n  {line}\n  // END EXERCISE\n'
+
+
+class Stubs(unittest.TestCase):
+    tree = {"lessons/03_a/03_a.cpp": region("03.1"),
+            "lessons/04_b/04_b.cpp": '#include "lessons/03_a/a.hpp"\n' + region("04.1")
+                                     + "  // BEGIN TWIN 03.1\n  work();\n  // END TWIN\n  // BEGIN TWIN 02.1\n  rest();\n  // END TWIN\n",
+            "lessons/06_c/06_c.cpp": '#include "lessons/04_b/b.hpp"\n' + region("06.1"),
+            "lessons/07_d/07_d.cpp": '#include "lessons/06_c/c.hpp"\n' + region("07.1"),
+            "common/ring.cpp": region("02.1"), "gpt2/table.cpp": region("08.1")}
+    tree = {path: text.encode() for path, text in tree.items()}
+
+    def stubs(self, *lessons):
+        return [found.exercise for found in pack.stubbed_regions(self.tree, list(lessons))]
+
+    def test_packed_and_later_lessons_but_not_what_a_packed_lesson_builds_on(self):
+        self.assertEqual(self.stubs("03"), ["03.1", "04.1", "06.1", "07.1"])
+        self.assertEqual(self.stubs("03", "06"), ["03.1", "06.1", "07.1"])
+        self.assertEqual(self.stubs("07"), ["07.1"])
+
+    def test_programs_of_all_lessons_run_what_stands_in_common_and_gpt2(self):
+        self.assertEqual(self.stubs("02"), ["02.1", "03.1", "04.1", "06.1", "07.1"])
+        self.assertEqual(self.stubs("08"), ["08.1"])
+
+    def test_twins_are_left_out_with_their_exercise(self):
+        changed = pack.without_twins(self.tree, {"03.1"})
+        text = changed["lessons/04_b/04_b.cpp"].decode()
+        self.assertEqual(list(changed), ["lessons/04_b/04_b.cpp"])
+        self.assertIn('not_implemented("03.1"', text)
+        self.assertEqual(text.count("work();"), 1)  # that of exercise 04.1
+        self.assertIn("rest();", text)
+
+
+class Pack(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.root, self.starter = self.folder / "course", self.folder / "starter"
+        write_course(self.root)
+        (self.root / "scripts/course").mkdir(parents=True)
+        shutil.copy(SCRIPTS / "course.py", self.root / "scripts")
+        for script in (SCRIPTS / "course").glob("*.py"):
+            shutil.copy(script, self.root / "scripts/course")
+        for path in ("docs/instructor/answers/01.md", "tests/judge/case.cpp", "tests/scripts/course/test_pack.py"):
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text("for instructors\n")
+        (self.root / "lessons/01_a").mkdir(parents=True)
+        (self.root / "lessons/01_a/exercises.toml").write_text(TOML)
+
+    def pack(self, *options):
+        return run_course(self.root, "pack", "--lessons=01", f"--to={self.starter}", *options)
+
+    def git(self, *arguments):
+        return subprocess.run(["git", "-C", self.starter, *arguments], capture_output=True, check=True, text=True).stdout
+
+    def test_one_commit_without_anything_of_instructors(self):
+        status, output = self.pack()
+        self.assertEqual(status, 0, output)
+        self.assertEqual(self.git("rev-list", "--count", "--all").strip(), "1")
+        self.assertEqual(self.git("status", "--porcelain"), "")
+        files = self.git("ls-files").split("\n")
+        self.assertEqual([path for path in files if re.search("mutants|instructor|judge|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
+        for path in ("EXERCISES.md", "course.json", "gpt2/twice.cpp", "scripts/course.py", "scripts/course/visible.py",
+                     "scripts/course/exercise_bench.py"):
+            self.assertIn(path, files)
+        text = (self.starter / "gpt2/twice.cpp").read_text()
+        self.assertIn('not_implemented("01.1"', text)
+        self.assertNotIn("two * x", text)
+
+    def test_the_page_has_all_exercises_and_hints_that_unfold_one_in_the_other(self):
+        self.pack()
+        page = (self.starter / "EXERCISES.md").read_text()
+        self.assertIn("3 exercises of the lessons 01, 19 points, about 30 minutes.", page)
+        self.assertIn("`gpt2/twice.cpp:4`", page)
+        self.assertIn("## 01.3 Bytes of a number\n\n*account, 4 points, 10 minutes*", page)
+        self.assertIn("`answers-01.toml`", page)
+        self.assertNotIn("solution", page)
+        first, second, third = (page.index(f"Hint {number} of 3") for number in (1, 2, 3))
+        self.assertNotIn("</details>", page[first:third])
+        self.assertTrue(first < page.index("What is twice three?") < second < page.index("Add x") < third)
+        self.assertEqual((page.count("<details>"), page.count("</details>")), (6, 6))
+
+    def test_a_starter_repository_grades_itself(self):
+        self.pack()
+        grade = self.folder / "grade.json"
+        status, output = run_course(self.starter, "grade", f"--json={grade}")
+        self.assertEqual(status, 1, output)
+        self.assertIn("not implemented", output)
+        hand_in(self.starter, twice=RIGHT["twice"], half="  return 7;")
+        status, output = run_course(self.starter, "grade", f"--json={grade}")
+        self.assertEqual(status, 1, output)
+        self.assertIn("10/15", output)
+        self.assertEqual([row["verdict"] for row in json.loads(grade.read_text())["exercises"]], ["passed", "failed"])
+        hand_in(self.starter, **RIGHT)
+        self.assertEqual(run_course(self.starter, "grade")[0], 0)
+        status, output = run_course(self.root, "grade")
+        self.assertEqual(status, 2)
+        self.assertIn("no starter repository", output)
+
+    @unittest.skipUnless(catalogue.answers_module(), "no exercises that are answered")
+    def test_students_have_figures_of_their_own_where_there_is_a_secret(self):
+        secret = self.folder / "secret.txt"
+        secret.write_text("something\n")
+        sheets = []
+        for number, student in enumerate(("", "", "alice", "alice", "bob")):
+            starter = self.folder / f"starter-{number}"
+            options = [f"--student={student}", f"--secret-file={secret}"] if student else []
+            status, output = run_course(self.root, "pack", "--lessons=01", f"--to={starter}", *options)
+            self.assertEqual(status, 0, output)
+            sheets.append((starter / "answers-01.toml").read_text())
+        self.assertEqual((sheets[0], sheets[2]), (sheets[1], sheets[3]))
+        self.assertEqual(len(set(sheets)), 3)
+
+    def test_refusals(self):
+        status, output = self.pack("--student=alice")
+        self.assertEqual(status, 2)
+        self.assertIn("--secret-file", output)
+        self.starter.mkdir()
+        self.assertIn("it exists", self.pack()[1])
+        for lessons, why in (("1", "two digits"), ("07", "these lessons have exercises: 01"), ("01,07", "01")):
+            status, output = run_course(self.root, "pack", f"--lessons={lessons}", f"--to={self.folder / 'other'}")
+            self.assertEqual(status, 2, output)
+            self.assertIn(why, output)
+        self.assertFalse((self.folder / "other").exists())
+
+    def test_a_leak_is_refused_and_reported(self):
+        path = self.root / "gpt2/half.cpp"
+        body = "".join(f"  step_{name}(x, {name});\n" for name in range(6))
+        path.write_text(path.read_text().replace("  return x / 2;\n", body))
+        (self.root / "NOTES.md").write_text(f"Do not read:\n\n{body.replace('step', 'leap')}")
+        status, output = self.pack()
+        self.assertEqual(status, 2)
+        self.assertIn("NOTES.md:3-8: the solution of exercise 01.2", output)
+        self.assertFalse(self.starter.exists())
+        status, output = run_course(self.root, "leaks", "--lessons=01")
+        self.assertEqual((status, output), (1, "NOTES.md:3-8: the solution of exercise 01.2\n"))
+
+
+class Course(unittest.TestCase):
+    def test_a_pack_of_two_lessons_can_be_configured_and_has_their_tests(self):
+        with tempfile.TemporaryDirectory() as folder:
+            starter = pathlib.Path(folder) / "starter"
+            status, output = run_course(SCRIPTS.parent, "pack", "--lessons=03,06", f"--to={starter}")
+            self.assertEqual(status, 0, output)
+            done = subprocess.run(CONFIGURE, cwd=starter, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout.decode())
+            labels = subprocess.run(["ctest", "--test-dir", "build", "--print-labels"], cwd=starter, capture_output=True, check=True)
+            for found in all_regions({path.relative_to(starter).as_posix(): path.read_bytes()
+                                      for path in starter.glob("lessons/0[36]_*/*.cpp")}):
+                self.assertIn(f"exercise-{found.exercise}", labels.stdout.decode())
+
+
+if __name__ == "__main__":
+    unittest.main()
