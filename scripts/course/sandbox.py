@@ -31,7 +31,11 @@ from exercise_tree import Refused
 
 FLOOD = 8  # a command is killed when it writes this many times the output that is kept
 REASONS = {signal.SIGXCPU: "too much processor time", signal.SIGXFSZ: "too large a file"}
-SANDBOXES = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift; exec "$@"'
+
+# Dies with the caller, joins the control groups and becomes the command: sh -c LAUNCHER sh CALLER GROUPS... -- COMMAND...
+LAUNCHER = """[ "$PPID" = "$1" ] || exit 125; shift
+while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift
+exec "$@\""""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +250,7 @@ class Sandbox:
         variables = {**walls.environment(), **(env or {})}
         inner = [*walls.prlimit(self.limits, bool(group)), "--", *map(str, command)]
         doors = group.doors() if group else []
-        launcher = ["/bin/sh", "-c", SANDBOXES, "sh", *doors, "--"]
+        launcher = ["setpriv", "--pdeathsig=KILL", "sh", "-c", LAUNCHER, "sh", str(os.getpid()), *doors, "--"]
         streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr, "start_new_session": True}
         if not self.protected:
             mark = f"sandbox-{secrets.token_hex(8)}"
@@ -299,9 +303,11 @@ class Sandbox:
 
     def read(self, name, limit_bytes=1 << 20):
         """A file that commands left in the writable folder. Links are not followed. @failure Refused"""
+        *folders, last = pathlib.PurePosixPath(name).parts
+        if name.startswith("/") or ".." in (*folders, last):
+            raise Refused(f"{name} is not a name inside the folder")
         folder = os.open(self.writable, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            *folders, last = pathlib.PurePosixPath(name).parts
             for part in folders:
                 inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
                 os.close(folder)

@@ -52,8 +52,9 @@ class ControlGroup:
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
     def members(self):
-        """The processes that are in it."""
-        return {int(line) for folder in self.folders for line in (folder / "cgroup.procs").read_text().split()}
+        """The processes that are in it; none once it is removed."""
+        files = [folder / "cgroup.procs" for folder in self.folders if folder.exists()]
+        return {int(line) for file in files for line in file.read_text().split()}
 
     def excess(self):
         """Which limit was met: "too much memory", "too many processes" or ""."""
@@ -95,11 +96,22 @@ def _candidates():
                 yield folder, folder
 
 
+def _remove_forgotten(parents):
+    """Removes the groups of callers that were killed."""
+    for folder in [folder for parent in set(parents) for folder in parent.glob("rankwise-*-*")]:
+        if not os.path.exists(f"/proc/{folder.name.split('-')[1]}"):
+            try:
+                folder.rmdir()
+            except OSError:
+                pass  # another caller was faster, or its processes are about to end
+
+
 @functools.lru_cache(None)
 def control_groups():
     """The pair of folders below which control groups can be made, or None."""
     for parents in _candidates():
         try:
+            _remove_forgotten(parents)
             group = ControlGroup(parents, 1 << 30, 64)
             try:
                 # Joining is allowed only where the folder above both groups may be written.
