@@ -179,7 +179,7 @@ class Process:
         try:
             if self._namespace:
                 return os.stat(f"{path}/ns/pid").st_ino == self._namespace
-            return self._mark in pathlib.Path(path, "environ").read_bytes()
+            return bool(self._mark) and self._mark in pathlib.Path(path, "environ").read_bytes()
         except OSError:
             return False
 
@@ -270,6 +270,11 @@ class Sandbox:
             os.close(descriptor)
         with open(info_in) as pipe:
             namespace, first = _first_process(pipe.read())
+        if not namespace:
+            status, said = popen.wait(), popen.stderr.read().decode(errors="replace") if popen.stderr else ""
+            if group:
+                group.remove()
+            raise RuntimeError(f"bwrap ended with status {status} before the command was started. {said}")
         return Process(popen, self, group, namespace, first, b"")
 
     def run(self, command, stdin=b"", env=None, cwd=None):

@@ -175,7 +175,10 @@ def system_call_filter():
 # ---------------------------------------------------------------------------------------------------------------------
 
 def bubblewrap(limits, read_only, writable, cwd):
-    """The arguments of bwrap, up to the command: what is seen inside, and which namespaces are new."""
+    """The arguments of bwrap, up to the command: what is seen inside, and which namespaces are new.
+
+    @return two lists: bwrap's arguments, and the command that changes to user 65534 inside, empty where bwrap has done it.
+    """
     command = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
                "--hostname", "sandbox", "--new-session", "--die-with-parent"]
     for name in SYSTEM:
@@ -191,7 +194,7 @@ def bubblewrap(limits, read_only, writable, cwd):
     # A quarter of the bytes is for shared memory.
     shared = limits.writable_bytes // 4
     for path, size in (("/dev/shm", shared), ("/tmp", limits.writable_bytes - shared)):
-        command += ["--perms", "1777", "--size", str(size), "--tmpfs", path]
+        command += ["--perms", "1777", *(["--size", str(size)] if _limits_files() else []), "--tmpfs", path]
     bound = [*read_only, *([writable] if writable else [])]
     for folder in sorted({folder for path in bound for folder in path.parents}):
         command += ["--perms", "0755", "--dir", str(folder)]
@@ -220,15 +223,23 @@ def prlimit(limits, grouped):
 
 
 @functools.lru_cache(None)
+def _limits_files():
+    """Whether bwrap limits the size of /tmp (0.7 or newer). Where it does not, control groups count files as memory."""
+    return "--size" in subprocess.run(["bwrap", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+
+@functools.lru_cache(None)
 def bubblewrap_works():
-    """Whether this machine has a bwrap (0.7 or newer, for --size) that may make namespaces; else why not, as a text."""
+    """True where a command can run in bubblewrap, else a text that says why it cannot."""
     if not shutil.which("bwrap"):
         return "bwrap is not on the path (Debian, Ubuntu, Fedora: package bubblewrap)"
     missing = [tool for tool in ("prlimit", "setpriv") if not shutil.which(tool)]
     if missing:
         return f"{missing[0]} is not on the path (package util-linux)"
-    trial = ["bwrap", "--unshare-pid", "--unshare-net", "--proc", "/proc", "--ro-bind", "/", "/", "--size", "4096",
-             "--tmpfs", "/tmp", *([] if os.getuid() == 0 else ["--unshare-user"]), "true"]
+    if not _limits_files() and not control_groups():
+        return "this bwrap is older than 0.7 and cannot limit the size of files, and control groups are not allowed either"
+    trial = ["bwrap", "--unshare-pid", "--unshare-net", "--proc", "/proc", "--ro-bind", "/", "/", "--tmpfs", "/tmp",
+             *([] if os.getuid() == 0 else ["--unshare-user"]), "true"]
     done = subprocess.run(trial, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     return True if done.returncode == 0 else done.stderr.strip() or f"bwrap ends with status {done.returncode}"
 

@@ -109,6 +109,12 @@ class Limited(SandboxTest):
         self.assertEqual(done.reason, "ended")
         self.assertNotEqual(done.status, 0)
 
+    def test_a_sandbox_that_cannot_be_made(self):
+        box = self.sandbox()
+        box.read_only.append(self.files / "gone")
+        with self.assertRaisesRegex(RuntimeError, "bwrap ended with status 1 .*gone"):
+            box.run(["true"])
+
     def test_fork_bomb(self):
         done = self.attempt("fork_bomb", limits={"processes": 40})
         self.assertRegex(done.stdout.decode(), r"^refused after (2|3)\d\n")
