@@ -1,16 +1,16 @@
-"""Runs commands of programs that nobody trusts: they can do no harm, and when a command has ended nothing of it is left.
+"""Runs commands of programs that nobody trusts: they can do no harm, and of a command that has ended nothing is left.
 
     limits = Limits(memory=2 << 30, processes=64)
-    deadline = Deadline(60)                                       # seconds of an idle machine, for all commands together
+    deadline = Deadline(60)                                # seconds of an idle machine, for all commands together
     box = Sandbox(tree, limits=limits, deadline=deadline)
-    done = box.run(["g++", "-o", "/tmp/a", "a.cpp"])              # Finished(status, stdout, stderr, reason)
+    done = box.run(["g++", "-o", "/tmp/a", "a.cpp"])       # Finished(status, stdout, stderr, reason)
     with box.start([program, "3"], pass_fds=(socket.fileno(),)) as process:
-        ...                                                       # a conversation; process.kill() ends it
+        ...                                                # a conversation; process.kill() ends it
 
 Inside there are the system's folders, the tree and other named folders, all read-only and at their own paths, and
 /tmp, which is empty at each command. There are no other processes, no network but the loopback interface, none of the
-caller's variables or open files, and a user that owns nothing. Exit status and output are the command's own words: it can
-end with 0 and print what it likes, so neither proves anything.
+caller's variables or open files, and a user that owns nothing. Exit status and output are the command's own words: it
+can end with 0 and print what it likes, so neither proves anything.
 """
 
 import dataclasses
@@ -32,7 +32,8 @@ from exercise_tree import Refused
 FLOOD = 8  # a command is killed when it writes this many times the output that is kept
 REASONS = {signal.SIGXCPU: "too much processor time", signal.SIGXFSZ: "too large a file"}
 
-# Dies with the caller, joins the control groups and becomes the command: sh -c LAUNCHER sh CALLER GROUPS... -- COMMAND...
+# Ends if the caller has ended, joins the control groups, then becomes the command:
+#   sh -c LAUNCHER sh CALLER GROUPS... -- COMMAND...
 LAUNCHER = """[ "$PPID" = "$1" ] || exit 125; shift
 while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift
 exec "$@\""""
@@ -90,10 +91,11 @@ class Finished:
 class Process:
     """A command that runs in a sandbox. As a context manager it ends the command, with all its processes."""
 
-    def __init__(self, popen, box, group, namespace, first, mark):
+    def __init__(self, popen, box, group, report=None, mark=b""):
         self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
-        self._popen, self._box, self._group, self._namespace, self._mark = popen, box, group, namespace, mark
-        self._first = first  # file descriptor of the namespace's first process, or None
+        self._popen, self._box, self._group, self._report, self._mark = popen, box, group, report, mark
+        # Number of the namespace, and file descriptor of its first process; None without, or if it has ended.
+        self._namespace, self._first = _first_process(report.readline()) if report else (None, None)
         self._reason, self._ended, self._finished = "", threading.Event(), None
         self._lock = threading.Lock()
         self._watch = threading.Thread(target=self._watch_limits, daemon=True)
@@ -134,13 +136,18 @@ class Process:
         self._ended.set()
         self._watch.join()
         self._end_survivors()
-        reason = self._why(status if status >= 0 else 128 - status)
+        status = status if status >= 0 else 128 - status
+        reason = self._why(status)
         if self._group:
             self._group.remove()
         if self._first is not None:
             os.close(self._first)
-        status = status if status >= 0 else 128 - status
         self._finished = Finished(status, b"", b"", reason, self._box.protection)
+        if self._report:
+            with self._report:
+                started = "exit-code" in self._report.read()
+            if not started and reason in ("ended", "killed by signal 9"):
+                raise RuntimeError(f"bwrap ended with status {status} before the command was started")
         return self._finished
 
     def _why(self, status):
@@ -226,8 +233,9 @@ class Sandbox:
         works = walls.bubblewrap_works()
         if works is not True:
             raise Refused(f"programs of others cannot be run safely here: {works}.\n"
-                          "Install bubblewrap, allow namespaces of users (sysctl kernel.unprivileged_userns_clone=1; in a\n"
-                          "container, --security-opt seccomp=unconfined), or, where you trust the programs, add --no-sandbox.")
+                          "Install bubblewrap; allow namespaces of users (sysctl kernel.unprivileged_userns_clone=1;\n"
+                          "in a container, --security-opt seccomp=unconfined); or, where you trust the programs, add\n"
+                          "--no-sandbox.")
         return f"bubblewrap, {groups}" + ("" if walls.system_call_filter() else ", no filter of system calls")
 
     def _admit(self):
@@ -255,27 +263,21 @@ class Sandbox:
         if not self.protected:
             mark = f"sandbox-{secrets.token_hex(8)}"
             variables["RANKWISE_SANDBOX"] = mark
-            popen = subprocess.Popen(launcher + inner, env=variables, pass_fds=pass_fds, cwd=cwd or self.tree, **streams)
-            return Process(popen, self, group, 0, None, mark.encode())
+            popen = subprocess.Popen([*launcher, *inner], env=variables, pass_fds=pass_fds, cwd=cwd or self.tree,
+                                     **streams)
+            return Process(popen, self, group, mark=mark.encode())
         outer, user = walls.bubblewrap(self.limits, self.read_only, self.writable, cwd or self.tree)
-        info_in, info_out = os.pipe()
-        passed = [info_out]
-        outer += ["--info-fd", str(info_out)]
+        report_in, report_out = os.pipe()
+        passed = [report_out]
+        outer += ["--json-status-fd", str(report_out)]
         if program := walls.system_call_filter():
             passed.append(_filled(program))
             outer += ["--seccomp", str(passed[-1])]
-        popen = subprocess.Popen(launcher + outer + ["--"] + user + inner, env=variables, pass_fds=(*passed, *pass_fds),
+        popen = subprocess.Popen([*launcher, *outer, "--", *user, *inner], env=variables, pass_fds=(*passed, *pass_fds),
                                  **streams)
         for descriptor in passed:
             os.close(descriptor)
-        with open(info_in) as pipe:
-            namespace, first = _first_process(pipe.read())
-        if not namespace:
-            status, said = popen.wait(), popen.stderr.read().decode(errors="replace") if popen.stderr else ""
-            if group:
-                group.remove()
-            raise RuntimeError(f"bwrap ended with status {status} before the command was started. {said}")
-        return Process(popen, self, group, namespace, first, b"")
+        return Process(popen, self, group, open(report_in))
 
     def run(self, command, stdin=b"", env=None, cwd=None):
         """Runs a command to its end, or kills it at a limit. @return Finished, with what is kept of its output."""
@@ -360,9 +362,9 @@ def _filled(data):
 
 
 def _first_process(report):
-    """Number of the new namespace, and a descriptor of its first process (None if that has ended), as bwrap reports them."""
+    """Number of the new namespace, descriptor of its first process (None if that has ended), from bwrap's report."""
     if not report:
-        return 0, None
+        return None, None
     found = json.loads(report)
     namespace = found["pid-namespace"]
     try:

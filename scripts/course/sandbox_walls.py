@@ -1,4 +1,4 @@
-"""What a sandbox is made of: bubblewrap's arguments, control groups, the filter of system calls, the clean environment."""
+"""What a sandbox is made of: control groups, a filter of system calls, bubblewrap's arguments, a clean environment."""
 
 import functools
 import itertools
@@ -85,7 +85,10 @@ def _candidates():
         lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
-    mine = {name: path.lstrip("/") for line in lines for _, names, path in [line.split(":", 2)] for name in names.split(",")}
+    mine = {}
+    for line in lines:
+        _, names, path = line.split(":", 2)
+        mine.update((name, path.lstrip("/")) for name in names.split(","))
     if "memory" in mine and "pids" in mine:
         yield mount / "memory" / mine["memory"], mount / "pids" / mine["pids"]
         yield mount / "memory", mount / "pids"
@@ -129,7 +132,7 @@ def control_groups():
 # The filter of system calls
 # ---------------------------------------------------------------------------------------------------------------------
 
-# What neither a compiler nor Open MPI needs and what past holes of the kernel were reached by: other namespaces, mounts,
+# What neither a compiler nor Open MPI needs, and through what holes in the kernel were reached: namespaces, mounts,
 # other processes' memory, keys, programs for the kernel. By processor: its number for seccomp, then the calls' numbers.
 DENIED = {
     "x86_64": (0xC000003E, {
@@ -151,7 +154,7 @@ EPERM, ENOSYS = 1, 38
 
 
 def system_call_filter():
-    """The seccomp program, as bytes, that refuses the calls of DENIED and new user namespaces; None for other processors."""
+    """The seccomp program that refuses the calls of DENIED and new user namespaces; None for other processors."""
     if platform.machine() not in DENIED:
         return None
     architecture, denied, flagged = DENIED[platform.machine()]
@@ -177,7 +180,7 @@ def system_call_filter():
 def bubblewrap(limits, read_only, writable, cwd):
     """The arguments of bwrap, up to the command: what is seen inside, and which namespaces are new.
 
-    @return two lists: bwrap's arguments, and the command that changes to user 65534 inside, empty where bwrap has done it.
+    @return two lists: bwrap's arguments, and the command that changes to user 65534 inside, empty if bwrap does that.
     """
     command = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
                "--hostname", "sandbox", "--new-session", "--die-with-parent"]
@@ -225,7 +228,7 @@ def prlimit(limits, grouped):
 @functools.lru_cache(None)
 def _limits_files():
     """Whether bwrap limits the size of /tmp (0.7 or newer). Where it does not, control groups count files as memory."""
-    return "--size" in subprocess.run(["bwrap", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    return b"--size" in subprocess.run(["bwrap", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
 
 
 @functools.lru_cache(None)
@@ -237,7 +240,7 @@ def bubblewrap_works():
     if missing:
         return f"{missing[0]} is not on the path (package util-linux)"
     if not _limits_files() and not control_groups():
-        return "this bwrap is older than 0.7 and cannot limit the size of files, and control groups are not allowed either"
+        return "bwrap is older than 0.7, so it cannot limit the size of files, and control groups are not allowed"
     trial = ["bwrap", "--unshare-pid", "--unshare-net", "--proc", "/proc", "--ro-bind", "/", "/", "--tmpfs", "/tmp",
              *([] if os.getuid() == 0 else ["--unshare-user"]), "true"]
     done = subprocess.run(trial, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -79,13 +79,12 @@ class SandboxTest(unittest.TestCase):
         limits = arguments.pop("limits", {})
         return Sandbox(cls.tree, limits=Limits(**limits), deadline=in_hurry(limit_s), **arguments)
 
-    def attempt(self, *words, stdin=b"", env=None, **arguments):
+    def attempt(self, *words, **arguments):
         """How one attempt ended in a sandbox of its own."""
-        box = self.sandbox(read_only=[self.made], **arguments)
-        return box.run([self.program, *words], stdin=stdin, env=env)
+        return self.sandbox(read_only=[self.made], **arguments).run([self.program, *words])
 
-    def refused(self, *words, **arguments):
-        done = self.attempt(*words, **arguments)
+    def refused(self, *words):
+        done = self.attempt(*words)
         self.assertEqual((done.status, done.reason, done.stdout[:7]), (0, "ended", b"refused"), done)
 
 
@@ -112,7 +111,7 @@ class Limited(SandboxTest):
     def test_a_sandbox_that_cannot_be_made(self):
         box = self.sandbox()
         box.read_only.append(self.files / "gone")
-        with self.assertRaisesRegex(RuntimeError, "bwrap ended with status 1 .*gone"):
+        with self.assertRaisesRegex(RuntimeError, "bwrap ended with status 1 "):
             box.run(["true"])
 
     def test_fork_bomb(self):
@@ -210,8 +209,8 @@ class Escapes(SandboxTest):
         self.assertNotIn(SECRET.encode(), done.stdout)
 
     def test_files_of_others(self):
-        home = pathlib.Path.home()
-        for path in ("/etc/shadow", "/etc/passwd", f"{home}/.profile", str(SOURCE), "/proc/kcore", "/sys/kernel/notes"):
+        home = pathlib.Path.home() / ".profile"
+        for path in ("/etc/shadow", "/etc/passwd", str(home), str(SOURCE), "/proc/kcore", "/sys/kernel/notes"):
             self.refused("read", path)
         self.assertNotEqual(self.sandbox().run(["ls", str(SOURCE.parent)]).status, 0)
 
@@ -229,7 +228,7 @@ class Escapes(SandboxTest):
             outside = self.files / "secret"
             outside.write_text("secret")
             box = self.sandbox(writable=folder)
-            script = f"ln -s {outside} link; ln -s {self.files} folder; mkfifo fifo; mkdir in; echo mine >in/file; cat link"
+            script = f"ln -s {outside} link; ln -s .. folder; mkfifo fifo; mkdir in; echo mine >in/file; cat link"
             done = box.run(["sh", "-c", script], cwd=folder)
             self.assertNotEqual(done.status, 0)
             self.assertEqual(box.read("in/file"), b"mine\n")
@@ -284,8 +283,9 @@ class Escapes(SandboxTest):
         first, second = socket.socketpair()
         with first, second:
             box = self.sandbox(read_only=[self.made])
-            with box.start([self.program, "open_files"], stdout=subprocess.PIPE, pass_fds=(second.fileno(),)) as process:
-                self.assertEqual(process.stdout.read().split(), [b"0", b"1", b"2", str(second.fileno()).encode()])
+            passed = second.fileno()
+            with box.start([self.program, "open_files"], stdout=subprocess.PIPE, pass_fds=(passed,)) as process:
+                self.assertEqual(process.stdout.read().split(), [b"0", b"1", b"2", str(passed).encode()])
         os.close(secret)
 
     def test_mpi_starts(self):
@@ -339,9 +339,8 @@ class Conversations(SandboxTest):
                 time.sleep(0.05)
             self.assertNotEqual(alive(["ignore_signals", str(self.files)], first=self.program), [])
             caller.kill()
-        while alive(["ignore_signals", str(self.files)]) and time.monotonic() < end:
-            time.sleep(0.05)
-        self.assertEqual(alive(["ignore_signals", str(self.files)]), [])
+        while left := alive(["ignore_signals", str(self.files)]):
+            self.assertLess(time.monotonic(), end, left)
 
 
 class Unprotected(SandboxTest):
