@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import os
 import pathlib
 import random
 import re
@@ -21,9 +22,13 @@ import subprocess
 import tempfile
 import time
 
-from exercise_tree import Refused, find_regions, replace_bodies
+from exercise_tree import Refused, all_regions, find_regions, replace_bodies
 from hub import Hub, work_of
+from sandbox import Deadline, Limits, Sandbox
 from workshop import Workshop
+
+LIMIT_S = 60  # for compiling and running one exercise, on an idle machine
+LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=60, file_bytes=256 << 20, writable_bytes=512 << 20)
 
 MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
 PREPROCESSOR = re.compile(r"^\s*(#|%:|\?\?=)|\b(_Pragma|asm|__asm__|__asm|__attribute__)\b|\[\[gnu::", re.MULTILINE)
@@ -71,6 +76,7 @@ class Judged:
     near: dict = dataclasses.field(default_factory=dict)  # tolerance by name of the output, relative to its largest value
     explain: object = None                      # function(case, rank, name, expected, got) -> text or None
     fields: tuple = ()                          # of a lesson's program: what of its report is compared
+    needs: tuple = ()                           # further programs of the reference
     hint: str = ""
 
 
@@ -168,18 +174,19 @@ class Runner:
                 stdin = tempfile.TemporaryFile()
                 stdin.write(lines)
                 stdin.seek(0)
-                processes.append(self.box_of(sandboxed, folder).start(words, stdin=stdin, stdout=files[-1],
-                                                                      pass_fds=descriptors, env=environment))
+                box = self.box_of(folder, deadline) if sandboxed else Unboxed(deadline)
+                processes.append(box.start(words, stdin=stdin, stdout=files[-1], stderr=subprocess.STDOUT,
+                                           pass_fds=descriptors, env=environment))
             reason, outcome = "ended", None
             if hub:
-                outcome = hub.run(lambda r: processes[r].poll() is None, deadline.end,
+                outcome = hub.run(lambda r: processes[r].poll() is None, time.monotonic() + deadline.left_s(),
                                   lambda: work_of(process.pid for process in processes))
                 if outcome.verdict != "ended":
                     reason = outcome.verdict
                     for process in processes:
                         process.kill()
             for process in processes:
-                ended = process.wait_until(deadline)
+                ended = process.wait().reason
                 reason = ended if reason == "ended" else reason
             texts = []
             for file in files:
@@ -192,30 +199,36 @@ class Runner:
 
 
 class Process:
-    """A process without a sandbox, for the reference. What a sandbox's start() gives has the same methods."""
+    """A process of the reference. What a sandbox starts has the same methods."""
 
-    def __init__(self, words, stdin, stdout, pass_fds, env):
-        self.process = subprocess.Popen(words, stdin=stdin, stdout=stdout, stderr=subprocess.STDOUT, pass_fds=pass_fds,
-                                        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env}, start_new_session=True)
+    def __init__(self, deadline, words, **settings):
+        self.deadline, self.process = deadline, subprocess.Popen(words, start_new_session=True, **settings)
         self.pid, self.poll, self.kill = self.process.pid, self.process.poll, self.process.kill
 
-    def wait_until(self, deadline):
-        """Why it ended."""
+    def wait(self):
+        """Waits for its end."""
         try:
-            status = self.process.wait(max(0.1, deadline.end - time.monotonic()))
-            return f"killed by signal {-status}" if status < 0 else "ended"
+            status = self.process.wait(max(0.1, self.deadline.left_s()))
+            return Ended(f"killed by signal {-status}" if status < 0 else "ended")
         except subprocess.TimeoutExpired:
             self.kill()
             self.process.wait()
-            return "timed out"
+            return Ended("timed out")
 
 
-class Open:
-    """Where the reference runs: without a sandbox."""
+@dataclasses.dataclass
+class Ended:
+    reason: str
 
-    @staticmethod
-    def start(words, **arguments):
-        return Process(words, **arguments)
+
+class Unboxed:
+    """Where the reference runs: in no sandbox."""
+
+    def __init__(self, deadline):
+        self.deadline = deadline
+
+    def start(self, words, env, **settings):
+        return Process(self.deadline, words, env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env}, **settings)
 
 
 # ---- The verdict ------------------------------------------------------------------------------------------------------
@@ -334,9 +347,8 @@ def first_error(output, folder):
 
 def make_program(workshop, box, folder, path, text, target):
     """The program `target` with the student's version of one file: (program, ""), or (None, why it was not made)."""
-    source, made, program = folder / "source" / path, folder / f"{path}.o", folder / target
-    for file in (source, made):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    source, made, program = folder / "source" / path, folder / "made" / "student.o", folder / "made" / target
+    source.parent.mkdir(parents=True)
     source.write_text(text, encoding="utf-8")
     for words, output in ((workshop.compile_command(path, source, made), made),
                           (workshop.link_command(target, {path: made}, program), program)):
@@ -348,23 +360,44 @@ def make_program(workshop, box, folder, path, text, target):
     return program, ""
 
 
-def grade_exercise(workshop, boxes, folder, tree, region, submitted, draw):
-    """(verdict, detail) of one exercise. Other exercises of the same file are those of the reference.
+class Judge:
+    """Judges the implement exercises of a course in one workshop. Several threads may do so at a time."""
 
-    @param boxes  boxes(read_only, writable) makes a sandbox, with one time limit over compiling and running.
-    """
-    judged = EXERCISES[region.exercise]
-    try:
-        text = merged(region.path, tree[region.path].decode(), submitted, [region])
-    except Refused as refusal:
-        return "refused", str(refusal)
-    folder.mkdir(parents=True)
-    deadline = boxes.deadline()
-    program, why = make_program(workshop, boxes.box([workshop.source, workshop.folder], folder, deadline), folder, region.path,
-                                text, judged.target)
-    if program is None:
-        return "timed out" if "timed out" in why else "does not compile", why
+    def __init__(self, root, tree, work, protected=True):
+        self.tree, self.protected, self.work = tree, protected, pathlib.Path(work)
+        self.workshop = Workshop(root, self.work)
+        self.regions = {region.exercise: region for region in all_regions(tree)}
+        self.judged = {}
+        for lesson in sorted({number[:2] for number in self.regions}):
+            self.judged |= load(root, lesson)
 
-    def box_of(sandboxed, writable):
-        return boxes.box([workshop.folder, folder], writable, deadline) if sandboxed else Open
-    return judge(Runner(workshop, box_of), judged, program, draw, deadline)
+    def build(self, exercises):
+        """Builds what these exercises need of the reference."""
+        wanted = [self.judged[number] for number in exercises if number in self.judged]
+        targets = {judged.target for judged in wanted} | {target for judged in wanted for target in judged.needs}
+        if targets:
+            self.workshop.build(self.tree, targets | {"hub_mpi"})
+
+    def grade(self, number, submitted, *names):
+        """(verdict, detail) of one exercise, from the student's file. Other exercises of that file are the reference's.
+
+        @param names  of the course's secret and the student: they decide the sizes.
+        """
+        region, judged = self.regions[number], self.judged[number]
+        try:
+            text = merged(region.path, self.tree[region.path].decode(), submitted, [region])
+        except Refused as refusal:
+            return "refused", str(refusal)
+        self.work.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.work) as folder:
+            folder = pathlib.Path(folder)
+            os.chmod(folder, 0o755)
+            (folder / "made").mkdir()
+            deadline = Deadline(LIMIT_S)
+
+            def box_of(writable, limit):
+                return Sandbox(self.workshop.source, LIMITS, limit, [self.workshop.folder, folder], writable, self.protected)
+            program, why = make_program(self.workshop, box_of(folder / "made", deadline), folder, region.path, text, judged.target)
+            if program is None:
+                return "timed out" if "timed out" in why else "does not compile", why
+            return judge(Runner(self.workshop, box_of), judged, program, Draw(number, *names), deadline)

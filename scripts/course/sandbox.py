@@ -111,6 +111,11 @@ class Process:
             if pipe:
                 pipe.close()
 
+    @property
+    def pid(self):
+        """Of the process outside that holds the sandbox."""
+        return self._popen.pid
+
     def poll(self):
         """The exit status, or None while it runs."""
         return self._popen.poll()
