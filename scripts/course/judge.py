@@ -25,7 +25,7 @@ import time
 from exercise_tree import Refused, all_regions, find_regions, replace_bodies
 from hub import Hub, work_of
 from sandbox import Deadline, Limits, Sandbox
-from workshop import Workshop
+from workshop import Workshop, first_error
 
 LIMIT_S = 60  # for compiling and running one exercise, on an idle machine
 LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=60, file_bytes=256 << 20, writable_bytes=512 << 20)
@@ -265,8 +265,10 @@ def compare(judged, cases, expected, got):
             if len(answers) <= c or "error" in answers[c]:
                 why = answers[c]["error"] if len(answers) > c else f"the program ended before it answered\n{without_answers(got.text)}"
                 return "failed", f"{case.text}\n{rank_text}{why}"
+            if "outputs" not in answers[c]:
+                return "failed", f"{case.text}\n{rank_text}the program gave no outputs"
             wanted = expected.outputs[rank][c]["outputs"]
-            if found := first_difference(wanted, answers[c].get("outputs"), judged.near):
+            if found := first_difference(wanted, answers[c]["outputs"], judged.near):
                 return "failed", f"{case.text}\n{rank_text}{said(judged, case, rank, found)}"
     if got.outcome is not None:
         if got.outcome.verdict != "ended":
@@ -337,12 +339,6 @@ def merged(path, reference, submitted, regions):
         bodies[region.exercise] = body
     mine = {region.exercise: region for region in find_regions(path, reference)}
     return replace_bodies(reference, [mine[name] for name in bodies], lambda region: bodies[region.exercise])
-
-
-def first_error(output, folder):
-    """The first error that a compiler or linker printed, in one line and without the path of the copy."""
-    lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference", line)]
-    return (lines or output.strip().split("\n")[-1:])[0].replace(f"{folder}/", "").strip()
 
 
 def make_program(workshop, box, folder, path, text, target):

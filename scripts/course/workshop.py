@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,12 @@ def last_line(text):
     return (text.strip().split("\n") or [""])[-1]
 
 
+def first_error(output, folder):
+    """The first error that a compiler or linker printed, in one line and without the path of the copy."""
+    lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference", line)]
+    return (lines or output.strip().split("\n")[-1:])[0].replace(f"{folder}/", "").strip()
+
+
 class Workshop:
     """Builds a tree in work/source -> work/build. Nothing but build() writes there."""
 
@@ -31,8 +38,7 @@ class Workshop:
     def _run(self, *command):
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         if done.returncode != 0:
-            raise Refused(f"the reference does not build: {' '.join(map(str, command[:4]))} ...\n"
-                          + done.stdout.decode(errors="replace")[-3000:])
+            raise Refused(f"the course itself does not compile: {first_error(done.stdout.decode(errors='replace'), self.source)}")
 
     def build(self, tree, targets):
         """Builds programs of the reference; does nothing where they are up to date. One at a time does it."""
@@ -44,7 +50,7 @@ class Workshop:
                 launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
                 self._run("cmake", "-G", "Ninja", "-S", self.source, "-B", self.folder, "-DCMAKE_BUILD_TYPE=Exercise",
                           "-DRANKWISE_CUDA=off", f"-DCMAKE_CXX_FLAGS_EXERCISE={EXERCISE_FLAGS}",
-                          "-DRANKWISE_WARNINGS_AS_ERRORS=OFF", *launcher)
+                          "-DRANKWISE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *launcher)
             self._run("cmake", "--build", self.folder, "--parallel", os.cpu_count() or 1, "--target", *sorted(targets))
         with open(self.folder / "compile_commands.json", encoding="utf-8") as file:
             self.commands = {entry["file"]: shlex.split(entry["command"]) for entry in json.load(file)}
