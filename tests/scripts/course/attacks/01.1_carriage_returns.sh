@@ -1,0 +1,2 @@
+# passed, refused: ends its lines as Windows does, the solution unchanged: no attack, and a reader must not fall over it.
+sed -i 's/$/\r/' "$1"

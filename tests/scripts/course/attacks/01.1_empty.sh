@@ -1,0 +1,2 @@
+# refused: hands in an empty file.
+: >"$1"

@@ -1,0 +1,2 @@
+# refused: hands in a gigabyte.
+truncate -s 1G "$1"

@@ -1,0 +1,2 @@
+# refused: hands in nothing.
+rm "$1"
