@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 from sandbox_attempts import SCRIPTS, SECRET, SOURCE, WORKS, SandboxTest, alive, sandbox_walls

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Tests scripts/course/sandbox.py: each limit is reached."""
 
-import os
-import pathlib
 import tempfile
 import time
 import unittest
