@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import queue
+import shutil
 import traceback
 
 import catalogue
@@ -18,7 +19,7 @@ from exercise_bench import Bench
 from exercise_tree import Refused, all_regions, read_tree
 from grade_one import grade_one, wanted_files
 from grade_table import markdown_report, markdown_table, table_of
-from pack import check_lessons
+from pack import check_lessons, revision_of
 from submissions import digest_of, find_submissions, read_submission, submission_of
 
 
@@ -41,6 +42,13 @@ def write_whole(path, text):
     os.replace(part, path)
 
 
+def share_compilations(work):
+    """Lets all build folders in `work` share what was compiled, if there is ccache: it then sees the same names in each."""
+    if shutil.which("ccache"):
+        for name, value in (("CMAKE_CXX_COMPILER_LAUNCHER", "ccache"), ("CCACHE_BASEDIR", str(work)), ("CCACHE_NOHASHDIR", "1")):
+            os.environ.setdefault(name, value)
+
+
 class Course:
     """The course that grades, and the build folders that wait for the next submission."""
 
@@ -49,7 +57,8 @@ class Course:
         check_lessons(self.tree, lessons)
         if jobs < 1:
             raise Refused(f"--jobs={jobs}: name at least one")
-        self.digest, self.work, self.jobs = digest_of(self.tree), root / "build/grade-all", jobs
+        self.digest, self.revision = digest_of(self.tree), revision_of(root)
+        self.work, self.jobs = root / "build/grade-all", jobs
         self.benches = queue.SimpleQueue()
 
     def prepare(self, count):
@@ -60,6 +69,7 @@ class Course:
                 raise Refused(f"answers are compared with the course's own programs, and that of lesson {lesson} is not built. "
                               "Build them: make build")
         exercises = [region.exercise for region in all_regions(self.tree) if region.exercise.split(".")[0] in self.lessons]
+        share_compilations(self.work)
         for job in range(min(self.jobs, count)):
             bench = Bench(self.root, self.work / f"job-{job + 1}")
             built, output = bench.build(self.tree, exercises)
@@ -79,7 +89,7 @@ class Course:
         """The grade of one submission; waits for a build folder."""
         bench = self.benches.get()
         try:
-            return grade_one(self.root, self.lessons, submission, self.secret, bench, self.tree)
+            return grade_one(self.root, self.lessons, submission, self.secret, bench, self.tree, self.revision)
         finally:
             self.benches.put(bench)
 

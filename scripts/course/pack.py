@@ -16,8 +16,8 @@ import catalogue
 from exercise_tree import FOLDERS, Refused, all_regions, find_regions, read_tree, stubbed_files, write_tree
 from leaks import find_leaks
 
-# What only instructors have. Of scripts/course a pack has what `scripts/course.py grade` imports.
-INSTRUCTORS = re.compile(r"^(tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
+# What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
+INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
                          r"|lessons/[^/]+/exercises\.toml$)")
 KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"

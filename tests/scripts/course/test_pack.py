@@ -81,7 +81,7 @@ class Pack(unittest.TestCase):
         shutil.copy(SCRIPTS / "course.py", self.root / "scripts")
         for script in (SCRIPTS / "course").glob("*.py"):
             shutil.copy(script, self.root / "scripts/course")
-        for path in ("docs/instructor/answers/01.md", "tests/judge/case.cpp", "tests/scripts/course/test_pack.py"):
+        for path in (".github/workflows/ci.yml", "docs/instructor/answers/01.md", "tests/judge/case.cpp", "tests/scripts/course/test_pack.py"):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text("for instructors\n")
         (self.root / "lessons/01_a").mkdir(parents=True)
@@ -99,7 +99,7 @@ class Pack(unittest.TestCase):
         self.assertEqual(self.git("rev-list", "--count", "--all").strip(), "1")
         self.assertEqual(self.git("status", "--porcelain"), "")
         files = self.git("ls-files").split("\n")
-        self.assertEqual([path for path in files if re.search("mutants|instructor|judge|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
+        self.assertEqual([path for path in files if re.search("ci.yml|mutants|instructor|judge|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
         for path in ("EXERCISES.md", "course.json", "gpt2/twice.cpp", "scripts/course.py", "scripts/course/visible.py",
                      "scripts/course/exercise_bench.py"):
             self.assertIn(path, files)
