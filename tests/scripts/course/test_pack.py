@@ -151,6 +151,20 @@ class Pack(unittest.TestCase):
         self.assertEqual((sheets[0], sheets[2]), (sheets[1], sheets[3]))
         self.assertEqual(len(set(sheets)), 3)
 
+    def test_nothing_that_git_does_not_know_is_packed_and_no_secret(self):
+        for command in (["init", "--quiet"], ["add", "--all"]):
+            subprocess.run(["git", "-C", self.root, *command], check=True)
+        secret = self.root / "secret.txt"
+        secret.write_text("swordfish\n")
+        options = ["--student=alice", f"--secret-file={secret}"]
+        status, output = self.pack(*options)
+        self.assertEqual(status, 0, output)
+        self.assertFalse((self.starter / "secret.txt").exists())
+        subprocess.run(["git", "-C", self.root, "add", "secret.txt"], check=True)
+        status, output = run_course(self.root, "pack", "--lessons=01", f"--to={self.folder / 'other'}", *options)
+        self.assertEqual(status, 2)
+        self.assertIn("the secret stands in secret.txt", output)
+
     def test_refusals(self):
         status, output = self.pack("--student=alice")
         self.assertEqual(status, 2)
