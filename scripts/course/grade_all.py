@@ -17,7 +17,7 @@ from exercise_tree import Refused, read_tree
 from grade_one import grade_one, regions_of, wanted_files
 from grader import Grader
 from grade_table import markdown_report, markdown_table, table_of
-from pack import check_lessons
+from pack import check_lessons, revision_of
 from submissions import digest_of, find_submissions, read_submission, submission_of
 
 
@@ -48,7 +48,8 @@ class Course:
         check_lessons(self.tree, lessons)
         if jobs < 1:
             raise Refused(f"--jobs={jobs}: name at least one")
-        self.digest, self.work, self.jobs = digest_of(self.tree), root / "build/grade-all", jobs
+        self.digest, self.revision = digest_of(self.tree), revision_of(root)
+        self.work, self.jobs = root / "build/grade-all", jobs
         self.grader = Grader(root, self.tree, self.work, protected)
 
     def prepare(self):
@@ -70,7 +71,7 @@ class Course:
 
     def grade(self, submission):
         """The grade of one submission."""
-        return grade_one(self.root, self.lessons, submission, self.secret, self.grader, self.tree)
+        return grade_one(self.root, self.lessons, submission, self.secret, self.grader, self.tree, self.revision)
 
 
 def read_json(path):

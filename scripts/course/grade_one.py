@@ -6,7 +6,6 @@ import tempfile
 import catalogue
 from exercise_tree import Refused, all_regions
 from grade_table import document_of
-from pack import revision_of
 from submissions import read_submission
 
 
@@ -34,15 +33,15 @@ def lesson_rows(root, tree, lesson, submitted, student, secret, grader):
     return sorted(rows, key=lambda row: [int(part) for part in row["exercise"].split(".")])
 
 
-def grade_one(root, lessons, submission, secret, grader, tree):
-    """Grades a submission on some lessons of the course, `tree`. A submission that cannot be read has
+def grade_one(root, lessons, submission, secret, grader, tree, revision):
+    """Grades a submission on some lessons of the course, `tree`, of a revision. A submission that cannot be read has
     a grade too: each of its exercises is refused, with the reason."""
     try:
         submitted = read_submission(submission, wanted_files(tree, lessons))
     except Refused as refusal:
         rows = [dict(exercise=entry["number"], kind=entry["kind"], title=entry["title"], points=0, of=entry["points"],
                      verdict="refused", detail=str(refusal)) for entry in catalogue.entries_of(tree, lessons)]
-        return document_of(lessons, submission.student, revision_of(root), rows)
+        return document_of(lessons, submission.student, revision, rows)
     rows = [row for lesson in lessons
             for row in lesson_rows(root, tree, lesson, submitted, submission.student, secret, grader)]
-    return document_of(lessons, submission.student, revision_of(root), rows)
+    return document_of(lessons, submission.student, revision, rows)

@@ -16,8 +16,8 @@ import catalogue
 from exercise_tree import FOLDERS, Refused, all_regions, find_regions, read_tree, stubbed_files, write_tree
 from leaks import find_leaks
 
-# What only instructors have. Of scripts/course a pack has what `scripts/course.py grade` imports.
-INSTRUCTORS = re.compile(r"^(tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
+# What only instructors have, and the project's own CI. Of scripts/course a pack has what `scripts/course.py grade` imports.
+INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|tests/mutants/|tests/judge/|tests/hidden/|tests/scripts/course/|docs/instructor/|scripts/course/"
                          r"|lessons/[^/]+/exercises\.toml$)")
 KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
@@ -170,15 +170,26 @@ def revision_of(root):
     return done.stdout.decode().strip() or "unknown"
 
 
+def tracked_tree(root):
+    """The files of the course that git knows, path -> bytes, so that no secret and no grade is packed that was left in its
+    folder; where the course is no repository, all files."""
+    done = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    tracked = set(done.stdout.decode().split("\0")) - {""}
+    return {path: content for path, content in read_tree(root).items() if path in tracked or not tracked}
+
+
 def packed_tree(root, lessons, student="", secret=""):
-    """All files of a pack, path -> bytes. Refused if a solution stands elsewhere in it."""
-    tree = read_tree(root)
+    """All files of a pack, path -> bytes. Refused if a solution, or the secret, stands in it."""
+    tree = tracked_tree(root)
     check_lessons(tree, lessons)
     leaks = leaks_of(tree, lessons)
     if leaks:
         raise Refused("solutions stand in the pack. Share the code, or mark the lines as a twin (CONTRIBUTING.md):\n  "
                       + "\n  ".join(map(str, leaks)))
     copy = solutions_left_out(tree, lessons)
+    if secret:
+        for path in [path for path, content in copy.items() if secret.encode() in content]:
+            raise Refused(f"the secret stands in {path}. Move it out of the repository")
     copy["EXERCISES.md"] = exercises_page(tree, copy, lessons).encode()
     copy[MANIFEST] = (json.dumps(dict(lessons=lessons, revision=revision_of(root), student=student), indent=2) + "\n").encode()
     answers = catalogue.answers_module()

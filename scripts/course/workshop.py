@@ -32,6 +32,7 @@ class Workshop:
     """Builds a tree in work/source -> work/build. Nothing but build() writes there."""
 
     def __init__(self, root, work):
+        work = pathlib.Path(work).resolve()
         self.root, self.source, self.folder = pathlib.Path(root), work / "source", work / "build"
         self.commands = {}  # source file -> how it is compiled; known after build()
 

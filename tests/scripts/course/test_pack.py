@@ -81,7 +81,7 @@ class Pack(unittest.TestCase):
         shutil.copy(SCRIPTS / "course.py", self.root / "scripts")
         for script in (SCRIPTS / "course").glob("*.py"):
             shutil.copy(script, self.root / "scripts/course")
-        for path in ("docs/instructor/answers/01.md", "tests/judge/case.cpp", "tests/scripts/course/test_pack.py"):
+        for path in (".github/workflows/ci.yml", "docs/instructor/answers/01.md", "tests/judge/case.cpp", "tests/scripts/course/test_pack.py"):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text("for instructors\n")
         (self.root / "lessons/01_a").mkdir(parents=True)
@@ -99,7 +99,7 @@ class Pack(unittest.TestCase):
         self.assertEqual(self.git("rev-list", "--count", "--all").strip(), "1")
         self.assertEqual(self.git("status", "--porcelain"), "")
         files = self.git("ls-files").split("\n")
-        self.assertEqual([path for path in files if re.search("mutants|instructor|judge|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
+        self.assertEqual([path for path in files if re.search("ci.yml|mutants|instructor|judge|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
         for path in ("EXERCISES.md", "course.json", "gpt2/twice.cpp", "scripts/course.py", "scripts/course/visible.py",
                      "scripts/course/exercise_bench.py"):
             self.assertIn(path, files)
@@ -150,6 +150,20 @@ class Pack(unittest.TestCase):
             sheets.append((starter / "answers-01.toml").read_text())
         self.assertEqual((sheets[0], sheets[2]), (sheets[1], sheets[3]))
         self.assertEqual(len(set(sheets)), 3)
+
+    def test_nothing_that_git_does_not_know_is_packed_and_no_secret(self):
+        for command in (["init", "--quiet"], ["add", "--all"]):
+            subprocess.run(["git", "-C", self.root, *command], check=True)
+        secret = self.root / "secret.txt"
+        secret.write_text("swordfish\n")
+        options = ["--student=alice", f"--secret-file={secret}"]
+        status, output = self.pack(*options)
+        self.assertEqual(status, 0, output)
+        self.assertFalse((self.starter / "secret.txt").exists())
+        subprocess.run(["git", "-C", self.root, "add", "secret.txt"], check=True)
+        status, output = run_course(self.root, "pack", "--lessons=01", f"--to={self.folder / 'other'}", *options)
+        self.assertEqual(status, 2)
+        self.assertIn("the secret stands in secret.txt", output)
 
     def test_refusals(self):
         status, output = self.pack("--student=alice")
