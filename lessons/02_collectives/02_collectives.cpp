@@ -30,8 +30,8 @@
 #include "common/program/placement.hpp"
 #include "common/program/report.hpp"
 #include "common/program/trace.hpp"
-#include "lessons/02_collectives/fit.hpp"
 #include "lessons/02_collectives/measure.hpp"
+#include "lessons/02_collectives/message_times.hpp"
 #include "lessons/02_collectives/options.hpp"
 #include "lessons/02_collectives/show.hpp"
 
