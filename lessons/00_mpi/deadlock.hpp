@@ -15,13 +15,13 @@ enum class Sending {
   synchronous,  ///< MPI_Ssend: only when its receiver receives
 };
 
-/// Every rank sends to the next one while nobody receives, and asks for a while whether its send has ended. A program
-/// with blocking sends would hang where this answer is no. Then all ranks receive, and all sends end.
-/// @param bytes    size of each message.
-/// @param limit_s  seconds after which a send that has not ended counts as waiting.
-/// @param comm     N >= 1 ranks; all of them make this call. A single rank sends to itself.
+/// Every rank sends to the next one while nobody receives, and asks whether its send has ended once all ranks have been
+/// inside the library. A program with blocking sends would hang where this answer is no. Then all ranks receive, and all
+/// sends end.
+/// @param bytes  size of each message.
+/// @param comm   N >= 1 ranks; all of them make this call. A single rank sends to itself.
 /// @return   by rank, whether its send waits; the same on all ranks.
-std::vector<int> try_circle(std::int64_t bytes, Sending sending, double limit_s, MPI_Comm comm);
+std::vector<int> try_circle(std::int64_t bytes, Sending sending, MPI_Comm comm);
 
 /// The same with blocking sends: a real deadlock if N > 1, which only the watchdog ends.
 /// @param comm  as above.

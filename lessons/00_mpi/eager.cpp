@@ -46,35 +46,41 @@ double late_receiver_s(std::int64_t bytes, Until until, double late_s, MPI_Comm 
   return time_s;
 }
 
-bool ends_alone(std::int64_t bytes, double limit_s, MPI_Comm comm)
+bool ends_alone(std::int64_t bytes, MPI_Comm comm)
 {
   std::vector<std::byte> message(static_cast<std::size_t>(bytes), std::byte{1});
-  int ended = 0;
-  if (rank_in(comm) == 0) {
-    MPI_Request request = MPI_REQUEST_NULL;
+  const int r = rank_in(comm);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (r == 0)
     check_mpi(MPI_Isend(message.data(), static_cast<int>(bytes), MPI_BYTE, 1, data_tag, comm, &request),
               "sending early");
-    for (const Stopwatch clock; ended == 0 && clock.seconds() < limit_s;)
-      check_mpi(MPI_Test(&request, &ended, MPI_STATUS_IGNORE), "asking whether the send has ended");
-    // Only this second message, with the answer, lets rank 1 receive the first one.
-    check_mpi(MPI_Send(&ended, 1, MPI_INT, 1, answer_tag, comm), "sending the answer");
+  // Ranks 0 and 1 exchange empty messages, twice: the second one of rank 1 leaves after the first one of rank 0 has
+  // arrived there. Rank 1 asks for these only, so the long one is there and is not received.
+  for (int i = 0; i < 2 && r < 2; ++i)
+    check_mpi(MPI_Sendrecv(nullptr, 0, MPI_BYTE, 1 - r, answer_tag, nullptr, 0, MPI_BYTE, 1 - r, answer_tag, comm,
+                           MPI_STATUS_IGNORE),
+              "letting the message arrive");
+  int ended = 0;
+  if (r == 0) {
+    check_mpi(MPI_Test(&request, &ended, MPI_STATUS_IGNORE), "asking whether the send has ended");
+    check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, 1, answer_tag, comm), "letting rank 1 receive");
     check_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "waiting for the send");
   }
-  if (rank_in(comm) == 1) {
-    check_mpi(MPI_Recv(&ended, 1, MPI_INT, 0, answer_tag, comm, MPI_STATUS_IGNORE), "receiving the answer");
+  if (r == 1) {
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, 0, answer_tag, comm, MPI_STATUS_IGNORE), "waiting before receiving");
     receive(message, comm);
   }
   check_mpi(MPI_Bcast(&ended, 1, MPI_INT, 0, comm), "sharing the answer");
   return ended != 0;
 }
 
-std::optional<EagerLimit> find_eager_limit(double limit_s, MPI_Comm comm)
+std::optional<EagerLimit> find_eager_limit(MPI_Comm comm)
 {
   EagerLimit limit{.ends_alone = 1, .waits = 4 << 20};
-  if (!ends_alone(limit.ends_alone, limit_s, comm) || ends_alone(limit.waits, limit_s, comm)) return std::nullopt;
+  if (!ends_alone(limit.ends_alone, comm) || ends_alone(limit.waits, comm)) return std::nullopt;
   while (limit.waits - limit.ends_alone > 1) {
     const std::int64_t middle = (limit.ends_alone + limit.waits) / 2;
-    (ends_alone(middle, limit_s, comm) ? limit.ends_alone : limit.waits) = middle;
+    (ends_alone(middle, comm) ? limit.ends_alone : limit.waits) = middle;
   }
   return limit;
 }

@@ -24,11 +24,13 @@ enum class Until {
 double late_receiver_s(std::int64_t bytes, Until until, double late_s, MPI_Comm comm);
 
 /// Whether a send from rank 0 to rank 1 ends although rank 1 receives only afterwards.
-/// @param bytes    size of the message.
-/// @param limit_s  seconds after which a send that has not ended counts as waiting.
-/// @param comm     N >= 2 ranks; all of them make this call.
+///
+/// No clock decides. Rank 0 starts the send, and then both ranks exchange empty messages, which cannot overtake it: after
+/// that the library of rank 1 has seen the first message, and has taken a copy of it, or waits.
+/// @param bytes  size of the message.
+/// @param comm   N >= 2 ranks; all of them make this call.
 /// @return   the same on all ranks.
-bool ends_alone(std::int64_t bytes, double limit_s, MPI_Comm comm);
+bool ends_alone(std::int64_t bytes, MPI_Comm comm);
 
 /// Neighbouring sizes, of which a send of the first ends alone and one of the second waits.
 struct EagerLimit {
@@ -37,8 +39,8 @@ struct EagerLimit {
 };
 
 /// The size from which a send waits for its receiver, found by bisection of 1 B to 4 MiB with ends_alone().
-/// @param limit_s, comm  as there.
+/// @param comm  as there.
 /// @return   the same on all ranks; nothing if the shortest message waits or the longest does not.
-std::optional<EagerLimit> find_eager_limit(double limit_s, MPI_Comm comm);
+std::optional<EagerLimit> find_eager_limit(MPI_Comm comm);
 
 }  // namespace rankwise

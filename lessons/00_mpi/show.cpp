@@ -18,8 +18,6 @@ namespace rankwise {
 
 namespace {
 
-constexpr double limit_s = 0.02;  // a send that has not ended by then waits for its receiver
-
 /// "rank 0 waits for rank 1, rank 1 for rank 2, ...", of the ranks that wait.
 std::string who_waits(const std::vector<int>& waits)
 {
@@ -59,7 +57,7 @@ void show_deadlock(MpiRun& run)
   const int N = ranks_of(run.comm);
   std::vector<Line> lines;
   for (const Case& c : {Case{Sending::standard, 8}, {Sending::standard, 4 << 20}, {Sending::synchronous, 8}}) {
-    const std::vector<int> waits = try_circle(c.bytes, c.sending, limit_s, run.comm);
+    const std::vector<int> waits = try_circle(c.bytes, c.sending, run.comm);
     const auto waiting = std::count(waits.begin(), waits.end(), 1);
     const std::string call = c.sending == Sending::standard ? "MPI_Send" : "MPI_Ssend";
     lines.push_back({fmt::format("{} of {} bytes", call, group_digits(c.bytes)),
@@ -122,7 +120,7 @@ void show_eager(MpiRun& run)
   }
   run.report.block(
       fmt::format("time until MPI_Send returns, if the receiver receives {:.0f} ms later", 1e3 * late_s), lines);
-  const std::optional<EagerLimit> limit = find_eager_limit(limit_s, run.comm);
+  const std::optional<EagerLimit> limit = find_eager_limit(run.comm);
   if (!limit) {
     run.report.block("eager or rendezvous", {{"no limit between 1 byte and 4 MiB", "", "", ""}});
     return;

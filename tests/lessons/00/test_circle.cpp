@@ -13,8 +13,6 @@ using namespace rankwise;
 
 namespace {
 
-constexpr double limit_s = 0.01;
-
 /// Whether MPI knows of a message that was not received.
 bool something_left(MPI_Comm comm)
 {
@@ -32,8 +30,8 @@ TEST_CASE("try_circle: synchronous sends wait on every rank, long ones too, and 
     INFO(what);
     const std::vector<int> all(static_cast<std::size_t>(comm.ranks()), 1);
     for (const std::int64_t bytes : {0, 8, 1 << 20})
-      CHECK(try_circle(bytes, Sending::synchronous, limit_s, comm.handle()) == all);
-    CHECK(try_circle(4 << 20, Sending::standard, limit_s, comm.handle()) == all);
+      CHECK(try_circle(bytes, Sending::synchronous, comm.handle()) == all);
+    CHECK(try_circle(4 << 20, Sending::standard, comm.handle()) == all);
     CHECK(!something_left(comm.handle()));
   });
 }
@@ -42,13 +40,13 @@ TEST_CASE("find_eager_limit: neighbouring sizes, the same on all ranks; a longer
 {
   const Communicator comm = Communicator::world();
   if (comm.ranks() < 2) return;
-  const std::optional<EagerLimit> limit = find_eager_limit(limit_s, comm.handle());
+  const std::optional<EagerLimit> limit = find_eager_limit(comm.handle());
   REQUIRE(limit.has_value());
   CHECK(limit->waits == limit->ends_alone + 1);
   std::int64_t first = limit->waits;
   check_mpi(MPI_Bcast(&first, 1, MPI_INT64_T, 0, comm.handle()), "comparing limits");
   CHECK(first == limit->waits);
-  CHECK(!ends_alone(2 * limit->waits, limit_s, comm.handle()));
+  CHECK(!ends_alone(2 * limit->waits, comm.handle()));
   CHECK(!something_left(comm.handle()));
 }
 
