@@ -28,7 +28,8 @@ class Parts(Lesson):
                 self.assertTrue({"from the previous rank", "sum within a communicator", "MPI_Ssend in a circle",
                                  "broadcast = MPI_Bcast", "messages of the broadcast", "sum = MPI_Allreduce",
                                  "messages of the sum"} <= names, names)
-                self.assertEqual({"order by tag", "letters"} <= names, ranks > 1)
+                self.assertIn("letters", names)
+                self.assertEqual("order by tag" in names, ranks > 1)
                 self.assertEqual("ping_pong" in report, ranks > 1)
 
     def test_one_rank_is_told_what_needs_two(self):
