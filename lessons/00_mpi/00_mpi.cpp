@@ -122,7 +122,7 @@ void show_order(MpiRun& run)
   run.report.check("order by tag", "2, 1, 3", order, on_all(r != 0 || order == "2, 1, 3", run.comm));
 }
 
-/// Rank 0 collects letters, from whoever sends first.
+/// Rank 0 collects letters, whichever rank sends first.
 void show_letters(MpiRun& run)
 {
   const int N = ranks_of(run.comm), r = rank_in(run.comm);

@@ -15,7 +15,7 @@ enum class Sending {
   synchronous,  ///< MPI_Ssend: only when its receiver receives
 };
 
-/// Every rank sends to the next one while nobody receives, and asks whether its send has ended once all ranks have been
+/// Every rank sends to the next one while no rank receives, and asks whether its send has ended once all ranks have been
 /// inside the library. A program with blocking sends would hang where this answer is no. Then all ranks receive, and all
 /// sends end.
 /// @param bytes  size of each message.

@@ -37,7 +37,7 @@ double late_receiver_s(std::int64_t bytes, Until until, double late_s, MPI_Comm 
   }
   if (rank_in(comm) == 1) {
     if (until == Until::asleep) std::this_thread::sleep_for(std::chrono::duration<double>(late_s));
-    int found = 0;  // never: nobody sends a message with this tag
+    int found = 0;  // never: no rank sends a message with this tag
     for (const Stopwatch clock; until == Until::in_library && clock.seconds() < late_s;)
       check_mpi(MPI_Iprobe(0, answer_tag, comm, &found, MPI_STATUS_IGNORE), "asking for another message");
     receive(message, comm);

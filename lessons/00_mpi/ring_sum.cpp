@@ -28,7 +28,7 @@ void ring_sum(std::span<double> values, MPI_Comm comm)
                      static_cast<int>(received.size()), MPI_DOUBLE, (r + N - 1) % N, tag, comm, MPI_STATUS_IGNORE),
         "passing a shard around the ring");
   };
-  // Reduce-scatter: a partial sum comes in, this rank's own values are added, and in the next step it goes on.
+  // Reduce-scatter: a partial sum comes in, this rank's own values are added, and in the next step it is sent on.
   for (int k = 0; k < N - 1; ++k) {
     const std::span<double> sum = shard(r - k - 2);
     std::vector<double> arrived(sum.size());
