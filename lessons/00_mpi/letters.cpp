@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/error.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {

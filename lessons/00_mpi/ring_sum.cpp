@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/base/partition.hpp"
 #include "common/program/session.hpp"
 

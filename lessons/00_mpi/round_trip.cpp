@@ -1,5 +1,6 @@
 #include "lessons/00_mpi/round_trip.hpp"
 
+#include "common/base/error.hpp"
 #include "common/program/session.hpp"
 #include "lessons/00_mpi/ranks.hpp"
 

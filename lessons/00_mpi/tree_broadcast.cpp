@@ -1,5 +1,6 @@
 #include "lessons/00_mpi/tree_broadcast.hpp"
 
+#include "common/base/error.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {
