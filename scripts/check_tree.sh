@@ -5,6 +5,7 @@
 #     collectives -> messages -> program -> files -> memory -> base
 #   - code for GPUs is reached through common/cuda/devices.hpp, except by the kernels for GPUs
 #   - no program of a lesson is included
+#   - lessons send messages through a transport, except lesson 00, which is about MPI itself
 #   - gpt2 and data know neither MPI nor ranks, but for the programs of theirs; common and data know no transformer; lessons
 #     do not know how exact sums are made
 #   - GPUs are a choice at run time: no #if asks for CUDA in gpt2 or lessons, no triple chevrons
@@ -76,6 +77,10 @@ forbid names '<<<|\b(__CUDACC__|__CUDA_ARCH__)\b' "kernels are launched by launc
 forbid code '#\s*if.*(CUDA|NCCL)' "the device is a choice at run time" "${lessons[@]}" "${gpt2[@]}"
 forbid names '\bviews::' "clang 14, which is Debian 12's, compiles no views" "${common[@]}" "${gpt2[@]}" "${data[@]}" "${lessons[@]}"
 forbid code 'exact' "lessons do not know how sums are made exact" lessons/[0-9]*/**/*.[ch]pp
+
+by_transport=()
+for file in "${lessons[@]}"; do [[ $file == lessons/00_mpi/* ]] || by_transport+=("$file"); done
+forbid names '\bMPI_I?[bsr]?(send|m?recv)\w*' "only lesson 00 sends messages by MPI itself; others use a Transport" "${by_transport[@]}"
 
 sharding=(lessons/03_ddp/buckets.[ch]pp lessons/04_zero1/{bucket_shards,sharded_adamw,sharded_norm,step_plan}.[ch]pp
   lessons/05_zero2/{bucket_gradients,shard_sums}.[ch]pp lessons/06_zero3/{fsdp_units,sharded_parameters}.[ch]pp)

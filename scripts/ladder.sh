@@ -8,7 +8,7 @@
 # shows loss, time, memory, traffic and checks. Without options it also shows the deviation from exact arithmetic after
 # 10 steps (--compare=10), since the bounds are claimed for nano with default options. The second, 5 steps of nano in
 # exact arithmetic, shows the digest: the same parameters to the last bit, whatever the lesson.
-# Lesson 02 trains nothing: it runs once, without options, and shows what it sent and its checks.
+# Lessons 00 and 02 train nothing: they run once, without options. Lesson 02 shows what it sent, both show their checks.
 # A lesson runs on 4 ranks; lesson 01, which is about one device, on one; lesson 03 on 1, 2 and 4, one row each. With
 # --ranks=N there is one row a lesson, on N ranks. The four heads of nano can be dealt out to four ranks at most, so on more
 # of them lesson 08 has replicas. Its four blocks make four stages at most, so lessons 09 and 11 do without the others. Lesson
@@ -72,7 +72,7 @@ for program in build/lessons/[0-9][0-9]_*; do
   for np in "${on[@]}"; do
     layout=()
     if [[ $lesson == 08_* ]] && ((np > 4 && np % 4 == 0)); then layout=(--dp=$((np / 4))); fi
-    if [[ $lesson == 02_* ]]; then
+    if [[ $lesson == 0[02]_* ]]; then
       run "$lesson" "$np" messages
     else
       run "$lesson" "$np" fast "${steps[@]}" "${layout[@]}" "${options[@]}"

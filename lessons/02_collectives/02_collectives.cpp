@@ -1,6 +1,6 @@
 // Lesson 02: Collectives by hand
 //
-// Builds on:    nothing but messages: send, receive, and both at once
+// Builds on:    lesson 00 (messages): it begins where that one ends, with a sum around a ring
 // New idea:     every collective of N ranks is made of messages between two ranks, and its cost can be computed in
 //               advance: messages times latency plus bytes over bandwidth. A ring sends the fewest bytes in 2 (N-1)
 //               steps; halving and doubling needs 2 log2 N. Ranks of one node can read each other's memory.
@@ -30,8 +30,8 @@
 #include "common/program/placement.hpp"
 #include "common/program/report.hpp"
 #include "common/program/trace.hpp"
-#include "lessons/02_collectives/fit.hpp"
 #include "lessons/02_collectives/measure.hpp"
+#include "lessons/02_collectives/message_times.hpp"
 #include "lessons/02_collectives/options.hpp"
 #include "lessons/02_collectives/show.hpp"
 

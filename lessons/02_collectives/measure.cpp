@@ -5,7 +5,7 @@
 #include "common/collectives/collectives.hpp"
 #include "common/collectives/cost.hpp"
 #include "common/messages/job_report.hpp"
-#include "lessons/02_collectives/fit.hpp"
+#include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 #include "lessons/02_collectives/textbook_ring.hpp"
 

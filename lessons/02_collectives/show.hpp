@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/program/report.hpp"
-#include "lessons/02_collectives/fit.hpp"
+#include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/measure.hpp"
 
 /// @file

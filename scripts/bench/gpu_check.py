@@ -62,7 +62,7 @@ class Checks:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "report.json")
             program = os.path.join(self.build, "lessons", name)
-            options = [*options, *([] if name.startswith("02") else self.training)]
+            options = [*options, *([] if name.startswith(("00", "02")) else self.training)]
             done = self.run([program, "--device=cuda", f"--report={path}", *options], ranks)
             report = {}
             if os.path.exists(path):

@@ -360,7 +360,7 @@ class Judge:
     """Judges the implement exercises of a course in one workshop. Several threads may do so at a time."""
 
     def __init__(self, root, tree, work, protected=True):
-        self.tree, self.protected, self.work = tree, protected, pathlib.Path(work)
+        self.tree, self.protected, self.work = tree, protected, pathlib.Path(work).resolve()
         self.workshop = Workshop(root, self.work)
         self.regions = {region.exercise: region for region in all_regions(tree)}
         self.judged = {}

@@ -1,7 +1,7 @@
 """Every program that reads files, given damaged ones: it ends with status 2 and one message, or works with what is still
 valid; never by a signal, never without end.
 
-Each kind of file goes to each lesson that reads it, in turn: tokens and checkpoints to all but lesson 02, configurations to
+Each kind of file goes to each lesson that reads it, in turn: tokens and checkpoints to all but lessons 00 and 02, configurations to
 all. Damage is drawn at random from a seed: RANKWISE_DAMAGE=N tries N inputs of each kind, RANKWISE_DAMAGE_SEED=S others. What
 runs where:
 
@@ -26,7 +26,7 @@ INPUTS = int(os.environ.get("RANKWISE_DAMAGE", "24"))  # of each kind
 SEED = int(os.environ.get("RANKWISE_DAMAGE_SEED", "1"))
 SMALL = ("--layers=1", "--channels=8", "--heads=2", "--context=8", "--vocabulary=256", "--global-batch=4")
 COLLECTIVES = "lessons/02_collectives"  # which reads nothing but a configuration
-LESSONS = [path for path in sorted(glob.glob("lessons/[0-9]*", root_dir=BUILD)) if path != COLLECTIVES]
+LESSONS = [path for path in sorted(glob.glob("lessons/[0-9]*", root_dir=BUILD)) if path not in (COLLECTIVES, "lessons/00_mpi")]
 FIRST = "lessons/01_single_device"
 CONFIGURATION = """# A run of the smallest model.
 layers = 1

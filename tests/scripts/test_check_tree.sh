@@ -52,6 +52,12 @@ echo 'MPI_Barrier(MPI_COMM_WORLD);' >data/loader.cpp; finds 'data/loader.cpp:1:'
 echo '#include "common/program/session.hpp"' >gpt2/model.cpp; finds 'gpt2/model.cpp:1:'
 echo 'struct Attention;' >common/base/sum.cpp; finds 'common/base/sum.cpp:1:'
 echo 'if (arithmetic == Arithmetic::exact) {}' >>lessons/01_one/01_one.cpp; finds 'lessons/01_one/01_one.cpp:11:'
+for call in 'MPI_Send(a);' 'MPI_Irecv(a);' 'MPI_Sendrecv(a);' 'MPI_Issend(a);'; do
+  echo "$call" >>lessons/01_one/01_one.cpp; finds 'only lesson 00 sends messages by MPI itself'
+done
+mkdir lessons/00_mpi && cp lessons/01_one/README.md lessons/00_mpi
+sed 's/Lesson 01/Lesson 00/' lessons/01_one/01_one.cpp >lessons/00_mpi/00_mpi.cpp && echo 'MPI_Send(a);' >>lessons/00_mpi/00_mpi.cpp
+"$check_tree" "$tree" && plant
 mkdir lessons/06_zero3 && echo 'Tensor attention;' >lessons/06_zero3/fsdp_units.cpp; finds 'sharding does not know the model'
 sed -i 1d common/base/sum.hpp; finds 'common/base/sum.hpp: has no #pragma once'
 sed -i /@file/d common/base/sum.hpp; finds 'common/base/sum.hpp: has no comment'

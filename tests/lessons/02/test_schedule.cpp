@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/error.hpp"
-#include "lessons/02_collectives/fit.hpp"
+#include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/schedule.hpp"
 #include "lessons/02_collectives/vectors.hpp"
 

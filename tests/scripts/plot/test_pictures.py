@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import math
 import pathlib
 import sys
 import tempfile
@@ -36,6 +37,9 @@ virtual clock, last step
 LEARNING = " step  epochs   masked tokens   next sentence  of pairs\n" + "".join(
     f"{step:5}    1.00   1.000  {tokens:5.1f} %   0.500  {pairs:5.1f} %       100\n"
     for step, tokens, pairs in ((1, 0, 50), (500, 40, 50), (1000, 80, 90)))
+PING_PONG = "ping-pong of ranks 0 and 1\n" + "".join(
+    f"  {size:>9,} bytes  {us:.2f}  us    0.025 GB/s  line     0.31 us  #\n" for size, us in ((8, 1), (64, 2), (4096, 100))) + (
+        "the line\n  alpha  1.00  us, latency of a message\n  beta  0.5000  ns per byte, so a bandwidth of 2.00 GB/s\n")
 MESH = MODEL + "# --dp 2 x\n# --tp 2 x\n# --pp 2 x\n# stages of 1, 1 blocks (the largest has 1.07 times the mean work)\n"
 
 
@@ -118,6 +122,19 @@ class Pictures(unittest.TestCase):
         for colour, percent in ((svg.GREEN, 80), (svg.BLUE, 90)):
             self.assertAlmostEqual((heights["0 %"] - last[colour]) / (heights["0 %"] - heights["100 %"]), percent / 100, 2)
 
+    def test_times_of_messages_on_logarithmic_axes(self):
+        eager = "eager or rendezvous\n  eager  512  bytes: the longest\n"
+        self.assertEqual([line.split() for line in self.lines("plot_ping_pong", PING_PONG + eager)],
+                         [["alpha", "1.00", "us"], ["bandwidth", "2.00", "GB/s"], ["eager", "512", "bytes", "at", "most"]])
+        dots = [(float(e.get("cx")), float(e.get("cy"))) for e in self.root.iter(f"{SVG}circle")]
+        self.assertAlmostEqual((dots[2][0] - dots[0][0]) / (dots[1][0] - dots[0][0]), 3, 1)  # 9 doublings beside 3
+        self.assertAlmostEqual((dots[2][1] - dots[0][1]) / (dots[1][1] - dots[0][1]), 2 / math.log10(2), 1)
+        [limit] = [e.get("d") for e in self.root.iter(f"{SVG}path") if e.get("stroke") == svg.RED]
+        x = float(limit[1:].split()[0])
+        self.assertAlmostEqual((x - dots[0][0]) / (dots[2][0] - dots[0][0]), 6 / 9, 2)
+        self.assertIn("above 512 bytes a send waits", self.words())
+        self.assertEqual(len(self.lines("plot_ping_pong", PING_PONG)), 2)  # nothing is said of a limit
+
     def test_a_model_has_its_shapes(self):
         lines = self.lines("plot_block", MODEL)
         self.assertIn("  × c_attn         (C, 3 C) + (3 C)         (B, T, 3 C)   (B, 64, 192)", lines)
@@ -133,7 +150,8 @@ class Pictures(unittest.TestCase):
                            ("plot_steps", RING.replace("rank", "lane")), ("plot_window", MODEL),
                            ("plot_window", WINDOW.replace("L=2", "L=3")), ("plot_shards", MODEL), ("plot_timeline", MODEL),
                            ("plot_timeline", "# lesson 03_ddp on 2 ranks\n"), ("plot_block", "-"), ("plot_mesh", MODEL),
-                           ("plot_mesh", MESH.replace("--tp 2", "--tp 0"))]:
+                           ("plot_mesh", MESH.replace("--tp 2", "--tp 0")), ("plot_ping_pong", MODEL),
+                           ("plot_ping_pong", PING_PONG.replace("alpha", "omega"))]:
             with self.subTest(name=name, text=text[:30]):
                 status, lines, complaints = self.run_script(name, text)
                 self.assertEqual((status, lines, self.root), (2, [], None))

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "common/collectives/cost.hpp"
-#include "common/messages/group.hpp"
 
 /// @file
-/// Time of a message: measurements, and a line fitted to them.
+/// Time of a message as a line in its bytes: latency and bandwidth, fitted to measurements.
 
 namespace rankwise {
 
@@ -18,14 +17,7 @@ struct MessageTime {
   double time_s;       ///< half of a round trip
 };
 
-/// Sends messages of several sizes back and forth between ranks 0 and 1, 2 and 3, and so on. All pairs send at the
-/// same time, as ranks do in a collective. If N is odd, the last rank only waits.
-/// @param group  N >= 2 ranks; all of them make this call.
-/// @return  for each size the median of several round trips, averaged over the pairs; the same on all ranks.
-/// @cost    about 10 ms.
-std::vector<MessageTime> ping_pong(Group& group);
-
-/// The median of measured times.
+/// The median of measured times; of an even number the larger of the two in the middle.
 double median(std::vector<double> times);
 
 /// A line fitted to measured times, and its error.

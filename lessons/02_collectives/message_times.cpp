@@ -1,8 +1,6 @@
-#include "lessons/02_collectives/fit.hpp"
+#include "lessons/02_collectives/message_times.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "common/program/time_ledger.hpp"
 
@@ -29,13 +27,6 @@ double message_time(Transport& transport, const Tensor& message, int partner)
 
 }  // namespace
 
-double median(std::vector<double> times)
-{
-  const auto middle = times.begin() + std::ssize(times) / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
-
 std::vector<MessageTime> ping_pong(Group& group)
 {
   const int partner = group.rank() ^ 1;
@@ -50,26 +41,6 @@ std::vector<MessageTime> ping_pong(Group& group)
     all.push_back({bytes, time_s / in_pairs});
   }
   return all;
-}
-
-Fit fit_line(std::span<const MessageTime> times)
-{
-  // Divided by t, each message asks for alpha (1 / t) + beta (b / t) = 1: two normal equations.
-  double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
-  for (const MessageTime& m : times) {
-    const double a = 1 / m.time_s, b = static_cast<double>(m.bytes) / m.time_s;
-    aa += a * a;
-    ab += a * b;
-    bb += b * b;
-    a1 += a;
-    b1 += b;
-  }
-  const double determinant = aa * bb - ab * ab;
-  Fit fit{{(a1 * bb - b1 * ab) / determinant, (aa * b1 - ab * a1) / determinant}};
-  double squares = 0;
-  for (const MessageTime& m : times) squares += std::pow(fit.line.time_s(m.bytes) / m.time_s - 1, 2);
-  fit.residual = std::sqrt(squares / static_cast<double>(times.size()));
-  return fit;
 }
 
 }  // namespace rankwise

@@ -1,0 +1,54 @@
+#include "lessons/00_mpi/options.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+
+namespace rankwise {
+
+const std::vector<std::string>& part_names()
+{
+  static const std::vector<std::string> names{"ranks",     "communicators", "deadlock",  "order",
+                                              "ping-pong", "eager",         "broadcast", "sum"};
+  return names;
+}
+
+MpiOptions::MpiOptions()
+{
+  std::vector<std::pair<std::string, std::string>> parts{{"all", "all"}};
+  for (const std::string& name : part_names()) parts.emplace_back(name, name);
+  parts.emplace_back("hang", "hang");
+  table.add_choice("Parts", "show", show, parts, "part to show; hang is a real deadlock");
+  table.add("Parts", "count", count, "elements of the vector of broadcast and sum");
+  table.add("Parts", "root", root, "rank that broadcasts");
+  table.add("Parts", "repeats", repeats, "timed round trips per size, of which the median is reported");
+  table.add("Run", "timeout", timeout_s,
+            "seconds without progress after which the watchdog ends the job; 0: never");
+  table.add_file("Run", "report", report, FileUse::print, "where to write the report");
+}
+
+void check_options(const MpiOptions& options, const Session& session)
+{
+  constexpr std::int64_t most = 1 << 26;
+  if (options.count < 0 || options.count > most)
+    throw UserError(fmt::format("--count={} is not a valid number of elements.", options.count),
+                    fmt::format("Use 0 to {}.", group_digits(most)));
+  if (options.root < 0 || options.root >= session.ranks())
+    throw UserError(
+        fmt::format("--root={}, but the {} ranks are 0 to {}.", options.root, session.ranks(), session.ranks() - 1),
+        "Choose one of them, or start more ranks with `mpirun -np`.");
+  if (options.repeats < 1)
+    throw UserError(fmt::format("--repeats={} measures nothing.", options.repeats), "Use 1 or more.");
+  if (options.timeout_s < 0)
+    throw UserError(fmt::format("--timeout={} is out of range.", options.timeout_s),
+                    "Use a number of seconds, or 0 for no limit.");
+  if (options.show == "hang" && (session.ranks() < 2 || options.timeout_s == 0))
+    throw UserError(session.ranks() < 2 ? "--show=hang on one rank: no watchdog would end the deadlock."
+                                        : "--show=hang with --timeout=0: nothing would end the deadlock.",
+                    "Use `mpirun -np 2` or more ranks, and a time limit such as --timeout=2.");
+}
+
+}  // namespace rankwise
