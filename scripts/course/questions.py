@@ -17,8 +17,10 @@ An exercise that is answered has, beside kind, points, minutes, title and hints:
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 from fractions import Fraction
@@ -37,7 +39,7 @@ except ModuleNotFoundError:  # Python before 3.11
 KINDS = ("implement", "account", "measure", "derive")
 DRAWS = {"account": 1, "measure": 1, "derive": 4}  # sets of sizes with which an answer is compared
 LARGEST_DENOMINATOR = 10**6                        # of a "ratio:"
-TIMEOUT_S = 300                                    # of a program, on a busy machine
+TIMEOUT_S = 120                                    # of a program, on a busy machine
 
 
 @dataclasses.dataclass
@@ -149,19 +151,29 @@ class Programs:
         if tuple(command) in self.reports:
             return self.reports[tuple(command)]
         with tempfile.TemporaryDirectory() as folder:
-            report = pathlib.Path(folder) / "report.json"
-            words = [str(self.build / word.removeprefix("build/")) if word.startswith("build/") else word for word in command]
-            script = 'source "$0/scripts/mpi_environment.sh" && exec "$@"'
-            try:
-                done = subprocess.run(["bash", "-c", script, str(self.root), *words, f"--report={report}"], cwd=folder,
-                                      capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False)
-            except subprocess.TimeoutExpired:
-                raise Refused(f"{' '.join(command)} took more than {TIMEOUT_S} s") from None
-            if done.returncode != 0:
-                raise Refused(f"{' '.join(command)} ended with status {done.returncode}; is it built?\n{done.stderr[-2000:]}")
-            document = json.loads(report.read_text(encoding="utf-8"))
+            path, log = pathlib.Path(folder) / "report.json", pathlib.Path(folder) / "log"
+            status = self._run([*command, f"--report={path}"], log)
+            if status != 0:
+                said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+                why = f"took more than {TIMEOUT_S} s" if status is None else f"ended with status {status}; is it built?"
+                raise Refused(f"{' '.join(command)} {why}\n{said}")
+            document = json.loads(path.read_text(encoding="utf-8"))
         self.reports[tuple(command)] = document
         return document
+
+    def _run(self, command, log):
+        """Exit status of a command; None if it takes too long. What it prints goes to a file, not to a pipe: a helper of MPI
+        that outlives the program would keep a pipe open."""
+        words = [str(self.build / word.removeprefix("build/")) if word.startswith("build/") else word for word in command]
+        script = 'source "$0/scripts/mpi_environment.sh" && exec "$@"'
+        with log.open("wb") as output, subprocess.Popen(
+                ["bash", "-c", script, str(self.root), *words], cwd=log.parent, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, start_new_session=True) as process:
+            try:
+                return process.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return None
 
 
 def part_of(document, path):
