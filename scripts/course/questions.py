@@ -205,7 +205,7 @@ def figure_of(document, path):
 def figures_of(exercise, sizes, programs):
     """The sizes and the figures of the report, by name: what an expression may use."""
     document = programs.report(command_of(exercise, sizes))
-    return {**numbers_of(sizes), **{name: figure_of(document, path) for name, path in exercise.figures.items()}}
+    return {**numbers_of(sizes), **{name: figure_of(document, filled(path, sizes)) for name, path in exercise.figures.items()}}
 
 
 def question_of(exercise, sizes):
