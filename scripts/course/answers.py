@@ -223,19 +223,20 @@ def table(root, lesson):
     """Prints the exercises of a lesson as its README shows them: a table, and hints that unfold."""
     regions = {region.exercise: region for region in all_regions(read_tree(root))}
     exercises = questions.read_exercises(root, lesson)
-    print("| exercise | kind | points | minutes | title |\n|---|---|---:|---:|---|")
+    print("\n| exercise | kind | points | minutes | |\n|---|---|---:|---:|---|")
     for exercise in exercises:
-        region = regions.get(exercise.number)
-        title = f"{region.title} (`{region.path}`)" if region else exercise.title
-        print(f"| {exercise.number} | {exercise.kind} | {region.points if region else exercise.points} | {exercise.minutes} | {title} |")
+        of = regions.get(exercise.number, exercise)
+        place = f" (`{of.path}`)" if of is not exercise else ""
+        print(f"| {exercise.number} | {exercise.kind} | {of.points} | {exercise.minutes} | {of.title}{place} |")
+    print("\nHints, each more than the one before:")
     for exercise in exercises:
-        region = regions.get(exercise.number)
-        print(f"\n<details><summary>Hints for {exercise.number}: {region.title if region else exercise.title}</summary>\n")
+        print(f"\n<details><summary>{exercise.number}: {regions.get(exercise.number, exercise).title}</summary>\n")
         for place, text in enumerate(exercise.hints):
             if place:
-                print(f"<details><summary>{('second', 'third')[place - 1]} hint</summary>\n")
-            print(textwrap.fill(" ".join(text.split()), 140, break_long_words=False) + "\n")
+                print("<details><summary>more</summary>\n")
+            print(" ".join(text.split()) + "\n")
         print("</details>" * len(exercise.hints))
+    print()
     return 0
 
 

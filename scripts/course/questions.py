@@ -7,7 +7,7 @@ An exercise that is answered has, beside kind, points, minutes, title and hints:
     section   heading of the lesson's README that explains it, as an anchor
     program   the program, lesson 06's own unless given; options: its options, with sizes in braces
     ranks     ranks that are started, a size or a number; none: the program in one process, as for a dry run
-    sizes     values of which one is drawn, by name; set: further sizes, expressions of those before
+    sizes     values of which one is drawn, by name; set: further sizes, expressions of the ones above
     figures   parts of the report by name: "plan.ranks.0.flops"; with "max:" or "sum:" over several, "plan.ranks.*.flops"; with
               "ratio:" a fraction in place of a rounded number
     names     of a derivation: the names that a formula may use, with their meanings; each is a size or a figure
@@ -37,7 +37,7 @@ except ModuleNotFoundError:  # Python before 3.11
         tomllib = None
 
 KINDS = ("implement", "account", "measure", "derive")
-DRAWS = {"account": 1, "measure": 1, "derive": 4}  # sets of sizes with which an answer is compared
+DRAWS = {"account": 1, "measure": 1, "derive": 3}  # sets of sizes with which an answer is compared
 LARGEST_DENOMINATOR = 10**6                        # of a "ratio:"
 TIMEOUT_S = 120                                    # of a program, on a busy machine
 
