@@ -54,7 +54,7 @@ def power(base, exponent):
 
 def value_of(node, names):
     """The value of a node, a fraction; BadExpression if the node is none of those allowed."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and math.isfinite(node.value):
+    if isinstance(node, ast.Constant) and (type(node.value) is int or type(node.value) is float and math.isfinite(node.value)):
         return bounded(Fraction(repr(node.value)))
     if isinstance(node, ast.Name):
         if node.id not in names:
