@@ -316,7 +316,7 @@ class Grading(unittest.TestCase):
         self.assertEqual(questions.read_toml(text, "")["student"], 'al"ice\\\n')
 
     def test_tables_that_are_malformed_are_refused(self):
-        for old, new, says in [('kind = "account"', 'kind = "guess"', "guess is not one of"), ("minutes = 5", "minuts = 5", "42.1"),
+        for old, new, says in [('kind = "account"', 'kind = "guess"', "guess is not one of"), ("minutes = 5", "length = 5", "42.1"),
                                ("points = 7", "points = ", "line")]:
             (self.root / "lessons/42_last/exercises.toml").write_text(TOML.replace(old, new, 1), encoding="utf-8")
             with self.assertRaisesRegex(Refused, says):
