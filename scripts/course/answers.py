@@ -63,6 +63,8 @@ def questions_file(root, lesson, student, secret):
 def read_answers(path, student):
     """The answers of a file by exercise, and its lines. A file of another student is refused, since its sizes are others."""
     path = pathlib.Path(path)
+    if path.is_symlink():
+        raise Refused(f"{path} is a link; hand in the file itself")
     if path.stat().st_size > LARGEST_FILE:
         raise Refused(f"{path} has more than {LARGEST_FILE} bytes")
     text = path.read_text(encoding="utf-8", errors="replace")
