@@ -126,6 +126,11 @@ class Tables(unittest.TestCase):
         drawn = {(student, secret): str(questions.draw_sizes(exercise, student, secret)) for student in "abcdefgh" for secret in ("", "s")}
         self.assertGreater(len(set(drawn.values())), 12)
         self.assertEqual(drawn["a", "s"], str(questions.draw_sizes(exercise, "a", "s")))
+        of_exercises = set()
+        for number in range(4, 12):
+            exercise.number = f"01.{number}"
+            of_exercises.add(str(questions.draw_sizes(exercise, "a", "s")))
+        self.assertGreater(len(of_exercises), 6)
 
 
 def digits(value):
@@ -288,6 +293,16 @@ class Grading(unittest.TestCase):
         self.assertRegex(derive["detail"], r"With N = \d this gives [\d,]+: it is too large, by a factor of (N / \(N - 1\)|2|3 / 2)")
         for row in (account, derive):
             self.assertNotRegex(row["detail"].replace(",", ""), rf"\b{1000 * n * (n - 1)}\b")
+
+    def test_a_formula_that_is_right_at_one_size_is_wrong(self):
+        exercise = questions.read_exercises(self.root, "42")[1]
+        sizes = [questions.draw_sizes(exercise, "alice", "s", number)["N"] for number in range(3)]
+        self.assertGreater(len(set(sizes)), 1)
+        for n in set(sizes):
+            text = self.filled("1", "1", f'"{1000 * n * (n - 1)}"')
+            row = self.grade(text)[1]
+            self.assertEqual(row["verdict"], "failed")
+            self.assertIn(f"(line {[n for n, line in enumerate(text.split(chr(10)), 1) if line.startswith('bytes')][1]})", row["detail"])
 
     def test_missing_and_malformed_answers(self):
         first, second = self.grade(self.filled())
