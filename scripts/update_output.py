@@ -10,6 +10,12 @@ A block looks like this; the command runs in the root of the project, after scri
     ...
     ```
 
+or so, where the command prints a part of the page itself, a table for instance:
+
+    <!-- text of: scripts/course/answers.py table 06 -->
+    ...
+    <!-- end of text -->
+
 A command that fails leaves its block as it is; the status is then 1.
 """
 
@@ -20,6 +26,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- output of: (?P<command>.*?) -->\n```\n)(?P<old>.*?)(```\n)", re.DOTALL)
+TEXT = re.compile(r"(<!-- text of: (?P<command>.*?) -->\n)(?P<old>.*?)(<!-- end of text -->\n)", re.DOTALL)
 
 
 def output_of(command):
@@ -43,7 +50,7 @@ def update(path):
         return block[1] + (block["old"] if text is None else text) + block[4]
 
     old = path.read_text(encoding="utf-8")
-    path.write_text(BLOCK.sub(renewed, old), encoding="utf-8")
+    path.write_text(TEXT.sub(renewed, BLOCK.sub(renewed, old)), encoding="utf-8")
     return not failed
 
 

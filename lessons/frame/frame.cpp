@@ -108,6 +108,31 @@ void report_planned_time(Report& report, const CommunicationOptions& options, co
   report.block("time", lines);
 }
 
+void enter_plan(Report& report, const ModelConfig& config, const CostsOfRank& costs,
+                const std::function<std::int64_t(RankOf)>& flops_of_rank, int N)
+{
+  nlohmann::json& plan = report.json()["plan"];
+  plan["parameters"] = config.parameters();
+  for (int rank = 0; rank < N; ++rank) {
+    const Costs of_rank = costs({rank, N});
+    nlohmann::json entry = {{"flops", flops_of_rank({rank, N})}};
+    for (int t = 0; t < tier_count; ++t) {
+      const auto tier = static_cast<Tier>(t);
+      const CategoryBytes &kept = in_tier(tier, of_rank.kept), &most = in_tier(tier, of_rank.most);
+      nlohmann::json& memory = entry["memory"][std::string(name_of(tier))];
+      for (int c = 0; c < category_count; ++c) {
+        const auto category = static_cast<Category>(c);
+        memory[std::string(name_of(category))] = {{"kept", kept[category]}, {"peak", most[category]}};
+      }
+      memory["total"] = {{"kept", kept.total()}, {"peak", most.total()}};
+    }
+    entry["sent"] = nlohmann::json::object();
+    for (const SentPerStep& sent : of_rank.sent)
+      entry["sent"][sent.axis] = {{"bytes", sent.traffic.bytes}, {"messages", sent.traffic.messages}};
+    plan["ranks"].push_back(entry);
+  }
+}
+
 void report_arithmetic(Report& report, const Run& run, std::int64_t formula)
 {
   const VirtualStep* const last = run.messages.last_virtual_times();

@@ -56,6 +56,12 @@ void report_planned_traffic(Report& report, const Costs& costs);
 void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
                          std::int64_t flops);
 
+/// Enters memory, traffic and arithmetic of every rank into the document, as `plan`: for each rank bytes kept and peak
+/// bytes by tier and category, messages and bytes that it sends in a step by axis, and floating-point operations.
+/// @param flops_of_rank  floating-point operations of rank r of N in a step.
+void enter_plan(Report& report, const ModelConfig& config, const CostsOfRank& costs,
+                const std::function<std::int64_t(RankOf)>& flops_of_rank, int N);
+
 /// Check with --link: floating-point operations that the virtual clock has counted in the last step beside the formula.
 /// All ranks make this call.
 void report_arithmetic(Report& report, const Run& run, std::int64_t formula);

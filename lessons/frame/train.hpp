@@ -107,6 +107,8 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
   report_plan(report, largest_on_device(costs_of_rank, N), options);
   report_planned_traffic(report, costs_of_rank({0, N}));
   report_planned_time(report, options.messages, costs_of_rank({0, N}), charged_flops(options, RankOf{0, N}));
+  enter_plan(
+      report, options.config(), costs_of_rank, [&](RankOf rank) { return charged_flops(options, rank); }, N);
   if constexpr (requires { report_plan(report, options, N); }) report_plan(report, options, N);
   return report.finish();
 }

@@ -297,6 +297,28 @@ class DryRun(ProgramCase):
     def test_eight_ranks(self):
         self.assert_same_answers(8)
 
+    def test_the_report_has_the_plan_of_every_rank(self):
+        for ranks in (1, 2, 3, 4):
+            for program, options in (("03_ddp", []), ("06_zero3", ["--micro-batch=1"]), ("07_offload", []), ("09_pipeline_parallel", [])):
+                with self.subTest(program=program, ranks=ranks):
+                    options = ["--layers=4", "--sequence=16", f"--global-batch={2 * ranks}", "--link=5us,10GB/s", *options]
+                    plan = self.answer(program, *options, f"--ranks={ranks}")[1]["plan"]
+                    self.program = f"lessons/{program}"
+                    run = self.report("--steps=1", *options, ranks=ranks)
+                    self.assertEqual(plan["parameters"], run["model"]["parameters"])
+                    self.assertEqual(len(plan["ranks"]), ranks)
+                    for planned, measured in zip(plan["ranks"], run["memory_ranks"]):
+                        for category, bytes_ in measured["device"].items():
+                            self.assertEqual(planned["memory"]["device"][category], {"kept": bytes_["current"], "peak": bytes_["peak"]})
+                        self.assertEqual(planned["memory"]["device"]["total"]["kept"],
+                                         sum(bytes_["current"] for bytes_ in measured["device"].values()))
+                    for axis, sent in plan["ranks"][0]["sent"].items():
+                        self.assertEqual(sent, {what: run["traffic"][axis][what] for what in ("bytes", "messages")})
+                    flops = {check["name"]: check for check in run["checks"]}["FLOP of a step"]["measured"]
+                    self.assertEqual(f"{plan['ranks'][0]['flops']:,}", flops)
+                    if program == "07_offload":
+                        self.assertEqual(plan["ranks"][0]["memory"]["host"]["total"]["kept"], run["tiers"]["host"]["bytes"])
+
     def test_the_number_that_is_asked_for_counts_whatever_was_started(self):
         self.assertEqual(self.answer("05_zero2", "--ranks=4", ranks=2), self.answer("05_zero2", ranks=4))
 
