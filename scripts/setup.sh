@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh                    what builds and runs
 #   scripts/setup.sh --documentation    also what makes the documentation
+#   scripts/setup.sh --grading          also what the code of others runs in when it is graded (see SECURITY.md)
 #   scripts/setup.sh --how              installs nothing, says what to install by hand
 #
 # On Debian and Ubuntu, as root or with sudo, missing packages are installed. Everywhere else, and for users who may not
@@ -15,9 +16,13 @@ others=(g++ libc6-dev cmake ninja-build make git python3
         libdnnl-dev libopenblas-dev libfmt-dev libcli11-dev nlohmann-json3-dev libssl-dev
         libpcre2-dev libxxhash-dev catch2 libboost-context-dev)
 documentation=(doxygen codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2 libjs-katex)
+grading=(bubblewrap)
 
 packages=("${others[@]}" "${mpi[@]}")
-if [[ ${1:-} == --documentation ]]; then packages+=("${documentation[@]}"); fi
+case ${1:-} in
+  --documentation) packages+=("${documentation[@]}") ;;
+  --grading) packages+=("${grading[@]}") ;;
+esac
 
 # Prints the packages of Debian that are wanted and not installed. An MPI from outside /usr (a module, one's own build)
 # is somebody's choice: it is not mixed with Debian's.
@@ -41,12 +46,12 @@ Debian, Ubuntu       sudo apt-get install --no-install-recommends
                        ${others[*]:0:7}
                        ${others[*]:7}
                        ${mpi[*]}
-                       ${documentation[*]}
+                       ${documentation[*]} ${grading[*]}
 
 Fedora, RHEL         sudo dnf install gcc-c++ cmake ninja-build make git python3 openmpi-devel hdf5-openmpi-devel
                        onednn-devel openblas-devel fmt-devel cli11-devel json-devel openssl-devel pcre2-devel
                        xxhash-devel catch2-devel boost-devel doxygen
-                       python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2
+                       python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2 bubblewrap
                      module load mpi/openmpi-x86_64
 
 macOS (Homebrew)     brew install cmake ninja open-mpi hdf5-mpi onednn openblas fmt cli11 nlohmann-json openssl pcre2
@@ -79,9 +84,9 @@ look_for_tools() {
 }
 
 case ${1:-} in
-  '' | --documentation) ;;
+  '' | --documentation | --grading) ;;
   --how) how_to_install; exit 0 ;;
-  *) echo "error: $0 knows --documentation and --how, not '$1'." >&2; exit 2 ;;
+  *) echo "error: $0 knows --documentation, --grading and --how, not '$1'." >&2; exit 2 ;;
 esac
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then look_for_tools; fi

@@ -250,7 +250,11 @@ class MeshZero3 {
   static constexpr const char *name = "13_mesh_zero3",
                               *title = "ZeRO-3 with tensor parallelism, hybrid sharding, offloaded (FSDP x TP)";
 
-  MeshZero3(Run& r, const Options& o) : run(r), options(o) { tiers.measure(); }
+  MeshZero3(Run& r, const Options& o) : run(r), options(o)
+  {
+    reserve_scratch(options, run.session, mesh);
+    tiers.measure();
+  }
 
   /// This rank's shards, with their moments, as a walk over blocks in their tier.
   HeldShards shards() { return held_shards(adamw, table, plan.own); }

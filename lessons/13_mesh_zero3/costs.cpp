@@ -1,5 +1,7 @@
 #include "lessons/13_mesh_zero3/costs.hpp"
 
+#include <array>
+
 #include "common/messages/mesh.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
@@ -70,6 +72,12 @@ SplitPlan split_plan(const MeshZeroOptions& options, const StepPlan& plan, RankO
   return split;
 }
 
+/// The collectives of a step, each once: along replicas, shard and tp.
+std::array<std::vector<CollectiveShape>, 3> collectives_by_axis(const OffloadPlan& plan, const SplitPlan& split)
+{
+  return {replica_calls(plan), collectives_of(plan.step), tensor_parallel_collectives(split)};
+}
+
 /// Bytes that a rank allocates for all messages of a run.
 std::int64_t message_bytes(const MeshZeroOptions& options, const OffloadPlan& plan, const SplitPlan& split,
                            RankOf rank)
@@ -81,13 +89,22 @@ std::int64_t message_bytes(const MeshZeroOptions& options, const OffloadPlan& pl
     return scratch_bytes(calls, topology, coordinates_of(axes, rank.rank)[axis]) +
            host_values_bytes(options.device, axes[axis].size);
   };
-  return scratch(replica_calls(plan), 0) + scratch(collectives_of(plan.step), 1) +
-         scratch(tensor_parallel_collectives(split), 2) +
+  const auto [replicas, shard, tp] = collectives_by_axis(plan, split);
+  return scratch(replicas, 0) + scratch(shard, 1) + scratch(tp, 2) +
          TensorParallelMessages::bytes(split.shape, split.config.channels) +
          bytes_of(DType::f32) * RowGradients::elements(plan.step.table, split.shape);
 }
 
 }  // namespace
+
+void reserve_scratch(const MeshZeroOptions& options, RankOf rank, Mesh& mesh)
+{
+  const OffloadPlan plan = offload_plan(options, rank);
+  const auto calls = collectives_by_axis(plan, split_plan(options, plan.step, rank));
+  for (std::size_t axis = 0; axis < calls.size(); ++axis)
+    for (const CollectiveShape& call : calls[axis])
+      rankwise::reserve_scratch(call, mesh.group(options.axes(rank.ranks)[axis].name));
+}
 
 Traffic hybrid_traffic(const OffloadPlan& plan, const Topology& topology, int replica)
 {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/messages/mesh.hpp"
 #include "common/program/report.hpp"
 #include "lessons/07_offload/offload.hpp"
 #include "lessons/13_mesh_zero3/options.hpp"
@@ -20,6 +21,10 @@ StepPlan step_plan(const MeshZeroOptions& options, RankOf rank);
 std::vector<GatherStep> gathers(const MeshZeroOptions& options, RankOf rank);
 /// Where rank r of N stores its state, how it moves, and what it counts in the norm.
 OffloadPlan offload_plan(const MeshZeroOptions& options, RankOf rank);
+
+/// Allocates the message buffers of all axes in advance. The queue's thread must not grow one: that frees GPU memory,
+/// which waits for messages along tp, whose other rank may wait for this thread.
+void reserve_scratch(const MeshZeroOptions& options, RankOf rank, Mesh& mesh);
 
 /// Bytes that a rank sends to the same shard of other replicas in a step: one all-reduce for each of its shards
 /// after every micro-batch.

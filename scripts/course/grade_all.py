@@ -10,14 +10,12 @@ import dataclasses
 import fcntl
 import json
 import os
-import queue
-import shutil
 import traceback
 
 import catalogue
-from exercise_bench import Bench
-from exercise_tree import Refused, all_regions, read_tree
-from grade_one import grade_one, wanted_files
+from exercise_tree import Refused, read_tree
+from grade_one import grade_one, regions_of, wanted_files
+from grader import Grader
 from grade_table import markdown_report, markdown_table, table_of
 from pack import check_lessons, revision_of
 from submissions import digest_of, find_submissions, read_submission, submission_of
@@ -42,40 +40,26 @@ def write_whole(path, text):
     os.replace(part, path)
 
 
-def share_compilations(work):
-    """Lets all build folders in `work` share what was compiled, if there is ccache: it then sees the same names in each."""
-    if shutil.which("ccache"):
-        for name, value in (("CMAKE_CXX_COMPILER_LAUNCHER", "ccache"), ("CCACHE_BASEDIR", str(work)), ("CCACHE_NOHASHDIR", "1")):
-            os.environ.setdefault(name, value)
-
-
 class Course:
-    """The course that grades, and the build folders that wait for the next submission."""
+    """The course that grades: one build, which all submissions share."""
 
-    def __init__(self, root, lessons, secret, jobs):
+    def __init__(self, root, lessons, secret, jobs, protected=True):
         self.root, self.lessons, self.secret, self.tree = root, lessons, secret, read_tree(root)
         check_lessons(self.tree, lessons)
         if jobs < 1:
             raise Refused(f"--jobs={jobs}: name at least one")
         self.digest, self.revision = digest_of(self.tree), revision_of(root)
         self.work, self.jobs = root / "build/grade-all", jobs
-        self.benches = queue.SimpleQueue()
+        self.grader = Grader(root, self.tree, self.work, protected)
 
-    def prepare(self, count):
-        """Builds what is not the student's, once for each job; Refused if the course itself does not compile, or if programs
-        are missing that answers are compared with."""
+    def prepare(self):
+        """Builds what is not the student's; Refused if the course itself does not compile, or if programs are missing that
+        answers are compared with."""
         for lesson in self.lessons if catalogue.answers_module() else []:
             if catalogue.is_answered(self.tree, lesson) and not list((self.root / "build/lessons").glob(f"{lesson}_*")):
                 raise Refused(f"answers are compared with the course's own programs, and that of lesson {lesson} is not built. "
                               "Build them: make build")
-        exercises = [region.exercise for region in all_regions(self.tree) if region.exercise.split(".")[0] in self.lessons]
-        share_compilations(self.work)
-        for job in range(min(self.jobs, count)):
-            bench = Bench(self.root, self.work / f"job-{job + 1}")
-            built, output = bench.build(self.tree, exercises)
-            if not built:
-                raise Refused(f"the course itself does not compile: {bench.first_error(output)}")
-            self.benches.put(bench)
+        self.grader.prepare([region for lesson in self.lessons for region in regions_of(self.tree, lesson)])
 
     def stamp_of(self, submission):
         """What a grade depends on."""
@@ -86,12 +70,8 @@ class Course:
         return dict(course=self.digest, lessons=self.lessons, submission=handed_in)
 
     def grade(self, submission):
-        """The grade of one submission; waits for a build folder."""
-        bench = self.benches.get()
-        try:
-            return grade_one(self.root, self.lessons, submission, self.secret, bench, self.tree, self.revision)
-        finally:
-            self.benches.put(bench)
+        """The grade of one submission."""
+        return grade_one(self.root, self.lessons, submission, self.secret, self.grader, self.tree, self.revision)
 
 
 def read_json(path):
@@ -120,7 +100,7 @@ def grade_each(course, submissions, grades):
     failed = {}
     print(f"{len(submissions)} submissions, {len(submissions) - len(todo)} graded before", flush=True)
     if todo:
-        course.prepare(len(todo))
+        course.prepare()
     with concurrent.futures.ThreadPoolExecutor(course.jobs) as pool:
         running = {pool.submit(course.grade, submission): submission.student for submission in todo}
         for done in concurrent.futures.as_completed(running):
@@ -192,7 +172,7 @@ def grade_submission(root, lessons, path, student, secret, json_file):
     course, submission = Course(root, lessons, secret, 1), submission_of(path)
     submission = dataclasses.replace(submission, student=student or submission.student)
     with locked(course.work):
-        course.prepare(1)
+        course.prepare()
         document = course.grade(submission)
     print("\n".join(table_of(document["exercises"])))
     if json_file:

@@ -18,6 +18,23 @@ def temporaries(path):
     return glob.glob(glob.escape(path) + ".*.tmp")
 
 
+def run_to_its_end(command):
+    """The finished process. One that takes too long fails the test with what it had printed; the launcher is asked to end
+    its ranks first, which would outlive it."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+        try:
+            output, errors = process.communicate(timeout=TIME_LIMIT_S)
+            return subprocess.CompletedProcess(command, process.returncode, output, errors)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+        try:
+            output, errors = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+    raise AssertionError(f"{' '.join(command)}\nhad not ended after {TIME_LIMIT_S:.0f} s; it had printed:\n{output}{errors}")
+
+
 class ProgramCase(unittest.TestCase):
     """A test case for one program; `program` is its path below the build folder."""
 
@@ -36,7 +53,7 @@ class ProgramCase(unittest.TestCase):
         launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
         command = launcher + [os.path.join(BUILD, program or self.program), *options]
         for _ in range(2):
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
+            done = run_to_its_end(command)
             if "exiting improperly" not in done.stderr:
                 break
         return done

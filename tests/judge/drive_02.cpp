@@ -1,0 +1,43 @@
+// The exercises of lesson 02: collectives by hand.
+
+#include "common/collectives/binomial.hpp"
+#include "common/collectives/ring.hpp"
+#include "tests/common/collectives/testing.hpp"
+#include "tests/judge/driver.hpp"
+
+namespace rankwise::judge {
+
+namespace {
+
+/// Values whose sums tell which ranks are in them: element i of rank r is (1 + i mod 8) 2^(4 r) / 8.
+std::vector<double> values_by_rank(std::int64_t n, int rank)
+{
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < n; ++i)
+    values.push_back(static_cast<double>(1 + i % 8) * static_cast<double>(std::int64_t{1} << (4 * rank)));
+  return values;
+}
+
+/// 02.1: the ring's reduce-scatter. The answer is this rank's shard.
+const Exercise ring("02.1", [](const Json& in) -> Json {
+  GroupForTest with(Algorithm::ring);
+  std::vector<double> values = values_by_rank(in["n"], world().rank());
+  const Tensor all(values.data(), DType::f64, {static_cast<std::int64_t>(values.size())});
+  const std::vector<Share> shards = shards_of(all.elements(), world().ranks());
+  ring_reduce_scatter_sum(all, shards, with.group);
+  const Range own = shards[static_cast<std::size_t>(world().rank())].front();
+  return {{"shard", numbers(all.slice(own))}};
+});
+
+/// 02.2: the binomial broadcast from any root. The answer is all that this rank has.
+const Exercise broadcast("02.2", [](const Json& in) -> Json {
+  GroupForTest with(Algorithm::ring);
+  std::vector<double> values = values_by_rank(in["n"], world().rank());
+  const Tensor all(values.data(), DType::f64, {static_cast<std::int64_t>(values.size())});
+  binomial_broadcast(all, in["root"], with.group);
+  return {{"values", numbers(all)}};
+});
+
+}  // namespace
+
+}  // namespace rankwise::judge

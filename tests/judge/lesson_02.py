@@ -1,0 +1,26 @@
+"""Cases of the exercises of lesson 02. See scripts/course/judge.py."""
+
+from judge import Case, exercise
+
+
+def which_ranks(case, rank, place, expected, got):
+    """Each rank's part of a sum has four bits of its own, so a wrong sum says which ranks are in it."""
+    if not isinstance(got, float) or got < 0 or got != int(got):
+        return None
+    parts = [(int(got) >> 4 * r) % 16 for r in range(case.ranks)]
+    return f"it is the sum of {sum(part > 0 for part in parts)} of {case.ranks} ranks: " + \
+        ", ".join(f"{'not ' if part == 0 else ''}rank {r}" for r, part in enumerate(parts))
+
+
+@exercise("02.1", explain=which_ranks, hint="which shard did this rank receive in the step before? That one it sends now")
+def ring(draw):
+    for ranks in (1, 2, 3, 4, draw.size(5, 7)):
+        for n in (0, draw.size(1, ranks), draw.size(40, 90) * ranks, draw.size(900, 1100)):
+            yield Case({"n": n}, "{n} elements", ranks=ranks)
+
+
+@exercise("02.2", hint="in the step of distance d the ranks v < d have the values")
+def broadcast(draw):
+    for ranks in (1, 2, 3, 4, draw.size(5, 7)):
+        for n in (1, draw.size(40, 90)):
+            yield Case({"n": n, "root": draw.size(0, ranks - 1)}, "{n} elements from rank {root}", ranks=ranks)

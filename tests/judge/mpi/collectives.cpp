@@ -1,0 +1,246 @@
+// MPI's collective calls. Each rank gives its data to the judge and gets the data of all.
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/judge/mpi/handles.hpp"
+
+using namespace judge;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using All = std::vector<Bytes>;  // by rank
+
+/// A collective call that waits; returns the data of all.
+All meet(MPI_Comm comm, const char* call, std::span<const std::byte> own)
+{
+  All all;
+  Request* request = connection().meet(of(comm), call, own, [&all](const All& data) { all = data; });
+  connection().wait([request] { return request->done; }, call);
+  delete request;
+  return all;
+}
+
+void put(std::span<std::byte> to, std::span<const std::byte> from, const char* call)
+{
+  if (from.size() > to.size())
+    connection().abort(1, std::string(call) + ": a rank sends " + std::to_string(from.size()) + " bytes to " +
+                              std::to_string(to.size()) + " bytes of memory");
+  std::copy(from.begin(), from.end(), to.begin());
+}
+
+std::size_t index(int i)
+{
+  return static_cast<std::size_t>(i);
+}
+
+/// The element-wise reduction of what all gave.
+Bytes reduced(const All& all, MPI_Datatype type, MPI_Op op)
+{
+  Bytes sum = all.front();
+  for (std::size_t i = 1; i < all.size(); ++i) reduce(sum, all[i], type, op);
+  return sum;
+}
+
+/// What a rank gives: its receive buffer where it gives MPI_IN_PLACE.
+const void* given(const void* sent, const void* received)
+{
+  return sent == MPI_IN_PLACE ? received : sent;
+}
+
+std::byte* place(void* data, std::int64_t element, MPI_Datatype type)
+{
+  return static_cast<std::byte*>(data) + element * static_cast<std::int64_t>(size_of(type));
+}
+
+/// Puts rank r's data where counts and places say.
+void put_all(const All& all, void* data, const int* counts, const int* places, MPI_Datatype type, const char* call)
+{
+  for (std::size_t r = 0; r < all.size(); ++r)
+    put(elements(place(data, places[r], type), counts[r], type), all[r], call);
+}
+
+/// counts and places of equal parts.
+struct EqualParts {
+  EqualParts(std::size_t ranks, int count) : counts(ranks, count), places(ranks)
+  {
+    for (std::size_t r = 0; r < ranks; ++r) places[r] = static_cast<int>(r) * count;
+  }
+  std::vector<int> counts, places;
+};
+
+}  // namespace
+
+extern "C" {
+
+int PMPI_Barrier(MPI_Comm comm)
+{
+  meet(comm, "MPI_Barrier", {});
+  return MPI_SUCCESS;
+}
+
+int PMPI_Ibarrier(MPI_Comm comm, MPI_Request* request)
+{
+  *request = reinterpret_cast<MPI_Request>(connection().meet(of(comm), "MPI_Ibarrier", {}, [](const All&) {}));
+  return MPI_SUCCESS;
+}
+
+int PMPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+  const auto values = elements(data, count, type);
+  const bool mine = of(comm).rank == root;
+  const All all = meet(comm, "MPI_Bcast", mine ? std::span<const std::byte>(values) : std::span<const std::byte>{});
+  if (!mine) put(values, all.at(index(root)), "MPI_Bcast");
+  return MPI_SUCCESS;
+}
+
+int PMPI_Allreduce(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+  const All all = meet(comm, "MPI_Allreduce", elements(given(sent, received), count, type));
+  put(elements(received, count, type), reduced(all, type, op), "MPI_Allreduce");
+  return MPI_SUCCESS;
+}
+
+int PMPI_Iallreduce(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                    MPI_Request* request)
+{
+  const auto finish = [=](const All& all) {
+    put(elements(received, count, type), reduced(all, type, op), "MPI_Iallreduce");
+  };
+  *request = reinterpret_cast<MPI_Request>(
+      connection().meet(of(comm), "MPI_Iallreduce", elements(given(sent, received), count, type), finish));
+  return MPI_SUCCESS;
+}
+
+int PMPI_Reduce(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm)
+{
+  const All all = meet(comm, "MPI_Reduce", elements(given(sent, received), count, type));
+  if (of(comm).rank == root) put(elements(received, count, type), reduced(all, type, op), "MPI_Reduce");
+  return MPI_SUCCESS;
+}
+
+int PMPI_Reduce_scatter(const void* sent, void* received, const int counts[], MPI_Datatype type, MPI_Op op,
+                        MPI_Comm comm)
+{
+  const std::size_t ranks = of(comm).members.size();
+  int total = 0, first = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (static_cast<int>(r) < of(comm).rank) first += counts[r];
+    total += counts[r];
+  }
+  const All all = meet(comm, "MPI_Reduce_scatter", elements(given(sent, received), total, type));
+  Bytes sum = reduced(all, type, op);
+  const int own = counts[of(comm).rank];
+  put(elements(received, own, type), elements(place(sum.data(), first, type), own, type), "MPI_Reduce_scatter");
+  return MPI_SUCCESS;
+}
+
+int PMPI_Reduce_scatter_block(const void* sent, void* received, int count, MPI_Datatype type, MPI_Op op,
+                              MPI_Comm comm)
+{
+  const EqualParts parts(of(comm).members.size(), count);
+  return PMPI_Reduce_scatter(sent, received, parts.counts.data(), type, op, comm);
+}
+
+int PMPI_Allgatherv(const void* sent, int count, MPI_Datatype sent_type, void* received, const int counts[],
+                    const int places[], MPI_Datatype type, MPI_Comm comm)
+{
+  const int r = of(comm).rank;
+  const auto own = sent == MPI_IN_PLACE ? elements(place(received, places[r], type), counts[r], type)
+                                        : elements(const_cast<void*>(sent), count, sent_type);
+  put_all(meet(comm, "MPI_Allgather", own), received, counts, places, type, "MPI_Allgather");
+  return MPI_SUCCESS;
+}
+
+int PMPI_Allgather(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+                   MPI_Datatype type, MPI_Comm comm)
+{
+  const EqualParts parts(of(comm).members.size(), received_count);
+  return PMPI_Allgatherv(sent, count, sent_type, received, parts.counts.data(), parts.places.data(), type, comm);
+}
+
+int PMPI_Gatherv(const void* sent, int count, MPI_Datatype sent_type, void* received, const int counts[],
+                 const int places[], MPI_Datatype type, int root, MPI_Comm comm)
+{
+  const int r = of(comm).rank;
+  const auto own = sent == MPI_IN_PLACE ? elements(place(received, places[r], type), counts[r], type)
+                                        : elements(const_cast<void*>(sent), count, sent_type);
+  const All all = meet(comm, "MPI_Gather", own);
+  if (r == root) put_all(all, received, counts, places, type, "MPI_Gather");
+  return MPI_SUCCESS;
+}
+
+int PMPI_Gather(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+                MPI_Datatype type, int root, MPI_Comm comm)
+{
+  const EqualParts parts(of(comm).members.size(), received_count);
+  return PMPI_Gatherv(sent, count, sent_type, received, parts.counts.data(), parts.places.data(), type, root, comm);
+}
+
+int PMPI_Scatterv(const void* sent, const int counts[], const int places[], MPI_Datatype sent_type, void* received,
+                  int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+  Bytes own;  // the root's: the part of each rank, its length first
+  const bool mine = of(comm).rank == root;
+  for (std::size_t r = 0; mine && r < of(comm).members.size(); ++r) {
+    const auto part = elements(place(const_cast<void*>(sent), places[r], sent_type), counts[r], sent_type);
+    const std::uint64_t bytes = part.size();
+    const auto length = std::as_bytes(std::span(&bytes, 1));
+    own.insert(own.end(), length.begin(), length.end());
+    own.insert(own.end(), part.begin(), part.end());
+  }
+  const Bytes all = meet(comm, "MPI_Scatter", own).at(index(root));
+  std::size_t at = 0;
+  std::uint64_t bytes = 0;
+  for (int r = 0; r <= of(comm).rank; ++r) {
+    at += r == 0 ? 0 : bytes;
+    std::memcpy(&bytes, &all.at(at), sizeof bytes);
+    at += sizeof bytes;
+  }
+  if (received != MPI_IN_PLACE)
+    put(elements(received, count, type), std::span(all).subspan(at, bytes), "MPI_Scatter");
+  return MPI_SUCCESS;
+}
+
+int PMPI_Scatter(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+                 MPI_Datatype type, int root, MPI_Comm comm)
+{
+  const EqualParts parts(of(comm).members.size(), count);
+  return PMPI_Scatterv(sent, parts.counts.data(), parts.places.data(), sent_type, received, received_count, type,
+                       root, comm);
+}
+
+int PMPI_Alltoall(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
+                  MPI_Datatype type, MPI_Comm comm)
+{
+  const int ranks = static_cast<int>(of(comm).members.size());
+  const All all = meet(comm, "MPI_Alltoall", elements(given(sent, received), count * ranks, sent_type));
+  for (int r = 0; r < ranks; ++r) {
+    const std::size_t bytes = index(count) * size_of(sent_type);
+    put(elements(place(received, std::int64_t{r} * received_count, type), received_count, type),
+        std::span(all[index(r)]).subspan(index(of(comm).rank) * bytes, bytes), "MPI_Alltoall");
+  }
+  return MPI_SUCCESS;
+}
+
+}  // extern "C"
+
+// Each call has both names of the profiling interface; a program may have the first one itself.
+#define RANKWISE_ALIAS(NAME) \
+  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME)));
+RANKWISE_ALIAS(Barrier)
+RANKWISE_ALIAS(Ibarrier)
+RANKWISE_ALIAS(Bcast)
+RANKWISE_ALIAS(Allreduce)
+RANKWISE_ALIAS(Iallreduce)
+RANKWISE_ALIAS(Reduce)
+RANKWISE_ALIAS(Reduce_scatter)
+RANKWISE_ALIAS(Reduce_scatter_block)
+RANKWISE_ALIAS(Allgatherv)
+RANKWISE_ALIAS(Allgather)
+RANKWISE_ALIAS(Gatherv)
+RANKWISE_ALIAS(Gather)
+RANKWISE_ALIAS(Scatterv)
+RANKWISE_ALIAS(Scatter)
+RANKWISE_ALIAS(Alltoall)

@@ -1,0 +1,264 @@
+#include "tests/judge/mpi/connection.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <unistd.h>
+
+namespace judge {
+
+namespace {
+
+bool read_exactly(int fd, void* to, std::size_t bytes)
+{
+  auto* at = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::read(fd, at, bytes);
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+void write_exactly(int fd, const void* from, std::size_t bytes)
+{
+  const auto* at = static_cast<const std::byte*>(from);
+  while (bytes > 0) {
+    const ssize_t put = ::write(fd, at, bytes);
+    if (put <= 0) std::_Exit(1);  // the judge has ended the job
+    at += put;
+    bytes -= static_cast<std::size_t>(put);
+  }
+}
+
+bool matches(const Message& message, const Communicator& from, int source, int tag)
+{
+  return message.context == from.context && (source == MPI_ANY_SOURCE || message.source == source) &&
+         (tag == MPI_ANY_TAG || message.tag == tag);
+}
+
+std::string name_of(const char* call, const char* direction, int peer, int tag)
+{
+  std::string text = std::string(call) + direction;
+  text += peer == MPI_ANY_SOURCE ? "any rank" : "rank " + std::to_string(peer);
+  return tag == MPI_ANY_TAG ? text : text + ", tag " + std::to_string(tag);
+}
+
+}  // namespace
+
+int Communicator::rank_of(int in_job) const
+{
+  const auto found = std::find(members.begin(), members.end(), in_job);
+  return found == members.end() ? MPI_UNDEFINED : static_cast<int>(found - members.begin());
+}
+
+Connection& connection()
+{
+  static Connection& only = *new Connection;  // outlives the threads that may use it
+  return only;
+}
+
+Connection::Connection()
+{
+  const char* given = std::getenv("RANKWISE_HUB");
+  int rank = 0, ranks = 0;
+  if (given == nullptr || std::sscanf(given, "%d:%d:%d", &fd_, &rank, &ranks) != 3) {
+    std::fputs("RANKWISE_HUB does not say where the judge is\n", stderr);
+    std::_Exit(1);
+  }
+  world_ = {0, std::vector<int>(static_cast<std::size_t>(ranks)), rank};
+  std::iota(world_.members.begin(), world_.members.end(), 0);
+  self_ = {1, {rank}, 0};
+  std::thread([this] { read_all(); }).detach();
+}
+
+void Connection::write(const Frame& frame, std::span<const std::byte> data)
+{
+  const std::lock_guard lock(write_mutex_);
+  write_exactly(fd_, &frame, sizeof frame);
+  write_exactly(fd_, data.data(), data.size());
+}
+
+Request* Connection::send(const Communicator& to, std::span<const std::byte> data, int rank, int tag,
+                          const char* call)
+{
+  const int peer = to.members.at(static_cast<std::size_t>(rank));
+  auto* request = new Request{.tag = tag, .communicator = &to, .what = name_of(call, " to ", peer, tag)};
+  {
+    const std::lock_guard lock(mutex_);
+    request->number = ++numbers_;
+    sent_.push_back(request);
+  }
+  write({Kind::message, peer, to.context, tag, request->number, data.size()}, data);
+  return request;
+}
+
+Request* Connection::receive(const Communicator& from, std::span<std::byte> buffer, int rank, int tag,
+                             const char* call)
+{
+  const int source = rank == MPI_ANY_SOURCE ? rank : from.members.at(static_cast<std::size_t>(rank));
+  auto* request = new Request{.source = source,
+                              .tag = tag,
+                              .communicator = &from,
+                              .buffer = buffer,
+                              .what = name_of(call, " from ", source, tag)};
+  std::unique_lock lock(mutex_);
+  const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
+                                  [&](const Message& message) { return matches(message, from, source, tag); });
+  if (found == unexpected_.end()) {
+    posted_.push_back(request);
+    return request;
+  }
+  const Message message = std::move(*found);
+  unexpected_.erase(found);
+  lock.unlock();
+  complete(*request, message);
+  return request;
+}
+
+Request* Connection::meet(Communicator& members, const char* call, std::span<const std::byte> data,
+                          std::function<void(const std::vector<std::vector<std::byte>>&)> finish)
+{
+  auto* request = new Request{.communicator = &members, .finish = std::move(finish), .what = call};
+  {
+    const std::lock_guard lock(mutex_);
+    request->number = ++members.calls;
+    met_.push_back(request);
+  }
+  std::vector<std::byte> named(std::strlen(call) + 1);
+  std::memcpy(named.data(), call, named.size());
+  named.insert(named.end(), data.begin(), data.end());
+  write({Kind::meet, static_cast<int>(members.members.size()), members.context, members.members.front(),
+         request->number, named.size()},
+        named);
+  return request;
+}
+
+void Connection::wait(const std::function<bool()>& done, const std::string& what)
+{
+  static std::atomic<std::uint64_t> threads = 0;
+  thread_local const std::uint64_t thread = ++threads;
+  std::unique_lock lock(mutex_);
+  if (done()) return;
+  const auto text = std::as_bytes(std::span(what));
+  write({Kind::blocked, 0, 0, 0, thread, text.size()}, text);
+  changed_.wait(lock, done);
+  write({Kind::resumed, 0, 0, 0, thread, 0}, {});
+}
+
+bool Connection::is_done(const Request& request)
+{
+  const std::lock_guard lock(mutex_);
+  return request.done;
+}
+
+Message* Connection::find(const Communicator& from, int rank, int tag, bool takes)
+{
+  const int source = rank == MPI_ANY_SOURCE ? rank : from.members.at(static_cast<std::size_t>(rank));
+  const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
+                                  [&](const Message& message) { return matches(message, from, source, tag); });
+  if (found == unexpected_.end()) return nullptr;
+  if (!takes) return &*found;
+  auto* taken = new Message(std::move(*found));
+  unexpected_.erase(found);
+  return taken;
+}
+
+void Connection::take(Message* message, std::span<std::byte> buffer)
+{
+  Request request{.communicator = &world_, .buffer = buffer, .what = "MPI_Mrecv"};
+  complete(request, *message);
+  delete message;
+}
+
+void Connection::complete(Request& request, const Message& message)
+{
+  if (message.data.size() > request.buffer.size())
+    abort(1, "rank " + std::to_string(rank()) + ": " + request.what + " was given " +
+                 std::to_string(request.buffer.size()) + " bytes of memory; the message has " +
+                 std::to_string(message.data.size()));
+  std::copy(message.data.begin(), message.data.end(), request.buffer.begin());
+  {
+    const std::lock_guard lock(mutex_);
+    request.source = message.source;
+    request.tag = message.tag;
+    request.bytes = message.data.size();
+    request.done = true;
+  }
+  write({Kind::ack, message.source, message.context, message.tag, message.number, 0}, {});
+  changed_.notify_all();
+}
+
+void Connection::arrive(Message message)
+{
+  std::unique_lock lock(mutex_);
+  const auto found = std::find_if(posted_.begin(), posted_.end(), [&](const Request* request) {
+    return matches(message, *request->communicator, request->source, request->tag);
+  });
+  if (found == posted_.end()) {
+    unexpected_.push_back(std::move(message));
+    lock.unlock();
+    changed_.notify_all();
+    return;
+  }
+  Request* request = *found;
+  posted_.erase(found);
+  lock.unlock();
+  complete(*request, message);
+}
+
+void Connection::read_all()
+{
+  Frame frame{};
+  while (read_exactly(fd_, &frame, sizeof frame)) {
+    std::vector<std::byte> data(frame.bytes);
+    if (!read_exactly(fd_, data.data(), data.size())) break;
+    if (frame.kind == Kind::message) {
+      arrive({frame.peer, frame.context, frame.tag, frame.number, std::move(data)});
+      continue;
+    }
+    auto& waiting = frame.kind == Kind::ack ? sent_ : met_;
+    std::unique_lock lock(mutex_);
+    const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const Request* request) {
+      return request->number == frame.number && request->communicator->context == frame.context;
+    });
+    if (found == waiting.end()) continue;
+    Request* request = *found;
+    waiting.erase(found);
+    if (request->finish) {
+      std::vector<std::vector<std::byte>> all;
+      for (std::size_t at = 0; at < data.size();) {
+        std::uint64_t bytes = 0;
+        std::memcpy(&bytes, &data[at], sizeof bytes);
+        const auto first = data.begin() + static_cast<std::ptrdiff_t>(at + sizeof bytes);
+        all.emplace_back(first, first + static_cast<std::ptrdiff_t>(bytes));
+        at += sizeof bytes + bytes;
+      }
+      request->finish(all);
+    }
+    request->done = true;
+    lock.unlock();
+    changed_.notify_all();
+  }
+  std::_Exit(1);  // the judge has ended the job
+}
+
+void Connection::abort(int status, const std::string& why)
+{
+  if (!why.empty()) std::fputs((why + "\n").c_str(), stderr);
+  std::fflush(nullptr);
+  write({Kind::abort, 0, 0, status, 0, 0}, {});
+  std::_Exit(status);
+}
+
+void Connection::finalize()
+{
+  write({Kind::finalized, 0, 0, 0, 0, 0}, {});
+}
+
+}  // namespace judge

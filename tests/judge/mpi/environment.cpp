@@ -1,0 +1,295 @@
+// MPI's calls that concern no message: beginning and end, communicators, groups, information.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "tests/judge/mpi/handles.hpp"
+
+using namespace judge;
+
+namespace {
+
+int initialized = 0, finalized = 0;
+
+/// Ranks of the job.
+using Ranks = std::vector<int>;
+
+MPI_Group handle_of_group(Ranks ranks)
+{
+  return reinterpret_cast<MPI_Group>(new Ranks(std::move(ranks)));
+}
+
+const Ranks& ranks_of(MPI_Group handle)
+{
+  return *reinterpret_cast<const Ranks*>(handle);
+}
+
+int put_text(const char* text, char* to, int* length)
+{
+  std::strcpy(to, text);
+  *length = static_cast<int>(std::strlen(text));
+  return MPI_SUCCESS;
+}
+
+/// The members of a communicator, in parts of equal color, ordered by key.
+int split(MPI_Comm comm, int color, int key, MPI_Comm* part, const char* call)
+{
+  Communicator& whole = of(comm);
+  const int own[] = {color, key, connection().next_context()};
+  int context = 0;
+  std::vector<std::tuple<int, int>> members;  // key and rank
+  const auto finish = [&](const std::vector<std::vector<std::byte>>& all) {
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      int other[3] = {};
+      std::memcpy(other, all[r].data(), sizeof other);
+      context = std::max(context, other[2]);
+      if (other[0] == color) members.emplace_back(other[1], static_cast<int>(r));
+    }
+  };
+  Request* request = connection().meet(whole, call, std::as_bytes(std::span(own)), finish);
+  connection().wait([request] { return request->done; }, call);
+  delete request;
+  connection().use_context(context);
+  *part = MPI_COMM_NULL;
+  if (color == MPI_UNDEFINED) return MPI_SUCCESS;
+  std::sort(members.begin(), members.end());
+  auto* made = new Communicator{context, {}, 0};
+  for (const auto& [k, rank] : members) {
+    if (rank == whole.rank) made->rank = static_cast<int>(made->members.size());
+    made->members.push_back(whole.members[static_cast<std::size_t>(rank)]);
+  }
+  *part = handle_of(made);
+  return MPI_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+int PMPI_Init_thread(int*, char***, int, int* provided)
+{
+  initialized = 1;
+  connection();
+  *provided = MPI_THREAD_MULTIPLE;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Init(int* argc, char*** argv)
+{
+  int provided = 0;
+  return PMPI_Init_thread(argc, argv, MPI_THREAD_SINGLE, &provided);
+}
+
+int PMPI_Initialized(int* flag)
+{
+  *flag = initialized;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Finalized(int* flag)
+{
+  *flag = finalized;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Finalize()
+{
+  PMPI_Barrier(MPI_COMM_WORLD);
+  connection().finalize();
+  finalized = 1;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Query_thread(int* provided)
+{
+  *provided = MPI_THREAD_MULTIPLE;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Abort(MPI_Comm, int status)
+{
+  connection().abort(status, "");
+}
+
+double PMPI_Wtime()
+{
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int PMPI_Comm_rank(MPI_Comm comm, int* rank)
+{
+  *rank = of(comm).rank;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Comm_size(MPI_Comm comm, int* size)
+{
+  *size = static_cast<int>(of(comm).members.size());
+  return MPI_SUCCESS;
+}
+
+int PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part)
+{
+  return split(comm, color, key, part, "MPI_Comm_split");
+}
+
+int PMPI_Comm_split_type(MPI_Comm comm, int, int key, MPI_Info, MPI_Comm* part)
+{
+  return split(comm, of(comm).rank, key, part, "MPI_Comm_split_type");  // each rank has a machine of its own
+}
+
+int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy)
+{
+  return split(comm, 0, of(comm).rank, copy, "MPI_Comm_dup");
+}
+
+int PMPI_Comm_free(MPI_Comm* comm)
+{
+  *comm = MPI_COMM_NULL;  // requests may still refer to it
+  return MPI_SUCCESS;
+}
+
+int PMPI_Comm_set_errhandler(MPI_Comm, MPI_Errhandler)
+{
+  return MPI_SUCCESS;  // every error ends the job
+}
+
+int PMPI_Comm_get_attr(MPI_Comm, int key, void* value, int* flag)
+{
+  static int largest_tag = 1 << 30;
+  *flag = key == MPI_TAG_UB ? 1 : 0;
+  if (*flag != 0) *static_cast<int**>(value) = &largest_tag;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Comm_group(MPI_Comm comm, MPI_Group* group)
+{
+  *group = handle_of_group(of(comm).members);
+  return MPI_SUCCESS;
+}
+
+int PMPI_Group_translate_ranks(MPI_Group from, int count, const int ranks[], MPI_Group to, int result[])
+{
+  for (int i = 0; i < count; ++i) {
+    const auto found =
+        std::find(ranks_of(to).begin(), ranks_of(to).end(), ranks_of(from).at(static_cast<std::size_t>(ranks[i])));
+    result[i] = found == ranks_of(to).end() ? MPI_UNDEFINED : static_cast<int>(found - ranks_of(to).begin());
+  }
+  return MPI_SUCCESS;
+}
+
+int PMPI_Group_free(MPI_Group* group)
+{
+  delete &ranks_of(*group);
+  *group = MPI_GROUP_NULL;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Info_create(MPI_Info* info)
+{
+  *info = MPI_INFO_NULL;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Info_set(MPI_Info, const char*, const char*)
+{
+  return MPI_SUCCESS;
+}
+
+int PMPI_Info_free(MPI_Info*)
+{
+  return MPI_SUCCESS;
+}
+
+int PMPI_Win_allocate_shared(MPI_Aint bytes, int, MPI_Info, MPI_Comm, void* base, MPI_Win* win)
+{
+  // The only member's.
+  auto* memory = new std::vector<std::byte>(static_cast<std::size_t>(bytes));
+  std::byte* const data = memory->data();
+  std::memcpy(base, &data, sizeof data);
+  *win = reinterpret_cast<MPI_Win>(memory);
+  return MPI_SUCCESS;
+}
+
+int PMPI_Win_shared_query(MPI_Win win, int, MPI_Aint* bytes, int* unit, void* base)
+{
+  auto& memory = *reinterpret_cast<std::vector<std::byte>*>(win);
+  std::byte* const data = memory.data();
+  std::memcpy(base, &data, sizeof data);
+  *bytes = static_cast<MPI_Aint>(memory.size());
+  *unit = 1;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Win_set_errhandler(MPI_Win, MPI_Errhandler)
+{
+  return MPI_SUCCESS;
+}
+
+int PMPI_Win_free(MPI_Win* win)
+{
+  delete reinterpret_cast<std::vector<std::byte>*>(*win);
+  *win = MPI_WIN_NULL;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Type_size(MPI_Datatype type, int* size)
+{
+  *size = static_cast<int>(size_of(type));
+  return MPI_SUCCESS;
+}
+
+int PMPI_Get_processor_name(char* name, int* length)
+{
+  return put_text("judge", name, length);
+}
+
+int PMPI_Get_library_version(char* version, int* length)
+{
+  return put_text("the judge's MPI", version, length);
+}
+
+int PMPI_Error_string(int code, char* text, int* length)
+{
+  return put_text(("error " + std::to_string(code)).c_str(), text, length);
+}
+
+}  // extern "C"
+
+// Each call has both names of the profiling interface; a program may have the first one itself.
+#define RANKWISE_ALIAS(NAME) \
+  extern "C" decltype(PMPI_##NAME) MPI_##NAME __attribute__((weak, alias("PMPI_" #NAME)));
+RANKWISE_ALIAS(Init_thread)
+RANKWISE_ALIAS(Init)
+RANKWISE_ALIAS(Initialized)
+RANKWISE_ALIAS(Finalized)
+RANKWISE_ALIAS(Finalize)
+RANKWISE_ALIAS(Query_thread)
+RANKWISE_ALIAS(Abort)
+RANKWISE_ALIAS(Wtime)
+RANKWISE_ALIAS(Comm_rank)
+RANKWISE_ALIAS(Comm_size)
+RANKWISE_ALIAS(Comm_split)
+RANKWISE_ALIAS(Comm_split_type)
+RANKWISE_ALIAS(Comm_dup)
+RANKWISE_ALIAS(Comm_free)
+RANKWISE_ALIAS(Comm_set_errhandler)
+RANKWISE_ALIAS(Comm_get_attr)
+RANKWISE_ALIAS(Comm_group)
+RANKWISE_ALIAS(Group_translate_ranks)
+RANKWISE_ALIAS(Group_free)
+RANKWISE_ALIAS(Type_size)
+RANKWISE_ALIAS(Info_create)
+RANKWISE_ALIAS(Info_set)
+RANKWISE_ALIAS(Info_free)
+RANKWISE_ALIAS(Win_allocate_shared)
+RANKWISE_ALIAS(Win_shared_query)
+RANKWISE_ALIAS(Win_set_errhandler)
+RANKWISE_ALIAS(Win_free)
+RANKWISE_ALIAS(Get_processor_name)
+RANKWISE_ALIAS(Get_library_version)
+RANKWISE_ALIAS(Error_string)
