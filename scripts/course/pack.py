@@ -85,7 +85,7 @@ def without_twins(tree, exercises):
 
 
 def script_closure(tree, entry):
-    """A script and those beside it that it always imports, directly or not: those that are imported within a function are left out."""
+    """A script and those beside it that it imports, directly or not; what functions import is left out."""
     found, todo = set(), [entry]
     while todo:
         path = todo.pop()
