@@ -3,5 +3,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/setup.sh --documentation
+scripts/setup.sh --grading
 scripts/build.sh release
 exec ctest --preset release "$@"

@@ -1,4 +1,4 @@
-"""Runs commands of programs that nobody trusts: they can do no harm, and of a command that has ended nothing is left.
+"""Runs commands of programs that are not trusted: they can do no harm, and of a command that has ended nothing is left.
 
     limits = Limits(memory=2 << 30, processes=64)
     deadline = Deadline(60)                                # seconds of an idle machine, for all commands together
@@ -248,13 +248,13 @@ class Sandbox:
         for path in self.read_only:
             wanted = stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0)
             if path.stat().st_mode & wanted != wanted:
-                raise Refused(f"{path} is not readable for everybody, and root's sandbox runs as user {walls.NOBODY}.\n"
+                raise Refused(f"{path} is not readable for everybody, and root's sandbox runs as user {walls.GUEST}.\n"
                               f"Allow it: chmod o+rX {path}")
         if self.writable:
-            os.chown(self.writable, walls.NOBODY, walls.NOBODY)
+            os.chown(self.writable, walls.GUEST, walls.GUEST)
             for folder, folders, files in os.walk(self.writable):
                 for name in folders + files:
-                    os.lchown(os.path.join(folder, name), walls.NOBODY, walls.NOBODY)
+                    os.lchown(os.path.join(folder, name), walls.GUEST, walls.GUEST)
 
     def start(self, command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=None,
               pass_fds=(), cwd=None):

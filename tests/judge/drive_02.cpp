@@ -1,7 +1,10 @@
 // The exercises of lesson 02: collectives by hand.
 
+#include <algorithm>
+
 #include "common/collectives/binomial.hpp"
 #include "common/collectives/ring.hpp"
+#include "lessons/02_collectives/naive_all_reduce.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/judge/driver.hpp"
 
@@ -26,7 +29,8 @@ const Exercise ring("02.1", [](const Json& in) -> Json {
   const std::vector<Share> shards = shards_of(all.elements(), world().ranks());
   ring_reduce_scatter_sum(all, shards, with.group);
   const Range own = shards[static_cast<std::size_t>(world().rank())].front();
-  return {{"shard", numbers(all.slice(own))}};
+  return {{"shard", numbers(all.slice({own.first, std::min<std::int64_t>(own.count, 300)}))},
+          {"digest of the shard", digest(all.slice(own))}};
 });
 
 /// 02.2: the binomial broadcast from any root. The answer is all that this rank has.
@@ -36,6 +40,12 @@ const Exercise broadcast("02.2", [](const Json& in) -> Json {
   const Tensor all(values.data(), DType::f64, {static_cast<std::int64_t>(values.size())});
   binomial_broadcast(all, in["root"], with.group);
   return {{"values", numbers(all)}};
+});
+
+/// 02.3: the formulas of the naive all-reduce.
+const Exercise naive("02.3", [](const Json& in) -> Json {
+  const NaiveCost cost = naive_cost(in["bytes"], in["ranks"], in["rank"], {in["alpha"], in["beta"]});
+  return {{"messages", cost.sent.messages}, {"bytes", cost.sent.bytes}, {"time", cost.time_s}};
 });
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 
 namespace rankwise {
@@ -44,6 +45,13 @@ Exercise::Exercise(std::string number, std::function<Json(const Json&)> run)
 Json numbers(const Tensor& values)
 {
   return testing::values_of(values);
+}
+
+std::string digest(const Tensor& values)
+{
+  Sha256 hash;
+  hash.update({values.raw(), static_cast<std::size_t>(values.bytes())});
+  return hash.hex();
 }
 
 Tensor random_tensor(testing::Laboratory& lab, DType type, const Shape& shape, std::int64_t seed)

@@ -28,6 +28,8 @@ class Exercise {
 
 /// Elements of a tensor as numbers; exact for every type.
 Json numbers(const Tensor& values);
+/// A number that depends on every bit of a tensor.
+std::string digest(const Tensor& values);
 /// A tensor of numbers in (-1, 1) that depend on a seed.
 /// @param seed  of the case, differs by tensor.
 Tensor random_tensor(testing::Laboratory& lab, DType type, const Shape& shape, std::int64_t seed);

@@ -3,6 +3,9 @@
 from judge import Case, exercise
 
 
+MESSAGE = 32768  # elements of f64 in the ring's longest message
+
+
 def which_ranks(case, rank, place, expected, got):
     """Each rank's part of a sum has four bits of its own, so a wrong sum says which ranks are in it."""
     if not isinstance(got, float) or got < 0 or got != int(got):
@@ -15,7 +18,7 @@ def which_ranks(case, rank, place, expected, got):
 @exercise("02.1", explain=which_ranks, hint="which shard did this rank receive in the step before? That one it sends now")
 def ring(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
-        for n in (0, draw.size(1, ranks), draw.size(40, 90) * ranks, draw.size(900, 1100)):
+        for n in (0, draw.size(1, ranks), draw.size(40, 90) * ranks, draw.size(900, 1100), MESSAGE * ranks + draw.size(1, 5)):
             yield Case({"n": n}, "{n} elements", ranks=ranks)
 
 
@@ -24,3 +27,12 @@ def broadcast(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
         for n in (1, draw.size(40, 90)):
             yield Case({"n": n, "root": draw.size(0, ranks - 1)}, "{n} elements from rank {root}", ranks=ranks)
+
+
+@exercise("02.3", near={"time": 1e-9}, hint="count what rank 0 sends and receives, one after the other")
+def naive(draw):
+    for ranks in (1, 2, draw.size(3, 9)):
+        for size in (0, 4 * draw.size(1, 5000)):
+            for rank in {0, draw.size(0, ranks - 1)}:
+                yield Case({"bytes": size, "ranks": ranks, "rank": rank, "alpha": draw.size(1, 9) * 1e-6, "beta": draw.size(1, 9) * 1e-10},
+                           "{bytes} bytes, rank {rank} of {ranks}")

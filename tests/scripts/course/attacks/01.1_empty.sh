@@ -1,0 +1,3 @@
+# refused: hands in an empty file.
+# shellcheck shell=bash
+: >"$1"

@@ -1,0 +1,3 @@
+# refused: hands in a gigabyte.
+# shellcheck shell=bash
+truncate -s 1G "$1"

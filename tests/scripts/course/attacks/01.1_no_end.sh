@@ -1,0 +1,3 @@
+# refused: takes the END marker away.
+# shellcheck shell=bash
+sed -i '/END EXERCISE/d' "$1"

@@ -1,0 +1,3 @@
+# refused: hands in a named pipe, which a reader would wait for.
+# shellcheck shell=bash
+rm "$1" && mkfifo "$1"
