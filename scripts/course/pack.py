@@ -21,7 +21,7 @@ INSTRUCTORS = re.compile(r"^(\.github/|\.ci/|tests/mutants/|tests/judge/|tests/h
                          r"|lessons/[^/]+/exercises\.toml$)")
 KEPT_SCRIPTS = re.compile(r"^scripts/course/(diff\.sh$|exports/(\w+\.py|github/.*)$)")
 ENTRY = "scripts/course/visible.py"
-IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
+IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 LESSON_INCLUDE = re.compile(rb'#include "lessons/(\d\d)_')
 WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
 TWIN = re.compile(r"^( *)// BEGIN TWIN (\d\d\.\d+)\n.*?^ *// END TWIN$", re.DOTALL | re.MULTILINE)
@@ -85,7 +85,7 @@ def without_twins(tree, exercises):
 
 
 def script_closure(tree, entry):
-    """A script and those beside it that it imports, directly or not."""
+    """A script and those beside it that it imports, directly or not; what functions import is left out."""
     found, todo = set(), [entry]
     while todo:
         path = todo.pop()

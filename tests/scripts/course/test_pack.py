@@ -99,7 +99,7 @@ class Pack(unittest.TestCase):
         self.assertEqual(self.git("rev-list", "--count", "--all").strip(), "1")
         self.assertEqual(self.git("status", "--porcelain"), "")
         files = self.git("ls-files").split("\n")
-        self.assertEqual([path for path in files if re.search("ci.yml|mutants|instructor|judge|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
+        self.assertEqual([path for path in files if re.search("ci.yml|mutants|instructor|judge.py|exercises.toml|tests/|leaks|grade_all|pack", path)], [])
         for path in ("EXERCISES.md", "course.json", "gpt2/twice.cpp", "scripts/course.py", "scripts/course/visible.py",
                      "scripts/course/exercise_bench.py"):
             self.assertIn(path, files)
