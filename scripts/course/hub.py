@@ -9,7 +9,6 @@ A message is delivered late, when its receiver waits or has had time to go on: c
 import collections
 import dataclasses
 import os
-import random
 import selectors
 import socket
 import struct
@@ -29,6 +28,7 @@ class Outcome:
     detail: str = ""         # who waits for whom; the rank that aborted
     messages: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(lambda: [0, 0]))  # (from, to): messages, bytes
     collectives: dict = dataclasses.field(default_factory=collections.Counter)  # MPI's own collectives: calls of a rank
+    steps: int = 0           # messages one after the other: the longest chain of sends, each after what it depends on
     unreceived: list = dataclasses.field(default_factory=list)  # (from, to, bytes) of messages that nobody received
 
 
@@ -41,6 +41,7 @@ class Rank:
         self.held = collections.deque()  # (since, frame) messages that are held back
         self.blocked = {}                # thread: what it waits for
         self.ended = False
+        self.step = 0                    # of its last send, or of the last message that it received if that is later
 
     def frames(self):
         """Takes the frames that have arrived completely."""
@@ -57,13 +58,13 @@ class Rank:
 class Hub:
     """One job of N ranks. `descriptors[r]` is what rank r's process inherits; `variable(r)` says so to it."""
 
-    def __init__(self, ranks, seed=0):
+    def __init__(self, ranks, delay_s=0):
         pairs = [socket.socketpair() for _ in range(ranks)]
         self.ranks = [Rank(pair[0], r) for r, pair in enumerate(pairs)]
         self.others = [pair[1] for pair in pairs]
-        self.draw = random.Random(seed)
+        self.delay_s = delay_s                         # of every message; 0: until its receiver waits
         self.meetings = collections.defaultdict(dict)  # (context, first member, number): {rank: data}
-        self.in_flight = {}                            # (sender, number): (receiver, bytes)
+        self.in_flight = {}                            # (sender, number): (receiver, bytes, step)
         self.outcome = Outcome()
 
     def descriptor(self, rank):
@@ -106,7 +107,7 @@ class Hub:
                         self._end("deadlock", self._who_waits())
                 elif not any(alive(rank.number) or rank.ended for rank in self.ranks):
                     break
-        self.outcome.unreceived = [(sender, *rest) for (sender, _), rest in self.in_flight.items()]
+        self.outcome.unreceived = [(sender, receiver, size) for (sender, _), (receiver, size, _) in self.in_flight.items()]
         for rank in self.ranks:
             rank.connection.close()
         return self.outcome
@@ -157,11 +158,14 @@ class Hub:
             count = self.outcome.messages[rank.number, peer]
             count[0] += 1
             count[1] += len(data)
-            self.in_flight[rank.number, number] = (peer, len(data))
+            rank.step += 1
+            self.outcome.steps = max(self.outcome.steps, rank.step)
+            self.in_flight[rank.number, number] = (peer, len(data), rank.step)
             frame = HEADER.pack(MESSAGE, rank.number, context, tag, number, len(data)) + data
             self.ranks[peer].held.append((time.monotonic(), frame))
         elif kind == ACK:
-            if self.in_flight.pop((peer, number), None) is not None:
+            if (message := self.in_flight.pop((peer, number), None)) is not None:
+                rank.step = max(rank.step, message[2])
                 self._send(self.ranks[peer], ACK, rank.number, context, tag, number)
         elif kind == MEET:
             self._meet(rank, peer, context, tag, number, data)
@@ -176,13 +180,13 @@ class Hub:
         """A collective call of MPI's own: answered when all members have made it."""
         name, _, own = data.partition(b"\0")
         meeting = self.meetings[context, first, number]
-        meeting[rank.number] = (name.decode(errors="replace"), own)
-        if len({called for called, _ in meeting.values()}) > 1:
-            calls = ", ".join(f"rank {r} calls {called}" for r, (called, _) in sorted(meeting.items()))
+        meeting[rank.number] = (name.decode(errors="replace"), own[:4], own[4:])  # in the communicator it has another rank
+        if len({called for called, _, _ in meeting.values()}) > 1:
+            calls = ", ".join(f"rank {r} calls {called}" for r, (called, _, _) in sorted(meeting.items()))
             self._end("aborted", f"ranks make different collective calls: {calls}")
         elif len(meeting) == members:
-            # Members are in the order of their ranks of the job, as every communicator here keeps them.
-            everything = b"".join(struct.pack("<Q", len(part)) + part for _, (_, part) in sorted(meeting.items()))
+            ordered = sorted(meeting.values(), key=lambda call: struct.unpack("<i", call[1]))
+            everything = b"".join(struct.pack("<Q", len(part)) + part for _, _, part in ordered)
             for r in meeting:
                 self._send(self.ranks[r], MEET, 0, context, 0, number, everything)
             self.outcome.collectives[name.decode(errors="replace")] += 1
@@ -191,7 +195,7 @@ class Hub:
     def _deliver(self, now):
         """Passes on messages whose receivers wait, or have had time to go on without them."""
         for rank in self.ranks:
-            while rank.held and (rank.blocked or now - rank.held[0][0] > LATE_S):
+            while rank.held and (now - rank.held[0][0] > (self.delay_s or LATE_S) or (rank.blocked and not self.delay_s)):
                 rank.to_send += rank.held.popleft()[1]
 
 

@@ -27,8 +27,8 @@ from hub import Hub, work_of
 from sandbox import Deadline, Limits, Sandbox
 from workshop import Workshop, first_error
 
-LIMIT_S = 60  # for compiling and running one exercise, on an idle machine
-LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=60, file_bytes=256 << 20, writable_bytes=512 << 20)
+LIMIT_S = 40  # for compiling and running one exercise, on an idle machine
+LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=20, file_bytes=256 << 20, writable_bytes=512 << 20)
 
 MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
 PREPROCESSOR = re.compile(r"^\s*(#|%:|\?\?=)|\b(_Pragma|asm|__asm__|__asm|__attribute__)\b|\[\[gnu::", re.MULTILINE)
@@ -76,6 +76,8 @@ class Judged:
     near: dict = dataclasses.field(default_factory=dict)  # tolerance by name of the output, relative to its largest value
     explain: object = None                      # function(case, rank, name, expected, got) -> text or None
     fields: tuple = ()                          # of a lesson's program: what of its report is compared
+    traffic: str = "pairs"                      # what is compared: of each pair of ranks, "sums" over all, or sums and "steps"
+    delay_s: float = 0                          # of every message; 0: until its receiver waits
     needs: tuple = ()                           # further programs of the reference
     hint: str = ""
 
@@ -127,8 +129,25 @@ def first_difference(expected, got, near, place=""):
     return None if expected == got and isinstance(expected, bool) == isinstance(got, bool) else (place, expected, got)
 
 
-def traffic_difference(expected, got):
+def sum_of_traffic(messages):
+    return [sum(count[i] for count in messages.values()) for i in range(2)]
+
+
+def sums_difference(judged, expected, got):
+    """The same where another order of messages is right too: over all ranks, and how many come one after the other."""
+    wanted, sent = sum_of_traffic(expected.messages), sum_of_traffic(got.messages)
+    if wanted != sent:
+        return f"all ranks sent {sent[0]:,} messages with {sent[1]:,} bytes; {wanted[0]:,} messages with {wanted[1]:,} bytes are needed"
+    if judged.traffic == "steps" and got.steps > expected.steps:
+        return f"{got.steps} messages are sent one after the other; {expected.steps} steps are enough"
+    return ""
+
+
+def traffic_difference(judged, expected, got):
     """The first pair of ranks between which something else was sent, as a sentence; empty if there is none."""
+    if judged.traffic != "pairs":
+        return sums_difference(judged, expected, got)
+    expected, got = expected.messages, got.messages
     for pair in sorted(set(expected) | set(got)):
         wanted, sent = expected.get(pair, [0, 0]), got.get(pair, [0, 0])
         if wanted != sent:
@@ -160,7 +179,7 @@ class Runner:
         """Runs cases that have the same number of ranks, in one job."""
         ranks = cases[0].ranks
         lines = "".join(json.dumps(case.inputs) + "\n" for case in cases).encode()
-        hub = Hub(ranks, 1) if ranks else None
+        hub = Hub(ranks, judged.delay_s) if ranks else None
         with tempfile.TemporaryDirectory() as folder:
             processes, files = [], []
             for r in range(max(ranks, 1)):
@@ -248,7 +267,7 @@ def compare(judged, cases, expected, got):
     if missing:
         return "failed", f"needs exercise {min(missing)} first"
     where = cases[0].text if len(cases) == 1 else f"one of {len(cases)} cases: {cases[0].text}"
-    if got.reason == "timed out":
+    if got.reason in ("timed out", "too much processor time"):
         return "timed out", f"{where}: the time was over"
     if got.reason == "deadlock":
         return "failed", f"{where}: all ranks wait in vain\n{got.outcome.detail}"
@@ -276,7 +295,7 @@ def compare(judged, cases, expected, got):
         if got.outcome.unreceived:
             sender, receiver, size = got.outcome.unreceived[0]
             return "failed", f"{where}: nobody received a message of {size:,} bytes from rank {sender} to rank {receiver}"
-        if difference := traffic_difference(expected.outcome.messages, got.outcome.messages):
+        if difference := traffic_difference(judged, expected.outcome, got.outcome):
             return "failed", f"{where}\n{difference}"
         if more := dict(got.outcome.collectives - expected.outcome.collectives):
             return "failed", f"{where}\nthe ranks called {', '.join(more)}, which this exercise writes by hand"
@@ -321,7 +340,7 @@ def merged(path, reference, submitted, regions):
     if len(submitted) > 1 << 20:
         raise Refused(f"{path} is larger than 1 MB")
     try:
-        text = submitted.decode("utf-8")
+        text = submitted.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise Refused(f"{path} is not UTF-8") from None
     found = {region.exercise: region for region in find_regions(path, text)}

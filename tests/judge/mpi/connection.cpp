@@ -130,8 +130,10 @@ Request* Connection::meet(Communicator& members, const char* call, std::span<con
     request->number = ++members.calls;
     met_.push_back(request);
   }
-  std::vector<std::byte> named(std::strlen(call) + 1);
-  std::memcpy(named.data(), call, named.size());
+  const std::size_t length = std::strlen(call) + 1;
+  std::vector<std::byte> named(length + sizeof members.rank);
+  std::memcpy(named.data(), call, length);
+  std::memcpy(&named[length], &members.rank, sizeof members.rank);
   named.insert(named.end(), data.begin(), data.end());
   write({Kind::meet, static_cast<int>(members.members.size()), members.context, members.members.front(),
          request->number, named.size()},
