@@ -29,8 +29,10 @@ import pathlib
 import re
 import sys
 
+import catalogue
 from exercise_tree import Refused, all_regions, find_regions, markers, read_tree, replace_bodies, stubbed_files, write_tree
 from grade_table import table_of
+from pack import without_twins
 
 WARNINGS_OPTION = re.compile(r"(option\(RANKWISE_WARNINGS_AS_ERRORS .*) ON\)")
 
@@ -54,7 +56,8 @@ def student_tree(root, tree, lesson):
     variables unused), no mutants (they would tell), and a page that lists what there is to write."""
     regions = lesson_regions(tree, lesson)
     copy = {path: content for path, content in tree.items() if not path.startswith("tests/mutants/")}
-    copy.update(stubbed_files(tree, regions))
+    copy.update(without_twins(copy, [region.exercise for region in regions]))
+    copy.update(stubbed_files(copy, regions))
     if "CMakeLists.txt" in copy:
         text, count = WARNINGS_OPTION.subn(r"\1 OFF)", copy["CMakeLists.txt"].decode())
         if count != 1:
@@ -70,6 +73,10 @@ def student_tree(root, tree, lesson):
     page += ["", "Build here as in the repository (`make build`), then run the tests of one exercise or of all:", "",
              f"    ctest --test-dir build --output-on-failure -L exercise-{lesson}", "",
              f"For the points: `{command_line(root, 'grade', lesson)}` in the repository that this copy was made from.", ""]
+    if catalogue.is_answered(tree, lesson):
+        sheet = catalogue.sheet_of(lesson)
+        copy[sheet] = catalogue.answers_module().questions_file(root, lesson, "", "").encode()
+        page += [f"There are questions, too: write your answers into `{sheet}`.", ""]
     copy["EXERCISES.md"] = "\n".join(page).encode()
     return copy
 
@@ -144,6 +151,9 @@ def grade(root, lesson, folder, json_file, work, protected):
     grader = Grader(root, tree, work, protected)
     grader.prepare(regions)
     rows = grader.rows(regions, files, "", "")
+    sheet = folder / catalogue.sheet_of(lesson)
+    if sheet.is_file() and catalogue.is_answered(tree, lesson):
+        rows += catalogue.answers_module().grade_answers(root, root / "build", lesson, "", sheet, "")
 
     print("\n".join(table_of(rows)))
     points, of = (sum(row[key] for row in rows) for key in ("points", "of"))

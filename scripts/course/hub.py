@@ -187,7 +187,9 @@ class Hub:
         elif len(meeting) == members:
             ordered = sorted(meeting.values(), key=lambda call: struct.unpack("<i", call[1]))
             everything = b"".join(struct.pack("<Q", len(part)) + part for _, _, part in ordered)
+            step = max(self.ranks[r].step for r in meeting)
             for r in meeting:
+                self.ranks[r].step = step
                 self._send(self.ranks[r], MEET, 0, context, 0, number, everything)
             self.outcome.collectives[name.decode(errors="replace")] += 1
             del self.meetings[context, first, number]

@@ -83,6 +83,8 @@ int main(int argc, char** argv)
   for (std::string line; std::getline(std::cin, line);) {
     try {
       answer({{"outputs", found->second(judge::Json::parse(line))}});
+      // Cases do not overlap, so that steps can be counted.
+      if (session) check_mpi(MPI_Barrier(MPI_COMM_WORLD), "ending a case");
     } catch (const NotImplemented& missing) {
       answer({{"not implemented", missing.what()}});
       return exit_failure;
