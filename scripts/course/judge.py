@@ -18,6 +18,7 @@ import os
 import pathlib
 import random
 import re
+import stat
 import subprocess
 import tempfile
 import time
@@ -28,6 +29,7 @@ from sandbox import Deadline, Limits, Sandbox
 from workshop import Workshop, first_error
 
 LIMIT_S = 40  # for compiling and running one exercise, on an idle machine
+LARGEST_REPORT = 4 << 20  # bytes
 LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=20, file_bytes=256 << 20, writable_bytes=512 << 20)
 
 MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
@@ -58,7 +60,8 @@ class Case:
     inputs: dict
     about: str
     ranks: int = 0        # 0: one process without MPI
-    options: list = None  # of a lesson's program; then there are no inputs
+    options: list = None  # of a lesson's program; then there are no inputs. {folder} is where the run may write
+    then: object = None   # a Case of the same program, which runs after this one in the same folder
 
     @property
     def text(self):
@@ -169,6 +172,33 @@ class Answer:
     report: dict = None   # of a lesson's program
 
 
+def read_answer(line):
+    """The JSON object of a line that a driver wrote, or that somebody forged; None if there is none."""
+    if not line.startswith("ANSWER "):
+        return None
+    try:
+        document = json.loads(line[7:])
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def read_report(path):
+    """The report that a run left; None if there is none. It may be anything: a link, a pipe, no JSON."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        try:
+            document = json.loads(file.read(LARGEST_REPORT))
+        except (ValueError, RecursionError):
+            return None
+    return document if isinstance(document, dict) else None
+
+
 class Runner:
     """Runs programs, of the reference or of a student; a student's in a sandbox."""
 
@@ -176,45 +206,57 @@ class Runner:
         self.workshop, self.box_of = workshop, box_of
 
     def run(self, judged, program, cases, sandboxed, deadline):
-        """Runs cases that have the same number of ranks, in one job."""
+        """Runs cases that have the same number of ranks, in one job; and one more for each that follows.
+
+        @return  (cases, their answer) of each job.
+        """
+        jobs = []
+        with tempfile.TemporaryDirectory() as folder:
+            while cases and all(answer.reason == "ended" for _, answer in jobs):
+                jobs.append((cases, self._job(judged, program, cases, sandboxed, deadline, folder)))
+                cases = [case.then for case in cases if case.then]
+        return jobs
+
+    def _job(self, judged, program, cases, sandboxed, deadline, folder):
+        """One job, which may write in the folder."""
         ranks = cases[0].ranks
         lines = "".join(json.dumps(case.inputs) + "\n" for case in cases).encode()
         hub = Hub(ranks, judged.delay_s) if ranks else None
-        with tempfile.TemporaryDirectory() as folder:
-            processes, files = [], []
-            for r in range(max(ranks, 1)):
-                environment = {"OMP_NUM_THREADS": "2" if not ranks else "1", "OPENBLAS_NUM_THREADS": "1"}
-                words, descriptors = [str(program)], ()
-                words += [judged.number] if not cases[0].options else [*cases[0].options, f"--report={folder}/report.json"]
-                if hub:
-                    descriptors = (hub.descriptor(r),)
-                    environment |= {"RANKWISE_HUB": hub.variable(r), "LD_PRELOAD": str(self.workshop.path("hub_mpi"))}
-                files.append(tempfile.TemporaryFile())
-                stdin = tempfile.TemporaryFile()
-                stdin.write(lines)
-                stdin.seek(0)
-                box = self.box_of(folder, deadline) if sandboxed else Unboxed(deadline)
-                processes.append(box.start(words, stdin=stdin, stdout=files[-1], stderr=subprocess.STDOUT,
-                                           pass_fds=descriptors, env=environment))
-            reason, outcome = "ended", None
+        report = pathlib.Path(folder) / "report.json"
+        report.unlink(missing_ok=True)
+        processes, files = [], []
+        for r in range(max(ranks, 1)):
+            environment = {"OMP_NUM_THREADS": "2" if not ranks else "1", "OPENBLAS_NUM_THREADS": "1"}
+            words, descriptors = [str(program), judged.number], ()
+            if cases[0].options:
+                words[1:] = [*(option.format(folder=folder) for option in cases[0].options), f"--report={report}"]
             if hub:
-                outcome = hub.run(lambda r: processes[r].poll() is None, time.monotonic() + deadline.left_s(),
-                                  lambda: work_of(process.pid for process in processes))
-                if outcome.verdict != "ended":
-                    reason = outcome.verdict
-                    for process in processes:
-                        process.kill()
-            for process in processes:
-                ended = process.wait().reason
-                reason = ended if reason == "ended" else reason
-            texts = []
-            for file in files:
-                file.seek(0)
-                texts.append(file.read(1 << 20).decode(errors="replace"))
-            report = pathlib.Path(folder) / "report.json"
-            answers = [[json.loads(line[7:]) for line in text.split("\n") if line.startswith("ANSWER ")] for text in texts]
-            return Answer(answers, outcome, reason, "\n".join(texts),
-                          json.loads(report.read_text()) if report.is_file() else None)
+                descriptors = (hub.descriptor(r),)
+                environment |= {"RANKWISE_HUB": hub.variable(r), "LD_PRELOAD": str(self.workshop.path("hub_mpi"))}
+            files.append(tempfile.TemporaryFile())
+            stdin = tempfile.TemporaryFile()
+            stdin.write(lines)
+            stdin.seek(0)
+            box = self.box_of(folder, deadline) if sandboxed else Unboxed(deadline)
+            processes.append(box.start(words, stdin=stdin, stdout=files[-1], stderr=subprocess.STDOUT,
+                                       pass_fds=descriptors, env=environment))
+        reason, outcome = "ended", None
+        if hub:
+            outcome = hub.run(lambda r: processes[r].poll() is None, time.monotonic() + deadline.left_s(),
+                              lambda: work_of(process.pid for process in processes))
+            if outcome.verdict != "ended":
+                reason = outcome.verdict
+                for process in processes:
+                    process.kill()
+        for process in processes:
+            ended = process.wait().reason
+            reason = ended if reason == "ended" else reason
+        texts = []
+        for file in files:
+            file.seek(0)
+            texts.append(file.read(1 << 20).decode(errors="replace"))
+        answers = [[answer for answer in map(read_answer, text.split("\n")) if answer is not None] for text in texts]
+        return Answer(answers, outcome, reason, "\n".join(texts), read_report(report))
 
 
 class Process:
@@ -324,12 +366,16 @@ def groups_of(cases):
 def judge(runner, judged, program, draw, deadline):
     """(verdict, detail) of one exercise. `program` is the student's."""
     for cases in groups_of(judged.cases(draw)):
-        expected = runner.run(judged, runner.workshop.path(judged.target), cases, False, deadline)
-        if expected.reason != "ended":
-            raise Refused(f"the reference of exercise {judged.number} does not run ({expected.reason}):\n{expected.text[-2000:]}")
-        verdict, detail = compare(judged, cases, expected, runner.run(judged, program, cases, True, deadline))
-        if verdict != "passed":
-            return verdict, detail
+        references = runner.run(judged, runner.workshop.path(judged.target), cases, False, deadline)
+        for _, expected in references:
+            if expected.reason != "ended":
+                raise Refused(f"the reference of exercise {judged.number} does not run ({expected.reason}):\n"
+                              + expected.text[-2000:])
+        # A job of the student's that did not end is the last one, and fails here.
+        for (_, expected), (of_job, got) in zip(references, runner.run(judged, program, cases, True, deadline)):
+            verdict, detail = compare(judged, of_job, expected, got)
+            if verdict != "passed":
+                return verdict, detail
     return "passed", ""
 
 
@@ -410,9 +456,12 @@ class Judge:
             (folder / "made").mkdir()
             deadline = Deadline(LIMIT_S)
 
+            # The compiler sees the course; the program must not: it could run the reference, or compile its source.
+            compiler = Sandbox(self.workshop.source, LIMITS, deadline, [self.workshop.folder, folder], folder / "made", self.protected)
+            program, why = make_program(self.workshop, compiler, folder, region.path, text, judged.target)
+
             def box_of(writable, limit):
-                return Sandbox(self.workshop.source, LIMITS, limit, [self.workshop.folder, folder], writable, self.protected)
-            program, why = make_program(self.workshop, box_of(folder / "made", deadline), folder, region.path, text, judged.target)
+                return Sandbox(folder / "made", LIMITS, limit, self.workshop.libraries(), writable, self.protected)
             if program is None:
                 return "timed out" if "timed out" in why else "does not compile", why
             return judge(Runner(self.workshop, box_of), judged, program, Draw(number, *names), deadline)
