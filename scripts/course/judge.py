@@ -77,7 +77,7 @@ class Judged:
     near: dict = dataclasses.field(default_factory=dict)  # tolerance by name of the output, relative to its largest value
     explain: object = None                      # function(case, rank, name, expected, got) -> text or None
     fields: tuple = ()                          # of a lesson's program: what of its report is compared
-    needs: tuple = ()                           # further programs of the reference
+    needs: tuple = ()                           # further programs of the reference; "prepare" makes {folder}/text.h5
     hint: str = ""
 
 
@@ -164,10 +164,19 @@ class Runner:
         """
         jobs = []
         with tempfile.TemporaryDirectory() as folder:
+            if "prepare" in judged.needs:
+                self._prepare(folder)
             while cases and all(answer.reason == "ended" for _, answer in jobs):
                 jobs.append((cases, self._job(judged, program, cases, sandboxed, deadline, folder)))
                 cases = [case.then for case in cases if case.then]
         return jobs
+
+    def _prepare(self, folder):
+        """A short text, {folder}/text.h5: the validation split of the embedded one takes long without optimization."""
+        text = pathlib.Path(folder) / "text.txt"
+        text.write_text("".join(random.Random(3).choices("abcdefgh \n", k=3000)), encoding="ascii")
+        subprocess.run([self.workshop.path("prepare"), "--tokenizer=byte", text, f"{folder}/text.h5"], check=True,
+                       capture_output=True)
 
     def _job(self, judged, program, cases, sandboxed, deadline, folder):
         """One job, which may write in the folder."""
