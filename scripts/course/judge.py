@@ -60,6 +60,7 @@ class Case:
     ranks: int = 0        # 0: one process without MPI
     options: list = None  # of a lesson's program; then there are no inputs. {folder} is where the run may write
     then: object = None   # a Case of the same program, which runs after this one in the same folder
+    own: bool = True      # whether the student's program runs it; if not, the reference, on what that has written
 
     @property
     def text(self):
@@ -167,7 +168,8 @@ class Runner:
             if "prepare" in judged.needs:
                 self._prepare(folder)
             while cases and all(answer.reason == "ended" for _, answer in jobs):
-                jobs.append((cases, self._job(judged, program, cases, sandboxed, deadline, folder)))
+                of_job = program if cases[0].own else self.workshop.path(judged.target)
+                jobs.append((cases, self._job(judged, of_job, cases, sandboxed, deadline, folder)))
                 cases = [case.then for case in cases if case.then]
         return jobs
 
