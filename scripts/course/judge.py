@@ -62,6 +62,7 @@ class Case:
     ranks: int = 0        # 0: one process without MPI
     options: list = None  # of a lesson's program; then there are no inputs. {folder} is where the run may write
     then: object = None   # a Case of the same program, which runs after this one in the same folder
+    own: bool = True      # whether the student's program runs it; if not, the reference, on what that has written
 
     @property
     def text(self):
@@ -81,7 +82,7 @@ class Judged:
     fields: tuple = ()                          # of a lesson's program: what of its report is compared
     traffic: str = "pairs"                      # what is compared: of each pair of ranks, "sums" over all, or sums and "steps"
     delay_s: float = 0                          # of every message; 0: until its receiver waits
-    needs: tuple = ()                           # further programs of the reference
+    needs: tuple = ()                           # further programs of the reference; "prepare" makes {folder}/text.h5
     hint: str = ""
 
 
@@ -212,10 +213,20 @@ class Runner:
         """
         jobs = []
         with tempfile.TemporaryDirectory() as folder:
+            if "prepare" in judged.needs:
+                self._prepare(folder)
             while cases and all(answer.reason == "ended" for _, answer in jobs):
-                jobs.append((cases, self._job(judged, program, cases, sandboxed, deadline, folder)))
+                of_job = program if cases[0].own else self.workshop.path(judged.target)
+                jobs.append((cases, self._job(judged, of_job, cases, sandboxed, deadline, folder)))
                 cases = [case.then for case in cases if case.then]
         return jobs
+
+    def _prepare(self, folder):
+        """A short text, {folder}/text.h5: the validation split of the embedded one takes long without optimization."""
+        text = pathlib.Path(folder) / "text.txt"
+        text.write_text("".join(random.Random(3).choices("abcdefgh \n", k=3000)), encoding="ascii")
+        subprocess.run([self.workshop.path("prepare"), "--tokenizer=byte", text, f"{folder}/text.h5"], check=True,
+                       capture_output=True)
 
     def _job(self, judged, program, cases, sandboxed, deadline, folder):
         """One job, which may write in the folder."""

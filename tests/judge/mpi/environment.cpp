@@ -258,6 +258,24 @@ int PMPI_Error_string(int code, char* text, int* length)
   return put_text(("error " + std::to_string(code)).c_str(), text, length);
 }
 
+// Attributes are not kept. HDF5 wants one so that MPI_Finalize() ends it, and ends without it, too.
+int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function*, MPI_Comm_delete_attr_function*, int* key, void*)
+{
+  *key = 0;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Comm_free_keyval(int* key)
+{
+  *key = MPI_KEYVAL_INVALID;
+  return MPI_SUCCESS;
+}
+
+int PMPI_Comm_set_attr(MPI_Comm, int, void*)
+{
+  return MPI_SUCCESS;
+}
+
 }  // extern "C"
 
 // Each call has both names of the profiling interface; a program may have the first one itself.
@@ -278,6 +296,9 @@ RANKWISE_ALIAS(Comm_split_type)
 RANKWISE_ALIAS(Comm_dup)
 RANKWISE_ALIAS(Comm_free)
 RANKWISE_ALIAS(Comm_set_errhandler)
+RANKWISE_ALIAS(Comm_create_keyval)
+RANKWISE_ALIAS(Comm_free_keyval)
+RANKWISE_ALIAS(Comm_set_attr)
 RANKWISE_ALIAS(Comm_get_attr)
 RANKWISE_ALIAS(Comm_group)
 RANKWISE_ALIAS(Group_translate_ranks)

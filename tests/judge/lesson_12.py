@@ -1,0 +1,30 @@
+"""Cases of the exercises of lesson 12. See scripts/course/judge.py."""
+
+from judge import Case, exercise
+
+STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report
+
+
+def run(draw, ranks, about, *more):
+    """A short run of a small model. Sums are in the order of the ring where the number of ranks is no power of two."""
+    order = "fast" if ranks == 3 else "exact"
+    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
+    batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
+    return Case({}, about, ranks, [*sizes, *batch, "--data={folder}/text.h5", *more])
+
+
+@exercise("12.1", program="12_bert", needs=("prepare",), fields=(*STEP, "virtual"),
+          hint="once a step, and in ZeRO-1 half of what DDP sends")
+def unit_done(draw):
+    link = ["--link=1us,1GB/s", "--flops=100MFLOP/s"]
+    for zero in (0, 1):
+        yield run(draw, 2, f"--zero={zero} with accumulation, on a link", f"--zero={zero}", "--micro-batch=1",
+                  f"--bucket={draw.size(15, 30)}kB", *link)
+    yield run(draw, 3, "ZeRO-1 on three ranks", "--zero=1", "--bucket=1B")
+
+
+@exercise("12.2", program="12_bert", needs=("prepare",), fields=("tasks", *STEP),
+          hint="both sums are divided by this step's masked tokens")
+def pair_weight(draw):
+    yield run(draw, 2, "with accumulation", "--micro-batch=1")
+    yield run(draw, 3, "three ranks", "--zero=1")
