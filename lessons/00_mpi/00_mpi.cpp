@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -141,17 +142,20 @@ void show_letters(MpiRun& run)
 
 // ---- Collectives by hand ---------------------------------------------------------------------------------------------
 
-/// "3 messages: 1 to rank 1, 2 to rank 4", sent since @p before; their number goes to @p total.
-std::string sent_since(const std::vector<std::int64_t>& before, std::int64_t& total)
+/// Messages that this rank has sent to each rank since @p before.
+std::vector<std::int64_t> sent_since(const std::vector<std::int64_t>& before)
+{
+  std::vector<std::int64_t> sent = messages_sent();
+  for (std::size_t to = 0; to < sent.size(); ++to) sent[to] -= before[to];
+  return sent;
+}
+
+/// "sends 1 to rank 1, 2 to rank 4".
+std::string sends(const std::vector<std::int64_t>& sent)
 {
   std::vector<std::string> parts;
-  const std::vector<std::int64_t> now = messages_sent();
-  total = 0;
-  for (std::size_t to = 0; to < now.size(); ++to) {
-    const std::int64_t sent = now[to] - before[to];
-    if (sent > 0) parts.push_back(fmt::format("{} to rank {}", sent, to));
-    total += sent;
-  }
+  for (std::size_t to = 0; to < sent.size(); ++to)
+    if (sent[to] > 0) parts.push_back(fmt::format("{} to rank {}", sent[to], to));
   return fmt::format("sends {}", parts.empty() ? "nothing" : fmt::format("{}", fmt::join(parts, ", ")));
 }
 
@@ -171,8 +175,10 @@ void show_broadcast(MpiRun& run)
   std::vector<double> values = values_of(r, run.options.count), expected = values;
   const std::vector<std::int64_t> before = messages_sent();
   tree_broadcast(values, root, run.comm);
-  std::int64_t messages = 0;
-  print_ranks(run, fmt::format("broadcast by hand, from rank {}", root), sent_since(before, messages));
+  const std::vector<std::int64_t> sent = sent_since(before);
+  std::int64_t messages = std::accumulate(sent.begin(), sent.end(), std::int64_t{0});
+  print_ranks(run, fmt::format("broadcast by hand, from rank {}", root), sends(sent));
+  run.report.json()["broadcast"]["sent"] = rows_of_ranks(sent, run.comm);
   check_mpi(MPI_Bcast(expected.data(), static_cast<int>(expected.size()), MPI_DOUBLE, root, run.comm),
             "broadcasting");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &messages, 1, MPI_INT64_T, MPI_SUM, run.comm), "counting messages");
@@ -187,10 +193,12 @@ void show_sum(MpiRun& run)
   std::vector<double> values = values_of(r, run.options.count), expected = values;
   const std::vector<std::int64_t> before = messages_sent();
   ring_sum(values, run.comm);
-  std::int64_t messages = 0;
-  const std::string sent = sent_since(before, messages);
+  const std::vector<std::int64_t> sent = sent_since(before);
+  const std::int64_t messages = std::accumulate(sent.begin(), sent.end(), std::int64_t{0});
   const std::span<const double> first = std::span(values).first(std::min<std::size_t>(values.size(), 4));
-  print_ranks(run, "sum by hand, around a ring", fmt::format("{}; its sum begins {}", sent, fmt::join(first, " ")));
+  print_ranks(run, "sum by hand, around a ring",
+              fmt::format("{}; its sum begins {}", sends(sent), fmt::join(first, " ")));
+  run.report.json()["sum"]["sent"] = rows_of_ranks(sent, run.comm);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, expected.data(), static_cast<int>(expected.size()), MPI_DOUBLE, MPI_SUM,
                           run.comm),
             "summing");

@@ -37,6 +37,20 @@ std::vector<std::string> lines_of_ranks(const std::string& own, MPI_Comm comm)
   return lines;
 }
 
+std::vector<std::vector<std::int64_t>> rows_of_ranks(const std::vector<std::int64_t>& own, MPI_Comm comm)
+{
+  const auto N = static_cast<std::size_t>(ranks_of(comm));
+  const int length = static_cast<int>(own.size());
+  std::vector<std::int64_t> all(N * own.size());
+  check_mpi(MPI_Gather(own.data(), length, MPI_INT64_T, all.data(), length, MPI_INT64_T, 0, comm),
+            "gathering numbers");
+  std::vector<std::vector<std::int64_t>> rows;
+  for (std::size_t r = 0; r < N && rank_in(comm) == 0; ++r)
+    rows.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(r * own.size()),
+                      all.begin() + static_cast<std::ptrdiff_t>((r + 1) * own.size()));
+  return rows;
+}
+
 bool on_all(bool holds, MPI_Comm comm)
 {
   int all = holds ? 1 : 0;

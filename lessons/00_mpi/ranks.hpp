@@ -21,6 +21,11 @@ int rank_in(MPI_Comm comm);
 /// @return  N lines on rank 0, none on the others.
 std::vector<std::string> lines_of_ranks(const std::string& own, MPI_Comm comm);
 
+/// The numbers of each rank, in the order of the ranks. All ranks make this call.
+/// @param own   this rank's numbers, as many on each rank.
+/// @return  N rows on rank 0, none on the others.
+std::vector<std::vector<std::int64_t>> rows_of_ranks(const std::vector<std::int64_t>& own, MPI_Comm comm);
+
 /// Logical AND of @p holds over all ranks, which make this call together.
 bool on_all(bool holds, MPI_Comm comm);
 

@@ -1,4 +1,4 @@
-"""Passes messages between the ranks of a job, counts them, and notices when all ranks wait in vain.
+"""Passes messages between the ranks of a job, counts them, and notices when all ranks wait for ever.
 
 Each rank is a process whose MPI is tests/judge/mpi (a library that is loaded before the real one). It talks to the hub
 through one socket and nothing else: what was sent is counted here, where the code that is judged cannot write.
@@ -29,7 +29,7 @@ class Outcome:
     messages: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(lambda: [0, 0]))  # (from, to): messages, bytes
     collectives: dict = dataclasses.field(default_factory=collections.Counter)  # MPI's own collectives: calls of a rank
     steps: int = 0           # messages one after the other: the longest chain of sends, each after what it depends on
-    unreceived: list = dataclasses.field(default_factory=list)  # (from, to, bytes) of messages that nobody received
+    unreceived: list = dataclasses.field(default_factory=list)  # (from, to, bytes) of messages that no rank received
 
 
 class Rank:

@@ -323,7 +323,7 @@ def compare(judged, cases, expected, got):
     if got.reason in ("timed out", "too much processor time"):
         return "timed out", f"{where}: the time was over"
     if got.reason == "deadlock":
-        return "failed", f"{where}: all ranks wait in vain\n{got.outcome.detail}"
+        return "failed", f"{where}: all ranks wait for ever\n{got.outcome.detail}"
     if got.report is not None or expected.report is not None:
         answer = {name: (got.report or {}).get(name) for name in judged.fields}
         wanted = {name: expected.report.get(name) for name in judged.fields}
@@ -347,7 +347,7 @@ def compare(judged, cases, expected, got):
             return "failed", f"{where}: {got.outcome.detail}\n{without_answers(got.text)}"
         if got.outcome.unreceived:
             sender, receiver, size = got.outcome.unreceived[0]
-            return "failed", f"{where}: nobody received a message of {size:,} bytes from rank {sender} to rank {receiver}"
+            return "failed", f"{where}: no rank received a message of {size:,} bytes from rank {sender} to rank {receiver}"
         if difference := traffic_difference(judged, expected.outcome, got.outcome):
             return "failed", f"{where}\n{difference}"
         if more := dict(got.outcome.collectives - expected.outcome.collectives):

@@ -55,6 +55,13 @@ class Parts(Lesson):
         for rank, sent in enumerate(("nothing", "nothing", "1 to rank 1, 1 to rank 3, 1 to rank 4", "1 to rank 0", "nothing")):
             self.assertIn(f"rank {rank} sends {sent}", lines)
 
+    def test_messages_of_broadcast_and_sum_by_sender_and_receiver(self):
+        report = self.report("--root=2", *QUICK, ranks=5)
+        self.assertEqual(report["broadcast"]["sent"],
+                         [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
+        self.assertEqual(report["sum"]["sent"],
+                         [[8 if to == (rank + 1) % 5 else 0 for to in range(5)] for rank in range(5)])
+
     def test_sum(self):
         for count, first in ((10, "111 222 333 444"), (2, "111 222"), (1000003, "111 222 333 444")):
             lines = self.lines("--show=sum", f"--count={count}", ranks=3)
