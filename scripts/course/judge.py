@@ -111,8 +111,8 @@ def first_difference(expected, got, near, place=""):
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in expected:
             if key not in got:
-                return f"{place}{key}", expected[key], "nothing"
-            if found := first_difference(expected[key], got[key], near, f"{place}{key}"):
+                return f"{place} {key}".strip(), expected[key], "nothing"
+            if found := first_difference(expected[key], got[key], near, f"{place} {key}".strip()):
                 return found
         return None
     if isinstance(expected, list) and isinstance(got, list):
@@ -248,7 +248,7 @@ class Runner:
             stdin = tempfile.TemporaryFile()
             stdin.write(lines)
             stdin.seek(0)
-            box = self.box_of(folder, deadline) if sandboxed else Unboxed(deadline)
+            box = self.box_of(program, folder, deadline) if sandboxed else Unboxed(deadline)
             processes.append(box.start(words, stdin=stdin, stdout=files[-1], stderr=subprocess.STDOUT,
                                        pass_fds=descriptors, env=environment))
         reason, outcome = "ended", None
@@ -471,8 +471,9 @@ class Judge:
             compiler = Sandbox(self.workshop.source, LIMITS, deadline, [self.workshop.folder, folder], folder / "made", self.protected)
             program, why = make_program(self.workshop, compiler, folder, region.path, text, judged.target)
 
-            def box_of(writable, limit):
-                return Sandbox(folder / "made", LIMITS, limit, self.workshop.libraries(), writable, self.protected)
+            def box_of(shown, writable, limit):
+                seen = [shown, *self.workshop.libraries()]
+                return Sandbox(folder / "made", LIMITS, limit, seen, writable, self.protected)
             if program is None:
                 return "timed out" if "timed out" in why else "does not compile", why
             return judge(Runner(self.workshop, box_of), judged, program, Draw(number, *names), deadline)

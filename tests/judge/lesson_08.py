@@ -2,6 +2,25 @@
 
 from judge import Case, exercise
 
+STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report
+
+
+def run(draw, ranks, about, *more):
+    """A short run of a small model. Sums are in the order of the ring where the number of ranks is no power of two."""
+    heads, channels, order = (3, 48, "fast") if ranks == 3 else (4, 32, "exact")
+    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", f"--channels={channels}", f"--heads={heads}"]
+    batch = [f"--seed={draw.size(1, 999)}", "--global-batch=4", "--steps=2", "--clip=0.5", f"--arithmetic={order}"]
+    return Case({}, about, ranks, [*sizes, *batch, *more])
+
+
+@exercise("08.1", program="08_tensor_parallel", fields=STEP,
+          hint="which rows has this rank after normalise(), which does a divided layer need, and which does add() take?")
+def branches(draw):
+    yield run(draw, 2, "rows divided and gathered again, recomputation", "--sequence-parallel", "--regather",
+              "--recompute=block", "--dropout=0.1")
+    yield run(draw, 3, "three ranks", "--dropout=0.1")
+    yield run(draw, 4, "rows divided, with accumulation", "--sequence-parallel", "--micro-batch=2", "--dropout=0.2")
+
 
 @exercise("08.2", hint="which rows or columns are this rank's in each section, and where does it keep them?")
 def rectangles(draw):
@@ -27,3 +46,11 @@ def traffic(draw):
                         "row_sums": draw.choice(([], [draw.size(100, 200), draw.size(1, 50)])) if divides else []},
                        "{t} ranks, {layers} layers, units {units}, rows divided {divides_rows}, gathered again {regather}, "
                        "recomputation {recompute}, {type}")
+
+
+@exercise("08.4", program="08_tensor_parallel", fields=STEP,
+          hint="which numbers of a row does a rank need from the others before it can go on?")
+def loss(draw):
+    yield run(draw, 2, "rows divided", "--sequence-parallel", "--dropout=0.1")
+    yield run(draw, 3, "large logits", "--learning-rate=1", "--warmup=0")
+    yield run(draw, 4, "with accumulation", "--micro-batch=2", "--dropout=0.1")
