@@ -30,7 +30,7 @@ import re
 import sys
 
 import catalogue
-from exercise_tree import Refused, all_regions, find_regions, markers, read_tree, replace_bodies, stubbed_files, write_tree
+from exercise_tree import Refused, all_regions, find_regions, markers, read_tree, stubbed_files, write_tree
 from grade_table import table_of
 from pack import without_twins
 
@@ -107,38 +107,6 @@ def student_files(tree, regions, folder):
             raise Refused(f"{folder / path}: the lines BEGIN EXERCISE and END EXERCISE must be those of the "
                           "repository; restore them and write only between them")
     return files
-
-
-def judge(bench, tree, regions, files):
-    """Tests the student's files in the clean tree; a list of {exercise, points, of, verdict, detail}."""
-    stubs, exercises = stubbed_files(tree, regions), [region.exercise for region in regions]
-    built, output = bench.build({**tree, **files}, exercises)
-    broken = {}
-    if not built:  # each file beside stubs of the others: which one is it?
-        for path in files:
-            alone, output_alone = bench.build({**tree, **stubs, path: files[path]}, exercises)
-            if not alone:
-                broken[path] = bench.first_error(output_alone)
-        good = {path: content for path, content in files.items() if path not in broken}
-        built, output = bench.build({**tree, **stubs, **good}, exercises)
-    outcomes = bench.run(exercises) if built else {}
-    verdicts = []
-    for region in regions:
-        if not built or region.path in broken:
-            verdict, detail = "does not compile", broken.get(region.path) or bench.first_error(output)
-        else:
-            verdict, detail = outcomes[region.exercise]
-        points = region.points if verdict == "passed" else 0
-        verdicts.append(dict(exercise=region.exercise, points=points, of=region.points, verdict=verdict, detail=detail))
-    return verdicts
-
-
-def transplanted(path, reference, text, regions):
-    """The reference's file with a student's bodies of these exercises, as bytes. What else the student changed stays behind."""
-    lines = text.split("\n")
-    bodies = {region.exercise: lines[region.body:region.end] for region in find_regions(path, text)}
-    mine = [region for region in regions if region.path == path]
-    return replace_bodies(reference, mine, lambda region: bodies[region.exercise]).encode()
 
 
 def grade(root, lesson, folder, json_file, work, protected):

@@ -307,7 +307,7 @@ class Unboxed:
 
 def without_answers(text):
     """What a program printed for people, its end."""
-    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("ANSWER ")]
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith(("ANSWER ", "# --"))]
     return "\n".join(lines[-8:])[-1500:]
 
 

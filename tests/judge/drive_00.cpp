@@ -57,7 +57,9 @@ const Exercise round_trip("00.2", [](const Json& in) -> Json {
   const double share = time_s / clock.seconds();
   std::vector<int> bytes;
   for (const std::byte byte : message) bytes.push_back(static_cast<int>(byte));
-  return {{"message", bytes}, {"time is that of both messages", share > 0.75 && share <= 1.0}, {"time is 0", time_s == 0}};
+  return {{"message", bytes},
+          {"time is that of both messages", share > 0.75 && share <= 1.0},
+          {"time is 0", time_s == 0}};
 });
 
 /// 00.3: one rank collects what the others send.
@@ -70,7 +72,8 @@ const Exercise letters("00.3", [](const Json& in) -> Json {
     const std::int64_t number = (seed + 3 * comm.rank()) % 5;
     for (std::int64_t i = 0; i < number; ++i) {
       const std::int64_t size = i == 1 ? 0 : (seed * (i + 1) + comm.rank()) % 200;
-      mine.push_back({.tag = static_cast<int>((seed + 11 * (number - i)) % 50), .values = values_of_rank(comm.rank(), size)});
+      mine.push_back(
+          {.tag = static_cast<int>((seed + 11 * (number - i)) % 50), .values = values_of_rank(comm.rank(), size)});
     }
     send_letters(mine, to, comm.handle());
     return Json::object();

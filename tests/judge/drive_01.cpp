@@ -30,7 +30,8 @@ const Exercise attention_backward("01.2", [](const Json& in) -> Json {
   const std::int64_t B = in["B"], T = in["T"], H = in["H"], D = in["D"], seed = in["seed"];
   const AttentionShape shape{.B = B, .T = T, .heads = {0, H}, .D = D};
   const Dropout dropout{in["dropout"], 5, 2, 3, Purpose::attention_dropout, {{0, B}, {0, T}}};
-  const Tensor qkv = random_tensor(lab, type, {B * T, 3 * H * D}, seed), dy = random_tensor(lab, type, {B * T, H * D}, seed + 1);
+  const Tensor qkv = random_tensor(lab, type, {B * T, 3 * H * D}, seed),
+               dy = random_tensor(lab, type, {B * T, H * D}, seed + 1);
   const Tensor y = lab.zeros(type, dy.shape()), sums = lab.zeros(accumulator_of(type), {B, H, T});
   const Tensor dqkv = random_tensor(lab, type, qkv.shape(), seed + 2);
   lab.kernels().attention_forward(y, sums, qkv, shape, dropout);

@@ -34,12 +34,12 @@ def links(draw):
 SAVED = ("loss", "grad_norm", "digest", "first_step")  # of the report
 
 
-@exercise("07.3", program="07_offload", fields=SAVED,
+@exercise("07.3", program="07_offload", fields=SAVED, needs=("prepare",),
           hint="the second run has nothing but the checkpoint: which elements, which moments, and are they stored again?")
 def saving(draw):
     sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
     batch = ["--global-batch=4", "--steps=2", "--dropout=0.1", "--clip=0.5", "--arithmetic=exact"]
-    fixed = [*sizes, *batch, "--checkpoint={folder}/run.h5"]
+    fixed = [*sizes, *batch, "--checkpoint={folder}/run.h5", "--data={folder}/text.h5"]
     disk = "--tier=disk:{folder}"
     for writers, readers, first, second in ((2, 2, ["--offload=all"], ["--offload=all", disk]),
                                             (1, 2, ["--offload=optimizer", disk], ["--offload=parameters"])):

@@ -10,10 +10,10 @@ def run(draw, ranks, about, *more):
     heads, channels, order = (3, 48, "fast") if ranks == 3 else (4, 32, "exact")
     sizes = [f"--layers={draw.size(1, 2)}", "--context=16", f"--channels={channels}", f"--heads={heads}"]
     batch = [f"--seed={draw.size(1, 999)}", "--global-batch=4", "--steps=2", "--clip=0.5", f"--arithmetic={order}"]
-    return Case({}, about, ranks, [*sizes, *batch, *more])
+    return Case({}, about, ranks, [*sizes, *batch, "--data={folder}/text.h5", *more])
 
 
-@exercise("08.1", program="08_tensor_parallel", fields=STEP,
+@exercise("08.1", program="08_tensor_parallel", fields=STEP, needs=("prepare",),
           hint="which rows has this rank after normalise(), which does a divided layer need, and which does add() take?")
 def branches(draw):
     yield run(draw, 2, "rows divided and gathered again, recomputation", "--sequence-parallel", "--regather",
@@ -48,7 +48,7 @@ def traffic(draw):
                        "recomputation {recompute}, {type}")
 
 
-@exercise("08.4", program="08_tensor_parallel", fields=STEP,
+@exercise("08.4", program="08_tensor_parallel", fields=STEP, needs=("prepare",),
           hint="which numbers of a row does a rank need from the others before it can go on?")
 def loss(draw):
     yield run(draw, 2, "rows divided", "--sequence-parallel", "--dropout=0.1")

@@ -24,10 +24,11 @@ namespace judge {
 enum class Kind : std::uint32_t {
   message = 1,  ///< a message; `peer` is its receiver, and on delivery its sender
   ack = 2,      ///< the message with this number was matched; `peer` is its sender, and on delivery its receiver
-  meet = 3,     ///< a call that all members of a communicator make: name, 0 byte, rank, data; answered by the data of all
-  blocked = 4,  ///< a thread, `number`, begins to wait; text
-  resumed = 5,  ///< it goes on
-  abort = 6,    ///< the rank ends the job with status `tag`
+  meet =
+      3,  ///< a call that all members of a communicator make: name, 0 byte, rank, data; answered by the data of all
+  blocked = 4,   ///< a thread, `number`, begins to wait; text
+  resumed = 5,   ///< it goes on
+  abort = 6,     ///< the rank ends the job with status `tag`
   finalized = 7  ///< the rank has called MPI_Finalize
 };
 
