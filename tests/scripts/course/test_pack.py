@@ -140,7 +140,7 @@ class Pack(unittest.TestCase):
     @unittest.skipUnless(catalogue.answers_module(), "no exercises that are answered")
     def test_students_have_figures_of_their_own_where_there_is_a_secret(self):
         secret = self.folder / "secret.txt"
-        secret.write_text("something\n")
+        secret.write_text("quagga 7319\n")
         sheets = []
         for number, student in enumerate(("", "", "alice", "alice", "bob")):
             starter = self.folder / f"starter-{number}"
