@@ -11,6 +11,10 @@ void textbook_ring_all_reduce_sum(const Tensor& values, Group& group)
 {
   check_summable(values.type());
   const CollectiveScope scope(group, {"all-reduce", "textbook-ring", values.type(), values.elements()});
+  // BEGIN EXERCISE 02.7 points=15 "The ring that sends: the whole all-reduce, as the table in front of its declaration has it. "
+  //     "group.transport() has exchange(), which sends and receives at once, and stream(), which adds; group.scratch() gives "
+  //     "memory for what arrives; Partition(n, N).shard(s) are the elements of a shard, of which some may be empty. Send no "
+  //     "byte twice, and allocate no more than one shard."
   Transport& transport = group.transport();
   const int N = group.ranks(), r = group.rank(), next = (r + 1) % N, previous = (r + N - 1) % N;
   // The vector in N shards of about S/N bytes each. Shard numbers are taken modulo N, so they may be negative.
@@ -26,6 +30,7 @@ void textbook_ring_all_reduce_sum(const Tensor& values, Group& group)
   }
   // All-gather, N-1 steps. A rank first sends its own complete shard, then always the one received last.
   for (int k = 0; k < N - 1; ++k) transport.exchange(shard(r - k), next, shard(r - k - 1), previous);
+  // END EXERCISE
 }
 
 Traffic textbook_ring_traffic(std::int64_t n, DType type, int ranks, int rank)

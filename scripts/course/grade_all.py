@@ -121,9 +121,9 @@ def grades_of(folder):
     return folder.resolve().with_name(folder.resolve().name + ".grades")
 
 
-def grade_all(root, lessons, folder, secret, jobs):
+def grade_all(root, lessons, folder, secret, jobs, protected=True):
     """Grades a folder of submissions and writes the table. Exit status 0, or 1 if some could not be graded."""
-    course, submissions, grades = Course(root, lessons, secret, jobs), find_submissions(folder), grades_of(folder)
+    course, submissions, grades = Course(root, lessons, secret, jobs, protected), find_submissions(folder), grades_of(folder)
     with locked(course.work), locked(grades):
         documents, failed = grade_each(course, submissions, grades)
         table = markdown_table(lessons, documents, failed)
@@ -146,13 +146,13 @@ def changes_between(before, after):
                     for exercise, row in old.items()]
 
 
-def regrade(root, lessons, folder, secret, jobs):
+def regrade(root, lessons, folder, secret, jobs, protected=True):
     """Grades all again, and lists what has changed since the last time, in changes.md too."""
     grades, submissions = grades_of(folder), find_submissions(folder)
     before = {submission.student: read_json(grades / submission.student / "grade.json") for submission in submissions}
     if not any(before.values()):
         raise Refused(f"{grades} has no grades yet. Begin with scripts/course.py grade-all {folder}")
-    course = Course(root, lessons, secret, jobs)
+    course = Course(root, lessons, secret, jobs, protected)
     with locked(course.work), locked(grades):
         for submission in submissions:
             (grades / submission.student / "stamp.json").unlink(missing_ok=True)
@@ -167,9 +167,9 @@ def regrade(root, lessons, folder, secret, jobs):
     return 1 if failed else 0
 
 
-def grade_submission(root, lessons, path, student, secret, json_file):
+def grade_submission(root, lessons, path, student, secret, json_file, protected=True):
     """Grades one submission and prints the points. Exit status 0 if there are all points, else 1."""
-    course, submission = Course(root, lessons, secret, 1), submission_of(path)
+    course, submission = Course(root, lessons, secret, 1, protected), submission_of(path)
     submission = dataclasses.replace(submission, student=student or submission.student)
     with locked(course.work):
         course.prepare()

@@ -12,27 +12,20 @@ exercise are in tests/judge/lesson_NN.py, a function for each:
 import dataclasses
 import hashlib
 import importlib.util
-import json
-import math
 import os
 import pathlib
 import random
 import re
-import stat
-import subprocess
 import tempfile
-import time
 
 from exercise_tree import Refused, all_regions, find_regions, replace_bodies
-from hub import Hub, work_of
+from runner import Runner
 from sandbox import Deadline, Limits, Sandbox
+from verdicts import compare
 from workshop import Workshop, first_error
 
 LIMIT_S = 40  # for compiling and running one exercise, on an idle machine
-LARGEST_REPORT = 4 << 20  # bytes
 LIMITS = Limits(memory=3 << 30, processes=128, cpu_s=20, file_bytes=256 << 20, writable_bytes=512 << 20)
-
-MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
 PREPROCESSOR = re.compile(r"^\s*(#|%:|\?\?=)|\b(_Pragma|asm|__asm__|__asm|__attribute__)\b|\[\[gnu::", re.MULTILINE)
 EXERCISES = {}  # number -> Judged, of all lessons that are loaded
 
@@ -104,265 +97,6 @@ def load(root, lesson):
     return {number: judged for number, judged in EXERCISES.items() if number.startswith(lesson + ".")}
 
 
-# ---- Comparing --------------------------------------------------------------------------------------------------------
-
-def first_difference(expected, got, near, place=""):
-    """Where two answers differ first, (place, expected, got); None if they do not."""
-    if isinstance(expected, dict) and isinstance(got, dict):
-        for key in expected:
-            if key not in got:
-                return f"{place} {key}".strip(), expected[key], "nothing"
-            if found := first_difference(expected[key], got[key], near, f"{place} {key}".strip()):
-                return found
-        return None
-    if isinstance(expected, list) and isinstance(got, list):
-        if len(expected) != len(got):
-            return f"{place}: the number of elements", len(expected), len(got)
-        numbers = [abs(value) for value in expected if isinstance(value, float)]
-        bound = near.get(place.split("[")[0], near.get("", 0)) * max(numbers, default=0)
-        for i, (one, other) in enumerate(zip(expected, got)):
-            if isinstance(one, (int, float)) and isinstance(other, (int, float)) and not isinstance(one, bool):
-                same = one == other or (math.isfinite(one) and math.isfinite(other) and abs(one - other) <= bound)
-                if not same:
-                    return f"{place}[{i}]", one, other
-            elif found := first_difference(one, other, near, f"{place}[{i}]"):
-                return found
-        return None
-    if isinstance(expected, float) and isinstance(got, (int, float)):
-        return None if abs(expected - got) <= near.get(place, near.get("", 0)) * abs(expected) else (place, expected, got)
-    return None if expected == got and isinstance(expected, bool) == isinstance(got, bool) else (place, expected, got)
-
-
-def sum_of_traffic(messages):
-    return [sum(count[i] for count in messages.values()) for i in range(2)]
-
-
-def sums_difference(judged, expected, got):
-    """The same where another order of messages is right too: over all ranks, and how many come one after the other."""
-    wanted, sent = sum_of_traffic(expected.messages), sum_of_traffic(got.messages)
-    if wanted[1] != sent[1] or wanted[0] < sent[0]:
-        return f"all ranks sent {sent[0]:,} messages with {sent[1]:,} bytes; {wanted[0]:,} messages with {wanted[1]:,} bytes are needed"
-    if judged.traffic == "steps" and got.steps > expected.steps:
-        return f"{got.steps} messages are sent one after the other; {expected.steps} steps are enough"
-    return ""
-
-
-def traffic_difference(judged, expected, got):
-    """The first pair of ranks between which something else was sent, as a sentence; empty if there is none."""
-    if judged.traffic != "pairs":
-        return sums_difference(judged, expected, got)
-    expected, got = expected.messages, got.messages
-    for pair in sorted(set(expected) | set(got)):
-        wanted, sent = expected.get(pair, [0, 0]), got.get(pair, [0, 0])
-        if wanted != sent:
-            return (f"rank {pair[0]} sent {sent[0]:,} messages with {sent[1]:,} bytes to rank {pair[1]}; "
-                    f"{wanted[0]:,} messages with {wanted[1]:,} bytes are needed")
-    return ""
-
-
-# ---- Running ----------------------------------------------------------------------------------------------------------
-
-@dataclasses.dataclass
-class Answer:
-    """What one run answered."""
-
-    outputs: list         # by rank, by case: the JSON after ANSWER
-    outcome: object       # of the hub; None without ranks
-    reason: str           # of the processes: "ended", "timed out", ...
-    text: str             # all that was printed
-    report: dict = None   # of a lesson's program
-
-
-def read_answer(line):
-    """The JSON object of a line that a driver wrote, or that somebody forged; None if there is none."""
-    if not line.startswith("ANSWER "):
-        return None
-    try:
-        document = json.loads(line[7:])
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def read_report(path):
-    """The report that a run left; None if there is none. It may be anything: a link, a pipe, no JSON."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        try:
-            document = json.loads(file.read(LARGEST_REPORT))
-        except (ValueError, RecursionError):
-            return None
-    return document if isinstance(document, dict) else None
-
-
-class Runner:
-    """Runs programs, of the reference or of a student; a student's in a sandbox."""
-
-    def __init__(self, workshop, box_of):
-        self.workshop, self.box_of = workshop, box_of
-
-    def run(self, judged, program, cases, sandboxed, deadline):
-        """Runs cases that have the same number of ranks, in one job; and one more for each that follows.
-
-        @return  (cases, their answer) of each job.
-        """
-        jobs = []
-        with tempfile.TemporaryDirectory() as folder:
-            if "prepare" in judged.needs:
-                self._prepare(folder)
-            while cases and all(answer.reason == "ended" for _, answer in jobs):
-                of_job = program if cases[0].own else self.workshop.path(judged.target)
-                jobs.append((cases, self._job(judged, of_job, cases, sandboxed, deadline, folder)))
-                cases = [case.then for case in cases if case.then]
-        return jobs
-
-    def _prepare(self, folder):
-        """A short text, {folder}/text.h5: the validation split of the embedded one takes long without optimization."""
-        text = pathlib.Path(folder) / "text.txt"
-        text.write_text("".join(random.Random(3).choices("abcdefgh \n", k=3000)), encoding="ascii")
-        subprocess.run([self.workshop.path("prepare"), "--tokenizer=byte", text, f"{folder}/text.h5"], check=True,
-                       capture_output=True)
-
-    def _job(self, judged, program, cases, sandboxed, deadline, folder):
-        """One job, which may write in the folder."""
-        ranks = cases[0].ranks
-        lines = "".join(json.dumps(case.inputs) + "\n" for case in cases).encode()
-        hub = Hub(ranks, judged.delay_s) if ranks else None
-        report = pathlib.Path(folder) / "report.json"
-        report.unlink(missing_ok=True)
-        processes, files = [], []
-        for r in range(max(ranks, 1)):
-            environment = {"OMP_NUM_THREADS": "2" if not ranks else "1", "OPENBLAS_NUM_THREADS": "1"}
-            words, descriptors = [str(program), judged.number], ()
-            if cases[0].options:
-                words[1:] = [*(option.format(folder=folder) for option in cases[0].options), f"--report={report}"]
-            if hub:
-                descriptors = (hub.descriptor(r),)
-                environment |= {"RANKWISE_HUB": hub.variable(r), "LD_PRELOAD": str(self.workshop.path("hub_mpi"))}
-            files.append(tempfile.TemporaryFile())
-            stdin = tempfile.TemporaryFile()
-            stdin.write(lines)
-            stdin.seek(0)
-            box = self.box_of(program, folder, deadline) if sandboxed else Unboxed(deadline)
-            processes.append(box.start(words, stdin=stdin, stdout=files[-1], stderr=subprocess.STDOUT,
-                                       pass_fds=descriptors, env=environment))
-        reason, outcome = "ended", None
-        if hub:
-            outcome = hub.run(lambda r: processes[r].poll() is None, time.monotonic() + deadline.left_s(),
-                              lambda: work_of(process.pid for process in processes))
-            if outcome.verdict != "ended":
-                reason = outcome.verdict
-                for process in processes:
-                    process.kill()
-        for process in processes:
-            ended = process.wait().reason
-            reason = ended if reason == "ended" else reason
-        texts = []
-        for file in files:
-            file.seek(0)
-            texts.append(file.read(1 << 20).decode(errors="replace"))
-        answers = [[answer for answer in map(read_answer, text.split("\n")) if answer is not None] for text in texts]
-        return Answer(answers, outcome, reason, "\n".join(texts), read_report(report))
-
-
-class Process:
-    """A process of the reference. What a sandbox starts has the same methods."""
-
-    def __init__(self, deadline, words, **settings):
-        self.deadline, self.process = deadline, subprocess.Popen(words, start_new_session=True, **settings)
-        self.pid, self.poll, self.kill = self.process.pid, self.process.poll, self.process.kill
-
-    def wait(self):
-        """Waits for its end."""
-        try:
-            status = self.process.wait(max(0.1, self.deadline.left_s()))
-            return Ended(f"killed by signal {-status}" if status < 0 else "ended")
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self.process.wait()
-            return Ended("timed out")
-
-
-@dataclasses.dataclass
-class Ended:
-    reason: str
-
-
-class Unboxed:
-    """Where the reference runs: in no sandbox."""
-
-    def __init__(self, deadline):
-        self.deadline = deadline
-
-    def start(self, words, env, **settings):
-        return Process(self.deadline, words, env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env}, **settings)
-
-
-# ---- The verdict ------------------------------------------------------------------------------------------------------
-
-def without_answers(text):
-    """What a program printed for people, its end."""
-    lines = [line for line in text.split("\n") if line.strip() and not line.startswith(("ANSWER ", "# --"))]
-    return "\n".join(lines[-8:])[-1500:]
-
-
-def compare(judged, cases, expected, got):
-    """(verdict, detail) of the answers of one job."""
-    missing = [one[-1]["not implemented"] for one in got.outputs if one and "not implemented" in one[-1]]
-    missing = set(MISSING.findall("\n".join(missing) + got.text))
-    if judged.number in missing:
-        return "not implemented", ""
-    if missing:
-        return "failed", f"needs exercise {min(missing)} first"
-    where = cases[0].text if len(cases) == 1 else f"one of {len(cases)} cases: {cases[0].text}"
-    if got.reason in ("timed out", "too much processor time"):
-        return "timed out", f"{where}: the time was over"
-    if got.reason == "deadlock":
-        return "failed", f"{where}: all ranks wait for ever\n{got.outcome.detail}"
-    if got.report is not None or expected.report is not None:
-        answer = {name: (got.report or {}).get(name) for name in judged.fields}
-        wanted = {name: expected.report.get(name) for name in judged.fields}
-        if got.report is None:
-            return "failed", f"{where}: the program ended without a report\n{without_answers(got.text)}"
-        if found := first_difference(wanted, answer, judged.near):
-            return "failed", f"{where}\n{said(judged, cases[0], 0, found)}"
-    for c, case in enumerate(cases if not cases[0].options else []):
-        for rank, answers in enumerate(got.outputs):
-            rank_text = f"rank {rank}: " if len(got.outputs) > 1 else ""
-            if len(answers) <= c or "error" in answers[c]:
-                why = answers[c]["error"] if len(answers) > c else f"the program ended before it answered\n{without_answers(got.text)}"
-                return "failed", f"{case.text}\n{rank_text}{why}"
-            if "outputs" not in answers[c]:
-                return "failed", f"{case.text}\n{rank_text}the program gave no outputs"
-            wanted = expected.outputs[rank][c]["outputs"]
-            if found := first_difference(wanted, answers[c]["outputs"], judged.near):
-                return "failed", f"{case.text}\n{rank_text}{said(judged, case, rank, found)}"
-    if got.outcome is not None:
-        if got.outcome.verdict != "ended":
-            return "failed", f"{where}: {got.outcome.detail}\n{without_answers(got.text)}"
-        if got.outcome.unreceived:
-            sender, receiver, size = got.outcome.unreceived[0]
-            return "failed", f"{where}: no rank received a message of {size:,} bytes from rank {sender} to rank {receiver}"
-        if difference := traffic_difference(judged, expected.outcome, got.outcome):
-            return "failed", f"{where}\n{difference}"
-        if more := dict(got.outcome.collectives - expected.outcome.collectives):
-            return "failed", f"{where}\nthe ranks called {', '.join(more)}, which this exercise writes by hand"
-    return ("passed", "") if got.reason == "ended" else ("failed", f"{where}: {got.reason}")
-
-
-def said(judged, case, rank, found):
-    """A difference in words, with the exercise's own explanation where it has one, and its hint."""
-    place, expected, got = found
-    text = f"{place}: got {got}, expected {expected}"
-    own = judged.explain(case, rank, place, expected, got) if judged.explain else None
-    return "\n".join(line for line in (text, own, judged.hint and f"hint: {judged.hint}") if line)
-
-
 def groups_of(cases):
     """Cases that run in one job: those with the same number of ranks; a program's run is alone."""
     groups = []
@@ -379,7 +113,7 @@ def judge(runner, judged, program, draw, deadline):
     for cases in groups_of(judged.cases(draw)):
         references = runner.run(judged, runner.workshop.path(judged.target), cases, False, deadline)
         for _, expected in references:
-            if expected.reason != "ended":
+            if expected.reason != "ended" or any("outputs" not in answer for answers in expected.outputs for answer in answers):
                 raise Refused(f"the reference of exercise {judged.number} does not run ({expected.reason}):\n"
                               + expected.text[-2000:])
         # A job of the student's that did not end is the last one, and fails here.

@@ -17,6 +17,7 @@ import re
 from exercise_bench import Bench
 from exercise_tree import Refused, all_regions, apply_patch, outside, read_tree, stubbed_files
 from judge import Judge
+from sandbox_walls import bubblewrap_works
 
 NAME = re.compile(r"tests/mutants/\d\d/(right/)?(\d\d(?:\.\d+)?)_\w+\.patch$")
 
@@ -130,8 +131,9 @@ def report_bodies(judge, bodies, tally, repeats=1):
 
 
 def judge_exercises(root, tree, regions, found, work, tally, some=False, repeats=1):
-    """Judges the solution, the stub, the wrong and the right solutions of each exercise; of `some` the first wrong one."""
-    judge = Judge(root, tree, work / "judge")
+    """Judges the solution, the stub, the wrong and the right solutions of each exercise; of `some` the first wrong one. The
+    patches are the course's own, so they are judged where there is no sandbox, too."""
+    judge = Judge(root, tree, work / "judge", bubblewrap_works() is True)
     without = [region.exercise for region in regions if region.exercise not in judge.judged]
     for exercise in without:
         tally.report(False, exercise, "has no cases in tests/judge/")

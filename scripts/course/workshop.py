@@ -47,6 +47,8 @@ class Workshop:
         with open(self.folder.parent / "lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             write_tree(self.source, tree, self.root)
+            for path in [self.source, *self.source.rglob("*")]:  # the sandbox's user has to read it, whatever the umask was
+                path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
             if not (self.folder / "build.ninja").exists():
                 launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
                 self._run("cmake", "-G", "Ninja", "-S", self.source, "-B", self.folder, "-DCMAKE_BUILD_TYPE=Exercise",

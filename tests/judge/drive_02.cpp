@@ -5,6 +5,7 @@
 #include "common/collectives/binomial.hpp"
 #include "common/collectives/ring.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
+#include "lessons/02_collectives/textbook_ring.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/judge/driver.hpp"
 
@@ -40,6 +41,17 @@ const Exercise broadcast("02.2", [](const Json& in) -> Json {
   const Tensor all(values.data(), DType::f64, {static_cast<std::int64_t>(values.size())});
   binomial_broadcast(all, in["root"], with.group);
   return {{"values", numbers(all)}};
+});
+
+/// 02.7: the whole ring. The answer has the memory for messages that it took, too.
+const Exercise textbook("02.7", [](const Json& in) -> Json {
+  GroupForTest with(Algorithm::ring);
+  std::vector<double> values = values_by_rank(in["n"], world().rank());
+  const Tensor all(values.data(), DType::f64, {static_cast<std::int64_t>(values.size())});
+  textbook_ring_all_reduce_sum(all, with.group);
+  return {{"values", numbers(all.slice({0, std::min<std::int64_t>(all.elements(), 300)}))},
+          {"digest of the values", digest(all)},
+          {"bytes of scratch", with.ledger.peak(Tier::device)[Category::communication]}};
 });
 
 /// 02.3: the formulas of the naive all-reduce.

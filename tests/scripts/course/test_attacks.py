@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 
 from exercise_tree import Refused, read_tree  # noqa: E402
 from judge import Judge  # noqa: E402
+from sandbox_walls import bubblewrap_works  # noqa: E402
 from submissions import Submission, read_submission  # noqa: E402
 
 ATTACKS = pathlib.Path(__file__).resolve().parent / "attacks"
@@ -63,6 +64,9 @@ def verdict_of(judge, attack):
 
 
 def main():
+    if (why := bubblewrap_works()) is not True:
+        print(f"no sandbox here: {why}")
+        return 77
     judge = Judge(ROOT, read_tree(ROOT), pathlib.Path(sys.argv[1]) / "judge")
     attacks = [Attack(path) for path in sorted(ATTACKS.iterdir()) if path.suffix in (".body", ".sh")]
     judge.build({attack.exercise for attack in attacks})

@@ -13,6 +13,7 @@ import unittest
 import zipfile
 
 from fake_course import RIGHT, files_of, hand_in, run_course, write_course
+from test_exercise import UNPROTECTED
 import submissions
 from exercise_tree import Refused
 from grade_all import changes_between
@@ -139,7 +140,7 @@ class Grade(Folder):
         write_course(self.root)
 
     def run_all(self, command="grade-all"):
-        return run_course(self.root, command, self.handed_in, "--lessons=01", "--jobs=2")
+        return run_course(self.root, command, self.handed_in, "--lessons=01", "--jobs=2", *UNPROTECTED)
 
     def grades(self):
         return {path.parent.name: json.loads(path.read_text()) for path in (self.folder / "handed_in.grades").glob("*/grade.json")}
@@ -215,7 +216,7 @@ class Grade(Folder):
     def test_one_submission(self):
         hand_in(self.handed_in / "alice", **WRONG)
         grade = self.folder / "grade.json"
-        status, output = run_course(self.root, "grade", self.handed_in / "alice", "--lessons=01", f"--json={grade}", "--student=Al")
+        status, output = run_course(self.root, "grade", self.handed_in / "alice", "--lessons=01", f"--json={grade}", "--student=Al", *UNPROTECTED)
         self.assertEqual(status, 1, output)
         self.assertIn("5/15", output)
         self.assertEqual(json.loads(grade.read_text())["student"], "Al")

@@ -1,0 +1,118 @@
+"""Compares what the student's program answered with what the reference answered, and says it in words."""
+
+import math
+import re
+
+MISSING = re.compile(r"exercise (\d\d\.\d+) is not implemented")
+
+
+def first_difference(expected, got, near, place=""):
+    """Where two answers differ first, (place, expected, got); None if they do not."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for key in expected:
+            if key not in got:
+                return f"{place} {key}".strip(), expected[key], "nothing"
+            if found := first_difference(expected[key], got[key], near, f"{place} {key}".strip()):
+                return found
+        return None
+    if isinstance(expected, list) and isinstance(got, list):
+        if len(expected) != len(got):
+            return f"{place}: the number of elements", len(expected), len(got)
+        numbers = [abs(value) for value in expected if isinstance(value, float)]
+        bound = near.get(place.split("[")[0], near.get("", 0)) * max(numbers, default=0)
+        for i, (one, other) in enumerate(zip(expected, got)):
+            if isinstance(one, (int, float)) and isinstance(other, (int, float)) and not isinstance(one, bool):
+                same = one == other or (math.isfinite(one) and math.isfinite(other) and abs(one - other) <= bound)
+                if not same:
+                    return f"{place}[{i}]", one, other
+            elif found := first_difference(one, other, near, f"{place}[{i}]"):
+                return found
+        return None
+    if isinstance(expected, float) and isinstance(got, (int, float)):
+        return None if abs(expected - got) <= near.get(place, near.get("", 0)) * abs(expected) else (place, expected, got)
+    return None if expected == got and isinstance(expected, bool) == isinstance(got, bool) else (place, expected, got)
+
+
+def sum_of_traffic(messages):
+    return [sum(count[i] for count in messages.values()) for i in range(2)]
+
+
+def sums_difference(judged, expected, got):
+    """The same where another order of messages is right too: over all ranks, and how many come one after the other."""
+    wanted, sent = sum_of_traffic(expected.messages), sum_of_traffic(got.messages)
+    if wanted[1] != sent[1] or wanted[0] < sent[0]:
+        return f"all ranks sent {sent[0]:,} messages with {sent[1]:,} bytes; {wanted[0]:,} messages with {wanted[1]:,} bytes are needed"
+    if judged.traffic == "steps" and got.steps > expected.steps:
+        return f"{got.steps} messages are sent one after the other; {expected.steps} steps are enough"
+    return ""
+
+
+def traffic_difference(judged, expected, got):
+    """The first pair of ranks between which something else was sent, as a sentence; empty if there is none."""
+    if judged.traffic != "pairs":
+        return sums_difference(judged, expected, got)
+    expected, got = expected.messages, got.messages
+    for pair in sorted(set(expected) | set(got)):
+        wanted, sent = expected.get(pair, [0, 0]), got.get(pair, [0, 0])
+        if wanted != sent:
+            return (f"rank {pair[0]} sent {sent[0]:,} messages with {sent[1]:,} bytes to rank {pair[1]}; "
+                    f"{wanted[0]:,} messages with {wanted[1]:,} bytes are needed")
+    return ""
+
+
+def without_answers(text):
+    """What a program printed for people, its end."""
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith(("ANSWER ", "# --"))]
+    return "\n".join(lines[-8:])[-1500:]
+
+
+def compare(judged, cases, expected, got):
+    """(verdict, detail) of the answers of one job."""
+    missing = [one[-1]["not implemented"] for one in got.outputs if one and "not implemented" in one[-1]]
+    missing = set(MISSING.findall("\n".join(missing) + got.text))
+    if judged.number in missing:
+        return "not implemented", ""
+    if missing:
+        return "failed", f"needs exercise {min(missing)} first"
+    where = cases[0].text if len(cases) == 1 else f"one of {len(cases)} cases: {cases[0].text}"
+    if got.reason in ("timed out", "too much processor time"):
+        return "timed out", f"{where}: the time was over"
+    if got.reason == "deadlock":
+        return "failed", f"{where}: all ranks wait for ever\n{got.outcome.detail}"
+    if got.report is not None or expected.report is not None:
+        answer = {name: (got.report or {}).get(name) for name in judged.fields}
+        wanted = {name: expected.report.get(name) for name in judged.fields}
+        if got.report is None:
+            return "failed", f"{where}: the program ended without a report\n{without_answers(got.text)}"
+        if found := first_difference(wanted, answer, judged.near):
+            return "failed", f"{where}\n{said(judged, cases[0], 0, found)}"
+    for c, case in enumerate(cases if not cases[0].options else []):
+        for rank, answers in enumerate(got.outputs):
+            rank_text = f"rank {rank}: " if len(got.outputs) > 1 else ""
+            if len(answers) <= c or "error" in answers[c]:
+                why = answers[c]["error"] if len(answers) > c else f"the program ended before it answered\n{without_answers(got.text)}"
+                return "failed", f"{case.text}\n{rank_text}{why}"
+            if "outputs" not in answers[c]:
+                return "failed", f"{case.text}\n{rank_text}the program gave no outputs"
+            wanted = expected.outputs[rank][c]["outputs"]
+            if found := first_difference(wanted, answers[c]["outputs"], judged.near):
+                return "failed", f"{case.text}\n{rank_text}{said(judged, case, rank, found)}"
+    if got.outcome is not None:
+        if got.outcome.verdict != "ended":
+            return "failed", f"{where}: {got.outcome.detail}\n{without_answers(got.text)}"
+        if got.outcome.unreceived:
+            sender, receiver, size = got.outcome.unreceived[0]
+            return "failed", f"{where}: no rank received a message of {size:,} bytes from rank {sender} to rank {receiver}"
+        if difference := traffic_difference(judged, expected.outcome, got.outcome):
+            return "failed", f"{where}\n{difference}"
+        if more := dict(got.outcome.collectives - expected.outcome.collectives):
+            return "failed", f"{where}\nthe ranks called {', '.join(more)}, which this exercise writes by hand"
+    return ("passed", "") if got.reason == "ended" else ("failed", f"{where}: {got.reason}")
+
+
+def said(judged, case, rank, found):
+    """A difference in words, with the exercise's own explanation where it has one, and its hint."""
+    place, expected, got = found
+    text = f"{place}: got {got}, expected {expected}"
+    own = judged.explain(case, rank, place, expected, got) if judged.explain else None
+    return "\n".join(line for line in (text, own, judged.hint and f"hint: {judged.hint}") if line)
