@@ -87,6 +87,18 @@ def exercise(number, program=None, **settings):
     return register
 
 
+STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report of a training program
+
+
+def short_run(draw, ranks, about, *more):
+    """A case of a training program: two steps of a small model, of drawn size. Sums are in the order of the ring where the
+    number of ranks is no power of two, else exact."""
+    order = "fast" if ranks == 3 else "exact"
+    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
+    batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
+    return Case({}, about, ranks, [*sizes, *batch, *more])
+
+
 def load(root, lesson):
     """Reads tests/judge/lesson_NN.py; gives the exercises of the lesson that are judged."""
     path = pathlib.Path(root) / f"tests/judge/lesson_{lesson}.py"

@@ -45,7 +45,7 @@ const Exercise neighbours("00.1", [](const Json& in) -> Json {
   return {{"received", received}, {"sent", sent}};
 });
 
-/// 00.2: ranks r and r + 1 are partners. The time is told as the share of the whole call, in tenths.
+/// 00.2: ranks r and r + 1 are partners. The answer says whether the time covers most of the call.
 const Exercise round_trip("00.2", [](const Json& in) -> Json {
   const Communicator comm = communicator_of(in["comm"]);
   const int partner = comm.rank() ^ 1;

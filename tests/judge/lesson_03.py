@@ -1,23 +1,13 @@
 """Cases of the exercises of lesson 03. See scripts/course/judge.py."""
 
-from judge import Case, exercise
-
-STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report
-
-
-def run(draw, ranks, about, *more):
-    """A short run of a small model. Sums are in the order of the ring where the number of ranks is no power of two."""
-    order = "fast" if ranks == 3 else "exact"
-    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
-    batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
-    return Case({}, about, ranks, [*sizes, *batch, *more])
+from judge import STEP, Case, exercise, short_run
 
 
 @exercise("03.1", program="03_ddp", fields=STEP, hint="each piece is one all-reduce, and each sum is in one piece")
 def sum_after_backward(draw):
-    yield run(draw, 2, "per tensor", "--strategy=per-tensor")
-    yield run(draw, 3, "in buckets", "--strategy=bucketed", f"--bucket={draw.size(20, 40)}kB")
-    yield run(draw, 4, "in one message, with accumulation", "--strategy=flat", "--micro-batch=1")
+    yield short_run(draw, 2, "per tensor", "--strategy=per-tensor")
+    yield short_run(draw, 3, "in buckets", "--strategy=bucketed", f"--bucket={draw.size(20, 40)}kB")
+    yield short_run(draw, 4, "in one message, with accumulation", "--strategy=flat", "--micro-batch=1")
 
 
 @exercise("03.2", hint="a bucket is full with the unit that brings it to the given size, not with the one after it")
@@ -36,6 +26,6 @@ def buckets(draw):
           hint="a bucket is complete with its first unit, in the last micro-batch of this rank")
 def unit_done(draw):
     link = ["--link=1us,1GB/s", "--flops=100MFLOP/s"]
-    yield run(draw, 2, "with accumulation, on a link", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB", *link)
-    yield run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
-    yield run(draw, 4, "each unit is a bucket, with accumulation", "--micro-batch=1", "--bucket=1B")
+    yield short_run(draw, 2, "with accumulation, on a link", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB", *link)
+    yield short_run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
+    yield short_run(draw, 4, "each unit is a bucket, with accumulation", "--micro-batch=1", "--bucket=1B")

@@ -1,16 +1,6 @@
 """Cases of the exercises of lesson 04. See scripts/course/judge.py."""
 
-from judge import Case, exercise
-
-STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report
-
-
-def run(draw, ranks, about, *more):
-    """A short run of a small model. Sums are in the order of the ring where the number of ranks is no power of two."""
-    order = "fast" if ranks == 3 else "exact"
-    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
-    batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
-    return Case({}, about, ranks, [*sizes, *batch, *more])
+from judge import STEP, Case, exercise, short_run
 
 
 @exercise("04.1", hint="a bucket's shards are those of Partition, moved to where the bucket begins; also where some are empty")
@@ -34,6 +24,6 @@ def sharded_norm(draw):
 
 @exercise("04.3", program="04_zero1", fields=STEP, hint="each rank updates its shards; after that, not before, all are gathered")
 def update(draw):
-    yield run(draw, 2, "some buckets, with accumulation", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB")
-    yield run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
-    yield run(draw, 4, "each unit is a bucket", "--bucket=1B")
+    yield short_run(draw, 2, "some buckets, with accumulation", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB")
+    yield short_run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
+    yield short_run(draw, 4, "each unit is a bucket", "--bucket=1B")

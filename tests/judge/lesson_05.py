@@ -1,23 +1,13 @@
 """Cases of the exercises of lesson 05. See scripts/course/judge.py."""
 
-from judge import Case, exercise
-
-STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report
-
-
-def run(draw, ranks, about, *more):
-    """A short run of a small model. Sums are in the order of the ring where the number of ranks is no power of two."""
-    order = "fast" if ranks == 3 else "exact"
-    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
-    batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
-    return Case({}, about, ranks, [*sizes, *batch, *more])
+from judge import STEP, Case, exercise, short_run
 
 
 @exercise("05.1", program="05_zero2", fields=STEP, hint="wait, add, free: in this order, and each once for each bucket")
 def collect(draw):
-    yield run(draw, 2, "some buckets, with accumulation", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB")
-    yield run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
-    yield run(draw, 4, "each unit is a bucket", "--bucket=1B")
+    yield short_run(draw, 2, "some buckets, with accumulation", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB")
+    yield short_run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
+    yield short_run(draw, 4, "each unit is a bucket", "--bucket=1B")
 
 
 @exercise("05.2", hint="the ranks take turns: B sequences of the first rank, B of the second, ...")

@@ -1,8 +1,6 @@
 """Cases of the exercises of lesson 08. See scripts/course/judge.py."""
 
-from judge import Case, exercise
-
-STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report
+from judge import STEP, Case, exercise
 
 
 def run(draw, ranks, about, *more):

@@ -1,16 +1,11 @@
 """Cases of the exercises of lesson 12. See scripts/course/judge.py."""
 
-from judge import Case, exercise
-
-STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report
+from judge import STEP, exercise, short_run
 
 
 def run(draw, ranks, about, *more):
-    """A short run of a small model. Sums are in the order of the ring where the number of ranks is no power of two."""
-    order = "fast" if ranks == 3 else "exact"
-    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
-    batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
-    return Case({}, about, ranks, [*sizes, *batch, "--data={folder}/text.h5", *more])
+    """A short run on a short text."""
+    return short_run(draw, ranks, about, "--data={folder}/text.h5", *more)
 
 
 @exercise("12.1", program="12_bert", needs=("prepare",), fields=(*STEP, "virtual"),

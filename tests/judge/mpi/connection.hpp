@@ -27,7 +27,7 @@ enum class Kind : std::uint32_t {
   meet =
       3,  ///< a call that all members of a communicator make: name, 0 byte, rank, data; answered by the data of all
   blocked = 4,   ///< a thread, `number`, begins to wait; text
-  resumed = 5,   ///< it goes on
+  resumed = 5,   ///< that thread continues
   abort = 6,     ///< the rank ends the job with status `tag`
   finalized = 7  ///< the rank has called MPI_Finalize
 };

@@ -1,4 +1,4 @@
-// collect_letters() of lesson 00: senders, tags, sizes and order of letters that nobody announced.
+// collect_letters() of lesson 00: senders, tags, sizes and order of unannounced letters.
 
 #include <chrono>
 #include <numeric>

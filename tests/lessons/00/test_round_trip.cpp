@@ -64,7 +64,7 @@ void test_trip(const Communicator& comm, int partner, std::size_t bytes, double 
 
 }  // namespace
 
-TEST_CASE("round_trip_s: both ranks end with the bytes of the lower one, whoever they are")
+TEST_CASE("round_trip_s: both ranks end with the bytes of the lower one, for any pair")
 {
   in_communicators([](const Communicator& comm, const std::string& what) {
     const int r = comm.rank(), N = comm.ranks();
