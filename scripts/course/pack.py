@@ -28,10 +28,6 @@ TWIN = re.compile(r"^( *)// BEGIN TWIN (\d\d\.\d+)\n.*?^ *// END TWIN$", re.DOTA
 MANIFEST = "course.json"  # at the root of a pack: which lessons and which revision it is of
 
 
-def number_of(text):
-    return [int(part) for part in text.split(".")]
-
-
 def lessons_of(tree):
     """The lessons that have exercises."""
     return sorted({region.exercise.split(".")[0] for region in all_regions(tree)})

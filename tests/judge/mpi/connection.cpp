@@ -153,12 +153,6 @@ void Connection::wait(const std::function<bool()>& done, const std::string& what
   write({Kind::resumed, 0, 0, 0, thread, 0}, {});
 }
 
-bool Connection::is_done(const Request& request)
-{
-  const std::lock_guard lock(mutex_);
-  return request.done;
-}
-
 Message* Connection::find(const Communicator& from, int rank, int tag, bool takes)
 {
   const int source = rank == MPI_ANY_SOURCE ? rank : from.members.at(static_cast<std::size_t>(rank));

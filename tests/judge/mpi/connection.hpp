@@ -94,8 +94,6 @@ class Connection {
 
   /// Waits until @p done holds. @param what  this is for.
   void wait(const std::function<bool()>& done, const std::string& what);
-  /// Whether a request is complete.
-  bool is_done(const Request& request);
   /// The oldest message that matches and has not been received; null if none. Call it with mutex() locked.
   /// @param takes  removes it from the queue; take() receives it then.
   Message* find(const Communicator& from, int rank, int tag, bool takes);
