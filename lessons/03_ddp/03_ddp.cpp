@@ -152,13 +152,15 @@ class Ddp {
     }
   }
 
-  /// NEW: the naive sum, after the last backward pass: no rank computes while the gradients are sent.
+  /// NEW: the naive sum, after the last backward pass: no rank computes while the gradients are sent. Leaves in each
+  /// tensor of gradients->sums() the sum over all ranks: the first one holds all (P) elements of the flat vector, and
+  /// is all-reduced in the pieces of pieces_of(), one after the other; a second one, of exact arithmetic, is the head's
+  /// gradient of the tied wte, (V, C), and is all-reduced whole. Nothing is divided. Its time is exposed communication.
   void sum_after_backward()
   {
+    // BEGIN EXERCISE 03.1 points=10 "Sum the gradients over the ranks: the function sum_after_backward(), for the "
+    //     "strategies that send after the backward pass. Its comment says which tensors there are and how each is sent."
     const auto span = run.time.span(Work::exposed, "summing gradients");
-    // BEGIN EXERCISE 03.1 points=10 "Sum the gradients over the ranks. GradientSum::sums() gives this rank's: one "
-    //     "tensor of all elements, and a second one where the tied embedding's second gradient is a separate sum. "
-    //     "All-reduce the first one piece by piece, in the pieces of pieces_of(), and the second one whole."
     // Each piece, a tensor, a bucket or all P elements, is one all-reduce: 2 (N-1)/N of its bytes sent per rank.
     const std::vector<Tensor> sums = gradients->sums();
     for (const Range& piece : pieces_of(table, options.gradients, options.strategy, options.bucket.value))
@@ -168,16 +170,20 @@ class Ddp {
     // END EXERCISE
   }
 
-  /// Called when the backward pass has computed the gradients of a unit, that is embedding, branch or head.
-  /// NEW: the overlapped sum. A complete bucket is all-reduced while the backward pass computes the next one.
+  /// Called in each micro-batch when the backward pass has computed the gradients of a unit (embedding, branch or
+  /// head), for the last unit first. Charges the unit's arithmetic to the virtual clock, run.charge_backward().
+  /// NEW: the overlapped sum, of this strategy only. A complete bucket is all-reduced on the queue, every tensor that
+  /// gradients->finish() returns for its elements, while the backward pass computes the next one; wait_for_buckets()
+  /// waits for what is pending. In a step each bucket is sent once, when the sums over all micro-batches are final.
+  /// @param unit   of the parameter table.
+  /// @param batch  the micro-batch; this rank's last one ends where its share of the sequences does.
   void unit_done(std::int64_t unit, const MicroBatch& batch)
   {
+    // BEGIN EXERCISE 03.3 points=10 "Overlap, and gradient accumulation without extra traffic: the function "
+    //     "unit_done(). Start to send a bucket as soon as it is final, not earlier, and keep what is pending. Which "
+    //     "micro-batch makes a bucket's gradients final, and which of its units?"
     run.charge_backward(unit);
     if (options.strategy != Strategy::overlapped) return;
-    // BEGIN EXERCISE 03.3 points=10 "Overlap, and gradient accumulation without extra traffic. In the last "
-    //     "micro-batch of this rank, and in no other, the bucket whose first unit is the argument is complete: "
-    //     "finish() its elements, start the all-reduces of the tensors that this returns on the queue, and keep "
-    //     "what is pending."
     // Gradient accumulation: only the last micro-batch makes the sums final, so a step sends each bucket once.
     const bool last = batch.rows.sequences.end() == share.end();
     if (!last) return;

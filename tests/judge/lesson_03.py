@@ -29,3 +29,4 @@ def unit_done(draw):
     yield short_run(draw, 2, "with accumulation, on a link", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB", *link)
     yield short_run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
     yield short_run(draw, 4, "each unit is a bucket, with accumulation", "--micro-batch=1", "--bucket=1B")
+    yield short_run(draw, 2, "another strategy, for which nothing is sent during the backward pass", "--strategy=bucketed", *link)
