@@ -29,12 +29,13 @@ struct NaiveCost {
   double time_s = 0;  ///< duration of the whole collective
 };
 
-/// Formulas for the cost of naive_all_reduce_sum().
+/// Formulas for the cost of naive_all_reduce_sum(): what one rank sends, and how long the whole collective takes.
 /// @param bytes    size of each rank's vector; for 0 no message is sent.
 /// @param ranks    N >= 1.
 /// @param rank     the rank whose messages are counted, 0 <= rank < N.
 /// @param message  time of one message. A rank sends one at a time and receives one at a time; additions take no
-///                 time.
+///                 time. message.time_s(b) is that of a message of b bytes.
+/// @return  all zero for one rank, or for 0 bytes.
 NaiveCost naive_cost(std::int64_t bytes, int ranks, int rank, const AlphaBeta& message);
 
 }  // namespace rankwise

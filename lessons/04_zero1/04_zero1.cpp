@@ -179,24 +179,30 @@ class Zero1 {
     pending.clear();
   }
 
-  /// AdamW with the mean gradient, clipped to a norm of at most --clip.
-  /// NEW: the update stands between the two halves of the all-reduce, so each rank updates only its shards.
+  /// NEW: the update stands between the two halves of the all-reduce: each rank updates only its shards, and then all
+  /// ranks gather all parameters. AdamW gets the mean gradient over all valid tokens, clipped to a norm of at most
+  /// --clip. That norm is of all P mean gradients, the same on every rank. A loss or gradient that is not finite ends
+  /// the run before it reaches the parameters, check_finite().
+  /// @param step             decides the learning rate, run.schedule.
+  /// @param loss             sums over all ranks: the loss and the number of valid tokens.
+  /// @param shard_gradients  sums over all ranks, one tensor for each of this rank's shards, (P/N) in all.
+  /// @return                 mean loss, norm and learning rate of the step.
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& shard_gradients)
   {
+    // BEGIN EXERCISE 04.3 points=10 "The update between the two halves of an all-reduce: the function update(). As "
+    //     "in lesson 03, but this rank has 1/N of the gradients and updates 1/N of the parameters. What does it need "
+    //     "of the other ranks before the update, and what after it?"
     // NEW: the norm of all P gradients: the squares of each rank's shards, summed over the ranks (32 bytes).
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     // A loss or gradient that is not finite ends the run before it reaches the parameters.
     check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
-    // BEGIN EXERCISE 04.3 points=10 "The update between the two halves of an all-reduce: each rank updates the "
-    //     "shards that it owns, from their gradients, with learning rate and clipping as in lesson 03; then an "
-    //     "all-gather gives all ranks all parameters."
     // Each rank updates P / N parameters, with moments of 8 P / N bytes, in place of P.
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
-    // END EXERCISE
     return {loss.mean(), norm, learning_rate};
+    // END EXERCISE
   }
 
   /// NEW: the second half of the all-reduce. It carries updated parameters, which all ranks need for the next step.

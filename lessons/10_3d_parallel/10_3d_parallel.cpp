@@ -256,6 +256,7 @@ class MeshParallel {
     for (const Tensor& counted : mesh_plan.counted_of(gradients)) squares += run.kernels->squared_norm(counted);
     for (Group* axis : {&tp, &pp}) all_reduce_sum(squares, *axis);
     if (mesh_plan.zero) all_reduce_sum(squares, dp);
+    // BEGIN TWIN 04.3
     // The mean is over the tokens of the whole global batch, whichever replica computed them.
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
@@ -264,6 +265,7 @@ class MeshParallel {
     adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
+    // END TWIN
   }
 
   /// Counts what is sent along an axis until the end of the scope, in total and by receiver.
