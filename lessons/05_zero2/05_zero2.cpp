@@ -163,15 +163,17 @@ class Zero2 {
     }
   }
 
-  /// NEW: waits for the bucket in flight, adds this rank's shard of it to the sums, and frees the bucket.
+  /// NEW: the end of the bucket in flight, if there is one: waits for its reduce-scatter, adds this rank's shard of it
+  /// to the sums, as the gradient of the N B sequences of all ranks, and frees the bucket. None is in flight
+  /// afterwards. The time that this takes is exposed communication.
+  /// @param batch  the micro-batch that the bucket's gradients are of.
   void collect(const MicroBatch& batch)
   {
+    // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: the function collect(). The backward pass calls it before it "
+    //     "sends a bucket, and once at its end. Which three things happen to a bucket in flight, and in which order?"
     if (!in_flight) return;
     // Waiting time is exposed communication: the reduce-scatter took longer than the computation beside it.
     const auto span = run.time.span(Work::exposed, "summing gradients");
-    // BEGIN EXERCISE 05.1 points=10 "Freeing buckets: wait for the bucket in flight. Add this rank's shard "
-    //     "of it to the sums, as the gradient of the sequences of all ranks in this micro-batch. Then free the "
-    //     "bucket; none is in flight afterwards."
     const std::size_t bucket = *in_flight;
     pending.wait();
     // The shard now holds the gradient of N B sequences: it is added to the sum over the micro-batches so far.
@@ -184,6 +186,7 @@ class Zero2 {
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& shard_gradients)
   {
+    // BEGIN TWIN 04.3
     // The norm of all P mean gradients: each rank squares those of its shards, and the squares are all-reduced.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
@@ -194,6 +197,7 @@ class Zero2 {
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
+    // END TWIN
   }
 
   /// All-gathers the updated parameters, bucket by bucket: (N-1)/N of 4 P bytes, once a step.

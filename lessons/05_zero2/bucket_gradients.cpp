@@ -16,9 +16,11 @@ BucketGradients::BucketGradients(const DeviceMemory& memory, Stream& stream, con
 {
 }
 
-/// Slice of a bucket's gradients; a bucket that is not alive is allocated, all zero.
 Tensor BucketGradients::buffer_of(Range elements)
 {
+  // BEGIN EXERCISE 05.3 points=10 "Buckets come to life: the function buffer_of(). The backward pass asks for the "
+  //     "gradients of one unit after the other. A bucket has a buffer from the first of its units on, and what that "
+  //     "unit has added is there when the next one comes."
   if (elements.empty()) return {};
   const auto bucket = std::find_if(buckets_.begin(), buckets_.end(), [&](const Bucket& candidate) {
     return candidate.elements.contains(elements.first);
@@ -31,6 +33,7 @@ Tensor BucketGradients::buffer_of(Range elements)
     stream_.zero(flat.tensor());
   }
   return flat.tensor().slice({elements.first - all.first, elements.count});
+  // END EXERCISE
 }
 
 std::vector<Tensor> BucketGradients::allocate(std::int64_t unit)

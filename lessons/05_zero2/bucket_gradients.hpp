@@ -47,6 +47,12 @@ class BucketGradients {
   void free(std::size_t bucket);
 
  private:
+  /// Gradients of elements of one bucket: a view of its buffer, flat_[bucket], to which the backward pass adds. If the
+  /// bucket is not alive, its buffer is allocated first: for all elements of the bucket, of type layout_.type, counted
+  /// as gradients, all zero.
+  /// @param elements  neighbours in the flat vector of table_. If there are none, nothing is allocated.
+  /// @return          view of @p elements; an empty tensor if there are none.
+  /// @throws Error    if they are in no bucket, or memory runs out.
   Tensor buffer_of(Range elements);
 
   DeviceMemory memory_;
@@ -54,7 +60,7 @@ class BucketGradients {
   const ParameterTable& table_;
   std::vector<Bucket> buckets_;
   GradientLayout layout_;
-  std::vector<Buffer> flat_;  // by bucket
+  std::vector<Buffer> flat_;  // by bucket; empty if it is not alive
   Buffer tied_;
 };
 

@@ -46,13 +46,9 @@ ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Strea
 
 void ShardSums::add(std::size_t shard, Range sequences, const std::vector<Tensor>& gradients)
 {
-  // BEGIN EXERCISE 05.3 points=10 "Gradient accumulation in a shard: add the gradients, one tensor or two, to "
-  //     "the GradientSum of this shard, as the gradient of these sequences. In the first micro-batch of a step, "
-  //     "clear the sum of the previous step first."
   GradientSum& sum = *sums_[shard];
   if (sequences.first == 0) sum.clear();
   sum.add(sequences, gradients);
-  // END EXERCISE
 }
 
 std::vector<Tensor> ShardSums::totals()

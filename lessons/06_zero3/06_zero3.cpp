@@ -205,6 +205,7 @@ class Zero3 {
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const LossSum& loss, const std::vector<Tensor>& shard_gradients)
   {
+    // BEGIN TWIN 04.3
     // The norm of all P mean gradients: each rank squares those of its shards, and the squares are all-reduced.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
@@ -215,6 +216,7 @@ class Zero3 {
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};
+    // END TWIN
   }
 
   /// NEW: all-gathers the replicated parameters (--persist), of which each rank has updated its shard.
@@ -224,10 +226,7 @@ class Zero3 {
     const auto counted = run.count("world");
     // Nothing is left to compute in this step, so this communication is exposed.
     const auto span = run.time.span(Work::exposed, "gathering parameters");
-    // BEGIN EXERCISE 06.4 points=5 "Replicated parameters: they are stored whole on every rank, as one flat "
-    //     "tensor, but each rank has updated only its own shard of it. Make all ranks have all new values."
     all_gather(parameters.replicated(), world);
-    // END EXERCISE
   }
 
  public:
@@ -239,14 +238,7 @@ class Zero3 {
   Zero3(Run& r, const Options& o) : run(r), options(o) {}
 
   /// This rank's shard of each unit, with its moments.
-  HeldShards shards()
-  {
-    // BEGIN EXERCISE 06.3 points=10 "Save on 4, load on 2: a checkpoint holds whole tensors and does not record "
-    //     "which rank wrote which elements. Return the shards that this rank owns now, with their moments: they "
-    //     "are written when a checkpoint is saved and read when a run is resumed."
-    return {adamw.shards(), *run.stream};
-    // END EXERCISE
-  }
+  HeldShards shards() { return {adamw.shards(), *run.stream}; }
   auto& optimizer() { return adamw; }
   void after_load()
   {

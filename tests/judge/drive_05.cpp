@@ -1,6 +1,7 @@
-// The exercises of lesson 05 that are functions: the sequences of a rank, and sums of shards.
+// The exercises of lesson 05 that are functions: the sequences of a rank, and the buckets that are alive.
 
-#include "lessons/04_zero1/bucket_shards.hpp"
+#include "common/base/error.hpp"
+#include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
@@ -17,34 +18,59 @@ const Exercise micro_batches("05.2", [](const Json& in) -> Json {
   return {{"sequences", pairs_of(micro_batches_of_step(batch, with.group))}};
 });
 
-/// 05.3: some steps of gradient accumulation in the shards that one of N ranks owns. The answers are the sums of
-/// each shard after each step, and what they need of memory.
-const Exercise shard_sums("05.3", [](const Json& in) -> Json {
+/// The buckets of make_buckets(); or, if tensors are replicated, one for each unit, and a last one for those tensors.
+std::vector<Bucket> buckets_of(const ParameterTable& table, const Json& in)
+{
+  if (table.replicated().empty()) return make_buckets(table, type_of(in["type"]), in["bytes"]);
+  std::vector<Bucket> buckets;
+  for (std::int64_t unit = table.units().end(); unit-- > 0;)
+    if (const Range elements = table.unit_elements(static_cast<int>(unit)); !elements.empty())
+      buckets.push_back({{unit, 1}, elements});
+  buckets.push_back({{0, 0}, table.replicated()});
+  return buckets;
+}
+
+/// 05.3: two micro-batches, whose backward passes add numbers to the gradients of each unit and free each bucket when
+/// it is complete. The answers are the gradients of every bucket then, and the memory at every unit. Without a bucket
+/// for the embedding: whether that is an error.
+const Exercise buckets_alive("05.3", [](const Json& in) -> Json {
   testing::Laboratory lab;
-  const ParameterTable table(testing::tiny_config(1, 2, in["channels"], 6));
-  const Arithmetic arithmetic(in["tree"].get<bool>() ? Sums::exact : Sums::fast);
-  GradientLayout layout = gradient_layout(table, DType::f32);
-  if (!arithmetic.separates_tied()) layout.tied = {};
-  const std::vector<Range> own =
-      shards_of(in["rank"], make_bucket_shards(make_buckets(table, DType::f32, in["bytes"]), in["N"]));
-  ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), layout, own);
-  const std::int64_t M = in["M"], of_all = in["sequences"];  // micro-batches, and sequences of all ranks in one
+  const ParameterTable table(testing::tiny_config(in["layers"], 2, in["channels"], 6), {}, {0, -1},
+                             in["replicated"]);
+  std::vector<Bucket> buckets = buckets_of(table, in);
+  const std::int64_t last = table.units().end() - 1;
+  if (in["lost"].get<bool>()) buckets.pop_back();
+  const GradientLayout layout{.elements = table.elements(), .type = type_of(in["type"])};
+  BucketGradients gradients(lab.memory(), lab.stream(), table, buckets, layout);
+  if (in["lost"].get<bool>()) {
+    try {
+      gradients.allocate(0);
+    } catch (const Error&) {
+      return {{"an error", true}, {"memory", bytes_of(lab.ledger())}};
+    }
+    return {{"an error", false}};
+  }
   std::int64_t seed = in["seed"];
-  Json totals = Json::array();
-  for (int step = 0; step < in["steps"]; ++step) {
-    for (std::int64_t m = 0; m < M; ++m) {
-      const Tensor flat = random_tensor(lab, DType::f32, {layout.elements}, seed++);
-      const Tensor tied = random_tensor(lab, DType::f32, {layout.elements}, seed++);
-      for (std::size_t shard = 0; shard < own.size(); ++shard) {
-        std::vector<Tensor> gradients{flat.slice(own[shard])};
-        const Range second = intersect(own[shard], layout.tied);
-        if (!second.empty()) gradients.push_back(tied.slice(second));
-        sums.add(shard, {m * of_all, of_all}, gradients);
+  Json values = Json::array(), memory = Json::array();
+  const auto add_to = [&](std::int64_t unit) {
+    for (const Tensor& tensor : gradients.allocate(unit)) {
+      const Tensor more = random_tensor(lab, tensor.type(), tensor.shape(), seed++);
+      lab.kernels().add(tensor, more);
+    }
+    memory.push_back(bytes_of(lab.ledger()));
+  };
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    add_to(0);  // the head's gradient of the token embedding
+    for (std::int64_t unit = last; unit >= 0; --unit) {
+      add_to(unit);
+      for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+        if (buckets[bucket].units.empty() ? unit != 0 : buckets[bucket].units.first != unit) continue;
+        values.push_back(numbers(gradients.of(bucket).front()));
+        gradients.free(bucket);
       }
     }
-    for (const Tensor& total : sums.totals()) totals.push_back(numbers(total));
   }
-  return {{"sums", totals}, {"memory", bytes_of(lab.ledger())}};
+  return {{"gradients", values}, {"memory", memory}};
 });
 
 }  // namespace

@@ -18,10 +18,12 @@ def micro_batches(draw):
                 yield Case({"G": M * ranks * B, "B": B}, "{G} sequences in micro-batches of {B}", ranks)
 
 
-@exercise("05.3", hint="the first micro-batch of a step is that of sequence 0: what is left of the step before goes then")
-def shard_sums(draw):
-    for tree in (False, True):
-        for N, M in ((1, 2), (2, 1), (3, 4)):
-            yield Case({"tree": tree, "N": N, "rank": draw.size(0, N - 1), "M": M, "sequences": 4, "steps": 2,
-                        "channels": 4 * draw.size(1, 3), "bytes": draw.size(800, 2500), "seed": draw.seed()},
-                       "rank {rank} of {N}, {M} micro-batches a step")
+@exercise("05.3", hint="the first unit of a bucket finds nothing, the others find the same buffer")
+def buffer_of(draw):
+    for kind, width in (("f32", 4), ("bf16", 2)):
+        C = 4 * draw.size(1, 3)
+        sizes = {"layers": draw.size(1, 3), "channels": C, "type": kind, "replicated": 0, "lost": False, "seed": draw.seed()}
+        for size in (1, width * 12 * C * C, 1 << 40):
+            yield Case({**sizes, "bytes": size}, "buckets of {bytes} bytes, {layers} layers of {channels} channels in {type}")
+        yield Case({**sizes, "bytes": 1, "replicated": 4 * C}, "a bucket of replicated tensors, {layers} layers of {channels} channels")
+        yield Case({**sizes, "bytes": 1, "lost": True}, "elements that are in no bucket")
