@@ -25,24 +25,39 @@ ShardedParameters::ShardedParameters(const DeviceMemory& memory, Stream& stream,
       options_(options)
 {
   const Range replicated = table.replicated();
-  std::int64_t first = elements_of(own_) - (replicated.empty() ? 0 : own_.back().count);
+  const std::int64_t sharded = elements_of(own_) - (replicated.empty() ? 0 : own_.back().count);
   kept = kept && !keeps_units();
-  if (kept) shards_ = Buffer(memory, Category::parameters, type, {first}, "shards of parameters");
+  if (kept) shards_ = Buffer(memory, Category::parameters, type, {sharded}, "shards of parameters");
   if (!replicated.empty())
     replicated_ = Buffer(memory, Category::parameters, type, {replicated.count}, "replicated parameters");
-  first = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit)
+    if (keeps_units() && !units_[unit].units.empty())
+      gathered_[unit] = Buffer(memory, Category::parameters, type, {units_[unit].elements.count}, "a whole unit");
+  own_tensors_ = views_of_shards(kept);
+}
+
+std::vector<Tensor> ShardedParameters::views_of_shards(bool kept) const
+{
+  // BEGIN EXERCISE 06.3 points=10 "Where a rank's shards are stored: the function views_of_shards(). AdamW updates "
+  //     "these views, a gather reads them, and a checkpoint saves and loads them, so 2 ranks can resume what 4 have "
+  //     "saved. Return one view for each unit."
+  std::vector<Tensor> views;
+  std::int64_t used = 0;  // elements of shards_ that the units so far have taken
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const Range mine = own_[unit], all = units_[unit].elements;
-    if (keeps_units() && !units_[unit].units.empty())
-      gathered_[unit] = Buffer(memory, Category::parameters, type, {all.count}, "a whole unit");
-    if (!gathered_[unit].tensor().empty())
-      own_tensors_.push_back(gathered_[unit].tensor().slice({mine.first - all.first, mine.count}));
-    else if (units_[unit].units.empty())
-      own_tensors_.push_back(replicated_.tensor().slice({mine.first - replicated.first, mine.count}));
-    else
-      own_tensors_.push_back(kept ? shards_.tensor().slice({first, mine.count}) : Tensor());
-    first += mine.count;
+    // A unit that is kept whole has this rank's shard in its place among those of the other ranks.
+    const Tensor& whole = units_[unit].units.empty() ? replicated() : gathered_[unit].tensor();
+    if (!whole.empty()) {
+      views.push_back(whole.slice({mine.first - all.first, mine.count}));
+    } else if (kept) {
+      views.push_back(shards_.tensor().slice({used, mine.count}));
+      used += mine.count;
+    } else {
+      views.emplace_back();  // stored elsewhere
+    }
   }
+  return views;
+  // END EXERCISE
 }
 
 std::vector<Tensor> ShardedParameters::whole() const
@@ -79,15 +94,20 @@ void ShardedParameters::gather(std::size_t unit)
 
 std::vector<Tensor> ShardedParameters::use(std::int64_t unit)
 {
+  // BEGIN EXERCISE 06.4 points=10 "The window moves: the function use(). At the first use of a place, plan_[place] says "
+  //     "which units are freed, gathered and waited for. In which order does that take the least memory and hide the "
+  //     "most? Neighbouring uses of the same units are one place."
   check(next_ < uses_.size() && uses_[next_].front() == unit, fmt::format("unit {} is used out of order", unit));
   const std::size_t place = places_[next_];
   if (next_ == 0 || places_[next_ - 1] != place) {
+    // First free, so that memory is there; then start the gathers, so that messages travel; then wait for this use.
     for (const std::size_t old : plan_[place].frees) free(old);
     for (const std::size_t coming : plan_[place].gathers) gather(coming);
     for (const std::size_t needed : plan_[place].needs) on_its_way_[needed].wait();
   }
   ++next_;
   return of(unit);
+  // END EXERCISE
 }
 
 std::vector<Tensor> ShardedParameters::of(std::int64_t unit) const

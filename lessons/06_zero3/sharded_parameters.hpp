@@ -50,10 +50,11 @@ class ShardedParameters {
   /// Plans the gathers of a micro-batch.
   /// @param uses  its uses, in order.
   void begin(const std::vector<Use>& uses);
-  /// Advances to the next use: frees units that are no longer needed, starts the gathers of the next ones, and
-  /// waits for those that this use needs.
-  /// @param unit  first unit of the next use; any other one is an Error.
-  /// @return      its tensors, in the order of the table; valid until the next use.
+  /// Advances to the next use. At the first use of its place in the plan: frees the units that are no longer needed,
+  /// starts the gathers of the next ones, and waits for those that this use needs, and for no others. Further uses of
+  /// the same place find everything there.
+  /// @param unit  first unit of the next use. Any other one is an Error, after which nothing has changed.
+  /// @return      its tensors as of() has them, in the order of the table; valid until the next use.
   std::vector<Tensor> use(std::int64_t unit);
   /// Tensors of another unit of the current use.
   std::vector<Tensor> of(std::int64_t unit) const;
@@ -73,6 +74,11 @@ class ShardedParameters {
   std::vector<Pending> on_its_way_;  ///< all-gather of each unit
 
  private:
+  /// Where this rank's shards are stored: one view for each unit, in the order of units_, of own_[unit].count elements.
+  /// If a unit is kept whole, in gathered_ or, those without units of the table, in replicated(), its shard is a part
+  /// of it. The shards of all other units are stored in shards_, one after the other, or elsewhere: empty views.
+  /// @param kept  whether shards_ holds them.
+  std::vector<Tensor> views_of_shards(bool kept) const;
   bool keeps_units() const { return options_.reshard == Reshard::never; }
   void free(std::size_t unit) { gathered_[unit] = Buffer(); }
 
@@ -84,9 +90,9 @@ class ShardedParameters {
   std::vector<Tensor> own_tensors_;  // by unit; of units that are kept whole, a slice of them
 
   std::vector<Use> uses_;            // of the micro-batch
-  std::vector<std::size_t> places_;  // of each use
-  std::vector<GatherStep> plan_;
-  std::size_t next_ = 0;  // next use
+  std::vector<std::size_t> places_;  // of each use, its index in plan_
+  std::vector<GatherStep> plan_;     // what each place needs, frees and gathers
+  std::size_t next_ = 0;             // next use
 };
 
 }  // namespace rankwise

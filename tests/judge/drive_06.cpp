@@ -1,7 +1,8 @@
-// The exercises of lesson 06 that are functions: the plan of gathers, and one gather.
+// The exercises of lesson 06: the plan of gathers, one gather, where shards are stored, and the uses of a micro-batch.
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "common/base/error.hpp"
@@ -23,7 +24,9 @@ GatherOptions gathering_of(const Json& in)
                   : unit == "branch" ? UnitKind::branch
                                      : UnitKind::block,
           .prefetch = in["prefetch"],
-          .reshard = reshard == "after-forward" ? Reshard::after_forward : Reshard::after_backward,
+          .reshard = reshard == "after-forward"    ? Reshard::after_forward
+                     : reshard == "after-backward" ? Reshard::after_backward
+                                                   : Reshard::never,
           .persist = in["persist"]};
 }
 
@@ -71,21 +74,44 @@ class Parameters : public ShardedParameters {
   }
 };
 
+/// Turns of the ranks: each goes on when the rank before it has.
+class Turns {
+ public:
+  /// Returns when it is this rank's turn.
+  void wait()
+  {
+    int token = 0;
+    if (world().rank() > 0) MPI_Recv(&token, 1, MPI_INT, world().rank() - 1, 0, ranks_, MPI_STATUS_IGNORE);
+  }
+  /// It is the next rank's turn.
+  void pass_on()
+  {
+    const int token = 0;
+    if (world().rank() + 1 < world().ranks()) MPI_Send(&token, 1, MPI_INT, world().rank() + 1, 0, ranks_);
+  }
+
+ private:
+  GroupForTest test_{Algorithm::ring};
+  MPI_Comm ranks_ = test_.group.communicator().handle();
+};
+
 /// A model of which each rank has its shards.
 struct Model {
   explicit Model(const Json& in)
       : options(gathering_of(in)),
         type(type_of(in["type"])),
+        kept(in.value("kept", true)),
         test(algorithm_of(in["collectives"])),
         table(testing::tiny_config(in["layers"], 2, in["channels"], 6), {}, {0, -1}, options.persist),
-        parameters(lab.memory(), *test.stream, queue, table, units, own, type, options)
+        parameters(lab.memory(), *test.stream, queue, table, units, own, type, options, kept)
   {
   }
 
-  /// Gives all parameters new values, whole numbers that depend on their place: each rank those that it owns.
+  /// Gives all parameters new values, whole numbers that depend on their place: each rank those that it owns and has.
   void update(std::int64_t seed)
   {
     for (std::size_t unit = 0; unit < own.size(); ++unit) {
+      if (!kept && parameters.own()[unit].empty()) continue;
       std::vector<double> values;
       for (std::int64_t i = own[unit].first; i < own[unit].end(); ++i)
         values.push_back(static_cast<double>((7 * i + seed) % 251 + 1));
@@ -95,14 +121,18 @@ struct Model {
   }
 
   /// A micro-batch: the values that each use finds, and the bytes that are allocated then.
-  Json pass(const std::vector<Use>& uses)
+  /// @param turns  if given, uses but the first are made by one rank after the other. They need units that all ranks
+  ///               have prefetched.
+  Json pass(const std::vector<Use>& uses, Turns* turns = nullptr)
   {
     Json values = Json::array(), memory = Json::array();
     parameters.begin(uses);
-    for (const Use& use : uses) {
+    for (std::size_t u = 0; u < uses.size(); ++u) {
       // Something else is sent first, so that a use which does not wait for its parameters comes too early.
       Pending before = queue.start("another message", [](Group&) { std::this_thread::sleep_for(pause); });
-      const std::vector<Tensor> of_use = parameters.use(use.front());
+      if (turns != nullptr && u > 0) turns->wait();
+      const std::vector<Tensor> of_use = parameters.use(uses[u].front());
+      if (turns != nullptr && u > 0) turns->pass_on();
       before.wait();
       for (const Tensor& tensor : of_use) values.push_back(numbers(tensor));
       memory.push_back(bytes_of(lab.ledger()));
@@ -115,6 +145,7 @@ struct Model {
 
   GatherOptions options;
   DType type;
+  bool kept;  // whether the shards are stored here
   testing::Laboratory lab;
   TimeLedger time;
   GroupForTest test;
@@ -128,13 +159,10 @@ struct Model {
 /// Starts the gather of one unit on one rank after the other: a rank starts only when the rank before it has gone on.
 Json one_by_one(Model& model, std::size_t unit)
 {
-  GroupForTest tokens(Algorithm::ring);
-  const MPI_Comm ranks = tokens.group.communicator().handle();
-  const int r = world().rank(), N = world().ranks();
-  int token = 0;
-  if (r > 0) MPI_Recv(&token, 1, MPI_INT, r - 1, 0, ranks, MPI_STATUS_IGNORE);
+  Turns turns;
+  turns.wait();
   model.parameters.gather(unit);
-  if (r + 1 < N) MPI_Send(&token, 1, MPI_INT, r + 1, 0, ranks);
+  turns.pass_on();
   const Json memory = bytes_of(model.lab.ledger());
   return {{"values", numbers(model.parameters.wait(unit))}, {"memory", memory}};
 }
@@ -148,6 +176,59 @@ const Exercise gathers("06.2", [](const Json& in) -> Json {
   const Json first = model.pass(uses_of(in));
   model.update(in["seed"].get<std::int64_t>() + 100);
   return {{"first pass", first}, {"second pass", model.pass(uses_of(in))}};
+});
+
+/// 06.3: the shards of this rank, after each has got its own values. The answers are the shards, what is kept whole,
+/// and what the uses of a micro-batch find, which gather the shards; the last not where shards are stored elsewhere.
+const Exercise shards("06.3", [](const Json& in) -> Json {
+  Model model(in);
+  Json elements = Json::array(), values = Json::array(), whole = Json::array();
+  for (const Tensor& shard : model.parameters.own()) elements.push_back(shard.elements());
+  model.update(in["seed"]);
+  for (const Tensor& shard : model.parameters.own())
+    values.push_back(shard.empty() ? Json::array() : numbers(shard));
+  for (const Tensor& tensor : model.parameters.whole()) whole.push_back(numbers(tensor));
+  return {{"elements of the shards", elements},
+          {"shards", values},
+          {"whole", whole},
+          {"memory", bytes_of(model.lab.ledger())},
+          {"uses", model.kept ? model.pass(uses_of(in)) : Json()}};
+});
+
+/// Whether a use is refused.
+bool is_refused(Model& model, std::int64_t unit)
+{
+  try {
+    model.parameters.use(unit);
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+/// 06.4: micro-batches. The answers are what each use finds; in turns, if no rank may wait for what it prefetches. Or
+/// whether uses out of order are refused, at the beginning, in the middle and at the end.
+const Exercise window("06.4", [](const Json& in) -> Json {
+  Model model(in);
+  model.update(in["seed"]);
+  const std::vector<Use> uses = uses_of(in);
+  if (in.contains("out of order")) {
+    const std::size_t middle = in["out of order"];
+    Json refused = Json::array({is_refused(model, 0)});
+    model.parameters.begin(uses);
+    for (std::size_t u = 0; u < uses.size(); ++u) {
+      if (u == 0 || u == middle) refused.push_back(is_refused(model, uses[u].front() + 1));
+      model.parameters.use(uses[u].front());
+    }
+    refused.push_back(is_refused(model, uses.front().front()));
+    model.parameters.end();
+    return {{"refused", refused}, {"memory", bytes_of(model.lab.ledger())}};
+  }
+  std::optional<Turns> turns;
+  if (in["in turns"].get<bool>()) turns.emplace();
+  const Json first = model.pass(uses, turns ? &*turns : nullptr);
+  model.update(in["seed"].get<std::int64_t>() + 100);
+  return {{"first pass", first}, {"second pass", model.pass(uses)}};
 });
 
 }  // namespace

@@ -1,11 +1,6 @@
 """Cases of the exercises of lesson 06. See scripts/course/judge.py."""
 
-from judge import STEP, Case, exercise, short_run
-
-
-def run(draw, ranks, about, *more):
-    """A short run on a short text."""
-    return short_run(draw, ranks, about, "--data={folder}/text.h5", *more)
+from judge import Case, exercise
 
 
 @exercise("06.1", hint="what is there at place s follows from the places s .. s + K, and with after-backward from all later ones")
@@ -35,21 +30,27 @@ def gather(draw):
                     "alone": draw.size(0, 3), "seed": draw.seed()}, "a gather that one rank after the other starts", ranks)
 
 
-@exercise("06.3", program="06_zero3", needs=("prepare",), fields=("first_step", *STEP),
-          hint="a shard is written to and read from the place that its range says; its moments belong to it")
-def shards(draw):
-    for writers, readers, *more in ((4, 2), (2, 3, "--unit=branch")):
-        sums = ["--arithmetic=fast", "--global-batch=12"] if readers == 3 else ["--arithmetic=exact", "--global-batch=8"]
-        options = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}",
-                   "--steps=2", "--data={folder}/text.h5", "--checkpoint={folder}/run.h5", *sums, *more]
-        yield Case({}, f"{writers} ranks save", writers, [*options, "--stop-after=1"],
-                   Case({}, f"{readers} ranks resume what {writers} have saved", readers, [*options, "--resume"],
-                        own=readers == 2))  # else the reference reads it, which knows what belongs where
+@exercise("06.3", hint="a unit that is kept whole has every rank's shard in its place; all other shards stand one after the other")
+def views_of_shards(draw):
+    sizes = {"layers": 2, "recompute": False, "training": True, "collectives": "ring", "prefetch": 1}
+    for ranks in (1, 2, 3, 4):
+        for unit, reshard, persist in (("block", "after-forward", 0), ("branch", "after-backward", 64), ("model", "never", 0),
+                                       ("branch", "never", 64), ("branch", "after-forward", 1 << 20)):
+            yield Case({**sizes, "unit": unit, "reshard": reshard, "persist": persist, "channels": draw.choice((8, 12)),
+                        "type": draw.choice(("f32", "bf16")), "seed": draw.seed()},
+                       "--unit={unit} --reshard={reshard} --persist={persist}, parameters in {type}", ranks)
+        yield Case({**sizes, "unit": "block", "reshard": "after-forward", "persist": 64, "channels": 8, "type": "f32",
+                    "kept": False, "seed": draw.seed()}, "the shards of units that are not kept whole are stored elsewhere", ranks)
 
 
-@exercise("06.4", program="06_zero3", needs=("prepare",), fields=STEP,
-          hint="as after the update of lesson 04: who has which part already?")
-def replicated(draw):
-    yield run(draw, 2, "norms and biases of C elements are replicated", f"--persist={draw.size(32, 90)}")
-    yield run(draw, 3, "some are", f"--persist={draw.size(128, 500)}", "--unit=branch", "--collectives=library")
-    yield run(draw, 4, "all are", "--persist=1000000")
+@exercise("06.4", hint="first free, then start the gathers, then wait for what this use needs, once for each place")
+def use(draw):
+    sizes = {"layers": 2, "channels": 8, "collectives": "ring", "type": "f32"}
+    for ranks in (1, 2, 3, 4):
+        for unit, reshard, prefetch in (("block", "after-forward", 0), ("block", "after-forward", 1),
+                                        ("branch", "after-backward", draw.size(1, 2)), ("branch", "after-forward", 2)):
+            yield Case({**sizes, "unit": unit, "reshard": reshard, "prefetch": prefetch, "persist": draw.choice((0, 64)),
+                        "training": True, "recompute": unit == "block", "in turns": prefetch > 0, "seed": draw.seed()},
+                       "--unit={unit} --reshard={reshard} --prefetch={prefetch} --persist={persist}", ranks)
+        yield Case({**sizes, "unit": "branch", "reshard": "after-forward", "prefetch": 0, "persist": 0, "training": False,
+                    "recompute": False, "out of order": draw.size(2, 3), "seed": draw.seed()}, "uses out of order", ranks)

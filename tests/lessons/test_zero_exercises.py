@@ -1,6 +1,5 @@
-"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, the
-shards that a checkpoint is made of, a way to keep tensors the same on all ranks, to save states that are elsewhere), beside
-lesson 01.
+"""Exercises 04.3, 05.1, 06.3, 06.4 and 07.3: the programs with what somebody wrote (an update, a way to free buckets, where
+shards are stored, when units are there, to save states that are elsewhere), beside lesson 01.
 
     test_zero_exercises.py 04.3|05.1|06.3|06.4|07.3 PREPARE LESSON_01 LESSON
 """
@@ -44,7 +43,7 @@ class Freeing(exercise_case.ExerciseCase):
         self.assertLess(gradients["peak"] - gradients["current"], 2 * gradients["current"])
 
 
-class Resuming(exercise_case.ExerciseCase):
+class Shards(exercise_case.ExerciseCase):
     def go_on(self, writers, readers, *options):
         """The first of two steps on some ranks, the second on others; and then all parameters, which lesson 01 has too."""
         file = os.path.join(self.folder, f"{writers}-{readers}.h5")
@@ -67,18 +66,29 @@ class Resuming(exercise_case.ExerciseCase):
     def test_shards_of_what_one_device_has_written(self):
         self.go_on(1, 4)
 
-
-class Replicated(exercise_case.ExerciseCase):
-    def test_gather_replicated_after_it_all_ranks_have_all_of_it(self):
-        for ranks, persist in ((2, 32), (4, 128), (2, 4096)):
+    def test_shards_of_replicated_tensors_are_parts_of_them(self):
+        for ranks, persist in ((2, 32), (4, 128), (2, 4096), (2, 1000000)):
             self.assert_steps_of_lesson_01(ranks, f"--persist={persist}")
 
-    def test_gather_replicated_with_accumulation(self):
+    def test_shards_of_replicated_tensors_with_accumulation(self):
         report = self.assert_steps_of_lesson_01(4, "--persist=96", "--micro-batch=1", "--unit=branch")
         self.assertEqual(report["traffic"]["world"]["bytes"], report["traffic"]["world"]["formula"])
 
-    def test_gather_replicated_where_everything_is(self):
-        self.assert_steps_of_lesson_01(2, "--persist=1000000")
+
+class Window(exercise_case.ExerciseCase):
+    def test_use_finds_the_parameters_of_this_step(self):
+        for ranks, *options in ((2, "--prefetch=0"), (4, "--unit=branch", "--prefetch=2"), (2, "--reshard=after-backward"),
+                                (2, "--unit=branch", "--recompute=block", "--micro-batch=1"), (2, "--unit=model")):
+            self.assert_steps_of_lesson_01(ranks, *options)
+
+    def test_use_waits_for_what_is_on_its_way(self):
+        self.assert_steps_of_lesson_01(4, "--chaos=5")
+
+    def test_use_hides_the_gather_of_the_next_unit(self):
+        # On these links a gather takes less time than a branch: hardly more than the first and last messages are exposed.
+        link = ["--unit=branch", "--prefetch=1", "--link=1us,1GB/s", "--flops=100MFLOP/s"]
+        step = self.report(2, *link)["virtual"][-1]
+        self.assertLess(step["exposed_ps"], 0.5 * step["communication_ps"])
 
 
 class Saving(exercise_case.ExerciseCase):
@@ -139,4 +149,4 @@ class Saving(exercise_case.ExerciseCase):
 
 
 if __name__ == "__main__":
-    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Resuming, "06.4": Replicated, "07.3": Saving})
+    exercise_case.main({"04.3": Update, "05.1": Freeing, "06.3": Shards, "06.4": Window, "07.3": Saving})
