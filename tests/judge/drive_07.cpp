@@ -103,17 +103,16 @@ Json walk(SlowVector& slow, Access access, int changes, bool held)
           {"stored in place", in_place}};
 }
 
-/// Whether a block that is not the next one is refused.
+/// Whether a block that is not the next one is refused, before anything moves.
 bool refuses(SlowVector& slow, std::size_t block)
 {
   bool refused = false;
-  slow.vector->begin(Access::read);
+  slow.vector->begin(Access::write);
   try {
     slow.vector->block(block);
   } catch (const Error&) {
     refused = true;
   }
-  slow.store->finish();
   return refused;
 }
 

@@ -240,7 +240,7 @@ TEST_CASE("block: a block out of order is an error")
 {
   for (const Tier home : {Tier::host, Tier::device}) {
     Walked walked(4, home);
-    walked.vector->begin(Access::read);
+    walked.vector->begin(Access::write);
     walked.vector->block(0);
     for (const std::size_t block : {std::size_t{0}, std::size_t{3}}) {
       bool refused = false;
@@ -253,6 +253,5 @@ TEST_CASE("block: a block out of order is an error")
       }
       CHECK(refused);
     }
-    walked.store->finish();
   }
 }
