@@ -51,7 +51,7 @@ Tensor TieredVector::block(std::size_t block)
   if (block > 0) give_back(block - 1);
   // A later block takes the slot that was left first: fetch() waits for that one only.
   if (comes && block + ahead_ < tiers_.blocks().count()) fetch(block + ahead_);
-  // Both go on while this block is used. What has to end is its own fetch; or, with Access::write, the store before it.
+  // Both continue while this block is used. What has to end is its own fetch; or, with Access::write, the store before it.
   tiers_.wait(slot(block).transfer);
   return in_slot(block);
   // END EXERCISE
