@@ -23,14 +23,17 @@ struct Axis {
 ///
 ///     axes (pp 2, dp 2, tp 2)     rank = (pp * 2 + dp) * 2 + tp      rank 6 has the coordinates pp 1, dp 1, tp 0
 ///
-/// @param axes  outermost first.
+/// @param axes  outermost first; any number of them.
 /// @param rank  >= 0, below the product of their sizes.
+/// @return      in the order of the axes; 0 <= coordinate < size.
 std::vector<int> coordinates_of(const std::vector<Axis>& axes, int rank);
 /// The rank that has these coordinates: the inverse of coordinates_of().
 /// @param coordinates  one for each axis, 0 <= coordinate < size.
 int rank_at(const std::vector<Axis>& axes, const std::vector<int>& coordinates);
-/// The ranks that differ from @p rank at most in their coordinate on this axis, in the order of that coordinate.
-/// @param axis  name of one of the axes; Error for any other.
+/// The ranks that differ from @p rank at most in their coordinate on one axis: the group that sends messages along it.
+/// @param axes, rank  as for coordinates_of().
+/// @param axis        name of one of the axes; Error for any other.
+/// @return            as many ranks as the axis has, @p rank among them, in the order of that coordinate.
 std::vector<int> line_of(const std::vector<Axis>& axes, int rank, const std::string& axis);
 
 /// All ranks of a job as the points of a mesh (coordinates_of()).

@@ -46,8 +46,20 @@ class TieredAdamW {
   TieredAdamW(const OffloadPlan& plan, Tiers& tiers, const ParameterTable& table,
               std::shared_ptr<BlockStore> parameters, const AdamWOptions& options);
 
-  /// Calls @p work for each block of the updated weights, with its moments, where AdamW runs.
+  /// Calls @p work for each block of the updated weights, with its moments, where AdamW runs. With Access::write and
+  /// Access::update blocks are stored when @p work has changed them; with Access::read they are fetched only.
   void for_each(Access access, const UseShard& work);
+  /// The weights that this rank updates, and their moments, to load, to save and to compare.
+  ///
+  /// Its for_each makes one walk over the blocks, with the access that it is given, and calls its function for every
+  /// piece that a block has in common with a range, never with an empty one: the elements of the piece in the table's
+  /// flat vector, their weights and both moments, and the stream. Its copy_parameters copies a range of the weights,
+  /// across blocks if need be, and fetches no other blocks; the copy is complete when it returns.
+  ///
+  /// @param ranges  within this rank's shards. With Access::write they cover all of these: a block of which only some
+  ///                elements were written is stored with undefined ones.
+  /// @return        refers to this.
+  HeldShards shards(const std::vector<Range>& ranges);
   /// Rounds the master weights to the parameters; does nothing without master weights.
   void round();
   /// Updates all parameters. Not for early updates, which have no slots for gradients.
@@ -67,9 +79,6 @@ class TieredAdamW {
   void expect_finite(std::optional<std::int64_t> first) const;
   /// Whether an update has begun and not ended.
   bool is_under_way() const { return under_way_; }
-  /// Copies a range of the weights within one shard.
-  /// @param to  (elements) f32, in host memory; complete when this returns.
-  void copy_own(Range elements, const Tensor& to);
   /// First element that is not finite. The parameters of the table are numbered first, then all gradients.
   /// @param gradients     sums of gradients; nullptr: only parameters are checked.
   /// @param of_gradients  first such element of gradients that are no longer stored.
@@ -82,12 +91,13 @@ class TieredAdamW {
   void resume(std::int64_t updates) { updates_ = updates; }
 
  private:
+  /// The weights in f32: master weights where there are any, else the parameters.
   TieredVector& weights() { return master_ ? *master_ : parameters_; }
   void round_block(std::size_t block, const Tensor& weights);
 
   Tiers& tiers_;
   const ParameterTable& table_;
-  ComputePlace where_;
+  ComputePlace where_;  // device or host: where AdamW runs
   AdamWOptions options_;
   std::vector<std::vector<DecayRun>> runs_;  // by block
   TieredVector parameters_;

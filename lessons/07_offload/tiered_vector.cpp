@@ -41,18 +41,20 @@ void TieredVector::begin(Access access)
 
 Tensor TieredVector::block(std::size_t block)
 {
+  // BEGIN EXERCISE 07.1 points=10 "Double buffering: all of block(), a step of a walk. Its comment in tiered_vector.hpp "
+  //     "says what begins, what is waited for, what a vector that does not move gives out, and which calls are errors; "
+  //     "fetch(), give_back(), slot() and the members of the class are described there, too."
   check(block == next_++, "a block of a vector is used out of order");
   if (!moves()) return store_->in_place(block);
-  // BEGIN EXERCISE 07.1 points=10 "Double buffering: store the previous block, start to fetch the block ahead_ "
-  //     "places further (1, or more with a disk), and wait for this one. begin() has started to fetch the first "
-  //     "ahead_ blocks; with Access::write blocks are not fetched. When this returns, no transfer to or from this "
-  //     "block's slot is under way."
   const bool comes = access_ != Access::write;
+  // The previous block has been used. Its slot is busy until it is stored.
   if (block > 0) give_back(block - 1);
+  // A later block takes the slot that was left first: fetch() waits for that one only.
   if (comes && block + ahead_ < tiers_.blocks().count()) fetch(block + ahead_);
+  // Both continue while this block is used. What has to end is its own fetch; or, with Access::write, the store before it.
   tiers_.wait(slot(block).transfer);
-  // END EXERCISE
   return in_slot(block);
+  // END EXERCISE
 }
 
 void TieredVector::end()

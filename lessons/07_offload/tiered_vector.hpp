@@ -45,9 +45,14 @@ class TieredVector {
 
   /// Begins a walk, and starts to fetch its first blocks.
   void begin(Access access);
-  /// Advances to the next block; the previous one must not be used any more.
-  /// @param block  0, 1, ... in this order.
-  /// @return       (its elements) where it is used; undefined with Access::write.
+  /// Advances to the next block. The previous one, which must not be used any more, begins to be stored, except
+  /// with Access::read. The block ahead_ places further begins to be fetched, if there is one, except with
+  /// Access::write; begin() has done so for the first ahead_ blocks. When this returns no transfer to or from this
+  /// block's slot is under way; nothing else is waited for, but for the slot that fetch() needs. A vector that does
+  /// not move gives out the block in place, of its store.
+  /// @param block   0, 1, ... in this order.
+  /// @return        (its elements) where it is used; undefined with Access::write.
+  /// @throws Error  for a block out of order.
   Tensor block(std::size_t block);
   /// Ends a walk after its last block. All blocks are stored when this returns.
   void end();
@@ -67,18 +72,23 @@ class TieredVector {
     Pending transfer;
   };
 
+  /// Whether there are slots, to and from which blocks move.
   bool moves() const { return home_ != used_; }
+  /// The slot of a block. Blocks take the slots in turn.
   Slot& slot(std::size_t block) { return slots_[block % slots_.size()]; }
+  /// A block's elements in its slot.
   Tensor in_slot(std::size_t block);
+  /// Waits until the block's slot is free, and starts to fetch the block.
   void fetch(std::size_t block);
+  /// Starts to store a block that has been used; does nothing with Access::read.
   void give_back(std::size_t block);
 
   Tiers& tiers_;
   std::shared_ptr<BlockStore> store_;
   Tier home_, used_;
   Access access_ = Access::read;
-  std::size_t next_ = 0;              // next block
-  std::size_t ahead_ = 0;             // blocks fetched ahead of the one in use
+  std::size_t next_ = 0;              // number of the block that block() gives out next
+  std::size_t ahead_ = 0;             // blocks fetched ahead of the one in use: 1, or more with a disk
   std::optional<std::size_t> there_;  // block that at() fetched last, since the last walk
   std::vector<Slot> slots_;
 };

@@ -170,9 +170,19 @@ class TensorParallel {
   }
 
  private:
-  /// Forward pass of branches [first, last).
+  /// Forward pass of branches [first, last): each adds branch(norm(x)) to the stream x that it gets, kept.stream(i), and
+  /// leaves the sum in kept.stream(i + 1). Both are (R, C), or this rank's (R / t, C) with sequence parallelism.
+  ///
+  /// A rank normalises and adds its own rows of a micro-batch (parts.own(), tokens_of()), and applies its shard of the
+  /// matrices to the rows of all ranks (parts.gathered()), which gives a partial sum in work.output, (R, C). parts.sum()
+  /// is the sum over the ranks, this rank's rows of it. kept.branches[i] keeps what the backward pass needs of branch
+  /// i, whose parameters are weights.branches[i]. The operations of each branch are charged to the virtual clock.
   void forward_branches(std::size_t first, std::size_t last, const MicroBatch& batch)
   {
+    // BEGIN EXERCISE 08.1 points=10 "No communication in the middle: all of forward_branches(). Write lesson 01's "
+    //     "forward_branches() for one tensor-parallel rank, with its charge_forward(): a divided layer needs the rows "
+    //     "of all ranks, and what is added to the stream is the sum over the ranks, the one message that a branch "
+    //     "cannot do without."
     const MicroBatch rows = tokens_of(batch, run.shape.tokens);
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
@@ -180,18 +190,13 @@ class TensorParallel {
       // NEW: f gives every rank all normalised rows, (R, C). Both matrices follow with no message in between, because
       // a rank multiplies its columns of the first by its rows of the second. The result is a partial sum, (R, C),
       // and g adds up those of all ranks.
-      // BEGIN EXERCISE 08.1 points=10 "No communication in the middle: normalise, apply, add. After normalise() a "
-      //     "divided layer needs the rows of all ranks. apply() multiplies by both matrices and gives a partial "
-      //     "sum; what is added to the stream is the sum over the ranks. parts.own() and parts.gathered() give "
-      //     "the activations with this rank's rows and with all rows; parts.sum() is the one message that a "
-      //     "branch cannot do without."
       branch.normalise(parts.own(kept.branches[i]), p);
       branch.apply(work.output, parts.gathered(kept.branches[i]), p, batch);
       const Tensor sum = parts.sum(work.output);
       branch.add(kept.stream(i + 1), kept.branches[i], sum, p, rows);
-      // END EXERCISE
       run.charge_forward(branch.unit());
     }
+    // END EXERCISE
   }
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.

@@ -8,25 +8,24 @@
 
 namespace rankwise {
 
-bool frees(const Action& action, bool training)
-{
-  // BEGIN EXERCISE 09.2 points=10 "Lifetime of activations: whether this is the last action of its micro-batch in "
-  //     "its stage that needs them. A backward pass in two halves needs them in both, and W comes after B. "
-  //     "Without backward passes (validation) they are not needed after the forward pass."
-  if (action.kind == ActionKind::forward) return !training;
-  return action.kind != ActionKind::backward_input;
-  // END EXERCISE
-}
-
 int most_in_flight(const std::vector<Action>& actions, int stage)
 {
+  // BEGIN EXERCISE 09.2 points=10 "Lifetime of activations: the most micro-batches whose activations a stage keeps at "
+  //     "once when a rank goes through a list of actions. The comment in stash.hpp says when a micro-batch is in flight."
+  // Only the list knows which action of a micro-batch is its last one in this stage.
+  std::map<int, std::size_t> last;  // by micro-batch
+  for (std::size_t i = 0; i < actions.size(); ++i)
+    if (actions[i].stage == stage) last[actions[i].micro_batch] = i;
+  // In flight from its forward pass on, until that action is over.
   int now = 0, most = 0;
-  for (const Action& action : actions) {
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const Action& action = actions[i];
     if (action.stage != stage) continue;
     if (action.kind == ActionKind::forward) most = std::max(most, ++now);
-    if (frees(action, true)) --now;
+    if (i == last[action.micro_batch]) --now;
   }
   return most;
+  // END EXERCISE
 }
 
 Stash::Stash(const DeviceMemory& memory, const ModelConfig& config, const ActivationShape& shape,
@@ -53,7 +52,8 @@ InFlight& Stash::before(const Action& action)
 
 void Stash::after(const Action& action, bool training)
 {
-  if (!frees(action, training)) return;
+  // A backward pass follows, or W, which needs what B has needed.
+  if (action.kind == ActionKind::forward ? training : action.kind == ActionKind::backward_input) return;
   free_.push_back(taken_.at(action.micro_batch));
   taken_.erase(action.micro_batch);
 }

@@ -13,11 +13,14 @@
 
 namespace rankwise {
 
-/// Whether an action is the last one that needs its micro-batch's activations in its stage.
-/// @param training  whether the schedule has backward passes.
-bool frees(const Action& action, bool training);
-
-/// The most micro-batches in flight at once in one stage of a rank's list.
+/// The most micro-batches in flight at once in one stage of a rank's list: the slots that its stash needs.
+///
+/// A micro-batch is in flight in a stage as long as the stage keeps its activations: from its forward pass to its last
+/// action in that stage, both included. That is its backward pass; or W, which needs them as B does and may come much
+/// later; or, in a list without backward passes (validation), the forward pass itself.
+///
+/// @param actions  of one rank, in order. Those of the rank's other stages do not count.
+/// @param stage    number of the stage; 0 is returned if none of the actions is in it.
 int most_in_flight(const std::vector<Action>& actions, int stage);
 
 /// Slot of the stash: one micro-batch in one stage.
@@ -41,7 +44,8 @@ class Stash {
   /// Before an action: the micro-batch's slot. A forward pass takes a free one.
   /// @throws Error  if no slot is free for a forward pass, or none is taken for a backward pass.
   InFlight& before(const Action& action);
-  /// After an action: frees the slot if this was the last action to need it. @param training  as for frees().
+  /// After an action: frees the slot if this was the last action to need it.
+  /// @param training  whether the schedule has backward passes.
   void after(const Action& action, bool training);
 
   /// The most slots taken at once so far.

@@ -26,17 +26,18 @@ std::vector<Range> MeshPlan::updated() const
 
 std::vector<Range> MeshPlan::counted(Range range) const
 {
+  // BEGIN EXERCISE 10.3 points=10 "The norm counts each parameter once: all of counted(). An element of one of this "
+  //     "rank's ranges can be on other ranks, too: on replicas, on the other tensor-parallel ranks, or at the other "
+  //     "end of the pipeline. The comment in mesh_plan.hpp says which of them counts it, and which functions of "
+  //     "lessons 08 and 09 know."
   std::vector<Range> counted;
-  // BEGIN EXERCISE 10.3 points=10 "The norm counts each parameter once: append to counted the elements that this "
-  //     "rank owns of one of its ranges, of which it updates updated(range). A copy of the token embedding counts "
-  //     "in the first stage, so nothing of it counts here: is_copy() with this rank's last stage. Of other ranges "
-  //     "count the ranges of owned_elements() for this tensor-parallel rank (pipeline.shape.part; rank 0 owns the "
-  //     "replicated parameters): their intersections with updated(range) that are not empty."
+  // The copy of the token embedding in the last stage: the first stage counts it.
   if (is_copy(stages().back(), range)) return counted;
+  // Replicas count what they update, and tensor-parallel ranks what they own, so this rank counts what is in both.
   for (const Range& mine : owned_elements(pipeline.table, pipeline.shape.part))
     if (const Range both = intersect(mine, updated(range)); !both.empty()) counted.push_back(both);
-  // END EXERCISE
   return counted;
+  // END EXERCISE
 }
 
 std::vector<Tensor> MeshPlan::updated_of(const std::vector<Tensor>& of_ranges) const

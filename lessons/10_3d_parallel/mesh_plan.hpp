@@ -38,8 +38,14 @@ struct MeshPlan {
   Range updated(Range range) const;
   /// The same for all ranges.
   std::vector<Range> updated() const;
-  /// The elements of a range that this rank owns, so that each parameter of the model counts once, as in the norm
-  /// of the gradient: one range for each contiguous piece of the elements it updates.
+  /// The elements of a range that this rank owns, so that each parameter of the model counts once, as in the norm of
+  /// the gradient:
+  /// - among replicas, at the one that updates it: updated(range). Without ZeRO-1 each of them updates and counts all;
+  /// - among tensor-parallel ranks, at the one that owns it in lesson 08, where rank 0 owns the replicated parameters:
+  ///   owned_elements() of pipeline.table for pipeline.shape.part;
+  /// - between stages, at the first one: nothing of the last stage's copy of the token embedding, is_copy() of stages().
+  /// @param range  one of ranges().
+  /// @return       one range, not empty, for each contiguous piece, in ascending order.
   std::vector<Range> counted(Range range) const;
   /// Views of the elements that this rank updates, of one tensor for each range.
   std::vector<Tensor> updated_of(const std::vector<Tensor>& of_ranges) const;

@@ -36,9 +36,18 @@ class BertPretraining {
   /// One optimizer step over the global batch.
   StepReport train_step(std::int64_t step)
   {
-    // NEW: the loss is the mean over masked tokens plus the mean over pairs, which are divided by different numbers.
-    // A pair's gradients get a weight, so that the sum of both has to be divided only once, in the update.
-    const double weight = pair_weight(step);
+    // BEGIN EXERCISE 12.2 points=10 "Two means, one division: all of train_step(). The loss is the sum over masked tokens "
+    //     "divided by their number, plus the sum over pairs divided by theirs, both of the global batch. update() divides "
+    //     "the sum of all gradients by the number of masked tokens only: with which weight do a pair's gradients enter "
+    //     "it? Every rank can count both numbers itself. For each of sharding->micro_batches() load the pairs, place() "
+    //     "them on the device, give the batch its pair_weight, and call forward() and backward(); then take the sums of "
+    //     "sharding, sum the losses over the ranks, and update(). run.count() counts what is sent for gradients; not the "
+    //     "losses."
+    // NEW: the loss is the mean over masked tokens plus the mean over pairs, which are divided by different numbers. A
+    // pair's gradients get a weight, so that the sum of both has to be divided only once, in the update. The weight
+    // follows from the seed, so no rank has to ask another one.
+    const double weight =
+        static_cast<double>(pairs.predicted_in(step)) / static_cast<double>(run.batch.global_batch);
     BertLoss loss;
     std::vector<Tensor> sums;
     {
@@ -54,6 +63,7 @@ class BertPretraining {
     }
     sum_over_ranks(loss);
     return update(step, loss, sums);
+    // END EXERCISE
   }
 
   /// Losses of a micro-batch, summed over its masked tokens and its pairs.
@@ -149,16 +159,6 @@ class BertPretraining {
     sharding->unit_done(unit);
   }
 
-  /// NEW: weight of a pair's gradients in a step. It follows from the seed, so no rank has to ask another one.
-  double pair_weight(std::int64_t step) const
-  {
-    // BEGIN EXERCISE 12.2 points=5 "Two means, one division: the loss is the sum over masked tokens divided by their "
-    //     "number, plus the sum over pairs divided by theirs. The update divides the sum of all gradients by the "
-    //     "number of masked tokens in the global batch. With which weight do a pair's gradients enter that sum?"
-    return static_cast<double>(pairs.predicted_in(step)) / static_cast<double>(run.batch.global_batch);
-    // END EXERCISE
-  }
-
   void sum_over_ranks(BertLoss& loss)
   {
     all_reduce_sum(loss.tokens, sharding->world());
@@ -168,7 +168,7 @@ class BertPretraining {
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const BertLoss& loss, const std::vector<Tensor>& sums)
   {
-    // The number of masked tokens, all-reduced with the losses, is the one that pair_weight() has computed.
+    // The number of masked tokens, all-reduced with the losses, is the one that a pair's weight was computed with.
     const auto masked_tokens = static_cast<double>(loss.tokens.valid_tokens);
     const double norm = sharding->norm_of(sums) / masked_tokens;
     const double learning_rate = run.schedule.at(step);

@@ -52,14 +52,17 @@ class ReplicatedParameters final : public Sharding {
   {
     return current_.tied.empty() ? tied : current_.tied.reshaped(tied.shape());
   }
-  /// The last micro-batch makes the sums final: its buckets are summed over the ranks, in ZeRO-1 half of the way.
+  /// In this rank's last micro-batch, and in no other, the gradients of a unit are final. A backward pass reaches a
+  /// bucket's first unit last, so that unit completes the bucket, and its sum over the ranks is started on the queue;
+  /// sums() waits for all that is pending_. GradientSum::finish() gives the tensors to be summed: the bucket's
+  /// gradients, and in exact arithmetic, for the bucket with the tied token embedding, that tensor's second gradient.
+  /// The first tensor is all-reduced by DDP, and only reduce-scattered by ZeRO-1, where a rank updates its shard of it.
+  /// The second one is all-reduced by both.
   void unit_done(std::int64_t unit) override
   {
-    // BEGIN EXERCISE 12.1 points=10 "What is sent when. In the last micro-batch of this rank, and in no other, the "
-    //     "bucket whose first unit is the argument is complete: finish() its elements, and start the collectives of "
-    //     "the tensors that this returns on the queue. The first tensor is all-reduced by DDP, but only "
-    //     "reduce-scattered by ZeRO-1, where a rank updates its shard. A second one, the other gradient of a tied "
-    //     "tensor, is all-reduced by both. Keep what is pending."
+    // BEGIN EXERCISE 12.1 points=10 "What is sent when: all of unit_done(), of DDP and of ZeRO-1. Its comment says when "
+    //     "a bucket is complete, which tensors are summed, and how far. This micro-batch has the sequences sequences_, "
+    //     "and this rank's run of the global batch is share_. The computation continues while a sum is under way."
     if (sequences_.end() != share_.end()) return;
     for (const Bucket& bucket : buckets_) {
       if (bucket.units.first != unit) continue;

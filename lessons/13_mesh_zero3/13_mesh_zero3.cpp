@@ -157,10 +157,12 @@ class MeshZero3 {
       const Branch& branch = model.branches[i];
       const BranchTensors p = branch_tensors(parameters.use(branch.unit()));
       // NEW: operators f and g of lesson 08 around the divided layer, whose parameters have just been gathered.
+      // BEGIN TWIN 08.1
       branch.normalise(parts.own(kept.branches[i]), p);
       branch.apply(work.output, parts.gathered(kept.branches[i]), p, batch);
       const Tensor sum = parts.sum(work.output);
       branch.add(kept.stream(i + 1), kept.branches[i], sum, p, tokens_of(batch, run.shape.tokens));
+      // END TWIN
       run.charge_forward(branch.unit());
     }
   }
@@ -257,9 +259,9 @@ class MeshZero3 {
   }
 
   /// This rank's shards, with their moments, as a walk over blocks in their tier.
-  HeldShards shards() { return held_shards(adamw, table, plan.own); }
+  HeldShards shards() { return adamw.shards(plan.own); }
   /// NEW: those of them that this rank counts, so that each element has one owner in a replica.
-  HeldShards owned_shards() { return held_shards(adamw, table, plan.counted); }
+  HeldShards owned_shards() { return adamw.shards(plan.counted); }
   int replica() const { return replicas.rank(); }
   auto& optimizer() { return adamw; }
   void after_load()
@@ -277,7 +279,7 @@ class MeshZero3 {
   {
     // NEW: each tensor-parallel rank updates the tensors that all have by itself, and so does each replica its shards.
     const std::vector<Range> undivided = undivided_elements(table, plan.own);
-    check_same(report, "tensors that tp does not divide", tp, held_shards(adamw, table, undivided));
+    check_same(report, "tensors that tp does not divide", tp, adamw.shards(undivided));
     check_same(report, "shards of all replicas", replicas, shards());
     if (options.offload.what == Offload::none) return;
     report_tiers(report, run.ledger, costs(options, run.session).kept);

@@ -41,23 +41,27 @@ OffloadPlan offload_plan(const MeshZeroOptions& options, RankOf rank)
 
 namespace {
 
-/// The all-reduces of a micro-batch among replicas.
+/// The all-reduces of a micro-batch among replicas, from which bytes and scratch are computed. After the reduce-scatter
+/// of a bucket a rank sums its shard of it, one of the ranges plan.own, with the same shard of the other replicas. Where
+/// the second gradient of the tied embedding is a separate sum, a rank sums also its elements of that one:
+/// sums_of(plan.step).tied is the range of the embedding then, and empty otherwise.
+/// @return  one CollectiveShape for each call, with the algorithm and the type of gradients of plan.step; elements in
+///          numbers, not bytes.
 std::vector<CollectiveShape> replica_calls(const OffloadPlan& plan)
 {
+  // BEGIN EXERCISE 13.3 points=10 "Bytes between replicas: all of replica_calls(), the all-reduces of a micro-batch "
+  //     "among replicas, as its comment has them: one for each of this rank's shards, and one for each shard that has "
+  //     "elements of the tied embedding, whose second gradient may be a separate sum."
   std::vector<CollectiveShape> calls;
   const auto sum = [&](std::int64_t elements) {
     calls.push_back({"all-reduce", plan.step.algorithm, plan.step.gradients, elements});
   };
-  // BEGIN EXERCISE 13.3 points=10 "Bytes between replicas: after the reduce-scatter of a bucket a rank sums its shard "
-  //     "of it with the same shard of the other replicas. Call sum() with the number of elements of each of these "
-  //     "all-reduces of a micro-batch: one for every range of plan.own, and one for every range that has elements "
-  //     "of the tied tensor, sums_of(plan.step).tied, whose second gradient may be a separate sum."
   for (const Range& own : plan.own) {
     sum(own.count);
     if (const Range tied = intersect(own, sums_of(plan.step).tied); !tied.empty()) sum(tied.count);
   }
-  // END EXERCISE
   return calls;
+  // END EXERCISE
 }
 
 /// The sizes that decide what a rank sends to the other tensor-parallel ranks.

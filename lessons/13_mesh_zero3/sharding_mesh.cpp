@@ -12,17 +12,17 @@ ShardingPlace sharding_place(const std::vector<Axis>& axes, int rank)
 
 std::vector<Range> sequences_of_step(const BatchShape& batch, const ShardingPlace& place)
 {
+  // BEGIN EXERCISE 13.1 points=10 "Sequences of a rank: all of sequences_of_step(), this rank's run of B sequences of "
+  //     "every micro-batch. The comment in sharding_mesh.hpp says in which order sums are added, and therefore whose "
+  //     "runs are neighbours. Tensor-parallel ranks take the same sequences."
   std::vector<Range> micro_batches;
-  // BEGIN EXERCISE 13.1 points=10 "Sequences of a rank: append to micro_batches this rank's run of B sequences of "
-  //     "every micro-batch. A micro-batch of all data ranks is a run of the global batch. The s ranks of a replica "
-  //     "(place.shard) add up their gradients first, so their runs are neighbours; then the replicas "
-  //     "(place.replicas) add up theirs; tensor-parallel ranks take the same sequences."
   const std::int64_t B = batch.micro_batch;
   const auto [data, d] = place.data();
+  // A micro-batch of all data ranks is d B neighbouring sequences, of which data rank k takes the k-th run.
   for (std::int64_t first = data * B; first < batch.global_batch; first += d * B)
     micro_batches.push_back({first, B});
-  // END EXERCISE
   return micro_batches;
+  // END EXERCISE
 }
 
 Range of_all_data_ranks(Range own, const ShardingPlace& place)
@@ -33,15 +33,15 @@ Range of_all_data_ranks(Range own, const ShardingPlace& place)
 
 std::vector<Range> counted_elements(const ParameterTable& table, Part part, const std::vector<Range>& own)
 {
+  // BEGIN EXERCISE 13.2 points=10 "Count each element once: all of counted_elements(), the ranges of this rank's shards "
+  //     "that it counts. owned_elements() of lesson 08 says which elements of its table a tensor-parallel rank counts, "
+  //     "whole tensors; this rank has only the shards in own, which end anywhere inside them."
   std::vector<Range> counted;
-  // BEGIN EXERCISE 13.2 points=10 "Count each element once: append to counted the ranges of this rank's shards that "
-  //     "it counts. owned_elements() of lesson 08 says which elements of its table a tensor-parallel rank counts, "
-  //     "whole tensors; this rank has only the shards in own. Empty ranges are left out."
   for (const Range& shard : own)
     for (const Range& elements : owned_elements(table, part))
       if (const Range both = intersect(shard, elements); !both.empty()) counted.push_back(both);
-  // END EXERCISE
   return counted;
+  // END EXERCISE
 }
 
 }  // namespace rankwise

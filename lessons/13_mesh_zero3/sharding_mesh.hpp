@@ -36,13 +36,17 @@ struct ShardingPlace {
 /// @param axes  of replicas, shard and tp.
 ShardingPlace sharding_place(const std::vector<Axis>& axes, int rank);
 
-/// Sequences of the global batch that a rank takes, one range per micro-batch. Sums are added first over the s ranks
-/// that share a replica, then over replicas, and then over micro-batches; what is added first must be adjacent in
-/// the global batch.
+/// Sequences of the global batch that a rank takes, one range of B sequences per micro-batch. Sums are added first over
+/// the s ranks that share a replica, then over replicas, and then over micro-batches; what is added first must be
+/// adjacent in the global batch. Tensor-parallel ranks of the same replica and shard take the same sequences.
 ///
 ///     B = 1, s = 2, two replicas      replica 0   replica 1
 ///     micro-batch 0                   0     1     2     3
 ///     micro-batch 1                   4     5     6     7
+///
+/// @param batch  G sequences, in micro-batches of B a rank; B times the number of data ranks divides G.
+/// @param place  of the rank.
+/// @return       G / (B times data ranks) ranges, in ascending order.
 std::vector<Range> sequences_of_step(const BatchShape& batch, const ShardingPlace& place);
 
 /// Sequences of all data ranks in the micro-batch in which this rank takes @p own.
@@ -52,7 +56,9 @@ Range of_all_data_ranks(Range own, const ShardingPlace& place);
 /// model state: in the norm, in a checkpoint and in the digest. Tensor-parallel ranks have their own shards of
 /// divided tensors, and the same shards of replicated ones, of which tensor-parallel rank 0 counts all.
 /// @param table  of this tensor-parallel rank.
-/// @param own    this rank's shards, ranges of its flat vector.
+/// @param part   which tensor-parallel rank it is, of how many.
+/// @param own    this rank's shards, ranges of the table's flat vector. Shards end anywhere inside a tensor.
+/// @return       ranges within own, none of them empty, which cover every counted element once.
 std::vector<Range> counted_elements(const ParameterTable& table, Part part, const std::vector<Range>& own);
 
 }  // namespace rankwise

@@ -12,23 +12,6 @@
 
 namespace rankwise {
 
-HeldShards held_shards(TieredAdamW& adamw, const ParameterTable& table, const std::vector<Range>& ranges)
-{
-  const auto walk = [&adamw, ranges](Access access, const UseShard& use) {
-    adamw.for_each(access, [&](const Shard& block, Stream& stream) {
-      for (const Range& range : ranges) {
-        const Range both = intersect(block.owned, range);
-        if (both.empty()) continue;
-        const Range at{both.first - block.owned.first, both.count};
-        use({block.table, both, block.parameters.slice(at), block.first_moments.slice(at),
-             block.second_moments.slice(at)},
-            stream);
-      }
-    });
-  };
-  return {table, ranges, walk, [&adamw](Range elements, const Tensor& to) { adamw.copy_own(elements, to); }};
-}
-
 std::vector<Range> undivided_elements(const ParameterTable& table, const std::vector<Range>& own)
 {
   std::vector<Range> ranges;

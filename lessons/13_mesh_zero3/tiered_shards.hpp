@@ -6,19 +6,12 @@
 #include "common/messages/group.hpp"
 #include "common/program/report.hpp"
 #include "gpt2/parameter_table.hpp"
-#include "lessons/07_offload/tiered_adamw.hpp"
 #include "lessons/frame/shards.hpp"
 
 /// @file
-/// Views of the shards that a rank stores in its tiers, and sums and comparisons along one axis of the mesh.
+/// Sums and comparisons of the shards that a rank stores in its tiers, along one axis of the mesh.
 
 namespace rankwise {
-
-/// The weights that a rank updates and their moments, in some ranges: to load, to save and to compare.
-/// @param adamw   stores them, block by block; outlives the result.
-/// @param table   of their elements; outlives the result.
-/// @param ranges  within this rank's shards.
-HeldShards held_shards(TieredAdamW& adamw, const ParameterTable& table, const std::vector<Range>& ranges);
 
 /// The elements of a rank's shards that belong to tensors which tensor parallelism does not divide.
 /// @param own  this rank's shards.

@@ -27,20 +27,15 @@ const Exercise schedule("09.1", [](const Json& in) -> Json {
   return {{"actions by rank", actions_of(v == 1 ? one_forward_one_backward(p, m) : interleaved(p, v, m))}};
 });
 
-/// 09.2: which actions free the activations, and how many are kept at once in a list of actions.
+/// 09.2: how many micro-batches a list of actions keeps at once, in each stage.
 const Exercise lifetime("09.2", [](const Json& in) -> Json {
-  const bool training = in["training"];
   const std::vector<ActionKind> kinds{ActionKind::forward, ActionKind::backward, ActionKind::backward_input,
                                       ActionKind::backward_weights};
-  Json all;
-  for (const ActionKind kind : kinds) {
-    const Action action{kind, in["micro_batch"], in["stage"]};
-    all[describe(action)] = frees(action, training);
-  }
   std::vector<Action> actions;
-  for (const Json& one : in["actions"])
-    actions.push_back({kinds[one[0].get<std::size_t>()], one[1].get<int>(), in["stage"].get<int>()});
-  return {{"frees", all}, {"most in flight", most_in_flight(actions, in["stage"])}};
+  for (const Json& one : in["actions"]) actions.push_back({kinds[one[0].get<std::size_t>()], one[1], one[2]});
+  Json most;
+  for (int stage = 0; stage < in["stages"]; ++stage) most.push_back(most_in_flight(actions, stage));
+  return {{"most in flight, by stage", most}};
 });
 
 /// 09.3: the units of each stage, as first unit and number.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "common/messages/mesh.hpp"
 #include "lessons/10_3d_parallel/mesh_forecast.hpp"
 #include "tests/judge/driver.hpp"
@@ -28,11 +30,17 @@ const Exercise coordinates("10.1", [](const Json& in) -> Json {
   return {{"coordinates", all}};
 });
 
-/// The ranks at some coordinates.
-const Exercise rank_at_coordinates("10.2", [](const Json& in) -> Json {
+/// The ranks along an axis through each rank.
+const Exercise lines("10.2", [](const Json& in) -> Json {
+  const std::vector<Axis> axes = axes_with(in["sizes"]);
+  const std::string name = in["axis"];
   Json all = Json::array();
-  for (const Json& at : in["coordinates"]) all.push_back(rank_at(axes_with(in["sizes"]), at));
-  return {{"ranks", all}};
+  try {
+    for (int rank = 0; rank < in["ranks"]; ++rank) all.push_back(line_of(axes, rank, name));
+  } catch (const Error&) {
+    return {{"lines", "an error"}};
+  }
+  return {{"lines", all}};
 });
 
 /// What each rank of a mesh counts of each of its ranges, as first element and number.

@@ -13,6 +13,11 @@ def buffers(draw):
     for walks in (["read"], ["update"], ["write"]):
         yield Case({"blocks": draw.size(5, 7), "home": "host", "walks": walks, "held": True},
                    "{blocks} blocks from {home}, whose transfers take longer than the work, walks to {walks}")
+    yield Case({"blocks": draw.size(2, 4), "home": "device", "walks": ["update", "write", "read"], "held": False},
+               "{blocks} blocks that are used where they are stored, walks to {walks}")
+    for home in ("host", "device"):
+        yield Case({"blocks": draw.size(4, 6), "home": home, "out_of_order": draw.size(1, 3)},
+                   "{blocks} blocks from {home}, of which block {out_of_order} is asked for first")
 
 
 @exercise("07.2", hint="which vectors leave their tier, how often in a step, and in which direction?")
@@ -31,18 +36,16 @@ def links(draw):
                            "{parameters}, gradients in {gradients}, tied ones apart {tied_apart}")
 
 
-SAVED = ("loss", "grad_norm", "digest", "first_step")  # of the report
-
-
-@exercise("07.3", program="07_offload", fields=SAVED, needs=("prepare",),
-          hint="the second run has nothing but the checkpoint: which elements, which moments, and are they stored again?")
+@exercise("07.3", hint="which pieces does a block have in common with the ranges, and where in the block does a piece begin?")
 def saving(draw):
-    sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
-    batch = ["--global-batch=4", "--steps=2", "--dropout=0.1", "--clip=0.5", "--arithmetic=exact"]
-    fixed = [*sizes, *batch, "--checkpoint={folder}/run.h5", "--data={folder}/text.h5"]
-    disk = "--tier=disk:{folder}"
-    for writers, readers, first, second in ((2, 2, ["--offload=all"], ["--offload=all", disk]),
-                                            (1, 2, ["--offload=optimizer", disk], ["--offload=parameters"])):
-        then = Case({}, f"the second step, {' '.join(second).format(folder='DIR')}", readers, [*fixed, *second, "--resume"])
-        about = f"the first step, {' '.join(first).format(folder='DIR')}"
-        yield Case({}, about, writers, [*fixed, *first, "--stop-after=1"], then)
+    for offload, tier in (("all", "disk:/tmp"), ("optimizer", "disk:/tmp"), ("parameters", "host"), ("all", "host")):
+        for cut in (False, True):
+            first, second, third = draw.size(5, 9), draw.size(60, 90), draw.size(10, 20)
+            own = [[300, second], [100, first], [10, third]]  # as shards are: the last unit of the table first
+            border = [300 + second // 3, second // 4]  # cuts the first shard into three blocks
+            ranges = [[10, 4], [16, third - 6], [300 + second // 4, second // 2], [102, 1]] if cut else own
+            begin, count = ranges[2] if cut else ranges[0]
+            parts = [[begin, count], [begin + 1, 1], [begin + count - 1, 1], [begin + count // 4, count // 2], ranges[1]]
+            yield Case({"offload": offload, "tier": tier, "own": own, "cut": border, "ranges": ranges, "parts": parts,
+                        "all": not cut},
+                       "--offload={offload} --tier={tier}, shards {own}, ranges {ranges}")

@@ -11,11 +11,11 @@ def run(draw, ranks, about, *more):
     return Case({}, about, ranks, [*sizes, *batch, "--data={folder}/text.h5", *more])
 
 
-@exercise("08.1", program="08_tensor_parallel", fields=STEP, needs=("prepare",),
+@exercise("08.1", program="08_tensor_parallel", fields=(*STEP, "virtual"), needs=("prepare",),
           hint="which rows has this rank after normalise(), which does a divided layer need, and which does add() take?")
 def branches(draw):
     yield run(draw, 2, "rows divided and gathered again, recomputation", "--sequence-parallel", "--regather",
-              "--recompute=block", "--dropout=0.1")
+              "--recompute=block", "--dropout=0.1", "--link=1us,1GB/s", "--flops=100MFLOP/s")
     yield run(draw, 3, "three ranks", "--dropout=0.1")
     yield run(draw, 4, "rows divided, with accumulation", "--sequence-parallel", "--micro-batch=2", "--dropout=0.2")
 

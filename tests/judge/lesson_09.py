@@ -15,23 +15,35 @@ def schedule(draw):
 
 
 def lists(draw):
-    """Lists of actions as [kind, micro-batch]: whole backward passes, the two halves, and B long before W."""
-    m, late = draw.size(3, 6), draw.size(1, 2)
-    yield [[kind, i] for i in range(m) for kind in (FORWARD, BACKWARD)]
-    yield [[FORWARD, i] for i in range(m)] + [[kind, i] for i in range(m) for kind in (BACKWARD_INPUT, BACKWARD_WEIGHTS)]
-    halves = []
+    """(what it is, actions of one stage as [kind, micro-batch]): whole backward passes, the two halves, validation."""
+    m, late = draw.size(4, 7), draw.size(1, 2)
+    ahead = draw.size(2, 3)
+    one_by_one = [[kind, i] for i in range(m) for kind in (FORWARD, BACKWARD)]
+    steady = [[FORWARD, i] for i in range(ahead)]
+    for i in range(m):
+        steady += [[FORWARD, i + ahead]] if i + ahead < m else []
+        steady += [[BACKWARD, i]]
+    halves = [[FORWARD, i] for i in range(m)] + [[kind, i] for i in range(m) for kind in (BACKWARD_INPUT, BACKWARD_WEIGHTS)]
+    deferred = []
     for i in range(m + late):
-        halves += [[FORWARD, i], [BACKWARD_INPUT, i]] if i < m else []
-        halves += [[BACKWARD_WEIGHTS, i - late]] if i >= late else []
-    yield halves
+        deferred += [[FORWARD, i], [BACKWARD_INPUT, i]] if i < m else []
+        deferred += [[BACKWARD_WEIGHTS, i - late]] if i >= late else []
+    yield "whole backward passes, each after its forward pass", one_by_one
+    yield "1F1B", steady
+    yield "backward passes in two halves", halves
+    yield "W some micro-batches after B", deferred
+    yield "validation: forward passes alone", [[FORWARD, i] for i in range(m)]
 
 
 @exercise("09.2", hint="which action is the last of a micro-batch in a stage: with whole passes, with halves, in validation?")
 def lifetime(draw):
-    for training in (True, False):
-        for actions in lists(draw):
-            yield Case({"training": training, "micro_batch": draw.size(0, 5), "stage": draw.size(0, 4), "actions": actions},
-                       "training {training}, micro-batch {micro_batch} in stage {stage}")
+    for about, actions in lists(draw):
+        yield Case({"stages": 3, "actions": [[*action, 1] for action in actions]}, about + ", in stage 1")
+    of_stages = [[[*action, stage] for action in actions] for stage, (_, actions) in enumerate(list(lists(draw))[1:4])]
+    mixed = []
+    while any(of_stages):  # each stage's list in its order
+        mixed.append(draw.choice([actions for actions in of_stages if actions]).pop(0))
+    yield Case({"stages": 4, "actions": mixed}, "a rank with three stages")
 
 
 @exercise("09.3", hint="sort the work of the stages, the largest first, and compare partitions like words in a dictionary")

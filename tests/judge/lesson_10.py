@@ -1,6 +1,7 @@
 """Cases of the exercises of lesson 10. See scripts/course/judge.py."""
 
 import itertools
+import math
 
 from judge import Case, exercise
 
@@ -18,12 +19,12 @@ def coordinates(draw):
         yield Case({"sizes": sizes, "ranks": list(range(len(points)))}, "axes of {sizes} ranks")
 
 
-@exercise("10.2", hint="how many ranks lie between two neighbours along an axis?")
-def ranks(draw):
+@exercise("10.2", hint="which coordinate of the rank changes along the line, and which stay?")
+def lines(draw):
     for sizes in some_axes(draw):
-        points = [list(point) for point in itertools.product(*map(range, sizes))]
-        draw.random.shuffle(points)
-        yield Case({"sizes": sizes, "coordinates": points}, "axes of {sizes} ranks")
+        for axis in range(len(sizes)):
+            yield Case({"sizes": sizes, "ranks": math.prod(sizes), "axis": f"axis {axis}"}, "axes of {sizes} ranks, along {axis}")
+    yield Case({"sizes": [2, 3], "ranks": 6, "axis": "tp"}, "an axis that the mesh does not have")
 
 
 @exercise("10.3", hint="which rank updates an element, which one owns it, and whose is the copy of the token embedding?")

@@ -98,27 +98,6 @@ TEST_CASE("Mesh: the table names the ranks of each rank's groups")
   }
 }
 
-TEST_CASE("line_of: the ranks along an axis through a rank, ordered by their coordinate")
-{
-  using Ranks = std::vector<int>;
-  const std::vector<Axis> axes{{"pp", 2}, {"dp", 2}, {"tp", 2}}, box{{"a", 2}, {"b", 3}, {"c", 4}};
-  CHECK(line_of(axes, 6, "tp") == Ranks{6, 7});
-  CHECK(line_of(axes, 6, "dp") == Ranks{4, 6});
-  CHECK(line_of(axes, 6, "pp") == Ranks{2, 6});
-  CHECK(line_of(box, 17, "a") == Ranks{5, 17});
-  CHECK(line_of(box, 17, "b") == Ranks{13, 17, 21});
-  CHECK(line_of(box, 17, "c") == Ranks{16, 17, 18, 19});
-  CHECK_THROWS_WITH(line_of(axes, 6, "cp"), Contains("the mesh has no axis cp"));
-  for_each_point_of_all([](const std::vector<Axis>& mesh, int rank, const std::vector<int>& coordinates) {
-    for (std::size_t a = 0; a < mesh.size(); ++a) {
-      const Ranks line = line_of(mesh, rank, mesh[a].name);
-      REQUIRE(std::ssize(line) == mesh[a].size);
-      REQUIRE(line[static_cast<std::size_t>(coordinates[a])] == rank);
-      REQUIRE(line_of(mesh, line.back(), mesh[a].name) == line);
-    }
-  });
-}
-
 TEST_CASE("check_mesh: sizes that do not make up the ranks are refused")
 {
   REQUIRE_NOTHROW(check_mesh({{"dp", 2}, {"tp", 2}}, 4));

@@ -95,12 +95,13 @@ class SlowStore final : public BlockStore {
 
 /// A vector of some blocks, each of another length, with all that it needs.
 struct Walked {
-  explicit Walked(std::int64_t blocks) : plan(plan_of(blocks))
+  /// @param home  of the vector; device: it is used there, and does not move.
+  explicit Walked(std::int64_t blocks, Tier home = Tier::host) : plan(plan_of(blocks))
   {
     std::vector<std::vector<float>> content;
     for (std::size_t b = 0; b < plan.blocks.count(); ++b) content.push_back(values(b, 0));
     store = std::make_shared<SlowStore>(tiers, content);
-    vector = std::make_unique<TieredVector>(tiers, Tier::host, Tier::device, DType::f32, "a vector", store);
+    vector = std::make_unique<TieredVector>(tiers, home, Tier::device, DType::f32, "a vector", store);
   }
 
   static OffloadPlan plan_of(std::int64_t blocks)
@@ -220,5 +221,37 @@ TEST_CASE("block: while one is used, the next one is fetched and the previous on
     }
     walked.vector->end();
     REQUIRE_FALSE(store.gave_up);  // or the next walk would wait as long
+  }
+}
+
+TEST_CASE("block: a vector that does not move gives out its blocks in place")
+{
+  Walked walked(4, Tier::device);
+  for (const Access access : {Access::read, Access::update, Access::write}) {
+    walked.vector->begin(access);
+    for (std::size_t b = 0; b < walked.count(); ++b)
+      CHECK(walked.vector->block(b).raw() == walked.store->in_place(b).raw());
+    walked.vector->end();
+  }
+  CHECK(walked.store->log.empty());
+}
+
+TEST_CASE("block: a block out of order is an error")
+{
+  for (const Tier home : {Tier::host, Tier::device}) {
+    Walked walked(4, home);
+    walked.vector->begin(Access::write);
+    walked.vector->block(0);
+    for (const std::size_t block : {std::size_t{0}, std::size_t{3}}) {
+      bool refused = false;
+      try {
+        walked.vector->block(block);
+      } catch (const NotImplemented&) {
+        throw;
+      } catch (const Error&) {
+        refused = true;
+      }
+      CHECK(refused);
+    }
   }
 }

@@ -1,5 +1,7 @@
 // AdamW of lesson 07: in every tier it has the bits of lesson 04 on the device.
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -185,6 +187,56 @@ TEST_CASE("TieredAdamW: the parameters are the rounded weights when they were ro
   }
 }
 
+TEST_CASE(
+    "TieredAdamW: its shards are the pieces that blocks have in common with ranges, and are stored if written")
+{
+  for (const auto& [what, tier] :
+       {std::pair(Offload::optimizer, Tier::host), {Offload::parameters, Tier::host}, {Offload::all, Tier::disk}}) {
+    const PlanOptions options{.what = what, .tier = tier};
+    INFO(text_of(options));
+    Updated updated(options);
+    TieredRank& rank = updated.rank;
+    const Range large = rank.plan.own[0], small = rank.plan.own[1];
+    const std::vector<Range> ranges{
+        {large.first + 1, large.count / 2}, {large.end() - 2, 2}, {small.first, small.count / 3}};
+    const HeldShards held = updated.adamw->shards(ranges);
+    CHECK(held.ranges == ranges);
+    const auto value = [](std::int64_t element, int vector) { return static_cast<float>(10 * element + vector); };
+    std::int64_t written = 0;
+    held.for_each(Access::update, [&](const Shard& some, Stream&) {
+      const std::array<Tensor, 3> of{some.parameters, some.first_moments, some.second_moments};
+      for (int v = 0; v < 3; ++v)
+        for (std::int64_t i = 0; i < some.owned.count; ++i)
+          of[static_cast<std::size_t>(v)].span<float>()[static_cast<std::size_t>(i)] =
+              value(some.owned.first + i, v);
+      CHECK_FALSE(some.owned.empty());
+      written += some.owned.count;
+    });
+    CHECK(written == elements_of(ranges));
+    // These elements of the blocks have the new values, all three of each; and no others have them.
+    std::int64_t same = 0;
+    const LinkBytes before = rank.tiers.links().use().bytes;
+    updated.adamw->for_each(Access::read, [&](const Shard& block, Stream&) {
+      for (std::int64_t i = 0; i < block.owned.count; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const std::int64_t element = block.owned.first + i;
+        if (block.parameters.span<float>()[at] == value(element, 0) &&
+            block.first_moments.span<float>()[at] == value(element, 1) &&
+            block.second_moments.span<float>()[at] == value(element, 2)) {
+          ++same;
+          CHECK(std::ranges::any_of(ranges, [&](const Range& range) { return range.contains(element); }));
+        }
+      }
+    });
+    CHECK(same == elements_of(ranges));
+    const LinkBytes of_walk = moved(rank, before);
+    // A walk that reads some of the elements moves as much as one that reads all.
+    const LinkBytes then = rank.tiers.links().use().bytes;
+    held.for_each(Access::read, [](const Shard&, Stream&) {});
+    CHECK(moved(rank, then) == of_walk);
+  }
+}
+
 TEST_CASE("TieredAdamW: copies any contiguous elements that this rank owns")
 {
   for (const auto& [what, tier] :
@@ -194,13 +246,14 @@ TEST_CASE("TieredAdamW: copies any contiguous elements that this rank owns")
     INFO(text_of(options));
     Updated updated(options);
     Laboratory& lab = updated.rank.lab;
+    const HeldShards held = updated.adamw->shards(updated.rank.plan.own);
     for (std::uint32_t step = 0; step < 2; ++step) {
       bool same = true;
       for (const Range& own : updated.rank.plan.own)
         for (const Range part :
              {own, Range{own.first, 1}, {own.end() - 1, 1}, {own.first + own.count / 3, own.count / 2}}) {
           const Tensor to = lab.zeros(DType::f32, {part.count});
-          updated.adamw->copy_own(part, to);
+          held.copy_parameters(part, to);
           same = different_bits(to, updated.flat.slice(part)) == 0 && same;
         }
       CHECK(same);

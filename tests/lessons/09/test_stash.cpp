@@ -60,18 +60,6 @@ void check_walk(const std::vector<Action>& actions, int stage, Stash& stash)
 
 }  // namespace
 
-TEST_CASE("frees: the last action that needs the activations, and no other")
-{
-  for (const int i : {0, 5})
-    for (const int stage : {0, 3}) {
-      CHECK_FALSE(frees({F, i, stage}, true));
-      CHECK(frees({BW, i, stage}, true));
-      CHECK_FALSE(frees({B, i, stage}, true));
-      CHECK(frees({W, i, stage}, true));
-      CHECK(frees({F, i, stage}, false));
-    }
-}
-
 TEST_CASE("most_in_flight: with one stage on a rank it is max_in_flight of the schedule")
 {
   for (int p = 1; p <= 6; ++p)
@@ -93,6 +81,22 @@ TEST_CASE("most_in_flight: of each of a rank's stages alone, by hand")
   CHECK(most_in_flight(schedule.actions[1], 1) == 3);
   CHECK(most_in_flight(schedule.actions[1], 3) == 1);
   CHECK(most_in_flight(schedule.actions[1], 0) == 0);
+}
+
+TEST_CASE("most_in_flight: the second half of a backward pass keeps the activations, however late it is")
+{
+  const std::vector<Action> late{{F, 0, 0}, {B, 0, 0}, {F, 1, 0}, {B, 1, 0}, {F, 2, 0},
+                                 {B, 2, 0}, {W, 0, 0}, {W, 1, 0}, {W, 2, 0}};
+  CHECK(most_in_flight(late, 0) == 3);
+  const std::vector<Action> at_once{{F, 0, 0}, {B, 0, 0}, {W, 0, 0}, {F, 1, 0}, {B, 1, 0}, {W, 1, 0}};
+  CHECK(most_in_flight(at_once, 0) == 1);
+}
+
+TEST_CASE("most_in_flight: without backward passes one micro-batch at a time")
+{
+  CHECK(most_in_flight({{F, 0, 2}, {F, 1, 2}, {F, 2, 2}}, 2) == 1);
+  CHECK(most_in_flight({{F, 0, 2}, {F, 1, 2}, {F, 2, 2}}, 0) == 0);
+  CHECK(most_in_flight({}, 0) == 0);
 }
 
 TEST_CASE(
