@@ -287,7 +287,8 @@ Traffic shared_traffic(std::string_view collective, const Caller& c)
 Caller caller_of(const CollectiveShape& shape, const Topology& topology, int rank)
 {
   const bool has_root = shape.collective == "broadcast" || shape.collective == "reduce";
-  const std::int64_t n = std::accumulate(shape.counts.begin(), shape.counts.end(), shape.count);
+  const std::int64_t n =
+      std::accumulate(shape.counts.begin(), shape.counts.end(), shape.counts.empty() ? shape.count : 0);
   return {n, bytes_of(shape.type), static_cast<int>(topology.node_of.size()), rank, has_root ? shape.root : 0};
 }
 

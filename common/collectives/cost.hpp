@@ -22,7 +22,7 @@ struct CollectiveShape {
   DType type = DType::f32;             ///< element type
   std::int64_t count = 0;              ///< n
   int root = 0;                        ///< root rank of broadcast and reduce
-  std::vector<std::int64_t> counts{};  ///< all-to-all-v only: elements that the rank sends to each rank
+  std::vector<std::int64_t> counts{};  ///< all-to-all-v only, in place of count: elements to each rank
 };
 
 /// Traffic of one rank in a collective, by the formulas in the algorithms' comments; sum over all levels.
