@@ -15,6 +15,13 @@ def which_ranks(case, rank, place, expected, got):
         ", ".join(f"{'not ' if part == 0 else ''}rank {r}" for r, part in enumerate(parts))
 
 
+def whose_block(case, rank, place, expected, got):
+    """An element of an all-to-all has the rank that it is from and the one that it is for."""
+    if not isinstance(got, float) or got < 0:
+        return "nothing has been received there" if got == -1 else None
+    return f"it is element {int(got) % 10_000} of the block of rank {int(got) // 1_000_000} for rank {int(got) // 10_000 % 100}"
+
+
 @exercise("02.1", explain=which_ranks, hint="which shard did this rank receive in the step before? That one it sends now")
 def ring(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
@@ -43,3 +50,19 @@ def ring_that_sends(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
         for n in (0, draw.size(1, ranks), draw.size(40, 90) * ranks, draw.size(900, 1100)):
             yield Case({"n": n}, "{n} elements", ranks=ranks)
+
+
+@exercise("02.8", explain=whose_block, hint="with whom does rank r exchange in step k, and which block does it send there?")
+def pairwise(draw):
+    for ranks in (1, 2, 3, 4, draw.size(5, 7)):
+        for most in (1, draw.size(30, 60)):
+            counts = [[draw.size(0, most) for _ in range(ranks)] for _ in range(ranks)]
+            counts[0][-1], counts[-1][0] = 0, most  # an empty block, and one the other way
+            yield Case({"counts": counts}, "blocks of up to {} elements".format(most), ranks=ranks)
+
+
+@exercise("02.9", explain=whose_block, hint="follow one block in the table: how many ranks has it to go, and in which steps does it move?")
+def bruck(draw):
+    for ranks in (1, 2, 3, 4, 5, draw.size(6, 8)):
+        for b in (0, 1, draw.size(20, 60)):
+            yield Case({"b": b}, "blocks of {b} elements", ranks=ranks)
