@@ -21,9 +21,9 @@ void library_all_reduce_sum(const Tensor& values, Group& group);
 void library_broadcast(const Tensor& values, int root, Group& group);
 /// MPI_Reduce.
 void library_reduce_sum(const Tensor& values, int root, Group& group);
-/// MPI_Alltoall; over NCCL, which has none, all its messages at once.
+/// MPI_Alltoall; over NCCL the messages of all blocks, started at once.
 void library_all_to_all(const Tensor& sent, const Tensor& received, Group& group);
-/// MPI_Alltoallv; over NCCL all its messages at once. The blocks are those of pairwise_all_to_all().
+/// MPI_Alltoallv; over NCCL as library_all_to_all(). The blocks are those of pairwise_all_to_all().
 void library_all_to_all_v(const Tensor& sent, const Blocks& to, const Tensor& received, const Blocks& from,
                           Group& group);
 /// MPI_Barrier.

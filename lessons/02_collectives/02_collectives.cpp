@@ -8,7 +8,8 @@
 //               (halving, tree)
 // Traffic:      ring all-reduce: 2 (N-1)/N of the vector's bytes sent per rank, in 2 (N-1) steps; the others have
 //               formulas too
-// Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988
+// Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988;
+//               Bruck et al. 1997
 //
 // Sample runs:  mpirun -np 3 build/lessons/02_collectives --collective=all-reduce --collectives=textbook-ring
 //               mpirun -np 4 build/lessons/02_collectives --collective=all-reduce --count=16777216 --repeats=3

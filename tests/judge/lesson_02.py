@@ -17,8 +17,10 @@ def which_ranks(case, rank, place, expected, got):
 
 def whose_block(case, rank, place, expected, got):
     """An element of an all-to-all has the rank that it is from and the one that it is for."""
-    if not isinstance(got, float) or got < 0:
-        return "nothing has been received there" if got == -1 else None
+    if not place.startswith("received") or not isinstance(got, float):
+        return None
+    if got < 0:
+        return "nothing has been received there"
     return f"it is element {int(got) % 10_000} of the block of rank {int(got) // 1_000_000} for rank {int(got) // 10_000 % 100}"
 
 
@@ -55,10 +57,9 @@ def ring_that_sends(draw):
 @exercise("02.8", explain=whose_block, hint="with whom does rank r exchange in step k, and which block does it send there?")
 def pairwise(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
-        for most in (1, draw.size(30, 60)):
-            counts = [[draw.size(0, most) for _ in range(ranks)] for _ in range(ranks)]
-            counts[0][-1], counts[-1][0] = 0, most  # an empty block, and one the other way
-            yield Case({"counts": counts}, "blocks of up to {} elements".format(most), ranks=ranks)
+        for least, most in ((1, 1), (1, draw.size(30, 60)), (-20, draw.size(30, 60))):
+            counts = [[max(0, draw.size(least, most)) for _ in range(ranks)] for _ in range(ranks)]
+            yield Case({"counts": counts}, f"blocks of {max(0, least)} to {most} elements", ranks=ranks)
 
 
 @exercise("02.9", explain=whose_block, hint="follow one block in the table: how many ranks has it to go, and in which steps does it move?")
