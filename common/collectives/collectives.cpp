@@ -1,13 +1,18 @@
 #include "common/collectives/collectives.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/collectives/binomial.hpp"
+#include "common/collectives/bruck.hpp"
 #include "common/collectives/chain.hpp"
 #include "common/collectives/dissemination.hpp"
 #include "common/collectives/halving.hpp"
 #include "common/collectives/hierarchical.hpp"
 #include "common/collectives/library.hpp"
+#include "common/collectives/pairwise.hpp"
 #include "common/collectives/ring.hpp"
 #include "common/collectives/shared.hpp"
 
@@ -63,6 +68,19 @@ void make_all_gather(Algorithm algorithm, const Tensor& values, Group& group)
     default:
       return ring_all_gather(values, shards_of(values.elements(), group.ranks()), group);
   }
+}
+
+/// Blocks with these counts. Error unless they are blocks of all ranks and fill the vector.
+Blocks checked_blocks(std::span<const std::int64_t> counts, const Tensor& values, const Group& group,
+                      SourceLocation where)
+{
+  const Blocks blocks = blocks_of(counts);
+  const bool negative = std::any_of(counts.begin(), counts.end(), [](std::int64_t count) { return count < 0; });
+  check(std::ssize(blocks) == group.ranks() && !negative && blocks.back().end() == values.elements(),
+        fmt::format("the counts {} do not divide {} elements among {} ranks", fmt::join(counts, ", "),
+                    values.elements(), group.ranks()),
+        where);
+  return blocks;
 }
 
 }  // namespace
@@ -177,6 +195,52 @@ void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation whe
     default:
       return binomial_reduce_sum(values, root, group);
   }
+}
+
+void all_to_all(const Tensor& sent, const Tensor& received, Group& group, SourceLocation where)
+{
+  const int N = group.ranks();
+  check(sent.type() == received.type() && sent.elements() == received.elements() && sent.elements() % N == 0,
+        fmt::format("an all-to-all of {} elements of {} into {} of {}: {} ranks exchange blocks of one size",
+                    sent.elements(), name_of(sent.type()), received.elements(), name_of(received.type()), N),
+        where);
+  const CollectiveCall begun(group, "all-to-all", sent, 0, where);
+  if (begun.algorithm == Algorithm::bruck) return bruck_all_to_all(sent, received, group);
+  if (begun.algorithm == Algorithm::library) return library_all_to_all(sent, received, group);
+  const Blocks blocks = blocks_of(std::vector<std::int64_t>(static_cast<std::size_t>(N), sent.elements() / N));
+  pairwise_all_to_all(sent, blocks, received, blocks, group);
+}
+
+void all_to_all_v(const Tensor& sent, std::span<const std::int64_t> sent_counts, const Tensor& received,
+                  std::span<const std::int64_t> received_counts, Group& group, SourceLocation where)
+{
+  const Blocks to = checked_blocks(sent_counts, sent, group, where);
+  const Blocks from = checked_blocks(received_counts, received, group, where);
+  const auto own = static_cast<std::size_t>(group.rank());
+  check(sent.type() == received.type() && to[own].count == from[own].count,
+        fmt::format("an all-to-all sends {} of {} to its own rank, which expects {} of {}", to[own].count,
+                    name_of(sent.type()), from[own].count, name_of(received.type())),
+        where);
+  const Algorithm algorithm = chosen_algorithm(group.algorithm(), group.topology(), "all-to-all-v", 0);
+  const CollectiveScope scope(group, {.name = "all-to-all-v",
+                                      .algorithm = name_of(algorithm),
+                                      .type = sent.type(),
+                                      .where = where,
+                                      .sent = sent_counts,
+                                      .received = received_counts});
+  if (algorithm == Algorithm::library) return library_all_to_all_v(sent, to, received, from, group);
+  pairwise_all_to_all(sent, to, received, from, group);
+}
+
+std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers, Group& group, SourceLocation where)
+{
+  const int N = group.ranks();
+  std::vector<std::int64_t> both(numbers.begin(), numbers.end());  // those sent, then those received
+  both.resize(2 * static_cast<std::size_t>(N));
+  group.with_host_values(Tensor(std::span(both), {2 * N}), [&](const Tensor& values) {
+    all_to_all(values.slice({0, N}), values.slice({N, N}), group, where);
+  });
+  return {both.begin() + N, both.end()};
 }
 
 void barrier(Group& group, SourceLocation where)

@@ -60,6 +60,26 @@ std::vector<std::int64_t> all_gather(std::int64_t number, Group& group,
 /// @param root    0 <= root < N, or Error.
 void reduce_sum(const Tensor& values, int root, Group& group, SourceLocation where = SourceLocation::current());
 
+/// Sends block s of @p sent to rank s and stores what rank q sends as block q of @p received, for all s and q: a
+/// matrix of blocks, one row per rank, is transposed.
+/// @param sent      (N b) in blocks of b elements, of any type. n that N does not divide is an Error.
+/// @param received  (N b) of the same type; does not overlap @p sent.
+void all_to_all(const Tensor& sent, const Tensor& received, Group& group,
+                SourceLocation where = SourceLocation::current());
+
+/// The same with blocks of any sizes, which follow each other without gaps. Empty blocks send no message.
+/// @param sent_counts      elements for each rank; their sum is the size of @p sent, or Error.
+/// @param received_counts  elements from each rank; their sum is the size of @p received, or Error. Counts on which
+///                         sender and receiver disagree end the job, or are named with `--check-messages`.
+void all_to_all_v(const Tensor& sent, std::span<const std::int64_t> sent_counts, const Tensor& received,
+                  std::span<const std::int64_t> received_counts, Group& group,
+                  SourceLocation where = SourceLocation::current());
+
+/// Sends number s to rank s, for all s, as ranks need before an all_to_all_v(). @return the numbers received, by rank.
+/// @param numbers  (N) in host memory.
+std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers, Group& group,
+                                     SourceLocation where = SourceLocation::current());
+
 /// Returns when all ranks have called it.
 void barrier(Group& group, SourceLocation where = SourceLocation::current());
 

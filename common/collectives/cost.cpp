@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -233,6 +234,35 @@ ScratchBytes hierarchical_scratch(std::string_view collective, const Topology& t
           .between = ring_scratch(levels.between_shares, levels.between.r, c)};
 }
 
+// ---- All-to-all ----
+
+Traffic pairwise_traffic(const std::vector<std::int64_t>& counts, const Caller& c)
+{
+  Traffic sum;
+  for (int q = 0; q < c.N; ++q)
+    if (q != c.r) sum += c.message(counts[static_cast<std::size_t>(q)]);
+  return sum;
+}
+
+/// In the step of distance d all blocks whose number has bit d are sent, in one message.
+Traffic bruck_traffic(const Caller& c)
+{
+  Traffic sum;
+  for (int distance = 1; distance < c.N; distance *= 2) {
+    int blocks = 0;
+    for (int i = 0; i < c.N; ++i) blocks += (i & distance) != 0 ? 1 : 0;
+    sum += c.message(blocks * (c.n / c.N));
+  }
+  return sum;
+}
+
+Traffic all_to_all_traffic(const CollectiveShape& shape, const Caller& c)
+{
+  if (shape.algorithm == Algorithm::bruck) return bruck_traffic(c);
+  if (shape.collective == "all-to-all-v") return pairwise_traffic(shape.counts, c);
+  return pairwise_traffic(std::vector<std::int64_t>(static_cast<std::size_t>(c.N), c.n / c.N), c);
+}
+
 // ---- Algorithms that send no messages themselves ----
 
 Traffic library_traffic(std::string_view collective, const Caller& c)
@@ -257,8 +287,9 @@ Traffic shared_traffic(std::string_view collective, const Caller& c)
 Caller caller_of(const CollectiveShape& shape, const Topology& topology, int rank)
 {
   const bool has_root = shape.collective == "broadcast" || shape.collective == "reduce";
-  return {shape.count, bytes_of(shape.type), static_cast<int>(topology.node_of.size()), rank,
-          has_root ? shape.root : 0};
+  const std::int64_t n =
+      std::accumulate(shape.counts.begin(), shape.counts.end(), shape.counts.empty() ? shape.count : 0);
+  return {n, bytes_of(shape.type), static_cast<int>(topology.node_of.size()), rank, has_root ? shape.root : 0};
 }
 
 /// The same call, with `auto` resolved.
@@ -282,6 +313,7 @@ Traffic expected_traffic(const CollectiveShape& asked, const Topology& topology,
   const Caller c = caller_of(shape, topology, rank);
   const std::string_view collective = shape.collective;
   if (shape.algorithm == Algorithm::library) return library_traffic(collective, c);
+  if (collective.starts_with("all-to-all")) return all_to_all_traffic(shape, c);
   if (shape.algorithm == Algorithm::shared) return shared_traffic(collective, c);
   if (collective == "barrier") return {.messages = steps_of_doubling(c.N), .bytes = steps_of_doubling(c.N)};
   if (shape.algorithm == Algorithm::hierarchical) return hierarchical_traffic(collective, topology, c);
@@ -304,6 +336,7 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   const CollectiveShape shape = chosen(asked, topology);
   const Caller c = caller_of(shape, topology, rank);
   const std::string_view collective = shape.collective;
+  if (collective.starts_with("all-to-all")) return {shape.algorithm == Algorithm::bruck ? c.n * c.s : 0};
   if (shape.algorithm == Algorithm::shared) return {};
   if (shape.algorithm == Algorithm::library)
     return {collective == "reduce-scatter" && topology.device == DeviceKind::cpu ? c.shard(rank).count * c.s : 0};

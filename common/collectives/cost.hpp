@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "common/memory/tensor.hpp"
 #include "common/messages/algorithm.hpp"
@@ -15,12 +16,13 @@ namespace rankwise {
 
 /// The parameters of a collective call on which its cost depends.
 struct CollectiveShape {
-  std::string_view
-      collective;           ///< "reduce-scatter", "all-gather", "all-reduce", "broadcast", "reduce" or "barrier"
-  Algorithm algorithm;      ///< its algorithm
-  DType type = DType::f32;  ///< element type
-  std::int64_t count = 0;   ///< n
-  int root = 0;             ///< root rank of broadcast and reduce
+  /// "reduce-scatter", "all-gather", "all-reduce", "broadcast", "reduce", "all-to-all", "all-to-all-v" or "barrier"
+  std::string_view collective;
+  Algorithm algorithm;                 ///< its algorithm
+  DType type = DType::f32;             ///< element type
+  std::int64_t count = 0;              ///< n
+  int root = 0;                        ///< root rank of broadcast and reduce
+  std::vector<std::int64_t> counts{};  ///< all-to-all-v only, in place of count: elements to each rank
 };
 
 /// Traffic of one rank in a collective, by the formulas in the algorithms' comments; sum over all levels.

@@ -74,11 +74,16 @@ struct MpiShards {
 
   MpiShards(std::int64_t n, int ranks)
   {
-    for (int r = 0; r < ranks; ++r) {
-      const Range shard = Partition(n, ranks).shard(r);
-      counts.push_back(mpi_count(shard.count));
-      places.push_back(mpi_count(shard.first));
-    }
+    for (int r = 0; r < ranks; ++r) add(Partition(n, ranks).shard(r));
+  }
+  explicit MpiShards(const Blocks& blocks)
+  {
+    for (const Range& block : blocks) add(block);
+  }
+  void add(const Range& shard)
+  {
+    counts.push_back(mpi_count(shard.count));
+    places.push_back(mpi_count(shard.first));
   }
 };
 
@@ -112,6 +117,18 @@ class OnHost {
   Group& group_;
   Buffer buffer_;
 };
+
+/// An all-to-all of GPU memory: the messages of all blocks, started together. Nothing but NCCL sees them.
+void nccl_all_to_all(const Tensor& sent, const Blocks& to, const Tensor& received, const Blocks& from, Group& group)
+{
+  std::vector<Transfer> transfers;
+  for (int q = 0; q < group.ranks(); ++q) {
+    const auto block = static_cast<std::size_t>(q);
+    transfers.push_back({Transfer::Direction::send, sent.slice(to[block]), q});
+    transfers.push_back({Transfer::Direction::receive, received.slice(from[block]), q});
+  }
+  group.nccl()->finish(group.nccl()->start(transfers));
+}
 
 }  // namespace
 
@@ -184,6 +201,35 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
                        mpi_type(values.type()), sum.handle(), root, group.communicator().handle()),
             "MPI_Reduce");
   if (here) host.put_back();
+}
+
+void library_all_to_all(const Tensor& sent, const Tensor& received, Group& group)
+{
+  const std::int64_t b = sent.elements() / group.ranks();
+  const Blocks blocks = blocks_of(std::vector<std::int64_t>(static_cast<std::size_t>(group.ranks()), b));
+  group.count("all-to-all", {.bytes = sent.bytes()});
+  if (group.nccl()) return nccl_all_to_all(sent, blocks, received, blocks, group);
+  const OnHost out(sent, group);
+  OnHost in(received, group);
+  check_mpi(MPI_Alltoall(out.tensor().raw(), mpi_count(b), mpi_type(sent.type()), in.tensor().raw(), mpi_count(b),
+                         mpi_type(received.type()), group.communicator().handle()),
+            "MPI_Alltoall");
+  in.put_back();
+}
+
+void library_all_to_all_v(const Tensor& sent, const Blocks& to, const Tensor& received, const Blocks& from,
+                          Group& group)
+{
+  group.count("all-to-all-v", {.bytes = sent.bytes()});
+  if (group.nccl()) return nccl_all_to_all(sent, to, received, from, group);
+  const MpiShards out_blocks(to), in_blocks(from);
+  const OnHost out(sent, group);
+  OnHost in(received, group);
+  check_mpi(MPI_Alltoallv(out.tensor().raw(), out_blocks.counts.data(), out_blocks.places.data(),
+                          mpi_type(sent.type()), in.tensor().raw(), in_blocks.counts.data(),
+                          in_blocks.places.data(), mpi_type(received.type()), group.communicator().handle()),
+            "MPI_Alltoallv");
+  in.put_back();
 }
 
 void library_barrier(Group& group)

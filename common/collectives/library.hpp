@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/collectives/pairwise.hpp"
 #include "common/messages/group.hpp"
 
 /// @file
@@ -20,6 +21,11 @@ void library_all_reduce_sum(const Tensor& values, Group& group);
 void library_broadcast(const Tensor& values, int root, Group& group);
 /// MPI_Reduce.
 void library_reduce_sum(const Tensor& values, int root, Group& group);
+/// MPI_Alltoall; over NCCL the messages of all blocks, started at once.
+void library_all_to_all(const Tensor& sent, const Tensor& received, Group& group);
+/// MPI_Alltoallv; over NCCL as library_all_to_all(). The blocks are those of pairwise_all_to_all().
+void library_all_to_all_v(const Tensor& sent, const Blocks& to, const Tensor& received, const Blocks& from,
+                          Group& group);
 /// MPI_Barrier.
 void library_barrier(Group& group);
 

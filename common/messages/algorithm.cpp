@@ -16,6 +16,8 @@ const std::vector<std::pair<std::string, Algorithm>>& algorithms()
 
 std::string_view name_of(Algorithm algorithm)
 {
+  if (algorithm == Algorithm::pairwise) return "pairwise";
+  if (algorithm == Algorithm::bruck) return "bruck";
   const auto& all = algorithms();
   return std::find_if(all.begin(), all.end(), [=](const auto& entry) { return entry.second == algorithm; })->first;
 }

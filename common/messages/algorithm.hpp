@@ -19,12 +19,14 @@ enum class Algorithm : unsigned char {
   shared,        ///< ranks of one node read each other's memory
   library,       ///< the collectives of the MPI library
   automatic,     ///< `auto`: chosen by message size and topology
+  pairwise,      ///< all-to-all only: an exchange with each other rank, one after the other
+  bruck,         ///< all-to-all only: log2 N messages of blocks that share a way
 };
 
-/// "ring", ..., "auto".
+/// "ring", ..., "bruck".
 std::string_view name_of(Algorithm algorithm);
 
-/// All algorithms by name, for OptionTable::add_choice().
+/// The algorithms that perform every collective, by name, for OptionTable::add_choice().
 const std::vector<std::pair<std::string, Algorithm>>& algorithms();
 
 }  // namespace rankwise

@@ -118,7 +118,7 @@ void Group::with_host_values(const Tensor& values, const std::function<void(cons
 std::int64_t host_values_bytes(DeviceKind device, int ranks)
 {
   constexpr std::int64_t few = 4096;
-  return device == DeviceKind::cpu ? 0 : std::max<std::int64_t>(few, 8 * ranks);
+  return device == DeviceKind::cpu ? 0 : std::max<std::int64_t>(few, 16 * ranks);
 }
 
 Group& Group::inside()

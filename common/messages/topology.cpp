@@ -60,6 +60,12 @@ Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device)
 Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::string_view collective,
                            std::int64_t bytes)
 {
+  if (collective.starts_with("all-to-all") && algorithm != Algorithm::library) {
+    const auto N = static_cast<std::int64_t>(topology.node_of.size());
+    if (collective == "all-to-all-v" || algorithm == Algorithm::pairwise) return Algorithm::pairwise;
+    const bool small = N > 3 && bytes <= N * small_block;
+    return algorithm == Algorithm::bruck || small ? Algorithm::bruck : Algorithm::pairwise;
+  }
   if (algorithm != Algorithm::automatic) return algorithm;
   if (topology.nodes == 1 && topology.device == DeviceKind::cpu) return Algorithm::shared;
   if (collective == "barrier" || bytes < large_message) return Algorithm::halving;

@@ -41,7 +41,9 @@ Topology topology_of_job(int ranks_per_node, DeviceKind device = DeviceKind::cpu
 /// @param ranks_per_node, device  as for topology_of().
 Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device);
 
-/// Resolves `auto` by topology and message size; any other algorithm is returned unchanged.
+/// Resolves `auto` by topology and message size; any other algorithm is returned unchanged. An all-to-all has
+/// algorithms of its own: unless it is given one of them or `library`, it is `bruck` for blocks of at most
+/// `small_block` between four or more ranks, and else `pairwise`. All-to-all-v is never `bruck`.
 /// @param algorithm   the requested algorithm.
 /// @param topology    nodes of the group's ranks.
 /// @param collective  name of the collective.
@@ -52,5 +54,8 @@ Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::s
 /// Size in bytes from which bandwidth rather than latency dominates the time of a message between nodes: `auto`
 /// then chooses the algorithm that sends the fewest bytes.
 inline constexpr std::int64_t large_message = 64 << 10;
+
+/// Size in bytes of the largest block that an all-to-all sends by way of other ranks.
+inline constexpr std::int64_t small_block = 1 << 10;
 
 }  // namespace rankwise

@@ -45,13 +45,15 @@ class CollectiveLabel {
 
 /// The arguments of a collective call. All ranks of the group must agree on everything but the line.
 struct Collective {
-  std::string_view name;                                ///< as "all-reduce"; a literal
-  std::string_view algorithm;                           ///< as "ring"; a literal
-  DType type = DType::u8;                               ///< element type
-  std::int64_t count = 0;                               ///< number of elements
-  int root = 0;                                         ///< root rank, for collectives that have one
-  SourceLocation where = SourceLocation::current();     ///< line of the caller
+  std::string_view name;                             ///< as "all-reduce"; a literal
+  std::string_view algorithm;                        ///< as "ring"; a literal
+  DType type = DType::u8;                            ///< element type
+  std::int64_t count = 0;                            ///< number of elements; 0 for all-to-all-v, where ranks differ
+  int root = 0;                                      ///< root rank, for collectives that have one
+  SourceLocation where = SourceLocation::current();  ///< line of the caller
   std::string_view label = CollectiveLabel::current();  ///< what it is for
+  std::span<const std::int64_t> sent{};                 ///< all-to-all-v: elements to each rank; valid in enter()
+  std::span<const std::int64_t> received{};             ///< all-to-all-v: elements from each rank; valid in enter()
 };
 
 /// Handle of transfers that were started together and must be finished.

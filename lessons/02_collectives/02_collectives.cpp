@@ -8,7 +8,8 @@
 //               (halving, tree)
 // Traffic:      ring all-reduce: 2 (N-1)/N of the vector's bytes sent per rank, in 2 (N-1) steps; the others have
 //               formulas too
-// Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988
+// Paper:        Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005; Hensgen, Finkel and Manber 1988;
+//               Bruck et al. 1997
 //
 // Sample runs:  mpirun -np 3 build/lessons/02_collectives --collective=all-reduce --collectives=textbook-ring
 //               mpirun -np 4 build/lessons/02_collectives --collective=all-reduce --count=16777216 --repeats=3
@@ -40,27 +41,33 @@ namespace {
 
 // ---- What is compared ------------------------------------------------------------------------------------------------
 
+/// The algorithms of a collective that differ.
+std::vector<std::string> ways_of(const std::string& collective, const Topology& topology)
+{
+  if (collective.starts_with("all-to-all")) return {"pairwise", "bruck", "library"};
+  const bool two_halves = collective.starts_with("all-") || collective == "reduce-scatter";
+  std::vector<std::string> ways =
+      two_halves ? std::vector<std::string>{"ring", "tree", "halving"} : std::vector<std::string>{"tree"};
+  if (collective == "broadcast") ways.insert(ways.begin(), "ring");
+  if (collective == "all-reduce") ways.insert(ways.begin(), {"naive", "textbook-ring"});
+  if (topology.nodes > 1 && topology.ranks_per_node() > 1 && collective != "barrier")
+    ways.emplace_back("hierarchical");
+  if (topology.nodes == 1 && topology.device == DeviceKind::cpu) ways.emplace_back("shared");
+  ways.emplace_back("library");
+  return ways;
+}
+
 /// Collectives and algorithms to compare: for each collective the algorithms that differ, or the one of
-/// --collectives.
+/// --collectives. An all-to-all of blocks of one size needs a count that N divides.
 std::vector<Candidate> candidates(const CollectiveOptions& options, const Topology& topology)
 {
   std::vector<Candidate> all;
   for (const std::string& collective : collective_names()) {
     if (options.collective != "all" && options.collective != collective) continue;
-    const bool two_halves = collective.starts_with("all-") || collective == "reduce-scatter";
-    std::vector<std::string> ways{options.algorithm};
-    if (options.algorithm == "all") {
-      ways = two_halves ? std::vector<std::string>{"ring", "tree", "halving"} : std::vector<std::string>{"tree"};
-      if (collective == "broadcast") ways.insert(ways.begin(), "ring");
-      if (collective == "all-reduce") ways.insert(ways.begin(), {"naive", "textbook-ring"});
-      if (topology.nodes > 1 && topology.ranks_per_node() > 1 && collective != "barrier")
-        ways.emplace_back("hierarchical");
-      if (topology.nodes == 1 && topology.device == DeviceKind::cpu) ways.emplace_back("shared");
-      ways.emplace_back("library");
-    }
-    for (const std::string& way : ways)
-      if (const Candidate candidate{collective, way}; !candidate.written_here() || collective == "all-reduce")
-        all.push_back(candidate);
+    if (collective == "all-to-all" && options.count % std::ssize(topology.node_of) != 0) continue;
+    const bool all_ways = options.algorithm == "all";
+    for (const std::string& way : all_ways ? ways_of(collective, topology) : std::vector{options.algorithm})
+      if (const Candidate candidate{collective, way}; candidate.exists()) all.push_back(candidate);
   }
   return all;
 }
@@ -92,6 +99,9 @@ void begin(Report& report, const CollectiveOptions& options, const Session& sess
                              name_of(options.type), group_digits(options.count * bytes_of(options.type))));
   for (int node = 0; node < topology.nodes && topology.nodes > 1; ++node)
     report.comment(fmt::format("node {}: ranks {}", node, fmt::join(topology.ranks_of(node), " ")));
+  if (options.collective == "all" && options.count % session.ranks() != 0)
+    report.comment(
+        fmt::format("all-to-all is left out, because {} ranks do not divide the count", session.ranks()));
   if (const std::string given = options.table.table(); !given.empty()) report.comment(given);
   nlohmann::json& json = report.json();
   json["layout"] = {{"dp", session.ranks()}, {"tp", 1}, {"pp", 1}};

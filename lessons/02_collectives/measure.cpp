@@ -4,6 +4,7 @@
 #include "common/base/partition.hpp"
 #include "common/collectives/collectives.hpp"
 #include "common/collectives/cost.hpp"
+#include "common/collectives/pairwise.hpp"
 #include "common/messages/job_report.hpp"
 #include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
@@ -16,6 +17,8 @@ namespace rankwise {
 std::string Candidate::way() const
 {
   if (algorithm == "auto") return "chosen by size and topology";
+  if (algorithm == "pairwise") return "a block to each rank, one after the other";
+  if (algorithm == "bruck") return "log2 N messages, by way of other ranks";
   if (algorithm == "shared") return "ranks read each other's memory";
   if (algorithm == "library") return "the library's own";
   if (algorithm == "naive") return "everything through rank 0, one rank after the other";
@@ -32,10 +35,26 @@ Algorithm Candidate::of_group() const
 {
   for (const auto& [word, meaning] : algorithms())
     if (word == algorithm) return meaning;
+  if (algorithm == "pairwise") return Algorithm::pairwise;
+  if (algorithm == "bruck") return Algorithm::bruck;
   return Algorithm::ring;  // the algorithms of this lesson only need send and receive
 }
 
-void make(const Candidate& candidate, const Tensor& values, int root, Group& group)
+bool Candidate::exists() const
+{
+  if (written_here()) return collective == "all-reduce";
+  if (algorithm == "pairwise") return moves_blocks();
+  if (algorithm == "bruck") return collective == "all-to-all";
+  return !moves_blocks() || algorithm == "library" || algorithm == "auto";
+}
+
+std::vector<std::int64_t> Candidate::blocks(std::int64_t n, int ranks, int rank) const
+{
+  return collective == "all-to-all" ? std::vector<std::int64_t>(static_cast<std::size_t>(ranks), n / ranks)
+                                    : uneven_blocks(n, ranks, rank);
+}
+
+void make(const Candidate& candidate, const Tensor& values, const Tensor& received, int root, Group& group)
 {
   if (candidate.algorithm == "naive") return naive_all_reduce_sum(values, group);
   if (candidate.algorithm == "textbook-ring") return textbook_ring_all_reduce_sum(values, group);
@@ -45,6 +64,11 @@ void make(const Candidate& candidate, const Tensor& values, int root, Group& gro
   if (candidate.collective == "broadcast") broadcast(values, root, group);
   if (candidate.collective == "reduce") reduce_sum(values, root, group);
   if (candidate.collective == "barrier") barrier(group);
+  if (candidate.collective == "all-to-all") all_to_all(values, received, group);
+  if (candidate.collective == "all-to-all-v") {
+    const std::vector<std::int64_t> counts = candidate.blocks(values.elements(), group.ranks(), group.rank());
+    all_to_all_v(values, counts, received, counts, group);
+  }
 }
 
 RankCost cost_of(const Candidate& candidate, const CollectiveOptions& o, const Topology& topology, int rank)
@@ -54,7 +78,8 @@ RankCost cost_of(const Candidate& candidate, const CollectiveOptions& o, const T
   if (candidate.algorithm == "naive") return {naive_cost(bytes, N, rank, {}).sent, rank == 0 && N > 1 ? bytes : 0};
   if (candidate.algorithm == "textbook-ring")
     return {textbook_ring_traffic(o.count, o.type, N, rank), textbook_ring_scratch(o.count, o.type, N, rank)};
-  const CollectiveShape call{candidate.collective, candidate.of_group(), o.type, o.count, o.root};
+  CollectiveShape call{candidate.collective, candidate.of_group(), o.type, o.count, o.root};
+  if (candidate.collective == "all-to-all-v") call.counts = candidate.blocks(o.count, N, rank);
   return {expected_traffic(call, topology, rank), scratch_bytes({call}, topology, rank)};
 }
 
@@ -92,31 +117,38 @@ namespace {
 /// Records the messages of one call.
 /// @return  events of all ranks.
 std::vector<std::vector<MessageLog::Event>> record(Bench& bench, const Candidate& candidate, const Tensor& values,
-                                                   Group& group)
+                                                   const Tensor& received, Group& group)
 {
   bench.log.events.clear();
   bench.log.recording = true;
-  make(candidate, values, bench.options.root, group);
+  make(candidate, values, received, bench.options.root, group);
   bench.log.recording = false;
   return gather_events(bench.log.events, bench.all);
 }
 
-/// Steps of the collective, recorded with a vector of N marked_shard() elements.
+/// Steps of the collective, recorded with a vector of N marked_shard() elements. Those of an all-to-all have the rank
+/// that their block is for in place of the shard.
 TransferSchedule record_steps(Bench& bench, const Candidate& candidate)
 {
   const int N = bench.all.ranks();
   const bool sums = candidate.collective.find("reduce") != std::string::npos;
   const std::unique_ptr<Group> group = bench.make_group(candidate);
   const Buffer values(bench.memory, Category::workspace, DType::i64, {N}, "marked shards");
+  const Buffer received(bench.memory, Category::workspace, DType::i64, {N}, "received blocks");
+  const std::vector<std::int64_t> counts =
+      candidate.moves_blocks() ? candidate.blocks(N, N, bench.all.rank()) : std::vector<std::int64_t>(N, 1);
   std::vector<std::int64_t> marked;
-  for (int s = 0; s < N; ++s) marked.push_back(marked_shard(s, bench.all.rank()));
+  for (int s = 0; s < N; ++s)
+    marked.insert(marked.end(), static_cast<std::size_t>(counts[static_cast<std::size_t>(s)]),
+                  marked_shard(s, bench.all.rank()));
   bench.stream->copy(values.tensor(), Tensor(std::span(marked), {N}));
-  bench.log.describe = [&bench, N, sums](const Tensor& message) {
+  bench.log.describe = [&bench, &candidate, N, sums](const Tensor& message) {
     if (message.type() != DType::i64) return std::string();  // a byte of a barrier
     std::vector<std::int64_t> there = to_host<std::int64_t>(*bench.stream, message);
-    return describe_shards(Tensor(std::span(there), message.shape()), N, sums);
+    const Tensor on_host(std::span<std::int64_t>(there), message.shape());
+    return candidate.moves_blocks() ? describe_blocks(on_host) : describe_shards(on_host, N, sums);
   };
-  TransferSchedule steps = play(record(bench, candidate, values.tensor(), *group), {1, 0});
+  TransferSchedule steps = play(record(bench, candidate, values.tensor(), received.tensor(), *group), {1, 0});
   bench.log.describe = nullptr;
   return steps;
 }
@@ -137,13 +169,20 @@ std::int64_t wrong_elements(const Bench& bench, const Candidate& candidate, cons
   if (collective == "broadcast") fill(copies.tensor(), o.root);
   for (int q = 0; q < N && collective == "all-gather"; ++q)
     fill(copies.tensor().slice(partition.shard(q)), q, partition.shard(q).first);
+  std::int64_t stored = 0;  // elements of the blocks that this rank has from ranks before q
+  for (int q = 0; q < N && candidate.moves_blocks(); ++q) {
+    const Range block = blocks_of(candidate.blocks(o.count, N, q))[static_cast<std::size_t>(r)];
+    fill(copies.tensor().slice({stored, block.count}), q, block.first);
+    stored += block.count;
+  }
   const Tensor right = sums ? bench.by_tree.tensor() : copies.tensor();
   const Difference found = difference(result.slice(where), right.slice(where));
   return found.largest <= (sums ? rounding_bound(o.type, N) : 0) ? 0 : found.elements;
 }
 
 /// Median time of several calls, each timed by the slowest rank.
-double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values, Group& group)
+double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values, const Tensor& received,
+                  Group& group)
 {
   std::vector<double> times;
   for (int i = 0; i < bench.options.repeats; ++i) {
@@ -152,7 +191,7 @@ double time_calls(Bench& bench, const Candidate& candidate, const Tensor& values
     check_mpi(MPI_Barrier(bench.all.handle()), "beginning together");
     const auto span = bench.time.span(Work::exposed, candidate.name());
     const Stopwatch clock;
-    make(candidate, values, bench.options.root, group);
+    make(candidate, values, received, bench.options.root, group);
     bench.stream->synchronise();
     times.push_back(clock.seconds());
   }
@@ -191,8 +230,10 @@ Findings measure(Bench& bench, const Candidate& candidate, const AlphaBeta& line
   const Buffer buffer(group->often_reduced(), Category::workspace, bench.options.type, {bench.options.count},
                       "values");
   const Tensor values = buffer.tensor();
+  const Buffer blocks(bench.memory, Category::workspace, bench.options.type,
+                      {candidate.moves_blocks() ? bench.options.count : 0}, "received blocks");
   bench.stream->copy(values, bench.own.tensor());
-  const auto events = record(bench, candidate, values, *group);
+  const auto events = record(bench, candidate, values, blocks.tensor(), *group);
   if (candidate.sends() && N > 1) findings.predicted_s = play(events, line).end_s;
 
   findings.algorithm = chosen_algorithm(group->algorithm(), bench.topology, candidate.collective, values.bytes());
@@ -204,10 +245,10 @@ Findings measure(Bench& bench, const Candidate& candidate, const AlphaBeta& line
   for (int r = 0; r < N; ++r) findings.formula.push_back(cost_of(candidate, bench.options, bench.topology, r));
 
   const Buffer result = bench.vector("result");
-  bench.stream->copy(result.tensor(), values);
+  bench.stream->copy(result.tensor(), candidate.moves_blocks() ? blocks.tensor() : values);
   bench.stream->synchronise();
   compare_results(findings, bench, result.tensor());
-  findings.time_s = time_calls(bench, candidate, values, *group);
+  findings.time_s = time_calls(bench, candidate, values, blocks.tensor(), *group);
   return findings;
 }
 

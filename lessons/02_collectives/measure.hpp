@@ -20,8 +20,8 @@ namespace rankwise {
 
 /// A collective and the algorithm that performs it.
 struct Candidate {
-  std::string collective;  ///< "reduce-scatter", "all-gather", "all-reduce", "broadcast", "reduce" or "barrier"
-  std::string algorithm;   ///< as for --collectives; or one written in this lesson, for all-reduce only
+  std::string collective;  ///< one of collective_names()
+  std::string algorithm;   ///< as for --collectives
 
   /// "all-reduce ring".
   std::string name() const { return collective + " " + algorithm; }
@@ -29,6 +29,12 @@ struct Candidate {
   std::string way() const;
   /// Whether the algorithm is written in this lesson: "naive" or "textbook-ring".
   bool written_here() const { return algorithm == "naive" || algorithm == "textbook-ring"; }
+  /// Whether it is an all-to-all, which stores what it receives in a second vector.
+  bool moves_blocks() const { return collective.starts_with("all-to-all"); }
+  /// Whether there is such an algorithm of this collective.
+  bool exists() const;
+  /// Elements of a rank's block for each rank, and of the block from each, in a vector of n elements.
+  std::vector<std::int64_t> blocks(std::int64_t n, int ranks, int rank) const;
   /// Algorithm of the group that performs it.
   Algorithm of_group() const;
   /// Whether its messages go through the group's transport, where they can be recorded.
@@ -86,7 +92,9 @@ struct Findings {
 };
 
 /// Performs the collective once. All ranks make this call.
-void make(const Candidate& candidate, const Tensor& values, int root, Group& group);
+/// @param values    (n), changed by all but all-to-all.
+/// @param received  (n) for the result of all-to-all; the others do not use it.
+void make(const Candidate& candidate, const Tensor& values, const Tensor& received, int root, Group& group);
 
 /// Cost of a rank by the formulas; `auto` is resolved.
 RankCost cost_of(const Candidate& candidate, const CollectiveOptions& options, const Topology& topology, int rank);

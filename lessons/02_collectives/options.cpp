@@ -27,14 +27,14 @@ std::vector<std::pair<std::string, std::string>> choices(const std::vector<std::
 
 const std::vector<std::string>& collective_names()
 {
-  static const std::vector<std::string> names{"reduce-scatter", "all-gather", "all-reduce",
-                                              "broadcast",      "reduce",     "barrier"};
+  static const std::vector<std::string> names{"reduce-scatter", "all-gather", "all-reduce",   "broadcast",
+                                              "reduce",         "all-to-all", "all-to-all-v", "barrier"};
   return names;
 }
 
 CollectiveOptions::CollectiveOptions()
 {
-  std::vector<std::string> collectives{"all"}, ways{"all", "textbook-ring", "naive"};
+  std::vector<std::string> collectives{"all"}, ways{"all", "textbook-ring", "naive", "pairwise", "bruck"};
   collectives.insert(collectives.end(), collective_names().begin(), collective_names().end());
   for (const auto& [word, meaning] : algorithms()) ways.push_back(word);
   std::vector<std::pair<std::string, DType>> types;
@@ -76,9 +76,16 @@ void check_options(const CollectiveOptions& options, const Session& session)
     throw UserError(fmt::format("--type=u8 with --collective={}: bytes cannot be summed.", options.collective),
                     "Use --collective=all-gather, broadcast or barrier, or another type.");
   const Candidate asked{options.collective, options.algorithm};
-  if (asked.written_here() && options.collective != "all" && options.collective != "all-reduce")
-    throw UserError(fmt::format("--collectives={} with --collective={}.", options.algorithm, options.collective),
-                    "This algorithm is written for the all-reduce only: use --collective=all-reduce.");
+  if (options.collective != "all" && options.algorithm != "all" && !asked.exists())
+    throw UserError(
+        fmt::format("--collectives={} with --collective={}.", options.algorithm, options.collective),
+        "all-reduce alone has naive and textbook-ring; all-to-all has pairwise, bruck, library and auto, "
+        "all-to-all-v those but bruck; all others have ring, tree, halving, hierarchical, shared, library "
+        "and auto. Choose one of these, or all.");
+  if ((options.collective == "all-to-all" || options.algorithm == "bruck") && options.count % session.ranks() != 0)
+    throw UserError(
+        fmt::format("--count={} does not give blocks of one size to {} ranks.", options.count, session.ranks()),
+        fmt::format("Use a multiple of {}, or --collective=all-to-all-v.", session.ranks()));
   check_algorithm(asked.of_group(), options.topology());
   check_transport(options.transport, options.device);
   if (options.dry_run) return;

@@ -1,6 +1,7 @@
 #include "lessons/02_collectives/schedule.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <map>
@@ -181,6 +182,17 @@ std::string describe_shards(const Tensor& message, int ranks, bool sums)
   std::string text = list_of(bucket_shards);
   if (!sums) return text;
   return text + (std::ssize(who) == ranks ? "(all)" : fmt::format("({})", fmt::join(who, "+")));
+}
+
+std::string describe_blocks(const Tensor& message)
+{
+  std::vector<std::string> blocks;
+  for (const std::int64_t value : message.span<std::int64_t>()) {
+    const int from = std::countr_zero(static_cast<std::uint64_t>(value)) / rank_bits;
+    const std::string block = fmt::format("{}{}", from, value >> index_bits);
+    if (blocks.empty() || blocks.back() != block) blocks.push_back(block);
+  }
+  return fmt::format("{}", fmt::join(blocks, ","));
 }
 
 std::vector<Line> step_table(const TransferSchedule& schedule, int ranks)

@@ -51,6 +51,10 @@ std::int64_t marked_shard(int shard, int rank);
 /// @param sums  whether to name the ranks.
 std::string describe_shards(const Tensor& message, int ranks, bool sums);
 
+/// Contents of a message of an all-to-all, whose marked_shard() elements have in place of the shard the rank that their
+/// block is for: "01,32" for the blocks of rank 0 for rank 1 and of rank 3 for rank 2.
+std::string describe_blocks(const Tensor& message);
+
 /// Table of steps, with a line for each rank and a column for each step: "1(0+3) -> 2" is sent to rank 2.
 /// @param schedule  of play() with alpha = 1 and beta = 0.
 std::vector<Line> step_table(const TransferSchedule& schedule, int ranks);

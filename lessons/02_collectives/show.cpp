@@ -34,7 +34,7 @@ void check_all(Report& report, const std::string& claim, const std::string& expe
 /// Ratio of bus bandwidth to algorithm bandwidth: the fraction of the vector that a rank has to send, whatever the
 /// algorithm. For an all-reduce it is 2 (N-1)/N: the sum of a shard needs the terms of the N-1 other ranks, and
 /// each of them needs the sum. For each of its halves it is (N-1)/N, for broadcast and reduce 1, for a barrier or
-/// one rank 0.
+/// one rank 0. In an all-to-all all leaves a rank but its own block, of which rank 0 has the smallest.
 struct BusFactor {
   double value;
   const char* rule;
@@ -45,7 +45,8 @@ BusFactor bus_factor(const std::string& collective, int N)
   const double others = static_cast<double>(N - 1) / N;
   if (N == 1 || collective == "barrier") return {0, ""};
   if (collective == "all-reduce") return {2 * others, "2 (N-1)/N"};
-  if (collective == "reduce-scatter" || collective == "all-gather") return {others, "(N-1)/N"};
+  if (collective == "all-to-all-v") return {1 - 2.0 / (N * (N + 1)), "(1 - 2/(N (N+1)))"};
+  if (collective == "reduce-scatter" || collective.starts_with("all-")) return {others, "(N-1)/N"};
   return {1, "1"};
 }
 

@@ -77,6 +77,16 @@ void sum_of_ranks(const Tensor& by_rank, const Tensor& by_tree, int ranks)
   }
 }
 
+std::vector<std::int64_t> uneven_blocks(std::int64_t n, int ranks, int rank)
+{
+  std::vector<std::int64_t> counts;
+  for (int other = 0; other < ranks; ++other) {
+    const std::int64_t N = ranks, k = (rank + other) % N;
+    counts.push_back(n * (k + 1) * (k + 2) / (N * (N + 1)) - n * k * (k + 1) / (N * (N + 1)));
+  }
+  return counts;
+}
+
 Difference difference(const Tensor& a, const Tensor& b)
 {
   check(a.elements() == b.elements(), "two vectors of different length were compared");

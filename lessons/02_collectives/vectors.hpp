@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "common/memory/tensor.hpp"
 
@@ -22,6 +23,12 @@ void fill(const Tensor& to, int rank, std::int64_t first = 0);
 /// @param by_rank  ((0 + 1) + 2) + 3.
 /// @param by_tree  (0 + 1) + (2 + 3): tree_sum().
 void sum_of_ranks(const Tensor& by_rank, const Tensor& by_tree, int ranks);
+
+/// Elements of a rank's blocks in an all-to-all of uneven blocks: number k of n (k+1)(k+2) / (N (N+1)) less the one
+/// before it, where k = (rank + other) mod N. So the block for a rank is as large as the one from it, each rank sends
+/// and receives n elements, and in short vectors some blocks are empty.
+/// @return  (N) numbers, by the other rank.
+std::vector<std::int64_t> uneven_blocks(std::int64_t n, int ranks, int rank);
 
 /// Difference of two vectors of the same type and length.
 struct Difference {

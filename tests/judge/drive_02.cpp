@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "common/collectives/binomial.hpp"
+#include "common/collectives/bruck.hpp"
+#include "common/collectives/pairwise.hpp"
 #include "common/collectives/ring.hpp"
+#include "common/messages/layers/virtual_clock.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 #include "lessons/02_collectives/textbook_ring.hpp"
 #include "tests/common/collectives/testing.hpp"
@@ -58,6 +61,54 @@ const Exercise textbook("02.7", [](const Json& in) -> Json {
 const Exercise naive("02.3", [](const Json& in) -> Json {
   const NaiveCost cost = naive_cost(in["bytes"], in["ranks"], in["rank"], {in["alpha"], in["beta"]});
   return {{"messages", cost.sent.messages}, {"bytes", cost.sent.bytes}, {"time", cost.time_s}};
+});
+
+/// Elements that say where they are from and where they are going: 10^6 from + 10^4 to + i.
+std::vector<double> addressed(const Blocks& to, int from)
+{
+  std::vector<double> values;
+  for (std::size_t rank = 0; rank < to.size(); ++rank)
+    for (std::int64_t i = 0; i < to[rank].count; ++i)
+      values.push_back(static_cast<double>(1'000'000 * from + 10'000 * static_cast<std::int64_t>(rank) + i));
+  return values;
+}
+
+/// What an all-to-all answers: all that this rank received, and the memory for messages.
+Json answer_of(const std::vector<double>& received, const GroupForTest& with)
+{
+  return {{"received", received}, {"bytes of scratch", with.ledger.peak(Tier::device)[Category::communication]}};
+}
+
+/// 02.8: pairwise exchange. The count from rank q to rank s is in row q, column s. The answer has the exchanges
+/// that are made one after the other, if there are more than N - 1, by the virtual clock.
+const Exercise pairwise("02.8", [](const Json& in) -> Json {
+  GroupForTest with(Algorithm::ring);
+  const auto counts = in["counts"].get<std::vector<std::vector<std::int64_t>>>();
+  const auto r = static_cast<std::size_t>(world().rank());
+  std::vector<std::int64_t> from_others;
+  for (const std::vector<std::int64_t>& of_rank : counts) from_others.push_back(of_rank[r]);
+  const Blocks to = blocks_of(counts[r]), from = blocks_of(from_others);
+  std::vector<double> sent = addressed(to, world().rank());
+  std::vector<double> received(static_cast<std::size_t>(from.back().end()), -1);
+  VirtualClock clock(parse_link("1us,1000GB/s"), 1e12);  // an exchange takes 1 us and some picoseconds
+  with.setup.clock = &clock;
+  Group timed("timed", Communicator::world(), with.setup);
+  pairwise_all_to_all(Tensor(std::span<double>(sent), {std::ssize(sent)}), to,
+                      Tensor(std::span<double>(received), {std::ssize(received)}), from, timed);
+  Json answer = answer_of(received, with);
+  const std::int64_t steps = clock.now().since_start / 1'000'000;
+  answer["steps beyond N-1"] = std::max<std::int64_t>(0, steps - (timed.ranks() - 1));
+  return answer;
+});
+
+/// 02.9: Bruck's all-to-all.
+const Exercise bruck("02.9", [](const Json& in) -> Json {
+  GroupForTest with(Algorithm::ring);
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(world().ranks()), in["b"]);
+  std::vector<double> sent = addressed(blocks_of(counts), world().rank()), received(sent.size(), -1);
+  bruck_all_to_all(Tensor(std::span<double>(sent), {std::ssize(sent)}),
+                   Tensor(std::span<double>(received), {std::ssize(received)}), with.group);
+  return answer_of(received, with);
 });
 
 }  // namespace

@@ -15,6 +15,15 @@ def which_ranks(case, rank, place, expected, got):
         ", ".join(f"{'not ' if part == 0 else ''}rank {r}" for r, part in enumerate(parts))
 
 
+def whose_block(case, rank, place, expected, got):
+    """An element of an all-to-all has the rank that it is from and the one that it is for."""
+    if not place.startswith("received") or not isinstance(got, float):
+        return None
+    if got < 0:
+        return "nothing has been received there"
+    return f"it is element {int(got) % 10_000} of the block of rank {int(got) // 1_000_000} for rank {int(got) // 10_000 % 100}"
+
+
 @exercise("02.1", explain=which_ranks, hint="which shard did this rank receive in the step before? That one it sends now")
 def ring(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
@@ -43,3 +52,18 @@ def ring_that_sends(draw):
     for ranks in (1, 2, 3, 4, draw.size(5, 7)):
         for n in (0, draw.size(1, ranks), draw.size(40, 90) * ranks, draw.size(900, 1100)):
             yield Case({"n": n}, "{n} elements", ranks=ranks)
+
+
+@exercise("02.8", explain=whose_block, hint="with whom does rank r exchange in step k, and which block does it send there?")
+def pairwise(draw):
+    for ranks in (1, 2, 3, 4, draw.size(5, 7)):
+        for least, most in ((1, 1), (1, draw.size(30, 60)), (-20, draw.size(30, 60))):
+            counts = [[max(0, draw.size(least, most)) for _ in range(ranks)] for _ in range(ranks)]
+            yield Case({"counts": counts}, f"blocks of {max(0, least)} to {most} elements", ranks=ranks)
+
+
+@exercise("02.9", explain=whose_block, hint="follow one block in the table: how many ranks has it to go, and in which steps does it move?")
+def bruck(draw):
+    for ranks in (1, 2, 3, 4, 5, draw.size(6, 8)):
+        for b in (0, 1, draw.size(20, 60)):
+            yield Case({"b": b}, "blocks of {b} elements", ranks=ranks)

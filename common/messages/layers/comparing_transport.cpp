@@ -41,6 +41,27 @@ std::string text_of(const Call& call)
                      group_digits(call.count), name_of(static_cast<DType>(call.type)), call.root);
 }
 
+/// Throws UserError on all ranks if a rank sends another number of elements than its receiver expects.
+void compare_counts(const Collective& collective, const Communicator& communicator)
+{
+  const auto N = collective.sent.size();
+  std::vector<std::int64_t> own(collective.sent.begin(), collective.sent.end()), all(2 * N * N);
+  own.insert(own.end(), collective.received.begin(), collective.received.end());
+  check_mpi(MPI_Allgather(own.data(), static_cast<int>(2 * N), MPI_INT64_T, all.data(), static_cast<int>(2 * N),
+                          MPI_INT64_T, communicator.handle()),
+            "comparing what ranks send to each other");
+  std::string who;
+  for (std::size_t q = 0; q < N; ++q)
+    for (std::size_t r = 0; r < N; ++r)
+      if (const std::int64_t sent = all[2 * N * q + r], expected = all[2 * N * r + N + q]; sent != expected)
+        who += fmt::format("rank {} sends {} elements to rank {}, which expects {}\n", q, group_digits(sent), r,
+                           group_digits(expected));
+  if (!who.empty())
+    throw UserError(fmt::format("the counts of an all-to-all do not fit at {}:{}.",
+                                short_file_name(collective.where.file_name()), collective.where.line()),
+                    who + "Each rank has to expect what the other sends: exchange the counts first.");
+}
+
 }  // namespace
 
 ComparingTransport::ComparingTransport(Transport& inner, const Communicator& communicator)
@@ -67,6 +88,7 @@ void ComparingTransport::enter(const Collective& collective)
                     short_file_name(collective.where.file_name()), collective.where.line()),
         who + "All ranks have to call it with the same count, type and root: give each the same options.");
   }
+  if (!collective.sent.empty()) compare_counts(collective, communicator_);
   TransportLayer::enter(collective);
 }
 

@@ -132,6 +132,35 @@ TEST_CASE("collectives of GPUs: messages, bytes and scratch are those of the for
       }
 }
 
+TEST_CASE("collectives of GPUs: all-to-all of equal and of other blocks")
+{
+  for (const bool nccl : carriers())
+    for (const Algorithm algorithm : {Algorithm::pairwise, Algorithm::bruck, Algorithm::library}) {
+      GpuGroup test(algorithm, nccl);
+      const int N = test.group.ranks(), r = test.group.rank();
+      const std::int64_t n = 1001;
+      INFO(fmt::format("{}, NCCL {}", name_of(algorithm), nccl));
+      const Buffer sent = test.filled(own_values<float>(N * n, r)),
+                   received = test.filled(own_values<float>(N * n, r));
+      all_to_all(sent.tensor(), received.tensor(), test.group);
+      REQUIRE(holds<float>(test, received, {0, N * n},
+                           [&](std::int64_t i) { return value_at(static_cast<int>(i / n), r * n + i % n); }));
+      const CollectiveShape shape{"all-to-all", algorithm, DType::f32, N * n};
+      CHECK(test.traffic.total() == expected_traffic(shape, test.group.topology(), r));
+      CHECK(test.ledger.current(Tier::device)[Category::communication] ==
+            scratch_bytes({shape}, test.group.topology(), r));
+
+      // Rank q sends r elements to rank r: block r begins after 0 + 1 + .. + r-1.
+      std::vector<std::int64_t> out, in(static_cast<std::size_t>(N), r);
+      for (int q = 0; q < N; ++q) out.push_back(q);
+      const Tensor some = sent.tensor().slice({0, N * (N - 1) / 2}), arrived = received.tensor().slice({0, N * r});
+      all_to_all_v(some, out, arrived, in, test.group);
+      REQUIRE(holds<float>(test, received, {0, N * r}, [&](std::int64_t i) {
+        return value_at(static_cast<int>(i / r), r * (r - 1) / 2 + i % r);
+      }));
+    }
+}
+
 TEST_CASE("collectives of GPUs: numbers and texts of the host take part")
 {
   for (const bool nccl : carriers()) {
@@ -149,6 +178,7 @@ TEST_CASE("collectives of GPUs: numbers and texts of the host take part")
     CHECK(text == "root");
     const std::vector<std::int64_t> all = all_gather(10 * r, test.group);
     for (int q = 0; q < N; ++q) CHECK(all[static_cast<std::size_t>(q)] == 10 * q);
+    CHECK(all_to_all(all, test.group) == std::vector<std::int64_t>(static_cast<std::size_t>(N), 10 * r));
     CHECK(test.ledger.current(Tier::device)[Category::communication] >= host_values_bytes(DeviceKind::cuda, N));
   }
 }

@@ -70,6 +70,33 @@ struct EqualParts {
   std::vector<int> counts, places;
 };
 
+/// Parts of a vector, the length of each before it.
+Bytes parts_of(const void* data, const int* counts, const int* places, MPI_Datatype type, std::size_t ranks)
+{
+  Bytes parts;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto values = elements(place(const_cast<void*>(data), places[r], type), counts[r], type);
+    const std::uint64_t bytes = values.size();
+    const auto length = std::as_bytes(std::span(&bytes, 1));
+    parts.insert(parts.end(), length.begin(), length.end());
+    parts.insert(parts.end(), values.begin(), values.end());
+  }
+  return parts;
+}
+
+/// The part for a rank of what parts_of() returned.
+std::span<const std::byte> part(const Bytes& parts, int rank)
+{
+  std::size_t at = 0;
+  std::uint64_t bytes = 0;
+  for (int r = 0; r <= rank; ++r) {
+    at += r == 0 ? 0 : bytes;
+    std::memcpy(&bytes, &parts.at(at), sizeof bytes);
+    at += sizeof bytes;
+  }
+  return std::span(parts).subspan(at, bytes);
+}
+
 }  // namespace
 
 extern "C" {
@@ -181,25 +208,10 @@ int PMPI_Gather(const void* sent, int count, MPI_Datatype sent_type, void* recei
 int PMPI_Scatterv(const void* sent, const int counts[], const int places[], MPI_Datatype sent_type, void* received,
                   int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
-  Bytes own;  // the root's: the part of each rank, its length first
   const bool mine = of(comm).rank == root;
-  for (std::size_t r = 0; mine && r < of(comm).members.size(); ++r) {
-    const auto part = elements(place(const_cast<void*>(sent), places[r], sent_type), counts[r], sent_type);
-    const std::uint64_t bytes = part.size();
-    const auto length = std::as_bytes(std::span(&bytes, 1));
-    own.insert(own.end(), length.begin(), length.end());
-    own.insert(own.end(), part.begin(), part.end());
-  }
+  const Bytes own = mine ? parts_of(sent, counts, places, sent_type, of(comm).members.size()) : Bytes();
   const Bytes all = meet(comm, "MPI_Scatter", own).at(index(root));
-  std::size_t at = 0;
-  std::uint64_t bytes = 0;
-  for (int r = 0; r <= of(comm).rank; ++r) {
-    at += r == 0 ? 0 : bytes;
-    std::memcpy(&bytes, &all.at(at), sizeof bytes);
-    at += sizeof bytes;
-  }
-  if (received != MPI_IN_PLACE)
-    put(elements(received, count, type), std::span(all).subspan(at, bytes), "MPI_Scatter");
+  if (received != MPI_IN_PLACE) put(elements(received, count, type), part(all, of(comm).rank), "MPI_Scatter");
   return MPI_SUCCESS;
 }
 
@@ -211,17 +223,24 @@ int PMPI_Scatter(const void* sent, int count, MPI_Datatype sent_type, void* rece
                        root, comm);
 }
 
+int PMPI_Alltoallv(const void* sent, const int sent_counts[], const int sent_places[], MPI_Datatype sent_type,
+                   void* received, const int counts[], const int places[], MPI_Datatype type, MPI_Comm comm)
+{
+  const bool in_place = sent == MPI_IN_PLACE;
+  const Bytes own = in_place ? parts_of(received, counts, places, type, of(comm).members.size())
+                             : parts_of(sent, sent_counts, sent_places, sent_type, of(comm).members.size());
+  const All all = meet(comm, "MPI_Alltoall", own);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    put(elements(place(received, places[r], type), counts[r], type), part(all[r], of(comm).rank), "MPI_Alltoall");
+  return MPI_SUCCESS;
+}
+
 int PMPI_Alltoall(const void* sent, int count, MPI_Datatype sent_type, void* received, int received_count,
                   MPI_Datatype type, MPI_Comm comm)
 {
-  const int ranks = static_cast<int>(of(comm).members.size());
-  const All all = meet(comm, "MPI_Alltoall", elements(given(sent, received), count * ranks, sent_type));
-  for (int r = 0; r < ranks; ++r) {
-    const std::size_t bytes = index(count) * size_of(sent_type);
-    put(elements(place(received, std::int64_t{r} * received_count, type), received_count, type),
-        std::span(all[index(r)]).subspan(index(of(comm).rank) * bytes, bytes), "MPI_Alltoall");
-  }
-  return MPI_SUCCESS;
+  const EqualParts out(of(comm).members.size(), count), in(of(comm).members.size(), received_count);
+  return PMPI_Alltoallv(sent, out.counts.data(), out.places.data(), sent_type, received, in.counts.data(),
+                        in.places.data(), type, comm);
 }
 
 }  // extern "C"
@@ -244,3 +263,4 @@ RANKWISE_ALIAS(Gather)
 RANKWISE_ALIAS(Scatterv)
 RANKWISE_ALIAS(Scatter)
 RANKWISE_ALIAS(Alltoall)
+RANKWISE_ALIAS(Alltoallv)

@@ -28,7 +28,8 @@ class Formulas(Lesson):
                 self.assertEqual(report["layout"], {"dp": ranks, "tp": 1, "pp": 1})
                 found = self.found(report)
                 self.assertEqual({c for c, _ in found}, {"reduce-scatter", "all-gather", "all-reduce", "broadcast",
-                                                         "reduce", "barrier"})
+                                                         "reduce", "all-to-all-v", "barrier"}
+                                 | ({"all-to-all"} if ranks == 1 else set()))  # no blocks of one size
                 for name, c in found.items():
                     self.assertEqual(c["sent"], c["formula"], name)
                     self.assertEqual(c["scratch_bytes"], c["scratch_formula"], name)
@@ -49,6 +50,21 @@ class Formulas(Lesson):
         found = self.found(self.report("--count=1001", "--collectives=ring", "--repeats=1", ranks=3))
         self.assertEqual(sum(s["bytes"] for s in found["all-reduce", "ring"]["sent"]), 2 * 2 * 4 * 1001)
 
+    def test_an_all_to_all_sends_what_the_papers_say(self):
+        for ranks, steps, hops in ((1, 0, 0), (2, 1, 1), (3, 2, 2), (4, 2, 4), (5, 3, 5), (8, 3, 12)):
+            found = self.found(self.report("--collective=all-to-all", f"--count={250 * ranks}", "--repeats=1",
+                                           "--check-messages", ranks=ranks))
+            self.assertEqual({way for _, way in found}, {"pairwise", "bruck", "library"})
+            self.assertEqual({(s["messages"], s["bytes"]) for s in found["all-to-all", "pairwise"]["sent"]},
+                             {(ranks - 1, 1000 * (ranks - 1))})
+            self.assertEqual({(s["messages"], s["bytes"]) for s in found["all-to-all", "bruck"]["sent"]},
+                             {(steps, 1000 * hops)})
+            self.assertEqual({c["wrong"] for c in found.values()}, {0})
+        found = self.found(self.report("--collective=all-to-all-v", "--count=1000", "--repeats=1", ranks=4))
+        own = [100, 300, 100, 300]  # elements that stay: blocks of 100 to 400, number 2 r mod 4 of rank r
+        self.assertEqual([s["bytes"] for s in found["all-to-all-v", "pairwise"]["sent"]],
+                         [4 * (1000 - stays) for stays in own])
+
     def test_counts_and_types(self):
         for options in (["--count=0"], ["--count=1"], ["--count=2", "--type=i64"], ["--count=1001", "--type=bf16"],
                         ["--count=1001", "--type=i32"], ["--count=70001", "--type=f64", "--root=2"]):
@@ -64,7 +80,11 @@ class Formulas(Lesson):
 
     def test_auto_says_what_it_is(self):
         report = self.report("--collectives=auto", *QUICK, ranks=2)
-        self.assertEqual({c["chosen"] for c in report["collectives"]}, {"shared"})
+        self.assertEqual({(c["collective"], c["chosen"]) for c in report["collectives"] if c["chosen"] != "shared"},
+                         {("all-to-all-v", "pairwise")})
+        for count, chosen in ((1024, "bruck"), (1028, "pairwise")):  # blocks of 1 KiB, and longer ones
+            report = self.report("--collective=all-to-all", "--collectives=auto", f"--count={count}", ranks=4)
+            self.assertEqual(report["collectives"][0]["chosen"], chosen)
 
     def test_nodes_that_are_pretended(self):
         report = self.report("--collectives=hierarchical", "--collective=all-reduce", "--ranks-per-node=2", *QUICK,
@@ -88,7 +108,8 @@ class Formulas(Lesson):
 class Steps(Lesson):
     def steps(self, collective, algorithm, ranks, *options):
         """The messages of each step: [{(from, to, what)}]."""
-        report = self.report(f"--collective={collective}", f"--collectives={algorithm}", *QUICK, *options, ranks=ranks)
+        report = self.report(f"--collective={collective}", f"--collectives={algorithm}", f"--count={500 * ranks}", "--repeats=1",
+                             *options, ranks=ranks)
         steps = report["collectives"][0]["steps"]
         table = [set() for _ in range(1 + max(s["step"] for s in steps))]
         for s in steps:
@@ -129,6 +150,16 @@ class Steps(Lesson):
                          [{(0, 1, "1,3(0)"), (1, 0, "0,2(1)"), (2, 3, "1,3(2)"), (3, 2, "0,2(3)")},
                           {(0, 2, "2(0+1)"), (2, 0, "0(2+3)"), (1, 3, "3(0+1)"), (3, 1, "1(2+3)")}])
 
+    def test_all_to_all(self):
+        pairs = [{(r, r ^ k, f"{r}{r ^ k}") for r in range(4)} for k in (1, 2, 3)]
+        self.assertEqual(self.steps("all-to-all", "pairwise", 4), pairs)
+        shifts = [{(r, (r + k) % 3, f"{r}{(r + k) % 3}") for r in range(3)} for k in (1, 2)]
+        self.assertEqual(self.steps("all-to-all", "pairwise", 3), shifts)
+        self.assertEqual(self.steps("all-to-all", "bruck", 4),
+                         [{(0, 1, "01,03"), (1, 2, "12,10"), (2, 3, "23,21"), (3, 0, "30,32")},
+                          {(0, 2, "02,32"), (1, 3, "13,03"), (2, 0, "20,10"), (3, 1, "31,21")}])
+        self.assertEqual(self.steps("all-to-all-v", "pairwise", 3), [{(0, 1, "01"), (2, 0, "20")}, {(0, 2, "02"), (1, 0, "10")}])
+
     def test_naive_goes_through_rank_0(self):
         table = self.steps("all-reduce", "naive", 3)
         self.assertEqual(table, [{(1, 0, "0..2(1)")}, {(2, 0, "0..2(2)")}, {(0, 1, "0..2(all)")}, {(0, 2, "0..2(all)")}])
@@ -157,7 +188,7 @@ class Measured(Lesson):
 
     def test_bandwidth_follows_from_time(self):
         report = self.report("--count=50000", "--repeats=3", ranks=4)
-        factors = {"all-reduce": 1.5, "reduce-scatter": 0.75, "all-gather": 0.75, "broadcast": 1, "reduce": 1, "barrier": 0}
+        factors = {"all-to-all": 0.75, "all-to-all-v": 0.9, "all-reduce": 1.5, "reduce-scatter": 0.75, "all-gather": 0.75, "broadcast": 1, "reduce": 1, "barrier": 0}
         for c in report["collectives"]:
             self.assertGreater(c["time_s"], 0)
             self.assertAlmostEqual(c["algorithm_GBps"], 200000 / c["time_s"] * 1e-9, delta=1e-6)
@@ -178,6 +209,11 @@ class Measured(Lesson):
                                     ("textbook-ring", 6 * (alpha + beta * size / 4)), ("ring", 6 * (alpha + beta * size / 4)),
                                     ("tree", 4 * (alpha + beta * size)), ("halving", 4 * alpha + 1.5 * beta * size)):
             self.assertAlmostEqual(found["all-reduce", algorithm]["model_s"] / expected, 1, delta=1e-6, msg=algorithm)
+        report = self.report("--count=400000", "--collective=all-to-all", "--repeats=1", ranks=4)
+        alpha, beta = report["fit"]["alpha_s"], report["fit"]["beta_s_per_byte"]
+        for algorithm, expected in (("pairwise", 3 * (alpha + beta * size)), ("bruck", 2 * (alpha + beta * 2 * size))):
+            model = self.found(report)["all-to-all", algorithm]["model_s"]
+            self.assertAlmostEqual(model / expected, 1, delta=1e-6, msg=algorithm)
 
 
 class WrongInput(Lesson):
@@ -195,6 +231,11 @@ class WrongInput(Lesson):
             (["--collectives=shared", "--ranks-per-node=1"], ["--collectives=shared", "2 nodes"]),
             (["--collectives=naive", "--collective=broadcast"], ["naive", "all-reduce"]),
             (["--collectives=textbook-ring", "--collective=reduce"], ["textbook-ring", "all-reduce"]),
+            (["--collectives=bruck", "--collective=all-to-all-v"], ["bruck", "all-to-all-v"]),
+            (["--collectives=pairwise", "--collective=all-gather"], ["pairwise", "all-gather"]),
+            (["--collectives=ring", "--collective=all-to-all"], ["ring", "pairwise, bruck"]),
+            (["--collective=all-to-all", "--count=1001"], ["--count=1001", "multiple of 2"]),
+            (["--collectives=bruck", "--count=1001"], ["--count=1001", "all-to-all-v"]),
             (["--report=/nowhere/run.json"], ["/nowhere"]),
         ]:
             with self.subTest(options=options):

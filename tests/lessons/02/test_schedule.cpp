@@ -1,6 +1,7 @@
 // Lesson 02: replay of recorded messages, marked shards, and the line fitted to times.
 
 #include <algorithm>
+#include <numeric>
 
 #include <catch2/catch.hpp>
 
@@ -73,6 +74,26 @@ TEST_CASE("describe_shards: which shards, and whose sum")
   CHECK(describe_shards(Tensor(std::span(run), {3}), 8, true) == "0..2(7)");
   std::vector<std::int64_t> twice{marked_shard(5, 2) + marked_shard(5, 2)};
   CHECK(describe_shards(Tensor(std::span(twice), {1}), 4, true) == "5(2+2)");
+}
+
+TEST_CASE("describe_blocks: whose block, for whom")
+{
+  std::vector<std::int64_t> packed{marked_shard(1, 0), marked_shard(2, 3), marked_shard(2, 3), marked_shard(0, 7)};
+  CHECK(describe_blocks(Tensor(std::span(packed), {4})) == "01,32,70");
+}
+
+TEST_CASE("uneven_blocks: the block for a rank is as large as the one from it, and each rank sends n elements")
+{
+  for (const int N : {1, 2, 3, 4, 8})
+    for (const std::int64_t n : {0, 1, 4, 1000, 1 << 30})
+      for (int r = 0; r < N; ++r) {
+        const std::vector<std::int64_t> own = uneven_blocks(n, N, r);
+        CHECK(std::accumulate(own.begin(), own.end(), std::int64_t{0}) == n);
+        for (int q = 0; q < N; ++q)
+          CHECK(own[static_cast<std::size_t>(q)] == uneven_blocks(n, N, q)[static_cast<std::size_t>(r)]);
+      }
+  CHECK(uneven_blocks(1000, 4, 0) == std::vector<std::int64_t>{100, 200, 300, 400});
+  CHECK(uneven_blocks(1000, 4, 3) == std::vector<std::int64_t>{400, 100, 200, 300});
 }
 
 TEST_CASE("step_table: a line a rank, a column a step")

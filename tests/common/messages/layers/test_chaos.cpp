@@ -146,6 +146,11 @@ void try_collectives(Group& group, std::int64_t n)
   REQUIRE(all_are(copied, [&](std::int64_t i) { return value_at(N - 1, i); }));
   reduce_sum(reduced.tensor(), N - 1, group);
   if (r == N - 1) REQUIRE(all_are(reduced, [&](std::int64_t i) { return sum_at(N, i); }));
+  Guarded<float> sent(N * n, r), blocks(N * n, r);
+  all_to_all(sent.tensor(), blocks.tensor(), group);
+  REQUIRE(blocks.intact());
+  for (int q = 0; q < N; ++q)
+    for (std::int64_t i = 0; i < n; ++i) REQUIRE(blocks.at(q * n + i) == value_at(q, r * n + i));
   barrier(group);
 }
 

@@ -132,6 +132,26 @@ TEST_CASE("LinkTransport: halving and doubling take log2(N) exchanges each")
   REQUIRE(gather == scatter);
 }
 
+TEST_CASE(
+    "LinkTransport: an all-to-all takes (N-1) (alpha + beta b) in pairs, log2 N (alpha + beta N b / 2) by Bruck")
+{
+  const int N = world().ranks();
+  for (const std::int64_t block : {1, 250, 1000}) {  // elements of 4 bytes
+    Bytes sent(N * block), received(N * block);
+    const auto time_by = [&](Algorithm algorithm) {
+      ClockedGroup clocked(algorithm);
+      return clocked.time_of([&](Group& group) { all_to_all(sent.tensor(), received.tensor(), group); });
+    };
+    REQUIRE(time_by(Algorithm::pairwise) == (N - 1) * (alpha + beta * 4 * block));
+    Picoseconds bruck = 0;  // N not a power of two: fewer blocks in the last step
+    for (int distance = 1; distance < N; distance *= 2)
+      for (int i = 0; i < N; ++i)
+        bruck += (i == distance ? alpha : 0) + ((i & distance) != 0 ? beta * 4 * block : 0);
+    REQUIRE(time_by(Algorithm::bruck) == bruck);
+    if (N == 4) REQUIRE(bruck == 2 * (alpha + beta * 2 * 4 * block));
+  }
+}
+
 TEST_CASE("LinkTransport: messages between nodes take the other link")
 {
   const int N = world().ranks(), r = world().rank();
