@@ -237,7 +237,7 @@ struct TieredShards {
 };
 
 /// 07.3: what is read, written and copied of a rank's shards, and the bytes that this moves.
-const Exercise held("07.3", [](const Json& in) -> Json {
+const Exercise shards_of_adamw("07.3", [](const Json& in) -> Json {
   TieredShards rank(in);
   std::vector<Range> ranges;
   for (const Json& range : in["ranges"]) ranges.push_back(range_of(range));
