@@ -26,6 +26,9 @@ Fit fit_line(std::span<const MessageTime> times)
   }
   const double determinant = aa * bb - ab * ab;
   Fit fit{{(a1 * bb - b1 * ab) / determinant, (aa * b1 - ab * a1) / determinant}};
+  // Times of a busy machine may fall with the bytes. Neither term is negative: the best line has one of them alone.
+  if (fit.line.alpha_s < 0) fit.line = {0, b1 / bb};
+  if (fit.line.beta_s_per_byte < 0) fit.line = {a1 / aa, 0};
   double squares = 0;
   for (const MessageTime& m : times) squares += std::pow(fit.line.time_s(m.bytes) / m.time_s - 1, 2);
   fit.residual = std::sqrt(squares / static_cast<double>(times.size()));

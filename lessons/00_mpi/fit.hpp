@@ -26,8 +26,8 @@ struct Fit {
   double residual = 0;  ///< root mean square of (line - measured) / measured
 };
 
-/// The line with the least sum of squared relative errors. Absolute errors would let the longest message decide
-/// alone.
+/// The line with the least sum of squared relative errors, and neither latency nor time per byte negative. Absolute
+/// errors would let the longest message decide alone.
 /// @param times  at least two sizes.
 Fit fit_line(std::span<const MessageTime> times);
 

@@ -121,6 +121,16 @@ TEST_CASE("fit_line: finds the line through the times, and their residual")
   CHECK(fit_line(times).residual > 0.1);
 }
 
+TEST_CASE("fit_line: times that fall with the bytes, or shrink to less than nothing, give no negative term")
+{
+  const Fit falling = fit_line(std::vector<MessageTime>{{8, 4e-3}, {1000, 2e-3}, {4000000, 1e-3}});
+  CHECK(falling.line.beta_s_per_byte == 0);
+  CHECK(falling.line.alpha_s == Approx(1.75 / 1.3125 * 1e-3));  // sum of 1/t over sum of 1/t^2
+  const Fit steep = fit_line(std::vector<MessageTime>{{1000, 1e-6}, {2000, 4e-6}, {4000, 16e-6}});
+  CHECK(steep.line.alpha_s == 0);
+  CHECK(steep.line.beta_s_per_byte == Approx(1.75 / 1.3125 * 1e-9));  // sum of b/t over sum of (b/t)^2
+}
+
 TEST_CASE("sum_of_ranks: both orders, of vectors that differ by rank and index")
 {
   constexpr int N = 4;
