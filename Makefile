@@ -1,7 +1,7 @@
 # Short names for the scripts and presets. `make` alone lists them.
 # ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
 
-.PHONY: help build ladder test nightly sanitize threads emulated gpu bench docs format output golden grade
+.PHONY: help build doctor ladder test nightly sanitize threads emulated gpu bench docs format output golden grade
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,8 +30,11 @@ emulated:  ## build and run the tests of GPUs, emulated on the CPU, under Addres
 gpu:  ## build for GPUs, check everything on the one of this machine, print one table (build-gpu/)
 	@scripts/gpu_check.sh $(ARGS)
 
-lesson-%: build  ## run the program of lesson NN on one rank
-	@. scripts/mpi_environment.sh && exec build/lessons/$*_* $(ARGS)
+lesson-%:  ## run lesson NN, as scripts/rankwise run NN does (ARGS="-n 4 --steps=5")
+	@scripts/rankwise run $* $(ARGS)
+
+doctor:  ## look whether this machine has all that is needed
+	@scripts/rankwise doctor
 
 diff-%:  ## what lesson NN changes in the lesson it builds on
 	@scripts/course/diff.sh $*

@@ -17,10 +17,23 @@ quietly() {
   fi
 }
 
+# On a terminal one line shows how far the build is: ninja begins the lines of what it does with [DONE/ALL].
+building() {
+  if [[ ! -t 2 ]]; then
+    quietly "$@"
+    return
+  fi
+  quietly progress "$@"
+  printf '\r\e[K' >&2
+}
+progress() {
+  "$@" | tee >(awk -F'[][]' '$2 ~ /^[0-9]+\/[0-9]+$/ { printf "\rBuilding, %s ", $2; fflush() }' >&3)
+}
+
 quietly cmake --preset "$preset"
 if grep -q 'compiler identification' "$log"; then  # the first time: show what was found
   sed -n '/^-- Rankwise/,/^-- Configuring/{/^-- Configuring/d; s/^-- //p}' "$log" >&2
 fi
 SECONDS=0
-quietly cmake --build --preset "$preset" "${targets[@]}"
+building cmake --build --preset "$preset" "${targets[@]}" 3>&2
 echo "Built in $SECONDS s." >&2

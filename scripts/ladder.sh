@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Climbs the ladder: builds, runs every lesson on the embedded data, prints one table, and draws it as build/ladder/ladder.svg.
 #
-#   scripts/ladder.sh [--ranks=N] [OPTION OF THE LESSONS]...
+#   scripts/ladder.sh [--ranks=N] [--lessons=NN,NN,...] [OPTION OF THE LESSONS]...
 #   scripts/ladder.sh --ranks=4 --model=mini --steps=3
 #
 # Each lesson runs twice. The first run, with the options given here (20 steps of the nano model unless told otherwise),
@@ -13,12 +13,14 @@
 # --ranks=N there is one row a lesson, on N ranks. The four heads of nano can be dealt out to four ranks at most, so on more
 # of them lesson 08 has replicas. Its four blocks make four stages at most, so lessons 09 and 11 do without the others. Lesson
 # 10 halves every layer and the pipeline, and the rest are replicas. Lesson 12 trains another model, so it runs on 1 and 4
-# ranks to compare its digests; it is left out if it cannot run with the options, as with --model=gpt2.
+# ranks to compare its digests; it is left out if it cannot run with the options, as with --model=gpt2. With --lessons only those
+# lessons run.
 # Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ranks=
+chosen=()
 options=()
 steps=(--steps=20)
 for option in "$@"; do
@@ -30,6 +32,16 @@ for option in "$@"; do
         exit 2
       fi
       ;;
+    --lessons=*)
+      IFS=, read -ra chosen <<<"${option#--lessons=}"
+      for number in "${chosen[@]}"; do
+        if ! compgen -G "lessons/${number}_*" >/dev/null || ! [[ $number =~ ^[0-9][0-9]$ ]]; then
+          echo "error: --lessons=${option#*=} names lesson '$number', which does not exist." >&2
+          echo "       Use numbers of $(cd lessons && echo [0-9][0-9]_*): --lessons=03,04" >&2
+          exit 2
+        fi
+      done
+      ;;
     --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --steps* | --epochs*) steps=(); options+=("$option") ;;
     *) options+=("$option") ;;
@@ -37,8 +49,16 @@ for option in "$@"; do
 done
 if ((${#options[@]} == 0)); then options=(--compare=10); fi
 
+lessons=(lessons/[0-9][0-9]_*/)
+if ((${#chosen[@]})); then
+  lessons=()
+  for number in "${chosen[@]}"; do lessons+=(lessons/"$number"_*/); done
+fi
+lessons=("${lessons[@]%/}")
+lessons=("${lessons[@]#lessons/}")
+
 scripts/setup.sh
-scripts/build.sh release lessons
+scripts/build.sh release "${lessons[@]}" prepare weights
 source scripts/mpi_environment.sh
 
 reports=build/ladder
@@ -60,8 +80,7 @@ run() {
   elif ((status == 2)); then exit 2; fi
 }
 
-for program in build/lessons/[0-9][0-9]_*; do
-  lesson=$(basename "$program")
+for lesson in "${lessons[@]}"; do
   case $lesson in
     01_*) on=(1) ;;
     03_*) read -ra on <<<"${ranks:-1 2 4}" ;;
