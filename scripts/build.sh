@@ -12,22 +12,18 @@ trap 'rm -f "$log"' EXIT
 quietly() {
   if ! "$@" >"$log" 2>&1; then
     grep -v '^\[.*\] [BLR][a-z]*ing ' "$log" >&2  # not the files that went well
-    echo "error: this failed: $*" >&2
+    local command=$*
+    echo "error: this failed: ${command#progress }" >&2
     exit 1
   fi
 }
 
 # On a terminal one line shows how far the build is: ninja begins the lines of what it does with [DONE/ALL].
 building() {
-  if [[ ! -t 2 ]]; then
-    quietly "$@"
-    return
-  fi
-  quietly progress "$@"
-  printf '\r\e[K' >&2
+  if [[ -t 2 ]]; then quietly progress "$@"; else quietly "$@"; fi
 }
 progress() {
-  "$@" | tee >(awk -F'[][]' '$2 ~ /^[0-9]+\/[0-9]+$/ { printf "\rBuilding, %s ", $2; fflush() }' >&3)
+  "$@" | tee >(awk -F'[][]' '$2 ~ /^[0-9]+\/[0-9]+$/ { printf "\rBuilding, %s ", $2; fflush() } END { printf "\r\033[K" }' >&3)
 }
 
 quietly cmake --preset "$preset"
