@@ -349,42 +349,4 @@ void CudaKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, const
   });
 }
 
-namespace {
-
-/// Ends a call of a kernel that this family lacks.
-[[noreturn]] void not_yet()
-{
-  throw Error("the fast kernels of a GPU have no attention between runs of tokens yet; use --arithmetic=exact");
-}
-
-}  // namespace
-
-void CudaKernels::attention_partial(const SoftmaxPartial&, const Tensor&, const Tensor&, const AttentionShape&,
-                                    const AttentionRuns&, const Dropout&) const
-{
-  not_yet();
-}
-
-void CudaKernels::attention_merge(const SoftmaxPartial&, const SoftmaxPartial&) const
-{
-  not_yet();
-}
-
-void CudaKernels::attention_divide(const Tensor&, const Tensor&, const SoftmaxPartial&) const
-{
-  not_yet();
-}
-
-void CudaKernels::attention_partial_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                             const Tensor&, const Tensor&, const Tensor&, const AttentionShape&,
-                                             const AttentionRuns&, const Dropout&) const
-{
-  not_yet();
-}
-
-void CudaKernels::copy(const Matrix&, const Matrix&) const
-{
-  not_yet();
-}
-
 }  // namespace rankwise

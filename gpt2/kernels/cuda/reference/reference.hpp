@@ -18,7 +18,7 @@
 namespace rankwise {
 
 /// The reference family of a GPU; each kernel is in the file of its layer.
-class CudaReferenceKernels final : public Kernels {
+class CudaReferenceKernels : public Kernels {
  public:
   /// @param memory  memory of a GPU; gpu_workspace_bytes of it are allocated.
   /// @param stream  stream of the same GPU; outlives the kernels.
@@ -78,9 +78,13 @@ class CudaReferenceKernels final : public Kernels {
              const Tensor& rounded) const override;
   void convert(const Tensor& to, const Tensor& from) const override;
 
- private:
+ protected:
+  /// Of a family that has its own kernels for all results that are returned to the host: these need scratch memory.
+  explicit CudaReferenceKernels(Stream& stream) : stream_(stream) {}
   /// CUDA's handle of the stream; makes its GPU the current one of the calling thread.
   cudaStream_t gpu() const { return cuda_stream(stream_); }
+
+ private:
 
   Stream& stream_;
   Buffer scratch_;  // u8: partial sums on their way to the host
