@@ -69,13 +69,16 @@ void check_exact(const Layout& layout, const ModelConfig& config, const BatchSha
         fmt::format("--tp={} is more than 8.", layout.tp),
         why +
             "A sum that is divided among tensor-parallel ranks has 8 leaves. Use 8 or less, or --arithmetic=fast.");
-  const std::array<std::pair<const char*, std::int64_t>, 2> eighths{
-      {{"--sequence", batch.sequence}, {"--channels", config.channels}}};
-  for (const auto& [option, value] : eighths)
-    if (value % leaves_of_a_split_sum != 0)
-      throw UserError(fmt::format("{}={} is not divisible by 8.", option, value),
-                      why + fmt::format("A sum over it has 8 leaves of equal size. Use {}, or --arithmetic=fast.",
-                                        (value + 7) / 8 * 8));
+  struct Divided {
+    const char* option;
+    std::int64_t value, leaves;
+  };
+  for (const auto& [option, value, leaves] : {Divided{"--sequence", batch.sequence, leaves_of_a_sequence},
+                                              Divided{"--channels", config.channels, leaves_of_a_split_sum}})
+    if (value % leaves != 0)
+      throw UserError(fmt::format("{}={} is not divisible by {}.", option, value, leaves),
+                      why + fmt::format("A sum over it has {} leaves of equal size. Use {}, or --arithmetic=fast.",
+                                        leaves, (value + leaves - 1) / leaves * leaves));
 }
 
 }  // namespace rankwise

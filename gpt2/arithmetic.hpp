@@ -62,8 +62,8 @@ struct BatchShape {
   std::int64_t sequence = 0;      ///< T, tokens per sequence
 };
 
-/// Refuses sizes that exact arithmetic does not support: degrees, G or B that are not powers of two, or a T or C
-/// that is not a multiple of 8.
+/// Refuses sizes that exact arithmetic does not support: degrees, G or B that are not powers of two, a T that is
+/// not a multiple of 16, or a C that is not one of 8.
 /// @throws UserError naming the first of them and the possible values.
 void check_exact(const Layout& layout, const ModelConfig& config, const BatchShape& batch);
 

@@ -25,7 +25,7 @@ MicroBatch tokens_of(const MicroBatch& batch, Part part)
   check(tokens.count % part.count == 0, "the tokens of a sequence cannot be divided equally");
   MicroBatch share = batch;
   share.rows.tokens = {tokens.first + tokens.count / part.count * part.index, tokens.count / part.count};
-  share.eighths = leaves_of(part);
+  share.sixteenths = token_leaves_of(part);
   return share;
 }
 
@@ -55,7 +55,7 @@ Dropout ModelContext::dropout_of(Purpose purpose, std::int64_t unit, const Micro
 
 SumOrder batch_order(const MicroBatch& batch)
 {
-  return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count, batch.eighths);
+  return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count, batch.sixteenths);
 }
 
 namespace {

@@ -22,13 +22,13 @@ namespace rankwise {
 
 /// A micro-batch on the device.
 struct MicroBatch {
-  Tensor inputs;                                 ///< (R) i32 tokens
-  Tensor targets;                                ///< (R) i32 tokens, -1 where nothing is counted
-  Rows rows{};                                   ///< which sequences and tokens of the global batch these are
-  std::int64_t step = 0;                         ///< optimizer step; keys the dropout masks
-  bool training = true;                          ///< whether dropout applies
-  std::int64_t valid_tokens = 0;                 ///< number of targets that are counted
-  std::int64_t eighths = leaves_of_a_split_sum;  ///< eighths of each sequence that its tokens make up
+  Tensor inputs;                                   ///< (R) i32 tokens
+  Tensor targets;                                  ///< (R) i32 tokens, -1 where nothing is counted
+  Rows rows{};                                     ///< which sequences and tokens of the global batch these are
+  std::int64_t step = 0;                           ///< optimizer step; keys the dropout masks
+  bool training = true;                            ///< whether dropout applies
+  std::int64_t valid_tokens = 0;                   ///< number of targets that are counted
+  std::int64_t sixteenths = leaves_of_a_sequence;  ///< sixteenths of each sequence that its tokens make up
   Tensor lengths{};  ///< (B) i32 tokens of each sequence before its padding; empty: all T
 };
 

@@ -198,8 +198,8 @@ void check_comparable(std::int64_t compare, const ModelConfig& config, const Bat
     throw UserError(
         fmt::format("--compare={} cannot be combined with --global-batch={}, --sequence={} and --channels={}.",
                     compare, batch.global_batch, batch.sequence, config.channels),
-        "The reference run uses exact arithmetic: the global batch has to be a power of two, and sequence and\n"
-        "channels have to be divisible by 8. Change those that are not, or leave --compare out.");
+        "The reference run uses exact arithmetic: the global batch has to be a power of two, the sequence\n"
+        "divisible by 16 and the channels by 8. Change those that are not, or leave --compare out.");
   }
 }
 

@@ -30,6 +30,37 @@ constexpr auto tree_sum(std::int64_t first, std::int64_t count, Leaf&& leaf) -> 
   return sum + tree_sum(first + left, count - left, leaf);
 }
 
+/// Number of places that tree_in_places() needs for @p count leaves.
+constexpr std::int64_t tree_places(std::int64_t count)
+{
+  return std::bit_width(static_cast<std::uint64_t>(count));
+}
+
+/// The tree of tree_sum() over values that are too large to be returned, or that are combined otherwise than by +. The
+/// result is in place 0. There is no recursion: a thread of a GPU has a kilobyte of stack.
+///
+/// Leaves are processed in order. Finished subtrees wait in places, the largest in place 0. The number of subtrees
+/// that leaf i completes is the number of factors of two in i + 1:
+///
+///     after leaf      0      1      2       3      4       5
+///     places          1      2      2 1     4      4 1     4 2       (leaves of each subtree)
+///
+/// If the count is not a power of two, the remaining subtrees are combined from the last place, as tree_sum() does it.
+///
+/// @param count    number of leaves, >= 1.
+/// @param leaf     leaf(place, i) writes leaf i into a place.
+/// @param combine  combine(place) replaces the value of a place by its combination with that of the next place.
+template <class Leaf, class Combine>
+constexpr void tree_in_places(std::int64_t count, Leaf&& leaf, Combine&& combine)
+{
+  std::int64_t height = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    leaf(height++, i);
+    for (std::int64_t pairs = i + 1; pairs % 2 == 0; pairs /= 2) combine(--height - 1);
+  }
+  while (height > 1) combine(--height - 1);
+}
+
 /// W neighbouring outputs summed in parallel, each by the same tree.
 ///
 /// The reference kernels vectorise over outputs only, so vectorisation does not change the order of any sum.

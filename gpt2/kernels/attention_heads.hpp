@@ -23,6 +23,11 @@ class VisibleKeys {
     check(shape.lengths.empty() || shape.lengths.elements() == shape.B,
           "attention needs a length for each sequence");
   }
+  /// Number of keys of @p runs, counted from the first of the run, that query @p q of the run sees.
+  constexpr std::int64_t operator()(std::int64_t b, std::int64_t q, const AttentionRuns& runs) const
+  {
+    return intersect(runs.keys, {0, (*this)(b, runs.queries.first + q)}).count;
+  }
   /// Number of keys, counted from the first, that the token at @p query of sequence @p b sees.
   constexpr std::int64_t operator()(std::int64_t b, std::int64_t query) const
   {
@@ -36,60 +41,56 @@ class VisibleKeys {
   const std::int32_t* lengths_;  // (B), or null
 };
 
-/// One head of one sequence: its queries, keys and values inside (R, 3 D heads).
+/// One head of one sequence: the queries of a run of tokens, and the keys and values of the same or another run.
 template <class T>
 struct HeadView {
-  /// @param qkv    (R, 3 D heads): q, k, v, each head by head.
+  /// Queries, keys and values of a whole layer.
+  /// @param qkv    (B T, 3 D heads): q, k, v, each head by head.
   /// @param shape  sizes of the layer.
   /// @param b      the sequence.
   /// @param h      the head, from 0 in this tensor-parallel shard.
   constexpr HeadView(T* qkv, const AttentionShape& shape, std::int64_t b, std::int64_t h)
-      : first(qkv + b * shape.T * 3 * shape.heads.count * shape.D + h * shape.D),
-        section(shape.heads.count * shape.D),
-        D(shape.D)
+      : section(shape.heads.count * shape.D),
+        D(shape.D),
+        queries(qkv + b * shape.T * 3 * section + h * D),
+        keys(queries + section),
+        key_stride(3 * section)
   {
   }
-  /// The D channels of the query of token @p t.
-  constexpr T* query(std::int64_t t) const { return first + t * 3 * section; }
-  /// The D channels of its key.
-  constexpr T* key(std::int64_t t) const { return query(t) + section; }
+  /// Queries of one run of tokens, keys and values of another.
+  /// @param qkv   (B queries, 3 D heads) of the first run; only its queries are used.
+  /// @param kv    (B keys, 2 D heads): k, v, each head by head.
+  /// @param runs  which tokens these are.
+  constexpr HeadView(T* qkv, T* kv, const AttentionShape& shape, const AttentionRuns& runs, std::int64_t b,
+                     std::int64_t h)
+      : section(shape.heads.count * shape.D),
+        D(shape.D),
+        queries(qkv + b * runs.queries.count * 3 * section + h * D),
+        keys(kv + b * runs.keys.count * 2 * section + h * D),
+        key_stride(2 * section)
+  {
+  }
+  /// The D channels of query @p q of the run.
+  constexpr T* query(std::int64_t q) const { return queries + q * 3 * section; }
+  /// The D channels of key @p k of the run.
+  constexpr T* key(std::int64_t k) const { return keys + k * key_stride; }
   /// The D channels of its value.
-  constexpr T* value(std::int64_t t) const { return query(t) + 2 * section; }
+  constexpr T* value(std::int64_t k) const { return key(k) + section; }
 
-  T* first;              ///< the query of token 0
-  std::int64_t section;  ///< D heads: elements between a token's query, key and value
-  std::int64_t D;        ///< channels of a head
+  std::int64_t section;     ///< D heads: elements between a token's key and value
+  std::int64_t D;           ///< channels of a head
+  T* queries;               ///< the first query
+  T* keys;                  ///< the first key
+  std::int64_t key_stride;  ///< elements between a key and the next one
 };
 
-/// One head of a sequence whose keys and values are cached,
-/// (tokens, 2 D heads); its queries begin at a later token.
-template <class T>
-struct CachedHeadView {
-  /// @param qkv     (R, 3 D heads) of the tokens @p tokens; only the queries are used.
-  /// @param cache   (at least tokens.end(), 2 D heads): k, v of the whole sequence, each head by head.
-  /// @param shape   sizes of the layer.
-  /// @param tokens  positions of the queries' tokens in the sequence.
-  /// @param h       the head, from 0 in this tensor-parallel shard.
-  constexpr CachedHeadView(T* qkv, T* cache, const AttentionShape& shape, Range tokens, std::int64_t h)
-      : queries(qkv + h * shape.D),
-        keys(cache + h * shape.D),
-        section(shape.heads.count * shape.D),
-        D(shape.D),
-        first_query(tokens.first)
-  {
-  }
-  /// The D channels of the query of token @p t, one of the tokens that are computed.
-  constexpr T* query(std::int64_t t) const { return queries + (t - first_query) * 3 * section; }
-  /// The D channels of the key of token @p t.
-  constexpr T* key(std::int64_t t) const { return keys + t * 2 * section; }
-  /// The D channels of its value.
-  constexpr T* value(std::int64_t t) const { return key(t) + section; }
+/// The keys of a run that a query sees, in the order in which they are summed: leaf by leaf.
+struct KeyLeaves {
+  SumOrder order;     ///< of all keys of the run
+  std::int64_t keys;  ///< number of keys that the query sees, counted from the first of the run
 
-  T* queries;                ///< the query of token first_query
-  T* keys;                   ///< the key of token 0
-  std::int64_t section;      ///< D heads: elements between a token's key and value
-  std::int64_t D;            ///< channels of a head
-  std::int64_t first_query;  ///< the first token that has a query here
+  /// The keys of leaf @p leaf that the query sees.
+  constexpr Range seen(std::int64_t leaf) const { return intersect(order.run(leaf, 0), {0, keys}); }
 };
 
 }  // namespace rankwise

@@ -72,6 +72,20 @@ struct AttentionShape {
   Tensor lengths{};    ///< (B) i32: tokens of each sequence before its padding, at least 1; empty: all T
 };
 
+/// The tokens of each sequence whose queries, and those whose keys and values, a kernel of attention computes with.
+struct AttentionRuns {
+  Range queries{};  ///< positions of the queries in the sequence
+  Range keys{};     ///< positions of the keys and values
+};
+
+/// A soft-max over some of the keys that each query of a run sees, before the division: two of them merge into that
+/// over the keys of both. All three have the accumulator type.
+struct SoftmaxPartial {
+  Tensor maximum;  ///< (B, heads, queries) largest score
+  Tensor sum;      ///< (B, heads, queries) sum over the keys of exp(score - maximum); 0 where a query sees none
+  Tensor output;   ///< (B queries, D heads) sum over the keys of factor exp(score - maximum) v
+};
+
 /// Constants of one AdamW update.
 struct AdamWStep {
   double learning_rate = 0;   ///< learning rate of this step
@@ -159,7 +173,7 @@ class Kernels {
   /// @p cache; those of the new tokens are appended. Causal, without padding (lengths are ignored), without
   /// dropout, and without a backward pass.
   /// @param y       (R, D heads), R = tokens.count.
-  /// @param cache   (at least tokens.end(), 2 D heads): k, v of the sequence's tokens, each head by head.
+  /// @param cache   (T >= tokens.end(), 2 D heads): k, v of the sequence's tokens, head by head; sums have T's leaves.
   /// @param qkv     (R, 3 D heads).
   /// @param shape   shape of these rows: B = 1, T = R.
   /// @param tokens  positions of the new tokens in the sequence.
@@ -175,6 +189,44 @@ class Kernels {
   /// @source  Dao et al. 2022 (FlashAttention), appendix B: the row's dot product dy y in place of a sum over keys.
   virtual void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                                   const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const = 0;
+
+  /// attention_forward() of a run of queries and a run of keys and values, without its last step, the division. With
+  /// shape.T the tokens of the whole sequences, mask and dropout are those of the positions that @p runs names. The
+  /// reference kernels add the leaves of the sequence that the keys make up in the tree of the whole, so the partials
+  /// of aligned runs merge into the bits of attention_forward().
+  /// @param partial  overwritten; a query that sees no key of the run has a sum of 0.
+  /// @param qkv      (B queries, 3 D heads) of the queries' tokens; its keys and values are not used.
+  /// @param kv       (B keys, 2 D heads): k, v, each head by head.
+  /// @param shape    sizes of the whole layer.
+  /// @param runs     positions of the queries and of the keys.
+  /// @param dropout  mask of the attention weights; its rows are the queries.
+  /// @source  Liu et al. 2023 (ring attention), section 3.
+  virtual void attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                                 const AttentionShape& shape, const AttentionRuns& runs,
+                                 const Dropout& dropout) const = 0;
+  /// into = the soft-max over the keys of both: M = max(m, m'), sum = sum exp(m - M) + sum' exp(m' - M), output
+  /// likewise. A side without keys changes nothing.
+  /// @source  Milakov and Gimelshein 2018, section 3, equation 4.
+  virtual void attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const = 0;
+  /// y = output / sum and log_sum_exp = maximum + log(sum).
+  /// @param y            (B queries, D heads).
+  /// @param log_sum_exp  (B, heads, queries).
+  virtual void attention_divide(const Tensor& y, const Tensor& log_sum_exp,
+                                const SoftmaxPartial& partial) const = 0;
+  /// The part of attention_backward() that a run of queries and a run of keys contribute, as sums that are not rounded
+  /// yet. Overwrites.
+  /// @param dq               (B queries, D heads) in the accumulator type: summed over the keys of the run.
+  /// @param dkv              (B keys, 2 D heads) in the accumulator type: summed over the queries of the run.
+  /// @param dy               (B queries, D heads).
+  /// @param y, log_sum_exp   of attention_divide(): over all keys, not only those of the run.
+  /// @param qkv, kv, shape, runs, dropout  as for attention_partial().
+  virtual void attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy, const Tensor& y,
+                                          const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& kv,
+                                          const AttentionShape& shape, const AttentionRuns& runs,
+                                          const Dropout& dropout) const = 0;
+  /// to = from, element by element, rounded where @p to has fewer bits: gathers columns, or puts them in place.
+  /// @param to, from  of the same sizes, with any strides.
+  virtual void copy(const Matrix& to, const Matrix& from) const = 0;
 
   /// x += bias, then y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
   /// @param y     (R, n).

@@ -9,13 +9,21 @@
 
 namespace rankwise {
 
-/// Number of leaves of every sum that some parallelism may split.
+/// Number of leaves of a sum that tensor parallelism may split.
 constexpr std::int64_t leaves_of_a_split_sum = 8;
+/// Number of leaves of a sum over the tokens or the keys of a sequence, which sequence and context parallelism may split.
+constexpr std::int64_t leaves_of_a_sequence = 16;
 
 /// Number of leaves of a split sum that tensor-parallel shard @p part of a layer holds.
 constexpr std::int64_t leaves_of(Part part)
 {
   return leaves_of_a_split_sum % part.count == 0 ? leaves_of_a_split_sum / part.count : 1;
+}
+
+/// Number of leaves of a sequence that part @p part of its tokens holds.
+constexpr std::int64_t token_leaves_of(Part part)
+{
+  return leaves_of_a_sequence % part.count == 0 ? leaves_of_a_sequence / part.count : 1;
 }
 
 /// The order of the n terms of a contraction: the terms of a leaf are added one by one, and the leaves by
@@ -34,11 +42,19 @@ class SumOrder {
     return {1, n / sections, leaves, sections};
   }
 
-  /// A sum over the B T tokens of a micro-batch: leaf 8 b + e is eighth e of sequence b.
-  /// @param eighths  number of eighths of a sequence in the T tokens; fewer than 8 with sequence parallelism.
-  static constexpr SumOrder batch(std::int64_t B, std::int64_t T, std::int64_t eighths = leaves_of_a_split_sum)
+  /// A sum over the B T tokens of a micro-batch: leaf 16 b + e is sixteenth e of sequence b.
+  /// @param sixteenths  number of sixteenths of a sequence in the T tokens; fewer than 16 where a rank has some of them.
+  static constexpr SumOrder batch(std::int64_t B, std::int64_t T, std::int64_t sixteenths = leaves_of_a_sequence)
   {
-    return {B, T, eighths, 1};
+    return {B, T, sixteenths, 1};
+  }
+
+  /// A sum over the tokens @p run of a sequence of T: the sixteenths of the sequence that they make up; one leaf if they
+  /// are not whole ones.
+  static constexpr SumOrder tokens(Range run, std::int64_t T)
+  {
+    const bool whole = run.count == T || run.count * leaves_of_a_sequence % T == 0;
+    return {1, run.count, whole ? run.count * leaves_of_a_sequence / T : 1, 1};
   }
 
   /// A sum over B sequences of one term each.

@@ -87,6 +87,41 @@ class WatchedKernels final : public Kernels {
     kernels_->attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout);
   }
 
+  void attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                         const AttentionShape& shape, const AttentionRuns& runs,
+                         const Dropout& dropout) const override
+  {
+    const Working working;
+    kernels_->attention_partial(partial, qkv, kv, shape, runs, dropout);
+  }
+
+  void attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const override
+  {
+    const Working working;
+    kernels_->attention_merge(into, from);
+  }
+
+  void attention_divide(const Tensor& y, const Tensor& log_sum_exp, const SoftmaxPartial& partial) const override
+  {
+    const Working working;
+    kernels_->attention_divide(y, log_sum_exp, partial);
+  }
+
+  void attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy, const Tensor& y,
+                                  const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& kv,
+                                  const AttentionShape& shape, const AttentionRuns& runs,
+                                  const Dropout& dropout) const override
+  {
+    const Working working;
+    kernels_->attention_partial_backward(dq, dkv, dy, y, log_sum_exp, qkv, kv, shape, runs, dropout);
+  }
+
+  void copy(const Matrix& to, const Matrix& from) const override
+  {
+    const Working working;
+    kernels_->copy(to, from);
+  }
+
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override
   {
     const Working working;

@@ -27,11 +27,17 @@ double elements(const Tensor& tensor)
 }
 
 /// D times the pairs of a query and a key that the mask lets it see, over all sequences and heads.
-double visible_products(const AttentionShape& shape)
+double visible_products(const AttentionShape& shape, const AttentionRuns& runs)
 {
   std::int64_t pairs = 0;
-  for (std::int64_t t = 0; t < shape.T; ++t) pairs += shape.mask.visible_keys(t, shape.T);
+  for (std::int64_t t = runs.queries.first; t < runs.queries.end(); ++t)
+    pairs += intersect(runs.keys, {0, shape.mask.visible_keys(t, shape.T)}).count;
   return static_cast<double>(shape.B * shape.heads.count * shape.D * pairs);
+}
+
+double visible_products(const AttentionShape& shape)
+{
+  return visible_products(shape, {{0, shape.T}, {0, shape.T}});
 }
 
 /// The bytes of as many rows of an embedding as there are tokens, at most all of them.
@@ -120,6 +126,47 @@ void MeasuredKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, c
 {
   measure(KernelGroup::attention, {10 * visible_products(shape), bytes(dqkv, dy, y, log_sum_exp, qkv)},
           [&] { kernels_.attention_backward(dqkv, dy, y, log_sum_exp, qkv, shape, dropout); });
+}
+
+void MeasuredKernels::attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                                        const AttentionShape& shape, const AttentionRuns& runs,
+                                        const Dropout& dropout) const
+{
+  measure(KernelGroup::attention,
+          {4 * visible_products(shape, runs), bytes(partial.maximum, partial.sum, partial.output, qkv, kv)},
+          [&] { kernels_.attention_partial(partial, qkv, kv, shape, runs, dropout); });
+}
+
+void MeasuredKernels::attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const
+{
+  measure(KernelGroup::attention,
+          {2 * static_cast<double>(into.output.elements()),
+           2 * bytes(into.maximum, into.sum, into.output) + bytes(from.maximum, from.sum, from.output)},
+          [&] { kernels_.attention_merge(into, from); });
+}
+
+void MeasuredKernels::attention_divide(const Tensor& y, const Tensor& log_sum_exp,
+                                       const SoftmaxPartial& partial) const
+{
+  measure(KernelGroup::attention,
+          {static_cast<double>(y.elements()),
+           bytes(y, log_sum_exp, partial.maximum) + bytes(partial.sum, partial.output)},
+          [&] { kernels_.attention_divide(y, log_sum_exp, partial); });
+}
+
+void MeasuredKernels::attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy,
+                                                 const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                                 const Tensor& kv, const AttentionShape& shape,
+                                                 const AttentionRuns& runs, const Dropout& dropout) const
+{
+  measure(KernelGroup::attention,
+          {10 * visible_products(shape, runs), bytes(dq, dkv, dy, y, log_sum_exp) + bytes(qkv, kv)},
+          [&] { kernels_.attention_partial_backward(dq, dkv, dy, y, log_sum_exp, qkv, kv, shape, runs, dropout); });
+}
+
+void MeasuredKernels::copy(const Matrix& to, const Matrix& from) const
+{
+  measure(KernelGroup::attention, {0, bytes(to) + bytes(from)}, [&] { kernels_.copy(to, from); });
 }
 
 // ---- norm, GELU, residual stream ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ namespace rankwise {
 enum class KernelGroup : std::uint8_t {
   matmul,         ///< matrix products, the head's logits included
   matmul_gelu,    ///< products with GELU behind them, where they are one call: on a GPU
-  attention,      ///< attention_forward(), attention_backward()
+  attention,      ///< all kernels of attention, copy()
   norm,           ///< norm_forward(), norm_backward()
   gelu,           ///< bias_gelu_forward(), gelu_backward(), tanh_forward(), tanh_backward()
   loss,           ///< everything over the logits but their product
@@ -102,6 +102,16 @@ class MeasuredKernels final : public Kernels {
                                 const AttentionShape& shape, Range tokens) const override;
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
+  void attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                         const AttentionShape& shape, const AttentionRuns& runs,
+                         const Dropout& dropout) const override;
+  void attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const override;
+  void attention_divide(const Tensor& y, const Tensor& log_sum_exp, const SoftmaxPartial& partial) const override;
+  void attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy, const Tensor& y,
+                                  const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& kv,
+                                  const AttentionShape& shape, const AttentionRuns& runs,
+                                  const Dropout& dropout) const override;
+  void copy(const Matrix& to, const Matrix& from) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
   void tanh_forward(const Tensor& y, const Tensor& x) const override;

@@ -366,13 +366,13 @@ TEST_CASE("tokens_of: between divided layers a part of each sequence has the bit
       const MicroBatch rows = tokens_of(batch, {part, t});
       CHECK(rows.rows.tokens == Range{part * tokens, tokens});
       CHECK(rows.rows.sequences == batch.rows.sequences);
-      CHECK(rows.eighths == 8 / t);
+      CHECK(rows.sixteenths == 16 / t);
       const std::vector<Tensor> found = run(rows_of(x), rows_of(y), rows);
       for (std::size_t i = 0; i < found.size(); ++i) CHECK(different_bits(found[i], rows_of(expected[i])) == 0);
       const MicroBatch one = sequence_of(rows, 1);
       CHECK(one.rows.sequences == Range{7, 1});
       CHECK(one.rows.tokens == rows.rows.tokens);
-      CHECK(one.eighths == rows.eighths);
+      CHECK(one.sixteenths == rows.sixteenths);
     }
   CHECK_THROWS_AS(tokens_of(batch, {0, 3}), Error);
 }

@@ -2,7 +2,7 @@
 
 #include "common/cuda/cuda.hpp"
 #include "gpt2/kernels/cuda/cublas.hpp"
-#include "gpt2/kernels/kernels.hpp"
+#include "gpt2/kernels/cuda/reference/reference.hpp"
 
 /// @file
 /// The fast kernels of a GPU, for f32 and bf16: the specification of each is the reference kernel of the same name.
@@ -10,12 +10,12 @@
 /// What makes them fast: matrix products by cuBLAS, on tensor cores and with GELU in the same kernel; attention in
 /// tiles of shared memory; coalesced memory accesses of 16 bytes per thread; one pass over memory where the
 /// reference takes several; and sums in an order that suits the threads; they ignore SumOrder. No sum depends on
-/// which thread finishes first: two runs give the same bits.
+/// which thread finishes first: two runs give the same bits. For source files of CUDA (.cu) only.
 
 namespace rankwise {
 
-/// The fast family; each kernel is in the file of its layer.
-class CudaKernels final : public Kernels {
+/// The fast family; each kernel is in the file of its layer. Attention between runs of tokens is the reference's.
+class CudaKernels final : public CudaReferenceKernels {
  public:
   /// @param memory    memory of a GPU; gpu_workspace_bytes of it are allocated.
   /// @param stream    stream of the same GPU; outlives the kernels.

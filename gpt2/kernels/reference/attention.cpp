@@ -25,18 +25,6 @@ auto dot(const T* a, const U* b, std::int64_t D)
   return tree_sum(0, lane_count, [&](std::int64_t w) { return sum[static_cast<std::size_t>(w)]; });
 }
 
-/// The dropout factors of one query's attention weights, one for each key: 0 or 1 / (1 - rate).
-template <class A>
-void attention_factors(std::vector<A>& factors, const DropoutMask& mask, std::int64_t sequence, std::int64_t query,
-                       std::int64_t head, std::int64_t keys)
-{
-  for (std::int64_t k = 0; k < keys; k += 4) {
-    const std::array<double, 4> four = mask.factors(sequence, query, head, k);
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(4, keys - k); ++i)
-      factors[static_cast<std::size_t>(k + i)] = static_cast<A>(four[static_cast<std::size_t>(i)]);
-  }
-}
-
 /// a[d] += factor b[d] for the D channels of a head.
 template <class A, class T>
 void add_scaled(A* a, A factor, const T* b, std::int64_t D)
@@ -44,37 +32,200 @@ void add_scaled(A* a, A factor, const T* b, std::int64_t D)
   for (std::int64_t d = 0; d < D; ++d) a[d] += factor * widen(b[d]);
 }
 
-/// The attention weights of one query before dropout: weights[k] = exp(score[k]) / sum over j of exp(score[j]),
-/// with score[k] = scale q.k. Returns the log of the sum.
-template <class A, class Head>
-A softmax_row(std::vector<A>& weights, const Head& head, std::int64_t query, std::int64_t keys, A scale)
+/// Sizes, positions, mask and dropout that all computations with a run of queries and a run of keys need.
+template <class A>
+struct Layer {
+  Layer(const AttentionShape& of, const AttentionRuns& tokens, const Dropout& dropout)
+      : shape(of),
+        runs(tokens),
+        visible_keys(of),
+        mask(dropout),
+        dropped(dropout.active()),
+        scale(1 / std::sqrt(static_cast<A>(of.D))),
+        key_order(SumOrder::tokens(runs.keys, of.T)),
+        query_order(SumOrder::tokens(runs.queries, of.T))
+  {
+  }
+  /// The keys that query @p q of the run sees.
+  KeyLeaves seen(std::int64_t b, std::int64_t q) const { return {key_order, visible_keys(b, q, runs)}; }
+  /// The dropout factors of one query's attention weights, one for each of @p keys keys: 0 or 1 / (1 - rate).
+  void factors(std::vector<A>& to, std::int64_t b, std::int64_t q, std::int64_t h, std::int64_t keys) const
+  {
+    if (!dropped) return;
+    std::array<double, 4> four{};
+    for (std::int64_t k = 0; k < keys; ++k) {
+      const std::int64_t key = runs.keys.first + k;
+      if (k == 0 || key % 4 == 0) four = mask.factors(b, q, shape.heads.first + h, key);
+      to[static_cast<std::size_t>(k)] = static_cast<A>(four[static_cast<std::size_t>(key % 4)]);
+    }
+  }
+  /// Index of query @p q of a head among the (B, heads, queries) rows of statistics.
+  std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t q) const
+  {
+    return (b * shape.heads.count + h) * runs.queries.count + q;
+  }
+  /// Offset of its D channels in (B queries, D heads).
+  std::int64_t offset(std::int64_t b, std::int64_t h, std::int64_t q) const
+  {
+    return ((b * runs.queries.count + q) * shape.heads.count + h) * shape.D;
+  }
+
+  const AttentionShape& shape;
+  const AttentionRuns& runs;
+  VisibleKeys visible_keys;
+  DropoutMask mask;
+  bool dropped;
+  A scale;  // of the scores
+  SumOrder key_order, query_order;
+};
+
+/// The runs of a whole layer.
+AttentionRuns all_tokens(const AttentionShape& shape)
 {
-  // score[k] = scale q.k, and the largest score.
-  A maximum = -std::numeric_limits<A>::infinity(), sum = 0;
-  for (std::int64_t k = 0; k < keys; ++k) {
-    const A score = scale * dot(head.query(query), head.key(k), head.D);
-    weights[static_cast<std::size_t>(k)] = score;
-    maximum = std::max(maximum, score);
-  }
-  // The maximum is subtracted first, so that no exponential overflows.
-  for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) {
-    weights[k] = std::exp(weights[k] - maximum);
-    sum += weights[k];
-  }
-  for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) weights[k] /= sum;
-  return maximum + std::log(sum);
+  return {{0, shape.T}, {0, shape.T}};
 }
 
-/// to[d] = sum over keys k of weights[k] v[k, d]; @p sums is scratch.
-template <class T, class A, class Head>
-void weighted_values(T* to, std::vector<A>& sums, const std::vector<A>& weights, const Head& head,
-                     std::int64_t keys)
+// ---- forward pass ------------------------------------------------------------------------------------------------------
+
+/// A soft-max over some of the keys that a query sees, as it is before the division.
+template <class A>
+struct SoftmaxView {
+  A& maximum;  ///< largest score
+  A& sum;      ///< sum over the keys of exp(score - maximum); 0: there are no keys
+  A* output;   ///< (D) sum of factor exp(score - maximum) v
+};
+
+/// The two of them together: both are brought to the larger maximum M,
+///     sum = sum exp(m - M) + sum' exp(m' - M), and output likewise.
+/// @source  Milakov and Gimelshein 2018, section 3, equation 4.
+template <class A>
+void merge(const SoftmaxView<A>& into, const SoftmaxView<A>& from, std::int64_t D)
 {
-  std::fill(sums.begin(), sums.end(), A(0));
-  for (std::int64_t k = 0; k < keys; ++k)
-    add_scaled(sums.data(), weights[static_cast<std::size_t>(k)], head.value(k), head.D);
-  for (std::size_t d = 0; d < sums.size(); ++d) to[d] = T(sums[d]);
+  if (from.sum == 0) return;
+  const bool first = into.sum == 0;
+  const A maximum = first ? from.maximum : std::max(into.maximum, from.maximum);
+  const A a = first ? A(0) : std::exp(into.maximum - maximum), b = std::exp(from.maximum - maximum);
+  into.maximum = maximum;
+  into.sum = into.sum * a + from.sum * b;
+  for (std::int64_t d = 0; d < D; ++d) into.output[d] = into.output[d] * a + from.output[d] * b;
 }
+
+/// Scratch of one thread for one query.
+template <class A>
+class QueryScratch {
+ public:
+  QueryScratch(std::int64_t keys, std::int64_t D)
+      : weights(static_cast<std::size_t>(keys)),
+        factors(weights.size(), A(1)),
+        D_(D),
+        places_(static_cast<std::size_t>(tree_places(leaves_of_a_sequence) * (D + 2)))
+  {
+  }
+  /// The soft-max in a place of the tree.
+  SoftmaxView<A> place(std::int64_t i)
+  {
+    A* const at = places_.data() + i * (D_ + 2);
+    return {at[0], at[1], at + 2};
+  }
+  std::vector<A> weights, factors;  ///< of each key
+
+ private:
+  std::int64_t D_;
+  std::vector<A> places_;
+};
+
+/// The soft-max of one query over the keys of one leaf.
+///
+///     score[k] = scale q.k,  sum = sum over k of exp(score[k] - maximum),
+///     output = sum over k of factor[k] exp(score[k] - maximum) v[k]
+template <class A, class T>
+void leaf_softmax(const SoftmaxView<A>& to, QueryScratch<A>& scratch, const HeadView<T>& head, std::int64_t query,
+                  Range keys, A scale)
+{
+  to.maximum = -std::numeric_limits<A>::infinity();
+  to.sum = 0;
+  std::fill_n(to.output, head.D, A(0));
+  for (std::int64_t k = keys.first; k < keys.end(); ++k) {
+    const A score = scale * dot(head.query(query), head.key(k), head.D);
+    scratch.weights[static_cast<std::size_t>(k)] = score;
+    to.maximum = std::max(to.maximum, score);
+  }
+  // The maximum is subtracted first, so that no exponential overflows.
+  for (std::int64_t k = keys.first; k < keys.end(); ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    const A weight = std::exp(scratch.weights[i] - to.maximum);
+    to.sum += weight;
+    add_scaled(to.output, scratch.factors[i] * weight, head.value(k), head.D);
+  }
+}
+
+/// The soft-max of one query over all keys of the run that it sees: the leaves merge in the tree of tree_sum().
+template <class A, class T>
+SoftmaxView<A> softmax(QueryScratch<A>& scratch, const HeadView<T>& head, std::int64_t query,
+                       const KeyLeaves& leaves, A scale)
+{
+  tree_in_places(
+      leaves.order.leaves(),
+      [&](std::int64_t place, std::int64_t leaf) {
+        leaf_softmax(scratch.place(place), scratch, head, query, leaves.seen(leaf), scale);
+      },
+      [&](std::int64_t place) { merge(scratch.place(place), scratch.place(place + 1), head.D); });
+  return scratch.place(0);
+}
+
+/// Calls done(b, h, q, soft-max) for every query of every head.
+template <class T, class Head, class Done>
+void for_each_softmax(const Layer<Accumulator<T>>& layer, Head&& head_of, Done&& done)
+{
+  using A = Accumulator<T>;
+  const std::int64_t heads = layer.shape.heads.count;
+#pragma omp parallel
+  {
+    QueryScratch<A> scratch(layer.runs.keys.count, layer.shape.D);
+#pragma omp for
+    for (std::int64_t bh = 0; bh < layer.shape.B * heads; ++bh) {
+      const std::int64_t b = bh / heads, h = bh % heads;
+      const HeadView<T> head = head_of(b, h);
+      for (std::int64_t q = 0; q < layer.runs.queries.count; ++q) {
+        const KeyLeaves leaves = layer.seen(b, q);
+        layer.factors(scratch.factors, b, q, h, leaves.keys);
+        done(b, h, q, softmax(scratch, head, q, leaves, layer.scale));
+      }
+    }
+  }
+}
+
+/// y[d] = output[d] / sum. Returns the log of the sum of exponentials.
+template <class T, class A>
+A divide(T* y, const SoftmaxView<A>& softmax, std::int64_t D)
+{
+  for (std::int64_t d = 0; d < D; ++d) y[d] = T(softmax.output[d] / softmax.sum);
+  return softmax.maximum + std::log(softmax.sum);
+}
+
+/// The tensors of a SoftmaxPartial, row by row of (B, heads, queries).
+template <class A>
+struct PartialView {
+  explicit PartialView(const SoftmaxPartial& partial)
+      : heads(partial.sum.extent(1)),
+        queries(partial.sum.extent(2)),
+        rows(partial.sum.elements()),
+        D(partial.output.elements() / rows),
+        maximum(partial.maximum.data<A>()),
+        sum(partial.sum.data<A>()),
+        output(partial.output.data<A>())
+  {
+  }
+  /// Offset of the channels of row @p i in (B queries, D heads).
+  std::int64_t offset(std::int64_t i) const
+  {
+    return ((i / (heads * queries) * queries + i % queries) * heads + i / queries % heads) * D;
+  }
+  SoftmaxView<A> operator[](std::int64_t i) const { return {maximum[i], sum[i], output + offset(i)}; }
+
+  std::int64_t heads, queries, rows, D;
+  A *maximum, *sum, *output;
+};
 
 }  // namespace
 
@@ -85,34 +236,58 @@ void ReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_sum_
   // y[q] = sum over k of factor[q, k] weight[q, k] v[k] with the dropout factor, 0 or 1 / (1 - rate)
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
-    const A scale = 1 / std::sqrt(static_cast<A>(D));
-    const DropoutMask dropped(dropout);
-    const VisibleKeys visible_keys(shape);
-    T* const qkv_at = qkv.data<T>();
-    T* const y_at = y.data<T>();
+    const AttentionRuns all = all_tokens(shape);
+    const Layer<A> layer(shape, all, dropout);
+    T *const qkv_at = qkv.data<T>(), *const y_at = y.data<T>();
     A* const lse = log_sum_exp.data<A>();
-#pragma omp parallel
-    {
-      std::vector<A> weights(static_cast<std::size_t>(tokens)), factors(weights.size(), A(1));
-      std::vector<A> out(static_cast<std::size_t>(D));
-#pragma omp for
-      for (std::int64_t bh = 0; bh < shape.B * heads; ++bh) {
-        const std::int64_t b = bh / heads, h = bh % heads;
-        const HeadView<T> head(qkv_at, shape, b, h);
-        for (std::int64_t q = 0; q < tokens; ++q) {
-          // weight[q, k] over the visible keys, then times factor[q, k].
-          const std::int64_t keys = visible_keys(b, q);
-          lse[bh * tokens + q] = softmax_row(weights, head, q, keys, scale);
-          if (dropout.active()) {
-            attention_factors(factors, dropped, b, q, shape.heads.first + h, keys);
-            for (std::size_t k = 0; k < static_cast<std::size_t>(keys); ++k) weights[k] *= factors[k];
-          }
-          // y[q] = sum over k of factor[q, k] weight[q, k] v[k]
-          weighted_values(y_at + ((b * tokens + q) * heads + h) * D, out, weights, head, keys);
-        }
-      }
+    for_each_softmax<T>(
+        layer, [&](std::int64_t b, std::int64_t h) { return HeadView<T>(qkv_at, shape, b, h); },
+        [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
+          lse[layer.row(b, h, q)] = divide(y_at + layer.offset(b, h, q), found, shape.D);
+        });
+  });
+}
+
+void ReferenceKernels::attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                                         const AttentionShape& shape, const AttentionRuns& runs,
+                                         const Dropout& dropout) const
+{
+  with_real_type(qkv.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const Layer<A> layer(shape, runs, dropout);
+    const PartialView<A> to(partial);
+    for_each_softmax<T>(
+        layer,
+        [&](std::int64_t b, std::int64_t h) { return HeadView<T>(qkv.data<T>(), kv.data<T>(), shape, runs, b, h); },
+        [&](std::int64_t b, std::int64_t h, std::int64_t q, const SoftmaxView<A>& found) {
+          const SoftmaxView<A> row = to[layer.row(b, h, q)];
+          row.maximum = found.maximum;
+          row.sum = found.sum;
+          std::copy_n(found.output, shape.D, row.output);
+        });
+  });
+}
+
+void ReferenceKernels::attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const
+{
+  with_real_type(into.sum.type(), [&]<class A>(A) {
+    if constexpr (std::is_same_v<A, Accumulator<A>>) {
+      const PartialView<A> to(into), other(from);
+#pragma omp parallel for
+      for (std::int64_t i = 0; i < to.rows; ++i) merge(to[i], other[i], to.D);
     }
+  });
+}
+
+void ReferenceKernels::attention_divide(const Tensor& y, const Tensor& log_sum_exp,
+                                        const SoftmaxPartial& partial) const
+{
+  with_real_type(y.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const PartialView<A> all(partial);
+    A* const lse = log_sum_exp.data<A>();
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < all.rows; ++i) lse[i] = divide(y.data<T>() + all.offset(i), all[i], all.D);
   });
 }
 
@@ -130,49 +305,54 @@ void ReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& c
                                                 const AttentionShape& shape, Range tokens) const
 {
   append_keys_and_values(cache, qkv, tokens);
-  // weight[q, k] = exp(scale q.k - log_sum_exp[q]) and y[q] = sum over k of weight[q, k] v[k], over the keys 0 .. q
+  // weight[q, k] = exp(scale q.k - log_sum_exp[q]) and y[q] = sum over k of weight[q, k] v[k], over the keys 0 .. q.
+  // The leaves are those of a sequence that fills the cache.
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
     const std::int64_t heads = shape.heads.count, D = shape.D;
     const A scale = 1 / std::sqrt(static_cast<A>(D));
-    T *const qkv_at = qkv.data<T>(), *const cache_at = cache.data<T>(), *const y_at = y.data<T>();
+    const AttentionRuns runs{tokens, {0, tokens.end()}};
+    const SumOrder order = SumOrder::tokens({0, cache.extent(0)}, cache.extent(0));
 #pragma omp parallel
     {
-      std::vector<A> weights(static_cast<std::size_t>(tokens.end())), out(static_cast<std::size_t>(D));
+      QueryScratch<A> scratch(tokens.end(), D);
 #pragma omp for
       for (std::int64_t h = 0; h < heads; ++h) {
-        const CachedHeadView<T> head(qkv_at, cache_at, shape, tokens, h);
-        for (std::int64_t q = tokens.first; q < tokens.end(); ++q) {
-          softmax_row(weights, head, q, q + 1, scale);
-          weighted_values(y_at + ((q - tokens.first) * heads + h) * D, out, weights, head, q + 1);
+        const HeadView<T> head(qkv.data<T>(), cache.data<T>(), shape, runs, 0, h);
+        for (std::int64_t q = 0; q < tokens.count; ++q) {
+          const KeyLeaves leaves{order, tokens.first + q + 1};
+          divide(y.data<T>() + (q * heads + h) * D, softmax(scratch, head, q, leaves, scale), D);
         }
       }
     }
   });
 }
 
+// ---- backward pass -----------------------------------------------------------------------------------------------------
+
 namespace {
 
 /// Gradients of one head while its queries are processed: keys and values accumulate a contribution of every query
-/// that sees them.
+/// that sees them. Each sum has places for the tree over its leaves; its result is in the first.
 template <class A>
 struct HeadGradient {
-  HeadGradient(std::int64_t T, std::int64_t D)
-      : dquery(static_cast<std::size_t>(D)),
-        dkey(static_cast<std::size_t>(T * D)),
-        dvalue(static_cast<std::size_t>(T * D)),
-        weights(static_cast<std::size_t>(T)),
-        factors(static_cast<std::size_t>(T), A(1)),
-        dscore(static_cast<std::size_t>(T))
+  HeadGradient(const AttentionRuns& runs, std::int64_t D)
+      : channels(D),
+        keys(runs.keys.count),
+        dqueries(static_cast<std::size_t>(tree_places(leaves_of_a_sequence) * D)),
+        dkeys(static_cast<std::size_t>(tree_places(leaves_of_a_sequence) * 2 * keys * D)),
+        weights(static_cast<std::size_t>(keys)),
+        factors(static_cast<std::size_t>(keys), A(1)),
+        dscore(static_cast<std::size_t>(keys))
   {
   }
-  void start_head()
-  {
-    std::fill(dkey.begin(), dkey.end(), A(0));
-    std::fill(dvalue.begin(), dvalue.end(), A(0));
-  }
-  std::vector<A> dquery, dkey, dvalue;      // (D), (T, D), (T, D)
-  std::vector<A> weights, factors, dscore;  // (T) each, of the current query
+  A* dquery(std::int64_t place) { return dqueries.data() + place * channels; }                // (D)
+  A* dkey(std::int64_t place) { return dkeys.data() + place * 2 * keys * channels; }          // (keys, D)
+  A* dvalue(std::int64_t place) { return dkeys.data() + (place * 2 + 1) * keys * channels; }  // (keys, D)
+
+  std::int64_t channels, keys;
+  std::vector<A> dqueries, dkeys;
+  std::vector<A> weights, factors, dscore;  // (keys) each, of the current query
 };
 
 /// The weights of one query, computed again, and the gradient of its scores.
@@ -201,21 +381,85 @@ void score_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, st
   // END EXERCISE
 }
 
-/// The gradients of one query, and its contributions to those of the keys and values that it sees.
+/// The gradient of one query, in g.dquery(0): a tree over the leaves of the keys that it sees.
+///
+///     forward    score[k] = scale q.key[k]
+///     backward   dq = sum over k of scale dscore[k] key[k]
+template <class T>
+void query_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, const KeyLeaves& leaves,
+                    Accumulator<T> scale)
+{
+  using A = Accumulator<T>;
+  tree_in_places(
+      leaves.order.leaves(),
+      [&](std::int64_t place, std::int64_t leaf) {
+        std::fill_n(g.dquery(place), head.D, A(0));
+        const Range keys = leaves.seen(leaf);
+        for (std::int64_t k = keys.first; k < keys.end(); ++k)
+          add_scaled(g.dquery(place), scale * g.dscore[static_cast<std::size_t>(k)], head.key(k), head.D);
+      },
+      [&](std::int64_t place) { add_scaled(g.dquery(place), A(1), g.dquery(place + 1), head.D); });
+}
+
+/// The contributions of one query to the gradients of the keys and values that it sees.
 ///
 ///     forward    score[k] = scale q.key[k],  y = sum over k of factor[k] weight[k] value[k]
-///     backward   dq = sum over k of scale dscore[k] key[k],  dkey[k] += scale dscore[k] q,
-///                dvalue[k] += factor[k] weight[k] dy
+///     backward   dkey[k] += scale dscore[k] q,  dvalue[k] += factor[k] weight[k] dy
 template <class T>
-void query_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t query, std::int64_t keys,
-                    Accumulator<T> scale, const T* dy)
+void keys_backward(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t query, std::int64_t keys,
+                   Accumulator<T> scale, const T* dy, std::int64_t place)
 {
-  std::fill(g.dquery.begin(), g.dquery.end(), Accumulator<T>(0));
   for (std::int64_t k = 0; k < keys; ++k) {
     const auto i = static_cast<std::size_t>(k);
-    add_scaled(g.dquery.data(), scale * g.dscore[i], head.key(k), head.D);
-    add_scaled(g.dkey.data() + k * head.D, scale * g.dscore[i], head.query(query), head.D);
-    add_scaled(g.dvalue.data() + k * head.D, g.weights[i] * g.factors[i], dy, head.D);
+    add_scaled(g.dkey(place) + k * head.D, scale * g.dscore[i], head.query(query), head.D);
+    add_scaled(g.dvalue(place) + k * head.D, g.weights[i] * g.factors[i], dy, head.D);
+  }
+}
+
+/// Inputs of the backward pass.
+template <class T>
+struct BackwardView {
+  const T *dy, *y;
+  const Accumulator<T>* log_sum_exp;
+};
+
+/// All gradients of one head: dq of each query goes to query_done(q, dq), those of keys and values are left in
+/// g.dkey(0) and g.dvalue(0), as trees over the leaves of the queries.
+template <class T, class Done>
+void head_backward(HeadGradient<Accumulator<T>>& g, const Layer<Accumulator<T>>& layer, const HeadView<T>& head,
+                   const BackwardView<T>& in, std::int64_t b, std::int64_t h, Done&& query_done)
+{
+  using A = Accumulator<T>;
+  const std::int64_t both = 2 * g.keys * head.D;  // dkey and dvalue of a place
+  tree_in_places(
+      layer.query_order.leaves(),
+      [&](std::int64_t place, std::int64_t leaf) {
+        std::fill_n(g.dkey(place), both, A(0));
+        const Range queries = layer.query_order.run(leaf, 0);
+        for (std::int64_t q = queries.first; q < queries.end(); ++q) {
+          const KeyLeaves leaves = layer.seen(b, q);
+          const std::int64_t at = layer.offset(b, h, q);
+          layer.factors(g.factors, b, q, h, leaves.keys);
+          score_backward(g, head, q, leaves.keys, layer.scale, in.log_sum_exp[layer.row(b, h, q)], in.dy + at,
+                         in.y + at);
+          query_backward(g, head, leaves, layer.scale);
+          keys_backward(g, head, q, leaves.keys, layer.scale, in.dy + at, place);
+          query_done(q, g.dquery(0));
+        }
+      },
+      [&](std::int64_t place) { add_scaled(g.dkey(place), A(1), g.dkey(place + 1), both); });
+}
+
+/// Calls f(g, b, h) for every head, with scratch of its own for each thread.
+template <class A, class F>
+void for_each_head(const Layer<A>& layer, F&& f)
+{
+  const std::int64_t heads = layer.shape.heads.count;
+#pragma omp parallel
+  {
+    HeadGradient<A> g(layer.runs, layer.shape.D);
+#pragma omp for
+    for (std::int64_t bh = 0; bh < layer.shape.B * heads; ++bh) f(g, bh / heads, bh % heads);
   }
 }
 
@@ -228,37 +472,61 @@ void ReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& dy, 
   // forward:  weight[q, k] = exp(scale q.k - log_sum_exp[q]), y[q] = sum over k of factor[q, k] weight[q, k] v[k]
   with_real_type(y.type(), [&]<class T>(T) {
     using A = Accumulator<T>;
-    const std::int64_t tokens = shape.T, heads = shape.heads.count, D = shape.D;
-    const A scale = 1 / std::sqrt(static_cast<A>(D));
-    const DropoutMask dropped(dropout);
-    const VisibleKeys visible_keys(shape);
-    T *const dqkv_at = dqkv.data<T>(), *const qkv_at = qkv.data<T>();
-    const T *const dy_at = dy.data<T>(), *const y_at = y.data<T>();
-    const A* const lse = log_sum_exp.data<A>();
-#pragma omp parallel
-    {
-      HeadGradient<A> g(tokens, D);
-#pragma omp for
-      for (std::int64_t bh = 0; bh < shape.B * heads; ++bh) {
-        const std::int64_t b = bh / heads, h = bh % heads;
-        const HeadView<T> head(qkv_at, shape, b, h), dhead(dqkv_at, shape, b, h);
-        g.start_head();
-        // Query by query: dq is complete after its query, dk and dv accumulate over all queries.
-        for (std::int64_t q = 0; q < tokens; ++q) {
-          const std::int64_t keys = visible_keys(b, q), at = ((b * tokens + q) * heads + h) * D;
-          if (dropout.active()) attention_factors(g.factors, dropped, b, q, shape.heads.first + h, keys);
-          score_backward(g, head, q, keys, scale, lse[bh * tokens + q], dy_at + at, y_at + at);
-          query_backward(g, head, q, keys, scale, dy_at + at);
-          for (std::int64_t d = 0; d < D; ++d) dhead.query(q)[d] = T(g.dquery[static_cast<std::size_t>(d)]);
-        }
-        // dk and dv are complete after the last query, and are rounded once.
-        for (std::int64_t t = 0; t < tokens; ++t)
-          for (std::int64_t d = 0; d < D; ++d) {
-            dhead.key(t)[d] = T(g.dkey[static_cast<std::size_t>(t * D + d)]);
-            dhead.value(t)[d] = T(g.dvalue[static_cast<std::size_t>(t * D + d)]);
-          }
+    const AttentionRuns all = all_tokens(shape);
+    const Layer<A> layer(shape, all, dropout);
+    const BackwardView<T> in{dy.data<T>(), y.data<T>(), log_sum_exp.data<A>()};
+    const auto round = [&](T* to, const A* from) {
+      for (std::int64_t d = 0; d < shape.D; ++d) to[d] = T(from[d]);
+    };
+    for_each_head(layer, [&](HeadGradient<A>& g, std::int64_t b, std::int64_t h) {
+      const HeadView<T> head(qkv.data<T>(), shape, b, h), dhead(dqkv.data<T>(), shape, b, h);
+      head_backward(g, layer, head, in, b, h,
+                    [&](std::int64_t q, const A* dquery) { round(dhead.query(q), dquery); });
+      // Every sum is rounded once, when it is complete.
+      for (std::int64_t t = 0; t < shape.T; ++t) {
+        round(dhead.key(t), g.dkey(0) + t * shape.D);
+        round(dhead.value(t), g.dvalue(0) + t * shape.D);
       }
-    }
+    });
+  });
+}
+
+void ReferenceKernels::attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy,
+                                                  const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                                  const Tensor& kv, const AttentionShape& shape,
+                                                  const AttentionRuns& runs, const Dropout& dropout) const
+{
+  with_real_type(y.type(), [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const Layer<A> layer(shape, runs, dropout);
+    const BackwardView<T> in{dy.data<T>(), y.data<T>(), log_sum_exp.data<A>()};
+    const std::int64_t D = shape.D, width = shape.heads.count * D;
+    for_each_head(layer, [&](HeadGradient<A>& g, std::int64_t b, std::int64_t h) {
+      const HeadView<T> head(qkv.data<T>(), kv.data<T>(), shape, runs, b, h);
+      head_backward(g, layer, head, in, b, h, [&](std::int64_t q, const A* dquery) {
+        std::copy_n(dquery, D, dq.data<A>() + layer.offset(b, h, q));
+      });
+      A* const to = dkv.data<A>() + b * runs.keys.count * 2 * width + h * D;
+      for (std::int64_t k = 0; k < runs.keys.count; ++k) {
+        std::copy_n(g.dkey(0) + k * D, D, to + k * 2 * width);
+        std::copy_n(g.dvalue(0) + k * D, D, to + k * 2 * width + width);
+      }
+    });
+  });
+}
+
+void ReferenceKernels::copy(const Matrix& to, const Matrix& from) const
+{
+  check(to.rows == from.rows && to.columns == from.columns, "a matrix is copied to one of other sizes");
+  const auto copied = [&]<class To, class From>(To, From) {
+    const TypedMatrix<To> out(to);
+    const TypedMatrix<From> in(from);
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < to.rows; ++i)
+      for (std::int64_t j = 0; j < to.columns; ++j) out(i, j) = To(static_cast<Accumulator<To>>(widen(in(i, j))));
+  };
+  with_real_type(to.data.type(), [&]<class To>(To) {
+    with_real_type(from.data.type(), [&]<class From>(From) { copied(To(), From()); });
   });
 }
 

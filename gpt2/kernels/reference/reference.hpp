@@ -157,6 +157,16 @@ class ReferenceKernels : public Kernels {
                                 const AttentionShape& shape, Range tokens) const override;
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
+  void attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                         const AttentionShape& shape, const AttentionRuns& runs,
+                         const Dropout& dropout) const override;
+  void attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const override;
+  void attention_divide(const Tensor& y, const Tensor& log_sum_exp, const SoftmaxPartial& partial) const override;
+  void attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy, const Tensor& y,
+                                  const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& kv,
+                                  const AttentionShape& shape, const AttentionRuns& runs,
+                                  const Dropout& dropout) const override;
+  void copy(const Matrix& to, const Matrix& from) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
   void tanh_forward(const Tensor& y, const Tensor& x) const override;

@@ -81,6 +81,11 @@ class Journey {
     there.data = carry(host.data);
     return there;
   }
+  /// The same of a partial soft-max.
+  SoftmaxPartial carry(const SoftmaxPartial& host)
+  {
+    return {carry(host.maximum), carry(host.sum), carry(host.output)};
+  }
   /// The same of the lengths of a shape.
   AttentionShape carry(const AttentionShape& host)
   {
@@ -193,6 +198,28 @@ class CarriedKernels final : public Kernels {
   {
     return run(&Kernels::attention_backward, dqkv, dy, y, log_sum_exp, qkv, shape, dropout);
   }
+  void attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                         const AttentionShape& shape, const AttentionRuns& runs,
+                         const Dropout& dropout) const override
+  {
+    return run(&Kernels::attention_partial, partial, qkv, kv, shape, runs, dropout);
+  }
+  void attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const override
+  {
+    return run(&Kernels::attention_merge, into, from);
+  }
+  void attention_divide(const Tensor& y, const Tensor& log_sum_exp, const SoftmaxPartial& partial) const override
+  {
+    return run(&Kernels::attention_divide, y, log_sum_exp, partial);
+  }
+  void attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy, const Tensor& y,
+                                  const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& kv,
+                                  const AttentionShape& shape, const AttentionRuns& runs,
+                                  const Dropout& dropout) const override
+  {
+    return run(&Kernels::attention_partial_backward, dq, dkv, dy, y, log_sum_exp, qkv, kv, shape, runs, dropout);
+  }
+  void copy(const Matrix& to, const Matrix& from) const override { return run(&Kernels::copy, to, from); }
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override
   {
     return run(&Kernels::bias_gelu_forward, y, x, bias);

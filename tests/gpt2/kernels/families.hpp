@@ -129,6 +129,13 @@ class Data {
     has_gradients_ = has_gradients_ || role == Role::gradient;
     return make(types_.stored(role), shape);
   }
+  /// A tensor with what another holds now.
+  Tensor copy(const Tensor& of)
+  {
+    const Tensor same = make(of.type(), of.shape());
+    host_stream().copy(same, of);
+    return same;
+  }
   /// A tensor of one element that holds a result.
   Tensor scalar(double value)
   {
@@ -251,6 +258,7 @@ struct Tolerance {
   double factor = 5;                  ///< of the reference's own error
   double floor = 2e-6;                ///< beside it
   double bf16_floor = bf16_rounding;  ///< beside it, for results in bf16
+  double sums_floor = 0;              ///< beside it, for sums of products whose factors may be rounded to bf16
 
   /// Beside the reference's error, for a result of type @p type.
   double floor_of(DType type) const { return type == DType::bf16 ? std::max(floor, bf16_floor) : floor; }
@@ -355,6 +363,7 @@ inline void check_outputs(const std::vector<Output>& found, const std::vector<Ou
 inline bool check_in(const Types& types, const Computation& compute, Tolerance tolerance, Functions functions)
 {
   INFO(types.text());
+  if (types.activation == DType::bf16) tolerance.floor = std::max(tolerance.floor, tolerance.sums_floor);
   Laboratory lab;
   Data exactly(types.exact()), rounded(types);
   const std::vector<Output> truth = compute(exactly, lab.kernels()), reference = compute(rounded, lab.kernels());

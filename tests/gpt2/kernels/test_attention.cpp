@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/base/tree_sum.hpp"
 #include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 
@@ -247,4 +248,163 @@ TEST_CASE("attention: too many or too few lengths are refused")
       CHECK_THROWS_AS(a.backward(), Error);
     }
   }
+}
+
+namespace {
+
+/// The rows of a run of tokens of each sequence, and of their columns those from @p first on.
+Tensor run_of(Laboratory& lab, const Tensor& rows, const AttentionShape& shape, Range run, std::int64_t first,
+              std::int64_t columns)
+{
+  const std::int64_t all = rows.elements() / (shape.B * shape.T);
+  const Tensor mine = lab.zeros(rows.type(), {shape.B * run.count, columns});
+  for (std::int64_t b = 0; b < shape.B; ++b)
+    for (std::int64_t t = 0; t < run.count; ++t)
+      lab.stream().copy(mine.slice({(b * run.count + t) * columns, columns}),
+                        rows.slice({(b * shape.T + run.first + t) * all + first, columns}));
+  return mine;
+}
+
+SoftmaxPartial make_partial(Laboratory& lab, const AttentionShape& shape, DType type, Range queries)
+{
+  // Not zero at first: every element is overwritten.
+  return {lab.filled(type, {shape.B, shape.heads.count, queries.count}, 21),
+          lab.filled(type, {shape.B, shape.heads.count, queries.count}, 22),
+          lab.filled(type, {shape.B * queries.count, shape.heads.count * shape.D}, 23)};
+}
+
+/// One attention layer, computed run by run: the queries of run i with the keys of run j, for all i and j, merged in the
+/// tree of the whole.
+struct AttentionInRuns {
+  AttentionInRuns(const Attention& of, std::int64_t count)
+      : whole(of),
+        lab(of.lab),
+        shape(of.shape),
+        n(count),
+        width(shape.heads.count * shape.D),
+        sums(accumulator_of(of.qkv.type()))
+  {
+    for (std::int64_t i = 0; i < n; ++i) {
+      runs.push_back(Partition(shape.T, n).shard(i));
+      qkv.push_back(run_of(lab, of.qkv, shape, runs.back(), 0, 3 * width));
+      kv.push_back(run_of(lab, of.qkv, shape, runs.back(), width, 2 * width));
+      dy.push_back(run_of(lab, of.dy, shape, runs.back(), 0, width));
+    }
+  }
+  Dropout dropout_of(const Range& queries) const
+  {
+    Dropout dropout = whole.dropout;
+    dropout.rows.tokens = queries;
+    return dropout;
+  }
+  void check_forward(double tolerance)
+  {
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const Range queries = runs[i];
+      std::vector<SoftmaxPartial> places(static_cast<std::size_t>(tree_places(n)));
+      tree_in_places(
+          n,
+          [&](std::int64_t place, std::int64_t j) {
+            const auto key = static_cast<std::size_t>(j);
+            SoftmaxPartial& to = places[static_cast<std::size_t>(place)] = make_partial(lab, shape, sums, queries);
+            lab.kernels().attention_partial(to, qkv[i], kv[key], shape, {queries, runs[key]}, dropout_of(queries));
+          },
+          [&](std::int64_t place) {
+            const auto at = static_cast<std::size_t>(place);
+            lab.kernels().attention_merge(places[at], places[at + 1]);
+          });
+      y.push_back(lab.zeros(whole.y.type(), {shape.B * queries.count, width}));
+      log_sum_exp.push_back(lab.zeros(sums, {shape.B, shape.heads.count, queries.count}));
+      lab.kernels().attention_divide(y.back(), log_sum_exp.back(), places[0]);
+      compare(y.back(), run_of(lab, whole.y, shape, queries, 0, width), tolerance);
+    }
+  }
+  void check_backward(double tolerance)
+  {
+    std::vector<std::vector<Tensor>> dq(runs.size()), dkv(runs.size());
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      for (std::size_t j = 0; j < runs.size(); ++j) {
+        dq[i].push_back(lab.filled(sums, {shape.B * runs[i].count, width}, 24));
+        dkv[j].push_back(lab.filled(sums, {shape.B * runs[j].count, 2 * width}, 25));
+        lab.kernels().attention_partial_backward(dq[i].back(), dkv[j].back(), dy[i], y[i], log_sum_exp[i], qkv[i],
+                                                 kv[j], shape, {runs[i], runs[j]}, dropout_of(runs[i]));
+      }
+    const auto sum = [&](const std::vector<Tensor>& parts) {
+      std::vector<Tensor> places(static_cast<std::size_t>(tree_places(n)));
+      tree_in_places(
+          n,
+          [&](std::int64_t place, std::int64_t i) {
+            places[static_cast<std::size_t>(place)] = parts[static_cast<std::size_t>(i)];
+          },
+          [&](std::int64_t place) {
+            const auto at = static_cast<std::size_t>(place);
+            lab.kernels().add(places[at], places[at + 1]);
+          });
+      return places[0];
+    };
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const std::int64_t R = shape.B * runs[i].count;
+      const Tensor dqkv = lab.zeros(whole.dqkv.type(), {R, 3 * width}), from_queries = sum(dq[i]),
+                   from_keys = sum(dkv[i]);
+      lab.kernels().copy({dqkv, R, width, 3 * width, 1}, Matrix::of(from_queries, R));
+      lab.kernels().copy({dqkv.slice({width, dqkv.elements() - width}), R, 2 * width, 3 * width, 1},
+                         Matrix::of(from_keys, R));
+      compare(dqkv, run_of(lab, whole.dqkv, shape, runs[i], 0, 3 * width), tolerance);
+    }
+  }
+  static void compare(const Tensor& found, const Tensor& expected, double tolerance)
+  {
+    if (tolerance == 0)
+      CHECK(different_bits(found, expected) == 0);
+    else
+      CHECK(relative_error(found, expected) < tolerance);
+  }
+
+  const Attention& whole;
+  Laboratory& lab;
+  AttentionShape shape;
+  std::int64_t n, width;
+  DType sums;
+  std::vector<Range> runs;
+  std::vector<Tensor> qkv, kv, dy, y, log_sum_exp;
+};
+
+const std::vector<Case> divisible_cases{{{1, 16, {0, 1}, 8, causal}},
+                                        {{2, 32, {0, 2}, 20, causal}},
+                                        {{2, 48, {2, 2}, 8, causal}, 0.3},
+                                        {{1, 32, {1, 1}, 36, prefix(5)}, 0.25},
+                                        {{2, 32, {0, 2}, 8, full}, 0.2, {17, 3}}};
+
+}  // namespace
+
+TEST_CASE("attention between runs of tokens: aligned runs merge into the bits of the whole layer")
+{
+  for (const OrderedFamily& family : ordered_families())
+    for (const Case& c : divisible_cases)
+      for (const DType type : {DType::f32, DType::bf16})
+        for (const std::int64_t runs : {1, 2, 4, 8, 16}) {
+          INFO(family.name << ", " << text_of(c) << ", " << runs << " runs");
+          Laboratory lab(family.make());
+          const Attention whole(lab, type, c);
+          whole.forward();
+          whole.backward();
+          AttentionInRuns divided(whole, runs);
+          divided.check_forward(0);
+          divided.check_backward(0);
+        }
+}
+
+TEST_CASE("attention between runs of tokens: any division gives the numbers of the whole layer")
+{
+  for (const Case& c : cases)
+    for (std::int64_t runs = 1; runs <= std::min<std::int64_t>(c.shape.T, 3); ++runs) {
+      INFO(text_of(c) << ", " << runs << " runs");
+      Laboratory lab;
+      const Attention whole(lab, DType::f64, c);
+      whole.forward();
+      whole.backward();
+      AttentionInRuns divided(whole, runs);
+      divided.check_forward(1e-13);
+      divided.check_backward(1e-13);
+    }
 }

@@ -132,6 +132,79 @@ void check_both(const Case& c)
   check_against_reference(backward(c), backward_tolerance(c), Functions::library);
 }
 
+/// Of a (B T, sections W) matrix with one row a token, sections [first, first + count) of the tokens of a run.
+Values in_run(const Case& c, const Values& all, std::int64_t sections, Range run, std::int64_t first,
+              std::int64_t count)
+{
+  const std::int64_t T = c.shape.T, width = c.shape.heads.count * c.shape.D;
+  return [=](std::int64_t i) {
+    const std::int64_t row = i / (count * width), token = row / run.count * T + run.first + row % run.count;
+    return all((token * sections + first) * width + i % (count * width));
+  };
+}
+
+/// The mask of dropout for the queries of a run.
+Dropout dropout_of(const Case& c, Range queries)
+{
+  Dropout dropout = dropout_of(c);
+  dropout.rows.tokens = queries;
+  return dropout;
+}
+
+/// A run of queries and several runs of keys: the soft-max over those of each run, and over all of them, merged one
+/// after the other.
+Computation forward_in_runs(const Case& c, Range queries, const std::vector<Range>& keys)
+{
+  return [=](Data& data, const Kernels& kernels) {
+    const AttentionShape s = shape_of(data, c);
+    const std::int64_t width = s.heads.count * s.D, rows = s.B * queries.count;
+    const Shape statistics{s.B, s.heads.count, queries.count};
+    const Tensor qkv = data.input({rows, 3 * width}, in_run(c, qkv_of(c), 3, queries, 0, 3));
+    std::vector<Output> outputs;
+    std::vector<SoftmaxPartial> partials;
+    for (const Range& run : keys) {
+      partials.push_back({data.output(statistics, Role::sum), data.output(statistics, Role::sum),
+                          data.output({rows, width}, Role::sum)});
+      const Tensor kv = data.input({s.B * run.count, 2 * width}, in_run(c, qkv_of(c), 3, run, 1, 2));
+      kernels.attention_partial(partials.back(), qkv, kv, s, {queries, run}, dropout_of(c, queries));
+      outputs.push_back({"output", data.copy(partials.back().output), s.D});
+      outputs.push_back({"sum", data.copy(partials.back().sum), 1});
+    }
+    for (std::size_t i = 1; i < partials.size(); ++i) kernels.attention_merge(partials[0], partials[i]);
+    const Tensor y = data.output({rows, width}), log_sum_exp = data.output(statistics, Role::sum);
+    kernels.attention_divide(y, log_sum_exp, partials[0]);
+    outputs.push_back({"log_sum_exp", log_sum_exp, 1});
+    outputs.push_back({"y", y, s.D});
+    return outputs;
+  };
+}
+
+/// The gradients that a run of queries and each of several runs of keys give each other, from the y and log_sum_exp
+/// that the truth has.
+Computation backward_in_runs(const Case& c, Range queries, const std::vector<Range>& keys)
+{
+  return [=, truth = Truth(forward_in_runs(c, queries, keys))](Data& data, const Kernels& kernels) mutable {
+    const AttentionShape s = shape_of(data, c);
+    const std::int64_t width = s.heads.count * s.D, rows = s.B * queries.count;
+    const std::size_t y = 2 * keys.size() + 1;
+    const Tensor qkv = data.input({rows, 3 * width}, in_run(c, qkv_of(c), 3, queries, 0, 3));
+    std::vector<Output> outputs;
+    for (const Range& run : keys) {
+      const Tensor dq = data.output({rows, width}, Role::sum);
+      const Tensor dkv = data.output({s.B * run.count, 2 * width}, Role::sum);
+      kernels.attention_partial_backward(
+          dq, dkv, data.input({rows, width}, in_run(c, dy_of(c), 1, queries, 0, 1)),
+          data.input({rows, width}, truth(data, y)),
+          data.input({s.B, s.heads.count, queries.count}, truth(data, y - 1), Role::sum), qkv,
+          data.input({s.B * run.count, 2 * width}, in_run(c, qkv_of(c), 3, run, 1, 2)), s, {queries, run},
+          dropout_of(c, queries));
+      outputs.push_back({"dq", dq, s.D});
+      outputs.push_back({"dkv", dkv, s.D});
+    }
+    return outputs;
+  };
+}
+
 // A block of queries or keys may be 16, 32, 64 or 128 tokens: one token, one less and one more than a block, several.
 constexpr std::int64_t tokens[] = {1, 7, 63, 64, 65, 129, 150};
 // All masks; prefixes that end in the middle of a block, at the border of one or behind the last token.
@@ -181,6 +254,37 @@ TEST_CASE("every attention: is the reference's for every D, at a T that no block
   std::size_t i = 0;
   for (const std::int64_t D : {1, 5, 8, 12, 16, 20, 48, 64, 80, 96, 128, 160})
     check_both({{1, 101, {1, 1}, D, masks[i++ % 5]}, i % 2 == 0 ? 0 : 0.2});
+}
+
+TEST_CASE("every attention between runs of tokens: is the reference's, also where a run hides some keys or all")
+{
+  struct Division {
+    std::int64_t T;
+    Range queries;
+    std::vector<Range> keys;
+  };
+  const std::vector<Division> divisions{
+      {1, {0, 1}, {{0, 1}}},                                  // the whole sequence
+      {20, {5, 5}, {{0, 5}, {5, 5}, {10, 5}, {15, 5}}},       // keys that no query sees
+      {150, {0, 75}, {{0, 75}, {75, 75}}},                    // several blocks
+      {150, {75, 75}, {{0, 75}, {75, 75}}},                   // all keys of a run and some of one
+      {390, {130, 130}, {{130, 130}, {0, 130}, {260, 130}}},  // in another order; more than a block of keys
+      {64, {48, 16}, {{0, 16}, {16, 16}, {32, 16}, {48, 16}}}};
+  constexpr std::int64_t channels[] = {8, 16, 20, 32};
+  std::size_t i = 0;
+  for (const Division& division : divisions)
+    for (const Mask& mask : {masks[0], masks[1], masks[4]}) {
+      const std::int64_t T = division.T;
+      Case c{{T > 64 ? 1 : 2, T, {1, 2}, channels[i % 4], mask}, i % 2 == 0 ? 0 : 0.3};
+      if (mask.kind == Mask::Kind::full && T == 20) c.lengths = {20, 7};
+      INFO("T " << T << ", queries " << division.queries.first << " + " << division.queries.count << ", "
+                << mask.text());
+      Tolerance tolerance;
+      tolerance.sums_floor = tolerance.factor * bf16_rounding;  // weights and gradients of scores are rounded
+      check_against_reference(forward_in_runs(c, division.queries, division.keys), tolerance, Functions::library);
+      check_against_reference(backward_in_runs(c, division.queries, division.keys), tolerance, Functions::library);
+      ++i;
+    }
 }
 
 TEST_CASE("every attention: scores that grow or fall by hundreds from block to block neither overflow nor vanish")

@@ -69,29 +69,29 @@ TEST_CASE("SumOrder: the runs of all leaves hold every term once, in the order o
             ++seen.at(static_cast<std::size_t>(i));
       CHECK(seen == std::vector<int>(static_cast<std::size_t>(k), 1));
     }
-  CHECK(SumOrder::split(96, 8, 3).run(1, 0) == Range{4, 4});        // the second eighth of q,
-  CHECK(SumOrder::split(96, 8, 3).run(1, 2) == Range{68, 4});       // and that of v
-  CHECK(SumOrder::batch(3, 16).run(2 * 8 + 7, 0) == Range{46, 2});  // the last eighth of sequence 2
+  CHECK(SumOrder::split(96, 8, 3).run(1, 0) == Range{4, 4});          // the second eighth of q,
+  CHECK(SumOrder::split(96, 8, 3).run(1, 2) == Range{68, 4});         // and that of v
+  CHECK(SumOrder::batch(3, 32).run(2 * 16 + 15, 0) == Range{94, 2});  // the last sixteenth of sequence 2
   CHECK(leaves_of({0, 1}) == 8);
   CHECK(leaves_of({1, 4}) == 2);
   CHECK(leaves_of({7, 8}) == 1);
 }
 
-TEST_CASE("SumOrder: the leaves of a shard of each sequence are its eighths of the whole sequence")
+TEST_CASE("SumOrder: the leaves of a shard of each sequence are its sixteenths of the whole sequence")
 {
-  constexpr std::int64_t B = 3, T = 40;
+  constexpr std::int64_t B = 3, T = 80;
   const SumOrder whole = SumOrder::batch(B, T);
-  for (const int n : {1, 2, 4, 8})
+  for (const int n : {1, 2, 4, 8, 16})
     for (int part = 0; part < n; ++part) {
-      const std::int64_t eighths = leaves_of({part, n}), tokens = T / n;
-      const SumOrder order = SumOrder::batch(B, tokens, eighths);
+      const std::int64_t sixteenths = token_leaves_of({part, n}), tokens = T / n;
+      const SumOrder order = SumOrder::batch(B, tokens, sixteenths);
       CAPTURE(n, part);
-      REQUIRE(order.leaves() == B * eighths);
+      REQUIRE(order.leaves() == B * sixteenths);
       for (std::int64_t b = 0; b < B; ++b)
-        for (std::int64_t e = 0; e < eighths; ++e) {
-          const Range mine = order.run(b * eighths + e, 0);  // of rows of this part
+        for (std::int64_t e = 0; e < sixteenths; ++e) {
+          const Range mine = order.run(b * sixteenths + e, 0);  // of rows of this part
           const Range first{mine.first - b * tokens + b * T + part * tokens, mine.count};
-          CHECK(first == whole.run(8 * b + part * eighths + e, 0));
+          CHECK(first == whole.run(16 * b + part * sixteenths + e, 0));
         }
     }
   CHECK(SumOrder::batch(2, 15, 1).run(1, 0) == Range{15, 15});  // a third of 45 tokens: one leaf

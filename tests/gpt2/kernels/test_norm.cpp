@@ -125,7 +125,7 @@ TEST_CASE("norm_backward: adds the gradient that central differences give")
 }
 
 TEST_CASE(
-    "norm_backward: sums over the batch are trees of sequences and eighths, so halves of a batch add up to it")
+    "norm_backward: sums over the batch are trees of sequences and sixteenths, so halves of a batch add up to it")
 {
   constexpr std::int64_t B = 4, T = 16, C = 24;
   for (const OrderedFamily& family : ordered_families()) {

@@ -21,7 +21,7 @@ struct DividedRows {
         whole(lab, config, {DType::f32, B, T, rate}),
         batch(whole.batch(6)),
         shape{DType::f32, B, T, {}, false, tokens},
-        // Halving continues the tree of the tokens' eighths; three ranks have another order.
+        // Halving continues the tree of the tokens' sixteenths; three ranks have another order.
         test(world().ranks() == 3 ? Algorithm::ring : Algorithm::halving),
         gradients(test.memory, lab.stream(), whole.table, shape, lab.kernels()),
         sums(lab.zeros(DType::f32, {whole.table.elements()})),

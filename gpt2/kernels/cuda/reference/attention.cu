@@ -23,127 +23,264 @@ __device__ float dot(const T* a, const T* b, std::int64_t D)
   });
 }
 
-/// Sums over neighbouring channels of a head that a thread keeps until they are complete. A head with more channels
-/// is processed in several passes.
-struct ChannelSums {
-  static constexpr std::int64_t most = 64;  // channels
+/// Number of neighbouring channels of a head that a thread computes at a time; it keeps them in a tree of sums.
+constexpr std::int64_t most_channels_of_a_thread = 32;
 
-  /// Adds factor b[d] to each of @p count sums.
-  template <class T>
-  __device__ void add(float factor, const T* b, std::int64_t count)
-  {
-    for (std::int64_t d = 0; d < count; ++d) at[d] += factor * widened(b[d]);
-  }
-  /// Writes @p count sums, rounded.
-  template <class T>
-  __device__ void store(T* to, std::int64_t count) const
-  {
-    for (std::int64_t d = 0; d < count; ++d) to[d] = T(at[d]);
-  }
-
-  float at[most];
-};
-
-/// Calls f(first, count) for the channels of a head, at most ChannelSums::most at a time.
+/// Calls f(channels) for the channels of a head, at most most_channels_of_a_thread at a time.
 template <class F>
 __device__ void for_each_channels(std::int64_t D, F&& f)
 {
-  for (std::int64_t first = 0; first < D; first += ChannelSums::most)
-    f(first, D - first < ChannelSums::most ? D - first : ChannelSums::most);
+  for (std::int64_t first = 0; first < D; first += most_channels_of_a_thread)
+    f(intersect({0, D}, {first, most_channels_of_a_thread}));
 }
 
-/// The largest score of a query, and the sum of exp(score - largest) over its keys, with score[k] = scale q.k.
-struct SoftmaxSum {
-  float largest, sum;
+/// A thread's sums over some channels of a head.
+struct ChannelSums {
+  /// at[d] += factor b[d] for each channel.
+  template <class T>
+  __device__ void add(float factor, const T* b, Range channels)
+  {
+    for (std::int64_t d = 0; d < channels.count; ++d) at[d] += factor * widened(b[channels.first + d]);
+  }
+
+  float at[most_channels_of_a_thread];
 };
 
-template <class Head>
-__device__ SoftmaxSum softmax_sum(const Head& head, std::int64_t query, std::int64_t keys, float scale)
-{
-  SoftmaxSum softmax{-std::numeric_limits<float>::infinity(), 0};
-  for (std::int64_t k = 0; k < keys; ++k) {
-    const float score = scale * dot(head.query(query), head.key(k), head.D);
-    if (softmax.largest < score) softmax.largest = score;
+/// Places of the tree over the leaves of a sequence.
+struct SumTree {
+  static constexpr std::int64_t places = tree_places(leaves_of_a_sequence);
+
+  /// at[0] = the sum of leaf(sums, i), which adds the terms of leaf i to sums that are 0.
+  template <class Leaf>
+  __device__ void sum(const SumOrder& order, Leaf&& leaf)
+  {
+    tree_in_places(
+        order.leaves(),
+        [&](std::int64_t place, std::int64_t i) {
+          at[place] = {};
+          leaf(at[place], i);
+        },
+        [&](std::int64_t place) {
+          for (std::int64_t d = 0; d < most_channels_of_a_thread; ++d) at[place].at[d] += at[place + 1].at[d];
+        });
   }
-  for (std::int64_t k = 0; k < keys; ++k)
-    softmax.sum += std::exp(scale * dot(head.query(query), head.key(k), head.D) - softmax.largest);
-  return softmax;
-}
 
-/// y[d] = sum over the keys k that a query sees of factor(k)
-/// weight[k] v[k, d]; scores are recomputed instead of stored.
-template <class T, class Head, class Factor>
-__device__ void weighted_values(T* y, const Head& head, std::int64_t query, std::int64_t keys, float scale,
-                                const SoftmaxSum& softmax, const Factor& factor)
+  ChannelSums at[places];
+};
+
+/// A soft-max over some of the keys that a query sees, as it is before the division, with some channels of the output.
+struct SoftmaxSums {
+  float maximum, sum;
+  ChannelSums output;
+};
+
+/// The two of them together, as the reference kernels of the CPU merge them.
+__device__ inline void merge(float& maximum, float& sum, float* output, float other_maximum, float other_sum,
+                             const float* other_output, std::int64_t channels)
 {
-  for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
-    ChannelSums sums{};
-    for (std::int64_t k = 0; k < keys; ++k) {
-      const float score = scale * dot(head.query(query), head.key(k), head.D);
-      const float weight = std::exp(score - softmax.largest) / softmax.sum;
-      sums.add(factor(k) * weight, head.value(k) + first, count);
-    }
-    sums.store(y + first, count);
-  });
+  if (other_sum == 0) return;
+  const bool first = sum == 0;
+  const float larger = first || maximum < other_maximum ? other_maximum : maximum;
+  const float a = first ? 0 : std::exp(maximum - larger), b = std::exp(other_maximum - larger);
+  maximum = larger;
+  sum = sum * a + other_sum * b;
+  for (std::int64_t d = 0; d < channels; ++d) output[d] = output[d] * a + other_output[d] * b;
 }
 
-/// Sizes and dropout of one attention layer, for its kernels. Of the B heads T rows, head by head of each sequence,
-/// row i is token i mod T of head i / T.
+/// The soft-max of one query over the keys of the run that it sees, with some channels of its output; scores are
+/// recomputed instead of stored.
+template <class T, class Factor>
+__device__ SoftmaxSums softmax(const HeadView<T>& head, std::int64_t query, const KeyLeaves& leaves, float scale,
+                               const Factor& factor, Range channels)
+{
+  SoftmaxSums places[SumTree::places];
+  tree_in_places(
+      leaves.order.leaves(),
+      [&](std::int64_t place, std::int64_t leaf) {
+        SoftmaxSums& to = places[place];
+        to = {-std::numeric_limits<float>::infinity(), 0, {}};
+        const Range keys = leaves.seen(leaf);
+        for (std::int64_t k = keys.first; k < keys.end(); ++k) {
+          const float score = scale * dot(head.query(query), head.key(k), head.D);
+          if (to.maximum < score) to.maximum = score;
+        }
+        for (std::int64_t k = keys.first; k < keys.end(); ++k) {
+          const float weight = std::exp(scale * dot(head.query(query), head.key(k), head.D) - to.maximum);
+          to.sum += weight;
+          to.output.add(factor(k) * weight, head.value(k), channels);
+        }
+      },
+      [&](std::int64_t place) {
+        SoftmaxSums &to = places[place], &from = places[place + 1];
+        merge(to.maximum, to.sum, to.output.at, from.maximum, from.sum, from.output.at, channels.count);
+      });
+  return places[0];
+}
+
+/// Sizes, positions, mask and dropout of a run of queries and a run of keys. Of the B heads rows of queries, head by
+/// head of each sequence, row i is query i mod (queries) of head i / (queries); keys likewise.
 struct Layer {
-  Layer(const AttentionShape& of, const Dropout& dropout)
+  Layer(const AttentionShape& of, const AttentionRuns& tokens, const Dropout& dropout)
       : shape(of),
+        runs(tokens),
         visible_keys(of),
         mask(dropout),
         dropped(dropout.active()),
-        scale(1 / std::sqrt(static_cast<float>(of.D)))
+        scale(1 / std::sqrt(static_cast<float>(of.D))),
+        key_order(SumOrder::tokens(tokens.keys, of.T)),
+        query_order(SumOrder::tokens(tokens.queries, of.T))
   {
   }
-  /// B heads T.
-  std::int64_t rows() const { return shape.B * shape.heads.count * shape.T; }
-  /// The queries, keys and values of the head that row @p i belongs to.
-  template <class T>
-  __device__ HeadView<T> head(T* qkv, std::int64_t i) const
+  /// The keys of the run that query @p q of sequence @p b sees.
+  __device__ KeyLeaves seen(std::int64_t b, std::int64_t q) const { return {key_order, visible_keys(b, q, runs)}; }
+  /// Index of a query among the rows of statistics, (B, heads, queries).
+  __device__ std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t q) const
   {
-    const std::int64_t bh = i / shape.T;
-    return {qkv, shape, bh / shape.heads.count, bh % shape.heads.count};
+    return (b * shape.heads.count + h) * runs.queries.count + q;
   }
-  /// Number of keys that query @p query of the same sequence as row @p i sees.
-  __device__ std::int64_t visible(std::int64_t i, std::int64_t query) const
+  /// Offset of a query in (B queries, D heads).
+  __device__ std::int64_t offset(std::int64_t b, std::int64_t h, std::int64_t q) const
   {
-    return visible_keys(i / (shape.T * shape.heads.count), query);
+    return ((b * runs.queries.count + q) * shape.heads.count + h) * shape.D;
   }
-  /// Offset of row @p i in (B T, D heads).
-  __device__ std::int64_t offset(std::int64_t i) const
-  {
-    const std::int64_t bh = i / shape.T, heads = shape.heads.count;
-    return ((bh / heads * shape.T + i % shape.T) * heads + bh % heads) * shape.D;
-  }
-  /// The dropout factor of the weight of @p key for a query of the same head and sequence as row @p i.
-  __device__ float factor(std::int64_t i, std::int64_t query, std::int64_t key) const
+  /// The dropout factor of the weight of key @p k for query @p q.
+  __device__ float factor(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const
   {
     if (!dropped) return 1;
-    const std::int64_t bh = i / shape.T, h = shape.heads.first + bh % shape.heads.count;
-    return static_cast<float>(mask.factors(bh / shape.heads.count, query, h, key)[key % 4]);
+    const std::int64_t key = runs.keys.first + k;
+    return static_cast<float>(mask.factors(b, q, shape.heads.first + h, key)[key % 4]);
   }
 
   AttentionShape shape;
+  AttentionRuns runs;
   VisibleKeys visible_keys;
   DropoutMask mask;
   bool dropped;
   float scale;  // of the scores
+  SumOrder key_order, query_order;
 };
+
+/// Which queries, keys and values a kernel reads: those of one tensor for a whole layer, of two for runs.
+template <class T>
+struct Source {
+  /// One head of one sequence.
+  __device__ HeadView<T> head(const Layer& layer, std::int64_t b, std::int64_t h) const
+  {
+    if (kv == nullptr) return {qkv, layer.shape, b, h};
+    return {qkv, kv, layer.shape, layer.runs, b, h};
+  }
+
+  T* qkv;
+  T* kv;  // null: keys and values are those of qkv
+};
+
+/// Calls f(b, h, t) in a thread for each of @p tokens tokens of each head.
+template <class F>
+void for_each_token(cudaStream_t stream, const AttentionShape& shape, std::int64_t tokens, const F& f)
+{
+  const std::int64_t heads = shape.heads.count;
+  for_each(stream, shape.B * heads * tokens, [=] __device__(std::int64_t i) {
+    const std::int64_t bh = i / tokens;
+    f(bh / heads, bh % heads, i % tokens);
+  });
+}
+
+/// The runs of a whole layer.
+AttentionRuns all_tokens(const AttentionShape& shape)
+{
+  return {{0, shape.T}, {0, shape.T}};
+}
+
+// ---- forward pass ------------------------------------------------------------------------------------------------------
 
 /// A thread computes one query of one head. 4 (4 R D heads + R heads) bytes move.
 template <class T>
-void forward(cudaStream_t stream, T* y, float* log_sum_exp, const T* qkv, Layer layer)
+void forward(cudaStream_t stream, T* y, float* log_sum_exp, Source<T> in, Layer layer)
 {
-  for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
-    const std::int64_t query = i % layer.shape.T, keys = layer.visible(i, query);
-    const HeadView head = layer.head(qkv, i);
-    const SoftmaxSum softmax = softmax_sum(head, query, keys, layer.scale);
-    log_sum_exp[i] = softmax.largest + std::log(softmax.sum);
-    weighted_values(y + layer.offset(i), head, query, keys, layer.scale, softmax,
-                    [&](std::int64_t k) { return layer.factor(i, query, k); });
+  for_each_token(stream, layer.shape, layer.runs.queries.count,
+                 [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q) {
+                   const HeadView<T> head = in.head(layer, b, h);
+                   const KeyLeaves leaves = layer.seen(b, q);
+                   const auto factor = [&](std::int64_t k) { return layer.factor(b, h, q, k); };
+                   for_each_channels(head.D, [&](Range channels) {
+                     const SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
+                     T* const to = y + layer.offset(b, h, q) + channels.first;
+                     for (std::int64_t d = 0; d < channels.count; ++d) to[d] = T(found.output.at[d] / found.sum);
+                     log_sum_exp[layer.row(b, h, q)] = found.maximum + std::log(found.sum);
+                   });
+                 });
+}
+
+/// The tensors of a SoftmaxPartial.
+struct PartialView {
+  explicit PartialView(const SoftmaxPartial& partial)
+      : heads(partial.sum.extent(1)),
+        queries(partial.sum.extent(2)),
+        rows(partial.sum.elements()),
+        D(partial.output.elements() / rows),
+        maximum(partial.maximum.data<float>()),
+        sum(partial.sum.data<float>()),
+        output(partial.output.data<float>())
+  {
+  }
+  /// Offset of the channels of row @p i of (B, heads, queries) in (B queries, D heads).
+  __device__ std::int64_t offset(std::int64_t i) const
+  {
+    return ((i / (heads * queries) * queries + i % queries) * heads + i / queries % heads) * D;
+  }
+
+  std::int64_t heads, queries, rows, D;
+  float *maximum, *sum, *output;
+};
+
+/// A thread computes one query of one head. 4 (2 Q D heads + 2 K D heads + 2 Q heads) bytes move, Q = B queries, K = B
+/// keys.
+template <class T>
+void partial_forward(cudaStream_t stream, PartialView to, Source<T> in, Layer layer)
+{
+  for_each_token(stream, layer.shape, layer.runs.queries.count,
+                 [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q) {
+                   const HeadView<T> head = in.head(layer, b, h);
+                   const KeyLeaves leaves = layer.seen(b, q);
+                   const auto factor = [&](std::int64_t k) { return layer.factor(b, h, q, k); };
+                   for_each_channels(head.D, [&](Range channels) {
+                     const SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
+                     float* const out = to.output + layer.offset(b, h, q) + channels.first;
+                     for (std::int64_t d = 0; d < channels.count; ++d) out[d] = found.output.at[d];
+                     to.maximum[layer.row(b, h, q)] = found.maximum;
+                     to.sum[layer.row(b, h, q)] = found.sum;
+                   });
+                 });
+}
+
+/// A thread merges one query of one head. 12 (Q D heads + 2 Q heads) bytes move.
+void merge(cudaStream_t stream, PartialView into, PartialView from)
+{
+  for_each(stream, into.rows, [=] __device__(std::int64_t i) {
+    merge(into.maximum[i], into.sum[i], into.output + into.offset(i), from.maximum[i], from.sum[i],
+          from.output + from.offset(i), into.D);
+  });
+}
+
+/// A thread divides one query of one head. 8 Q D heads + 12 Q heads bytes move.
+template <class T>
+void divide(cudaStream_t stream, T* y, float* log_sum_exp, PartialView partial)
+{
+  for_each(stream, partial.rows, [=] __device__(std::int64_t i) {
+    const std::int64_t at = partial.offset(i);
+    for (std::int64_t d = 0; d < partial.D; ++d) y[at + d] = T(partial.output[at + d] / partial.sum[i]);
+    log_sum_exp[i] = partial.maximum[i] + std::log(partial.sum[i]);
+  });
+}
+
+/// A thread copies one element.
+template <class To, class From>
+void copy_elements(cudaStream_t stream, TypedMatrix<To> to, TypedMatrix<From> from, std::int64_t rows,
+                   std::int64_t columns)
+{
+  for_each_element(stream, rows, columns, [=] __device__(std::int64_t i, std::int64_t j) {
+    to.first[i * to.row_stride + j * to.column_stride] =
+        To(widened(from.first[i * from.row_stride + j * from.column_stride]));
   });
 }
 
@@ -156,25 +293,60 @@ void append_to_cache(cudaStream_t stream, T* cache, const T* qkv, std::int64_t w
   });
 }
 
-/// A thread computes one new token of one head. 8 D heads bytes per token of the sequence move.
+/// A thread computes one new token of one head. 8 D heads bytes per token of the sequence
+/// move.
 template <class T>
-void cached_forward(cudaStream_t stream, T* y, const T* cache, const T* qkv, AttentionShape shape, Range tokens)
+void cached_forward(cudaStream_t stream, T* y, T* cache, T* qkv, AttentionShape shape, Range tokens, SumOrder order)
 {
   const float scale = 1 / std::sqrt(static_cast<float>(shape.D));
   for_each_element(stream, tokens.count, shape.heads.count, [=] __device__(std::int64_t t, std::int64_t h) {
-    const CachedHeadView head(qkv, cache, shape, tokens, h);
-    const std::int64_t query = tokens.first + t, keys = query + 1;
-    const SoftmaxSum softmax = softmax_sum(head, query, keys, scale);
-    weighted_values(y + (t * shape.heads.count + h) * shape.D, head, query, keys, scale, softmax,
-                    [](std::int64_t) { return 1.0f; });
+    const HeadView<T> head(qkv, cache, shape, {tokens, {0, tokens.end()}}, 0, h);
+    const KeyLeaves leaves{order, tokens.first + t + 1};
+    for_each_channels(head.D, [&](Range channels) {
+      const SoftmaxSums found = softmax(
+          head, t, leaves, scale, [](std::int64_t) { return 1.0f; }, channels);
+      T* const to = y + (t * shape.heads.count + h) * shape.D + channels.first;
+      for (std::int64_t d = 0; d < channels.count; ++d) to[d] = T(found.output.at[d] / found.sum);
+    });
   });
 }
+
+// ---- backward pass -----------------------------------------------------------------------------------------------------
 
 /// Inputs of the backward pass.
 template <class T>
 struct BackwardView {
-  const T *dy, *y, *qkv;
+  const T *dy, *y;
   const float* log_sum_exp;
+};
+
+/// Where the gradients of a whole layer go: (B T, 3 D heads), as its queries, keys and values.
+template <class T>
+struct LayerGradient {
+  __device__ T* query(const Layer& layer, std::int64_t b, std::int64_t h, std::int64_t q) const
+  {
+    return HeadView<T>(dqkv, layer.shape, b, h).query(q);
+  }
+  __device__ T* key(const Layer& layer, std::int64_t b, std::int64_t h, std::int64_t k) const
+  {
+    return HeadView<T>(dqkv, layer.shape, b, h).key(k);
+  }
+
+  T* dqkv;
+};
+
+/// Where those of two runs go: (B queries, D heads) and (B keys, 2 D heads).
+struct RunGradient {
+  __device__ float* query(const Layer& layer, std::int64_t b, std::int64_t h, std::int64_t q) const
+  {
+    return dq + layer.offset(b, h, q);
+  }
+  __device__ float* key(const Layer& layer, std::int64_t b, std::int64_t h, std::int64_t k) const
+  {
+    return dkv + ((b * layer.runs.keys.count + k) * 2 * layer.shape.heads.count + h) * layer.shape.D;
+  }
+
+  float *dq, *dkv;
 };
 
 /// The gradient of the score of one query and one key that it sees, and the weight of the key's value.
@@ -185,56 +357,82 @@ struct PairGradient {
 
 /// forward:   weight[k] = exp(scale q.k - log_sum_exp), y = sum over k of factor[k] weight[k] v[k]
 /// gradient:  dscore[k] = weight[k] (dweight[k] - sum over j of weight[j] dweight[j]), where the sum equals dy . y
-/// @param i  any row of the sequence and head.
 template <class T>
-__device__ PairGradient pair_backward(const Layer& layer, const BackwardView<T>& in, std::int64_t i,
-                                      std::int64_t query, std::int64_t key)
+__device__ PairGradient pair_backward(const Layer& layer, const HeadView<T>& head, const BackwardView<T>& in,
+                                      std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t key)
 {
-  const std::int64_t D = layer.shape.D, row = i - i % layer.shape.T + query, at = layer.offset(row);
-  const HeadView head = layer.head(in.qkv, i);
-  const float weight = std::exp(layer.scale * dot(head.query(query), head.key(key), D) - in.log_sum_exp[row]);
-  const float factor = layer.factor(i, query, key);
+  const std::int64_t D = layer.shape.D, at = layer.offset(b, h, query);
+  const float weight =
+      std::exp(layer.scale * dot(head.query(query), head.key(key), D) - in.log_sum_exp[layer.row(b, h, query)]);
+  const float factor = layer.factor(b, h, query, key);
   const float dweight = factor * dot(in.dy + at, head.value(key), D);
   return {weight * (dweight - dot(in.dy + at, in.y + at, D)), weight * factor};
 }
 
-/// A thread computes the gradient of one query of one head: dq = sum over k of scale dscore[k] k.
-/// 4 (6 R D heads + R heads) bytes move.
+/// Writes @p count sums, rounded.
 template <class T>
-void queries_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer)
+__device__ void store(T* to, const float* sums, std::int64_t count)
 {
-  for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
-    const std::int64_t query = i % layer.shape.T, keys = layer.visible(i, query);
-    const HeadView head = layer.head(in.qkv, i);
-    for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
-      ChannelSums dquery{};
-      for (std::int64_t k = 0; k < keys; ++k)
-        dquery.add(layer.scale * pair_backward(layer, in, i, query, k).dscore, head.key(k) + first, count);
-      dquery.store(layer.head(dqkv, i).query(query) + first, count);
-    });
-  });
+  for (std::int64_t d = 0; d < count; ++d) to[d] = T(sums[d]);
+}
+
+/// A thread computes the gradient of one query of one head: dq = sum over k of scale dscore[k] k, a tree over the
+/// leaves of the keys. 4 (6 R D heads + R heads) bytes move.
+/// @param to  LayerGradient or RunGradient.
+template <class T, class To>
+void queries_backward(cudaStream_t stream, To to, Source<T> source, BackwardView<T> in, Layer layer)
+{
+  for_each_token(stream, layer.shape, layer.runs.queries.count,
+                 [=] __device__(std::int64_t b, std::int64_t h, std::int64_t q) {
+                   const HeadView<T> head = source.head(layer, b, h);
+                   const KeyLeaves leaves = layer.seen(b, q);
+                   for_each_channels(head.D, [&](Range channels) {
+                     SumTree dquery;
+                     dquery.sum(leaves.order, [&](ChannelSums& sums, std::int64_t leaf) {
+                       const Range keys = leaves.seen(leaf);
+                       for (std::int64_t k = keys.first; k < keys.end(); ++k)
+                         sums.add(layer.scale * pair_backward(layer, head, in, b, h, q, k).dscore, head.key(k),
+                                  channels);
+                     });
+                     auto* const out = to.query(layer, b, h, q) + channels.first;
+                     store(out, dquery.at[0].at, channels.count);
+                   });
+                 });
 }
 
 /// A thread computes the gradients of one key and its value, of one head: dk = sum over q of scale dscore[q] q, and
-/// dv = sum over q of factor[q] weight[q] dy[q]. 4 (7 R D heads + R heads) bytes move.
-template <class T>
-void keys_backward(cudaStream_t stream, T* dqkv, BackwardView<T> in, Layer layer)
+/// dv = sum over q of factor[q] weight[q] dy[q], trees over the leaves of the queries. 4 (7 R D heads + R heads) bytes
+/// move.
+/// @param to  LayerGradient or RunGradient.
+template <class T, class To>
+void keys_backward(cudaStream_t stream, To to, Source<T> source, BackwardView<T> in, Layer layer)
 {
-  for_each(stream, layer.rows(), [=] __device__(std::int64_t i) {
-    const std::int64_t tokens = layer.shape.T, key = i % tokens;
-    const HeadView head = layer.head(in.qkv, i);
-    for_each_channels(head.D, [&](std::int64_t first, std::int64_t count) {
-      ChannelSums dkey{}, dvalue{};
-      for (std::int64_t query = 0; query < tokens; ++query) {
-        if (key >= layer.visible(i, query)) continue;
-        const PairGradient pair = pair_backward(layer, in, i, query, key);
-        dkey.add(layer.scale * pair.dscore, head.query(query) + first, count);
-        dvalue.add(pair.weight, in.dy + layer.offset(i - key + query) + first, count);
-      }
-      dkey.store(layer.head(dqkv, i).key(key) + first, count);
-      dvalue.store(layer.head(dqkv, i).value(key) + first, count);
-    });
-  });
+  const std::int64_t section = layer.shape.heads.count * layer.shape.D;  // from a key's gradient to its value's
+  for_each_token(stream, layer.shape, layer.runs.keys.count,
+                 [=] __device__(std::int64_t b, std::int64_t h, std::int64_t key) {
+                   const HeadView<T> head = source.head(layer, b, h);
+                   const auto for_each_query = [&](std::int64_t leaf, const auto& f) {
+                     const Range queries = layer.query_order.run(leaf, 0);
+                     for (std::int64_t q = queries.first; q < queries.end(); ++q)
+                       if (key < layer.seen(b, q).keys) f(q, pair_backward(layer, head, in, b, h, q, key));
+                   };
+                   for_each_channels(head.D, [&](Range channels) {
+                     SumTree tree;
+                     tree.sum(layer.query_order, [&](ChannelSums& sums, std::int64_t leaf) {
+                       for_each_query(leaf, [&](std::int64_t q, const PairGradient& pair) {
+                         sums.add(layer.scale * pair.dscore, head.query(q), channels);
+                       });
+                     });
+                     auto* const out = to.key(layer, b, h, key) + channels.first;
+                     store(out, tree.at[0].at, channels.count);
+                     tree.sum(layer.query_order, [&](ChannelSums& sums, std::int64_t leaf) {
+                       for_each_query(leaf, [&](std::int64_t q, const PairGradient& pair) {
+                         sums.add(pair.weight, in.dy + layer.offset(b, h, q), channels);
+                       });
+                     });
+                     store(out + section, tree.at[0].at, channels.count);
+                   });
+                 });
 }
 
 }  // namespace
@@ -243,8 +441,31 @@ void CudaReferenceKernels::attention_forward(const Tensor& y, const Tensor& log_
                                              const AttentionShape& shape, const Dropout& dropout) const
 {
   with_gpu_type(y.type(), [&]<class T>(T) {
-    forward(gpu(), y.data<T>(), log_sum_exp.data<float>(), qkv.data<T>(), Layer(shape, dropout));
+    forward(gpu(), y.data<T>(), log_sum_exp.data<float>(), Source<T>{qkv.data<T>(), nullptr},
+            Layer(shape, all_tokens(shape), dropout));
   });
+}
+
+void CudaReferenceKernels::attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                                             const AttentionShape& shape, const AttentionRuns& runs,
+                                             const Dropout& dropout) const
+{
+  with_gpu_type(qkv.type(), [&]<class T>(T) {
+    partial_forward(gpu(), PartialView(partial), Source<T>{qkv.data<T>(), kv.data<T>()},
+                    Layer(shape, runs, dropout));
+  });
+}
+
+void CudaReferenceKernels::attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const
+{
+  merge(gpu(), PartialView(into), PartialView(from));
+}
+
+void CudaReferenceKernels::attention_divide(const Tensor& y, const Tensor& log_sum_exp,
+                                            const SoftmaxPartial& partial) const
+{
+  with_gpu_type(y.type(),
+                [&]<class T>(T) { divide(gpu(), y.data<T>(), log_sum_exp.data<float>(), PartialView(partial)); });
 }
 
 void CudaReferenceKernels::cached_attention_forward(const Tensor& y, const Tensor& cache, const Tensor& qkv,
@@ -253,7 +474,8 @@ void CudaReferenceKernels::cached_attention_forward(const Tensor& y, const Tenso
   check(tokens.end() <= cache.extent(0), "the sequence has more tokens than the key-value cache has rows");
   with_gpu_type(y.type(), [&]<class T>(T) {
     append_to_cache(gpu(), cache.data<T>(), qkv.data<T>(), shape.heads.count * shape.D, tokens);
-    cached_forward(gpu(), y.data<T>(), cache.data<T>(), qkv.data<T>(), shape, tokens);
+    cached_forward(gpu(), y.data<T>(), cache.data<T>(), qkv.data<T>(), shape, tokens,
+                   SumOrder::tokens({0, cache.extent(0)}, cache.extent(0)));
   });
 }
 
@@ -261,11 +483,38 @@ void CudaReferenceKernels::attention_backward(const Tensor& dqkv, const Tensor& 
                                               const Tensor& log_sum_exp, const Tensor& qkv,
                                               const AttentionShape& shape, const Dropout& dropout) const
 {
-  const Layer layer(shape, dropout);
+  const Layer layer(shape, all_tokens(shape), dropout);
   with_gpu_type(dqkv.type(), [&]<class T>(T) {
-    const BackwardView<T> in{dy.data<T>(), y.data<T>(), qkv.data<T>(), log_sum_exp.data<float>()};
-    queries_backward(gpu(), dqkv.data<T>(), in, layer);
-    keys_backward(gpu(), dqkv.data<T>(), in, layer);
+    const BackwardView<T> in{dy.data<T>(), y.data<T>(), log_sum_exp.data<float>()};
+    const Source<T> source{qkv.data<T>(), nullptr};
+    const LayerGradient<T> to{dqkv.data<T>()};
+    queries_backward(gpu(), to, source, in, layer);
+    keys_backward(gpu(), to, source, in, layer);
+  });
+}
+
+void CudaReferenceKernels::attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy,
+                                                      const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                                      const Tensor& kv, const AttentionShape& shape,
+                                                      const AttentionRuns& runs, const Dropout& dropout) const
+{
+  const Layer layer(shape, runs, dropout);
+  with_gpu_type(y.type(), [&]<class T>(T) {
+    const BackwardView<T> in{dy.data<T>(), y.data<T>(), log_sum_exp.data<float>()};
+    const Source<T> source{qkv.data<T>(), kv.data<T>()};
+    const RunGradient to{dq.data<float>(), dkv.data<float>()};
+    queries_backward(gpu(), to, source, in, layer);
+    keys_backward(gpu(), to, source, in, layer);
+  });
+}
+
+void CudaReferenceKernels::copy(const Matrix& to, const Matrix& from) const
+{
+  check(to.rows == from.rows && to.columns == from.columns, "a matrix is copied to one of other sizes");
+  with_gpu_type(to.data.type(), [&]<class To>(To) {
+    with_gpu_type(from.data.type(), [&]<class From>(From) {
+      copy_elements(gpu(), TypedMatrix<To>(to), TypedMatrix<From>(from), to.rows, to.columns);
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "common/base/tree_sum.hpp"
 #include "gpt2/kernels/sum_order.hpp"
 
 /// @file
@@ -11,30 +12,19 @@
 namespace rankwise {
 
 /// leaf(0) + ... + leaf(count - 1) with the bits of tree_sum(0, count, leaf).
-///
-/// Leaves are processed in order; finished subtrees wait on a stack, the largest at the bottom. The number of
-/// subtrees that leaf i completes is the number of factors of two in i + 1:
-///
-///     after leaf      0      1      2       3      4       5
-///     stack           1      2      2 1     4      4 1     4 2       (leaves of each subtree)
-///
-/// If the count is not a power of two, the remaining subtrees are added from the top, as tree_sum() adds them.
-///
 /// @param count  number of leaves, 1 <= count < 2^32.
 /// @param leaf   leaf(i) returns an f32; called once for each i, in increasing order.
 template <class Leaf>
 constexpr float stacked_sum(std::int64_t count, Leaf&& leaf)
 {
   std::array<float, 32> subtrees{};
-  std::size_t height = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    float sum = leaf(i);
-    for (std::int64_t pairs = i + 1; pairs % 2 == 0; pairs /= 2) sum = subtrees[--height] + sum;
-    subtrees[height++] = sum;
-  }
-  float sum = subtrees[--height];
-  while (height > 0) sum = subtrees[--height] + sum;
-  return sum;
+  tree_in_places(
+      count, [&](std::int64_t place, std::int64_t i) { subtrees[static_cast<std::size_t>(place)] = leaf(i); },
+      [&](std::int64_t place) {
+        const auto at = static_cast<std::size_t>(place);
+        subtrees[at] = subtrees[at] + subtrees[at + 1];
+      });
+  return subtrees[0];
 }
 
 /// The sum of term(i) over all terms of @p order: those of a leaf one by one, the leaves by stacked_sum().

@@ -18,7 +18,7 @@
 namespace rankwise {
 
 /// The reference family of a GPU; each kernel is in the file of its layer.
-class CudaReferenceKernels final : public Kernels {
+class CudaReferenceKernels : public Kernels {
  public:
   /// @param memory  memory of a GPU; gpu_workspace_bytes of it are allocated.
   /// @param stream  stream of the same GPU; outlives the kernels.
@@ -44,6 +44,16 @@ class CudaReferenceKernels final : public Kernels {
                                 const AttentionShape& shape, Range tokens) const override;
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                           const Tensor& qkv, const AttentionShape& shape, const Dropout& dropout) const override;
+  void attention_partial(const SoftmaxPartial& partial, const Tensor& qkv, const Tensor& kv,
+                         const AttentionShape& shape, const AttentionRuns& runs,
+                         const Dropout& dropout) const override;
+  void attention_merge(const SoftmaxPartial& into, const SoftmaxPartial& from) const override;
+  void attention_divide(const Tensor& y, const Tensor& log_sum_exp, const SoftmaxPartial& partial) const override;
+  void attention_partial_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy, const Tensor& y,
+                                  const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& kv,
+                                  const AttentionShape& shape, const AttentionRuns& runs,
+                                  const Dropout& dropout) const override;
+  void copy(const Matrix& to, const Matrix& from) const override;
   void bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const override;
   void tanh_forward(const Tensor& y, const Tensor& x) const override;
@@ -68,9 +78,13 @@ class CudaReferenceKernels final : public Kernels {
              const Tensor& rounded) const override;
   void convert(const Tensor& to, const Tensor& from) const override;
 
- private:
+ protected:
+  /// Of a family that has its own kernels for all results that are returned to the host: these need scratch memory.
+  explicit CudaReferenceKernels(Stream& stream) : stream_(stream) {}
   /// CUDA's handle of the stream; makes its GPU the current one of the calling thread.
   cudaStream_t gpu() const { return cuda_stream(stream_); }
+
+ private:
 
   Stream& stream_;
   Buffer scratch_;  // u8: partial sums on their way to the host

@@ -16,7 +16,8 @@ bool is_hopper_or_newer()
 }  // namespace
 
 CudaKernels::CudaKernels(const DeviceMemory& memory, Stream& stream, Products products)
-    : stream_(stream),
+    : CudaReferenceKernels(stream),
+      stream_(stream),
       on_(cuda_stream(stream)),
       workspace_(memory, Category::workspace, DType::u8, {cublas_workspace_bytes}, "workspace of cuBLAS"),
       scratch_(memory, Category::workspace, DType::f32, {gpu_scratch_bytes / bytes_of(DType::f32)},
