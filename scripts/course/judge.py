@@ -91,12 +91,12 @@ STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report of 
 
 
 def short_run(draw, ranks, about, *more):
-    """A case of a training program: two steps of a small model, of drawn size. Sums are in the order of the ring where the
-    number of ranks is no power of two, else exact."""
+    """A case of a training program: two steps of a small model, of drawn size, on the text of "prepare". Sums are in the order
+    of the ring where the number of ranks is no power of two, else exact."""
     order = "fast" if ranks == 3 else "exact"
     sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
     batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
-    return Case({}, about, ranks, [*sizes, *batch, *more])
+    return Case({}, about, ranks, [*sizes, *batch, "--data={folder}/text.h5", *more])
 
 
 def load(root, lesson):
