@@ -142,7 +142,8 @@ def main():
     for name, command in of.items():
         command.add_argument("lesson", nargs="?" if name == "mutants" else None, help="two digits, as 01")
     of["mutants"].add_argument("--some", action="store_true", help="the first of each exercise and lesson")
-    of["mutants"].add_argument("--only", choices=("exercises", "lessons"), default="", help="wrong solutions, or broken lessons")
+    of["mutants"].add_argument("--only", choices=("exercises", "right", "lessons"), default="",
+                               help="solutions, only those that must pass, or broken lessons")
     of["mutants"].add_argument("--repeats", type=int, default=1, help="how often each is judged, with other sizes")
     of["grade"].add_argument("--no-sandbox", action="store_true", help="run the student's code as yourself: code that you trust")
     of["make"].add_argument("--to", type=pathlib.Path, help="the new folder (default: student/exercise-NN)")

@@ -91,12 +91,12 @@ STEP = ("loss", "grad_norm", "digest", "memory", "traffic")  # of the report of 
 
 
 def short_run(draw, ranks, about, *more):
-    """A case of a training program: two steps of a small model, of drawn size. Sums are in the order of the ring where the
-    number of ranks is no power of two, else exact."""
+    """A case of a training program: two steps of a small model, of drawn size, on the text of "prepare". Sums are in the order
+    of the ring where the number of ranks is no power of two, else exact."""
     order = "fast" if ranks == 3 else "exact"
     sizes = [f"--layers={draw.size(1, 2)}", "--context=16", "--channels=32", "--heads=2", f"--seed={draw.size(1, 999)}"]
     batch = [f"--global-batch={2 * ranks}", "--steps=2", "--dropout=0.1", "--clip=0.5", f"--arithmetic={order}"]
-    return Case({}, about, ranks, [*sizes, *batch, *more])
+    return Case({}, about, ranks, [*sizes, *batch, "--data={folder}/text.h5", *more])
 
 
 def load(root, lesson):
@@ -201,13 +201,17 @@ class Judge:
 
         @param names  of the course's secret and the student: they decide the sizes.
         """
+        return self.grade_often(number, submitted, [names])[0]
+
+    def grade_often(self, number, submitted, each):
+        """As grade(), for each names of `each`: compiled once, judged once for each, with one deadline each."""
         region, judged = self.regions[number], self.judged[number]
         try:
             text = merged(region.path, self.tree[region.path].decode(), submitted, [region])
         except Refused as refusal:
-            return "refused", str(refusal)
+            return [("refused", str(refusal))]
         if re.search(rf'^\s*not_implemented\("{number}"', text, re.MULTILINE):
-            return "not implemented", ""
+            return [("not implemented", "")]
         self.work.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.work) as folder:
             folder = pathlib.Path(folder)
@@ -223,5 +227,9 @@ class Judge:
                 seen = [shown, *self.workshop.libraries()]
                 return Sandbox(folder / "made", LIMITS, limit, seen, writable, self.protected)
             if program is None:
-                return "timed out" if "timed out" in why else "does not compile", why
-            return judge(Runner(self.workshop, box_of), judged, program, Draw(number, *names), deadline)
+                return [("timed out" if "timed out" in why else "does not compile", why)]
+            runner, verdicts = Runner(self.workshop, box_of), []
+            for names in each:
+                verdicts.append(judge(runner, judged, program, Draw(number, *names), deadline))
+                deadline = Deadline(LIMIT_S)
+            return verdicts

@@ -115,24 +115,24 @@ def bodies_of(tree, region, mutants):
 
 
 def report_bodies(judge, bodies, tally, repeats=1):
-    """Judges bodies, side by side, each as often as asked with other sizes, and reports whether the verdicts are as expected."""
+    """Judges bodies, side by side, each as often as asked with other sizes, and reports whether all verdicts are as expected."""
     def verdict_of(body):
         name, what, expected, file = body
         exercise = name.split()[0].split("_")[0]
-        for number in range(repeats):
-            verdict, detail = judge.grade(exercise, file, "mutants", str(number))
-            if verdict not in expected:
-                break
-        return verdict in expected, name, " ".join(filter(None, [what, f"[{verdict}]", detail.replace("\n", " | ")]))
+        verdicts = judge.grade_often(exercise, file, [("mutants", str(number)) for number in range(repeats)])
+        others = [(verdict, detail) for verdict, detail in verdicts if verdict not in expected]
+        verdict, detail = (others or verdicts)[0]
+        often = f"{len(others or verdicts)} of {len(verdicts)} times" if repeats > 1 else ""
+        return not others, name, " ".join(filter(None, [what, f"[{verdict}]", often, detail.replace("\n", " | ")]))
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for holds, name, text in pool.map(verdict_of, bodies):
             tally.report(holds, name, text)
 
 
-def judge_exercises(root, tree, regions, found, work, tally, some=False, repeats=1):
-    """Judges the solution, the stub, the wrong and the right solutions of each exercise; of `some` the first wrong one. The
-    patches are the course's own, so they are judged where there is no sandbox, too."""
+def judge_exercises(root, tree, regions, found, work, tally, some=False, repeats=1, right=False):
+    """Judges the solution, the stub, the wrong and the right solutions of each exercise; of `some` the first wrong one, of
+    `right` those that must pass. The patches are the course's own, so they are judged where there is no sandbox, too."""
     judge = Judge(root, tree, work / "judge", bubblewrap_works() is True)
     without = [region.exercise for region in regions if region.exercise not in judge.judged]
     for exercise in without:
@@ -143,7 +143,8 @@ def judge_exercises(root, tree, regions, found, work, tally, some=False, repeats
     for region in regions:
         mine = bodies_of(tree, region, found)
         wrong = [body for body in mine if body[2] == ("failed", "timed out")]
-        bodies += [*mine[:2], *wrong[:1]] if some else mine
+        passing = [body for body in mine if body[2] == ("passed",)]
+        bodies += passing if right else [*mine[:2], *wrong[:1]] if some else mine
     report_bodies(judge, bodies, tally, repeats)
 
 
@@ -179,7 +180,8 @@ def break_lessons(root, tree, found, work, tally, some=False):
 
 
 def check_mutants(root, lesson, work, some=False, repeats=1, only=""):
-    """All of a lesson; of all lessons where it is empty. `only` is "exercises" or "lessons", or empty for both."""
+    """All of a lesson; of all lessons where it is empty. `only` is "exercises", "right" (those of them that
+    must pass) or "lessons", or empty for all."""
     tree = read_tree(root)
     regions = [region for region in all_regions(tree) if region.exercise.startswith(f"{lesson}." if lesson else "")]
     if not regions:
@@ -187,7 +189,7 @@ def check_mutants(root, lesson, work, some=False, repeats=1, only=""):
     tally = Tally()
     found = read_mutants(tree, regions, lesson, tally)
     if only != "lessons":
-        judge_exercises(root, tree, regions, found, work, tally, some, repeats)
-    if only != "exercises":
+        judge_exercises(root, tree, regions, found, work, tally, some, repeats, only == "right")
+    if only in ("", "lessons"):
         break_lessons(root, tree, found, work, tally, some)
     return tally.status()

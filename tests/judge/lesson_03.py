@@ -3,7 +3,7 @@
 from judge import STEP, Case, exercise, short_run
 
 
-@exercise("03.1", program="03_ddp", fields=STEP, hint="each piece is one all-reduce, and each sum is in one piece")
+@exercise("03.1", program="03_ddp", needs=("prepare",), fields=STEP, hint="each piece is one all-reduce, and each sum is in one piece")
 def sum_after_backward(draw):
     yield short_run(draw, 2, "per tensor", "--strategy=per-tensor")
     yield short_run(draw, 3, "in buckets", "--strategy=bucketed", f"--bucket={draw.size(20, 40)}kB")
@@ -22,7 +22,7 @@ def buckets(draw):
                            "buckets of {bytes} bytes, {layers} layers of {channels} channels in {type}")
 
 
-@exercise("03.3", program="03_ddp", fields=(*STEP, "virtual"),
+@exercise("03.3", program="03_ddp", needs=("prepare",), fields=(*STEP, "virtual"),
           hint="a bucket is complete with its first unit, in the last micro-batch of this rank")
 def unit_done(draw):
     link = ["--link=1us,1GB/s", "--flops=100MFLOP/s"]

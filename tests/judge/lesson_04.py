@@ -22,7 +22,8 @@ def sharded_norm(draw):
         yield Case({"n": ranks, "pieces": 2, "infinite": ranks - 1, "seed": draw.seed()}, "one element is infinite", ranks)
 
 
-@exercise("04.3", program="04_zero1", fields=STEP, hint="each rank updates its shards; after that, not before, all are gathered")
+@exercise("04.3", program="04_zero1", needs=("prepare",), fields=STEP,
+          hint="each rank updates its shards; after that, not before, all are gathered")
 def update(draw):
     yield short_run(draw, 2, "some buckets, with accumulation", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB")
     yield short_run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")

@@ -3,7 +3,8 @@
 from judge import STEP, Case, exercise, short_run
 
 
-@exercise("05.1", program="05_zero2", fields=STEP, hint="wait, add, free: in this order, and each once for each bucket")
+@exercise("05.1", program="05_zero2", needs=("prepare",), fields=STEP,
+          hint="wait, add, free: in this order, and each once for each bucket")
 def collect(draw):
     yield short_run(draw, 2, "some buckets, with accumulation", "--micro-batch=1", f"--bucket={draw.size(15, 30)}kB")
     yield short_run(draw, 3, "three ranks", f"--bucket={draw.size(40, 60)}kB")
