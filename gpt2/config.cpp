@@ -98,10 +98,11 @@ namespace {
 
 void check_experts(const ModelConfig& config)
 {
+  constexpr std::int64_t most_experts = 512;  // whose loads one message adds up
   const ExpertConfig& e = config.experts;
-  if (e.count < 1 || e.count > 4096)
+  if (e.count < 1 || e.count > most_experts)
     throw UserError(fmt::format("--experts={} is out of range.", e.count),
-                    "Use 1 for a dense model, or up to 4096 experts.");
+                    fmt::format("Use 1 for a dense model, or up to {} experts.", most_experts));
   if (e.per_token < 1 || e.per_token > e.count)
     throw UserError(fmt::format("--experts-per-token={} is not possible with --experts={}.", e.per_token, e.count),
                     fmt::format("A token goes to different experts. Use 1 to {}.", e.count));

@@ -256,14 +256,16 @@ HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token
 
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied)
 {
-  check(flat.elements() == table.elements(), "the flat vector has another size than its table");
+  const bool with_experts = flat.elements() == table.elements();
+  check(with_experts || flat.elements() == table.experts().first,
+        "the flat vector has another size than its table");
   ModelTensors model;
   const int head = static_cast<int>(table.units().count) - 1;
   const auto unit = [&](int u) { return unit_tensors(table, u, flat.slice(table.unit_elements(u))); };
   model.embedding = embedding_tensors(unit(0));
   for (int u = 1; u < head; ++u) {
     model.branches.push_back(branch_tensors(unit(u)));
-    model.branches.back().experts = expert_tensors(table, u, flat.slice(table.experts()));
+    if (with_experts) model.branches.back().experts = expert_tensors(table, u, flat.slice(table.experts()));
   }
   const Tensor& token = model.embedding.token;
   model.head = head_tensors(unit(head), tied.empty() ? token : tied.reshaped(token.shape()));

@@ -175,7 +175,7 @@ HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token
 std::vector<ExpertTensors> expert_tensors(const ParameterTable& table, int unit, const Tensor& flat);
 /// Views of a whole model.
 /// @param table  a table of all units without replicated tensors.
-/// @param flat   (table.elements()).
+/// @param flat   (table.elements()), or those before table.experts(): then the views have no experts.
 /// @param tied   (V C) separate sum for the head's contribution to the token embedding's gradient; if it is empty,
 ///               both contributions are added to @p flat.
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied = {});
