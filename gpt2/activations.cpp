@@ -193,8 +193,7 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
   if (shape.has_head(config)) targets = maker.make(DType::i32, {shape.rows()}, "target tokens");
   for (std::int64_t i = 0; i < 2 * shape.blocks(config); ++i) {
     const bool attention = i % 2 == 0;
-    branches.push_back(shape.recompute ? workspace.block.at(static_cast<std::size_t>(i % 2))
-                                       : maker.branch(i));
+    branches.push_back(shape.recompute ? workspace.block.at(static_cast<std::size_t>(i % 2)) : maker.branch(i));
     const bool keeps_normalised = shape.recompute && config.architecture == Architecture::bert;
     Tensor& entering = keeps_normalised ? branches.back().normalised : branches.back().input;
     if (attention || !shape.recompute) entering = maker.stream();
@@ -207,8 +206,8 @@ std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const PartBytes part(config, shape);
   const std::int64_t routed = config.expert_blocks() > 0 ? config.expert_blocks() * routed_bytes(config, shape) : 0;
-  return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + routed + part.embedding +
-         part.head + part.deferred + (config.architecture == Architecture::bert ? bert_bytes(config, shape) : 0);
+  return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + routed + part.embedding + part.head +
+         part.deferred + (config.architecture == Architecture::bert ? bert_bytes(config, shape) : 0);
 }
 
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape)

@@ -20,16 +20,16 @@ namespace rankwise {
 
 /// The shape of a micro-batch on one device.
 struct ActivationShape {
-  DType type = DType::f32;       ///< type of parameters and activations
-  std::int64_t B = 0;            ///< sequences
-  std::int64_t T = 0;            ///< tokens per sequence
-  Part part{};                   ///< tensor-parallel shard of each layer that is computed here
-  bool recompute = false;        ///< whether only the inputs of blocks are kept (activation checkpointing)
-  Part tokens{};                 ///< sequence-parallel shard of the tokens that is here between those layers
-  bool regather = false;         ///< whether only this rank's normalised rows are kept and all are gathered again
-  Range units{0, -1};            ///< units that are computed here, in whole blocks; all by default
-  bool defers_weights = false;   ///< whether weight gradients are deferred, so that their factors are kept
-  DType gradients = DType::f32;  ///< type of the gradients
+  DType type = DType::f32;        ///< type of parameters and activations
+  std::int64_t B = 0;             ///< sequences
+  std::int64_t T = 0;             ///< tokens per sequence
+  Part part{};                    ///< tensor-parallel shard of each layer that is computed here
+  bool recompute = false;         ///< whether only the inputs of blocks are kept (activation checkpointing)
+  Part tokens{};                  ///< sequence-parallel shard of the tokens that is here between those layers
+  bool regather = false;          ///< whether only this rank's normalised rows are kept and all are gathered again
+  Range units{0, -1};             ///< units that are computed here, in whole blocks; all by default
+  bool defers_weights = false;    ///< whether weight gradients are deferred, so that their factors are kept
+  DType gradients = DType::f32;   ///< type of the gradients
   std::int64_t expert_ranks = 1;  ///< e, expert-parallel ranks, which share the experts and exchange rows
 
   /// R.
@@ -75,14 +75,14 @@ struct RoutedActivations {
 /// before the matrices. In BERT it comes after them (post-norm): `normalised` is what the branch before has
 /// normalised, and `input` the sum that this branch's norm reads.
 struct BranchActivations {
-  Tensor input;        ///< (R / t, C) the residual stream before the branch
-  Tensor normalised;   ///< (R, C), or (R / t, C) when it is gathered again
-  Tensor mean;         ///< (R / t)
-  Tensor rstd;         ///< (R / t)
-  Tensor inner;        ///< (R, F / n) q, k, v; or the hidden layer before GELU
-  Tensor hidden;       ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
-  Tensor log_sum_exp;  ///< (B, H / n, T), attention only
-  Tensor cache;        ///< (context, 2 C / n) k, v of one sequence; attention only, for generation only
+  Tensor input;                   ///< (R / t, C) the residual stream before the branch
+  Tensor normalised;              ///< (R, C), or (R / t, C) when it is gathered again
+  Tensor mean;                    ///< (R / t)
+  Tensor rstd;                    ///< (R / t)
+  Tensor inner;                   ///< (R, F / n) q, k, v; or the hidden layer before GELU
+  Tensor hidden;                  ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
+  Tensor log_sum_exp;             ///< (B, H / n, T), attention only
+  Tensor cache;                   ///< (context, 2 C / n) k, v of one sequence; attention only, for generation only
   RoutedActivations routed = {};  ///< of a branch with experts, which has neither `inner` nor `hidden`
 };
 
@@ -162,7 +162,7 @@ class Workspace {
     Tensor wide;      ///< (S, 4 C) gradient inside the experts
     Tensor no_bias;   ///< (C) zeros: each expert has added its own bias
   };
-  Experts experts;  ///< shared by all branches with experts
+  Experts experts;                       ///< shared by all branches with experts
   std::vector<BranchActivations> block;  ///< one block's activations with recomputation, else empty
 
  private:

@@ -370,9 +370,8 @@ CheckpointInfo checked_info(const std::string& path)
   const std::int64_t without_blocks = info.config.architecture == Architecture::bert ? 14 : 4;
   const std::int64_t of_experts = info.config.expert_blocks() * (4 * info.config.experts.count - 3);
   const std::int64_t expected = without_blocks + 12 * info.config.layers + of_experts;
-  check(std::ssize(tensors) == expected,
-        fmt::format("it holds {} tensors, but a model of {} layers has {}", tensors.size(), info.config.layers,
-                    expected));
+  check(std::ssize(tensors) == expected, fmt::format("it holds {} tensors, but a model of {} layers has {}",
+                                                     tensors.size(), info.config.layers, expected));
   const ParameterTable table(info.config);
   for (std::size_t i = 0; i < (info.moments ? section_names.size() : 1); ++i)
     check_section(file, section_names[i], table);
@@ -452,10 +451,11 @@ void check_same_model(const CheckpointInfo& info, const ModelConfig& config, con
     here.push_back(fmt::format("--{}={}", name, config.experts.*size));
   }
   if (!there.empty())
-    throw UserError(fmt::format("{} holds another model: {} there, {} here.", said.asked, fmt::join(there, " "),
-                                fmt::join(here, " ")),
-                    "Use the sizes of the model in the file, or name another file." + std::string(
-                        info.config.experts.count > 1 ? " Only lesson 15 trains a model with experts." : ""));
+    throw UserError(
+        fmt::format("{} holds another model: {} there, {} here.", said.asked, fmt::join(there, " "),
+                    fmt::join(here, " ")),
+        "Use the sizes of the model in the file, or name another file." +
+            std::string(info.config.experts.count > 1 ? " Only lesson 15 trains a model with experts." : ""));
 }
 
 /// Refuses to resume from the file with options that differ from those of its run and change what is computed.

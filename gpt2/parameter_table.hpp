@@ -130,13 +130,13 @@ struct ExpertTensors {
 /// The parameters of an attention or MLP branch, or their gradients. F = 3 C (q, k, v) or 4 C (hidden layer). A branch
 /// with experts has the norm, the router and the experts.
 struct BranchTensors {
-  Tensor norm_weight;  ///< (C)
-  Tensor norm_bias;    ///< (C)
-  Tensor in_weight;    ///< (C, F) c_attn or c_fc
-  Tensor in_bias;      ///< (F)
-  Tensor out_weight;   ///< (C or 4 C, C) c_proj
-  Tensor out_bias;     ///< (C)
-  Tensor router = {};  ///< (C, E)
+  Tensor norm_weight;                       ///< (C)
+  Tensor norm_bias;                         ///< (C)
+  Tensor in_weight;                         ///< (C, F) c_attn or c_fc
+  Tensor in_bias;                           ///< (F)
+  Tensor out_weight;                        ///< (C or 4 C, C) c_proj
+  Tensor out_bias;                          ///< (C)
+  Tensor router = {};                       ///< (C, E)
   std::vector<ExpertTensors> experts = {};  ///< those that are stored here
 };
 

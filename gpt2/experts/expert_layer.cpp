@@ -164,8 +164,8 @@ void ExpertLayer::route_backward(const Tensor& dnormalised, const Tensor& droute
   kernels.matmul(Matrix::of(drouter, C), Matrix::of(a.normalised, R).transposed(), dlogits, batch_order(batch), {},
                  true);
   kernels.combine_rows(dnormalised, drows, a.routed.places, {});
-  kernels.matmul(Matrix::of(dnormalised, R), dlogits, Matrix::of(router, C).transposed(), SumOrder::sequential(E), {},
-                 true);
+  kernels.matmul(Matrix::of(dnormalised, R), dlogits, Matrix::of(router, C).transposed(), SumOrder::sequential(E),
+                 {}, true);
 }
 
 // ---- One device ----------------------------------------------------------------------------------------------------
@@ -189,7 +189,8 @@ void apply_experts_backward(const ModelContext& context, const Workspace& work, 
 {
   const ExpertLayer layer(context);
   const Workspace::Experts& scratch = work.experts;
-  const ExpertRows rows = layer.count(to_host<std::int64_t>(*context.stream, a.routed.sent_leaves), a.routed, batch);
+  const ExpertRows rows =
+      layer.count(to_host<std::int64_t>(*context.stream, a.routed.sent_leaves), a.routed, batch);
   layer.combine_backward(scratch.output, scratch, doutput, a.routed);
   layer.backward(scratch, d.experts, a.routed, p.experts, rows, 0);
   layer.route_backward(work.output, d.router, scratch.output, scratch, a, p.router, batch);

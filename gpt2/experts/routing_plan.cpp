@@ -23,7 +23,8 @@ std::vector<std::int64_t> leaves_of_rows(const RoutingShape& shape)
 
 RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingShape& shape)
 {
-  const std::int64_t E = shape.experts.count, k = shape.experts.per_token, capacity = shape.experts.capacity(shape.T);
+  const std::int64_t E = shape.experts.count, k = shape.experts.per_token,
+                     capacity = shape.experts.capacity(shape.T);
   const auto leaves = SumOrder::batch(shape.B, shape.T).leaves();
   const std::vector<std::int64_t> leaf_of_row = leaves_of_rows(shape);
   RoutingPlan plan;

@@ -20,10 +20,10 @@ struct RoutingShape {
 
 /// The rows that are sent to experts: expert by expert, in the order of the tokens, and of a token's choices.
 struct RoutingPlan {
-  std::vector<std::int32_t> places;       ///< (R, k) row of each choice; -1: dropped, its expert is full
-  std::vector<std::int64_t> leaves;       ///< (E, leaves) rows of each expert by leaf of the sum over the batch
-  std::vector<std::int64_t> chosen;       ///< (B, E) choices of each expert in a sequence, dropped ones included
-  std::vector<std::int64_t> rows;         ///< (E) rows that are sent to each expert
+  std::vector<std::int32_t> places;  ///< (R, k) row of each choice; -1: dropped, its expert is full
+  std::vector<std::int64_t> leaves;  ///< (E, leaves) rows of each expert by leaf of the sum over the batch
+  std::vector<std::int64_t> chosen;  ///< (B, E) choices of each expert in a sequence, dropped ones included
+  std::vector<std::int64_t> rows;    ///< (E) rows that are sent to each expert
 };
 
 /// Plans the rows of a micro-batch. Each sequence is planned for itself, so that no plan depends on the layout: an

@@ -51,7 +51,8 @@ class Experts {
     expert_gradients.clear();
     exchange.begin_step();
     {
-      const auto to_all = run.count("world"), to_replicas = run.count("replicas"), to_experts = run.count("experts");
+      const auto to_all = run.count("world"), to_replicas = run.count("replicas"),
+                 to_experts = run.count("experts");
       for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
         const Range sequences{first, run.batch.micro_batch};
         const MicroBatch batch = run.load(kept, sequences, step);
@@ -220,7 +221,8 @@ class Experts {
     // An expert adds its own bias; the branch adds none.
     run.stream->zero(work.experts.no_bias);
     for (const Branch& branch : model.branches)
-      if (branch.experts()) weights.branches[static_cast<std::size_t>(branch.unit() - 1)].out_bias = work.experts.no_bias;
+      if (branch.experts())
+        weights.branches[static_cast<std::size_t>(branch.unit() - 1)].out_bias = work.experts.no_bias;
   }
 
   /// The dense parameters and this rank's experts, with their moments.
@@ -287,7 +289,7 @@ class Experts {
   ExpertLayer layer{model.context, group.ranks()};
   ExpertExchange exchange{group, *run.stream, model.context, run.shape};
   Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};
-  ModelTensors weights = model_tensors(table, parameters.tensor());               // views of the parameters
+  ModelTensors weights = model_tensors(table, parameters.tensor());                 // views of the parameters
   std::unique_ptr<GradientSum> dense_gradients = run.arithmetic.make_gradient_sum(  // (D)
       *run.kernels, *run.stream, world.often_reduced(), rankwise::dense_gradients(table, options.gradients));
   ExpertGradients expert_gradients{run.arithmetic,

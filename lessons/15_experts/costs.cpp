@@ -1,6 +1,7 @@
 #include "lessons/15_experts/costs.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "common/base/text.hpp"
 #include "gpt2/smaller_run.hpp"
@@ -26,10 +27,8 @@ GradientLayout dense_gradients(const ParameterTable& table, DType type)
 
 GradientLayout expert_gradients(const ParameterTable& table, DType type)
 {
-  return {.elements = table.experts().count,
-          .type = type,
-          .tied = {},
-          .frozen = frozen_ranges(table, table.experts())};
+  return {
+      .elements = table.experts().count, .type = type, .tied = {}, .frozen = frozen_ranges(table, table.experts())};
 }
 
 std::vector<CollectiveShape> exchanges_of(const ModelConfig& config, const ActivationShape& shape,
@@ -72,14 +71,15 @@ std::int64_t message_bytes(const ExpertParallelOptions& options, const Parameter
 {
   const std::vector<Axis> axes = options.axes(rank.ranks);
   const std::vector<int> at = coordinates_of(axes, rank.rank);
-  const CollectiveShape scalar{"all-reduce", options.algorithm(), DType::i64, loss_numbers};
+  constexpr std::int64_t lanes = std::tuple_size_v<ExactScalar::Lanes>;
+  const CollectiveShape squares{"all-reduce", options.algorithm(), DType::i64, lanes};
   const auto sums = sums_of(options, table);
   const ActivationShape shape = options.activation_shape(rank);
   const std::vector<std::int64_t> none(static_cast<std::size_t>(axes[1].size), 0);
   std::vector<CollectiveShape> exchanges =
       table.experts().empty() ? std::vector<CollectiveShape>{}
                               : exchanges_of(options.config(), shape, options.algorithm(), none, none);
-  exchanges.push_back(scalar);
+  exchanges.push_back(squares);
   return rankwise::message_bytes(options, sums[0], rank) +
          scratch_bytes(sums[1], along(options, rank, "replicas"), at[0]) +
          scratch_bytes(exchanges, along(options, rank, "experts"), at[1]) +
@@ -108,8 +108,8 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank)
   costs.most = costs.kept;
 
   const auto sums = sums_of(options, table);
-  costs.sent = {{"world", "a step, to all ranks", sent_in(sums[0], options, rank),
-                 "2 (N-1)/N of the dense gradients"}};
+  costs.sent = {
+      {"world", "a step, to all ranks", sent_in(sums[0], options, rank), "2 (N-1)/N of the dense gradients"}};
   Traffic of_experts;
   const Topology replicas = along(options, rank, "replicas");
   for (const CollectiveShape& call : sums[1])
@@ -157,9 +157,10 @@ void report_plan(Report& report, const ExpertParallelOptions& options, int N)
 {
   if (options.config().expert_blocks() == 0) return;
   const RoutedTraffic traffic = routed_traffic(options, N);
-  report.block("rows of experts",
-               {{"uniform routing", format_bytes(traffic.uniform.bytes), "", "bytes that rank 0 sends in a step"},
-                {"at most", format_bytes(traffic.at_most), "", "bytes that a rank sends, whatever the routing is"}});
+  report.block(
+      "rows of experts",
+      {{"uniform routing", format_bytes(traffic.uniform.bytes), "", "bytes that rank 0 sends in a step"},
+       {"at most", format_bytes(traffic.at_most), "", "bytes that a rank sends, whatever the routing is"}});
   report.json()["plan"]["experts"] = {{"uniform", traffic.uniform.bytes}, {"at_most", traffic.at_most}};
 }
 

@@ -36,8 +36,8 @@ Costs costs(const ExpertParallelOptions& options, RankOf rank);
 
 /// Traffic of a step along `experts` if every expert is chosen equally often, and the most that any routing sends.
 struct RoutedTraffic {
-  Traffic uniform;            ///< of rank 0
-  std::int64_t at_most = 0;   ///< bytes of a rank
+  Traffic uniform;           ///< of rank 0
+  std::int64_t at_most = 0;  ///< bytes of a rank
 };
 RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N);
 

@@ -29,7 +29,8 @@ class ExpertExchange {
   /// Begins to count loads and traffic of a step.
   void begin_step();
   /// NEW: each rank tells each other one how many rows of each leaf it will send to its experts.
-  RoutedRows count(const RoutingPlan& plan, const RoutedActivations& a, std::int64_t block, const MicroBatch& batch);
+  RoutedRows count(const RoutingPlan& plan, const RoutedActivations& a, std::int64_t block,
+                   const MicroBatch& batch);
   /// NEW: rows, or gradients of outputs, travel to the experts: from @p sent (A, C) to @p received (S, C).
   void to_experts(const Tensor& received, const Tensor& sent, const RoutedRows& rows);
   /// NEW: outputs, or gradients of rows, travel back: from @p output (S, C) to @p returned (A, C).
@@ -45,7 +46,7 @@ class ExpertExchange {
   ModelConfig config_;
   ActivationShape shape_;
   ExpertLayer layer_;
-  Traffic counted_;                              // what the counts of this step's rows give
+  Traffic counted_;                               // what the counts of this step's rows give
   std::vector<std::vector<std::int64_t>> loads_;  // by block: rows that this rank sent to each expert in this step
 };
 

@@ -54,9 +54,10 @@ void check_lesson(const ExpertParallelOptions& options, int N)
   for (int e = 1; e <= N; ++e)
     if (N % e == 0 && E % e == 0) possible.push_back(e);
   if (options.ep < 0 || (options.ep > 0 && (N % options.ep != 0 || E % options.ep != 0)))
-    throw UserError(fmt::format("--ep={} does not divide {} ranks and {} experts.", options.ep, N, E),
-                    fmt::format("Groups of --ep ranks hold all experts, each rank as many as the others. Use --ep={}.",
-                                fmt::join(possible, ", ")));
+    throw UserError(
+        fmt::format("--ep={} does not divide {} ranks and {} experts.", options.ep, N, E),
+        fmt::format("Groups of --ep ranks hold all experts, each rank as many as the others. Use --ep={}.",
+                    fmt::join(possible, ", ")));
   if (options.recompute_blocks && E > 1)
     throw UserError(fmt::format("--recompute=block cannot be combined with --experts={}.", E),
                     "A second forward pass would send all rows a second time. Leave it out, or use a smaller "

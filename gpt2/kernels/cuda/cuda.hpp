@@ -67,7 +67,8 @@ class CudaKernels final : public Kernels {
   void route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
                       const Tensor& choices, const Tensor& weights, const Tensor& pull) const override;
   void scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const override;
-  void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places, const Tensor& weights) const override;
+  void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places,
+                    const Tensor& weights) const override;
   void combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy, const Tensor& rows,
                              const Tensor& places, const Tensor& weights) const override;
   void add(const Tensor& into, const Tensor& from) const override;

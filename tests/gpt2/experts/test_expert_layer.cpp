@@ -23,7 +23,8 @@ double whole_loss(const TinyModel& tiny)
 {
   double loss = tiny.loss(3).nats.value();
   for (std::size_t i = 0; i < tiny.model.branches.size(); ++i)
-    if (tiny.model.branches[i].experts()) loss += auxiliary_loss(tiny.lab.stream(), tiny.kept.branches[i].routed).value();
+    if (tiny.model.branches[i].experts())
+      loss += auxiliary_loss(tiny.lab.stream(), tiny.kept.branches[i].routed).value();
   return loss;
 }
 
@@ -46,8 +47,8 @@ std::vector<float> gradient_of(Laboratory& lab, const ModelConfig& config, std::
 
 TEST_CASE("experts: the gradient of every tensor is the one that central differences give")
 {
-  for (const ExpertConfig& experts : {ExpertConfig{4, 1, 2, 0, 0.1}, ExpertConfig{3, 2, 1, 0, 0.1},
-                                      ExpertConfig{4, 2, 2, 0.8, 0.1}}) {
+  for (const ExpertConfig& experts :
+       {ExpertConfig{4, 1, 2, 0, 0.1}, ExpertConfig{3, 2, 1, 0, 0.1}, ExpertConfig{4, 2, 2, 0.8, 0.1}}) {
     const ModelConfig config = with_experts(7, experts);
     Laboratory lab;
     const TinyModel tiny(lab, config, {DType::f64, 3, 5, 0.2});
