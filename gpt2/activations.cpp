@@ -1,5 +1,6 @@
 #include "gpt2/activations.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "gpt2/bert/activations.hpp"
@@ -38,14 +39,39 @@ struct Maker {
     return make(accumulator_of(shape.type), {rows}, what);
   }
 
-  /// Allocates all activations of a branch except its input.
-  BranchActivations branch(bool attention) const
+  /// Allocates what a branch with experts keeps of its routing and of its experts.
+  RoutedActivations routed() const
   {
+    const std::int64_t C = config.channels, E = config.experts.count, k = config.experts.per_token;
+    const std::int64_t R = shape.rows(), A = shape.most_sent(config), S = shape.most_received(config);
+    const std::int64_t leaves = shape.B * leaves_of_a_split_sum;
+    const DType statistics = accumulator_of(shape.type);
+    return {.probabilities = make(statistics, {R, E}, "router probabilities"),
+            .weights = make(statistics, {R, k}, "router weights"),
+            .choices = make(DType::i32, {R, k}, "chosen experts"),
+            .places = make(DType::i32, {R, k}, "places of rows"),
+            .pull = make(statistics, {shape.B, E}, "auxiliary gradient"),
+            .sent_leaves = make(DType::i64, {E, leaves}, "rows sent"),
+            .leaf_ends = make(DType::i64, {E, leaves}, "rows received"),
+            .received = make(shape.type, {S, C}, "received rows"),
+            .inner = make(shape.type, {S, 4 * C}, "inner"),
+            .hidden = make(shape.type, {S, 4 * C}, "hidden"),
+            .returned = make(shape.type, {A, C}, "returned rows")};
+  }
+
+  /// Allocates all activations of branch @p i except its input.
+  BranchActivations branch(std::int64_t i) const
+  {
+    const bool attention = i % 2 == 0;
     const std::int64_t C = config.channels, n = shape.part.count;
     BranchActivations a;
     a.normalised = normalised();
     a.mean = statistic(shape.shared_rows(), "mean");
     a.rstd = statistic(shape.shared_rows(), "rstd");
+    if (!attention && config.has_experts(i / 2)) {
+      a.routed = routed();
+      return a;
+    }
     a.inner = wide((attention ? 3 : 4) * C / n, "inner");
     a.hidden = wide((attention ? 1 : 4) * C / n, "hidden");
     if (attention)
@@ -109,8 +135,18 @@ struct PartBytes {
   std::int64_t stream = 0, block = 0, embedding = 0, head = 0, deferred = 0;
 };
 
+/// Bytes that a block with experts keeps in place of its MLP's hidden layer, less the bytes of that.
+std::int64_t routed_bytes(const ModelConfig& config, const ActivationShape& shape)
+{
+  const std::int64_t s = bytes_of(shape.type), a = bytes_of(accumulator_of(shape.type)), R = shape.rows();
+  const std::int64_t C = config.channels, E = config.experts.count, k = config.experts.per_token;
+  const std::int64_t leaves = shape.B * leaves_of_a_split_sum;
+  return s * (9 * shape.most_received(config) + shape.most_sent(config) - 8 * R) * C +
+         a * (R * (E + k) + shape.B * E) + 8 * R * k + 16 * E * leaves;
+}
+
 /// Upper bounds on the number of tensors of a branch and of a head, tokens included.
-constexpr std::int64_t most_tensors = 16;
+constexpr std::int64_t most_tensors = 20;
 
 }  // namespace
 
@@ -124,10 +160,25 @@ Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, cons
                        "stream gradient");
   const std::int64_t inside = shape.rows() * 4 * config.channels / shape.part.count;
   wide = pool_.make(memory, Category::workspace, shape.type, {inside}, "branch gradients");
+  if (config.expert_blocks() > 0) {
+    const std::int64_t R = shape.rows(), C = config.channels, E = config.experts.count;
+    const std::int64_t A = shape.most_sent(config), S = shape.most_received(config);
+    const auto scratch = [&](DType type, const Shape& extents, std::string_view what) {
+      return pool_.make(memory, Category::workspace, type, extents, what);
+    };
+    const DType statistics = accumulator_of(shape.type);
+    experts = {.logits = scratch(statistics, {R, E}, "router logits"),
+               .dlogits = scratch(shape.type, {R, E}, "router logits' gradient"),
+               .dweights = scratch(statistics, {R, config.experts.per_token}, "router weights' gradient"),
+               .sent = scratch(shape.type, {A, C}, "sent rows"),
+               .output = scratch(shape.type, {S, C}, "experts' outputs"),
+               .wide = scratch(shape.type, {S, 4 * C}, "experts' gradients"),
+               .no_bias = scratch(shape.type, {C}, "no bias")};
+  }
   if (shape.regather) gathered = pool_.make(memory, Category::workspace, shape.type, all, "gathered rows");
   if (!shape.recompute) return;
   const Maker maker{pool_, memory, config, shape};
-  block = {maker.branch(true), maker.branch(false)};
+  block = {maker.branch(0), maker.branch(1)};
   block[1].input = maker.stream();
   // A block keeps what enters it: the input of GPT-2's first norm; in BERT the rows that were normalised before it.
   if (config.architecture == Architecture::bert) std::swap(block[0].input, block[0].normalised);
@@ -142,8 +193,7 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
   if (shape.has_head(config)) targets = maker.make(DType::i32, {shape.rows()}, "target tokens");
   for (std::int64_t i = 0; i < 2 * shape.blocks(config); ++i) {
     const bool attention = i % 2 == 0;
-    branches.push_back(shape.recompute ? workspace.block.at(static_cast<std::size_t>(i % 2))
-                                       : maker.branch(attention));
+    branches.push_back(shape.recompute ? workspace.block.at(static_cast<std::size_t>(i % 2)) : maker.branch(i));
     const bool keeps_normalised = shape.recompute && config.architecture == Architecture::bert;
     Tensor& entering = keeps_normalised ? branches.back().normalised : branches.back().input;
     if (attention || !shape.recompute) entering = maker.stream();
@@ -155,7 +205,8 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
 std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const PartBytes part(config, shape);
-  return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + part.embedding + part.head +
+  const std::int64_t routed = config.expert_blocks() > 0 ? config.expert_blocks() * routed_bytes(config, shape) : 0;
+  return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + routed + part.embedding + part.head +
          part.deferred + (config.architecture == Architecture::bert ? bert_bytes(config, shape) : 0);
 }
 
@@ -168,7 +219,25 @@ std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& 
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const std::int64_t rows = shape.rows() + shape.shared_rows() + (shape.regather ? shape.rows() : 0);
-  return bytes_of(shape.type) * (rows * config.channels + shape.rows() * 4 * config.channels / shape.part.count);
+  const std::int64_t s = bytes_of(shape.type), R = shape.rows(), C = config.channels;
+  std::int64_t bytes = s * (rows * C + R * 4 * C / shape.part.count);
+  if (config.expert_blocks() == 0) return bytes;
+  const std::int64_t E = config.experts.count, k = config.experts.per_token;
+  bytes += s * ((shape.most_sent(config) + 5 * shape.most_received(config) + 1) * C + R * E);
+  return bytes + bytes_of(accumulator_of(shape.type)) * R * (E + k);
+}
+
+std::int64_t ActivationShape::most_sent(const ModelConfig& config) const
+{
+  const ExpertConfig& experts = config.experts;
+  return B * std::min(experts.per_token * T, experts.count * experts.capacity(T));
+}
+
+std::int64_t ActivationShape::most_received(const ModelConfig& config) const
+{
+  const ExpertConfig& experts = config.experts;
+  const std::int64_t here = experts.count / expert_ranks;
+  return expert_ranks * B * std::min(experts.per_token * T, here * experts.capacity(T));
 }
 
 }  // namespace rankwise

@@ -7,6 +7,7 @@
 #include "common/base/partition.hpp"
 #include "common/memory/device.hpp"
 #include "gpt2/config.hpp"
+#include "gpt2/kernels/sum_order.hpp"
 
 /// @file
 /// The activations that a micro-batch keeps from its forward to its backward pass, and the scratch memory of both.
@@ -19,16 +20,17 @@ namespace rankwise {
 
 /// The shape of a micro-batch on one device.
 struct ActivationShape {
-  DType type = DType::f32;       ///< type of parameters and activations
-  std::int64_t B = 0;            ///< sequences
-  std::int64_t T = 0;            ///< tokens per sequence
-  Part part{};                   ///< tensor-parallel shard of each layer that is computed here
-  bool recompute = false;        ///< whether only the inputs of blocks are kept (activation checkpointing)
-  Part tokens{};                 ///< sequence-parallel shard of the tokens that is here between those layers
-  bool regather = false;         ///< whether only this rank's normalised rows are kept and all are gathered again
-  Range units{0, -1};            ///< units that are computed here, in whole blocks; all by default
-  bool defers_weights = false;   ///< whether weight gradients are deferred, so that their factors are kept
-  DType gradients = DType::f32;  ///< type of the gradients
+  DType type = DType::f32;        ///< type of parameters and activations
+  std::int64_t B = 0;             ///< sequences
+  std::int64_t T = 0;             ///< tokens per sequence
+  Part part{};                    ///< tensor-parallel shard of each layer that is computed here
+  bool recompute = false;         ///< whether only the inputs of blocks are kept (activation checkpointing)
+  Part tokens{};                  ///< sequence-parallel shard of the tokens that is here between those layers
+  bool regather = false;          ///< whether only this rank's normalised rows are kept and all are gathered again
+  Range units{0, -1};             ///< units that are computed here, in whole blocks; all by default
+  bool defers_weights = false;    ///< whether weight gradients are deferred, so that their factors are kept
+  DType gradients = DType::f32;   ///< type of the gradients
+  std::int64_t expert_ranks = 1;  ///< e, expert-parallel ranks, which share the experts and exchange rows
 
   /// R.
   std::int64_t rows() const { return B * T; }
@@ -36,6 +38,12 @@ struct ActivationShape {
   std::int64_t shared_rows() const { return rows() / tokens.count; }
   /// Normalised rows that are kept: R, or R / t.
   std::int64_t normalised_rows() const { return regather ? shared_rows() : rows(); }
+  /// A, the most rows that this rank sends to the experts of a block: min(k T, E c) a sequence, where c is the capacity
+  /// of an expert.
+  std::int64_t most_sent(const ModelConfig& config) const;
+  /// S, the most rows that this rank's E / e experts of a block receive from the e ranks: min(k T, E c / e) a
+  /// sequence, with c at most T.
+  std::int64_t most_received(const ModelConfig& config) const;
   /// Whether the embedding, unit 0, is computed here.
   bool has_embedding() const { return units.first == 0; }
   /// Whether the head, unit 2 L + 1, is computed here.
@@ -48,18 +56,34 @@ struct ActivationShape {
   }
 };
 
+/// Activations that a branch with experts needs in addition, and where its rows are. A and S as in ActivationShape.
+struct RoutedActivations {
+  Tensor probabilities;  ///< (R, E) of the router
+  Tensor weights;        ///< (R, k) of the chosen experts
+  Tensor choices;        ///< (R, k) i32, their numbers
+  Tensor places;         ///< (R, k) i32, row of each choice among those sent; -1: the expert's capacity was reached
+  Tensor pull;           ///< (B, E) gradient of the auxiliary loss with respect to a probability
+  Tensor sent_leaves;    ///< (E, leaves) i64, rows sent to each expert, by leaf of the sum over the batch
+  Tensor leaf_ends;      ///< (e, E / e, leaves) i64, rows that arrived by rank and expert: end of each leaf
+  Tensor received;       ///< (S, C) rows that arrived here, by rank, then by expert
+  Tensor inner;          ///< (S, 4 C) the experts' hidden layer before GELU
+  Tensor hidden;         ///< (S, 4 C) and after
+  Tensor returned;       ///< (A, C) outputs of the experts for the rows that were sent
+};
+
 /// Activations that the backward pass of a branch needs. F = 3 C (attention) or 4 C (MLP). In GPT-2 the norm comes
 /// before the matrices. In BERT it comes after them (post-norm): `normalised` is what the branch before has
 /// normalised, and `input` the sum that this branch's norm reads.
 struct BranchActivations {
-  Tensor input;        ///< (R / t, C) the residual stream before the branch
-  Tensor normalised;   ///< (R, C), or (R / t, C) when it is gathered again
-  Tensor mean;         ///< (R / t)
-  Tensor rstd;         ///< (R / t)
-  Tensor inner;        ///< (R, F / n) q, k, v; or the hidden layer before GELU
-  Tensor hidden;       ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
-  Tensor log_sum_exp;  ///< (B, H / n, T), attention only
-  Tensor cache;        ///< (context, 2 C / n) k, v of one sequence; attention only, for generation only
+  Tensor input;                   ///< (R / t, C) the residual stream before the branch
+  Tensor normalised;              ///< (R, C), or (R / t, C) when it is gathered again
+  Tensor mean;                    ///< (R / t)
+  Tensor rstd;                    ///< (R / t)
+  Tensor inner;                   ///< (R, F / n) q, k, v; or the hidden layer before GELU
+  Tensor hidden;                  ///< (R, C / n) the heads' outputs; or (R, 4 C / n) the hidden layer after GELU
+  Tensor log_sum_exp;             ///< (B, H / n, T), attention only
+  Tensor cache;                   ///< (context, 2 C / n) k, v of one sequence; attention only, for generation only
+  RoutedActivations routed = {};  ///< of a branch with experts, which has neither `inner` nor `hidden`
 };
 
 /// Activations that the backward pass of the head needs. V is the padded vocabulary.
@@ -128,6 +152,17 @@ class Workspace {
   Tensor dstream;   ///< (R / t, C) the gradient of the residual stream
   Tensor wide;      ///< (R 4 C / n) gradients inside a branch
   Tensor gathered;  ///< (R, C) normalised rows of all ranks, when they are gathered again; else empty
+  /// Scratch of a branch with experts; empty for a model without.
+  struct Experts {
+    Tensor logits;    ///< (R, E) of the router
+    Tensor dlogits;   ///< (R, E) and their gradient
+    Tensor dweights;  ///< (R, k) gradient of the weights
+    Tensor sent;      ///< (A, C) rows that are sent to the experts; later the gradients of their outputs or inputs
+    Tensor output;    ///< (S, C) the experts' outputs; later their gradient, then that of the inputs
+    Tensor wide;      ///< (S, 4 C) gradient inside the experts
+    Tensor no_bias;   ///< (C) zeros: each expert has added its own bias
+  };
+  Experts experts;                       ///< shared by all branches with experts
   std::vector<BranchActivations> block;  ///< one block's activations with recomputation, else empty
 
  private:
@@ -167,6 +202,9 @@ class Activations {
 ///     head    s R (C / t + C / u + V / n) + a R (3 + 2 / t), and 8 R for the tokens
 ///     whole   L blocks + head;   with recomputation  L s R C / t + one block - s R C / t + head
 ///
+/// A block with experts has, in place of 8 s R C for the hidden layer, s (9 S + A) C + a (R (E + k) + B E) + 8 R k + 16 E
+/// leaves, with `leaves` leaves of the sum over the micro-batch.
+///
 /// with u = t when normalised rows are gathered again, else 1. A run of units counts its own blocks; of the 8 R
 /// bytes of tokens, 4 R (inputs) come with the embedding and 4 R (targets) with the head. Deferred weight gradients
 /// take s R (2 C + 7 C / n) more per block, s R C for the embedding, and 2 C gradients for each norm.
@@ -177,7 +215,8 @@ class Activations {
 std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& shape);
 /// Bytes of Activations alone, without the block that recomputation shares: needed for each micro-batch in flight.
 std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape);
-/// Bytes of a Workspace without the recomputed block: s R (C + C / t + 4 C / n), and s R C for gathered rows.
+/// Bytes of a Workspace without the recomputed block: s R (C + C / t + 4 C / n), and s R C for gathered rows;
+/// with experts s ((A + 5 S + 1) C + R E) + a R (E + k) more.
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape);
 
 }  // namespace rankwise

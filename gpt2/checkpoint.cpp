@@ -35,6 +35,10 @@ constexpr std::array<std::pair<const char*, std::int64_t ModelConfig::*>, 5> siz
      {"context", &ModelConfig::context},
      {"vocabulary", &ModelConfig::vocabulary}}};
 
+/// The same for a model with experts.
+constexpr std::array<std::pair<const char*, std::int64_t ExpertConfig::*>, 2> expert_attributes{
+    {{"experts", &ExpertConfig::count}, {"expert-every", &ExpertConfig::every}}};
+
 constexpr const char* architecture_name = "architecture";  // attribute of a model that is not a GPT-2
 
 FileRequest request(const std::string& asked)
@@ -54,6 +58,8 @@ CheckpointInfo read_info(const Hdf5Object& file)
     check(info.config.*size >= 1 && info.config.*size <= largest,
           fmt::format("its attribute {} is {}", name, info.config.*size));
   }
+  for (const auto& [name, size] : expert_attributes)
+    if (has_attribute(file, name)) info.config.experts.*size = read_integer_attribute(file, name);
   if (has_attribute(file, architecture_name)) {
     const std::string architecture = read_text_attribute(file, architecture_name);
     check(architecture == name_of(Architecture::bert), fmt::format("its model is a {}", architecture));
@@ -178,6 +184,11 @@ std::vector<RunOption> run_options(const TrainingOptions& o, const Tokens& token
                                  {"weight-decay", fmt::to_string(o.adamw.weight_decay)},
                                  {"clip", fmt::to_string(o.clip)},
                                  {"freeze", o.freeze}};
+  if (o.experts.count > 1) {
+    options.push_back({"experts-per-token", fmt::to_string(o.experts.per_token)});
+    options.push_back({"capacity-factor", fmt::to_string(o.experts.capacity_factor)});
+    options.push_back({"auxiliary-loss", fmt::to_string(o.experts.auxiliary_loss)});
+  }
   if (cosine) {
     const std::int64_t steps = o.schedule_over(o.sequences_of_epoch(tokens)).steps;
     options.push_back({"min-learning-rate", fmt::to_string(s.least)});
@@ -276,6 +287,8 @@ void create_checkpoint(const std::string& path, const CheckpointInfo& info)
   or_remove_temporary(path, [&] {
     Hdf5Object file = create_hdf5(temporary_name(path), seal_bytes);
     for (const auto& [name, size] : size_attributes) write_attribute(file, name, info.config.*size);
+    if (info.config.experts.count > 1)
+      for (const auto& [name, size] : expert_attributes) write_attribute(file, name, info.config.experts.*size);
     if (info.config.architecture != Architecture::gpt2)
       write_attribute(file, architecture_name, std::string(name_of(info.config.architecture)));
     if (info.moments) {
@@ -355,9 +368,10 @@ CheckpointInfo checked_info(const std::string& path)
   const std::vector<std::string> tensors = members(open_group(file, section_names[0]));
   // Counted before a table of as many layers as the file claims is made.
   const std::int64_t without_blocks = info.config.architecture == Architecture::bert ? 14 : 4;
-  check(static_cast<std::int64_t>(tensors.size()) == without_blocks + 12 * info.config.layers,
-        fmt::format("it holds {} tensors, but a model of {} layers has {}", tensors.size(), info.config.layers,
-                    without_blocks + 12 * info.config.layers));
+  const std::int64_t of_experts = info.config.expert_blocks() * (4 * info.config.experts.count - 3);
+  const std::int64_t expected = without_blocks + 12 * info.config.layers + of_experts;
+  check(std::ssize(tensors) == expected, fmt::format("it holds {} tensors, but a model of {} layers has {}",
+                                                     tensors.size(), info.config.layers, expected));
   const ParameterTable table(info.config);
   for (std::size_t i = 0; i < (info.moments ? section_names.size() : 1); ++i)
     check_section(file, section_names[i], table);
@@ -430,10 +444,18 @@ void check_same_model(const CheckpointInfo& info, const ModelConfig& config, con
     there.push_back(fmt::format("--{}={}", name, info.config.*size));
     here.push_back(fmt::format("--{}={}", name, config.*size));
   }
+  for (const auto& [name, size] : expert_attributes) {
+    const bool dense = info.config.experts.count == 1 && config.experts.count == 1;
+    if (dense || info.config.experts.*size == config.experts.*size) continue;
+    there.push_back(fmt::format("--{}={}", name, info.config.experts.*size));
+    here.push_back(fmt::format("--{}={}", name, config.experts.*size));
+  }
   if (!there.empty())
-    throw UserError(fmt::format("{} holds another model: {} there, {} here.", said.asked, fmt::join(there, " "),
-                                fmt::join(here, " ")),
-                    "Use the sizes of the model in the file, or name another file.");
+    throw UserError(
+        fmt::format("{} holds another model: {} there, {} here.", said.asked, fmt::join(there, " "),
+                    fmt::join(here, " ")),
+        "Use the sizes of the model in the file, or name another file." +
+            std::string(info.config.experts.count > 1 ? " Only lesson 15 trains a model with experts." : ""));
 }
 
 /// Refuses to resume from the file with options that differ from those of its run and change what is computed.

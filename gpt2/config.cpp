@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -58,10 +59,18 @@ Mask Mask::parse(const std::string& text)
                   "Use --mask=causal, --mask=full, or --mask=prefix:K with K >= 0 tokens that every query sees.");
 }
 
+std::int64_t ExpertConfig::capacity(std::int64_t T) const
+{
+  if (capacity_factor == 0) return T;
+  const double share = static_cast<double>(per_token * T) / static_cast<double>(count);
+  return std::min(T, static_cast<std::int64_t>(std::ceil(capacity_factor * share)));
+}
+
 std::int64_t ModelConfig::parameters() const
 {
   const std::int64_t C = channels;
-  const std::int64_t both = vocabulary * C + context * C + layers * (12 * C * C + 13 * C);
+  const std::int64_t both = vocabulary * C + context * C + layers * (12 * C * C + 13 * C) +
+                            expert_blocks() * ((experts.count - 1) * expert_parameters() + C * experts.count);
   if (architecture == Architecture::gpt2) return both + 2 * C;
   return both + 4 * C + (2 * C * C + 6 * C + vocabulary + 2);
 }
@@ -85,6 +94,29 @@ std::vector<std::string> preset_names(Architecture architecture)
   return names;
 }
 
+namespace {
+
+void check_experts(const ModelConfig& config)
+{
+  constexpr std::int64_t most_experts = 512;  // whose loads one message adds up
+  const ExpertConfig& e = config.experts;
+  if (e.count < 1 || e.count > most_experts)
+    throw UserError(fmt::format("--experts={} is out of range.", e.count),
+                    fmt::format("Use 1 for a dense model, or up to {} experts.", most_experts));
+  if (e.per_token < 1 || e.per_token > e.count)
+    throw UserError(fmt::format("--experts-per-token={} is not possible with --experts={}.", e.per_token, e.count),
+                    fmt::format("A token goes to different experts. Use 1 to {}.", e.count));
+  if (e.every < 1 || e.every > config.layers)
+    throw UserError(fmt::format("--expert-every={} is not possible with {} blocks.", e.every, config.layers),
+                    fmt::format("The last of every so many blocks has experts. Use 1 to {}.", config.layers));
+  if (!(e.capacity_factor >= 0) || !(e.auxiliary_loss >= 0) || std::isinf(e.capacity_factor + e.auxiliary_loss))
+    throw UserError(fmt::format("--capacity-factor={} --auxiliary-loss={}: neither may be negative or infinite.",
+                                e.capacity_factor, e.auxiliary_loss),
+                    "Use 0 for no bound on the load of an expert, and for no auxiliary loss.");
+}
+
+}  // namespace
+
 void check_config(const ModelConfig& config)
 {
   constexpr std::int64_t most_layers = 8190, most_heads = 32767;  // limits of the random numbers' keys
@@ -106,6 +138,7 @@ void check_config(const ModelConfig& config)
         fmt::format("--heads={} does not divide the {} channels of model {}.", config.heads, config.channels,
                     config.name),
         "Every head has C / H channels, a whole number. Choose --heads that divides --channels, or the reverse.");
+  check_experts(config);
 }
 
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute)
@@ -116,7 +149,7 @@ double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T
       flops += (recompute && unit < unit_count(config) - 1 ? 4 : 3) * unit_flops(config, unit, tokens, T);
     return flops;
   }
-  const auto N = static_cast<double>(config.parameters() - config.context * config.channels);
+  const auto N = static_cast<double>(config.active_parameters() - config.context * config.channels);
   const auto attention = static_cast<double>(config.layers * config.channels * T);
   const double per_token = recompute ? 8 * N + 16 * attention : 6 * N + 12 * attention;
   return per_token * static_cast<double>(tokens);
@@ -124,7 +157,7 @@ double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T
 
 double recomputed_flops(const ModelConfig& config, std::int64_t tokens)
 {
-  return 8 * static_cast<double>(config.parameters() - config.context * config.channels) *
+  return 8 * static_cast<double>(config.active_parameters() - config.context * config.channels) *
          static_cast<double>(tokens);
 }
 
@@ -138,9 +171,12 @@ double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tok
     return 2 * static_cast<double>(tokens) * static_cast<double>(a_token) +
            2 * static_cast<double>(tokens / T) * static_cast<double>(a_sequence);
   }
-  const std::int64_t parameters = head        ? config.vocabulary * C + 2 * C
-                                  : attention ? 4 * C * C + 6 * C
-                                              : 8 * C * C + 7 * C;
+  const bool experts = !head && !attention && config.has_experts((unit - 1) / 2);
+  const std::int64_t parameters =
+      head        ? config.vocabulary * C + 2 * C
+      : attention ? 4 * C * C + 6 * C
+      : experts   ? config.experts.per_token * config.expert_parameters() + C * config.experts.count + 2 * C
+                  : 8 * C * C + 7 * C;
   return static_cast<double>(tokens) * static_cast<double>(2 * parameters + (attention ? 4 * C * T : 0));
 }
 

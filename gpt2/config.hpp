@@ -51,6 +51,20 @@ constexpr const char* name_of(Architecture architecture)
   return architecture == Architecture::bert ? "bert" : "gpt2";
 }
 
+/// The experts of a model: in chosen blocks E MLPs take the place of one, and a router gives each token to k of them.
+/// With E = 1 there is no router, and the model is the dense one.
+/// @source  Shazeer et al. 2017; Fedus et al. 2022 (Switch Transformer), sections 2.1 and 2.2.
+struct ExpertConfig {
+  std::int64_t count = 1;        ///< E, experts of a block that has experts
+  std::int64_t per_token = 1;    ///< k, experts that compute a token
+  std::int64_t every = 2;        ///< the last of every so many blocks has experts
+  double capacity_factor = 0;    ///< an expert takes this many times its equal share of a sequence; 0: any number
+  double auxiliary_loss = 0.01;  ///< weight of the loss that favours equal loads
+
+  /// c, the number of tokens of a sequence of @p T that one expert takes: ceil(factor k T / E), at most T.
+  std::int64_t capacity(std::int64_t T) const;
+};
+
 /// The sizes of a model.
 struct ModelConfig {
   std::string name;             ///< preset that it is based on
@@ -63,7 +77,14 @@ struct ModelConfig {
   /// Patterns of the tensors that training leaves as they are (fine-tuning), such as "h.[0-3].*" (fnmatch).
   std::vector<std::string> frozen = {};
   Architecture architecture = Architecture::gpt2;  ///< how the layers are put together
+  ExpertConfig experts = {};                       ///< experts of the MLP branches
 
+  /// Whether the MLP of block @p block is E experts.
+  bool has_experts(std::int64_t block) const { return experts.count > 1 && (block + 1) % experts.every == 0; }
+  /// Number of blocks with experts.
+  std::int64_t expert_blocks() const { return experts.count > 1 ? layers / experts.every : 0; }
+  /// Parameters of one expert: 8 C^2 + 5 C.
+  std::int64_t expert_parameters() const { return 8 * channels * channels + 5 * channels; }
   /// V rounded up to a multiple of 8 in every layout, so that it divides into 8 equal shards.
   std::int64_t padded_vocabulary() const { return (vocabulary + 7) / 8 * 8; }
   /// Entries that each of @p parts equal shards of the vocabulary stores; the last shards may have more padding.
@@ -71,8 +92,14 @@ struct ModelConfig {
   /// D = C / H.
   std::int64_t head_channels() const { return channels / heads; }
   /// P = V C + context C + L (12 C^2 + 13 C) + 2 C for GPT-2, and for BERT
-  /// V C + (context + 2) C + L (12 C^2 + 13 C) + 2 C^2 + 8 C + V + 2; without padding.
+  /// V C + (context + 2) C + L (12 C^2 + 13 C) + 2 C^2 + 8 C + V + 2; without padding. Each block with experts has
+  /// (E - 1) (8 C^2 + 5 C) + C E more.
   std::int64_t parameters() const;
+  /// Parameters that one token meets: of each block with experts k of the E experts.
+  std::int64_t active_parameters() const
+  {
+    return parameters() - expert_blocks() * (experts.count - experts.per_token) * expert_parameters();
+  }
 };
 
 /// The preset with this name: nano, mini, gpt2, gpt2-medium, gpt2-large or gpt2-xl; for BERT nano, mini, bert-base or
@@ -90,7 +117,8 @@ void check_config(const ModelConfig& config);
 /// @param tokens      tokens of the global batch.
 /// @param T           tokens of a sequence.
 /// @param recompute   whether the forward pass of every block runs twice.
-/// @return  (6 P + 12 L C T) per token; with recomputation (8 P + 16 L C T), P without the position embeddings. For
+/// @return  (6 P + 12 L C T) per token; with recomputation (8 P + 16 L C T), P the active parameters without the
+///          position embeddings. For
 ///          BERT three times unit_flops() of all units, and once more that of the branches with recomputation.
 /// @source  Chowdhery et al. 2022 (PaLM), appendix B; Kaplan et al. 2020, section 2.1 for 6 P.
 double step_flops(const ModelConfig& config, std::int64_t tokens, std::int64_t T, bool recompute);
@@ -115,7 +143,7 @@ constexpr std::int64_t unit_count(const ModelConfig& config)
 /// @param unit    0 embedding (a lookup and a sum, counted as 0), 1 + i branch i, 2 L + 1 head.
 /// @param tokens  number of tokens in the forward pass.
 /// @param T       tokens of a sequence.
-/// @return  per token: two for each of the unit's parameters, and 4 C T for attention; the head counts V C
+/// @return  per token: two for each of the unit's active parameters, and 4 C T for attention; the head counts V C
 ///          parameters. BERT's pooler and its next-sentence output count once a sequence.
 /// @source  as for step_flops().
 double unit_flops(const ModelConfig& config, std::int64_t unit, std::int64_t tokens, std::int64_t T);

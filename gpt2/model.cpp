@@ -1,5 +1,7 @@
 #include "gpt2/model.hpp"
 
+#include "gpt2/experts/expert_layer.hpp"
+
 namespace rankwise {
 
 MicroBatch place(const Activations& activations, Stream& stream, const Batch& batch, Range sequences,
@@ -326,6 +328,11 @@ void forward_branches(const Model& model, Range which, const ModelTensors& p, co
   for (auto i = static_cast<std::size_t>(which.first); i < static_cast<std::size_t>(which.end()); ++i) {
     const Branch& branch = model.branches[i];
     branch.normalise(kept.branches[i], p.branches[i]);
+    if (branch.experts()) {
+      apply_experts(model.context, work, kept.branches[i], p.branches[i], batch);
+      branch.add(kept.stream(i + 1), kept.branches[i], work.output, without_bias(p.branches[i], work), batch);
+      continue;
+    }
     branch.apply(work.output, kept.branches[i], p.branches[i], batch);
     branch.add(kept.stream(i + 1), kept.branches[i], work.output, p.branches[i], batch);
   }
@@ -355,8 +362,13 @@ LossSum forward_backward(const Model& model, const ModelTensors& p, const ModelT
     if (!work.block.empty() && block_ends)
       forward_branches(model, {static_cast<std::int64_t>(i) - 1, 2}, p, kept, work, batch);
     const Branch& branch = model.branches[i];
-    const Tensor doutput = branch.add_backward(d.branches[i], dx, work.output, batch);
-    branch.apply_backward(dnormalised, d.branches[i], doutput, work.wide, kept.branches[i], p.branches[i], batch);
+    if (branch.experts()) {
+      const Tensor doutput = branch.output_backward(dx, work.output, batch);
+      apply_experts_backward(model.context, work, d.branches[i], doutput, kept.branches[i], p.branches[i], batch);
+    } else {
+      const Tensor doutput = branch.add_backward(d.branches[i], dx, work.output, batch);
+      branch.apply_backward(dnormalised, d.branches[i], doutput, work.wide, kept.branches[i], p.branches[i], batch);
+    }
     branch.normalise_backward(dx, d.branches[i], dnormalised, kept.branches[i], p.branches[i], batch);
   }
   model.embedding.backward(d.embedding, dx, batch);

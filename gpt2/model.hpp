@@ -68,6 +68,7 @@ struct ModelContext {
   Part part{};               ///< tensor-parallel shard that this model computes
   double dropout = 0;        ///< rate of all three dropouts
   std::uint32_t seed = 0;    ///< seed of the dropout masks
+  Stream* stream = nullptr;  ///< stream of the kernels; only for a model with experts, whose rows the host counts
 
   /// The mask of one dropout layer in one unit; inactive outside training.
   Dropout dropout_of(Purpose purpose, std::int64_t unit, const MicroBatch& batch) const;
@@ -106,6 +107,8 @@ class Branch {
 
   /// Whether this is an attention branch.
   bool attention() const { return index_ % 2 == 0; }
+  /// Whether an ExpertLayer computes it, in place of apply() and apply_backward(). It adds no bias of its own.
+  bool experts() const { return !attention() && context_.config.has_experts(index_ / 2); }
   /// Its unit in the parameter table.
   int unit() const { return 1 + index_; }
 

@@ -33,8 +33,12 @@ double initial_deviation(Initial initial, std::int64_t layers)
 
 }  // namespace
 
-ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t replicated)
-    : part_(part), units_(units.count < 0 ? Range{0, unit_count(config)} : units), frozen_(config.frozen)
+ParameterTable::ParameterTable(const ModelConfig& config, Part part, Range units, std::int64_t replicated,
+                               Range experts)
+    : part_(part),
+      units_(units.count < 0 ? Range{0, unit_count(config)} : units),
+      stored_experts_(experts.count < 0 ? Range{0, config.experts.count} : experts),
+      frozen_(config.frozen)
 {
   check(config.heads % part.count == 0, "the heads of a layer cannot be divided equally");
   const bool bert = config.architecture == Architecture::bert;
@@ -75,6 +79,7 @@ void ParameterTable::add_branch(const ModelConfig& config, int branch)
 
   add({.name = norm + ".weight", .shape = {C}, .stored = {C}, .unit = unit, .initial = Initial::one});
   add({.name = norm + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
+  if (!attention && config.has_experts(branch / 2)) return add_experts(config, branch);
   add({.name = in + ".weight",
        .shape = {C, F},
        .stored = {C, F / n},
@@ -97,6 +102,29 @@ void ParameterTable::add_branch(const ModelConfig& config, int branch)
   add({.name = out + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
 }
 
+void ParameterTable::add_experts(const ModelConfig& config, int branch)
+{
+  check(part_.count == 1, "tensor parallelism does not divide experts");
+  const std::string mlp = fmt::format("h.{}.mlp.", branch / 2);
+  const std::int64_t C = config.channels, E = config.experts.count;
+  const auto add_tensor = [&](const std::string& name, const Shape& shape, Initial initial, int expert) {
+    add({.name = mlp + name,
+         .shape = shape,
+         .stored = shape,
+         .unit = 1 + branch,
+         .initial = initial,
+         .expert = expert});
+  };
+  add_tensor("router.weight", {C, E}, Initial::normal, -1);
+  for (int e = 0; e < E; ++e) {
+    const std::string name = fmt::format("experts.{}.", e);
+    add_tensor(name + "c_fc.weight", {C, 4 * C}, Initial::normal, e);
+    add_tensor(name + "c_fc.bias", {4 * C}, Initial::zero, e);
+    add_tensor(name + "c_proj.weight", {4 * C, C}, Initial::residual, e);
+    add_tensor(name + "c_proj.bias", {C}, Initial::zero, e);
+  }
+}
+
 void ParameterTable::add_head(const ModelConfig& config)
 {
   const std::int64_t C = config.channels;
@@ -109,6 +137,7 @@ void ParameterTable::add(Parameter parameter)
 {
   parameter.number = next_number_++;
   if (!units_.contains(parameter.unit)) return;
+  if (parameter.expert >= 0 && !stored_experts_.contains(parameter.expert)) return;
   parameter.decays = parameter.shape.rank() == 2;
   parameter.frozen = std::ranges::any_of(frozen_, [&](const std::string& pattern) {
     return fnmatch(pattern.c_str(), parameter.name.c_str(), 0) == 0;
@@ -116,24 +145,31 @@ void ParameterTable::add(Parameter parameter)
   entries_.push_back(std::move(parameter));
 }
 
+/// Gives the tensors that are @p chosen the next elements of the flat vector, and returns which these are.
+Range ParameterTable::place_those(const std::function<bool(const Parameter&)>& chosen)
+{
+  const std::int64_t first = elements_;
+  for (Parameter& p : entries_) {
+    if (!chosen(p)) continue;
+    p.elements = {elements_, p.stored.elements()};
+    elements_ += p.elements.count;
+  }
+  return {first, elements_ - first};
+}
+
 void ParameterTable::lay_out(std::int64_t replicated)
 {
-  for (const bool small : {false, true}) {
-    replicated_.first = elements_;
-    for (Parameter& p : entries_) {
-      if ((p.stored.elements() <= replicated) != small) continue;
-      p.elements = {elements_, p.stored.elements()};
-      elements_ += p.elements.count;
-    }
-  }
-  replicated_.count = elements_ - replicated_.first;
+  const auto is_small = [&](const Parameter& p) { return p.stored.elements() <= replicated; };
+  place_those([&](const Parameter& p) { return p.expert < 0 && !is_small(p); });
+  replicated_ = place_those([&](const Parameter& p) { return p.expert < 0 && is_small(p); });
+  experts_ = place_those([](const Parameter& p) { return p.expert >= 0; });
 }
 
 Range ParameterTable::unit_elements(int unit) const
 {
   Range elements{0, 0};
   for (const Parameter& p : entries_) {
-    if (p.unit != unit || replicated_.contains(p.elements.first)) continue;
+    if (p.unit != unit || p.expert >= 0 || replicated_.contains(p.elements.first)) continue;
     if (elements.empty()) elements.first = p.elements.first;
     elements.count += p.elements.count;
   }
@@ -178,7 +214,7 @@ std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Te
   std::vector<Tensor> tensors;
   const std::int64_t first = table.unit_elements(unit).first;
   for (const Parameter& p : table.entries()) {
-    if (p.unit != unit) continue;
+    if (p.unit != unit || p.expert >= 0) continue;
     const bool is_replicated = table.replicated().contains(p.elements.first);
     const Range elements{p.elements.first - (is_replicated ? table.replicated().first : first), p.elements.count};
     tensors.push_back((is_replicated ? replicated : flat).slice(elements).reshaped(p.stored));
@@ -194,8 +230,22 @@ EmbeddingTensors embedding_tensors(const std::vector<Tensor>& tensors)
 
 BranchTensors branch_tensors(const std::vector<Tensor>& tensors)
 {
+  if (tensors.size() == 3) return {tensors[0], tensors[1], {}, {}, {}, {}, tensors[2], {}};
   check(tensors.size() == 6, "not the tensors of a branch");
   return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5]};
+}
+
+std::vector<ExpertTensors> expert_tensors(const ParameterTable& table, int unit, const Tensor& flat)
+{
+  std::vector<Tensor> tensors;
+  for (const Parameter& p : table.entries())
+    if (p.unit == unit && p.expert >= 0)
+      tensors.push_back(
+          flat.slice({p.elements.first - table.experts().first, p.elements.count}).reshaped(p.stored));
+  std::vector<ExpertTensors> experts;
+  for (std::size_t i = 0; i < tensors.size(); i += 4)
+    experts.push_back({tensors[i], tensors[i + 1], tensors[i + 2], tensors[i + 3]});
+  return experts;
 }
 
 HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token)
@@ -206,12 +256,17 @@ HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token
 
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied)
 {
-  check(flat.elements() == table.elements(), "the flat vector has another size than its table");
+  const bool with_experts = flat.elements() == table.elements();
+  check(with_experts || flat.elements() == table.experts().first,
+        "the flat vector has another size than its table");
   ModelTensors model;
   const int head = static_cast<int>(table.units().count) - 1;
   const auto unit = [&](int u) { return unit_tensors(table, u, flat.slice(table.unit_elements(u))); };
   model.embedding = embedding_tensors(unit(0));
-  for (int u = 1; u < head; ++u) model.branches.push_back(branch_tensors(unit(u)));
+  for (int u = 1; u < head; ++u) {
+    model.branches.push_back(branch_tensors(unit(u)));
+    if (with_experts) model.branches.back().experts = expert_tensors(table, u, flat.slice(table.experts()));
+  }
   const Tensor& token = model.embedding.token;
   model.head = head_tensors(unit(head), tied.empty() ? token : tied.reshaped(token.shape()));
   return model;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct Parameter {
   Initial initial{};    ///< initial value
   Split split = Split::none;  ///< how tensor parallelism divides it
   int sections = 1;           ///< runs of columns that are divided separately: 3 for q, k, v
+  int expert = -1;            ///< number of the expert that it belongs to; -1: every token meets it
 };
 
 /// A rectangle of a tensor: its position in the whole tensor and in the shard that is stored here. A tensor of one
@@ -57,16 +59,18 @@ struct Slab {
 /// All tensors of a run of units of a model, in the order of Hugging Face's checkpoints, laid out without gaps in
 /// one flat vector. A GPT-2 and a BERT have the same units: the embedding, 2 L branches, the head. The tensors of a
 /// unit are contiguous, and so are those of a block. Small tensors may be moved to the end of the vector, because they
-/// are replicated where all others are sharded.
+/// are replicated where all others are sharded; experts are at the end too, expert by expert, because an
+/// expert-parallel rank stores some of them and all of the rest.
 class ParameterTable {
  public:
   /// @param config  the model.
   /// @param part    which shard of every tensor that tensor parallelism divides.
   /// @param units   which units, from the embedding (0) and the 2 L branches to the head (2 L + 1); all by default.
   /// @param replicated   tensors of at most this number of elements are replicated.
+  /// @param experts      which experts of every block that has some; all by default.
   /// @throws Error  when the heads cannot be divided equally.
   explicit ParameterTable(const ModelConfig& config, Part part = {}, Range units = {0, -1},
-                          std::int64_t replicated = 0);
+                          std::int64_t replicated = 0, Range experts = {0, -1});
 
   /// The tensors, in order.
   const std::vector<Parameter>& entries() const { return entries_; }
@@ -74,16 +78,19 @@ class ParameterTable {
   std::int64_t elements() const { return elements_; }
   /// The units of this table.
   Range units() const { return units_; }
-  /// The elements of the tensors of @p unit, replicated ones excluded; empty for a unit of another table.
+  /// The elements of the tensors of @p unit, replicated ones and experts excluded; empty for a unit of another table.
   Range unit_elements(int unit) const;
   /// The elements of the replicated tensors, at the end of the flat vector.
   Range replicated() const { return replicated_; }
+  /// The elements of all experts of this table, at the end of the flat vector.
+  Range experts() const { return experts_; }
   /// The rectangles of @p parameter that are stored here; padding belongs to none of them.
   std::vector<Slab> slabs(const Parameter& parameter) const;
 
  private:
   void add_embedding(const ModelConfig& config);
   void add_branch(const ModelConfig& config, int branch);
+  void add_experts(const ModelConfig& config, int branch);
   void add_head(const ModelConfig& config);
   void add_bert_embedding(const ModelConfig& config);
   void add_bert_branch(const ModelConfig& config, int branch);
@@ -92,13 +99,14 @@ class ParameterTable {
   void add_linear(const std::string& name, std::int64_t in, std::int64_t out, int unit);
   void add(Parameter parameter);
   void lay_out(std::int64_t replicated);
+  Range place_those(const std::function<bool(const Parameter&)>& chosen);
 
   Part part_;
-  Range units_;
+  Range units_, stored_experts_;
   std::vector<std::string> frozen_;  // patterns
   int next_number_ = 0;
   std::int64_t elements_ = 0;
-  Range replicated_{};
+  Range replicated_{}, experts_{};
   std::vector<Parameter> entries_;
 };
 
@@ -111,14 +119,25 @@ struct EmbeddingTensors {
   Tensor position;  ///< (context, C) wpe
 };
 
-/// The parameters of an attention or MLP branch, or their gradients. F = 3 C (q, k, v) or 4 C (hidden layer).
+/// The parameters of one expert, an MLP, or their gradients.
+struct ExpertTensors {
+  Tensor in_weight;   ///< (C, 4 C) c_fc
+  Tensor in_bias;     ///< (4 C)
+  Tensor out_weight;  ///< (4 C, C) c_proj
+  Tensor out_bias;    ///< (C)
+};
+
+/// The parameters of an attention or MLP branch, or their gradients. F = 3 C (q, k, v) or 4 C (hidden layer). A branch
+/// with experts has the norm, the router and the experts.
 struct BranchTensors {
-  Tensor norm_weight;  ///< (C)
-  Tensor norm_bias;    ///< (C)
-  Tensor in_weight;    ///< (C, F) c_attn or c_fc
-  Tensor in_bias;      ///< (F)
-  Tensor out_weight;   ///< (C or 4 C, C) c_proj
-  Tensor out_bias;     ///< (C)
+  Tensor norm_weight;                       ///< (C)
+  Tensor norm_bias;                         ///< (C)
+  Tensor in_weight;                         ///< (C, F) c_attn or c_fc
+  Tensor in_bias;                           ///< (F)
+  Tensor out_weight;                        ///< (C or 4 C, C) c_proj
+  Tensor out_bias;                          ///< (C)
+  Tensor router = {};                       ///< (C, E)
+  std::vector<ExpertTensors> experts = {};  ///< those that are stored here
 };
 
 /// The parameters of the head, or their gradients.
@@ -144,16 +163,19 @@ std::vector<Tensor> unit_tensors(const ParameterTable& table, int unit, const Te
 /// Names the tensors of unit 0.
 /// @param tensors  the result of unit_tensors().
 EmbeddingTensors embedding_tensors(const std::vector<Tensor>& tensors);
-/// Names the tensors of a unit 1 .. 2 L.
+/// Names the tensors of a unit 1 .. 2 L, or of one with experts those that are no expert's.
 /// @param tensors  the result of unit_tensors().
 BranchTensors branch_tensors(const std::vector<Tensor>& tensors);
 /// Names the tensors of unit 2 L + 1.
 /// @param tensors  the result of unit_tensors().
 /// @param token    the (V, C) tensor tied to the embedding.
 HeadTensors head_tensors(const std::vector<Tensor>& tensors, const Tensor& token);
+/// The experts of a unit that are stored here, in order.
+/// @param flat  the elements of all experts of the table, table.experts().
+std::vector<ExpertTensors> expert_tensors(const ParameterTable& table, int unit, const Tensor& flat);
 /// Views of a whole model.
 /// @param table  a table of all units without replicated tensors.
-/// @param flat   (table.elements()).
+/// @param flat   (table.elements()), or those before table.experts(): then the views have no experts.
 /// @param tied   (V C) separate sum for the head's contribution to the token embedding's gradient; if it is empty,
 ///               both contributions are added to @p flat.
 ModelTensors model_tensors(const ParameterTable& table, const Tensor& flat, const Tensor& tied = {});

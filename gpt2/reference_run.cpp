@@ -24,7 +24,7 @@ struct ReferenceDevice {
         memory{device.get(), &ledger},
         kernels(Arithmetic(Sums::exact).make_kernels(memory, *stream)),
         table(config),
-        context{config, kernels.get(), {}, o.dropout, o.seed},
+        context{config, kernels.get(), {}, o.dropout, o.seed, stream.get()},
         flat(memory, Category::parameters, shape.type, {table.elements()}, "reference parameters"),
         gradients(make_tree_sum(*kernels, *stream, memory, gradient_layout(table, shape.type))),
         adamw(memory, *stream, table, {0, table.elements()}, shape.type, o.adamw),

@@ -227,6 +227,10 @@ void report_plan(Report& report, const CategoryBytes& planned, const TrainingOpt
   const char* const rest = config.architecture == Architecture::bert ? "2 C^2 + 10 C + V + 2" : "2 C";
   std::vector<Line> lines{{"parameters", group_digits(config.parameters()),
                            fmt::format("V C + context C + L (12 C^2 + 13 C) + {}", rest), ""}};
+  if (const std::int64_t n = config.expert_blocks(); n > 0) {
+    lines.back().formula += fmt::format(" + {} ((E - 1) (8 C^2 + 5 C) + C E)", n);
+    lines.push_back({"active parameters", group_digits(config.active_parameters()), "", "that one token meets"});
+  }
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     if (planned[category] > 0)

@@ -41,6 +41,7 @@ ModelConfig TrainingOptions::config() const
        {vocabulary, &ModelConfig::vocabulary}}};
   for (const auto& [value, member] : overrides)
     if (value != 0) config.*member = value;
+  config.experts = experts;
   if (!sizes_from.empty()) config.name = sizes_from;
   config.mask = Mask::parse(mask);
   config.frozen = words_of(freeze);

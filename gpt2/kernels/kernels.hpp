@@ -309,6 +309,39 @@ class Kernels {
   virtual void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                              Range vocabulary, double weight = 1) const = 0;
 
+  /// The router of a block with experts: probabilities[r] = softmax(logits[r]); choices[r] = the k most probable
+  /// experts, the most probable first, of equal ones the one with the smaller number; weights[r, j] = the probability
+  /// of choice j, for k > 1 divided by the sum over the k choices.
+  /// @param probabilities  (R, E) in the accumulator type.
+  /// @param choices        (R, k) i32.
+  /// @param weights        (R, k) in the accumulator type.
+  /// @param logits         (R, E) in the accumulator type.
+  /// @source  Fedus et al. 2022 (Switch Transformer), equation 1, for k = 1; Lepikhin et al. 2021 (GShard), section 2.2.
+  virtual void route(const Tensor& probabilities, const Tensor& choices, const Tensor& weights,
+                     const Tensor& logits) const = 0;
+  /// dlogits = the gradient of route(), and of @p pull times the probabilities.
+  /// @param dlogits                          (R, E) in the type of the activations.
+  /// @param dweights                         (R, k) in the accumulator type.
+  /// @param probabilities, choices, weights  outputs of route().
+  /// @param pull  (B, E) in the accumulator type: gradient of the auxiliary loss with respect to each probability of a
+  ///              sequence's tokens.
+  virtual void route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
+                              const Tensor& choices, const Tensor& weights, const Tensor& pull) const = 0;
+  /// rows[places[r, j]] = x[r], for all choices j that have a place.
+  /// @param rows    (at least as many rows as there are places, C).
+  /// @param x       (R, C).
+  /// @param places  (R, k) i32: row of choice j of token r; -1: none.
+  virtual void scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const = 0;
+  /// y[r] = sum over j of weights[r, j] rows[places[r, j]], in the order of the choices.
+  /// @param y        (R, C).
+  /// @param rows     as for scatter_rows().
+  /// @param weights  (R, k) in the accumulator type; empty: all 1.
+  virtual void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places,
+                            const Tensor& weights) const = 0;
+  /// drows[places[r, j]] = weights[r, j] dy[r]; dweights[r, j] = dy[r] . rows[places[r, j]], zero without a place.
+  virtual void combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy,
+                                     const Tensor& rows, const Tensor& places, const Tensor& weights) const = 0;
+
   /// into += from, element by element.
   virtual void add(const Tensor& into, const Tensor& from) const = 0;
   /// into = the larger of into and from, element by element.

@@ -60,6 +60,17 @@ class SumOrder {
   /// A sum over B sequences of one term each.
   static constexpr SumOrder sequences(std::int64_t B) { return {B, 1, 1, 1}; }
 
+  /// A sum over the rows that were routed to an expert: leaf i ends before row ends[i], and may be empty.
+  /// @param n       number of rows.
+  /// @param leaves  number of leaves.
+  /// @param ends    (leaves) on the device of the kernels; outlives the order.
+  static constexpr SumOrder routed(std::int64_t n, std::int64_t leaves, const std::int64_t* ends)
+  {
+    SumOrder order{1, n, leaves, 1};
+    order.ends_ = ends;
+    return order;
+  }
+
   /// Number of leaves.
   constexpr std::int64_t leaves() const { return blocks_ * leaves_per_block_; }
   /// Number of terms.
@@ -69,6 +80,10 @@ class SumOrder {
   /// The terms of run @p run of leaf @p leaf.
   constexpr Range run(std::int64_t leaf, std::int64_t run) const
   {
+    if (ends_ != nullptr) {
+      const std::int64_t first = leaf > 0 ? ends_[leaf - 1] : 0;
+      return {first, ends_[leaf] - first};
+    }
     const Range in_section = Partition(section_, leaves_per_block_).shard(leaf % leaves_per_block_);
     return {(leaf / leaves_per_block_ * sections_ + run) * section_ + in_section.first, in_section.count};
   }
@@ -81,6 +96,7 @@ class SumOrder {
   }
 
   std::int64_t blocks_, section_, leaves_per_block_, sections_;
+  const std::int64_t* ends_ = nullptr;  // of the leaves of routed()
 };
 
 }  // namespace rankwise

@@ -207,6 +207,39 @@ class WatchedKernels final : public Kernels {
     kernels_->loss_backward(logits, maximum, sum, targets, vocabulary, weight);
   }
 
+  void route(const Tensor& probabilities, const Tensor& choices, const Tensor& weights,
+             const Tensor& logits) const override
+  {
+    const Working working;
+    kernels_->route(probabilities, choices, weights, logits);
+  }
+
+  void route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
+                      const Tensor& choices, const Tensor& weights, const Tensor& pull) const override
+  {
+    const Working working;
+    kernels_->route_backward(dlogits, dweights, probabilities, choices, weights, pull);
+  }
+
+  void scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const override
+  {
+    const Working working;
+    kernels_->scatter_rows(rows, x, places);
+  }
+
+  void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places, const Tensor& weights) const override
+  {
+    const Working working;
+    kernels_->combine_rows(y, rows, places, weights);
+  }
+
+  void combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy, const Tensor& rows,
+                             const Tensor& places, const Tensor& weights) const override
+  {
+    const Working working;
+    kernels_->combine_rows_backward(drows, dweights, dy, rows, places, weights);
+  }
+
   void add(const Tensor& into, const Tensor& from) const override
   {
     const Working working;

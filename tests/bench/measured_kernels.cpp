@@ -312,6 +312,39 @@ void MeasuredKernels::loss_backward(const Tensor& logits, const Tensor& maximum,
 
 // ---- gradients and optimizer -------------------------------------------------------------------------------------------
 
+void MeasuredKernels::route(const Tensor& probabilities, const Tensor& choices, const Tensor& weights,
+                            const Tensor& logits) const
+{
+  measure(KernelGroup::embedding, {0, bytes(probabilities, choices, weights, logits)},
+          [&] { kernels_.route(probabilities, choices, weights, logits); });
+}
+
+void MeasuredKernels::route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
+                                     const Tensor& choices, const Tensor& weights, const Tensor& pull) const
+{
+  measure(KernelGroup::embedding, {0, bytes(dlogits, dweights, probabilities, choices, weights, pull)},
+          [&] { kernels_.route_backward(dlogits, dweights, probabilities, choices, weights, pull); });
+}
+
+void MeasuredKernels::scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const
+{
+  measure(KernelGroup::embedding, {0, bytes(rows, x, places)}, [&] { kernels_.scatter_rows(rows, x, places); });
+}
+
+void MeasuredKernels::combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places,
+                                   const Tensor& weights) const
+{
+  measure(KernelGroup::embedding, {0, bytes(y, rows, places, weights)},
+          [&] { kernels_.combine_rows(y, rows, places, weights); });
+}
+
+void MeasuredKernels::combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy,
+                                            const Tensor& rows, const Tensor& places, const Tensor& weights) const
+{
+  measure(KernelGroup::embedding, {0, bytes(drows, dweights, dy, rows, places, weights)},
+          [&] { kernels_.combine_rows_backward(drows, dweights, dy, rows, places, weights); });
+}
+
 void MeasuredKernels::add(const Tensor& into, const Tensor& from) const
 {
   measure(KernelGroup::gradient_sum, {elements(into), 2 * bytes(into) + bytes(from)},

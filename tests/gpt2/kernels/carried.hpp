@@ -276,6 +276,29 @@ class CarriedKernels final : public Kernels {
   {
     return run(&Kernels::loss_backward, logits, maximum, sum, targets, vocabulary, weight);
   }
+  void route(const Tensor& probabilities, const Tensor& choices, const Tensor& weights,
+             const Tensor& logits) const override
+  {
+    return run(&Kernels::route, probabilities, choices, weights, logits);
+  }
+  void route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
+                      const Tensor& choices, const Tensor& weights, const Tensor& pull) const override
+  {
+    return run(&Kernels::route_backward, dlogits, dweights, probabilities, choices, weights, pull);
+  }
+  void scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const override
+  {
+    return run(&Kernels::scatter_rows, rows, x, places);
+  }
+  void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places, const Tensor& weights) const override
+  {
+    return run(&Kernels::combine_rows, y, rows, places, weights);
+  }
+  void combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy, const Tensor& rows,
+                             const Tensor& places, const Tensor& weights) const override
+  {
+    return run(&Kernels::combine_rows_backward, drows, dweights, dy, rows, places, weights);
+  }
   void add(const Tensor& into, const Tensor& from) const override { return run(&Kernels::add, into, from); }
   void maximum(const Tensor& into, const Tensor& from) const override { return run(&Kernels::maximum, into, from); }
   ExactScalar squared_norm(const Tensor& x) const override { return run(&Kernels::squared_norm, x); }

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gpt2/experts/routing_plan.hpp"
+#include "gpt2/model.hpp"
+
+/// @file
+/// The experts of an MLP branch: the calls between which a lesson sends rows.
+
+namespace rankwise {
+
+/// The rows that a rank's experts have received: by the rank that sent them, then by expert.
+struct ExpertRows {
+  std::int64_t experts = 0;            ///< E / e, experts of this rank
+  std::int64_t leaves = 0;             ///< leaves of a rank's rows
+  std::vector<std::int64_t> counts{};  ///< (e, E / e) rows
+  std::vector<std::int64_t> ends{};    ///< (e, E / e, leaves) end of each leaf in the rows of its rank and expert
+
+  /// Counts the rows.
+  /// @param received  (e, E / e, leaves) rows of each leaf.
+  ExpertRows(std::vector<std::int64_t> received, std::int64_t experts, std::int64_t leaves);
+  /// Number of ranks that sent rows.
+  std::int64_t ranks() const { return static_cast<std::int64_t>(counts.size()) / experts; }
+  /// Rows that rank @p rank sent.
+  std::int64_t from(std::int64_t rank) const;
+  /// Rows of all ranks.
+  std::int64_t all() const;
+};
+
+/// What takes the place of Branch::apply() in a block with experts.
+///
+///     forward    route, plan, scatter:  each token's row, for each of the k experts that the router chooses
+///                  ... rows travel to the experts ...
+///                forward:               each expert's MLP over the rows that arrived
+///                  ... outputs travel back ...
+///                combine:               output = sum over the k choices of weight times output of the expert
+///     backward   combine_backward ... backward ... scatter_backward, and the router's gradient
+class ExpertLayer {
+ public:
+  /// @param context  settings that all building blocks share.
+  /// @param ranks    e, the expert-parallel ranks that share the experts.
+  explicit ExpertLayer(const ModelContext& context, std::int64_t ranks = 1) : context_(context), ranks_(ranks) {}
+
+  /// Computes a.routed.probabilities, choices and weights from a.normalised.
+  void route(const Workspace::Experts& work, const BranchActivations& a, const Tensor& router,
+             const MicroBatch& batch) const;
+  /// Plans where the rows go; fills a.routed.places, pull and sent_leaves. Waits for the choices.
+  RoutingPlan plan(const RoutedActivations& a, const MicroBatch& batch) const;
+  /// Counts the rows that arrive; fills a.routed.leaf_ends.
+  /// @param received  (e, E / e, leaves) rows of each leaf, by the rank that sends them, then by expert.
+  ExpertRows count(std::vector<std::int64_t> received, const RoutedActivations& a, const MicroBatch& batch) const;
+  /// Copies each token's normalised row to its places in @p rows, (A, C).
+  void scatter(const Tensor& rows, const BranchActivations& a) const;
+  /// Computes output (S, C) from a.received; fills a.inner and a.hidden.
+  /// @param p  the experts of this rank.
+  void forward(const Tensor& output, const RoutedActivations& a, const std::vector<ExpertTensors>& p,
+               const ExpertRows& rows) const;
+  /// Computes output (R, C) from a.returned.
+  void combine(const Tensor& output, const RoutedActivations& a) const;
+
+  /// Computes drows (A, C), the gradient of a.returned, and work.dweights.
+  /// @param doutput  (R, C) gradient of the branch's output.
+  void combine_backward(const Tensor& drows, const Workspace::Experts& work, const Tensor& doutput,
+                        const RoutedActivations& a) const;
+  /// Adds the gradients of the experts for the rows that @p rank sent to @p d, and replaces these rows' part of
+  /// work.output, (S, C), the gradient of the outputs, by that of the inputs.
+  void backward(const Workspace::Experts& work, const std::vector<ExpertTensors>& d, const RoutedActivations& a,
+                const std::vector<ExpertTensors>& p, const ExpertRows& rows, std::int64_t rank) const;
+  /// Computes dnormalised (R, C) from drows (A, C) and from the router; adds the router's gradient to @p drouter.
+  void route_backward(const Tensor& dnormalised, const Tensor& drouter, const Tensor& drows,
+                      const Workspace::Experts& work, const BranchActivations& a, const Tensor& router,
+                      const MicroBatch& batch) const;
+
+ private:
+  RoutingShape shape(const MicroBatch& batch) const;
+
+  ModelContext context_;
+  std::int64_t ranks_;
+};
+
+/// Branch::apply() of a branch with experts, all of them on one device: from a.normalised to work.output, (R, C).
+void apply_experts(const ModelContext& context, const Workspace& work, const BranchActivations& a,
+                   const BranchTensors& p, const MicroBatch& batch);
+/// Branch::apply_backward() of a branch with experts, all of them on one device: from @p doutput, which may be
+/// work.output, to the gradient of a.normalised in work.output.
+void apply_experts_backward(const ModelContext& context, const Workspace& work, const BranchTensors& d,
+                            const Tensor& doutput, const BranchActivations& a, const BranchTensors& p,
+                            const MicroBatch& batch);
+/// The parameters of a branch with experts for Branch::add(), which expects a bias.
+BranchTensors without_bias(const BranchTensors& p, const Workspace& work);
+
+/// The auxiliary loss of a branch, summed as its gradient is: T times that of each sequence.
+ExactScalar auxiliary_loss(Stream& stream, const RoutedActivations& a);
+
+}  // namespace rankwise

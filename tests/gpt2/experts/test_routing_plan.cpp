@@ -1,0 +1,53 @@
+#include <numeric>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "gpt2/experts/routing_plan.hpp"
+#include "gpt2/kernels/sum_order.hpp"
+
+using namespace rankwise;
+
+using Numbers = std::vector<std::int64_t>;
+
+TEST_CASE("plan_routing: rows are sorted by expert, then by token; every choice has one place")
+{
+  const std::vector<std::int32_t> choices{2, 0, 1, 2, 2, 0, 0, 2};  // 2 sequences of 4 tokens
+  const RoutingPlan plan = plan_routing(choices, {2, 4, {.count = 3, .per_token = 1}});
+  CHECK(plan.places == std::vector<std::int32_t>{4, 0, 3, 5, 6, 1, 2, 7});
+  CHECK(plan.rows == Numbers{3, 1, 4});
+  CHECK(plan.chosen == Numbers{1, 1, 2, 2, 0, 2});
+  CHECK(std::accumulate(plan.leaves.begin(), plan.leaves.end(), std::int64_t{0}) == 8);
+}
+
+TEST_CASE("plan_routing: a full expert drops the last tokens of a sequence, whatever other sequences do")
+{
+  const ExpertConfig experts{.count = 2, .per_token = 1, .every = 1, .capacity_factor = 1};
+  REQUIRE(experts.capacity(4) == 2);
+  const std::vector<std::int32_t> choices{1, 1, 1, 0, 0, 1, 1, 1};
+  const RoutingPlan both = plan_routing(choices, {2, 4, experts});
+  CHECK(both.places == std::vector<std::int32_t>{2, 3, -1, 0, 1, 4, 5, -1});
+  CHECK(both.rows == Numbers{2, 4});
+  CHECK(both.chosen == Numbers{1, 3, 1, 3});  // dropped choices count in the auxiliary loss
+  const RoutingPlan second = plan_routing(std::span(choices).subspan(4), {1, 4, experts});
+  CHECK(second.places == std::vector<std::int32_t>{0, 1, 2, -1});
+}
+
+TEST_CASE("plan_routing: the leaves of an expert's rows are those of the tokens that chose it")
+{
+  constexpr std::int64_t T = 2 * leaves_of_a_split_sum;
+  std::vector<std::int32_t> choices(T);
+  for (std::int64_t t = 0; t < T; ++t) choices[static_cast<std::size_t>(t)] = t % 2 == 0 || t == 3 ? 0 : 1;
+  const RoutingPlan plan = plan_routing(choices, {1, T, {.count = 2, .per_token = 1}});
+  for (std::int64_t leaf = 0; leaf < leaves_of_a_split_sum; ++leaf) {
+    CHECK(plan.leaves[static_cast<std::size_t>(leaf)] == (leaf == 1 ? 2 : 1));
+    CHECK(plan.leaves[static_cast<std::size_t>(leaves_of_a_split_sum + leaf)] == (leaf == 1 ? 0 : 1));
+  }
+}
+
+TEST_CASE("auxiliary_pull: weight E f, with f the fraction of a sequence's choices")
+{
+  const ExpertConfig experts{.count = 2, .per_token = 1, .every = 1, .capacity_factor = 1, .auxiliary_loss = 0.5};
+  const RoutingPlan plan = plan_routing(std::vector<std::int32_t>{1, 1, 1, 0}, {1, 4, experts});
+  CHECK(auxiliary_pull(plan, {1, 4, experts}) == std::vector<double>{0.25, 0.75});
+}
