@@ -14,7 +14,8 @@
 
 namespace rankwise {
 
-/// The fast family; each kernel is in the file of its layer. Attention between runs of tokens is the reference's.
+/// The fast family; each kernel is in the file of its layer. Attention between runs of tokens,
+/// and what routes rows to experts, is the reference's.
 class CudaKernels final : public CudaReferenceKernels {
  public:
   /// @param memory    memory of a GPU; gpu_workspace_bytes of it are allocated.
@@ -62,15 +63,6 @@ class CudaKernels final : public CudaReferenceKernels {
                        const Tensor& targets) const override;
   void loss_backward(const Tensor& logits, const Tensor& maximum, const Tensor& sum, const Tensor& targets,
                      Range vocabulary, double weight) const override;
-  void route(const Tensor& probabilities, const Tensor& choices, const Tensor& weights,
-             const Tensor& logits) const override;
-  void route_backward(const Tensor& dlogits, const Tensor& dweights, const Tensor& probabilities,
-                      const Tensor& choices, const Tensor& weights, const Tensor& pull) const override;
-  void scatter_rows(const Tensor& rows, const Tensor& x, const Tensor& places) const override;
-  void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& places,
-                    const Tensor& weights) const override;
-  void combine_rows_backward(const Tensor& drows, const Tensor& dweights, const Tensor& dy, const Tensor& rows,
-                             const Tensor& places, const Tensor& weights) const override;
   void add(const Tensor& into, const Tensor& from) const override;
   void maximum(const Tensor& into, const Tensor& from) const override;
   ExactScalar squared_norm(const Tensor& x) const override;
