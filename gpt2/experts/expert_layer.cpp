@@ -12,14 +12,14 @@ Tensor rows_of(const Tensor& tensor, Range rows, std::int64_t columns)
   return tensor.slice({rows.first * columns, rows.count * columns});
 }
 
-/// Calls @p use(expert, its rows, number of the chunk) for the rows of each of a rank's experts that has some.
+/// Calls @p use(expert, its rows, number of the chunk) for the rows of each of the experts here that has some, of one source.
 template <class Use>
-void for_each_chunk(const ExpertRows& rows, std::int64_t rank, Use&& use)
+void for_each_chunk(const ExpertRows& rows, std::int64_t source, Use&& use)
 {
   Range chunk{0, 0};
-  for (std::int64_t r = 0; r < rank; ++r) chunk.first += rows.from(r);
+  for (std::int64_t r = 0; r < source; ++r) chunk.first += rows.from(r);
   for (std::int64_t e = 0; e < rows.experts; ++e) {
-    const std::int64_t number = rank * rows.experts + e;
+    const std::int64_t number = source * rows.experts + e;
     chunk = {chunk.end(), rows.counts[static_cast<std::size_t>(number)]};
     if (chunk.count > 0) use(static_cast<std::size_t>(e), chunk, number);
   }
@@ -35,8 +35,8 @@ void fill(Stream& stream, const Tensor& to, std::vector<T>& values)
 
 }  // namespace
 
-ExpertRows::ExpertRows(std::vector<std::int64_t> received, std::int64_t experts_here, std::int64_t leaves_of_rank)
-    : experts(experts_here), leaves(leaves_of_rank), ends(std::move(received))
+ExpertRows::ExpertRows(std::vector<std::int64_t> received, std::int64_t experts_here, std::int64_t leaves_of_source)
+    : experts(experts_here), leaves(leaves_of_source), ends(std::move(received))
 {
   for (auto first = ends.begin(); first != ends.end(); first += leaves) {
     std::partial_sum(first, first + leaves, first);
@@ -44,9 +44,9 @@ ExpertRows::ExpertRows(std::vector<std::int64_t> received, std::int64_t experts_
   }
 }
 
-std::int64_t ExpertRows::from(std::int64_t rank) const
+std::int64_t ExpertRows::from(std::int64_t source) const
 {
-  const auto first = counts.begin() + rank * experts;
+  const auto first = counts.begin() + source * experts;
   return std::accumulate(first, first + experts, std::int64_t{0});
 }
 
@@ -87,7 +87,7 @@ RoutingPlan ExpertLayer::plan(const RoutedActivations& a, const MicroBatch& batc
 ExpertRows ExpertLayer::count(std::vector<std::int64_t> received, const RoutedActivations& a,
                               const MicroBatch& batch) const
 {
-  ExpertRows rows(std::move(received), context_.config.experts.count / ranks_, batch_order(batch).leaves());
+  ExpertRows rows(std::move(received), context_.config.experts.count / sources_, batch_order(batch).leaves());
   fill(*context_.stream, a.leaf_ends, rows.ends);
   return rows;
 }
@@ -102,8 +102,8 @@ void ExpertLayer::forward(const Tensor& output, const RoutedActivations& a, cons
 {
   const Kernels& kernels = *context_.kernels;
   const std::int64_t C = context_.config.channels, F = 4 * C;
-  for (std::int64_t rank = 0; rank < rows.ranks(); ++rank)
-    for_each_chunk(rows, rank, [&](std::size_t e, Range chunk, std::int64_t) {
+  for (std::int64_t source = 0; source < rows.sources(); ++source)
+    for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t) {
       const std::int64_t n = chunk.count;
       const Tensor hidden = rows_of(a.hidden, chunk, F);
       kernels.matmul_gelu_forward(hidden, Matrix::of(rows_of(a.inner, chunk, F), n),
@@ -127,12 +127,12 @@ void ExpertLayer::combine_backward(const Tensor& drows, const Workspace::Experts
 
 void ExpertLayer::backward(const Workspace::Experts& work, const std::vector<ExpertTensors>& d,
                            const RoutedActivations& a, const std::vector<ExpertTensors>& p, const ExpertRows& rows,
-                           std::int64_t rank) const
+                           std::int64_t source) const
 {
   const Kernels& kernels = *context_.kernels;
   const std::int64_t C = context_.config.channels, F = 4 * C;
   const std::int64_t* const ends = a.leaf_ends.data<std::int64_t>();
-  for_each_chunk(rows, rank, [&](std::size_t e, Range chunk, std::int64_t number) {
+  for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t number) {
     // forward:   inner = x in_weight + in_bias; hidden = gelu(inner); y = hidden out_weight + out_bias
     const std::int64_t n = chunk.count;
     const SumOrder over_rows = SumOrder::routed(n, rows.leaves, ends + number * rows.leaves);

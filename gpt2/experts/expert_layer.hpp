@@ -11,21 +11,22 @@
 
 namespace rankwise {
 
-/// The rows that a rank's experts have received: by the rank that sent them, then by expert.
+/// The rows that the experts here have received: by source, then by expert. A source is one of the e micro-batches whose
+/// rows meet at the experts.
 struct ExpertRows {
-  std::int64_t experts = 0;            ///< E / e, experts of this rank
-  std::int64_t leaves = 0;             ///< leaves of a rank's rows
+  std::int64_t experts = 0;            ///< E / e, experts here
+  std::int64_t leaves = 0;             ///< leaves of a source's rows
   std::vector<std::int64_t> counts{};  ///< (e, E / e) rows
-  std::vector<std::int64_t> ends{};    ///< (e, E / e, leaves) end of each leaf in the rows of its rank and expert
+  std::vector<std::int64_t> ends{};    ///< (e, E / e, leaves) end of each leaf in the rows of its source and expert
 
   /// Counts the rows.
   /// @param received  (e, E / e, leaves) rows of each leaf.
   ExpertRows(std::vector<std::int64_t> received, std::int64_t experts, std::int64_t leaves);
-  /// Number of ranks that sent rows.
-  std::int64_t ranks() const { return static_cast<std::int64_t>(counts.size()) / experts; }
-  /// Rows that rank @p rank sent.
-  std::int64_t from(std::int64_t rank) const;
-  /// Rows of all ranks.
+  /// Number of sources.
+  std::int64_t sources() const { return static_cast<std::int64_t>(counts.size()) / experts; }
+  /// Rows of one source.
+  std::int64_t from(std::int64_t source) const;
+  /// Rows of all sources.
   std::int64_t all() const;
 };
 
@@ -40,8 +41,10 @@ struct ExpertRows {
 class ExpertLayer {
  public:
   /// @param context  settings that all building blocks share.
-  /// @param ranks    e, the expert-parallel ranks that share the experts.
-  explicit ExpertLayer(const ModelContext& context, std::int64_t ranks = 1) : context_(context), ranks_(ranks) {}
+  /// @param sources  e, the micro-batches whose rows meet at the experts.
+  explicit ExpertLayer(const ModelContext& context, std::int64_t sources = 1) : context_(context), sources_(sources)
+  {
+  }
 
   /// Computes a.routed.probabilities, choices and weights from a.normalised.
   void route(const Workspace::Experts& work, const BranchActivations& a, const Tensor& router,
@@ -49,12 +52,12 @@ class ExpertLayer {
   /// Plans where the rows go; fills a.routed.places, pull and sent_leaves. Waits for the choices.
   RoutingPlan plan(const RoutedActivations& a, const MicroBatch& batch) const;
   /// Counts the rows that arrive; fills a.routed.leaf_ends.
-  /// @param received  (e, E / e, leaves) rows of each leaf, by the rank that sends them, then by expert.
+  /// @param received  (e, E / e, leaves) rows of each leaf, by source, then by expert.
   ExpertRows count(std::vector<std::int64_t> received, const RoutedActivations& a, const MicroBatch& batch) const;
   /// Copies each token's normalised row to its places in @p rows, (A, C).
   void scatter(const Tensor& rows, const BranchActivations& a) const;
   /// Computes output (S, C) from a.received; fills a.inner and a.hidden.
-  /// @param p  the experts of this rank.
+  /// @param p  the experts here.
   void forward(const Tensor& output, const RoutedActivations& a, const std::vector<ExpertTensors>& p,
                const ExpertRows& rows) const;
   /// Computes output (R, C) from a.returned.
@@ -64,10 +67,10 @@ class ExpertLayer {
   /// @param doutput  (R, C) gradient of the branch's output.
   void combine_backward(const Tensor& drows, const Workspace::Experts& work, const Tensor& doutput,
                         const RoutedActivations& a) const;
-  /// Adds the gradients of the experts for the rows that @p rank sent to @p d, and replaces these rows' part of
+  /// Adds the gradients of the experts for the rows of @p source to @p d, and replaces these rows' part of
   /// work.output, (S, C), the gradient of the outputs, by that of the inputs.
   void backward(const Workspace::Experts& work, const std::vector<ExpertTensors>& d, const RoutedActivations& a,
-                const std::vector<ExpertTensors>& p, const ExpertRows& rows, std::int64_t rank) const;
+                const std::vector<ExpertTensors>& p, const ExpertRows& rows, std::int64_t source) const;
   /// Computes dnormalised (R, C) from drows (A, C) and from the router; adds the router's gradient to @p drouter.
   void route_backward(const Tensor& dnormalised, const Tensor& drouter, const Tensor& drows,
                       const Workspace::Experts& work, const BranchActivations& a, const Tensor& router,
@@ -77,7 +80,7 @@ class ExpertLayer {
   RoutingShape shape(const MicroBatch& batch) const;
 
   ModelContext context_;
-  std::int64_t ranks_;
+  std::int64_t sources_;
 };
 
 /// Branch::apply() of a branch with experts, all of them on one device: from a.normalised to work.output, (R, C).

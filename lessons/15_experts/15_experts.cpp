@@ -192,7 +192,7 @@ class Experts {
   {
     // NEW: the norm of all gradients: those of experts are summed over the ranks of a group, the dense ones count once.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    ExactScalar squares;
+    decltype(LossSum::nats) squares;
     if (has_experts) squares = run.kernels->squared_norm(of_experts);
     all_reduce_sum(squares, group);
     squares += run.kernels->squared_norm(dense);

@@ -1,7 +1,6 @@
 #include "lessons/15_experts/costs.hpp"
 
 #include <algorithm>
-#include <tuple>
 
 #include "common/base/text.hpp"
 #include "gpt2/smaller_run.hpp"
@@ -40,7 +39,7 @@ std::vector<CollectiveShape> exchanges_of(const ModelConfig& config, const Activ
     for (std::int64_t& count : call.counts) count *= config.channels;
     return call;
   };
-  const std::int64_t counts = config.experts.count * shape.B * leaves_of_a_split_sum;
+  const std::int64_t counts = config.experts.count * shape.B * leaves_of_a_sequence;
   std::vector<CollectiveShape> calls{{"all-to-all", algorithm, DType::i64, counts}, rows(sent), rows(received)};
   // The gradient of a row's output travels as the row did, that of its input as the output did.
   if (training) calls.insert(calls.end(), {rows(sent), rows(received)});
@@ -71,8 +70,8 @@ std::int64_t message_bytes(const ExpertParallelOptions& options, const Parameter
 {
   const std::vector<Axis> axes = options.axes(rank.ranks);
   const std::vector<int> at = coordinates_of(axes, rank.rank);
-  constexpr std::int64_t lanes = std::tuple_size_v<ExactScalar::Lanes>;
-  const CollectiveShape squares{"all-reduce", options.algorithm(), DType::i64, lanes};
+  // The sum of squares of the norm: what a loss has, without the number of tokens.
+  const CollectiveShape squares{"all-reduce", options.algorithm(), DType::i64, loss_numbers - 1};
   const auto sums = sums_of(options, table);
   const ActivationShape shape = options.activation_shape(rank);
   const std::vector<std::int64_t> none(static_cast<std::size_t>(axes[1].size), 0);

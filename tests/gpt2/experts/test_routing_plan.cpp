@@ -35,13 +35,13 @@ TEST_CASE("plan_routing: a full expert drops the last tokens of a sequence, what
 
 TEST_CASE("plan_routing: the leaves of an expert's rows are those of the tokens that chose it")
 {
-  constexpr std::int64_t T = 2 * leaves_of_a_split_sum;
+  constexpr std::int64_t T = 2 * leaves_of_a_sequence;
   std::vector<std::int32_t> choices(T);
   for (std::int64_t t = 0; t < T; ++t) choices[static_cast<std::size_t>(t)] = t % 2 == 0 || t == 3 ? 0 : 1;
   const RoutingPlan plan = plan_routing(choices, {1, T, {.count = 2, .per_token = 1}});
-  for (std::int64_t leaf = 0; leaf < leaves_of_a_split_sum; ++leaf) {
+  for (std::int64_t leaf = 0; leaf < leaves_of_a_sequence; ++leaf) {
     CHECK(plan.leaves[static_cast<std::size_t>(leaf)] == (leaf == 1 ? 2 : 1));
-    CHECK(plan.leaves[static_cast<std::size_t>(leaves_of_a_split_sum + leaf)] == (leaf == 1 ? 0 : 1));
+    CHECK(plan.leaves[static_cast<std::size_t>(leaves_of_a_sequence + leaf)] == (leaf == 1 ? 0 : 1));
   }
 }
 
