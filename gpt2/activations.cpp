@@ -44,7 +44,7 @@ struct Maker {
   {
     const std::int64_t C = config.channels, E = config.experts.count, k = config.experts.per_token;
     const std::int64_t R = shape.rows(), A = shape.most_sent(config), S = shape.most_received(config);
-    const std::int64_t leaves = shape.B * leaves_of_a_split_sum;
+    const std::int64_t leaves = shape.B * leaves_of_a_sequence;
     const DType statistics = accumulator_of(shape.type);
     return {.probabilities = make(statistics, {R, E}, "router probabilities"),
             .weights = make(statistics, {R, k}, "router weights"),
@@ -140,7 +140,7 @@ std::int64_t routed_bytes(const ModelConfig& config, const ActivationShape& shap
 {
   const std::int64_t s = bytes_of(shape.type), a = bytes_of(accumulator_of(shape.type)), R = shape.rows();
   const std::int64_t C = config.channels, E = config.experts.count, k = config.experts.per_token;
-  const std::int64_t leaves = shape.B * leaves_of_a_split_sum;
+  const std::int64_t leaves = shape.B * leaves_of_a_sequence;
   return s * (9 * shape.most_received(config) + shape.most_sent(config) - 8 * R) * C +
          a * (R * (E + k) + shape.B * E) + 8 * R * k + 16 * E * leaves;
 }
