@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,7 @@ class Experts {
         const GradientTensors d = dense_gradients->begin(sequences);
         // NEW: the gradients of an expert are sums over the rows that all ranks of the group sent it.
         expert_gradients.begin(sequences);
-        loss += forward(batch);
+        loss += forward(batch, work, kept);
         backward(model_tensors(table, d.flat, d.tied), batch);
         dense_gradients->end(sequences);
         expert_gradients.end(sequences);
@@ -77,7 +78,7 @@ class Experts {
 
   /// Loss of a micro-batch, summed over its tokens, without the auxiliary loss, which only its gradient shows. Rows
   /// travel between the ranks of a group, so all call it equally often.
-  LossSum forward(const MicroBatch& batch)
+  LossSum forward(const MicroBatch& batch, const Workspace& work, const Activations& kept)
   {
     const EmbeddingTensors& embedding = weights.embedding;
     model.embedding.lookup(work.output, embedding, batch);
@@ -87,7 +88,7 @@ class Experts {
       branch.normalise(kept.branches[i], weights.branches[i]);
       // NEW: where the MLP is experts, other ranks compute a part of this rank's rows.
       if (branch.experts())
-        forward_experts(i, batch);
+        forward_experts(i, batch, work.experts, work.output, kept.branches[i]);
       else
         branch.apply(work.output, kept.branches[i], weights.branches[i], batch);
       branch.add(kept.stream(i + 1), kept.branches[i], work.output, weights.branches[i], batch);
@@ -124,47 +125,49 @@ class Experts {
   /// Loss of the whole validation split. Rank r computes micro-batches r, r + N, r + 2 N, ...
   LossSum evaluate()
   {
-    LossSum loss =
-        run.validate(kept, {world.rank(), world.ranks()}, [&](const MicroBatch& b) { return forward(b); });
+    LossSum loss = run.validate(kept, {world.rank(), world.ranks()},
+                                [&](const MicroBatch& b) { return forward(b, work, kept); });
     all_reduce_sum(loss, world);
     return loss;
   }
 
-  /// The next token of a text. All ranks compute the same micro-batch, whose first sequence begins with the text's last
-  /// T tokens; a causal model ignores the padding after them.
+  /// The next token of a text. All ranks compute the same sequence, which begins with the text's last T tokens; a causal
+  /// model ignores the padding after them. The experts of each rank compute the rows of all.
   Token next_token(std::span<const Token> text, std::int64_t number)
   {
-    const std::int64_t B = run.shape.B, T = run.shape.T;
-    const std::span<const Token> window = text.last(std::min(text.size(), static_cast<std::size_t>(T)));
-    const auto rows = static_cast<std::size_t>(B * T);
-    Batch padded{B, T, std::vector<Token>(rows, 0), std::vector<Token>(rows, -1), 0};
+    ActivationShape one = run.shape;
+    one.B = 1;
+    if (!text_work) text_kept.emplace(run.memory, run.config, one, text_work.emplace(run.memory, run.config, one));
+    const std::span<const Token> window = text.last(std::min(text.size(), static_cast<std::size_t>(one.T)));
+    const auto T = static_cast<std::size_t>(one.T);
+    Batch padded{1, one.T, std::vector<Token>(T, 0), std::vector<Token>(T, -1), 0};
     std::ranges::copy(window, padded.inputs.begin());
-    MicroBatch batch = place(kept, *run.stream, padded, {0, B}, 0);
+    MicroBatch batch = place(*text_kept, *run.stream, padded, {0, 1}, 0);
     batch.training = false;
-    forward(batch);
+    forward(batch, *text_work, *text_kept);
     const std::int64_t V = run.config.padded_vocabulary();
-    const Tensor logits = kept.head.logits.slice({(std::ssize(window) - 1) * V, V});
+    const Tensor logits = text_kept->head.logits.slice({(std::ssize(window) - 1) * V, V});
     return pick_token(read_logits(*run.stream, logits, run.config), run.options.sampling, number);
   }
 
  private:
-  /// NEW: the output of a branch with experts, (R, C) in work.output, from its normalised rows.
-  void forward_experts(std::size_t i, const MicroBatch& batch)
+  /// NEW: the output of branch @p i, which has experts, (R, C), from its normalised rows.
+  void forward_experts(std::size_t i, const MicroBatch& batch, const Workspace::Experts& scratch,
+                       const Tensor& output, const BranchActivations& a)
   {
-    const BranchActivations& a = kept.branches[i];
     const BranchTensors& p = weights.branches[i];
     // The router: soft-max over E logits a token, of which the k most probable experts get its row.
-    layer.route(work.experts, a, p.router, batch);
+    layer.route(scratch, a, p.router, batch);
     const RoutingPlan plan = layer.plan(a.routed, batch);
     // Counts first: nobody knows how many rows the others will send. Then the rows, sorted by expert.
     routed[i] = exchange.count(plan, a.routed, static_cast<std::int64_t>(i / 2), batch);
-    layer.scatter(work.experts.sent, a);
-    exchange.to_experts(a.routed.received, work.experts.sent, routed[i]);
+    layer.scatter(scratch.sent, a);
+    exchange.to_experts(a.routed.received, scratch.sent, routed[i]);
     // Each expert is an MLP over the rows that arrived, of every rank of the group.
-    layer.forward(work.experts.output, a.routed, p.experts, routed[i].here);
+    layer.forward(scratch.output, a.routed, p.experts, routed[i].here);
     // The outputs go back to where the rows came from, and are added up, each with the weight of its choice.
-    exchange.back(a.routed.returned, work.experts.output, routed[i]);
-    layer.combine(work.output, a.routed);
+    exchange.back(a.routed.returned, scratch.output, routed[i]);
+    layer.combine(output, a.routed);
   }
 
   /// NEW: the same backwards. Leaves the gradient of the normalised rows, (R, C), in work.output.
@@ -303,6 +306,8 @@ class Experts {
   Optimizers adamw;                                           // moments
   Workspace work{run.memory, run.config, run.shape};          // scratch of the forward and the backward pass
   Activations kept{run.memory, run.config, run.shape, work};  // activations of one micro-batch
+  std::optional<Workspace> text_work;                         // the same for one sequence, of --sample
+  std::optional<Activations> text_kept;
   std::vector<RoutedRows> routed{model.branches.size(), RoutedRows{{}, {}, ExpertRows({}, 1, 1)}};  // by branch
 };
 
