@@ -129,6 +129,8 @@ class Data {
     has_gradients_ = has_gradients_ || role == Role::gradient;
     return make(types_.stored(role), shape);
   }
+  /// i32 numbers that a kernel overwrites.
+  Tensor integer_output(const Shape& shape) { return make(DType::i32, shape); }
   /// A tensor with what another holds now.
   Tensor copy(const Tensor& of)
   {
