@@ -78,24 +78,25 @@ class Experts {
 
   /// Loss of a micro-batch, summed over its tokens, without the auxiliary loss, which only its gradient shows. Rows
   /// travel between the ranks of a group, so all call it equally often.
-  LossSum forward(const MicroBatch& batch, const Workspace& work, const Activations& kept)
+  /// @param scratch, activations  of the shape of the micro-batch.
+  LossSum forward(const MicroBatch& batch, const Workspace& scratch, const Activations& activations)
   {
     const EmbeddingTensors& embedding = weights.embedding;
-    model.embedding.lookup(work.output, embedding, batch);
-    model.embedding.add(kept.stream(0), work.output, embedding, batch);
+    model.embedding.lookup(scratch.output, embedding, batch);
+    model.embedding.add(activations.stream(0), scratch.output, embedding, batch);
     for (std::size_t i = 0; i < model.branches.size(); ++i) {
       const Branch& branch = model.branches[i];
-      branch.normalise(kept.branches[i], weights.branches[i]);
+      branch.normalise(activations.branches[i], weights.branches[i]);
       // NEW: where the MLP is experts, other ranks compute a part of this rank's rows.
       if (branch.experts())
-        forward_experts(i, batch, work.experts, work.output, kept.branches[i]);
+        forward_experts(i, batch, scratch.experts, scratch.output, activations.branches[i]);
       else
-        branch.apply(work.output, kept.branches[i], weights.branches[i], batch);
-      branch.add(kept.stream(i + 1), kept.branches[i], work.output, weights.branches[i], batch);
+        branch.apply(scratch.output, activations.branches[i], weights.branches[i], batch);
+      branch.add(activations.stream(i + 1), activations.branches[i], scratch.output, weights.branches[i], batch);
       run.charge_forward(branch.unit());
     }
     run.charge_forward(head_unit);
-    return model.head.forward(kept.head, weights.head, batch);
+    return model.head.forward(activations.head, weights.head, batch);
   }
 
   /// Adds the gradient of that loss and of the auxiliary loss to @p gradient, and to the sums of this rank's experts.
@@ -195,10 +196,12 @@ class Experts {
   {
     // NEW: the norm of all gradients: those of experts are summed over the ranks of a group, the dense ones count once.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
-    decltype(LossSum::nats) squares;
-    if (has_experts) squares = run.kernels->squared_norm(of_experts);
-    all_reduce_sum(squares, group);
-    squares += run.kernels->squared_norm(dense);
+    auto squares = run.kernels->squared_norm(dense);
+    if (has_experts) {
+      auto of_group = run.kernels->squared_norm(of_experts);
+      all_reduce_sum(of_group, group);
+      squares += of_group;
+    }
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     const double scale = clip_factor(norm, run.options.clip) / valid_tokens;

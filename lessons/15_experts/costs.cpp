@@ -70,15 +70,15 @@ std::int64_t message_bytes(const ExpertParallelOptions& options, const Parameter
 {
   const std::vector<Axis> axes = options.axes(rank.ranks);
   const std::vector<int> at = coordinates_of(axes, rank.rank);
-  // The sum of squares of the norm: what a loss has, without the number of tokens.
-  const CollectiveShape squares{"all-reduce", options.algorithm(), DType::i64, loss_numbers - 1};
   const auto sums = sums_of(options, table);
   const ActivationShape shape = options.activation_shape(rank);
   const std::vector<std::int64_t> none(static_cast<std::size_t>(axes[1].size), 0);
-  std::vector<CollectiveShape> exchanges =
-      table.experts().empty() ? std::vector<CollectiveShape>{}
-                              : exchanges_of(options.config(), shape, options.algorithm(), none, none);
-  exchanges.push_back(squares);
+  std::vector<CollectiveShape> exchanges;
+  if (!table.experts().empty()) {
+    exchanges = exchanges_of(options.config(), shape, options.algorithm(), none, none);
+    // The sum of squares of the norm: what a loss has, without its number of tokens.
+    exchanges.push_back({"all-reduce", options.algorithm(), DType::i64, loss_numbers - 1});
+  }
   return rankwise::message_bytes(options, sums[0], rank) +
          scratch_bytes(sums[1], along(options, rank, "replicas"), at[0]) +
          scratch_bytes(exchanges, along(options, rank, "experts"), at[1]) +
