@@ -108,7 +108,7 @@ void check_experts(const ModelConfig& config)
                     fmt::format("A token goes to different experts. Use 1 to {}.", e.count));
   if (e.every < 1 || e.every > config.layers)
     throw UserError(fmt::format("--expert-every={} is not possible with {} blocks.", e.every, config.layers),
-                    fmt::format("The last of every so many blocks has experts. Use 1 to {}.", config.layers));
+                    fmt::format("The last of every n blocks has experts: use n from 1 to {}.", config.layers));
   if (!(e.capacity_factor >= 0) || !(e.auxiliary_loss >= 0) || std::isinf(e.capacity_factor + e.auxiliary_loss))
     throw UserError(fmt::format("--capacity-factor={} --auxiliary-loss={}: neither may be negative or infinite.",
                                 e.capacity_factor, e.auxiliary_loss),

@@ -57,7 +57,7 @@ constexpr const char* name_of(Architecture architecture)
 struct ExpertConfig {
   std::int64_t count = 1;        ///< E, experts of a block that has experts
   std::int64_t per_token = 1;    ///< k, experts that compute a token
-  std::int64_t every = 2;        ///< the last of every so many blocks has experts
+  std::int64_t every = 2;        ///< n: the last of every n blocks has experts
   double capacity_factor = 0;    ///< an expert takes this many times its equal share of a sequence; 0: any number
   double auxiliary_loss = 0.01;  ///< weight of the loss that favours equal loads
 

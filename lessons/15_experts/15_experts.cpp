@@ -78,25 +78,24 @@ class Experts {
 
   /// Loss of a micro-batch, summed over its tokens, without the auxiliary loss, which only its gradient shows. Rows
   /// travel between the ranks of a group, so all call it equally often.
-  /// @param scratch, activations  of the shape of the micro-batch.
-  LossSum forward(const MicroBatch& batch, const Workspace& scratch, const Activations& activations)
+  /// @param scratch, a  of the shape of the micro-batch.
+  LossSum forward(const MicroBatch& batch, const Workspace& scratch, const Activations& a)
   {
-    const EmbeddingTensors& embedding = weights.embedding;
-    model.embedding.lookup(scratch.output, embedding, batch);
-    model.embedding.add(activations.stream(0), scratch.output, embedding, batch);
+    model.embedding.lookup(scratch.output, weights.embedding, batch);
+    model.embedding.add(a.stream(0), scratch.output, weights.embedding, batch);
     for (std::size_t i = 0; i < model.branches.size(); ++i) {
       const Branch& branch = model.branches[i];
-      branch.normalise(activations.branches[i], weights.branches[i]);
+      branch.normalise(a.branches[i], weights.branches[i]);
       // NEW: where the MLP is experts, other ranks compute a part of this rank's rows.
       if (branch.experts())
-        forward_experts(i, batch, scratch.experts, scratch.output, activations.branches[i]);
+        forward_experts(i, batch, scratch.experts, scratch.output, a.branches[i]);
       else
-        branch.apply(scratch.output, activations.branches[i], weights.branches[i], batch);
-      branch.add(activations.stream(i + 1), activations.branches[i], scratch.output, weights.branches[i], batch);
+        branch.apply(scratch.output, a.branches[i], weights.branches[i], batch);
+      branch.add(a.stream(i + 1), a.branches[i], scratch.output, weights.branches[i], batch);
       run.charge_forward(branch.unit());
     }
     run.charge_forward(head_unit);
-    return model.head.forward(activations.head, weights.head, batch);
+    return model.head.forward(a.head, weights.head, batch);
   }
 
   /// Adds the gradient of that loss and of the auxiliary loss to @p gradient, and to the sums of this rank's experts.
@@ -160,7 +159,7 @@ class Experts {
     // The router: soft-max over E logits a token, of which the k most probable experts get its row.
     layer.route(scratch, a, p.router, batch);
     const RoutingPlan plan = layer.plan(a.routed, batch);
-    // Counts first: nobody knows how many rows the others will send. Then the rows, sorted by expert.
+    // Counts first: no rank knows how many rows the others will send. Then the rows, sorted by expert.
     routed[i] = exchange.count(plan, a.routed, static_cast<std::int64_t>(i / 2), batch);
     layer.scatter(scratch.sent, a);
     exchange.to_experts(a.routed.received, scratch.sent, routed[i]);

@@ -39,7 +39,7 @@ void declare(OptionTable& table, ExpertParallelOptions& options)
   ExpertConfig& experts = options.experts;
   table.add(group, "experts", experts.count, "experts of a block that has experts; 1: the dense model");
   table.add(group, "experts-per-token", experts.per_token, "experts that compute each token (top-k)");
-  table.add(group, "expert-every", experts.every, "the last of every so many blocks has experts");
+  table.add(group, "expert-every", experts.every, "n: the last of every n blocks has experts");
   table.add(group, "capacity-factor", experts.capacity_factor,
             "an expert takes this many times its equal share of a sequence, and drops the rest; 0: drops nothing");
   table.add(group, "auxiliary-loss", experts.auxiliary_loss, "weight of the loss that favours equal loads");
