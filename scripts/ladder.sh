@@ -13,8 +13,8 @@
 # --ranks=N there is one row a lesson, on N ranks. The four heads of nano can be dealt out to four ranks at most, so on more
 # of them lesson 08 has replicas. Its four blocks make four stages at most, so lessons 09 and 11 do without the others. Lesson
 # 10 halves every layer and the pipeline, and the rest are replicas. Lesson 12 trains another model, so it runs on 1 and 4
-# ranks to compare its digests; it is left out if it cannot run with the options, as with --model=gpt2. With --lessons only those
-# lessons run.
+# ranks to compare its digests; it is left out if it cannot run with the options, as with --model=gpt2. Lesson 15, whose model has
+# experts, runs on 1 and 4 ranks too. With --lessons only those lessons run.
 # Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -84,7 +84,7 @@ for lesson in "${lessons[@]}"; do
   case $lesson in
     01_*) on=(1) ;;
     03_*) read -ra on <<<"${ranks:-1 2 4}" ;;
-    12_*) read -ra on <<<"${ranks:-1 4}" ;;
+    12_* | 15_*) read -ra on <<<"${ranks:-1 4}" ;;
     09_* | 11_*) on=("$((${ranks:-4} < 4 ? ${ranks:-4} : 4))") ;;
     *) on=("${ranks:-4}") ;;
   esac

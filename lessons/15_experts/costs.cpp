@@ -76,8 +76,7 @@ std::int64_t message_bytes(const ExpertParallelOptions& options, const Parameter
   std::vector<CollectiveShape> exchanges;
   if (!table.experts().empty()) {
     exchanges = exchanges_of(options.config(), shape, options.algorithm(), none, none);
-    // The sum of squares of the norm: what a loss has, without its number of tokens.
-    exchanges.push_back({"all-reduce", options.algorithm(), DType::i64, loss_numbers - 1});
+    exchanges.push_back({"all-reduce", options.algorithm(), DType::i64, square_numbers});
   }
   return rankwise::message_bytes(options, sums[0], rank) +
          scratch_bytes(sums[1], along(options, rank, "replicas"), at[0]) +

@@ -15,6 +15,8 @@ namespace rankwise {
 
 /// Number of 64-bit integers in the message of a sum of losses and its number of tokens.
 inline constexpr std::int64_t loss_numbers = 5;
+/// The same of a sum of squares alone.
+inline constexpr std::int64_t square_numbers = 4;
 
 /// Replaces a sum of losses and its number of tokens on each rank by the sums over the ranks: one message of 40
 /// bytes. One message instead of two, because the time of a small message is its latency, whatever its size.

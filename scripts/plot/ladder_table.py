@@ -102,8 +102,9 @@ def main():
             bad += [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
     digests = collections.defaultdict(set)
     for report in (reports["exact"] for reports in lessons.values() if reports.get("exact")):
-        digests[report["model"]["architecture"]].add(report["digest"])
-    for model, of_model in digests.items():
+        model = report["model"]
+        digests[model["architecture"], model.get("parameters")].add(report["digest"])
+    for (model, _), of_model in digests.items():
         if len(of_model) > 1:
             bad.append(f"the digests of {model} differ: in exact arithmetic all layouts must end with the same parameters")
     of_each = " of each model" if len(digests) > 1 else ""
