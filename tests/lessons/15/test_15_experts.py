@@ -71,13 +71,12 @@ class FastSums(Experts, zero_case.Lesson):
                     self.assertLess(abs(a - b), 1e-6 * b)
 
     def test_the_loss_falls_and_the_auxiliary_loss_evens_out_the_loads(self):
-        fixed = [self.data, "--layers=2", "--steps=40", "--experts=4"]
-        imbalance = {}
+        imbalance = {}  # of the first block with experts, on the embedded text
         for weight in ("0", "0.1"):
-            report = self.report(*fixed, f"--auxiliary-loss={weight}", ranks=2)
+            report = self.report("--steps=40", f"--auxiliary-loss={weight}", ranks=2)
             self.assertLess(report["loss"][-1], report["loss"][0] - 1)
             imbalance[weight] = report["experts"][0]["imbalance"]
-        self.assertLess(imbalance["0.1"], imbalance["0"])
+        self.assertLess(imbalance["0.1"], 0.7 * imbalance["0"])
 
 
 class Bytes(Experts, zero_case.Lesson):
