@@ -106,7 +106,7 @@ void check_experts(const ModelConfig& config)
   if (e.per_token < 1 || e.per_token > e.count)
     throw UserError(fmt::format("--experts-per-token={} is not possible with --experts={}.", e.per_token, e.count),
                     fmt::format("A token goes to different experts. Use 1 to {}.", e.count));
-  if (e.every < 1 || e.every > config.layers)
+  if (e.count > 1 && (e.every < 1 || e.every > config.layers))
     throw UserError(fmt::format("--expert-every={} is not possible with {} blocks.", e.every, config.layers),
                     fmt::format("The last of every n blocks has experts: use n from 1 to {}.", config.layers));
   if (!(e.capacity_factor >= 0) || !(e.auxiliary_loss >= 0) || std::isinf(e.capacity_factor + e.auxiliary_loss))
