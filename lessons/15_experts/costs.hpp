@@ -39,6 +39,7 @@ struct RoutedTraffic {
   Traffic uniform;           ///< of rank 0
   std::int64_t at_most = 0;  ///< bytes of a rank
 };
+/// The traffic along `experts` of one of N ranks, from the sizes alone.
 RoutedTraffic routed_traffic(const ExpertParallelOptions& options, int N);
 
 /// Options with which the run would fit.

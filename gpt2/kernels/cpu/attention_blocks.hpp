@@ -23,8 +23,12 @@
 
 namespace rankwise {
 
-constexpr std::int64_t query_block = 64, key_block = 128;
-constexpr std::int64_t block_floats = query_block * key_block;  // scratch memory for a block of scores
+/// Queries of a block.
+constexpr std::int64_t query_block = 64;
+/// Keys of a block.
+constexpr std::int64_t key_block = 128;
+/// Scratch memory for a block of scores.
+constexpr std::int64_t block_floats = query_block * key_block;
 
 /// to[i] = from[i], rounded to T, for n numbers.
 template <class T>
@@ -55,8 +59,11 @@ struct HeadRows {
   std::int64_t stride;           ///< elements from one token to the next
   std::int64_t first_token = 0;  ///< position of the first token in the sequence
 
+  /// Channel 0 of token @p t.
   T* row(std::int64_t t) const { return first + (t - first_token) * stride; }
+  /// The rows from token @p t on.
   GemmOperand<T> from(std::int64_t t) const { return {row(t), stride}; }
+  /// The same, transposed.
   GemmOperand<T> transposed_from(std::int64_t t) const { return {row(t), stride, true}; }
 };
 
@@ -86,14 +93,18 @@ HeadRows<T> head_rows(const Tensor& rows, std::int64_t b, Range tokens, std::int
 /// block itself.
 template <class T>
 struct Block {
-  Range queries, keys;
-  float* scores;
-  T* rounded;  // (as many numbers as scores); in f32 the same memory
+  Range queries;  ///< positions of the queries
+  Range keys;     ///< positions of the keys
+  float* scores;  ///< (queries, stride())
+  T* rounded;     ///< (queries, stride()) the rounded copy; in f32 the same memory
 
   /// Numbers from one row to the next: in bf16 the smallest multiple of a vector.
   std::int64_t stride() const { return std::is_same_v<T, float> ? key_block : whole_vectors(keys.count); }
+  /// The scores of one query.
   float* row(std::int64_t query) const { return scores + (query - queries.first) * stride(); }
+  /// The block as a factor.
   GemmOperand<T> whole() const { return {rounded, stride()}; }
+  /// The same, transposed.
   GemmOperand<T> transposed() const { return {rounded, stride(), true}; }
   /// In bf16: multiplies the scores by the factor that multiply() left out.
   void scale(float factor) const
@@ -122,6 +133,9 @@ inline Range block_at(std::int64_t first, std::int64_t length, std::int64_t end)
 
 /// The mask of attention dropout of one head of one sequence.
 struct HeadDropout {
+  /// @param dropout  mask of the layer.
+  /// @param b        the sequence.
+  /// @param h        the head, of all H.
   HeadDropout(const Dropout& dropout, std::int64_t b, std::int64_t h)
       : mask(dropout), active(dropout.active()), first_query(dropout.rows.tokens.first), sequence(b), head(h)
   {
@@ -137,10 +151,11 @@ struct HeadDropout {
     }
   }
 
-  DropoutMask mask;
-  bool active;
-  std::int64_t first_query;  // position of the first row that the mask is for
-  std::int64_t sequence, head;
+  DropoutMask mask;          ///< mask of the layer
+  bool active;               ///< whether anything is dropped
+  std::int64_t first_query;  ///< position of the first row that the mask is for
+  std::int64_t sequence;     ///< the sequence
+  std::int64_t head;         ///< the head
 };
 
 /// The memory of a block's copy rounded to type T: in bf16 separate scratch memory.
