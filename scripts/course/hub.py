@@ -73,11 +73,11 @@ class Hub:
     def variable(self, rank):
         return f"{self.descriptor(rank)}:{rank}:{len(self.ranks)}"
 
-    def run(self, alive, deadline, computes):
+    def run(self, alive, left_s, computes):
         """Serves the job until all ranks have ended.
 
         @param alive     alive(r) says whether rank r's process runs.
-        @param deadline  of time.monotonic().
+        @param left_s    left_s() is how many seconds it may still take.
         @param computes  computes() is a number that grows while any process of the job computes.
         """
         for other in self.others:
@@ -97,7 +97,7 @@ class Hub:
                 self._deliver(now)
                 for rank in self.ranks:
                     self._write(rank)
-                if now > deadline:
+                if left_s() <= 0:
                     self._end("timed out", self._who_waits())
                 elif now - last_frame > SILENCE_S and self._all_wait():
                     work = computes()

@@ -230,6 +230,6 @@ class Judge:
                 return [("timed out" if "timed out" in why else "does not compile", why)]
             runner, verdicts = Runner(self.workshop, box_of), []
             for names in each:
-                verdicts.append(judge(runner, judged, program, Draw(number, *names), deadline))
-                deadline = Deadline(LIMIT_S)
+                verdicts.append(judge(runner, judged, program, Draw(number, *names), deadline or Deadline(LIMIT_S)))
+                deadline = None  # it was for compiling and the first time
             return verdicts

@@ -8,7 +8,6 @@ import random
 import stat
 import subprocess
 import tempfile
-import time
 
 from hub import Hub, work_of
 
@@ -106,7 +105,7 @@ class Runner:
                                        pass_fds=descriptors, env=environment))
         reason, outcome = "ended", None
         if hub:
-            outcome = hub.run(lambda r: processes[r].poll() is None, time.monotonic() + deadline.left_s(),
+            outcome = hub.run(lambda r: processes[r].poll() is None, deadline.left_s,
                               lambda: work_of(process.pid for process in processes))
             if outcome.verdict != "ended":
                 reason = outcome.verdict
@@ -132,13 +131,15 @@ class Process:
 
     def wait(self):
         """Waits for its end."""
-        try:
-            status = self.process.wait(max(0.1, self.deadline.left_s()))
-            return Ended(f"killed by signal {-status}" if status < 0 else "ended")
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self.process.wait()
-            return Ended("timed out")
+        while True:
+            try:
+                status = self.process.wait(max(0.1, self.deadline.left_s()))
+                return Ended(f"killed by signal {-status}" if status < 0 else "ended")
+            except subprocess.TimeoutExpired:
+                if self.deadline.left_s() <= 0:
+                    self.kill()
+                    self.process.wait()
+                    return Ended("timed out")
 
 
 @dataclasses.dataclass

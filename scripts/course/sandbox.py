@@ -65,16 +65,23 @@ def slowness():
 
 
 class Deadline:
-    """One wall limit over several commands, in seconds of an idle machine; it counts from now on."""
+    """One wall limit over several commands, in seconds of an idle machine; it counts from now on. When it seems to be over,
+    the machine is measured again: one that others have made slower meanwhile gives more time."""
 
     def __init__(self, limit_s):
-        self.slowness = slowness()
-        self.limit_s = limit_s * self.slowness
-        self._end = time.monotonic() + self.limit_s
+        self.idle_s, self.slowness, self._began = limit_s, slowness(), time.monotonic()
+        self._over, self._lock = False, threading.Lock()
 
     def left_s(self):
-        """Seconds of the clock until the end; negative after it."""
-        return self._end - time.monotonic()
+        """Seconds of the clock until the end; 0 or less after it."""
+        with self._lock:  # several threads that measure at the same time would slow each other down
+            if self._left_s() <= 0 and not self._over:
+                self.slowness = max(self.slowness, slowness())
+                self._over = self._left_s() <= 0
+            return self._left_s()
+
+    def _left_s(self):
+        return self._began + self.idle_s * self.slowness - time.monotonic()
 
 
 @dataclasses.dataclass(frozen=True)

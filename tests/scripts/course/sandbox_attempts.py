@@ -23,11 +23,11 @@ SECRET = "RANKWISE_SECRET_OF_THE_COURSE"
 os.environ[SECRET] = "the seed"
 
 
-def in_hurry(limit_s):
+class InHurry(Deadline):
     """A deadline that does not depend on the machine."""
-    deadline = Deadline(limit_s)
-    deadline._end += limit_s - deadline.limit_s
-    return deadline
+
+    def left_s(self):
+        return self._began + self.idle_s - time.monotonic()
 
 
 def alive(words, first=""):
@@ -66,7 +66,7 @@ class SandboxTest(unittest.TestCase):
     @classmethod
     def sandbox(cls, limit_s=60, **arguments):
         limits = arguments.pop("limits", {})
-        return Sandbox(cls.tree, limits=Limits(**limits), deadline=in_hurry(limit_s), **arguments)
+        return Sandbox(cls.tree, limits=Limits(**limits), deadline=InHurry(limit_s), **arguments)
 
     def attempt(self, *words, **arguments):
         """How one attempt ended in a sandbox of its own."""

@@ -4,9 +4,10 @@
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from sandbox_attempts import COMPILER, WORKS, SandboxTest, alive, sandbox_walls
-from sandbox import used_bytes
+from sandbox import Deadline, used_bytes
 
 # Twice as many types at each depth: a compiler that meets it needs memory and time without end.
 ENDLESS_TYPES = b"""
@@ -105,6 +106,15 @@ class Limited(SandboxTest):
         self.assertEqual(box.run(["sleep", "0.8"]).reason, "ended")
         self.assertEqual(box.run(["sleep", "30"]).reason, "timed out")
         self.assertEqual(box.run(["sleep", "30"]).reason, "timed out")
+
+    def test_a_machine_that_becomes_slower_gives_more_time(self):
+        with unittest.mock.patch("sandbox.slowness", side_effect=[1, 100, 50]):
+            deadline = Deadline(0.01)
+            time.sleep(0.02)
+            self.assertGreater(deadline.left_s(), 0)  # 1 s in place of 0.01
+            deadline.idle_s = 0.0001
+            self.assertLessEqual(deadline.left_s(), 0)
+            self.assertLessEqual(deadline.left_s(), 0)  # without another measurement: it stays over
 
     def test_endless_types(self):
         box = self.sandbox(limit_s=10, limits={"memory": 300 << 20})
