@@ -38,7 +38,7 @@ class FailingCase(ProgramCase):
             file.write("the owl sees 12 cats.\n" * 20)
         done = self.run_program("--tokenizer=byte", text, tokens, program="data/prepare")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.small = (f"--data={tokens}", f"--layers={self.layers}", "--channels=8", "--heads=2", "--context=8",
+        self.small = (f"--data={tokens}", f"--layers={self.layers}", "--channels=8", "--heads=2", "--context=16",
                       "--vocabulary=256", "--global-batch=4", "--arithmetic=exact")
 
     def new_folder(self, *words):

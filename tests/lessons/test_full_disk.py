@@ -16,7 +16,7 @@ import unittest
 from failing_calls import calls_in, failing
 from program_case import BUILD, TIME_LIMIT_S, ProgramCase, temporaries
 
-MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=8", "--vocabulary=256", "--global-batch=2",
+MODEL = ("--layers=1", "--channels=8", "--heads=1", "--context=16", "--vocabulary=256", "--global-batch=2",
          "--arithmetic=exact")
 NO_SPACE = "No space left on device"
 ONCE_EVERY = int(os.environ.get("RANKWISE_ONCE_EVERY", "4"))  # each of so many calls fails alone, too

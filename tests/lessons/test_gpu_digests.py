@@ -43,7 +43,7 @@ class Digests(GpuCase):
             self.check_digest(expected, lesson, ranks, [*fixed, *options])
 
     def test_a_bert_has_one_digest_and_the_losses_of_the_cpu(self):
-        fixed = self.options("--dropout=0.1", "--context=40")
+        fixed = self.options("--dropout=0.1", "--context=48")
         exact = [*fixed, "--arithmetic=exact"]
         expected = self.report_of("12", *exact)["digest"]
         if EMULATED:

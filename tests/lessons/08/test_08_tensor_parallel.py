@@ -77,7 +77,7 @@ class Exactness(Divided, zero_case.Exactness):
 
     def test_the_vocabulary_of_gpt2(self):
         """50,257 entries, of which 2 parts store 25,132 and 4 store 12,566."""
-        fixed = [self.data, "--vocabulary=50257", "--layers=1", "--channels=32", "--context=8", "--global-batch=2",
+        fixed = [self.data, "--vocabulary=50257", "--layers=1", "--channels=32", "--context=16", "--global-batch=2",
                  "--steps=2"]
         exact = [*fixed, "--arithmetic=exact"]
         expected = self.report_of(L01, *exact)
