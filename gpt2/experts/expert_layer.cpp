@@ -12,7 +12,7 @@ Tensor rows_of(const Tensor& tensor, Range rows, std::int64_t columns)
   return tensor.slice({rows.first * columns, rows.count * columns});
 }
 
-/// Calls @p use(expert, its rows, number of the chunk) for the rows of each of the experts here that has some, of one source.
+/// Calls @p use(expert, its rows, number of the chunk) for each of the experts here that has rows of one source.
 template <class Use>
 void for_each_chunk(const ExpertRows& rows, std::int64_t source, Use&& use)
 {

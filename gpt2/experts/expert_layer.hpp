@@ -37,7 +37,7 @@ struct ExpertRows {
 ///                forward:               each expert's MLP over the rows that arrived
 ///                  ... outputs travel back ...
 ///                combine:               output = sum over the k choices of weight times output of the expert
-///     backward   combine_backward ... backward ... scatter_backward, and the router's gradient
+///     backward   combine_backward ... backward ... route_backward, which also gives the router's gradient
 class ExpertLayer {
  public:
   /// @param context  settings that all building blocks share.

@@ -12,8 +12,8 @@ namespace rankwise {
 
 /// The sum of the gradients of a rank's experts over the micro-batches of e ranks.
 ///
-/// In micro-batch m, rank q of the group computes sequences [q share + m B, + B) of the group. These e runs are no
-/// neighbours if a step has several micro-batches. So in exact arithmetic each rank's rows have a sum of their own, a
+/// In micro-batch m, rank q of the group computes sequences [q share + m B, + B) of the group. These e runs are not
+/// adjacent if a step has several micro-batches. So in exact arithmetic each rank's rows have a sum of their own, a
 /// tree over its share of the sequences, and total() continues the tree over the ranks.
 class ExpertGradients {
  public:
