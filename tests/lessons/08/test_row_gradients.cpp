@@ -11,7 +11,7 @@ using namespace rankwise::testing;
 
 namespace {
 
-constexpr std::int64_t B = 4, T = 24, C = 32;
+constexpr std::int64_t B = 4, T = 48, C = 32;
 const ModelConfig config = tiny_config(2, 4, C, T);
 
 /// A micro-batch that one device has computed, and this tensor-parallel rank's result for its rows.
