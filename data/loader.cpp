@@ -81,6 +81,19 @@ void pad(Batch& batch, std::int64_t B)
   batch.targets.resize(static_cast<std::size_t>(B * batch.T), -1);
 }
 
+Batch tokens_of(const Batch& batch, Range tokens)
+{
+  Batch run{batch.B, tokens.count, {}, {}, 0};
+  for (std::int64_t b = 0; b < batch.B; ++b) {
+    const std::int64_t first = b * batch.T + tokens.first;
+    run.inputs.insert(run.inputs.end(), batch.inputs.begin() + first, batch.inputs.begin() + first + tokens.count);
+    run.targets.insert(run.targets.end(), batch.targets.begin() + first,
+                       batch.targets.begin() + first + tokens.count);
+  }
+  run.valid_tokens = std::count_if(run.targets.begin(), run.targets.end(), [](Token target) { return target >= 0; });
+  return run;
+}
+
 void check_enough_tokens(const Tokens& tokens, std::int64_t T, std::int64_t global_batch)
 {
   const std::int64_t n = tokens.train->size();

@@ -113,6 +113,9 @@ class Loader {
 /// @param batch  a batch of at most @p B sequences.
 void pad(Batch& batch, std::int64_t B);
 
+/// The tokens @p tokens of each sequence of @p batch.
+Batch tokens_of(const Batch& batch, Range tokens);
+
 /// Refuses data that are too short: a step needs G T + 1 tokens to train on, an evaluation T + 1.
 /// @param tokens        the data of the run.
 /// @param T             tokens per sequence.

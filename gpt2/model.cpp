@@ -126,24 +126,36 @@ void Branch::normalise(const BranchActivations& a, const BranchTensors& p) const
   context_.kernels->norm_forward(a.normalised, a.mean, a.rstd, a.input, p.norm_weight, p.norm_bias);
 }
 
+void Branch::query_key_value(const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const
+{
+  const std::int64_t R = batch.rows.count(), C = context_.config.channels;
+  context_.kernels->matmul(Matrix::of(a.inner, R), Matrix::of(a.normalised, R), Matrix::of(p.in_weight, C),
+                           SumOrder::sequential(C), p.in_bias);
+}
+
+void Branch::project(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
+                     const MicroBatch& batch) const
+{
+  const std::int64_t R = batch.rows.count(), hidden_channels = p.out_weight.extent(0);
+  context_.kernels->matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, hidden_channels),
+                           SumOrder::split(hidden_channels, leaves_of(context_.part)));
+}
+
 void Branch::apply(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
                    const MicroBatch& batch) const
 {
   const Kernels& kernels = *context_.kernels;
-  const std::int64_t R = batch.rows.count(), C = context_.config.channels, hidden_channels = p.out_weight.extent(0);
-  const Matrix inner = Matrix::of(a.inner, R), normalised = Matrix::of(a.normalised, R);
-
-  const Matrix in_weight = Matrix::of(p.in_weight, C);
+  const std::int64_t R = batch.rows.count(), C = context_.config.channels;
   if (attention())
-    kernels.matmul(inner, normalised, in_weight, SumOrder::sequential(C), p.in_bias);
+    query_key_value(a, p, batch);
   else
-    kernels.matmul_gelu_forward(a.hidden, inner, normalised, in_weight, SumOrder::sequential(C), p.in_bias);
+    kernels.matmul_gelu_forward(a.hidden, Matrix::of(a.inner, R), Matrix::of(a.normalised, R),
+                                Matrix::of(p.in_weight, C), SumOrder::sequential(C), p.in_bias);
   if (attention() && a.cache.empty())
     kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
   else if (attention())
     kernels.cached_attention_forward(a.hidden, a.cache, a.inner, attention_shape(batch), batch.rows.tokens);
-  kernels.matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, hidden_channels),
-                 SumOrder::split(hidden_channels, leaves_of(context_.part)));
+  project(output, a, p, batch);
 }
 
 void Branch::add(const Tensor& next, const BranchActivations& a, const Tensor& output, const BranchTensors& p,
@@ -173,20 +185,28 @@ Tensor Branch::add_backward(const BranchTensors& d, const Tensor& dx, const Tens
   return doutput;
 }
 
+void Branch::hidden_backward(const Tensor& dhidden, const Tensor& doutput, const BranchTensors& p,
+                             const MicroBatch& batch) const
+{
+  const std::int64_t R = batch.rows.count();
+  context_.kernels->matmul(Matrix::of(dhidden, R), Matrix::of(doutput, R),
+                           Matrix::of(p.out_weight, p.out_weight.extent(0)).transposed(),
+                           SumOrder::sequential(context_.config.channels));
+}
+
 void Branch::inner_backward(const Tensor& dinner, const Tensor& dhidden, const Tensor& doutput,
                             const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const
 {
-  const Kernels& kernels = *context_.kernels;
-  const std::int64_t R = batch.rows.count(), C = context_.config.channels;
-  const Matrix dy = Matrix::of(doutput, R),
-               out_weight = Matrix::of(p.out_weight, p.out_weight.extent(0)).transposed();
+  const std::int64_t R = batch.rows.count();
   if (!attention()) {
-    kernels.matmul_gelu_backward(Matrix::of(dinner, R), dy, out_weight, SumOrder::sequential(C), a.inner);
+    context_.kernels->matmul_gelu_backward(Matrix::of(dinner, R), Matrix::of(doutput, R),
+                                           Matrix::of(p.out_weight, p.out_weight.extent(0)).transposed(),
+                                           SumOrder::sequential(context_.config.channels), a.inner);
     return;
   }
-  kernels.matmul(Matrix::of(dhidden, R), dy, out_weight, SumOrder::sequential(C));
-  kernels.attention_backward(dinner, dhidden, a.hidden, a.log_sum_exp, a.inner, attention_shape(batch),
-                             attention_dropout(batch));
+  hidden_backward(dhidden, doutput, p, batch);
+  context_.kernels->attention_backward(dinner, dhidden, a.hidden, a.log_sum_exp, a.inner, attention_shape(batch),
+                                       attention_dropout(batch));
 }
 
 void Branch::normalised_backward(const Tensor& dnormalised, const Tensor& dinner, const BranchTensors& p,

@@ -119,6 +119,12 @@ class Branch {
   /// the cache.
   void apply(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
              const MicroBatch& batch) const;
+  /// The two matrices of apply(), for callers that compute attention between them. The first: a.inner, q, k and v, from
+  /// a.normalised.
+  void query_key_value(const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const;
+  /// The second: output (R, C) from a.hidden.
+  void project(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
+               const MicroBatch& batch) const;
   /// Computes next (R, C) from a.input and output.
   void add(const Tensor& next, const BranchActivations& a, const Tensor& output, const BranchTensors& p,
            const MicroBatch& batch) const;
@@ -129,6 +135,9 @@ class Branch {
   /// output_backward(), and d.out_bias += its gradient.
   Tensor add_backward(const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
                       const MicroBatch& batch) const;
+  /// Computes dhidden (R, C / n), the gradient of a.hidden; attention only.
+  void hidden_backward(const Tensor& dhidden, const Tensor& doutput, const BranchTensors& p,
+                       const MicroBatch& batch) const;
   /// Computes dinner (R, F / n), the gradient of a.inner.
   /// @param dhidden  (R, C / n) scratch, used by attention only.
   void inner_backward(const Tensor& dinner, const Tensor& dhidden, const Tensor& doutput,
@@ -152,9 +161,12 @@ class Branch {
   void normalise_backward(const Tensor& dx, const BranchTensors& d, const Tensor& dnormalised,
                           const BranchActivations& a, const BranchTensors& p, const MicroBatch& batch) const;
 
- private:
+  /// Sizes and mask of attention over the tokens of @p batch.
   AttentionShape attention_shape(const MicroBatch& batch) const;
+  /// Its dropout.
   Dropout attention_dropout(const MicroBatch& batch) const;
+
+ private:
   Dropout residual_dropout(const MicroBatch& batch) const;
   SumOrder in_order(std::int64_t F) const;
 

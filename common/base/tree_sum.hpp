@@ -61,6 +61,16 @@ constexpr void tree_in_places(std::int64_t count, Leaf&& leaf, Combine&& combine
   while (height > 1) combine(--height - 1);
 }
 
+/// The tree of tree_sum() over values that are all there, in any memory. The result is in value 0.
+/// @param count    number of values, >= 1.
+/// @param combine  combine(i, j) replaces value i by its combination with value j.
+template <class Combine>
+constexpr void tree_over(std::int64_t count, Combine&& combine)
+{
+  for (std::int64_t step = 1; step < count; step *= 2)
+    for (std::int64_t i = 0; i + step < count; i += 2 * step) combine(i, i + step);
+}
+
 /// W neighbouring outputs summed in parallel, each by the same tree.
 ///
 /// The reference kernels vectorise over outputs only, so vectorisation does not change the order of any sum.

@@ -1,5 +1,7 @@
 #include "lessons/15_experts/expert_gradients.hpp"
 
+#include "common/base/tree_sum.hpp"
+
 namespace rankwise {
 
 namespace {
@@ -46,8 +48,7 @@ Tensor ExpertGradients::total()
   std::vector<Tensor> totals;
   for (const auto& sum : sums_) totals.push_back(sum->total());
   // Neighbours first, as tree_sum() adds: ranks 0 and 1, 2 and 3; then the sums of these pairs.
-  for (std::size_t step = 1; step < totals.size(); step *= 2)
-    for (std::size_t i = 0; i + step < totals.size(); i += 2 * step) kernels_.add(totals[i], totals[i + step]);
+  tree_over(std::ssize(totals), [&](std::size_t i, std::size_t j) { kernels_.add(totals[i], totals[j]); });
   return totals.front();
 }
 

@@ -41,35 +41,63 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
 
 MicroBatch Run::load(const Activations& kept, Range sequences, std::int64_t step)
 {
+  return load(kept, sequences, step, {0, batch.sequence});
+}
+
+MicroBatch Run::load(const Activations& kept, Range sequences, std::int64_t step, Range positions)
+{
   const auto reading = time.span(Work::io, "reading tokens");
   loader.load(step, sequences, host_batch_);
-  return place(kept, *stream, host_batch_, sequences, step);
+  return place_tokens(kept, sequences, step, positions);
 }
 
 MicroBatch Run::load_validation(const Activations& kept, Range windows)
 {
+  return load_validation(kept, windows, {0, batch.sequence});
+}
+
+MicroBatch Run::load_validation(const Activations& kept, Range windows, Range positions)
+{
   validation.load_in_order(intersect(windows, {0, validation.windows()}), host_batch_);
   pad(host_batch_, windows.count);
-  MicroBatch micro_batch = place(kept, *stream, host_batch_, {0, windows.count}, 0);
+  MicroBatch micro_batch = place_tokens(kept, {0, windows.count}, 0, positions);
   micro_batch.training = false;
   return micro_batch;
 }
 
+MicroBatch Run::place_tokens(const Activations& kept, Range sequences, std::int64_t step, Range positions)
+{
+  const bool whole = positions.count == batch.sequence;
+  if (!whole) host_part_ = tokens_of(host_batch_, positions);
+  MicroBatch placed = place(kept, *stream, whole ? host_batch_ : host_part_, sequences, step);
+  placed.rows.tokens = positions;
+  placed.sixteenths = SumOrder::tokens(positions, batch.sequence).leaves();
+  return placed;
+}
+
 LossSum Run::validate(const Activations& kept, Part part, const std::function<LossSum(const MicroBatch&)>& forward)
+{
+  return validate(part, [&](Range windows) { return forward(load_validation(kept, windows)); });
+}
+
+LossSum Run::validate(Part part, const std::function<LossSum(Range windows)>& forward) const
 {
   const std::int64_t B = batch.micro_batch;
   LossSum loss;
   for (std::int64_t first = 0; first < validation.windows(); first += part.count * B)
-    loss += forward(load_validation(kept, {first + part.index * B, B}));
+    loss += forward({first + part.index * B, B});
   return loss;
 }
 
 void Run::charge(std::int64_t unit, int passes, const char* what)
 {
-  VirtualClock* const clock = messages.clock();
-  if (clock == nullptr) return;
   const double flops = unit_flops(config, unit, shape.rows(), batch.sequence) / shape.part.count;
-  clock->charge_compute(passes * std::llround(flops), what);
+  charge_flops(passes * std::llround(flops), what);
+}
+
+void Run::charge_flops(std::int64_t flops, const char* what)
+{
+  if (VirtualClock* const clock = messages.clock()) clock->charge_compute(flops, what);
 }
 
 Traffic Run::sent_so_far(const std::string& axis) const

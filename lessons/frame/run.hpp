@@ -57,10 +57,15 @@ struct Run {
   /// @param kept  activations of the micro-batch, which hold its tokens.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step);
 
+  /// The same for the tokens at @p positions of each sequence only.
+  MicroBatch load(const Activations& kept, Range sequences, std::int64_t step, Range positions);
+
   /// Reads B windows of the validation split in order and copies them to the device, for a forward pass without
   /// training.
   /// @param windows  windows after the end of the split are padding, which is not counted.
   MicroBatch load_validation(const Activations& kept, Range windows);
+  /// The same for the tokens at @p positions of each window only.
+  MicroBatch load_validation(const Activations& kept, Range windows, Range positions);
 
   /// This rank's sum of the loss of the validation split: it computes every n-th micro-batch.
   /// @param kept      as for load().
@@ -68,11 +73,16 @@ struct Run {
   ///                  @p forward.
   /// @param forward   forward pass of a micro-batch, without training.
   LossSum validate(const Activations& kept, Part part, const std::function<LossSum(const MicroBatch&)>& forward);
+  /// The same for a lesson that loads the windows of a micro-batch itself.
+  LossSum validate(Part part, const std::function<LossSum(Range windows)>& forward) const;
 
   /// Advances the virtual clock, if there is one, by the forward pass of a unit of the parameter table.
   void charge_forward(std::int64_t unit) { charge(unit, 1, "forward"); }
   /// Advances it by the backward pass, which takes two matrix products for each one of the forward pass.
   void charge_backward(std::int64_t unit) { charge(unit, 2, "backward"); }
+
+  /// Advances it by the floating-point operations of a part of a unit.
+  void charge_flops(std::int64_t flops, const char* what);
 
   /// Traffic of this rank along an axis so far: of the groups whose names begin with it, as "dp", "dp inside".
   Traffic sent_so_far(const std::string& axis) const;
@@ -101,8 +111,10 @@ struct Run {
 
  private:
   void charge(std::int64_t unit, int passes, const char* what);
+  MicroBatch place_tokens(const Activations& kept, Range sequences, std::int64_t step, Range positions);
 
   Batch host_batch_;  // windows on the host, before they are copied to the device
+  Batch host_part_;   // the same of a run of their tokens
 };
 
 }  // namespace rankwise

@@ -1,0 +1,270 @@
+// Lesson 14: Context parallelism (long sequences)
+//
+// Builds on:    lesson 03 (DDP) and lesson 02 (rings and all-to-all)
+// New idea:     c ranks divide the tokens of each sequence. All layers but one compute row by row and notice nothing. In
+//               attention a query meets the keys of all ranks: keys and values travel round a ring while each rank's
+//               queries meet those that are there (ring attention), or ranks exchange tokens for heads (all-to-all).
+//               A causal mask hides later keys, so each rank has a run of early and one of late tokens (zig-zag).
+// Memory:       16 P bytes of model state on every rank, as in lesson 03; activations of B T / c rows, and two blocks of
+//               keys and values. No rank has anything of T x T
+// Traffic:      cp, ring: 2 (c - 1) blocks of s 2 B T C / c bytes per layer and micro-batch, and c blocks of their f32
+//               gradients; all-to-all: s 8 B T C (c-1)/c^2; world: 8 P (N-1)/N bytes of gradients, as in lesson 03
+// Paper:        Liu et al. 2023 (ring attention); Jacobs et al. 2023 (DeepSpeed-Ulysses); Brandon et al. 2023 (striped
+//               attention)
+//
+// Sample runs:  mpirun -np 4 build/lessons/14_context_parallel --steps=3 --arithmetic=exact --dropout=0.1
+//               mpirun -np 4 build/lessons/14_context_parallel --steps=5 --attention=all-to-all --compare=5
+//               mpirun -np 4 build/lessons/14_context_parallel --steps=3 --cp=2 --order=contiguous
+//             * mpirun -np 4 build/lessons/14_context_parallel --device=cuda --steps=20   (* needs a GPU; four of them for NCCL)
+// Expect:       the loss column of lesson 01, whatever --cp is; 1/c of its activations.
+// (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/collectives/collectives.hpp"
+#include "common/messages/mesh.hpp"
+#include "gpt2/adamw.hpp"
+#include "gpt2/generate.hpp"
+#include "lessons/14_context_parallel/context_gradients.hpp"
+#include "lessons/14_context_parallel/costs.hpp"
+#include "lessons/14_context_parallel/head_exchange.hpp"
+#include "lessons/14_context_parallel/ring_attention.hpp"
+#include "lessons/frame/train.hpp"
+
+namespace rankwise {
+
+/// A training step of one rank, which has a replica of the model and two runs of the tokens of each sequence. The frame
+/// (lessons/frame/train.hpp) does everything outside of a step.
+class ContextParallel {
+ public:
+  /// One optimizer step over the global batch.
+  StepReport train_step(std::int64_t step)
+  {
+    LossSum loss;
+    gradients->clear();
+    {
+      const auto to_context = run.count("cp"), to_replicas = run.count("dp"), to_all = run.count("world");
+      // NEW: a group of c ranks computes G / dp sequences together; each rank has two runs of tokens of every one.
+      for (std::int64_t first = share.first; first < share.end(); first += run.batch.micro_batch) {
+        const Range sequences{first, run.batch.micro_batch};
+        for (TokenRun& mine : own) mine.batch = run.load(mine.kept, sequences, step, mine.tokens);
+        const GradientTensors d = gradients->begin(sequences);
+        loss += forward();
+        // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence.
+        of_runs.begin();
+        backward(of_runs.of(d, 0), of_runs.of(d, 1));
+        of_runs.end(d);
+        gradients->end(sequences);
+      }
+      // Every rank has all parameters. NEW: ranks that share a sequence add up gradients just as replicas do. (In exact
+      // arithmetic the ranks of a group have done so for each sequence, and only replicas are left.)
+      const auto span = run.time.span(Work::exposed, "summing gradients");
+      for (const Tensor& sum : gradients->sums()) all_reduce_sum(sum, exact ? replicas : world);
+    }
+    all_reduce_sum(loss, world);
+    return update(step, loss, gradients->total());
+  }
+
+  /// Loss of a micro-batch over this rank's tokens. All ranks of a group call it together.
+  LossSum forward()
+  {
+    // The embedding of a token depends on its position in the sequence, which its run knows.
+    for (TokenRun& mine : own) {
+      model.embedding.lookup(mine.work.output, weights.embedding, mine.batch);
+      model.embedding.add(mine.kept.stream(0), mine.work.output, weights.embedding, mine.batch);
+    }
+    forward_branches(0, model.branches.size());
+    LossSum loss;
+    for (TokenRun& mine : own) {
+      loss += model.head.forward(mine.kept.head, weights.head, mine.batch);
+      run.charge_forward(head_unit);
+    }
+    return loss;
+  }
+
+  /// Adds the gradient of that loss.
+  /// @param of_earlier, of_later  tensors to which the two runs add.
+  void backward(const GradientTensors& of_earlier, const GradientTensors& of_later)
+  {
+    const std::array<ModelTensors, TokenRuns::of_a_rank> gradient{
+        model_tensors(table, of_earlier.flat, of_earlier.tied), model_tensors(table, of_later.flat, of_later.tied)};
+    for (std::size_t k = 0; k < own.size(); ++k) {
+      const Workspace& work = own[k].work;
+      model.head.apply_backward(work.output, gradient[k].head, own[k].kept.head, weights.head, own[k].batch);
+      run.stream->zero(work.dstream);
+      model.head.normalise_backward(work.dstream, gradient[k].head, work.output, own[k].kept.head, weights.head,
+                                    own[k].batch);
+      run.charge_backward(head_unit);
+    }
+    for (std::size_t i = model.branches.size(); i-- > 0;) {
+      // Recomputation: a block's forward pass runs again, and its keys and values travel again.
+      const bool last_of_block = i % 2 == 1;
+      if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1);
+      branch_backward(i, gradient[0].branches[i], gradient[1].branches[i]);
+    }
+    for (std::size_t k = 0; k < own.size(); ++k)
+      model.embedding.backward(gradient[k].embedding, own[k].work.dstream, own[k].batch);
+  }
+
+  /// Loss of the whole validation split. Group g of dp computes micro-batches g, g + dp, g + 2 dp, ...
+  LossSum evaluate()
+  {
+    LossSum loss = run.validate({replicas.rank(), replicas.ranks()}, [&](Range windows) {
+      for (TokenRun& mine : own) mine.batch = run.load_validation(mine.kept, windows, mine.tokens);
+      return forward();
+    });
+    all_reduce_sum(loss, world);
+    return loss;
+  }
+
+  /// The next token of a text, computed by all ranks alike.
+  Token next_token(std::span<const Token> text, std::int64_t number)
+  {
+    if (!generator) generator.emplace(run.memory, *run.stream, model, weights, run.batch.sequence);
+    return pick_token(generator->next_logits(text), run.options.sampling, number);
+  }
+
+ private:
+  /// Forward pass of branches [first, last).
+  void forward_branches(std::size_t first, std::size_t last)
+  {
+    for (std::size_t i = first; i < last; ++i) {
+      const Branch& branch = model.branches[i];
+      const BranchTensors& p = weights.branches[i];
+      for (TokenRun& mine : own) branch.normalise(mine.kept.branches[i], p);
+      if (branch.attention()) {
+        // NEW: q, k and v of this rank's rows; then its queries meet the keys of all ranks.
+        for (TokenRun& mine : own) branch.query_key_value(mine.kept.branches[i], p, mine.batch);
+        attention->forward(branch, i, own);
+        for (TokenRun& mine : own) branch.project(mine.work.output, mine.kept.branches[i], p, mine.batch);
+      } else {
+        for (TokenRun& mine : own) branch.apply(mine.work.output, mine.kept.branches[i], p, mine.batch);
+      }
+      for (TokenRun& mine : own) {
+        branch.add(mine.kept.stream(i + 1), mine.kept.branches[i], mine.work.output, p, mine.batch);
+        charge(branch, 1);
+      }
+    }
+  }
+
+  /// Backward pass of branch @p i. @param d_earlier, d_later  gradients to which the two runs add.
+  void branch_backward(std::size_t i, const BranchTensors& d_earlier, const BranchTensors& d_later)
+  {
+    const Branch& branch = model.branches[i];
+    const BranchTensors& p = weights.branches[i];
+    const std::array<const BranchTensors*, TokenRuns::of_a_rank> d{&d_earlier, &d_later};
+    std::array<Tensor, TokenRuns::of_a_rank> doutput;
+    for (std::size_t k = 0; k < own.size(); ++k)
+      doutput[k] = branch.add_backward(*d[k], own[k].work.dstream, own[k].work.output, own[k].batch);
+    if (branch.attention()) {
+      // NEW: the gradients of keys and values come from the queries of all ranks.
+      for (std::size_t k = 0; k < own.size(); ++k)
+        branch.hidden_backward(own[k].dhidden(), doutput[k], p, own[k].batch);
+      attention->backward(branch, i, own);
+      for (std::size_t k = 0; k < own.size(); ++k) {
+        const TokenRun& mine = own[k];
+        branch.weights_backward(*d[k], doutput[k], mine.dinner(), mine.kept.branches[i], mine.batch);
+        branch.normalised_backward(mine.work.output, mine.dinner(), p, mine.batch);
+      }
+    } else {
+      for (std::size_t k = 0; k < own.size(); ++k)
+        branch.apply_backward(own[k].work.output, *d[k], doutput[k], own[k].work.wide, own[k].kept.branches[i], p,
+                              own[k].batch);
+    }
+    for (std::size_t k = 0; k < own.size(); ++k) {
+      const TokenRun& mine = own[k];
+      branch.normalise_backward(mine.work.dstream, *d[k], mine.work.output, mine.kept.branches[i], p, mine.batch);
+      charge(branch, 2);
+    }
+  }
+
+  /// Advances the virtual clock by a branch without pairs of tokens, which attention charges itself.
+  void charge(const Branch& branch, std::int64_t passes)
+  {
+    run.charge_flops(passes * std::llround(unit_flops(run.config, branch.unit(), run.shape.rows(), 0)), "branch");
+  }
+
+  /// AdamW with the mean gradient, clipped to a norm of at most --clip.
+  StepReport update(std::int64_t step, const LossSum& loss, const Tensor& gradient)
+  {
+    const auto valid_tokens = static_cast<double>(loss.valid_tokens);
+    const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
+    const double learning_rate = run.schedule.at(step);
+    check_finite(step, loss.mean(), norm, *run.kernels, table, gradient, master);
+    adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
+               clip_factor(norm, run.options.clip) / valid_tokens);
+    return {loss.mean(), norm, learning_rate};
+  }
+
+ public:
+  // ---- What the frame asks for --------------------------------------------------------------------------------------
+
+  using Options = ContextParallelOptions;
+  static constexpr const char *name = "14_context_parallel", *title = "Context parallelism (long sequences)";
+
+  ContextParallel(Run& r, const Options& o) : run(r), options(o)
+  {
+    for (const std::int64_t number : runs.of(group.rank())) own.emplace_back(run, number, runs.tokens(number));
+    if (options.attention == AttentionBy::ring)
+      attention = std::make_unique<RingAttention>(run, runs, group);
+    else
+      attention = std::make_unique<HeadExchange>(run, runs, group);
+  }
+
+  /// All parameters with their moments, on every rank.
+  HeldShards shards()
+  {
+    return {{{table, {0, table.elements()}, master, adamw.first_moments(), adamw.second_moments()}}, *run.stream};
+  }
+  /// Each rank holds a whole replica of the model.
+  int replica() const { return world.rank(); }
+  auto& optimizer() { return adamw; }
+  void after_load() { adamw.round(*run.kernels, parameters.tensor()); }
+  /// Parameters that must be the same on all ranks; the frame compares them.
+  Tensor replicated() const { return parameters.tensor(); }
+  std::string describe() const
+  {
+    return fmt::format("{} ranks divide each sequence, two runs of {} tokens each; {} replicas; collectives by {}",
+                       runs.ranks, runs.length(), replicas.ranks(), describe_algorithm(world));
+  }
+  /// Which tokens each rank has.
+  void report(Report& report) { report_plan(report, options, world.ranks()); }
+
+ private:
+  // ---- What this rank holds -----------------------------------------------------------------------------------------
+
+  Run& run;                // options, device, data, ledgers
+  const Options& options;  // as they were checked
+  bool exact = run.arithmetic.continues_tree();
+  Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};
+  Group &world = mesh.world(), &replicas = mesh.group("dp"), &group = mesh.group("cp");
+  Range share = Partition(run.batch.global_batch, replicas.ranks()).shard(replicas.rank());  // sequences of this group
+  TokenRuns runs = options.runs(world.ranks());                                              // of each sequence
+  ParameterTable table{run.config};                     // position of each tensor in the flat vectors
+  std::int64_t head_unit = unit_count(run.config) - 1;  // last unit
+  Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers
+  Buffer parameters{run.memory, Category::parameters, run.shape.type, {table.elements()}, "parameters"};  // (P)
+  ModelTensors weights = model_tensors(table, parameters.tensor());           // views of the parameters
+  std::unique_ptr<GradientSum> gradients = run.arithmetic.make_gradient_sum(  // (P)
+      *run.kernels, *run.stream, world.often_reduced(), gradient_layout(table, options.gradients));
+  ContextGradients of_runs{run, gradient_layout(table, options.gradients), options.order, group};
+  AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
+              run.shape.type, run.options.adamw};     // (P) moments
+  Tensor master = adamw.master(parameters.tensor());  // (P) f32 weights; in f32 the parameters themselves
+  std::vector<TokenRun> own;                          // this rank's two runs, with their activations
+  std::unique_ptr<ContextAttention> attention;        // how its queries meet all keys
+  std::optional<Generator> generator;                 // generates the text of --sample
+};
+
+}  // namespace rankwise
+
+int main(int argc, char** argv)
+{
+  return rankwise::train<rankwise::ContextParallel>(argc, argv);
+}

@@ -1,0 +1,46 @@
+#include "lessons/14_context_parallel/context_gradients.hpp"
+
+#include "common/collectives/collectives.hpp"
+
+namespace rankwise {
+
+ContextGradients::ContextGradients(const Run& run, const GradientLayout& layout, TokenOrder order, Group& group)
+    : run_(run), order_(order), group_(group)
+{
+  if (!run.arithmetic.continues_tree()) return;
+  flat_ = Buffer(run.memory, Category::exact_sums, layout.type, {layout.elements}, "gradients of the later run");
+  tied_ = Buffer(run.memory, Category::exact_sums, layout.type, {layout.tied.count}, "its tied gradients");
+}
+
+GradientTensors ContextGradients::of(const GradientTensors& d, std::size_t run) const
+{
+  const bool separate = run > 0 && run_.arithmetic.continues_tree();
+  return separate ? GradientTensors{flat_.tensor(), tied_.tensor()} : d;
+}
+
+void ContextGradients::begin()
+{
+  if (!run_.arithmetic.continues_tree()) return;
+  run_.stream->zero(flat_.tensor());
+  run_.stream->zero(tied_.tensor());
+}
+
+void ContextGradients::end(const GradientTensors& d)
+{
+  if (!run_.arithmetic.continues_tree()) return;
+  for (const auto& [earlier, later] : {std::pair(d.flat, flat_.tensor()), std::pair(d.tied, tied_.tensor())}) {
+    const bool halves = order_ == TokenOrder::zigzag;
+    if (!halves) run_.kernels->add(earlier, later);
+    all_reduce_sum(earlier, group_);
+    if (!halves) continue;
+    all_reduce_sum(later, group_);
+    run_.kernels->add(earlier, later);
+  }
+}
+
+std::int64_t ContextGradients::bytes(const GradientLayout& layout, const Arithmetic& arithmetic)
+{
+  return arithmetic.continues_tree() ? bytes_of(layout.type) * (layout.elements + layout.tied.count) : 0;
+}
+
+}  // namespace rankwise

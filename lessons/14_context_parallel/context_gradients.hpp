@@ -1,0 +1,44 @@
+#pragma once
+
+#include "gpt2/arithmetic.hpp"
+#include "gpt2/gradient_sum.hpp"
+#include "lessons/14_context_parallel/token_runs.hpp"
+#include "lessons/frame/run.hpp"
+
+/// @file
+/// The gradients of parameters, to which a rank's two runs of tokens contribute.
+
+namespace rankwise {
+
+/// The gradients of a micro-batch from both runs of tokens of a rank. In fast arithmetic both are added to one sum.
+///
+/// Exact arithmetic adds first over the tokens of a sequence, in the tree whose 2 c subtrees are the runs, then over
+/// sequences. So the gradients of a sequence are summed over the c ranks before the next sequence begins. In zig-zag
+/// order the ranks' earlier runs are the left half of that tree and their later runs, in reverse, the right half: each
+/// half is summed by halving, and the halves are added. In contiguous order a rank's two runs are neighbours.
+class ContextGradients {
+ public:
+  /// @param layout  gradients of all parameters.
+  /// @param group   the c ranks. All arguments outlive it.
+  ContextGradients(const Run& run, const GradientLayout& layout, TokenOrder order, Group& group);
+
+  /// The tensors to which the backward pass of a run adds.
+  /// @param d    gradients of the micro-batch.
+  /// @param run  0 or 1, which of the rank's runs.
+  GradientTensors of(const GradientTensors& d, std::size_t run) const;
+  /// Begins a micro-batch.
+  void begin();
+  /// Completes its gradients @p d.
+  void end(const GradientTensors& d);
+
+  /// Bytes of a second sum, in exact arithmetic.
+  static std::int64_t bytes(const GradientLayout& layout, const Arithmetic& arithmetic);
+
+ private:
+  const Run& run_;
+  TokenOrder order_;
+  Group& group_;
+  Buffer flat_, tied_;  // of the later run, in exact arithmetic
+};
+
+}  // namespace rankwise

@@ -1,0 +1,233 @@
+#include "lessons/14_context_parallel/costs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/text.hpp"
+#include "common/cuda/devices.hpp"
+#include "gpt2/adamw.hpp"
+#include "gpt2/smaller_run.hpp"
+#include "lessons/14_context_parallel/context_attention.hpp"
+#include "lessons/14_context_parallel/context_gradients.hpp"
+#include "lessons/14_context_parallel/head_exchange.hpp"
+#include "lessons/14_context_parallel/key_gradients.hpp"
+#include "lessons/14_context_parallel/sums_over_keys.hpp"
+#include "lessons/frame/frame.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// What the costs of a rank follow from.
+struct Plan {
+  Plan(const ContextParallelOptions& o, RankOf r)
+      : options(o),
+        rank(r),
+        config(o.config()),
+        shape(o.activation_shape(r)),
+        runs(o.runs(r.ranks)),
+        arithmetic(o.arithmetic),
+        gradients(gradient_layout(ParameterTable(config), o.gradients)),
+        micro_batches(o.share(r.ranks) / shape.B),
+        place(coordinates_of(o.axes(r.ranks), r.rank))
+  {
+  }
+
+  Topology along(const std::string& axis) const
+  {
+    return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
+  }
+  bool ring() const { return options.attention == AttentionBy::ring; }
+  bool exact() const { return arithmetic.continues_tree(); }
+
+  const ContextParallelOptions& options;
+  RankOf rank;
+  ModelConfig config;
+  ActivationShape shape;  // of one of the two runs of a rank
+  TokenRuns runs;
+  Arithmetic arithmetic;
+  GradientLayout gradients;
+  std::int64_t micro_batches;
+  std::vector<int> place;  // dp, cp
+};
+
+constexpr auto runs_of_a_rank = static_cast<std::int64_t>(TokenRuns::of_a_rank);
+
+/// All-reduces of the gradients: one sum, or two where the tied embedding's contributions are separate.
+std::vector<CollectiveShape> sums(const Plan& plan)
+{
+  const auto sum = [&](std::int64_t elements) {
+    return CollectiveShape{"all-reduce", plan.options.algorithm(), plan.gradients.type, elements};
+  };
+  std::vector<CollectiveShape> calls{sum(plan.gradients.elements)};
+  if (plan.arithmetic.separates_tied()) calls.push_back(sum(plan.gradients.tied.count));
+  return calls;
+}
+
+/// Collectives along cp in the attention of one layer: forward, backward.
+std::vector<CollectiveShape> exchanges(const Plan& plan, bool backward)
+{
+  const auto heads = [&](std::int64_t sections) {
+    return HeadExchange::exchange(plan.config, plan.shape, plan.options.algorithm(), sections);
+  };
+  if (!plan.ring()) return {heads(3), heads(1)};
+  if (!backward || !plan.exact()) return {};
+  return {ReturnedGradients::exchange(plan.config, plan.shape, plan.runs, plan.options.algorithm())};
+}
+
+/// Messages round the ring in the attention of one layer.
+Traffic ring_passes(const Plan& plan, bool backward)
+{
+  const std::int64_t c = plan.runs.ranks, block = KeyRing::elements(plan.config, plan.shape);
+  if (!plan.ring() || c == 1) return {};
+  Traffic sent{c - 1, (c - 1) * block * bytes_of(plan.shape.type)};
+  if (backward && !plan.exact()) sent += {c, c * block * bytes_of(accumulator_of(plan.shape.type))};
+  return sent;
+}
+
+Traffic along_context(const Plan& plan)
+{
+  const Topology cp = plan.along("cp");
+  const auto all = [&](const std::vector<CollectiveShape>& calls) {
+    Traffic sent;
+    for (const CollectiveShape& call : calls) sent += expected_traffic(call, cp, plan.place[1]);
+    return sent;
+  };
+  const auto times = [](Traffic one, std::int64_t n) {
+    return Traffic{n * one.messages, n * one.bytes, n * one.read_bytes};
+  };
+  Traffic pass = ring_passes(plan, false), back = ring_passes(plan, true);
+  pass += all(exchanges(plan, false));
+  back += all(exchanges(plan, true));
+  Traffic sent = times(pass, plan.config.layers * (plan.shape.recompute ? 2 : 1));
+  sent += times(back, plan.config.layers);
+  // In exact arithmetic the gradients of a sequence too: those of each run, or of both.
+  if (plan.exact()) sent += times(all(sums(plan)), plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1);
+  return times(sent, plan.micro_batches);
+}
+
+std::int64_t communication_bytes(const Plan& plan)
+{
+  const std::int64_t block = KeyRing::elements(plan.config, plan.shape), s = bytes_of(plan.shape.type),
+                     a = bytes_of(accumulator_of(plan.shape.type));
+  std::vector<CollectiveShape> of_context = exchanges(plan, true);
+  if (plan.exact()) {
+    const std::vector<CollectiveShape> gradients = sums(plan);
+    of_context.insert(of_context.end(), gradients.begin(), gradients.end());
+  }
+  std::int64_t bytes = message_bytes(plan.options, plan.exact() ? std::vector<CollectiveShape>{} : sums(plan), plan.rank) +
+                       scratch_bytes(of_context, plan.along("cp"), plan.place[1]);
+  if (plan.exact()) bytes += scratch_bytes(sums(plan), plan.along("dp"), plan.place[0]);
+  if (!plan.ring()) return bytes + 2 * s * exchanges(plan, false).front().count;
+  return bytes + 2 * s * block + 2 * a * (plan.exact() ? exchanges(plan, true).front().count : block);
+}
+
+std::int64_t attention_workspace(const Plan& plan)
+{
+  if (!plan.ring()) return HeadExchange::workspace_bytes(plan.config, plan.shape, plan.runs);
+  const std::int64_t results = runs_of_a_rank * SumsOverKeys::kept(plan.arithmetic, plan.runs.count());
+  return results * SumsOverKeys::bytes_of_result(plan.config, plan.shape) +
+         (plan.exact() ? 0 : TravellingGradients::workspace_bytes(plan.config, plan.shape));
+}
+
+}  // namespace
+
+Costs costs(const ContextParallelOptions& options, RankOf rank)
+{
+  const Plan plan(options, rank);
+  const ParameterTable table(plan.config);
+  Costs costs;
+  CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
+  bytes = plan.arithmetic.gradient_bytes(plan.gradients, plan.micro_batches);
+  bytes[Category::exact_sums] += ContextGradients::bytes(plan.gradients, plan.arithmetic);
+  bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
+  bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
+  bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.shape);
+  if (!plan.ring()) bytes[Category::activations] += HeadExchange::kept_bytes(plan.config, plan.shape, plan.runs);
+  bytes[Category::workspace] = runs_of_a_rank * workspace_bytes(plan.config, plan.shape) + attention_workspace(plan) +
+                               kernel_bytes(options.device);
+  bytes[Category::communication] = communication_bytes(plan);
+  costs.most = costs.kept;
+
+  costs.sent = {{"cp", "a step, along a sequence", along_context(plan),
+                 plan.ring() ? "blocks of keys and values, and their gradients" : "q, k, v, outputs, and their gradients"}};
+  Traffic sent;
+  const Topology dp = plan.along("dp");
+  for (const CollectiveShape& call : sums(plan))
+    sent += plan.exact() ? expected_traffic(call, dp, plan.place[0]) : sent_in({call}, options, rank);
+  if (plan.exact())
+    costs.sent.push_back({"dp", "a step, to replicas", sent, "2 (dp-1)/dp of the gradients"});
+  else
+    costs.sent.push_back({"world", "a step, to all ranks", sent, "2 (N-1)/N of the gradients"});
+  return costs;
+}
+
+double pairs_of(const ContextParallelOptions& options, RankOf rank)
+{
+  const TokenRuns runs = options.runs(rank.ranks);
+  const Range all{0, runs.T};
+  const Mask mask = options.config().mask;
+  if (options.attention == AttentionBy::all_to_all)
+    return static_cast<double>(visible_pairs(mask, runs.T, all, all)) / runs.ranks;
+  std::int64_t pairs = 0;
+  for (const std::int64_t run : runs.of(rank.rank % runs.ranks))
+    pairs += visible_pairs(mask, runs.T, runs.tokens(run), all);
+  return static_cast<double>(pairs);
+}
+
+std::int64_t charged_flops(const ContextParallelOptions& options, RankOf rank)
+{
+  const ModelConfig config = options.config();
+  const ActivationShape shape = options.activation_shape(rank);
+  const std::int64_t passes = shape.recompute ? 4 : 3;
+  // Both runs of a rank, without pairs of tokens; then these.
+  std::int64_t flops = 0;
+  for (std::int64_t unit = 1; unit < unit_count(config); ++unit) {
+    const bool head = unit + 1 == unit_count(config);
+    flops += (head ? 3 : passes) * runs_of_a_rank * std::llround(unit_flops(config, unit, shape.rows(), 0));
+  }
+  const auto pairs = std::llround(pairs_of(options, rank) * static_cast<double>(config.channels));
+  flops += config.layers * passes * attention_flops(shape.B * pairs, 1);
+  return options.share(rank.ranks) / shape.B * flops;
+}
+
+std::string suggest_options(const ContextParallelOptions& options, int N, std::int64_t bytes)
+{
+  ContextParallelOptions smaller = options;
+  const auto costs_of_rank = [&](RankOf rank) { return costs(smaller, rank); };
+  SmallerRun run([&] { return largest_on_device(costs_of_rank, N).total(); }, bytes);
+  const bool one_pass = options.gradients == DType::bf16;
+  if ((!one_pass && run.fits_with("--micro-batch=1", smaller.micro_batch, std::int64_t{1})) ||
+      run.fits_with("--recompute=block", smaller.recompute_blocks, true))
+    return run.enough();
+  return run.least(fmt::format("with {} ranks for each sequence", options.context_ranks(N)),
+                   "Divide sequences among more ranks (--cp), or use shorter ones.");
+}
+
+void report_plan(Report& report, const ContextParallelOptions& options, int N)
+{
+  const TokenRuns runs = options.runs(N);
+  std::vector<double> pairs;
+  for (int rank = 0; rank < runs.ranks; ++rank) pairs.push_back(pairs_of(options, {rank, N}));
+  double all = 0;
+  for (const double of_rank : pairs) all += of_rank;
+  std::vector<Line> lines;
+  for (int rank = 0; rank < runs.ranks; ++rank) {
+    const auto tokens = [&](std::size_t k) {
+      const Range of_run = runs.tokens(runs.of(rank)[k]);
+      return fmt::format("{}-{}", of_run.first, of_run.end() - 1);
+    };
+    const double own = pairs[static_cast<std::size_t>(rank)];
+    lines.push_back({fmt::format("rank {}", rank), group_digits(std::llround(own)), "",
+                     fmt::format("pairs of a query and a key; tokens {} and {}", tokens(0), tokens(1))});
+  }
+  const double most = *std::max_element(pairs.begin(), pairs.end());
+  lines.push_back({"largest / mean", fmt::format("{:.3f}", most * runs.ranks / all), "", "work of attention"});
+  report.block("attention of a sequence", lines);
+  report.json()["pairs"] = pairs;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <vector>
+
+#include "common/messages/mesh.hpp"
+#include "lessons/14_context_parallel/token_runs.hpp"
+#include "lessons/frame/options.hpp"
+
+/// @file
+/// The options of context parallelism.
+
+namespace rankwise {
+
+/// `--attention`: how queries meet the keys of other ranks.
+enum class AttentionBy : std::uint8_t {
+  ring,        ///< keys and values travel from rank to rank
+  all_to_all,  ///< each rank exchanges its tokens of all heads for all tokens of some heads
+};
+
+/// Options of N = dp c ranks: c neighbours divide each sequence, and dp groups of them divide the batch.
+struct ContextParallelOptions : LessonOptions {
+  int cp = 0;                                  ///< c; 0: all ranks
+  TokenOrder order = TokenOrder::zigzag;       ///< which runs of tokens a rank has
+  AttentionBy attention = AttentionBy::ring;   ///< how queries meet keys
+
+  /// c of N ranks.
+  int context_ranks(int N) const { return cp > 0 ? cp : N; }
+  /// The runs of tokens of a sequence on N ranks.
+  TokenRuns runs(int N) const { return {order, TrainingOptions::batch(1).sequence, context_ranks(N)}; }
+  /// Axes of N ranks, the outermost first.
+  std::vector<Axis> axes(int N) const { return {{"dp", N / context_ranks(N)}, {"cp", context_ranks(N)}}; }
+  /// Degrees of parallelism of N ranks.
+  Layout layout(int N) const { return {.dp = N / context_ranks(N)}; }
+  /// Sequences of the global batch that the c ranks of a group compute together.
+  std::int64_t share(int N) const { return global_batch / (N / context_ranks(N)); }
+  /// G, B and T. Without --micro-batch a group computes all of its sequences in one micro-batch, or one sequence in
+  /// exact arithmetic.
+  BatchShape batch(int N) const;
+  /// Shape of one of the two runs of tokens of a micro-batch.
+  ActivationShape activation_shape(RankOf rank) const;
+};
+
+/// Declares the options of all lessons and those of context parallelism.
+void declare(OptionTable& table, ContextParallelOptions& options);
+/// Refuses sequences, heads, or micro-batches that c ranks cannot divide.
+/// @throws UserError  with what would be possible.
+void check_lesson(const ContextParallelOptions& options, int N);
+
+}  // namespace rankwise
