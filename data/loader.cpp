@@ -90,7 +90,8 @@ Batch tokens_of(const Batch& batch, Range tokens)
     run.targets.insert(run.targets.end(), batch.targets.begin() + first,
                        batch.targets.begin() + first + tokens.count);
   }
-  run.valid_tokens = std::count_if(run.targets.begin(), run.targets.end(), [](Token target) { return target >= 0; });
+  run.valid_tokens =
+      std::count_if(run.targets.begin(), run.targets.end(), [](Token target) { return target >= 0; });
   return run;
 }
 

@@ -137,7 +137,8 @@ void Branch::project(const Tensor& output, const BranchActivations& a, const Bra
                      const MicroBatch& batch) const
 {
   const std::int64_t R = batch.rows.count(), hidden_channels = p.out_weight.extent(0);
-  context_.kernels->matmul(Matrix::of(output, R), Matrix::of(a.hidden, R), Matrix::of(p.out_weight, hidden_channels),
+  context_.kernels->matmul(Matrix::of(output, R), Matrix::of(a.hidden, R),
+                           Matrix::of(p.out_weight, hidden_channels),
                            SumOrder::split(hidden_channels, leaves_of(context_.part)));
 }
 

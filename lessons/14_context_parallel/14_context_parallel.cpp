@@ -244,8 +244,9 @@ class ContextParallel {
   bool exact = run.arithmetic.continues_tree();
   Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};
   Group &world = mesh.world(), &replicas = mesh.group("dp"), &group = mesh.group("cp");
-  Range share = Partition(run.batch.global_batch, replicas.ranks()).shard(replicas.rank());  // sequences of this group
-  TokenRuns runs = options.runs(world.ranks());                                              // of each sequence
+  Range share =
+      Partition(run.batch.global_batch, replicas.ranks()).shard(replicas.rank());  // sequences of this group
+  TokenRuns runs = options.runs(world.ranks());                                    // of each sequence
   ParameterTable table{run.config};                     // position of each tensor in the flat vectors
   std::int64_t head_unit = unit_count(run.config) - 1;  // last unit
   Model model{{run.config, run.kernels.get(), {}, run.options.dropout, run.options.seed}};  // the layers

@@ -118,8 +118,9 @@ std::int64_t communication_bytes(const Plan& plan)
     const std::vector<CollectiveShape> gradients = sums(plan);
     of_context.insert(of_context.end(), gradients.begin(), gradients.end());
   }
-  std::int64_t bytes = message_bytes(plan.options, plan.exact() ? std::vector<CollectiveShape>{} : sums(plan), plan.rank) +
-                       scratch_bytes(of_context, plan.along("cp"), plan.place[1]);
+  std::int64_t bytes =
+      message_bytes(plan.options, plan.exact() ? std::vector<CollectiveShape>{} : sums(plan), plan.rank) +
+      scratch_bytes(of_context, plan.along("cp"), plan.place[1]);
   if (plan.exact()) bytes += scratch_bytes(sums(plan), plan.along("dp"), plan.place[0]);
   if (!plan.ring()) return bytes + 2 * s * exchanges(plan, false).front().count;
   return bytes + 2 * s * block + 2 * a * (plan.exact() ? exchanges(plan, true).front().count : block);
@@ -147,13 +148,14 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.shape);
   if (!plan.ring()) bytes[Category::activations] += HeadExchange::kept_bytes(plan.config, plan.shape, plan.runs);
-  bytes[Category::workspace] = runs_of_a_rank * workspace_bytes(plan.config, plan.shape) + attention_workspace(plan) +
-                               kernel_bytes(options.device);
+  bytes[Category::workspace] = runs_of_a_rank * workspace_bytes(plan.config, plan.shape) +
+                               attention_workspace(plan) + kernel_bytes(options.device);
   bytes[Category::communication] = communication_bytes(plan);
   costs.most = costs.kept;
 
-  costs.sent = {{"cp", "a step, along a sequence", along_context(plan),
-                 plan.ring() ? "blocks of keys and values, and their gradients" : "q, k, v, outputs, and their gradients"}};
+  costs.sent = {
+      {"cp", "a step, along a sequence", along_context(plan),
+       plan.ring() ? "blocks of keys and values, and their gradients" : "q, k, v, outputs, and their gradients"}};
   Traffic sent;
   const Topology dp = plan.along("dp");
   for (const CollectiveShape& call : sums(plan))

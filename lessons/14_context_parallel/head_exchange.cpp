@@ -14,7 +14,8 @@ constexpr std::int64_t qkv_sections = 3;
 HeadExchange::HeadExchange(Run& run, const TokenRuns& runs, Group& group) : run_(run), runs_(runs), group_(group)
 {
   const ActivationShape& shape = run.shape;
-  const std::int64_t B = shape.B, T = runs.T, C = run.config.channels / runs.ranks, H = run.config.heads / runs.ranks;
+  const std::int64_t B = shape.B, T = runs.T, C = run.config.channels / runs.ranks,
+                     H = run.config.heads / runs.ranks;
   const auto make = [&](Category category, DType type, const Shape& extents, const char* what) {
     return Buffer(run.memory, category, type, extents, what);
   };
@@ -86,14 +87,16 @@ void HeadExchange::to_heads(const Tensor& of_heads, const std::vector<Tensor>& o
     run_.kernels->copy(exchanged(sent, s, rank, k), columns(of_runs[k], s, rank));
   });
   all_to_all(sent, received, group_);
-  for_each_piece(of_heads, received, [&](const Tensor& heads, const Tensor& piece) { run_.stream->copy(heads, piece); });
+  for_each_piece(of_heads, received,
+                 [&](const Tensor& heads, const Tensor& piece) { run_.stream->copy(heads, piece); });
 }
 
 void HeadExchange::to_tokens(const std::vector<Tensor>& of_runs, const Tensor& of_heads)
 {
   const Tensor sent = sent_.tensor().slice({0, of_heads.elements()}),
                received = received_.tensor().slice({0, of_heads.elements()});
-  for_each_piece(of_heads, sent, [&](const Tensor& heads, const Tensor& piece) { run_.stream->copy(piece, heads); });
+  for_each_piece(of_heads, sent,
+                 [&](const Tensor& heads, const Tensor& piece) { run_.stream->copy(piece, heads); });
   all_to_all(sent, received, group_);
   for_each_section(of_runs, [&](std::size_t k, std::int64_t s, int rank) {
     run_.kernels->copy(columns(of_runs[k], s, rank), exchanged(received, s, rank, k));
@@ -145,7 +148,8 @@ void HeadExchange::charge(std::int64_t passes, const char* what)
   run_.charge_flops(passes * attention_flops(pairs, run_.config.channels / runs_.ranks), what);
 }
 
-std::int64_t HeadExchange::kept_bytes(const ModelConfig& config, const ActivationShape& shape, const TokenRuns& runs)
+std::int64_t HeadExchange::kept_bytes(const ModelConfig& config, const ActivationShape& shape,
+                                      const TokenRuns& runs)
 {
   const std::int64_t tokens = shape.B * runs.T / runs.ranks, layers = shape.recompute ? 1 : config.layers;
   return layers * tokens *

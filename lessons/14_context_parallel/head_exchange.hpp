@@ -28,7 +28,8 @@ class HeadExchange final : public ContextAttention {
   /// Bytes that attention keeps of H / c heads: for each layer s 4 B T C / c, and a B T H / c for log-sum-exp.
   static std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape, const TokenRuns& runs);
   /// Bytes of the gradients of H / c heads: s 4 B T C / c.
-  static std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape, const TokenRuns& runs);
+  static std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape,
+                                      const TokenRuns& runs);
   /// An exchange of q, k and v (@p sections 3) or of the output (1).
   static CollectiveShape exchange(const ModelConfig& config, const ActivationShape& shape, Algorithm algorithm,
                                   std::int64_t sections);

@@ -19,8 +19,11 @@ std::array<Tensor, TokenRuns::of_a_rank> halves(const Tensor& both)
 /// A buffer of @p blocks times R 2 C numbers.
 Buffer make(const Run& run, Category category, std::int64_t blocks)
 {
-  return {run.memory, category, accumulator_of(run.shape.type),
-          {blocks * run.shape.rows() * 2 * run.config.channels}, "gradients of keys and values"};
+  return {run.memory,
+          category,
+          accumulator_of(run.shape.type),
+          {blocks * run.shape.rows() * 2 * run.config.channels},
+          "gradients of keys and values"};
 }
 
 }  // namespace
@@ -94,8 +97,8 @@ namespace {
 Tensor pair_of(const Tensor& all, int ranks, int rank, std::size_t key, std::size_t query)
 {
   const std::int64_t pair = all.elements() / (ranks * runs_of_a_rank * runs_of_a_rank);
-  const std::int64_t number = (rank * runs_of_a_rank + static_cast<std::int64_t>(key)) * runs_of_a_rank +
-                              static_cast<std::int64_t>(query);
+  const std::int64_t number =
+      (rank * runs_of_a_rank + static_cast<std::int64_t>(key)) * runs_of_a_rank + static_cast<std::int64_t>(query);
   return all.slice({number * pair, pair});
 }
 

@@ -15,10 +15,10 @@ namespace rankwise {
 
 /// The keys and values of one rank's two runs, on the rank where they are now.
 struct KeyBlock {
-  int hop = 0;                                             ///< hops that it has made
-  int owner = 0;                                           ///< rank whose tokens these are
-  std::array<std::int64_t, TokenRuns::of_a_rank> runs{};   ///< numbers of its two runs
-  std::array<Tensor, TokenRuns::of_a_rank> kv{};           ///< (R, 2 C) of each
+  int hop = 0;                                            ///< hops that it has made
+  int owner = 0;                                          ///< rank whose tokens these are
+  std::array<std::int64_t, TokenRuns::of_a_rank> runs{};  ///< numbers of its two runs
+  std::array<Tensor, TokenRuns::of_a_rank> kv{};          ///< (R, 2 C) of each
 };
 
 /// A ring of c ranks, in which every rank passes what it has to the next one.

@@ -40,14 +40,16 @@ void check_exact_runs(const ContextParallelOptions& options, int c)
 {
   constexpr std::int64_t most = leaves_of_a_sequence / TokenRuns::of_a_rank;
   if (c > most || !std::has_single_bit(static_cast<unsigned>(c)))
-    throw UserError(fmt::format("--cp={} cannot be combined with --arithmetic=exact.", c),
-                    fmt::format("A sum over a sequence is one tree of {} leaves, of which each of the 2 c runs has the "
-                                "same number. Use 1, 2, 4 or {} ranks, or --arithmetic=fast.",
-                                leaves_of_a_sequence, most));
+    throw UserError(
+        fmt::format("--cp={} cannot be combined with --arithmetic=exact.", c),
+        fmt::format("A sum over a sequence is one tree of {} leaves, of which each of the 2 c runs has the "
+                    "same number. Use 1, 2, 4 or {} ranks, or --arithmetic=fast.",
+                    leaves_of_a_sequence, most));
   if (options.micro_batch > 1)
     throw UserError(
         fmt::format("--micro-batch={} cannot be combined with --arithmetic=exact.", options.micro_batch),
-        "Exact sums run over the tokens of a sequence first, which are on several ranks, and then over sequences. Use "
+        "Exact sums run over the tokens of a sequence first, which are on several ranks, and then over sequences. "
+        "Use "
         "--micro-batch=1, or --arithmetic=fast.");
 }
 
@@ -59,17 +61,19 @@ void check_lesson(const ContextParallelOptions& options, int N)
     std::vector<int> possible;
     for (int c = 1; c <= N; ++c)
       if (N % c == 0) possible.push_back(c);
-    throw UserError(fmt::format("--cp={} does not divide {} ranks.", options.cp, N),
-                    fmt::format("Groups of --cp ranks divide each sequence. Use --cp={}, or start another number of ranks.",
-                                fmt::join(possible, ", ")));
+    throw UserError(
+        fmt::format("--cp={} does not divide {} ranks.", options.cp, N),
+        fmt::format("Groups of --cp ranks divide each sequence. Use --cp={}, or start another number of ranks.",
+                    fmt::join(possible, ", ")));
   }
   const int c = options.context_ranks(N);
   const std::int64_t heads = options.config().heads;
   const TokenRuns runs = options.runs(N);
   if (runs.T % runs.count() != 0 || runs.T < runs.count())
-    throw UserError(fmt::format("--sequence={} cannot be divided among {} ranks.", runs.T, c),
-                    fmt::format("Each rank has two of {} equal runs of tokens. Use a multiple of {}, or another --cp.",
-                                runs.count(), runs.count()));
+    throw UserError(
+        fmt::format("--sequence={} cannot be divided among {} ranks.", runs.T, c),
+        fmt::format("Each rank has two of {} equal runs of tokens. Use a multiple of {}, or another --cp.",
+                    runs.count(), runs.count()));
   if (options.attention == AttentionBy::all_to_all && heads % c != 0)
     throw UserError(fmt::format("--attention=all-to-all cannot divide {} heads among {} ranks.", heads, c),
                     fmt::format("Each rank computes the attention of as many heads. Use a --cp that divides {}, or "

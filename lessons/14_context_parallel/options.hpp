@@ -19,9 +19,9 @@ enum class AttentionBy : std::uint8_t {
 
 /// Options of N = dp c ranks: c neighbours divide each sequence, and dp groups of them divide the batch.
 struct ContextParallelOptions : LessonOptions {
-  int cp = 0;                                  ///< c; 0: all ranks
-  TokenOrder order = TokenOrder::zigzag;       ///< which runs of tokens a rank has
-  AttentionBy attention = AttentionBy::ring;   ///< how queries meet keys
+  int cp = 0;                                 ///< c; 0: all ranks
+  TokenOrder order = TokenOrder::zigzag;      ///< which runs of tokens a rank has
+  AttentionBy attention = AttentionBy::ring;  ///< how queries meet keys
 
   /// c of N ranks.
   int context_ranks(int N) const { return cp > 0 ? cp : N; }

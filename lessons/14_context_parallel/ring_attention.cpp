@@ -45,8 +45,8 @@ void RingAttention::forward(const Branch& branch, std::size_t i, std::span<Token
         if (seen == 0) continue;
         const MicroBatch& batch = own[q].batch;
         kernels.attention_partial(of_keys_[q].next(block.runs[k]), own[q].kept.branches[i].inner, block.kv[k],
-                                  whole_shape(branch, batch, runs_.T),
-                                  {own[q].tokens, runs_.tokens(block.runs[k])}, branch.attention_dropout(batch));
+                                  whole_shape(branch, batch, runs_.T), {own[q].tokens, runs_.tokens(block.runs[k])},
+                                  branch.attention_dropout(batch));
         of_keys_[q].added(merge);
         run_.charge_flops(attention_flops(batch.rows.sequences.count * seen, run_.config.channels), "attention");
       }
@@ -76,11 +76,10 @@ void RingAttention::backward(const Branch& branch, std::size_t i, std::span<Toke
         // Each pair of runs gives a gradient of its queries, which stay here, and one of its keys and values.
         const BranchActivations& a = own[q].kept.branches[i];
         const MicroBatch& batch = own[q].batch;
-        kernels.attention_partial_backward(of_keys_[q].next(block.runs[k]).output, gradients_->next(block, q, k),
-                                           own[q].dhidden(), a.hidden, a.log_sum_exp, a.inner, block.kv[k],
-                                           whole_shape(branch, batch, runs_.T),
-                                           {own[q].tokens, runs_.tokens(block.runs[k])},
-                                           branch.attention_dropout(batch));
+        kernels.attention_partial_backward(
+            of_keys_[q].next(block.runs[k]).output, gradients_->next(block, q, k), own[q].dhidden(), a.hidden,
+            a.log_sum_exp, a.inner, block.kv[k], whole_shape(branch, batch, runs_.T),
+            {own[q].tokens, runs_.tokens(block.runs[k])}, branch.attention_dropout(batch));
         of_keys_[q].added(add);
         gradients_->added(block, q, k);
         run_.charge_flops(2 * attention_flops(batch.rows.sequences.count * seen, run_.config.channels),

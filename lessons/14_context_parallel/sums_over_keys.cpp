@@ -32,8 +32,7 @@ void SumsOverKeys::added(const Combine& combine)
 const SoftmaxPartial& SumsOverKeys::total(const Combine& combine) const
 {
   // A query sees the first keys of a sequence, so the runs that are missing are the last leaves of the tree.
-  if (keeps_all_)
-    tree_over(arrived_, [&](std::size_t i, std::size_t j) { combine(results_[i], results_[j]); });
+  if (keeps_all_) tree_over(arrived_, [&](std::size_t i, std::size_t j) { combine(results_[i], results_[j]); });
   return results_.front();
 }
 

@@ -36,13 +36,18 @@ class Lesson(ProgramCase):
         """A short text, since all of its validation split is validated."""
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        text, data = (os.path.join(folder.name, name) for name in ("text.txt", "text.h5"))
+        cls.data = cls.prepared(folder.name, 3000)
+        cls.small = [cls.data, "--layers=2", "--steps=3"]
+
+    @staticmethod
+    def prepared(folder, length):
+        """Writes a random text of so many characters as a token file. Returns the option that names it."""
+        text, data = (os.path.join(folder, name) for name in ("text.txt", "text.h5"))
         with open(text, "w", encoding="utf-8") as file:
-            file.write("".join(random.Random(3).choices("abcdefgh \n", k=3000)))
+            file.write("".join(random.Random(3).choices("abcdefgh \n", k=length)))
         subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", text, data], check=True,
                        capture_output=True)
-        cls.data = f"--data={data}"
-        cls.small = [cls.data, "--layers=2", "--steps=3"]
+        return f"--data={data}"
 
     def report_of(self, program, *options, ranks=None):
         """The report of another lesson with the same options."""

@@ -94,7 +94,6 @@ class CudaReferenceKernels : public Kernels {
   cudaStream_t gpu() const { return cuda_stream(stream_); }
 
  private:
-
   Stream& stream_;
   Buffer scratch_;  // u8: partial sums on their way to the host
 };
