@@ -69,6 +69,15 @@ void check_exact(const Layout& layout, const ModelConfig& config, const BatchSha
         fmt::format("--tp={} is more than 8.", layout.tp),
         why +
             "A sum that is divided among tensor-parallel ranks has 8 leaves. Use 8 or less, or --arithmetic=fast.");
+  if (layout.token_runs > leaves_of_a_sequence || !power_of_two(layout.token_runs))
+    throw UserError(fmt::format("--cp={} does not divide the {} leaves of a sum over a sequence into equal runs.",
+                                layout.token_runs / 2, leaves_of_a_sequence),
+                    why + "Each context-parallel rank has two runs. Use 1, 2, 4 or 8 ranks, or --arithmetic=fast.");
+  if (layout.token_runs > 1 && batch.micro_batch > 1)
+    throw UserError(fmt::format("--micro-batch={} is more than one sequence.", batch.micro_batch),
+                    why +
+                        "Sums run over the tokens of a sequence first, which are on several ranks, and then over "
+                        "sequences.\nUse --micro-batch=1, or --arithmetic=fast.");
   struct Divided {
     const char* option;
     std::int64_t value, leaves;

@@ -53,6 +53,8 @@ struct Layout {
   std::int64_t dp = 1;  ///< data-parallel
   std::int64_t tp = 1;  ///< tensor-parallel
   std::int64_t pp = 1;  ///< pipeline-parallel
+  /// Runs of tokens in which context parallelism divides a sequence: 2 c on c ranks; 1: without it.
+  std::int64_t token_runs = 1;
 };
 
 /// The sizes of a global batch and of its micro-batches.
@@ -63,7 +65,8 @@ struct BatchShape {
 };
 
 /// Refuses sizes that exact arithmetic does not support: degrees, G or B that are not powers of two, a T that is
-/// not a multiple of 16, or a C that is not one of 8.
+/// not a multiple of 16, or a C that is not one of 8; runs of tokens that are not whole sixteenths, or of several
+/// sequences.
 /// @throws UserError naming the first of them and the possible values.
 void check_exact(const Layout& layout, const ModelConfig& config, const BatchShape& batch);
 

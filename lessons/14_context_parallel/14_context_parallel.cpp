@@ -65,7 +65,7 @@ class ContextParallel {
       // Every rank has all parameters. NEW: ranks that share a sequence add up gradients just as replicas do. (In exact
       // arithmetic the ranks of a group have done so for each sequence, and only replicas are left.)
       const auto span = run.time.span(Work::exposed, "summing gradients");
-      for (const Tensor& sum : gradients->sums()) all_reduce_sum(sum, exact ? replicas : world);
+      for (const Tensor& sum : gradients->sums()) all_reduce_sum(sum, of_sums);
     }
     all_reduce_sum(loss, world);
     return update(step, loss, gradients->total());
@@ -241,9 +241,9 @@ class ContextParallel {
 
   Run& run;                // options, device, data, ledgers
   const Options& options;  // as they were checked
-  bool exact = run.arithmetic.continues_tree();
   Mesh mesh{run.session, options.axes(run.session.ranks()), run.group_setup()};
   Group &world = mesh.world(), &replicas = mesh.group("dp"), &group = mesh.group("cp");
+  Group& of_sums = run.arithmetic.continues_tree() ? replicas : world;  // ranks that add up gradients after a step
   Range share =
       Partition(run.batch.global_batch, replicas.ranks()).shard(replicas.rank());  // sequences of this group
   TokenRuns runs = options.runs(world.ranks());                                    // of each sequence

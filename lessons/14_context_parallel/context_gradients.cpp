@@ -8,8 +8,8 @@ ContextGradients::ContextGradients(const Run& run, const GradientLayout& layout,
     : run_(run), order_(order), group_(group)
 {
   if (!run.arithmetic.continues_tree()) return;
-  flat_ = Buffer(run.memory, Category::exact_sums, layout.type, {layout.elements}, "gradients of the later run");
-  tied_ = Buffer(run.memory, Category::exact_sums, layout.type, {layout.tied.count}, "its tied gradients");
+  flat_ = Buffer(run.memory, further_sums, layout.type, {layout.elements}, "gradients of the later run");
+  tied_ = Buffer(run.memory, further_sums, layout.type, {layout.tied.count}, "its tied gradients");
 }
 
 GradientTensors ContextGradients::of(const GradientTensors& d, std::size_t run) const

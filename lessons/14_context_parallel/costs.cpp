@@ -41,7 +41,7 @@ struct Plan {
     return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
   }
   bool ring() const { return options.attention == AttentionBy::ring; }
-  bool exact() const { return arithmetic.continues_tree(); }
+  bool tree() const { return arithmetic.continues_tree(); }
 
   const ContextParallelOptions& options;
   RankOf rank;
@@ -74,7 +74,7 @@ std::vector<CollectiveShape> exchanges(const Plan& plan, bool backward)
     return HeadExchange::exchange(plan.config, plan.shape, plan.options.algorithm(), sections);
   };
   if (!plan.ring()) return {heads(3), heads(1)};
-  if (!backward || !plan.exact()) return {};
+  if (!backward || !plan.tree()) return {};
   return {ReturnedGradients::exchange(plan.config, plan.shape, plan.runs, plan.options.algorithm())};
 }
 
@@ -84,7 +84,7 @@ Traffic ring_passes(const Plan& plan, bool backward)
   const std::int64_t c = plan.runs.ranks, block = KeyRing::elements(plan.config, plan.shape);
   if (!plan.ring() || c == 1) return {};
   Traffic sent{c - 1, (c - 1) * block * bytes_of(plan.shape.type)};
-  if (backward && !plan.exact()) sent += {c, c * block * bytes_of(accumulator_of(plan.shape.type))};
+  if (backward && !plan.tree()) sent += {c, c * block * bytes_of(accumulator_of(plan.shape.type))};
   return sent;
 }
 
@@ -104,8 +104,8 @@ Traffic along_context(const Plan& plan)
   back += all(exchanges(plan, true));
   Traffic sent = times(pass, plan.config.layers * (plan.shape.recompute ? 2 : 1));
   sent += times(back, plan.config.layers);
-  // In exact arithmetic the gradients of a sequence too: those of each run, or of both.
-  if (plan.exact()) sent += times(all(sums(plan)), plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1);
+  // In the order of the tree the gradients of a sequence too: those of each run, or of both.
+  if (plan.tree()) sent += times(all(sums(plan)), plan.options.order == TokenOrder::zigzag ? runs_of_a_rank : 1);
   return times(sent, plan.micro_batches);
 }
 
@@ -114,16 +114,16 @@ std::int64_t communication_bytes(const Plan& plan)
   const std::int64_t block = KeyRing::elements(plan.config, plan.shape), s = bytes_of(plan.shape.type),
                      a = bytes_of(accumulator_of(plan.shape.type));
   std::vector<CollectiveShape> of_context = exchanges(plan, true);
-  if (plan.exact()) {
+  if (plan.tree()) {
     const std::vector<CollectiveShape> gradients = sums(plan);
     of_context.insert(of_context.end(), gradients.begin(), gradients.end());
   }
   std::int64_t bytes =
-      message_bytes(plan.options, plan.exact() ? std::vector<CollectiveShape>{} : sums(plan), plan.rank) +
+      message_bytes(plan.options, plan.tree() ? std::vector<CollectiveShape>{} : sums(plan), plan.rank) +
       scratch_bytes(of_context, plan.along("cp"), plan.place[1]);
-  if (plan.exact()) bytes += scratch_bytes(sums(plan), plan.along("dp"), plan.place[0]);
+  if (plan.tree()) bytes += scratch_bytes(sums(plan), plan.along("dp"), plan.place[0]);
   if (!plan.ring()) return bytes + 2 * s * exchanges(plan, false).front().count;
-  return bytes + 2 * s * block + 2 * a * (plan.exact() ? exchanges(plan, true).front().count : block);
+  return bytes + 2 * s * block + 2 * a * (plan.tree() ? exchanges(plan, true).front().count : block);
 }
 
 std::int64_t attention_workspace(const Plan& plan)
@@ -131,7 +131,7 @@ std::int64_t attention_workspace(const Plan& plan)
   if (!plan.ring()) return HeadExchange::workspace_bytes(plan.config, plan.shape, plan.runs);
   const std::int64_t results = runs_of_a_rank * SumsOverKeys::kept(plan.arithmetic, plan.runs.count());
   return results * SumsOverKeys::bytes_of_result(plan.config, plan.shape) +
-         (plan.exact() ? 0 : TravellingGradients::workspace_bytes(plan.config, plan.shape));
+         (plan.tree() ? 0 : TravellingGradients::workspace_bytes(plan.config, plan.shape));
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
   bytes = plan.arithmetic.gradient_bytes(plan.gradients, plan.micro_batches);
-  bytes[Category::exact_sums] += ContextGradients::bytes(plan.gradients, plan.arithmetic);
+  bytes[further_sums] += ContextGradients::bytes(plan.gradients, plan.arithmetic);
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = runs_of_a_rank * activation_bytes(plan.config, plan.shape);
@@ -159,8 +159,8 @@ Costs costs(const ContextParallelOptions& options, RankOf rank)
   Traffic sent;
   const Topology dp = plan.along("dp");
   for (const CollectiveShape& call : sums(plan))
-    sent += plan.exact() ? expected_traffic(call, dp, plan.place[0]) : sent_in({call}, options, rank);
-  if (plan.exact())
+    sent += plan.tree() ? expected_traffic(call, dp, plan.place[0]) : sent_in({call}, options, rank);
+  if (plan.tree())
     costs.sent.push_back({"dp", "a step, to replicas", sent, "2 (dp-1)/dp of the gradients"});
   else
     costs.sent.push_back({"world", "a step, to all ranks", sent, "2 (N-1)/N of the gradients"});

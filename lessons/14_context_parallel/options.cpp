@@ -1,7 +1,5 @@
 #include "lessons/14_context_parallel/options.hpp"
 
-#include <bit>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,7 +7,7 @@ namespace rankwise {
 
 BatchShape ContextParallelOptions::batch(int N) const
 {
-  return TrainingOptions::batch(arithmetic == Sums::exact ? 1 : share(N));
+  return TrainingOptions::batch(Arithmetic(arithmetic).continues_tree() ? 1 : share(N));
 }
 
 ActivationShape ContextParallelOptions::activation_shape(RankOf rank) const
@@ -32,28 +30,6 @@ void declare(OptionTable& table, ContextParallelOptions& options)
                                 {{"ring", AttentionBy::ring}, {"all-to-all", AttentionBy::all_to_all}},
                                 "how queries meet the keys of other ranks");
 }
-
-namespace {
-
-/// Refuses what the order of exact sums rules out.
-void check_exact_runs(const ContextParallelOptions& options, int c)
-{
-  constexpr std::int64_t most = leaves_of_a_sequence / TokenRuns::of_a_rank;
-  if (c > most || !std::has_single_bit(static_cast<unsigned>(c)))
-    throw UserError(
-        fmt::format("--cp={} cannot be combined with --arithmetic=exact.", c),
-        fmt::format("A sum over a sequence is one tree of {} leaves, of which each of the 2 c runs has the "
-                    "same number. Use 1, 2, 4 or {} ranks, or --arithmetic=fast.",
-                    leaves_of_a_sequence, most));
-  if (options.micro_batch > 1)
-    throw UserError(
-        fmt::format("--micro-batch={} cannot be combined with --arithmetic=exact.", options.micro_batch),
-        "Exact sums run over the tokens of a sequence first, which are on several ranks, and then over sequences. "
-        "Use "
-        "--micro-batch=1, or --arithmetic=fast.");
-}
-
-}  // namespace
 
 void check_lesson(const ContextParallelOptions& options, int N)
 {
@@ -79,7 +55,6 @@ void check_lesson(const ContextParallelOptions& options, int N)
                     fmt::format("Each rank computes the attention of as many heads. Use a --cp that divides {}, or "
                                 "--attention=ring, which divides tokens only.",
                                 heads));
-  if (options.arithmetic == Sums::exact) check_exact_runs(options, c);
   check_algorithm(options.algorithm(), options.topology(N), options.axes(N));
 }
 

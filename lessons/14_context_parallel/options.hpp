@@ -30,11 +30,11 @@ struct ContextParallelOptions : LessonOptions {
   /// Axes of N ranks, the outermost first.
   std::vector<Axis> axes(int N) const { return {{"dp", N / context_ranks(N)}, {"cp", context_ranks(N)}}; }
   /// Degrees of parallelism of N ranks.
-  Layout layout(int N) const { return {.dp = N / context_ranks(N)}; }
+  Layout layout(int N) const { return {.dp = N / context_ranks(N), .token_runs = runs(N).count()}; }
   /// Sequences of the global batch that the c ranks of a group compute together.
   std::int64_t share(int N) const { return global_batch / (N / context_ranks(N)); }
-  /// G, B and T. Without --micro-batch a group computes all of its sequences in one micro-batch, or one sequence in
-  /// exact arithmetic.
+  /// G, B and T. Without --micro-batch a group computes all of its sequences in one micro-batch; where sums continue a
+  /// tree, one sequence, because they run over the tokens of a sequence first.
   BatchShape batch(int N) const;
   /// Shape of one of the two runs of tokens of a micro-batch.
   ActivationShape activation_shape(RankOf rank) const;
