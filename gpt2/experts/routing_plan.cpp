@@ -23,6 +23,10 @@ std::vector<std::int64_t> leaves_of_rows(const RoutingShape& shape)
 
 RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingShape& shape)
 {
+  // BEGIN EXERCISE 15.1 points=15 "The plan of the rows: all of plan_routing(), from the choices of the router. Its comment in "
+  //     "routing_plan.hpp says in which order the rows are, and which choices a full expert drops; that of RoutingPlan says "
+  //     "what is counted. leaves_of_rows() gives the leaf of each token. Rows of different experts, leaves and sequences "
+  //     "must not be mixed up: messages, gradients and the auxiliary loss follow from these numbers."
   const std::int64_t E = shape.experts.count, k = shape.experts.per_token,
                      capacity = shape.experts.capacity(shape.T);
   const auto leaves = SumOrder::batch(shape.B, shape.T).leaves();
@@ -48,6 +52,7 @@ RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingSha
     if (plan.places[i] >= 0)
       plan.places[i] += static_cast<std::int32_t>(first[static_cast<std::size_t>(choices[i])]);
   return plan;
+  // END EXERCISE
 }
 
 std::vector<double> auxiliary_pull(const RoutingPlan& plan, const RoutingShape& shape)

@@ -74,14 +74,15 @@ std::int64_t message_bytes(const ExpertParallelOptions& options, const Parameter
   const ActivationShape shape = options.activation_shape(rank);
   const std::vector<std::int64_t> none(static_cast<std::size_t>(axes[1].size), 0);
   std::vector<CollectiveShape> exchanges;
+  std::int64_t of_norm = 0;  // the norm's squares, which are in host memory
   if (!table.experts().empty()) {
     exchanges = exchanges_of(options.config(), shape, options.algorithm(), none, none);
     exchanges.push_back({"all-reduce", options.algorithm(), DType::i64, square_numbers});
+    of_norm = host_values_bytes(options.device, axes[1].size);
   }
   return rankwise::message_bytes(options, sums[0], rank) +
          scratch_bytes(sums[1], along(options, rank, "replicas"), at[0]) +
-         scratch_bytes(exchanges, along(options, rank, "experts"), at[1]) +
-         host_values_bytes(options.device, axes[1].size);
+         scratch_bytes(exchanges, along(options, rank, "experts"), at[1]) + of_norm;
 }
 
 }  // namespace

@@ -91,6 +91,17 @@ class Digests(GpuCase):
             chaos = any(option.startswith("--chaos") for option in options)
             self.check_digest(expected, "13", ranks, [*fixed, *options], ["mpi", "nccl"] if chaos and ranks <= GPUS else None)
 
+    def test_experts_have_one_digest(self):
+        for model in ([], ["--experts-per-token=2", "--capacity-factor=1"]):
+            fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--expert-every=1", *model)
+            expected = self.report_of("15", *fixed)["digest"]
+            if EMULATED:
+                self.assertEqual(self.report_of("15", *fixed, device="cpu")["digest"], expected)
+            for ranks, *options in [(2, "--ep=2", "--micro-batch=1"), (4, "--ep=2", "--check-messages"), (4, "--ep=4", "--chaos=1")]:
+                self.check_digest(expected, "15", ranks, [*fixed, *options])
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1")
+        self.check_digest(self.report_of("01", *fixed)["digest"], "15", 2, [*fixed, "--experts=1"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -45,6 +45,30 @@ TEST_CASE("plan_routing: the leaves of an expert's rows are those of the tokens 
   }
 }
 
+TEST_CASE("plan_routing: with two choices a token has two rows, and each sequence has leaves of its own")
+{
+  const ExpertConfig experts{.count = 3, .per_token = 2, .every = 1, .capacity_factor = 0.75};
+  REQUIRE(experts.capacity(4) == 2);
+  const std::vector<std::int32_t> choices{0, 2, 2, 1, 2, 0, 0, 1,  // sequence 0
+                                          1, 0, 0, 1, 0, 2, 1, 2};
+  const RoutingPlan plan = plan_routing(choices, {2, 4, experts});
+  CHECK(plan.places == std::vector<std::int32_t>{0, 8, 9, 4, -1, 1, -1, 5, 6, 2, 3, 7, -1, 10, -1, 11});
+  CHECK(plan.rows == Numbers{4, 4, 4});
+  CHECK(plan.chosen == Numbers{3, 2, 3, 3, 3, 2});
+  // Four tokens are the first four leaves of their sequence; the others are empty.
+  const std::int64_t leaves = SumOrder::batch(2, 4).leaves();
+  const auto of = [&](std::int64_t expert, std::int64_t sequence) {
+    const auto first = plan.leaves.begin() + expert * leaves + sequence * leaves_of_a_sequence;
+    return Numbers(first, first + 4);
+  };
+  CHECK(of(0, 0) == Numbers{1, 0, 1, 0});
+  CHECK(of(1, 0) == Numbers{0, 1, 0, 1});
+  CHECK(of(2, 0) == Numbers{1, 1, 0, 0});
+  CHECK(of(0, 1) == Numbers{1, 1, 0, 0});
+  CHECK(of(1, 1) == Numbers{1, 1, 0, 0});
+  CHECK(of(2, 1) == Numbers{0, 0, 1, 1});
+}
+
 TEST_CASE("auxiliary_pull: weight E f, with f the fraction of a sequence's choices")
 {
   const ExpertConfig experts{.count = 2, .per_token = 1, .every = 1, .capacity_factor = 1, .auxiliary_loss = 0.5};

@@ -41,6 +41,9 @@ PING_PONG = "ping-pong of ranks 0 and 1\n" + "".join(
     f"  {size:>9,} bytes  {us:.2f}  us    0.025 GB/s  line     0.31 us  #\n" for size, us in ((8, 1), (64, 2), (4096, 100))) + (
         "the line\n  alpha  1.00  us, latency of a message\n  beta  0.5000  ns per byte, so a bandwidth of 2.00 GB/s\n")
 MESH = MODEL + "# --dp 2 x\n# --tp 2 x\n# --pp 2 x\n# stages of 1, 1 blocks (the largest has 1.07 times the mean work)\n"
+LOADS = ("# lesson 15_experts on 4 ranks\n# --auxiliary-loss  0  weight\n# 2 ranks share the experts, 2 of 4 each; 2 replicas\nexperts\n"
+         "  block 1  10 70 15 5  rows of each expert in the last step; largest / mean 2.800\n"
+         "  block 3   25 25 30 20  rows of each expert in the last step; largest / mean 1.200\n")
 
 
 def plan(lesson, parameters, gradients, optimizer):
@@ -140,6 +143,16 @@ class Pictures(unittest.TestCase):
         self.assertIn("  × c_attn         (C, 3 C) + (3 C)         (B, T, 3 C)   (B, 64, 192)", lines)
         self.assertIn("(B, H, T, T)", self.words())
 
+    def test_loads_have_one_scale_and_the_colours_of_ranks(self):
+        again = LOADS.replace("# --auxiliary-loss  0  weight\n", "").replace("10 70", "30 50")
+        lines = self.lines("plot_loads", LOADS + again)
+        self.assertEqual(lines[1].split(), "0 block 1: 2.80 block 3: 1.20".split())
+        self.assertEqual(lines[2].split(), "0.01 block 1: 2.00 block 3: 1.20".split())  # the default is not printed
+        most, less = self.box("block 1, expert 1 on rank 0: 70 rows"), self.box("block 1, expert 1 on rank 0: 50 rows")
+        self.assertAlmostEqual(less[3] / most[3], 5 / 7, 2)
+        self.assertEqual((most[4], less[4]), (svg.RANKS[0], svg.RANKS[0]))
+        self.assertEqual(self.titles().count("block 3, expert 2 on rank 1: 30 rows"), 2)
+
     def test_ranks_of_a_mesh(self):
         lines = self.lines("plot_mesh", MESH)
         self.assertEqual([line.split() for line in lines[4:6]], [["3", "1", "0", "1"], ["4", "0", "1", "0"]])
@@ -150,6 +163,7 @@ class Pictures(unittest.TestCase):
                            ("plot_steps", RING.replace("rank", "lane")), ("plot_window", MODEL),
                            ("plot_window", WINDOW.replace("L=2", "L=3")), ("plot_shards", MODEL), ("plot_timeline", MODEL),
                            ("plot_timeline", "# lesson 03_ddp on 2 ranks\n"), ("plot_block", "-"), ("plot_mesh", MODEL),
+                           ("plot_loads", MODEL), ("plot_loads", LOADS.replace("share", "have")), ("plot_loads", LOADS.replace("rows", "r")),
                            ("plot_mesh", MESH.replace("--tp 2", "--tp 0")), ("plot_ping_pong", MODEL),
                            ("plot_ping_pong", PING_PONG.replace("alpha", "omega"))]:
             with self.subTest(name=name, text=text[:30]):
