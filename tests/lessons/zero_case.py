@@ -187,8 +187,9 @@ class Traffic(Lesson):
 
 class Checkpoints(Lesson):
     def partners(self):
-        """The lessons whose checkpoints are read and that read checkpoints, lesson 01 first."""
-        return LADDER[:LADDER.index(self.program)]
+        """The lessons whose checkpoints are read and that read checkpoints, lesson 01 first: all below, or the first and last."""
+        below = LADDER[:LADDER.index(self.program)]
+        return below if ALL else [L01, below[-1]]
 
     def setUp(self):
         super().setUp()
@@ -204,7 +205,7 @@ class Checkpoints(Lesson):
         """Of this lesson and those below it on the ladder: a later one's test has the pairs with that."""
         below = self.partners()
         others, own = [(L01, 1), *((lesson, 4) for lesson in below[1:])], [(self.program, *layout) for layout in self.layouts()]
-        pairs = [*zip(others, itertools.cycle(own)), *zip(itertools.cycle(own), reversed(others)), (own[2], own[1])]
+        pairs = [*zip(itertools.cycle(others), own), *zip(own, itertools.cycle(reversed(others))), (own[2], own[1])]
         if ALL:
             everyone = [(L01, 1), *itertools.product(below[1:], (1, 2, 4)), *own]
             pairs = itertools.product(everyone, repeat=2)
