@@ -21,6 +21,8 @@ LAYOUTS = (  # program, ranks, options
     ("11_zero_bubble", 2, ()),
     ("13_mesh_zero3", 4, ()),
     ("13_mesh_zero3", 4, ("--zero=2", "--shard-ranks=1", "--offload=all")),
+    ("14_context_parallel", 4, ("--cp=2",)),
+    ("14_context_parallel", 2, ("--attention=all-to-all",)),
     ("15_experts", 4, ("--experts=1",)),
 )
 

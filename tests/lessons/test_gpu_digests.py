@@ -91,6 +91,13 @@ class Digests(GpuCase):
             chaos = any(option.startswith("--chaos") for option in options)
             self.check_digest(expected, "13", ranks, [*fixed, *options], ["mpi", "nccl"] if chaos and ranks <= GPUS else None)
 
+    def test_a_divided_sequence_has_the_digest_of_one_device(self):
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1")
+        expected = self.report_of("01", *fixed)["digest"]
+        for ranks, *options in [(2, "--check-messages"), (4, "--cp=2", "--attention=all-to-all"), (4, "--chaos=1"),
+                                (2, "--order=contiguous", "--recompute=block")]:
+            self.check_digest(expected, "14", ranks, [*fixed, *options])
+
     def test_experts_have_one_digest(self):
         for model in ([], ["--experts-per-token=2", "--capacity-factor=1"]):
             fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--expert-every=1", *model)

@@ -56,21 +56,30 @@ class Layouts(GpuCase):
                 for axis, sent in report["traffic"].items():
                     self.assertEqual(sent["bytes"], sent["formula"], axis)
 
-    def test_experts_stay_near_the_cpu_and_keep_to_their_formulas(self):
-        for ranks, *options in [(4, "--ep=2"), (4, "--ep=4", "--experts-per-token=2", "--collectives=library"),
-                                (3, "--experts=3", "--global-batch=6"), (2, "--capacity-factor=1.25", "--precision=bf16")]:
-            fixed = self.options("--steps=4", "--expert-every=1", *options)
-            expected = self.report_of("15", *fixed, ranks=ranks, device="cpu")["loss"]
+    def check_near_the_cpu(self, lesson, layouts, *fixed):
+        """Losses of the CPU, and bytes of the formulas, for each of `layouts`: ranks and options."""
+        for ranks, *options in layouts:
+            options = self.options("--steps=4", *fixed, *options)
+            expected = self.report_of(lesson, *options, ranks=ranks, device="cpu")["loss"]
             bound = 2e-3 if "--precision=bf16" in options else 2e-5
             for transport in self.transports(ranks):
                 with self.subTest(ranks=ranks, options=options, transport=transport):
-                    report = self.report_of("15", *fixed, f"--transport={transport}", "--sample=5", ranks=ranks)
+                    report = self.report_of(lesson, *options, f"--transport={transport}", "--sample=5", ranks=ranks)
                     for a, b in zip(report["loss"], expected):
                         self.assertLess(abs(a - b), bound * b)
                     for name, bytes_ in report["memory"].items():
                         self.assertEqual(bytes_["current"], bytes_["formula"], name)
                     for axis, sent in report["traffic"].items():
                         self.assertEqual(sent["bytes"], sent["formula"], axis)
+
+    def test_divided_sequences_stay_near_the_cpu_and_keep_to_their_formulas(self):
+        self.check_near_the_cpu("14", [(4, "--cp=2"), (4, "--collectives=library", "--attention=all-to-all"),
+                                       (2, "--precision=bf16", "--recompute=block")])
+
+    def test_experts_stay_near_the_cpu_and_keep_to_their_formulas(self):
+        self.check_near_the_cpu("15", [(4, "--ep=2"), (4, "--ep=4", "--experts-per-token=2", "--collectives=library"),
+                                       (3, "--experts=3", "--global-batch=6"),
+                                       (2, "--capacity-factor=1.25", "--precision=bf16")], "--expert-every=1")
 
     def test_bytes_off_the_device_are_those_of_the_cpu(self):
         for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:

@@ -44,6 +44,7 @@ CASES = [  # a program, its options, on how many ranks, and the layers of the mo
     ("11_zero_bubble", (), EVERYONE, 4),
     ("10_3d_parallel", ("--sequence-parallel",), (None, 1, 2, 4, 8, 8), 4),
     ("13_mesh_zero3", ("--offload=all", "--tier=disk:{disk}"), EVERYONE),
+    ("14_context_parallel", (), EVERYONE),
     ("15_experts", ("--expert-every=1",), EVERYONE),
 ]
 OTHER_MODELS = ("15_experts",)  # whose digest is not that of lesson 01

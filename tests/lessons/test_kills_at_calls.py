@@ -30,6 +30,7 @@ CASES = [
     Case("09_pipeline_parallel", 2, ()),
     Case("10_3d_parallel", 2, ("--tp=2",)),
     Case("13_mesh_zero3", 2, ("--tp=2",)),
+    Case("14_context_parallel", 2, ()),
     Case("15_experts", 2, ("--experts=1",)),  # the checkpoints of lesson 01
 ]
 if ALL:
