@@ -81,6 +81,10 @@ Matrix HeadExchange::exchanged(const Tensor& all, std::int64_t s, int rank, std:
 
 void HeadExchange::to_heads(const Tensor& of_heads, const std::vector<Tensor>& of_runs)
 {
+  // BEGIN EXERCISE 14.2 points=10 "From tokens to heads: all of HeadExchange::to_heads(). Of its two runs, (R, n C) each, this "
+  //     "rank sends every rank the columns of that rank's heads, by one all_to_all() of as many elements as of_heads "
+  //     "has. What it receives are its own heads of all ranks' runs; each run of each sequence goes to its tokens' "
+  //     "place in of_heads, (B, T, n C / c)."
   const Tensor sent = sent_.tensor().slice({0, of_heads.elements()}),
                received = received_.tensor().slice({0, of_heads.elements()});
   for_each_section(of_runs, [&](std::size_t k, std::int64_t s, int rank) {
@@ -89,10 +93,12 @@ void HeadExchange::to_heads(const Tensor& of_heads, const std::vector<Tensor>& o
   all_to_all(sent, received, group_);
   for_each_piece(of_heads, received,
                  [&](const Tensor& heads, const Tensor& piece) { run_.stream->copy(heads, piece); });
+  // END EXERCISE
 }
 
 void HeadExchange::to_tokens(const std::vector<Tensor>& of_runs, const Tensor& of_heads)
 {
+  // BEGIN TWIN 14.2
   const Tensor sent = sent_.tensor().slice({0, of_heads.elements()}),
                received = received_.tensor().slice({0, of_heads.elements()});
   for_each_piece(of_heads, sent,
@@ -101,6 +107,7 @@ void HeadExchange::to_tokens(const std::vector<Tensor>& of_runs, const Tensor& o
   for_each_section(of_runs, [&](std::size_t k, std::int64_t s, int rank) {
     run_.kernels->copy(columns(of_runs[k], s, rank), exchanged(received, s, rank, k));
   });
+  // END TWIN
 }
 
 /// Calls use(run of this rank, section, rank whose heads these are).

@@ -31,6 +31,11 @@ AttentionShape whole_shape(const Branch& branch, const MicroBatch& batch, std::i
 
 void RingAttention::forward(const Branch& branch, std::size_t i, std::span<TokenRun> own)
 {
+  // BEGIN EXERCISE 14.1 points=20 "The forward pass of ring attention: all of RingAttention::forward(). A block of keys and "
+  //     "values visits every rank, and travels on while the queries of this rank's two runs meet it: "
+  //     "attention_partial() for each pair of runs. A pair in which the mask hides all keys costs nothing. Charge the "
+  //     "operations of each pair's visible pairs, in all sequences. Results are combined in the order of the ring, of a "
+  //     "block the earlier run of keys first; attention_divide() then gives hidden and log_sum_exp of both runs."
   const Kernels& kernels = *run_.kernels;
   const auto merge = [&](const SoftmaxPartial& a, const SoftmaxPartial& b) { kernels.attention_merge(a, b); };
   for (SumsOverKeys& sums : of_keys_) sums.begin();
@@ -58,6 +63,7 @@ void RingAttention::forward(const Branch& branch, std::size_t i, std::span<Token
     const BranchActivations& a = own[q].kept.branches[i];
     kernels.attention_divide(a.hidden, a.log_sum_exp, of_keys_[q].total(merge));
   }
+  // END EXERCISE
 }
 
 void RingAttention::backward(const Branch& branch, std::size_t i, std::span<TokenRun> own)
@@ -66,6 +72,7 @@ void RingAttention::backward(const Branch& branch, std::size_t i, std::span<Toke
   const auto add = [&](const SoftmaxPartial& a, const SoftmaxPartial& b) { kernels.add(a.output, b.output); };
   for (SumsOverKeys& sums : of_keys_) sums.begin();
   gradients_->begin();
+  // BEGIN TWIN 14.1
   KeyBlock block = ring_.begin(own, i);
   for (int hop = 0; hop < ring_.ranks(); ++hop) {
     Pending passing = ring_.pass_on(block);
@@ -89,6 +96,7 @@ void RingAttention::backward(const Branch& branch, std::size_t i, std::span<Toke
     passing.wait();
     block = ring_.next(block);
   }
+  // END TWIN
   // Sums that are complete are rounded to the type of q, k and v.
   const std::array<Tensor, TokenRuns::of_a_rank> of_keys = gradients_->total();
   const std::int64_t R = run_.shape.rows(), C = run_.config.channels;
