@@ -58,7 +58,7 @@ class ContextParallel {
         loss += forward();
         // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence.
         of_runs.begin();
-        backward(of_runs.of(d, 0), of_runs.of(d, 1));
+        backward(of_runs.tensors(table, d));
         of_runs.end(d);
         gradients->end(sequences);
       }
@@ -88,12 +88,9 @@ class ContextParallel {
     return loss;
   }
 
-  /// Adds the gradient of that loss.
-  /// @param of_earlier, of_later  tensors to which the two runs add.
-  void backward(const GradientTensors& of_earlier, const GradientTensors& of_later)
+  /// Adds the gradient of that loss to the tensors of each run.
+  void backward(const GradientsOfRuns& gradient)
   {
-    const std::array<ModelTensors, TokenRuns::of_a_rank> gradient{
-        model_tensors(table, of_earlier.flat, of_earlier.tied), model_tensors(table, of_later.flat, of_later.tied)};
     for (std::size_t k = 0; k < own.size(); ++k) {
       const Workspace& work = own[k].work;
       model.head.apply_backward(work.output, gradient[k].head, own[k].kept.head, weights.head, own[k].batch);
@@ -106,7 +103,7 @@ class ContextParallel {
       // Recomputation: a block's forward pass runs again, and its keys and values travel again.
       const bool last_of_block = i % 2 == 1;
       if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1);
-      branch_backward(i, gradient[0].branches[i], gradient[1].branches[i]);
+      branch_backward(i, gradient);
     }
     for (std::size_t k = 0; k < own.size(); ++k)
       model.embedding.backward(gradient[k].embedding, own[k].work.dstream, own[k].batch);
@@ -153,15 +150,15 @@ class ContextParallel {
     }
   }
 
-  /// Backward pass of branch @p i. @param d_earlier, d_later  gradients to which the two runs add.
-  void branch_backward(std::size_t i, const BranchTensors& d_earlier, const BranchTensors& d_later)
+  /// Backward pass of branch @p i.
+  void branch_backward(std::size_t i, const GradientsOfRuns& gradient)
   {
     const Branch& branch = model.branches[i];
     const BranchTensors& p = weights.branches[i];
-    const std::array<const BranchTensors*, TokenRuns::of_a_rank> d{&d_earlier, &d_later};
     std::array<Tensor, TokenRuns::of_a_rank> doutput;
     for (std::size_t k = 0; k < own.size(); ++k)
-      doutput[k] = branch.add_backward(*d[k], own[k].work.dstream, own[k].work.output, own[k].batch);
+      doutput[k] =
+          branch.add_backward(gradient[k].branches[i], own[k].work.dstream, own[k].work.output, own[k].batch);
     if (branch.attention()) {
       // NEW: the gradients of keys and values come from the queries of all ranks.
       for (std::size_t k = 0; k < own.size(); ++k)
@@ -169,17 +166,19 @@ class ContextParallel {
       attention->backward(branch, i, own);
       for (std::size_t k = 0; k < own.size(); ++k) {
         const TokenRun& mine = own[k];
-        branch.weights_backward(*d[k], doutput[k], mine.dinner(), mine.kept.branches[i], mine.batch);
+        branch.weights_backward(gradient[k].branches[i], doutput[k], mine.dinner(), mine.kept.branches[i],
+                                mine.batch);
         branch.normalised_backward(mine.work.output, mine.dinner(), p, mine.batch);
       }
     } else {
       for (std::size_t k = 0; k < own.size(); ++k)
-        branch.apply_backward(own[k].work.output, *d[k], doutput[k], own[k].work.wide, own[k].kept.branches[i], p,
-                              own[k].batch);
+        branch.apply_backward(own[k].work.output, gradient[k].branches[i], doutput[k], own[k].work.wide,
+                              own[k].kept.branches[i], p, own[k].batch);
     }
     for (std::size_t k = 0; k < own.size(); ++k) {
       const TokenRun& mine = own[k];
-      branch.normalise_backward(mine.work.dstream, *d[k], mine.work.output, mine.kept.branches[i], p, mine.batch);
+      branch.normalise_backward(mine.work.dstream, gradient[k].branches[i], mine.work.output, mine.kept.branches[i],
+                                p, mine.batch);
       charge(branch, 2);
     }
   }

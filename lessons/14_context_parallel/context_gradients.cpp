@@ -12,10 +12,11 @@ ContextGradients::ContextGradients(const Run& run, const GradientLayout& layout,
   tied_ = Buffer(run.memory, further_sums, layout.type, {layout.tied.count}, "its tied gradients");
 }
 
-GradientTensors ContextGradients::of(const GradientTensors& d, std::size_t run) const
+GradientsOfRuns ContextGradients::tensors(const ParameterTable& table, const GradientTensors& d) const
 {
-  const bool separate = run > 0 && run_.arithmetic.continues_tree();
-  return separate ? GradientTensors{flat_.tensor(), tied_.tensor()} : d;
+  const bool separate = run_.arithmetic.continues_tree();
+  return {model_tensors(table, d.flat, d.tied),
+          separate ? model_tensors(table, flat_.tensor(), tied_.tensor()) : model_tensors(table, d.flat, d.tied)};
 }
 
 void ContextGradients::begin()

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "lessons/14_context_parallel/token_runs.hpp"
@@ -9,6 +11,9 @@
 /// The gradients of parameters, to which a rank's two runs of tokens contribute.
 
 namespace rankwise {
+
+/// Gradients of all parameters, for each of a rank's two runs of tokens.
+using GradientsOfRuns = std::array<ModelTensors, TokenRuns::of_a_rank>;
 
 /// The gradients of a micro-batch from both runs of tokens of a rank. In fast arithmetic both are added to one sum.
 ///
@@ -22,10 +27,9 @@ class ContextGradients {
   /// @param group   the c ranks. All arguments outlive it.
   ContextGradients(const Run& run, const GradientLayout& layout, TokenOrder order, Group& group);
 
-  /// The tensors to which the backward pass of a run adds.
-  /// @param d    gradients of the micro-batch.
-  /// @param run  0 or 1, which of the rank's runs.
-  GradientTensors of(const GradientTensors& d, std::size_t run) const;
+  /// The tensors to which the backward pass of each run adds.
+  /// @param d  gradients of the micro-batch.
+  GradientsOfRuns tensors(const ParameterTable& table, const GradientTensors& d) const;
   /// Begins a micro-batch.
   void begin();
   /// Completes its gradients @p d.
