@@ -20,9 +20,8 @@ def run(draw, ranks, about, *more):
 def ring(draw):
     yield run(draw, 2, "zig-zag order, dropout, recomputation", "--dropout=0.1", "--recompute=block")
     yield run(draw, 3, "micro-batches of two sequences, fast sums", "--micro-batch=2", "--dropout=0.1")
-    yield run(draw, 4, "contiguous order", "--order=contiguous")
-    yield run(draw, 4, "two ranks for a sequence, a prefix that all tokens see", "--cp=2", f"--mask=prefix:{draw.size(5, 7)}",
-              "--dropout=0.2")
+    yield run(draw, 4, "contiguous order, a prefix that all tokens see", "--order=contiguous", f"--mask=prefix:{draw.size(3, 7)}")
+    yield run(draw, 4, "two ranks for a sequence, no mask", "--cp=2", "--mask=full", "--dropout=0.2")
 
 
 @exercise("14.2", program="14_context_parallel", fields=STEP, needs=("prepare",),
