@@ -98,7 +98,6 @@ void HeadExchange::to_heads(const Tensor& of_heads, const std::vector<Tensor>& o
 
 void HeadExchange::to_tokens(const std::vector<Tensor>& of_runs, const Tensor& of_heads)
 {
-  // BEGIN TWIN 14.2
   const Tensor sent = sent_.tensor().slice({0, of_heads.elements()}),
                received = received_.tensor().slice({0, of_heads.elements()});
   for_each_piece(of_heads, sent,
@@ -107,7 +106,6 @@ void HeadExchange::to_tokens(const std::vector<Tensor>& of_runs, const Tensor& o
   for_each_section(of_runs, [&](std::size_t k, std::int64_t s, int rank) {
     run_.kernels->copy(columns(of_runs[k], s, rank), exchanged(received, s, rank, k));
   });
-  // END TWIN
 }
 
 /// Calls use(run of this rank, section, rank whose heads these are).

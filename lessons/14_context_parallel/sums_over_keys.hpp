@@ -13,8 +13,8 @@
 namespace rankwise {
 
 /// Results of one run of queries over runs of keys, which arrive in the order of the ring. In fast arithmetic each is
-/// combined at once with the sum of those before it. Exact arithmetic has one order for all layouts, so it keeps all of
-/// them, 2 c results, and combines them in the tree over the keys when the last one is there.
+/// combined at once with the sum of the earlier ones. Exact arithmetic must not depend on it: it keeps all 2 c
+/// results, and combines them in the tree when the last one is there.
 class SumsOverKeys {
  public:
   /// Adds one result to another.

@@ -9,7 +9,7 @@ import re
 import unittest
 
 import zero_case
-from zero_case import ALL, L01, L03, P
+from zero_case import ALL, L01, L03
 
 PROGRAM = "lessons/14_context_parallel"
 C, L, T, H, V = 64, 4, 64, 4, 256  # of nano
