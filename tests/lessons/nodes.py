@@ -78,7 +78,9 @@ class Nodes:
 
     def hold(self, name):
         """The number of a process in a node that is new."""
-        script = f"hostname {name} && mount -t tmpfs tmpfs /dev/shm && echo here && exec sleep infinity"
+        # A launcher that ends removes the folder of all launchers unless something is in it; another may just need it.
+        folder = f"/dev/shm/ompi.{name}.0/kept"
+        script = f"hostname {name} && mount -t tmpfs tmpfs /dev/shm && mkdir -p {folder} && echo here && exec sleep infinity"
         holder = subprocess.Popen(["unshare", *HOLD, "sh", "-c", script], stdout=subprocess.PIPE, text=True)
         if holder.stdout.readline() != "here\n":
             raise RuntimeError(f"no node {name}")
