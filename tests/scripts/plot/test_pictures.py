@@ -41,6 +41,8 @@ PING_PONG = "ping-pong of ranks 0 and 1\n" + "".join(
     f"  {size:>9,} bytes  {us:.2f}  us    0.025 GB/s  line     0.31 us  #\n" for size, us in ((8, 1), (64, 2), (4096, 100))) + (
         "the line\n  alpha  1.00  us, latency of a message\n  beta  0.5000  ns per byte, so a bandwidth of 2.00 GB/s\n")
 MESH = MODEL + "# --dp 2 x\n# --tp 2 x\n# --pp 2 x\n# stages of 1, 1 blocks (the largest has 1.07 times the mean work)\n"
+PAIRS = ("# lesson 14_context_parallel on 2 ranks\n# --order  {}  which runs of tokens a rank has\nattention of a sequence\n"
+         "  rank 0  1,136  pairs of a query and a key; tokens 0-15 and {}\n  rank 1  392  pairs of a query and a key; tokens {}\n")
 LOADS = ("# lesson 15_experts on 4 ranks\n# --auxiliary-loss  0  weight\n# 2 ranks share the experts, 2 of 4 each; 2 replicas\nexperts\n"
          "  block 1  10 70 15 5  rows of each expert in the last step; largest / mean 2.800\n"
          "  block 3   25 25 30 20  rows of each expert in the last step; largest / mean 1.200\n")
@@ -153,6 +155,16 @@ class Pictures(unittest.TestCase):
         self.assertEqual((most[4], less[4]), (svg.RANKS[0], svg.RANKS[0]))
         self.assertEqual(self.titles().count("block 3, expert 2 on rank 1: 30 rows"), 2)
 
+    def test_pairs_of_two_orders(self):
+        lines = self.lines("plot_pairs", PAIRS.format("zigzag", "48-63", "16-31 and 32-47")
+                           + PAIRS.format("contiguous", "16-31", "32-47 and 48-63").replace("1,136", "280"))
+        self.assertEqual([line.split() for line in lines[1:]], [["zigzag", "1.487", "1136", "392"], ["contiguous", "1.167", "280", "392"]])
+        most, less = self.box("rank 0: 1136 pairs"), self.box("rank 0: 280 pairs")
+        self.assertAlmostEqual(less[3] / most[3], 280 / 1136, 2)
+        self.assertEqual((most[4], less[4]), (svg.RANKS[0], svg.RANKS[0]))
+        self.assertEqual(self.titles().count("rank 0: queries 0-15"), 2)
+        self.assertEqual(self.titles().count("rank 1: queries 32-47"), 2)
+
     def test_ranks_of_a_mesh(self):
         lines = self.lines("plot_mesh", MESH)
         self.assertEqual([line.split() for line in lines[4:6]], [["3", "1", "0", "1"], ["4", "0", "1", "0"]])
@@ -163,7 +175,7 @@ class Pictures(unittest.TestCase):
                            ("plot_steps", RING.replace("rank", "lane")), ("plot_window", MODEL),
                            ("plot_window", WINDOW.replace("L=2", "L=3")), ("plot_shards", MODEL), ("plot_timeline", MODEL),
                            ("plot_timeline", "# lesson 03_ddp on 2 ranks\n"), ("plot_block", "-"), ("plot_mesh", MODEL),
-                           ("plot_loads", MODEL), ("plot_loads", LOADS.replace("share", "have")), ("plot_loads", LOADS.replace("rows", "r")),
+                           ("plot_pairs", MODEL), ("plot_pairs", PAIRS.replace("pairs", "p")), ("plot_loads", MODEL), ("plot_loads", LOADS.replace("share", "have")), ("plot_loads", LOADS.replace("rows", "r")),
                            ("plot_mesh", MESH.replace("--tp 2", "--tp 0")), ("plot_ping_pong", MODEL),
                            ("plot_ping_pong", PING_PONG.replace("alpha", "omega"))]:
             with self.subTest(name=name, text=text[:30]):
