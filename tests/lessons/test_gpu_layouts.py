@@ -56,7 +56,7 @@ class Layouts(GpuCase):
                 for axis, sent in report["traffic"].items():
                     self.assertEqual(sent["bytes"], sent["formula"], axis)
 
-    def check_near_the_cpu(self, lesson, layouts, *fixed):
+    def check_layouts(self, lesson, layouts, *fixed):
         """Losses of the CPU, and bytes of the formulas, for each of `layouts`: ranks and options."""
         for ranks, *options in layouts:
             options = self.options("--steps=4", *fixed, *options)
@@ -73,13 +73,13 @@ class Layouts(GpuCase):
                         self.assertEqual(sent["bytes"], sent["formula"], axis)
 
     def test_divided_sequences_stay_near_the_cpu_and_keep_to_their_formulas(self):
-        self.check_near_the_cpu("14", [(4, "--cp=2"), (4, "--collectives=library", "--attention=all-to-all"),
-                                       (2, "--precision=bf16", "--recompute=block")])
+        self.check_layouts("14", [(4, "--cp=2"), (4, "--cp=2", "--collectives=library", "--attention=all-to-all"),
+                                  (2, "--precision=bf16", "--recompute=block")])
 
     def test_experts_stay_near_the_cpu_and_keep_to_their_formulas(self):
-        self.check_near_the_cpu("15", [(4, "--ep=2"), (4, "--ep=4", "--experts-per-token=2", "--collectives=library"),
-                                       (3, "--experts=3", "--global-batch=6"),
-                                       (2, "--capacity-factor=1.25", "--precision=bf16")], "--expert-every=1")
+        self.check_layouts("15", [(4, "--ep=2"), (4, "--ep=4", "--experts-per-token=2", "--collectives=library"),
+                                  (3, "--experts=3", "--global-batch=6"),
+                                  (2, "--capacity-factor=1.25", "--precision=bf16")], "--expert-every=1")
 
     def test_bytes_off_the_device_are_those_of_the_cpu(self):
         for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:
