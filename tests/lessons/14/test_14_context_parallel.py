@@ -126,7 +126,7 @@ class Work(Context, zero_case.Lesson):
 class LongSequences(Context, zero_case.Lesson):
     def test_a_sequence_trains_that_lesson_01_cannot_hold(self):
         long = 32768 if ALL else 2048
-        limit = "--memory-limit=1500MB" if ALL else "--memory-limit=20MB"
+        limit = "--memory-limit=200MB" if ALL else "--memory-limit=20MB"
         data = self.prepared(self.folder, 20 * long)  # 90 % of it to train on
         options = [data, "--steps=1", f"--context={long}", "--global-batch=1", limit]
         self.program = L01
