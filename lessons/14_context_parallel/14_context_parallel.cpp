@@ -57,8 +57,8 @@ class ContextParallel {
         const GradientTensors d = gradients->begin(sequences);
         loss += forward();
         // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence.
-        of_runs.begin();
-        backward(of_runs.tensors(table, d));
+        of_runs.begin(own, table, d);
+        backward();
         of_runs.end(d);
         gradients->end(sequences);
       }
@@ -80,6 +80,7 @@ class ContextParallel {
       model.embedding.add(mine.kept.stream(0), mine.work.output, weights.embedding, mine.batch);
     }
     forward_branches(0, model.branches.size());
+    // A row's loss needs no other row: the head computes each run alone.
     LossSum loss;
     for (TokenRun& mine : own) {
       loss += model.head.forward(mine.kept.head, weights.head, mine.batch);
@@ -88,25 +89,25 @@ class ContextParallel {
     return loss;
   }
 
-  /// Adds the gradient of that loss to the tensors of each run.
-  void backward(const GradientsOfRuns& gradient)
+  /// Adds the gradient of that loss to the gradients of both runs.
+  void backward()
   {
-    for (std::size_t k = 0; k < own.size(); ++k) {
-      const Workspace& work = own[k].work;
-      model.head.apply_backward(work.output, gradient[k].head, own[k].kept.head, weights.head, own[k].batch);
-      run.stream->zero(work.dstream);
-      model.head.normalise_backward(work.dstream, gradient[k].head, work.output, own[k].kept.head, weights.head,
-                                    own[k].batch);
+    // From the loss of each run to the gradient of its residual stream, (R, C).
+    for (TokenRun& mine : own) {
+      const Tensor &dx = mine.work.dstream, &dnormalised = mine.work.output;
+      model.head.apply_backward(dnormalised, mine.gradient.head, mine.kept.head, weights.head, mine.batch);
+      run.stream->zero(dx);
+      model.head.normalise_backward(dx, mine.gradient.head, dnormalised, mine.kept.head, weights.head, mine.batch);
       run.charge_backward(head_unit);
     }
     for (std::size_t i = model.branches.size(); i-- > 0;) {
       // Recomputation: a block's forward pass runs again, and its keys and values travel again.
       const bool last_of_block = i % 2 == 1;
       if (run.shape.recompute && last_of_block) forward_branches(i - 1, i + 1);
-      branch_backward(i, gradient);
+      backward_branch(i);
     }
-    for (std::size_t k = 0; k < own.size(); ++k)
-      model.embedding.backward(gradient[k].embedding, own[k].work.dstream, own[k].batch);
+    // The row of each token, and that of its position, get their gradients.
+    for (TokenRun& mine : own) model.embedding.backward(mine.gradient.embedding, mine.work.dstream, mine.batch);
   }
 
   /// Loss of the whole validation split. Group g of dp computes micro-batches g, g + dp, g + 2 dp, ...
@@ -134,51 +135,48 @@ class ContextParallel {
     for (std::size_t i = first; i < last; ++i) {
       const Branch& branch = model.branches[i];
       const BranchTensors& p = weights.branches[i];
-      for (TokenRun& mine : own) branch.normalise(mine.kept.branches[i], p);
-      if (branch.attention()) {
-        // NEW: q, k and v of this rank's rows; then its queries meet the keys of all ranks.
-        for (TokenRun& mine : own) branch.query_key_value(mine.kept.branches[i], p, mine.batch);
-        attention->forward(branch, i, own);
-        for (TokenRun& mine : own) branch.project(mine.work.output, mine.kept.branches[i], p, mine.batch);
-      } else {
-        for (TokenRun& mine : own) branch.apply(mine.work.output, mine.kept.branches[i], p, mine.batch);
-      }
+      // The norm, and q, k and v, of this rank's rows alone.
       for (TokenRun& mine : own) {
-        branch.add(mine.kept.stream(i + 1), mine.kept.branches[i], mine.work.output, p, mine.batch);
+        branch.normalise(mine.kept.branches[i], p);
+        if (branch.attention()) branch.query_key_value(mine.kept.branches[i], p, mine.batch);
+      }
+      // NEW: the only place where tokens meet: the queries of this rank and the keys of all ranks.
+      if (branch.attention()) attention->forward(branch, i, own);
+      // The output and the residual connection, row by row again.
+      for (TokenRun& mine : own) {
+        const BranchActivations& a = mine.kept.branches[i];
+        if (branch.attention())
+          branch.project(mine.work.output, a, p, mine.batch);
+        else
+          branch.apply(mine.work.output, a, p, mine.batch);
+        branch.add(mine.kept.stream(i + 1), a, mine.work.output, p, mine.batch);
         charge(branch, 1);
       }
     }
   }
 
-  /// Backward pass of branch @p i.
-  void branch_backward(std::size_t i, const GradientsOfRuns& gradient)
+  /// Backward pass of branch @p i: the same three parts, last first.
+  void backward_branch(std::size_t i)
   {
     const Branch& branch = model.branches[i];
     const BranchTensors& p = weights.branches[i];
-    std::array<Tensor, TokenRuns::of_a_rank> doutput;
-    for (std::size_t k = 0; k < own.size(); ++k)
-      doutput[k] =
-          branch.add_backward(gradient[k].branches[i], own[k].work.dstream, own[k].work.output, own[k].batch);
-    if (branch.attention()) {
-      // NEW: the gradients of keys and values come from the queries of all ranks.
-      for (std::size_t k = 0; k < own.size(); ++k)
-        branch.hidden_backward(own[k].dhidden(), doutput[k], p, own[k].batch);
-      attention->backward(branch, i, own);
-      for (std::size_t k = 0; k < own.size(); ++k) {
-        const TokenRun& mine = own[k];
-        branch.weights_backward(gradient[k].branches[i], doutput[k], mine.dinner(), mine.kept.branches[i],
-                                mine.batch);
-        branch.normalised_backward(mine.work.output, mine.dinner(), p, mine.batch);
-      }
-    } else {
-      for (std::size_t k = 0; k < own.size(); ++k)
-        branch.apply_backward(own[k].work.output, gradient[k].branches[i], doutput[k], own[k].work.wide,
-                              own[k].kept.branches[i], p, own[k].batch);
+    for (TokenRun& mine : own) {
+      mine.doutput =
+          branch.add_backward(mine.gradient.branches[i], mine.work.dstream, mine.work.output, mine.batch);
+      if (branch.attention()) branch.hidden_backward(mine.dhidden(), mine.doutput, p, mine.batch);
     }
-    for (std::size_t k = 0; k < own.size(); ++k) {
-      const TokenRun& mine = own[k];
-      branch.normalise_backward(mine.work.dstream, gradient[k].branches[i], mine.work.output, mine.kept.branches[i],
-                                p, mine.batch);
+    // NEW: a query gives a gradient to every key that it sees, so the gradients of keys come from all ranks.
+    if (branch.attention()) attention->backward(branch, i, own);
+    for (TokenRun& mine : own) {
+      const BranchActivations& a = mine.kept.branches[i];
+      const BranchTensors& d = mine.gradient.branches[i];
+      if (branch.attention()) {
+        branch.weights_backward(d, mine.doutput, mine.dinner(), a, mine.batch);
+        branch.normalised_backward(mine.work.output, mine.dinner(), p, mine.batch);
+      } else {
+        branch.apply_backward(mine.work.output, d, mine.doutput, mine.work.wide, a, p, mine.batch);
+      }
+      branch.normalise_backward(mine.work.dstream, d, mine.work.output, a, p, mine.batch);
       charge(branch, 2);
     }
   }
@@ -192,6 +190,7 @@ class ContextParallel {
   /// AdamW with the mean gradient, clipped to a norm of at most --clip.
   StepReport update(std::int64_t step, const LossSum& loss, const Tensor& gradient)
   {
+    // All ranks have the same sums by now, so they make the same update of their replicas.
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(run.kernels->squared_norm(gradient).value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);

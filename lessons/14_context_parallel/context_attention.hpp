@@ -24,11 +24,13 @@ struct TokenRun {
   /// (R, 3 C) gradient of q, k and v.
   Tensor dinner() const;
 
-  std::int64_t number;  ///< of the run in the sequence
-  Range tokens;         ///< of each sequence
-  Workspace work;       ///< scratch
-  Activations kept;     ///< from the forward to the backward pass
-  MicroBatch batch;     ///< inputs, targets and positions
+  std::int64_t number;    ///< of the run in the sequence
+  Range tokens;           ///< of each sequence
+  Workspace work;         ///< scratch
+  Activations kept;       ///< from the forward to the backward pass
+  MicroBatch batch;       ///< inputs, targets and positions
+  ModelTensors gradient;  ///< to which the backward pass of the run adds
+  Tensor doutput;         ///< (R, C) gradient of a branch's output
 };
 
 /// Attention of all tokens, whichever rank has the keys. The only layer in which a token meets another one; all other

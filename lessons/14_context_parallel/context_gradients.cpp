@@ -12,18 +12,13 @@ ContextGradients::ContextGradients(const Run& run, const GradientLayout& layout,
   tied_ = Buffer(run.memory, further_sums, layout.type, {layout.tied.count}, "its tied gradients");
 }
 
-GradientsOfRuns ContextGradients::tensors(const ParameterTable& table, const GradientTensors& d) const
+void ContextGradients::begin(std::span<TokenRun> own, const ParameterTable& table, const GradientTensors& d)
 {
-  const bool separate = run_.arithmetic.continues_tree();
-  return {model_tensors(table, d.flat, d.tied),
-          separate ? model_tensors(table, flat_.tensor(), tied_.tensor()) : model_tensors(table, d.flat, d.tied)};
-}
-
-void ContextGradients::begin()
-{
+  for (TokenRun& run : own) run.gradient = model_tensors(table, d.flat, d.tied);
   if (!run_.arithmetic.continues_tree()) return;
   run_.stream->zero(flat_.tensor());
   run_.stream->zero(tied_.tensor());
+  own.back().gradient = model_tensors(table, flat_.tensor(), tied_.tensor());
 }
 
 void ContextGradients::end(const GradientTensors& d)

@@ -1,19 +1,16 @@
 #pragma once
 
-#include <array>
+#include <span>
 
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/gradient_sum.hpp"
-#include "lessons/14_context_parallel/token_runs.hpp"
+#include "lessons/14_context_parallel/context_attention.hpp"
 #include "lessons/frame/run.hpp"
 
 /// @file
 /// The gradients of parameters, to which a rank's two runs of tokens contribute.
 
 namespace rankwise {
-
-/// Gradients of all parameters, for each of a rank's two runs of tokens.
-using GradientsOfRuns = std::array<ModelTensors, TokenRuns::of_a_rank>;
 
 /// The gradients of a micro-batch from both runs of tokens of a rank. In fast arithmetic both are added to one sum.
 ///
@@ -27,11 +24,10 @@ class ContextGradients {
   /// @param group   the c ranks. All arguments outlive it.
   ContextGradients(const Run& run, const GradientLayout& layout, TokenOrder order, Group& group);
 
-  /// The tensors to which the backward pass of each run adds.
-  /// @param d  gradients of the micro-batch.
-  GradientsOfRuns tensors(const ParameterTable& table, const GradientTensors& d) const;
-  /// Begins a micro-batch.
-  void begin();
+  /// Begins a micro-batch: says to which tensors the backward pass of each run adds.
+  /// @param own  the rank's two runs.
+  /// @param d    gradients of the micro-batch.
+  void begin(std::span<TokenRun> own, const ParameterTable& table, const GradientTensors& d);
   /// Completes its gradients @p d.
   void end(const GradientTensors& d);
 

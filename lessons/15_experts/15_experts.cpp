@@ -139,9 +139,8 @@ class Experts {
     one.B = 1;
     if (!text_work) text_kept.emplace(run.memory, run.config, one, text_work.emplace(run.memory, run.config, one));
     const std::span<const Token> window = text.last(std::min(text.size(), static_cast<std::size_t>(one.T)));
-    const auto T = static_cast<std::size_t>(one.T);
-    Batch padded{1, one.T, std::vector<Token>(T, 0), std::vector<Token>(T, -1), 0};
-    std::ranges::copy(window, padded.inputs.begin());
+    Batch padded{1, one.T, {window.begin(), window.end()}, {}, 0};
+    pad(padded, 1);
     MicroBatch batch = place(*text_kept, *run.stream, padded, {0, 1}, 0);
     batch.training = false;
     forward(batch, *text_work, *text_kept);

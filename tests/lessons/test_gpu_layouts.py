@@ -6,13 +6,13 @@ from gpu_case import HALVES, GpuCase
 
 
 class Layouts(GpuCase):
-    def check_near_the_cpu(self, lesson, ranks, options, layout=(), own=()):
-        """Trains on GPUs, over what may carry so many ranks' messages, with the losses of lesson 01 on the CPU, which is not told
-        the layout nor the lesson's own options.
+    def check_near_the_cpu(self, lesson, ranks, options, layout=(), own=(), beside="01"):
+        """Trains on GPUs, over what may carry so many ranks' messages, with the losses of one rank of lesson 01, or of another that
+        trains the same model, on the CPU, which is not told the layout nor the lesson's own options.
 
         @return the reports."""
         alone = [o for o in options if not o.startswith((*own, "--coll"))]
-        single = self.report_of("01", *alone, device="cpu")["loss"]
+        single = self.report_of(beside, *alone, device="cpu")["loss"]
         bound = 2e-3 if "--precision=bf16" in options else 2e-5
         reports = []
         for transport in self.transports(ranks):
@@ -22,6 +22,14 @@ class Layouts(GpuCase):
                     self.assertLess(abs(a - b), bound * b)
                 reports.append(report)
         return reports
+
+    def check_formulas(self, reports):
+        """Memory and traffic of each report."""
+        for report in reports:
+            for name, bytes_ in report["memory"].items():
+                self.assertEqual(bytes_["current"], bytes_["formula"], name)
+            for axis, sent in report["traffic"].items():
+                self.assertEqual(sent["bytes"], sent["formula"], axis)
 
     def test_parts_of_a_model_stay_near_the_cpu(self):
         for ranks, *options in [(2, *HALVES), (4, "--heads=4", "--collectives=library"),
@@ -41,45 +49,23 @@ class Layouts(GpuCase):
     def test_meshes_stay_near_the_cpu_and_keep_to_their_formulas(self):
         for dp, tp, pp, *options in [(2, 2, 2, *HALVES), (1, 2, 2, "--schedule=gpipe", "--collectives=library"),
                                      (2, 1, 2, "--recompute=block", "--precision=bf16")]:
-            for report in self.check_near_the_cpu("10", dp * tp * pp, self.options("--layers=4", *options),
-                                                  [f"--dp={dp}", f"--tp={tp}", f"--pp={pp}"], ("--seq", "--sched")):
-                for name, bytes_ in report["memory"].items():
-                    self.assertEqual(bytes_["current"], bytes_["formula"], name)
-                for axis, sent in report["traffic"].items():
-                    self.assertEqual(sent["bytes"], sent["formula"], axis)
+            self.check_formulas(self.check_near_the_cpu("10", dp * tp * pp, self.options("--layers=4", *options),
+                                                        [f"--dp={dp}", f"--tp={tp}", f"--pp={pp}"], ("--seq", "--sched")))
 
     def test_shards_of_parts_stay_near_the_cpu_and_keep_to_their_formulas(self):
         for ranks, *options in [(4, *HALVES), (4, "--zero=2", "--shard-ranks=1"), (2, "--precision=bf16", "--zero=2")]:
-            for report in self.check_near_the_cpu("13", ranks, self.options(*options), own=("--seq", "--zero", "--shard")):
-                for name, bytes_ in report["memory"].items():
-                    self.assertEqual(bytes_["current"], bytes_["formula"], name)
-                for axis, sent in report["traffic"].items():
-                    self.assertEqual(sent["bytes"], sent["formula"], axis)
-
-    def check_layouts(self, lesson, layouts, *fixed):
-        """Losses of the CPU, and bytes of the formulas, for each of `layouts`: ranks and options."""
-        for ranks, *options in layouts:
-            options = self.options("--steps=4", *fixed, *options)
-            expected = self.report_of(lesson, *options, ranks=ranks, device="cpu")["loss"]
-            bound = 2e-3 if "--precision=bf16" in options else 2e-5
-            for transport in self.transports(ranks):
-                with self.subTest(ranks=ranks, options=options, transport=transport):
-                    report = self.report_of(lesson, *options, f"--transport={transport}", "--sample=5", ranks=ranks)
-                    for a, b in zip(report["loss"], expected):
-                        self.assertLess(abs(a - b), bound * b)
-                    for name, bytes_ in report["memory"].items():
-                        self.assertEqual(bytes_["current"], bytes_["formula"], name)
-                    for axis, sent in report["traffic"].items():
-                        self.assertEqual(sent["bytes"], sent["formula"], axis)
+            self.check_formulas(self.check_near_the_cpu("13", ranks, self.options(*options), own=("--seq", "--zero", "--shard")))
 
     def test_divided_sequences_stay_near_the_cpu_and_keep_to_their_formulas(self):
-        self.check_layouts("14", [(4, "--cp=2"), (4, "--cp=2", "--collectives=library", "--attention=all-to-all"),
-                                  (2, "--precision=bf16", "--recompute=block")])
+        for ranks, *options in [(4, "--cp=2"), (4, "--cp=2", "--collectives=library", "--attention=all-to-all"),
+                                (2, "--precision=bf16", "--recompute=block")]:
+            self.check_formulas(self.check_near_the_cpu("14", ranks, self.options("--steps=4", *options), own=("--cp", "--att")))
 
     def test_experts_stay_near_the_cpu_and_keep_to_their_formulas(self):
-        self.check_layouts("15", [(4, "--ep=2"), (4, "--ep=4", "--experts-per-token=2", "--collectives=library"),
-                                  (3, "--experts=3", "--global-batch=6"),
-                                  (2, "--capacity-factor=1.25", "--precision=bf16")], "--expert-every=1")
+        for ranks, *options in [(4, "--ep=2"), (4, "--ep=4", "--experts-per-token=2", "--collectives=library"),
+                                (3, "--experts=3", "--global-batch=6"), (2, "--capacity-factor=1.25", "--precision=bf16")]:
+            self.check_formulas(self.check_near_the_cpu("15", ranks, self.options("--steps=4", "--expert-every=1", *options),
+                                                        own=("--ep",), beside="15"))
 
     def test_bytes_off_the_device_are_those_of_the_cpu(self):
         for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:
