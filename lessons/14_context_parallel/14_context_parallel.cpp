@@ -1,7 +1,7 @@
 // Lesson 14: Context parallelism (long sequences)
 //
 // Builds on:    lesson 03 (DDP) and lesson 02 (rings and all-to-all)
-// New idea:     c ranks divide the tokens of each sequence. All layers but one compute row by row and notice nothing. In
+// New idea:     c ranks divide the tokens of each sequence. All layers but one compute row by row, as before. In
 //               attention a query meets the keys of all ranks: keys and values travel round a ring while each rank's
 //               queries meet those that are there (ring attention), or ranks exchange tokens for heads (all-to-all).
 //               A causal mask hides later keys, so each rank has a run of early and one of late tokens (zig-zag).
