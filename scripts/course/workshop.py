@@ -51,11 +51,9 @@ class Workshop:
                 path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
             if not (self.folder / "build.ninja").exists():
                 launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-                linkers = [linker for linker in ("lld", "gold") if shutil.which(f"ld.{linker}")]  # quicker than the usual one
                 self._run("cmake", "-G", "Ninja", "-S", self.source, "-B", self.folder, "-DCMAKE_BUILD_TYPE=Exercise",
                           "-DRANKWISE_CUDA=off", f"-DCMAKE_CXX_FLAGS_EXERCISE={EXERCISE_FLAGS}",
-                          "-DRANKWISE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-                          *(f"-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld={linker}" for linker in linkers[:1]), *launcher)
+                          "-DRANKWISE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *launcher)
             self._run("cmake", "--build", self.folder, "--parallel", os.cpu_count() or 1, "--target", *sorted(targets))
         with open(self.folder / "compile_commands.json", encoding="utf-8") as file:
             self.commands = {entry["file"]: shlex.split(entry["command"]) for entry in json.load(file)}

@@ -1,6 +1,6 @@
 """Layouts of every lesson that trains, and what is the same on all of them."""
 
-from program_case import ProgramCase
+from program_case import ShortTextCase
 
 NANO = ("--steps=3", "--sequence=32", "--layers=4", "--seed=4", "--dropout=0.1")
 LAYOUTS = (  # program, ranks, options
@@ -27,10 +27,10 @@ LAYOUTS = (  # program, ranks, options
 )
 
 
-class LayoutsCase(ProgramCase):
+class LayoutsCase(ShortTextCase):
     def run_of(self, lesson, *options, ranks=None):
         self.program = "lessons/" + lesson
-        return self.report(*NANO, *options, ranks=ranks)
+        return self.report(self.data, *NANO, *options, ranks=ranks)
 
     def assert_one_digest(self, *options):
         """Runs every layout in exact arithmetic; returns the report of one device."""

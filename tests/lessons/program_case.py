@@ -4,6 +4,7 @@ import concurrent.futures
 import glob
 import json
 import os
+import random
 import subprocess
 import tempfile
 import unittest
@@ -39,6 +40,16 @@ class ProgramCase(unittest.TestCase):
     """A test case for one program; `program` is its path below the build folder."""
 
     program = ""
+
+    @staticmethod
+    def prepared(folder, length=3000):
+        """Writes a random text of so many characters as a token file. Returns the option that names it."""
+        text, data = (os.path.join(folder, name) for name in ("text.txt", "text.h5"))
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("".join(random.Random(3).choices("abcdefgh \n", k=length)))
+        subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", text, data], check=True,
+                       capture_output=True)
+        return f"--data={data}"
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -84,3 +95,14 @@ class ProgramCase(unittest.TestCase):
         for text in says:
             self.assertIn(text, done.stderr)
         return done
+
+
+class ShortTextCase(ProgramCase):
+    """Runs on a short text, which the option `data` names: all of the validation split is validated, and that of the embedded
+    corpus takes five times as long as the steps of a test."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.data = cls.prepared(folder.name)

@@ -56,7 +56,7 @@ class Freeze(LayoutsCase):
         kept = f"--checkpoint={self.path('run.h5')}"
         whole = self.run_of("03_ddp", "--arithmetic=exact", "--freeze=wpe.*", ranks=2)
         self.run_of("06_zero3", "--arithmetic=exact", "--freeze=wpe.*", "--stop-after=2", kept, ranks=2)
-        done = self.run_program(*NANO, "--resume", kept)
+        done = self.run_program(self.data, *NANO, "--resume", kept)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--freeze=wpe.* there, --freeze= here", done.stderr)
         resumed = self.run_of("08_tensor_parallel", "--arithmetic=exact", "--freeze=wpe.*", "--resume", kept, ranks=2)

@@ -7,13 +7,10 @@ RANKWISE_ALL every combination is tried; else a set that covers them.
 import itertools
 import json
 import os
-import random
 import re
 import shutil
-import subprocess
-import tempfile
 
-from program_case import BUILD, ProgramCase
+from program_case import ShortTextCase
 
 ALL = "RANKWISE_ALL" in os.environ
 LADDER = ["lessons/01_single_device", "lessons/03_ddp", "lessons/04_zero1", "lessons/05_zero2", "lessons/06_zero3",
@@ -24,7 +21,7 @@ P = 220544  # parameters of nano
 P_OF_A_LAYER = 256 * 64 + 64 * 64 + 49984 + 128  # those of nano with --layers=1
 
 
-class Lesson(ProgramCase):
+class Lesson(ShortTextCase):
     watched = ["--check-every=1"]  # replicas are compared after each step
 
     def cut(self, size):
@@ -33,21 +30,8 @@ class Lesson(ProgramCase):
 
     @classmethod
     def setUpClass(cls):
-        """A short text, since all of its validation split is validated."""
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.data = cls.prepared(folder.name, 3000)
+        super().setUpClass()
         cls.small = [cls.data, "--layers=2", "--steps=3"]
-
-    @staticmethod
-    def prepared(folder, length):
-        """Writes a random text of so many characters as a token file. Returns the option that names it."""
-        text, data = (os.path.join(folder, name) for name in ("text.txt", "text.h5"))
-        with open(text, "w", encoding="utf-8") as file:
-            file.write("".join(random.Random(3).choices("abcdefgh \n", k=length)))
-        subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", text, data], check=True,
-                       capture_output=True)
-        return f"--data={data}"
 
     def report_of(self, program, *options, ranks=None):
         """The report of another lesson with the same options."""

@@ -7,16 +7,20 @@ import os
 import pathlib
 import unittest
 
-from program_case import ProgramCase
+from program_case import ProgramCase, ShortTextCase
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DATA = os.environ.get("RANKWISE_DATA", os.path.join(ROOT, "..", "shared", "data"))
 ALL = "RANKWISE_ALL" in os.environ
 SMALL = "--layers=1"  # where the size of the model does not matter
+PROGRAM = "lessons/01_single_device"
 
 
-class Lesson(ProgramCase):
-    program = "lessons/01_single_device"
+class Lesson(ShortTextCase):
+    program = PROGRAM
+
+    def report(self, *options, ranks=None):
+        return super().report(self.data, *options, ranks=ranks)
 
 
 class Exactness(Lesson):
@@ -44,7 +48,9 @@ class Exactness(Lesson):
         self.assertEqual(len(set(found.values())), len(variants), found)
 
 
-class Oracle(Lesson):
+class Oracle(ProgramCase):
+    program = PROGRAM
+
     def test_the_loop_does_what_a_plain_loop_does(self):
         plain = json.loads(self.run_program("4", program="tests/training_loop").stdout)
         lesson = self.report("--steps=4", "--arithmetic=exact", "--seed=5", "--mask=prefix:9", "--dropout=0.1",
@@ -106,7 +112,7 @@ class Precision(Lesson):
 
     def test_steps_of_mini_have_the_losses_of_f32(self):
         options = ["--model=mini", "--global-batch=4", f"--steps={50 if ALL else 15}", "--threads=2"]
-        wide, narrow = (self.report(*options, f"--precision={p}")["loss"] for p in ("f32", "bf16"))
+        wide, narrow = (ProgramCase.report(self, *options, f"--precision={p}")["loss"] for p in ("f32", "bf16"))
         self.assertNotEqual(wide, narrow)
         for step, (a, b) in enumerate(zip(wide, narrow)):
             self.assertLess(abs(a - b), 0.01 * a, step)
@@ -170,7 +176,7 @@ class Reports(Lesson):
         self.assertAlmostEqual(time["tflops_recomputed"] * 1e12 / time["tokens_per_s"], 8 * N, delta=1)
 
     def test_first_loss_is_that_of_a_uniform_guess_and_falls(self):
-        loss = self.report("--steps=30", "--threads=2")["loss"]
+        loss = ProgramCase.report(self, "--steps=30", "--threads=2")["loss"]
         self.assertAlmostEqual(loss[0], math.log(256), delta=0.02)
         self.assertLess(loss[-1], 3.8)
 
@@ -308,7 +314,9 @@ class Refusals(Lesson):
 
 
 @unittest.skipUnless(os.path.exists(os.path.join(DATA, "tinyshakespeare.txt")), "Tiny Shakespeare is not here")
-class RealText(Lesson):
+class RealText(ProgramCase):
+    program = PROGRAM
+
     def test_tiny_shakespeare_trains(self):
         tokens = os.path.join(self.folder, "shakespeare.h5")
         done = self.run_program("--tokenizer=byte", os.path.join(DATA, "tinyshakespeare.txt"), tokens,

@@ -6,7 +6,6 @@ import contextlib
 import glob
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import time
 import unittest
 import uuid
 
-from program_case import BUILD, SLOWNESS, TIME_LIMIT_S, ProgramCase
+from program_case import BUILD, SLOWNESS, TIME_LIMIT_S, ShortTextCase
 
 SMALL = ["--layers=1", "--sequence=16", "--dropout=0.1"]
 ENDLESS = "--steps=1000000"
@@ -80,16 +79,10 @@ class Job:
             self.process.wait()
 
 
-class Frame(ProgramCase):
-    """Runs on a short text: the validation split of the embedded corpus is long for a validation after each step."""
-
+class Frame(ShortTextCase):
     def setUp(self):
         super().setUp()
-        text, tokens = (os.path.join(self.folder, name) for name in ("text.txt", "text.h5"))
-        with open(text, "w", encoding="utf-8") as file:
-            file.write("".join(random.Random(3).choices("abcdefgh \n", k=3000)))
-        subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", text, tokens], check=True, capture_output=True)
-        self.fast = [f"--data={tokens}", *SMALL]
+        self.fast = [self.data, *SMALL]
         self.small = [*self.fast, "--arithmetic=exact"]
 
     def start(self, program, ranks, *options, interrupt=signal.SIG_DFL):
