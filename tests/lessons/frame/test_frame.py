@@ -13,7 +13,7 @@ import time
 import unittest
 import uuid
 
-from program_case import BUILD, SLOWNESS, TIME_LIMIT_S, ShortTextCase
+from program_case import BUILD, TIME_LIMIT_S, ProgramCase, ShortTextCase
 
 SMALL = ["--layers=1", "--sequence=16", "--dropout=0.1"]
 ENDLESS = "--steps=1000000"
