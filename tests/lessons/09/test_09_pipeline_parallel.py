@@ -15,7 +15,7 @@ import time
 import unittest
 
 import zero_case
-from program_case import SLOWNESS, TIME_LIMIT_S
+from program_case import BUILD, SLOWNESS, TIME_LIMIT_S
 from zero_case import ALL, L01
 
 PROGRAM = "lessons/09_pipeline_parallel"
@@ -400,7 +400,7 @@ class Hanging(Staged, zero_case.Lesson):
     def test_the_watchdog_names_the_stages_that_wait(self):
         """The only step is so long that a rank is stopped in the middle of it."""
         stop = self.path("stop")
-        command = ["mpirun", "-np", "4", "bash", "-c", self.stops, stop, os.path.join(zero_case.BUILD, PROGRAM), "--steps=1",
+        command = ["mpirun", "-np", "4", "bash", "-c", self.stops, stop, os.path.join(BUILD, PROGRAM), "--steps=1",
                    "--global-batch=4096", "--micro-batch=1", "--arithmetic=exact", f"--timeout={math.ceil(SLOWNESS)}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
             for line in job.stdout:
