@@ -111,7 +111,8 @@ class Precision(Lesson):
                 self.assertTrue(1e-6 < deviation["parameters"] <= 1e-2, deviation)
 
     def test_steps_of_mini_have_the_losses_of_f32(self):
-        options = ["--model=mini", "--global-batch=4", f"--steps={50 if ALL else 15}", "--threads=2"]
+        data = self.prepared(self.folder, 20000)
+        options = [data, "--model=mini", "--global-batch=4", f"--steps={50 if ALL else 8}", "--threads=2"]
         wide, narrow = (ProgramCase.report(self, *options, f"--precision={p}")["loss"] for p in ("f32", "bf16"))
         self.assertNotEqual(wide, narrow)
         for step, (a, b) in enumerate(zip(wide, narrow)):
