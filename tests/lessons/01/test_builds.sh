@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds lesson 01 in other ways than it is built already, and compares the digests of a short run in exact arithmetic.
 #
-#   tests/lessons/01/test_builds.sh PROGRAM FOLDER          debug
-#   tests/lessons/01/test_builds.sh PROGRAM FOLDER --all    also release, for any processor, and with clang++ if there is one
+#   tests/lessons/01/test_builds.sh PROGRAM FOLDER    debug, release, for any processor, and with clang++ if there is one
 #
-# PROGRAM is the one that is there; the builds are left in FOLDER.
+# PROGRAM is the one that is there; the builds are left in FOLDER. All lessons are built for debugging: nothing is precompiled there,
+# so each file has to include what it uses.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 folder=$2
@@ -32,11 +32,9 @@ try() {
 
 compare "as it is" "$1"
 try g++-debug g++ -DCMAKE_BUILD_TYPE=Debug
-if [[ ${3:-} == --all ]]; then
-  cmake --build "$folder/g++-debug" --target lessons >/dev/null  # each file includes what it uses: nothing is precompiled there
-  try g++-release g++ -DCMAKE_BUILD_TYPE=Release
-  try g++-any-processor g++ -DCMAKE_BUILD_TYPE=Release -DRANKWISE_NATIVE=OFF
-  try clang++-release clang++ -DCMAKE_BUILD_TYPE=Release
-  try clang++-debug clang++ -DCMAKE_BUILD_TYPE=Debug
-fi
+cmake --build "$folder/g++-debug" --target lessons >/dev/null
+try g++-release g++ -DCMAKE_BUILD_TYPE=Release
+try g++-any-processor g++ -DCMAKE_BUILD_TYPE=Release -DRANKWISE_NATIVE=OFF
+try clang++-release clang++ -DCMAKE_BUILD_TYPE=Release
+try clang++-debug clang++ -DCMAKE_BUILD_TYPE=Debug
 exit $status
