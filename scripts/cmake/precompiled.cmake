@@ -1,7 +1,7 @@
-# A compiler spends most of its time on what a file includes: so that is compiled once, into three headers, of the libraries
-# below the lessons, of the lessons and of the tests. Debug builds have none: there each file has to include what it uses.
+# A compiler spends most of its time on what a file includes. So that is compiled once, into three headers: one for the libraries
+# below the lessons, one for the lessons, one for the tests. Debug builds have none: there each file has to include what it uses.
 
-# g++ takes what comes out of a precompiled header for this project's own, and sees endless copies in its own std::string.
+# g++ takes a precompiled header of the standard library for code of ours, and warns of endless copies in its own std::string.
 target_compile_options(rankwise_flags INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-stringop-overflow>)
 

@@ -9,10 +9,9 @@ import os
 import subprocess
 import tempfile
 
-from program_case import BUILD, TIME_LIMIT_S, ProgramCase
+from program_case import ALL, BUILD, TIME_LIMIT_S, ProgramCase
 
 EMULATED = os.environ["RANKWISE_GPU"] == "emulated"
-ALL = "RANKWISE_ALL" in os.environ
 HALVES = ["--sequence-parallel"]  # of the parts' sums
 SMALL = ["--layers=1", "--channels=16", "--heads=2", "--context=16"]
 LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03": "lessons/03_ddp",

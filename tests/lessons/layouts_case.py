@@ -1,10 +1,7 @@
 """Layouts of every lesson that trains, and what is the same on all of them."""
 
-import os
-
 from program_case import ShortTextCase
 
-ALL = "RANKWISE_ALL" in os.environ
 NANO = ("--steps=3", "--sequence=32", "--layers=4", "--seed=4", "--dropout=0.1")
 LAYOUTS = (  # program, ranks, options
     ("03_ddp", 2, ()),

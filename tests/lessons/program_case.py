@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 BUILD = os.environ["RANKWISE_BUILD"]  # where the programs are
+ALL = "RANKWISE_ALL" in os.environ  # every combination, at night; else a set that covers them
 SLOWNESS = float(os.environ.get("RANKWISE_SLOWNESS", "1"))  # of this machine; time limits are for an idle one
 TIME_LIMIT_S = 250 * SLOWNESS
 
@@ -98,7 +99,7 @@ class ProgramCase(unittest.TestCase):
 
 
 class ShortTextCase(ProgramCase):
-    """Runs on a short text, which the option `data` names: all of the validation split is validated, and that of the embedded
+    """Runs on a short text, named by the option `data`. A run validates the whole validation split, and that of the embedded
     corpus takes five times as long as the steps of a test."""
 
     @classmethod

@@ -5,7 +5,10 @@ import os
 import struct
 import unittest
 
-from layouts_case import ALL, NANO, LayoutsCase
+from layouts_case import NANO, LayoutsCase
+from program_case import ALL
+
+PATTERNS = ["wte.weight,h.[01].*", "*.bias,h.2.attn.*"]
 
 
 class Freeze(LayoutsCase):
@@ -23,7 +26,7 @@ class Freeze(LayoutsCase):
         return {name: data[slice(*tensor["data_offsets"])] for name, tensor in header.items() if name != "__metadata__"}
 
     def test_one_digest_on_every_layout(self):
-        for pattern in ("wte.weight,h.[01].*", "*.bias,h.2.attn.*")[:None if ALL else 1]:
+        for pattern in PATTERNS if ALL else PATTERNS[:1]:
             alone = self.assert_one_digest(f"--freeze={pattern}")
             self.assertNotEqual(alone["digest"], self.run_of("01_single_device", "--arithmetic=exact")["digest"])
 

@@ -10,9 +10,8 @@ import os
 import re
 import shutil
 
-from program_case import ShortTextCase
+from program_case import ALL, ShortTextCase
 
-ALL = "RANKWISE_ALL" in os.environ
 LADDER = ["lessons/01_single_device", "lessons/03_ddp", "lessons/04_zero1", "lessons/05_zero2", "lessons/06_zero3",
           "lessons/07_offload", "lessons/08_tensor_parallel", "lessons/09_pipeline_parallel", "lessons/11_zero_bubble",
           "lessons/10_3d_parallel", "lessons/13_mesh_zero3"]

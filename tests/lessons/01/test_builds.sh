@@ -3,8 +3,8 @@
 #
 #   tests/lessons/01/test_builds.sh PROGRAM FOLDER    debug, release, for any processor, and with clang++ if there is one
 #
-# PROGRAM is the one that is there; the builds are left in FOLDER. All lessons are built for debugging: nothing is precompiled there,
-# so each file has to include what it uses.
+# PROGRAM is the one that is there; the builds are left in FOLDER. In the debug build all lessons are compiled: it precompiles no
+# headers, so a missing include is an error there.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 folder=$2
