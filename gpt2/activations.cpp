@@ -44,7 +44,7 @@ struct Maker {
   {
     const std::int64_t C = config.channels, E = config.experts.count, k = config.experts.per_token;
     const std::int64_t R = shape.rows(), A = shape.most_sent(config), S = shape.most_received(config);
-    const std::int64_t leaves = shape.B * leaves_of_a_sequence;
+    const std::int64_t F = 4 * C / shape.part.count, leaves = shape.B * leaves_of_a_sequence;
     const DType statistics = accumulator_of(shape.type);
     return {.probabilities = make(statistics, {R, E}, "router probabilities"),
             .weights = make(statistics, {R, k}, "router weights"),
@@ -54,8 +54,8 @@ struct Maker {
             .sent_leaves = make(DType::i64, {E, leaves}, "rows sent"),
             .leaf_ends = make(DType::i64, {E, leaves}, "rows received"),
             .received = make(shape.type, {S, C}, "received rows"),
-            .inner = make(shape.type, {S, 4 * C}, "inner"),
-            .hidden = make(shape.type, {S, 4 * C}, "hidden"),
+            .inner = make(shape.type, {S, F}, "inner"),
+            .hidden = make(shape.type, {S, F}, "hidden"),
             .returned = make(shape.type, {A, C}, "returned rows")};
   }
 
@@ -68,7 +68,7 @@ struct Maker {
     a.normalised = normalised();
     a.mean = statistic(shape.shared_rows(), "mean");
     a.rstd = statistic(shape.shared_rows(), "rstd");
-    if (!attention && config.has_experts(i / 2)) {
+    if (!attention && config.has_experts(shape.first_block() + i / 2)) {
       a.routed = routed();
       return a;
     }
@@ -140,9 +140,10 @@ std::int64_t routed_bytes(const ModelConfig& config, const ActivationShape& shap
 {
   const std::int64_t s = bytes_of(shape.type), a = bytes_of(accumulator_of(shape.type)), R = shape.rows();
   const std::int64_t C = config.channels, E = config.experts.count, k = config.experts.per_token;
+  const std::int64_t A = shape.most_sent(config), S = shape.most_received(config);
   const std::int64_t leaves = shape.B * leaves_of_a_sequence;
-  return s * (9 * shape.most_received(config) + shape.most_sent(config) - 8 * R) * C +
-         a * (R * (E + k) + shape.B * E) + 8 * R * k + 16 * E * leaves;
+  return s * ((S + A) * C + (S - R) * (8 * C / shape.part.count)) + a * (R * (E + k) + shape.B * E) + 8 * R * k +
+         16 * E * leaves;
 }
 
 /// Upper bounds on the number of tensors of a branch and of a head, tokens included.
@@ -160,7 +161,7 @@ Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, cons
                        "stream gradient");
   const std::int64_t inside = shape.rows() * 4 * config.channels / shape.part.count;
   wide = pool_.make(memory, Category::workspace, shape.type, {inside}, "branch gradients");
-  if (config.expert_blocks() > 0) {
+  if (shape.expert_blocks(config) > 0) {
     const std::int64_t R = shape.rows(), C = config.channels, E = config.experts.count;
     const std::int64_t A = shape.most_sent(config), S = shape.most_received(config);
     const auto scratch = [&](DType type, const Shape& extents, std::string_view what) {
@@ -172,7 +173,7 @@ Workspace::Workspace(const DeviceMemory& memory, const ModelConfig& config, cons
                .dweights = scratch(statistics, {R, config.experts.per_token}, "router weights' gradient"),
                .sent = scratch(shape.type, {A, C}, "sent rows"),
                .output = scratch(shape.type, {S, C}, "experts' outputs"),
-               .wide = scratch(shape.type, {S, 4 * C}, "experts' gradients"),
+               .wide = scratch(shape.type, {S, 4 * C / shape.part.count}, "experts' gradients"),
                .no_bias = scratch(shape.type, {C}, "no bias")};
   }
   if (shape.regather) gathered = pool_.make(memory, Category::workspace, shape.type, all, "gathered rows");
@@ -205,7 +206,8 @@ Activations::Activations(const DeviceMemory& memory, const ModelConfig& config, 
 std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
   const PartBytes part(config, shape);
-  const std::int64_t routed = config.expert_blocks() > 0 ? config.expert_blocks() * routed_bytes(config, shape) : 0;
+  const std::int64_t with_experts = shape.expert_blocks(config);
+  const std::int64_t routed = with_experts > 0 ? with_experts * routed_bytes(config, shape) : 0;
   return shape.blocks(config) * (shape.recompute ? part.stream : part.block) + routed + part.embedding + part.head +
          part.deferred + (config.architecture == Architecture::bert ? bert_bytes(config, shape) : 0);
 }
@@ -221,23 +223,41 @@ std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& s
   const std::int64_t rows = shape.rows() + shape.shared_rows() + (shape.regather ? shape.rows() : 0);
   const std::int64_t s = bytes_of(shape.type), R = shape.rows(), C = config.channels;
   std::int64_t bytes = s * (rows * C + R * 4 * C / shape.part.count);
-  if (config.expert_blocks() == 0) return bytes;
+  if (shape.expert_blocks(config) == 0) return bytes;
   const std::int64_t E = config.experts.count, k = config.experts.per_token;
-  bytes += s * ((shape.most_sent(config) + 5 * shape.most_received(config) + 1) * C + R * E);
+  const std::int64_t A = shape.most_sent(config), S = shape.most_received(config);
+  bytes += s * ((A + S + 1) * C + S * (4 * C / shape.part.count) + R * E);
   return bytes + bytes_of(accumulator_of(shape.type)) * R * (E + k);
 }
+
+std::int64_t ActivationShape::expert_blocks(const ModelConfig& config) const
+{
+  if (config.experts.count == 1) return 0;
+  const std::int64_t every = config.experts.every;  // the last of every n blocks has experts
+  return (first_block() + blocks(config)) / every - first_block() / every;
+}
+
+namespace {
+
+/// The most of the T tokens of a sequence that one expert takes.
+std::int64_t most_taken(const ModelConfig& config, const ActivationShape& shape)
+{
+  return std::min(shape.T, config.experts.capacity(shape.T * shape.token_runs));
+}
+
+}  // namespace
 
 std::int64_t ActivationShape::most_sent(const ModelConfig& config) const
 {
   const ExpertConfig& experts = config.experts;
-  return B * std::min(experts.per_token * T, experts.count * experts.capacity(T));
+  return B * std::min(experts.per_token * T, experts.count * most_taken(config, *this));
 }
 
 std::int64_t ActivationShape::most_received(const ModelConfig& config) const
 {
   const ExpertConfig& experts = config.experts;
   const std::int64_t here = experts.count / expert_ranks;
-  return expert_ranks * B * std::min(experts.per_token * T, here * experts.capacity(T));
+  return expert_ranks * B * std::min(experts.per_token * T, here * most_taken(config, *this));
 }
 
 }  // namespace rankwise

@@ -31,6 +31,7 @@ struct ActivationShape {
   bool defers_weights = false;    ///< whether weight gradients are deferred, so that their factors are kept
   DType gradients = DType::f32;   ///< type of the gradients
   std::int64_t expert_ranks = 1;  ///< e, expert-parallel ranks, which share the experts and exchange rows
+  std::int64_t token_runs = 1;    ///< equal runs of tokens that make up a sequence, of which T tokens are one
 
   /// R.
   std::int64_t rows() const { return B * T; }
@@ -38,11 +39,11 @@ struct ActivationShape {
   std::int64_t shared_rows() const { return rows() / tokens.count; }
   /// Normalised rows that are kept: R, or R / t.
   std::int64_t normalised_rows() const { return regather ? shared_rows() : rows(); }
-  /// A, the most rows that this rank sends to the experts of a block: min(k T, E c) a sequence, where c is the capacity
-  /// of an expert.
+  /// A, the most rows that this rank sends to the experts of a block: min(k T, E c) a sequence. Here c is the capacity
+  /// of an expert for whole sequences, and at most T, since a token chooses an expert once.
   std::int64_t most_sent(const ModelConfig& config) const;
   /// S, the most rows that this rank's E / e experts of a block receive from the e ranks: min(k T, E c / e) a
-  /// sequence, with c at most T.
+  /// sequence of each, with the same c.
   std::int64_t most_received(const ModelConfig& config) const;
   /// Whether the embedding, unit 0, is computed here.
   bool has_embedding() const { return units.first == 0; }
@@ -54,6 +55,10 @@ struct ActivationShape {
     if (units.count < 0) return config.layers;
     return (units.count - (has_embedding() ? 1 : 0) - (has_head(config) ? 1 : 0)) / 2;
   }
+  /// The first of them, counted from the model's first.
+  std::int64_t first_block() const { return units.first / 2; }
+  /// Number of them that have experts.
+  std::int64_t expert_blocks(const ModelConfig& config) const;
 };
 
 /// Activations that a branch with experts needs in addition, and where its rows are. A and S as in ActivationShape.
@@ -66,8 +71,8 @@ struct RoutedActivations {
   Tensor sent_leaves;    ///< (E, leaves) i64, rows sent to each expert, by leaf of the sum over the batch
   Tensor leaf_ends;      ///< (e, E / e, leaves) i64, rows that arrived by rank and expert: end of each leaf
   Tensor received;       ///< (S, C) rows that arrived here, by rank, then by expert
-  Tensor inner;          ///< (S, 4 C) the experts' hidden layer before GELU
-  Tensor hidden;         ///< (S, 4 C) and after
+  Tensor inner;          ///< (S, 4 C / n) the experts' hidden layer before GELU
+  Tensor hidden;         ///< (S, 4 C / n) and after
   Tensor returned;       ///< (A, C) outputs of the experts for the rows that were sent
 };
 
@@ -159,7 +164,7 @@ class Workspace {
     Tensor dweights;  ///< (R, k) gradient of the weights
     Tensor sent;      ///< (A, C) rows that are sent to the experts; later the gradients of their outputs or inputs
     Tensor output;    ///< (S, C) the experts' outputs; later their gradient, then that of the inputs
-    Tensor wide;      ///< (S, 4 C) gradient inside the experts
+    Tensor wide;      ///< (S, 4 C / n) gradient inside the experts
     Tensor no_bias;   ///< (C) zeros: each expert has added its own bias
   };
   Experts experts;                       ///< shared by all branches with experts
@@ -202,8 +207,8 @@ class Activations {
 ///     head    s R (C / t + C / u + V / n) + a R (3 + 2 / t), and 8 R for the tokens
 ///     whole   L blocks + head;   with recomputation  L s R C / t + one block - s R C / t + head
 ///
-/// A block with experts has, in place of 8 s R C for the hidden layer, s (9 S + A) C + a (R (E + k) + B E) + 8 R k + 16 E
-/// leaves, with `leaves` leaves of the sum over the micro-batch.
+/// A block with experts has, in place of 8 s R C / n for the hidden layer, s (S + 8 S / n + A) C + a (R (E + k) + B E)
+/// + 8 R k + 16 E leaves, with `leaves` leaves of the sum over the micro-batch, 16 a sequence.
 ///
 /// with u = t when normalised rows are gathered again, else 1. A run of units counts its own blocks; of the 8 R
 /// bytes of tokens, 4 R (inputs) come with the embedding and 4 R (targets) with the head. Deferred weight gradients
@@ -216,7 +221,7 @@ std::int64_t activation_bytes(const ModelConfig& config, const ActivationShape& 
 /// Bytes of Activations alone, without the block that recomputation shares: needed for each micro-batch in flight.
 std::int64_t kept_bytes(const ModelConfig& config, const ActivationShape& shape);
 /// Bytes of a Workspace without the recomputed block: s R (C + C / t + 4 C / n), and s R C for gathered rows;
-/// with experts s ((A + 5 S + 1) C + R E) + a R (E + k) more.
+/// if a block has experts s ((A + S + 4 S / n + 1) C + R E) + a R (E + k) more.
 std::int64_t workspace_bytes(const ModelConfig& config, const ActivationShape& shape);
 
 }  // namespace rankwise

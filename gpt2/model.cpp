@@ -27,7 +27,7 @@ MicroBatch tokens_of(const MicroBatch& batch, Part part)
   check(tokens.count % part.count == 0, "the tokens of a sequence cannot be divided equally");
   MicroBatch share = batch;
   share.rows.tokens = {tokens.first + tokens.count / part.count * part.index, tokens.count / part.count};
-  share.sixteenths = token_leaves_of(part);
+  share.sixteenths = token_leaves_of(part, batch.sixteenths);
   return share;
 }
 

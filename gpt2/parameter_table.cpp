@@ -104,24 +104,25 @@ void ParameterTable::add_branch(const ModelConfig& config, int branch)
 
 void ParameterTable::add_experts(const ModelConfig& config, int branch)
 {
-  check(part_.count == 1, "tensor parallelism does not divide experts");
   const std::string mlp = fmt::format("h.{}.mlp.", branch / 2);
-  const std::int64_t C = config.channels, E = config.experts.count;
-  const auto add_tensor = [&](const std::string& name, const Shape& shape, Initial initial, int expert) {
+  const std::int64_t C = config.channels, E = config.experts.count, F = 4 * C, here = F / part_.count;
+  const auto add_tensor = [&](int expert, const std::string& name, const Shape& shape, const Shape& stored,
+                              Initial initial, Split split) {
     add({.name = mlp + name,
          .shape = shape,
-         .stored = shape,
+         .stored = stored,
          .unit = 1 + branch,
          .initial = initial,
+         .split = split,
          .expert = expert});
   };
-  add_tensor("router.weight", {C, E}, Initial::normal, -1);
+  add_tensor(-1, "router.weight", {C, E}, {C, E}, Initial::normal, Split::none);
   for (int e = 0; e < E; ++e) {
     const std::string name = fmt::format("experts.{}.", e);
-    add_tensor(name + "c_fc.weight", {C, 4 * C}, Initial::normal, e);
-    add_tensor(name + "c_fc.bias", {4 * C}, Initial::zero, e);
-    add_tensor(name + "c_proj.weight", {4 * C, C}, Initial::residual, e);
-    add_tensor(name + "c_proj.bias", {C}, Initial::zero, e);
+    add_tensor(e, name + "c_fc.weight", {C, F}, {C, here}, Initial::normal, Split::columns);
+    add_tensor(e, name + "c_fc.bias", {F}, {here}, Initial::zero, Split::columns);
+    add_tensor(e, name + "c_proj.weight", {F, C}, {here, C}, Initial::residual, Split::rows);
+    add_tensor(e, name + "c_proj.bias", {C}, {C}, Initial::zero, Split::none);
   }
 }
 

@@ -119,7 +119,7 @@ struct EmbeddingTensors {
   Tensor position;  ///< (context, C) wpe
 };
 
-/// The parameters of one expert, an MLP, or their gradients.
+/// The parameters of one expert, an MLP, or their gradients. Tensor parallelism divides them as it does an MLP's.
 struct ExpertTensors {
   Tensor in_weight;   ///< (C, 4 C) c_fc
   Tensor in_bias;     ///< (4 C)

@@ -27,7 +27,7 @@ void for_each_chunk(const ExpertRows& rows, std::int64_t source, Use&& use)
 
 /// Fills a small tensor of the device with values of the host.
 template <class T>
-void fill(Stream& stream, const Tensor& to, std::vector<T>& values)
+void fill(Stream& stream, const Tensor& to, std::vector<T> values)
 {
   stream.copy(to.slice({0, std::ssize(values)}), Tensor(std::span(values), {std::ssize(values)}));
   stream.synchronise();
@@ -55,6 +55,11 @@ std::int64_t ExpertRows::all() const
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
+SumOrder ExpertLayer::over_hidden() const
+{
+  return SumOrder::split(hidden_channels(), leaves_of(context_.part));
+}
+
 RoutingShape ExpertLayer::shape(const MicroBatch& batch) const
 {
   return {batch.rows.sequences.count, batch.rows.tokens.count, context_.config.experts};
@@ -74,14 +79,17 @@ RoutingPlan ExpertLayer::plan(const RoutedActivations& a, const MicroBatch& batc
   Stream& stream = *context_.stream;
   const std::vector<std::int32_t> choices = to_host<std::int32_t>(stream, a.choices);
   RoutingPlan plan = plan_routing(choices, shape(batch));
+  keep(a, plan, auxiliary_pull(plan, shape(batch)));
+  return plan;
+}
+
+void ExpertLayer::keep(const RoutedActivations& a, const RoutingPlan& plan, const std::vector<double>& pull) const
+{
+  Stream& stream = *context_.stream;
   fill(stream, a.places, plan.places);
   fill(stream, a.sent_leaves, plan.leaves);
-  const std::vector<double> pull = auxiliary_pull(plan, shape(batch));
-  with_real_type(a.pull.type(), [&]<class T>(T) {
-    std::vector<Accumulator<T>> values(pull.begin(), pull.end());
-    fill(stream, a.pull, values);
-  });
-  return plan;
+  with_real_type(a.pull.type(),
+                 [&]<class T>(T) { fill(stream, a.pull, std::vector<Accumulator<T>>(pull.begin(), pull.end())); });
 }
 
 ExpertRows ExpertLayer::count(std::vector<std::int64_t> received, const RoutedActivations& a,
@@ -101,7 +109,8 @@ void ExpertLayer::forward(const Tensor& output, const RoutedActivations& a, cons
                           const ExpertRows& rows) const
 {
   const Kernels& kernels = *context_.kernels;
-  const std::int64_t C = context_.config.channels, F = 4 * C;
+  const std::int64_t C = context_.config.channels, F = hidden_channels();
+  const bool whole = context_.part.count == 1;  // otherwise the bias is added to the sum of all parts
   for (std::int64_t source = 0; source < rows.sources(); ++source)
     for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t) {
       const std::int64_t n = chunk.count;
@@ -110,7 +119,17 @@ void ExpertLayer::forward(const Tensor& output, const RoutedActivations& a, cons
                                   Matrix::of(rows_of(a.received, chunk, C), n), Matrix::of(p[e].in_weight, C),
                                   SumOrder::sequential(C), p[e].in_bias);
       kernels.matmul(Matrix::of(rows_of(output, chunk, C), n), Matrix::of(hidden, n),
-                     Matrix::of(p[e].out_weight, F), SumOrder::split(F, leaves_of_a_split_sum), p[e].out_bias);
+                     Matrix::of(p[e].out_weight, F), over_hidden(), whole ? p[e].out_bias : Tensor());
+    });
+}
+
+void ExpertLayer::add_bias(const Tensor& output, const std::vector<ExpertTensors>& p, const ExpertRows& rows) const
+{
+  for (std::int64_t source = 0; source < rows.sources(); ++source)
+    for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t) {
+      // The bias is added as a position is: as the only one of sequences of one token.
+      const Tensor of_expert = rows_of(output, chunk, context_.config.channels);
+      context_.kernels->position_forward(of_expert, of_expert, p[e].out_bias, {{0, chunk.count}, {0, 1}}, {});
     });
 }
 
@@ -130,7 +149,7 @@ void ExpertLayer::backward(const Workspace::Experts& work, const std::vector<Exp
                            std::int64_t source) const
 {
   const Kernels& kernels = *context_.kernels;
-  const std::int64_t C = context_.config.channels, F = 4 * C;
+  const std::int64_t C = context_.config.channels, F = hidden_channels();
   const std::int64_t* const ends = a.leaf_ends.data<std::int64_t>();
   for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t number) {
     // forward:   inner = x in_weight + in_bias; hidden = gelu(inner); y = hidden out_weight + out_bias
@@ -146,8 +165,7 @@ void ExpertLayer::backward(const Workspace::Experts& work, const std::vector<Exp
     kernels.bias_backward(d[e].in_bias, rows_of_dinner, over_rows);
     kernels.matmul(Matrix::of(d[e].in_weight, C), Matrix::of(rows_of(a.received, chunk, C), n).transposed(), dinner,
                    over_rows, {}, true);
-    kernels.matmul(dy, dinner, Matrix::of(p[e].in_weight, C).transposed(),
-                   SumOrder::split(F, leaves_of_a_split_sum));
+    kernels.matmul(dy, dinner, Matrix::of(p[e].in_weight, C).transposed(), over_hidden());
   });
 }
 

@@ -38,6 +38,10 @@ struct ExpertRows {
 ///                  ... outputs travel back ...
 ///                combine:               output = sum over the k choices of weight times output of the expert
 ///     backward   combine_backward ... backward ... route_backward, which also gives the router's gradient
+///
+/// Tensor parallelism divides each expert as it does an MLP: with n parts an expert has 4 C / n hidden channels here. The
+/// result of forward() is a partial sum then, without the experts' biases, and so is that of backward(). The caller sums
+/// over the n ranks, and calls add_bias() for the sum of forward().
 class ExpertLayer {
  public:
   /// @param context  settings that all building blocks share.
@@ -49,17 +53,23 @@ class ExpertLayer {
   /// Computes a.routed.probabilities, choices and weights from a.normalised.
   void route(const Workspace::Experts& work, const BranchActivations& a, const Tensor& router,
              const MicroBatch& batch) const;
-  /// Plans where the rows go; fills a.routed.places, pull and sent_leaves. Waits for the choices.
+  /// Plans where the rows of whole sequences go, and keeps the plan. Waits for the choices.
   RoutingPlan plan(const RoutedActivations& a, const MicroBatch& batch) const;
+  /// Keeps a plan: fills a.places, sent_leaves and pull.
+  /// @param plan  of the rows that are here.
+  /// @param pull  (B, E) auxiliary_pull() of the plan of whole sequences.
+  void keep(const RoutedActivations& a, const RoutingPlan& plan, const std::vector<double>& pull) const;
   /// Counts the rows that arrive; fills a.routed.leaf_ends.
   /// @param received  (e, E / e, leaves) rows of each leaf, by source, then by expert.
   ExpertRows count(std::vector<std::int64_t> received, const RoutedActivations& a, const MicroBatch& batch) const;
   /// Copies each token's normalised row to its places in @p rows, (A, C).
   void scatter(const Tensor& rows, const BranchActivations& a) const;
-  /// Computes output (S, C) from a.received; fills a.inner and a.hidden.
+  /// Computes output (S, C), a partial sum when sharded, from a.received; fills a.inner and a.hidden.
   /// @param p  the experts here.
   void forward(const Tensor& output, const RoutedActivations& a, const std::vector<ExpertTensors>& p,
                const ExpertRows& rows) const;
+  /// Adds the bias of each expert to its rows of @p output, (S, C), the sum of the parts; only when sharded.
+  void add_bias(const Tensor& output, const std::vector<ExpertTensors>& p, const ExpertRows& rows) const;
   /// Computes output (R, C) from a.returned.
   void combine(const Tensor& output, const RoutedActivations& a) const;
 
@@ -68,7 +78,7 @@ class ExpertLayer {
   void combine_backward(const Tensor& drows, const Workspace::Experts& work, const Tensor& doutput,
                         const RoutedActivations& a) const;
   /// Adds the gradients of the experts for the rows of @p source to @p d, and replaces these rows' part of
-  /// work.output, (S, C), the gradient of the outputs, by that of the inputs.
+  /// work.output, (S, C), the gradient of the outputs, by that of the inputs, a partial sum when sharded.
   void backward(const Workspace::Experts& work, const std::vector<ExpertTensors>& d, const RoutedActivations& a,
                 const std::vector<ExpertTensors>& p, const ExpertRows& rows, std::int64_t source) const;
   /// Computes dnormalised (R, C) from drows (A, C) and from the router; adds the router's gradient to @p drouter.
@@ -77,6 +87,8 @@ class ExpertLayer {
                       const MicroBatch& batch) const;
 
  private:
+  std::int64_t hidden_channels() const { return 4 * context_.config.channels / context_.part.count; }
+  SumOrder over_hidden() const;
   RoutingShape shape(const MicroBatch& batch) const;
 
   ModelContext context_;

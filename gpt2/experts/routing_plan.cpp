@@ -1,17 +1,15 @@
 #include "gpt2/experts/routing_plan.hpp"
 
-#include "common/base/partition.hpp"
 #include "gpt2/kernels/sum_order.hpp"
 
 namespace rankwise {
 
 namespace {
 
-/// Number of the leaf, of all those of the batch, to which each row belongs.
-std::vector<std::int64_t> leaves_of_rows(const RoutingShape& shape)
+/// Number of the leaf, of all those of a sum over the rows, to which each row belongs.
+std::vector<std::int64_t> leaves_of_rows(const SumOrder& order)
 {
-  std::vector<std::int64_t> leaf_of_row(static_cast<std::size_t>(shape.B * shape.T));
-  const SumOrder order = SumOrder::batch(shape.B, shape.T);
+  std::vector<std::int64_t> leaf_of_row(static_cast<std::size_t>(order.terms()));
   for (std::int64_t leaf = 0; leaf < order.leaves(); ++leaf) {
     const Range rows = order.run(leaf, 0);
     for (std::int64_t r = rows.first; r < rows.end(); ++r) leaf_of_row[static_cast<std::size_t>(r)] = leaf;
@@ -30,7 +28,7 @@ RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingSha
   const std::int64_t E = shape.experts.count, k = shape.experts.per_token,
                      capacity = shape.experts.capacity(shape.T);
   const auto leaves = SumOrder::batch(shape.B, shape.T).leaves();
-  const std::vector<std::int64_t> leaf_of_row = leaves_of_rows(shape);
+  const std::vector<std::int64_t> leaf_of_row = leaves_of_rows(SumOrder::batch(shape.B, shape.T));
   RoutingPlan plan;
   plan.places.assign(choices.size(), -1);
   plan.leaves.assign(static_cast<std::size_t>(E * leaves), 0);
@@ -53,6 +51,35 @@ RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingSha
       plan.places[i] += static_cast<std::int32_t>(first[static_cast<std::size_t>(choices[i])]);
   return plan;
   // END EXERCISE
+}
+
+RoutingPlan plan_of_run(const RoutingPlan& whole, std::span<const std::int32_t> choices, const RoutingShape& shape,
+                        Range run, std::int64_t leaves)
+{
+  const SumOrder order = SumOrder::batch(shape.B, run.count, leaves);
+  const std::vector<std::int64_t> leaf_of_row = leaves_of_rows(order);
+  const std::int64_t k = shape.experts.per_token;
+  const auto experts = static_cast<std::size_t>(shape.experts.count);
+  RoutingPlan plan;
+  plan.places.assign(static_cast<std::size_t>(order.terms() * k), -1);
+  plan.leaves.assign(experts * static_cast<std::size_t>(order.leaves()), 0);
+  plan.chosen = whole.chosen;
+  // Rows are sorted by expert, so each expert looks for its choices after the experts before it.
+  std::int32_t place = 0;
+  for (std::size_t e = 0; e < experts; ++e) {
+    const std::int32_t first = place;
+    for (std::size_t i = 0; i < plan.places.size(); ++i) {
+      const std::int64_t row = static_cast<std::int64_t>(i) / k, choice = static_cast<std::int64_t>(i) % k;
+      const std::int64_t row_of_whole = row / run.count * shape.T + run.first + row % run.count;
+      const auto in_whole = static_cast<std::size_t>(row_of_whole * k + choice);
+      if (choices[in_whole] != static_cast<std::int32_t>(e) || whole.places[in_whole] < 0) continue;
+      plan.places[i] = place++;
+      ++plan.leaves[e * static_cast<std::size_t>(order.leaves()) +
+                    static_cast<std::size_t>(leaf_of_row[static_cast<std::size_t>(row)])];
+    }
+    plan.rows.push_back(place - first);
+  }
+  return plan;
 }
 
 std::vector<double> auxiliary_pull(const RoutingPlan& plan, const RoutingShape& shape)

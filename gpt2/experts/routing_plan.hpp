@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/partition.hpp"
 #include "gpt2/config.hpp"
 
 /// @file
@@ -30,6 +31,15 @@ struct RoutingPlan {
 /// expert takes the first capacity(T) choices of it, in the order of the tokens, and of a token's choices.
 /// @param choices  (B T, k) experts of each token, those of a token distinct.
 RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingShape& shape);
+
+/// The plan of the tokens @p run of each sequence, for a rank that has only these. The same choices are dropped as in the
+/// plan of whole sequences, and `chosen` remains that of whole sequences.
+/// @param whole    plan_routing() of the whole sequences.
+/// @param choices  (B T, k) of the whole sequences.
+/// @param shape    of the whole sequences.
+/// @param leaves   of each sequence's run, in a sum over the rows of the runs.
+RoutingPlan plan_of_run(const RoutingPlan& whole, std::span<const std::int32_t> choices, const RoutingShape& shape,
+                        Range run, std::int64_t leaves);
 
 /// The gradient of the auxiliary loss, summed over sequences and T times as heavy, with respect to the probability of
 /// each expert for any token of a sequence: weight E f, (B, E), where f is the fraction of the sequence's choices that

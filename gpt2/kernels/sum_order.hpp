@@ -20,10 +20,11 @@ constexpr std::int64_t leaves_of(Part part)
   return leaves_of_a_split_sum % part.count == 0 ? leaves_of_a_split_sum / part.count : 1;
 }
 
-/// Number of leaves of a sequence that part @p part of its tokens holds.
-constexpr std::int64_t token_leaves_of(Part part)
+/// Number of leaves that part @p part of the tokens holds.
+/// @param leaves  of all the tokens: those of a sequence, or of a run of its tokens.
+constexpr std::int64_t token_leaves_of(Part part, std::int64_t leaves = leaves_of_a_sequence)
 {
-  return leaves_of_a_sequence % part.count == 0 ? leaves_of_a_sequence / part.count : 1;
+  return leaves % part.count == 0 ? leaves / part.count : 1;
 }
 
 /// The order of the n terms of a contraction: the terms of a leaf are added one by one, and the leaves by

@@ -12,7 +12,8 @@ namespace {
 /// Whether the gradient of a tensor is a sum over this rank's rows only.
 bool sums_over_rows(const Parameter& p)
 {
-  return p.split == Split::none && p.shape.rank() == 1;  // not wpe: each rank sums over all rows
+  // Not wpe, nor an expert's bias: for these each rank sums over all rows.
+  return p.split == Split::none && p.shape.rank() == 1 && p.expert < 0;
 }
 
 }  // namespace

@@ -66,6 +66,16 @@ Tensor TensorParallelMessages::gather(const Tensor& own, const Tensor& all)
   return all;
 }
 
+Tensor TensorParallelMessages::own_of(const Tensor& all)
+{
+  if (!divides_rows()) return all;
+  const std::int64_t parts = shape_.tokens.count, run = shape_.T / parts * channels_;
+  for (std::int64_t b = 0; b < shape_.B; ++b)
+    group_.compute().copy(own_rows().slice({b * run, run}),
+                          all.slice({(b * parts + shape_.tokens.index) * run, run}));
+  return own_rows();
+}
+
 void TensorParallelMessages::largest(const Tensor& values)
 {
   if (group_.ranks() == 1) return;

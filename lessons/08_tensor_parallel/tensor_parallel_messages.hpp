@@ -46,6 +46,10 @@ class TensorParallelMessages {
   /// @param own  (R / t, C) of this rank.
   /// @param all  (R, C) for the result; may overlap @p own.
   Tensor gather(const Tensor& own, const Tensor& all);
+  /// This rank's rows of rows that every rank has. Nothing is sent.
+  /// @param all  (R, C).
+  /// @return     (R / t, C), valid until the next message; without sequence parallelism @p all.
+  Tensor own_of(const Tensor& all);
   /// Replaces numbers, one a row, by their maxima over all ranks. @param values (R).
   void largest(const Tensor& values);
   /// Replaces numbers, one a row, by their sums over all ranks. @param values (R).

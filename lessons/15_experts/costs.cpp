@@ -39,7 +39,8 @@ std::vector<CollectiveShape> exchanges_of(const ModelConfig& config, const Activ
     for (std::int64_t& count : call.counts) count *= config.channels;
     return call;
   };
-  const std::int64_t counts = config.experts.count * shape.B * leaves_of_a_sequence;
+  const Part run{0, static_cast<int>(shape.token_runs)};
+  const std::int64_t counts = config.experts.count * shape.B * token_leaves_of(run);
   std::vector<CollectiveShape> calls{{"all-to-all", algorithm, DType::i64, counts}, rows(sent), rows(received)};
   // The gradient of a row's output travels as the row did, that of its input as the output did.
   if (training) calls.insert(calls.end(), {rows(sent), rows(received)});

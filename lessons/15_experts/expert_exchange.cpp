@@ -33,8 +33,10 @@ void ExpertExchange::begin_step()
 RoutedRows ExpertExchange::count(const RoutingPlan& plan, const RoutedActivations& a, std::int64_t block,
                                  const MicroBatch& batch)
 {
-  all_to_all(a.sent_leaves, a.leaf_ends, group_);
-  RoutedRows rows{{}, {}, layer_.count(to_host<std::int64_t>(stream_, a.leaf_ends), a, batch)};
+  const Range counts{0, std::ssize(plan.leaves)};  // a run of tokens has fewer leaves than whole sequences
+  const Tensor arriving = a.leaf_ends.slice(counts);
+  all_to_all(a.sent_leaves.slice(counts), arriving, group_);
+  RoutedRows rows{{}, {}, layer_.count(to_host<std::int64_t>(stream_, arriving), a, batch)};
   const std::int64_t here = rows.here.experts;
   for (std::int64_t rank = 0; rank < group_.ranks(); ++rank) {
     const auto first = plan.rows.begin() + rank * here;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -243,6 +244,25 @@ TEST_CASE("ParameterTable: parts that cannot be equal are refused")
   const ModelConfig mini = preset("mini");  // 6 heads
   for (const int n : {1, 2, 3, 6}) CHECK_NOTHROW(ParameterTable(mini, {0, n}));
   for (const int n : {4, 5, 12}) CHECK_THROWS_AS(ParameterTable(mini, {0, n}), Error);
+}
+
+TEST_CASE("slabs: an expert is divided as an MLP is, and the router is not")
+{
+  ModelConfig with_experts = config;
+  with_experts.experts = {.count = 2, .per_token = 1, .every = 2};
+  const ParameterTable table(with_experts, {3, 4});
+  const auto of = [&](const std::string& name) {
+    return *std::find_if(table.entries().begin(), table.entries().end(),
+                         [&](const Parameter& p) { return p.name == "h.1.mlp." + name; });
+  };
+  CHECK(of("router.weight").stored == Shape{32, 2});
+  CHECK(of("router.weight").split == Split::none);
+  CHECK(of("experts.1.c_fc.weight").stored == Shape{32, 32});
+  CHECK(table.slabs(of("experts.1.c_fc.weight")).front().columns == Range{96, 32});
+  CHECK(table.slabs(of("experts.1.c_fc.bias")).front().columns == Range{96, 32});
+  CHECK(table.slabs(of("experts.1.c_proj.weight")).front().rows == Range{96, 32});
+  CHECK(of("experts.1.c_proj.bias").stored == Shape{32});
+  CHECK(of("experts.1.c_proj.bias").split == Split::none);
 }
 
 TEST_CASE("slabs: a part of c_attn is the same heads of q, of k and of v")

@@ -69,6 +69,72 @@ TEST_CASE("plan_routing: with two choices a token has two rows, and each sequenc
   CHECK(of(2, 1) == Numbers{0, 0, 1, 1});
 }
 
+namespace {
+
+/// Two different experts of four for each token, experts of low numbers more often.
+std::vector<std::int32_t> many_choices(std::int64_t tokens)
+{
+  std::vector<std::int32_t> choices;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const auto first = static_cast<std::int32_t>(t * t % 7 % 4);
+    choices.insert(choices.end(), {first, static_cast<std::int32_t>((first + 1 + t % 3) % 4)});
+  }
+  return choices;
+}
+
+/// Holds the plan of tokens @p run of 3 sequences of T tokens against that of the whole sequences.
+void compare_run(const RoutingPlan& whole, const std::vector<std::int32_t>& choices, const RoutingShape& shape,
+                 Range run, std::int64_t leaves)
+{
+  const RoutingPlan plan = plan_of_run(whole, choices, shape, run, leaves);
+  CHECK(plan.chosen == whole.chosen);
+  REQUIRE(std::ssize(plan.places) == shape.B * run.count * 2);
+  std::int32_t next = 0;
+  for (std::int32_t e = 0; e < 4; ++e) {
+    const std::int32_t first = next;
+    Numbers by_leaf(static_cast<std::size_t>(shape.B * leaves), 0);
+    for (std::int64_t b = 0; b < shape.B; ++b)
+      for (std::int64_t i = 0; i < 2 * run.count; ++i) {
+        const auto in_whole = static_cast<std::size_t>(2 * (b * shape.T + run.first) + i);
+        if (choices[in_whole] != e) continue;
+        const bool kept = whole.places[in_whole] >= 0;
+        CHECK(plan.places[static_cast<std::size_t>(2 * b * run.count + i)] == (kept ? next : -1));
+        next += kept ? 1 : 0;
+        by_leaf[static_cast<std::size_t>(b * leaves + i / 2 * leaves / run.count)] += kept ? 1 : 0;
+      }
+    CHECK(plan.rows[static_cast<std::size_t>(e)] == next - first);
+    const auto of_expert = plan.leaves.begin() + e * shape.B * leaves;
+    CHECK(Numbers(of_expert, of_expert + shape.B * leaves) == by_leaf);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("plan_of_run: runs of tokens together have the rows and leaves of whole sequences, and drop the same")
+{
+  constexpr std::int64_t T = 48;
+  for (const double capacity : {0.0, 0.75})
+    for (const int n : {1, 2, 3, 4, 8, 16}) {
+      CAPTURE(capacity, n);
+      const RoutingShape shape{3, T, {.count = 4, .per_token = 2, .every = 1, .capacity_factor = capacity}};
+      const std::vector<std::int32_t> choices = many_choices(shape.B * T);
+      const RoutingPlan whole = plan_routing(choices, shape);
+      Numbers rows(4, 0), leaves(whole.leaves.size(), 0);
+      for (std::int64_t run = 0; run < n; ++run) {
+        const std::int64_t of_run = token_leaves_of({0, n});
+        const Range tokens{run * T / n, T / n};
+        compare_run(whole, choices, shape, tokens, of_run);
+        const RoutingPlan plan = plan_of_run(whole, choices, shape, tokens, of_run);
+        for (std::size_t e = 0; e < rows.size(); ++e) rows[e] += plan.rows[e];
+        for (std::int64_t i = 0; i < std::ssize(plan.leaves); ++i)
+          leaves[static_cast<std::size_t>(i / of_run * leaves_of_a_sequence + run * of_run + i % of_run)] +=
+              plan.leaves[static_cast<std::size_t>(i)];
+      }
+      CHECK(rows == whole.rows);
+      if (leaves_of_a_sequence % n == 0) CHECK(leaves == whole.leaves);  // else a run is one leaf
+    }
+}
+
 TEST_CASE("auxiliary_pull: weight E f, with f the fraction of a sequence's choices")
 {
   const ExpertConfig experts{.count = 2, .per_token = 1, .every = 1, .capacity_factor = 1, .auxiliary_loss = 0.5};

@@ -153,3 +153,14 @@ TEST_CASE("RowGradients: 3 C numbers a branch, 2 C for the head, times the seque
     CHECK((rows.test.traffic.total().messages > 0) == (numbers > 0));
   }
 }
+
+TEST_CASE(
+    "RowGradients: of a branch with experts those of the norm only, since each rank sums over all routed rows")
+{
+  ModelConfig with_experts = config;
+  with_experts.experts = {.count = 4, .per_token = 1, .every = 2};  // one of two blocks
+  const ActivationShape divided{DType::f32, B, T, {0, 2}, false, {0, 2}};
+  CHECK(RowGradients::elements(ParameterTable(config, {0, 2}), divided) -
+            RowGradients::elements(ParameterTable(with_experts, {0, 2}), divided) ==
+        B * C);
+}

@@ -105,6 +105,17 @@ TEST_CASE("TensorParallelMessages: gather puts the rows of all parts to their pl
   });
 }
 
+TEST_CASE("TensorParallelMessages: of rows that every part has, its own are copied to where rows are gathered from")
+{
+  for_each_case([](Algorithm algorithm, bool divides_rows, DType type) {
+    Parts parts(algorithm, divides_rows, false, type);
+    const Tensor all = parts.of_rank(7), own = parts.messages.own_of(all);
+    CHECK(own.shape() == Shape{R / parts.shape.tokens.count, C});
+    CHECK(values_of(own) == parts.own_rows(values_of(all)));
+    CHECK(values_of(parts.messages.gather(own, parts.lab.zeros(type, {R, C}))) == values_of(all));
+  });
+}
+
 TEST_CASE("TensorParallelMessages: a sum, cut in its halves, is an all-reduce")
 {
   for_each_case([](Algorithm algorithm, bool divides_rows, DType type) {
