@@ -125,6 +125,7 @@ void ExpertLayer::forward(const Tensor& output, const RoutedActivations& a, cons
 
 void ExpertLayer::add_bias(const Tensor& output, const std::vector<ExpertTensors>& p, const ExpertRows& rows) const
 {
+  if (context_.part.count == 1) return;
   for (std::int64_t source = 0; source < rows.sources(); ++source)
     for_each_chunk(rows, source, [&](std::size_t e, Range chunk, std::int64_t) {
       // The bias is added as a position is: as the only one of sequences of one token.

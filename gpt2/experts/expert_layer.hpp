@@ -68,7 +68,8 @@ class ExpertLayer {
   /// @param p  the experts here.
   void forward(const Tensor& output, const RoutedActivations& a, const std::vector<ExpertTensors>& p,
                const ExpertRows& rows) const;
-  /// Adds the bias of each expert to its rows of @p output, (S, C), the sum of the parts; only when sharded.
+  /// Adds the bias of each expert to its rows of @p output, (S, C), the sum of the parts. forward() of a whole expert has added
+  /// it, and nothing is left to do.
   void add_bias(const Tensor& output, const std::vector<ExpertTensors>& p, const ExpertRows& rows) const;
   /// Computes output (R, C) from a.returned.
   void combine(const Tensor& output, const RoutedActivations& a) const;

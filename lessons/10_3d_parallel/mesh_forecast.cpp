@@ -40,19 +40,23 @@ Ring ring_along(const MeshPlan& plan, const LinkOptions& links, const char* axis
   return ring;
 }
 
-/// The time of messages that each rank of a ring sends one after the other. A message that passes around meets each
-/// link in turn, and the slowest link has to carry all messages of its rank.
-double message_seconds(const Traffic& sent, const Ring& ring)
+}  // namespace
+
+double message_seconds(const Traffic& sent, const MeshPlan& plan, const LinkOptions& links, const char* axis)
 {
+  // A message that passes around meets each link in turn, and the slowest link has to carry all messages of its rank.
+  const Ring ring = ring_along(plan, links, axis);
   const auto messages = static_cast<double>(sent.messages), bytes = static_cast<double>(sent.bytes);
   return std::max(messages * ring.latency_s + bytes * ring.s_per_byte, bytes * ring.most_s_per_byte);
 }
+
+namespace {
 
 /// Durations of actions in picoseconds: arithmetic and tensor-parallel messages, half of these in the forward pass.
 std::vector<ActionCosts> costs_in_time(const MeshPlan& plan, const LinkOptions& link, double flops_per_s)
 {
   const double messages =
-      message_seconds(plan.to_parts(), ring_along(plan, link, "tp")) /
+      message_seconds(plan.to_parts(), plan, link, "tp") /
       static_cast<double>(plan.pipeline.schedule.micro_batches * static_cast<std::int64_t>(plan.stages().size()));
   const auto time = [&](std::int64_t flops, double share) {
     const double s = static_cast<double>(flops) / flops_per_s + share * messages;
@@ -72,14 +76,13 @@ std::vector<ActionCosts> costs_in_time(const MeshPlan& plan, const LinkOptions& 
 double step_seconds(const MeshPlan& plan, const LinkOptions& link, double flops_per_s)
 {
   const PipelinePlan& pipeline = plan.pipeline;
-  const Shape rows = pipeline.rows();
-  const Traffic message{.messages = 1, .bytes = bytes_of(pipeline.shape.type) * rows.elements()};
+  const Traffic message{.messages = 1, .bytes = bytes_of(pipeline.shape.type) * plan.rows().elements()};
   const auto boundaries = static_cast<double>(pipeline.stages.size() - 1);
-  const Ring to_stages = ring_along(plan, link, "pp"), to_other_end = ring_along(plan, link, "tied");
+  double sums = message_seconds(plan.to_other_end(), plan, link, "tied");
+  for (const Replicas& along : plan.replicas)
+    sums += message_seconds(plan.to_replicas(along), plan, link, along.axis.c_str());
   return seconds(check_schedule(pipeline.schedule, costs_in_time(plan, link, flops_per_s)).length) +
-         2 * boundaries * message_seconds(message, to_stages) +
-         message_seconds(plan.to_replicas(), ring_along(plan, link, "dp")) +
-         message_seconds(plan.to_other_end(), to_other_end);
+         2 * boundaries * message_seconds(message, plan, link, "pp") + sums;
 }
 
 std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,

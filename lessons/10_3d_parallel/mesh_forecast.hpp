@@ -20,6 +20,11 @@ struct MeshForecast {
   double step_s = 0;       ///< seconds a step
 };
 
+/// The time of messages that each rank along an axis sends one after the other.
+/// @param plan  of rank 0.
+/// @param axis  "pp", "dp", "tp", or "tied".
+double message_seconds(const Traffic& sent, const MeshPlan& plan, const LinkOptions& links, const char* axis);
+
 /// The time of a step by formula: the simulated schedule, whose passes take the time of their arithmetic and of
 /// their tensor-parallel messages; then the messages of one micro-batch through all stages and back, the sums over
 /// replicas, and that of the tied embedding, none of them overlapped. A message of b bytes takes latency + b /

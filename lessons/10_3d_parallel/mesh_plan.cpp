@@ -1,5 +1,7 @@
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
+#include <algorithm>
+
 #include "common/base/partition.hpp"
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split.hpp"
@@ -10,11 +12,47 @@
 
 namespace rankwise {
 
+Range MeshPlan::experts_of(const PipelineStage& stage) const
+{
+  Range experts{0, 0};
+  for (const Parameter& p : pipeline.table.entries()) {
+    if (p.expert < 0 || !stage.units.contains(p.unit)) continue;
+    if (experts.empty()) experts.first = p.elements.first;
+    experts.count += p.elements.count;
+  }
+  return experts;
+}
+
+std::vector<Range> MeshPlan::ranges() const
+{
+  std::vector<Range> all = ranges_of(pipeline.table, stages());
+  for (const PipelineStage& stage : stages())
+    if (const Range experts = experts_of(stage); !experts.empty()) all.push_back(experts);
+  return all;
+}
+
+std::vector<Replicas> MeshPlan::replicas_of(Range range) const
+{
+  std::vector<Replicas> axes_of_range = replicas;
+  if (pipeline.table.experts().contains(range.first))
+    std::erase_if(axes_of_range, [](const Replicas& along) { return along.divides_experts; });
+  return axes_of_range;
+}
+
+bool MeshPlan::owns(Range range) const
+{
+  const auto counts = [](const Replicas& along) { return !along.divides_experts || along.part.index == 0; };
+  return zero || std::ranges::all_of(replicas_of(range), counts);
+}
+
 Range MeshPlan::updated(Range range) const
 {
   if (!zero) return range;
-  const Range shard = Partition(range.count, static_cast<int>(layout.dp)).shard(place.dp);
-  return {range.first + shard.first, shard.count};
+  for (const Replicas& along : replicas_of(range)) {
+    const Range shard = Partition(range.count, along.part.count).shard(along.part.index);
+    range = {range.first + shard.first, shard.count};
+  }
+  return range;
 }
 
 std::vector<Range> MeshPlan::updated() const
@@ -53,9 +91,11 @@ std::vector<Tensor> MeshPlan::counted_of(const std::vector<Tensor>& of_updated) 
 {
   std::vector<Tensor> views;
   const std::vector<Range> own = ranges();
-  for (std::size_t i = 0; i < own.size(); ++i)
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (!owns(own[i])) continue;
     for (const Range& range : counted(own[i]))
       views.push_back(of_updated[i].slice({range.first - updated(own[i]).first, range.count}));
+  }
   return views;
 }
 
@@ -63,19 +103,21 @@ std::vector<Shard> MeshPlan::counted_of(const std::vector<Shard>& of_updated) co
 {
   std::vector<Shard> views;
   const std::vector<Range> own = ranges();
-  for (std::size_t i = 0; i < own.size(); ++i)
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (!owns(own[i])) continue;
     for (const Range& range : counted(own[i])) {
       const Shard& all = of_updated[i];
       const Range at{range.first - all.owned.first, range.count};
       views.push_back(
           {all.table, range, all.parameters.slice(at), all.first_moments.slice(at), all.second_moments.slice(at)});
     }
+  }
   return views;
 }
 
 std::vector<int> MeshPlan::line(const std::string& axis) const
 {
-  const std::vector<int> ranks = line_of(axes_of(layout), rank_of(layout, place), axis == "tied" ? "pp" : axis);
+  const std::vector<int> ranks = line_of(axes, rank, axis == "tied" ? "pp" : axis);
   return axis == "tied" ? std::vector{ranks.front(), ranks.back()} : ranks;
 }
 
@@ -86,24 +128,32 @@ SplitPlan split_plan(const MeshPlan& plan, const PipelineStage& stage)
 {
   return {plan.pipeline.config,
           plan.pipeline.shape_of(stage),
-          plan.pipeline.schedule.micro_batches,
+          plan.runs * plan.pipeline.schedule.micro_batches,
           gradient_layout(plan.pipeline.table, stage, plan.gradients),
           plan.tied_separate,
           plan.algorithm};
 }
 
-/// A step's collectives among replicas, of this rank's gradients and parameters.
-std::vector<CollectiveShape> replica_calls(const MeshPlan& plan)
+/// A step's collectives among the replicas along an axis, of this rank's gradients and parameters.
+std::vector<CollectiveShape> replica_calls(const MeshPlan& plan, const Replicas& along)
 {
   std::vector<CollectiveShape> calls;
   const auto sum = [&](std::int64_t count) {
-    calls.push_back({plan.zero ? "reduce-scatter" : "all-reduce", plan.algorithm, plan.gradients, count});
+    if (!along.added_up)
+      calls.push_back({plan.zero ? "reduce-scatter" : "all-reduce", plan.algorithm, plan.gradients, count});
   };
-  for (const Range& range : plan.ranges()) {
-    sum(range.count);
-    if (plan.zero) calls.push_back({"all-gather", plan.algorithm, plan.pipeline.shape.type, range.count});
-  }
-  if (plan.tied_separate && plan.layout.pp == 1) sum(token_elements(plan.pipeline.table));
+  // What is left of a range, once the replicas before these have divided it.
+  const auto for_range = [&](Range range, bool gathered) {
+    for (const Replicas& level : plan.replicas_of(range)) {
+      if (level.axis == along.axis) {
+        sum(range.count);
+        if (gathered) calls.push_back({"all-gather", plan.algorithm, plan.pipeline.shape.type, range.count});
+      }
+      if (plan.zero) range.count = Partition(range.count, level.part.count).shard(level.part.index).count;
+    }
+  };
+  for (const Range& range : plan.ranges()) for_range(range, plan.zero);
+  if (plan.tied_separate && plan.layout.pp == 1) for_range({0, token_elements(plan.pipeline.table)}, false);
   return calls;
 }
 
@@ -125,7 +175,7 @@ Traffic MeshPlan::to_parts() const
 
 Traffic MeshPlan::to_stages() const
 {
-  return row_traffic(pipeline.schedule, place.pp, pipeline.shape.type, pipeline.rows());
+  return row_traffic(pipeline.schedule, place.pp, pipeline.shape.type, rows());
 }
 
 Traffic MeshPlan::to_other_end() const
@@ -134,10 +184,11 @@ Traffic MeshPlan::to_other_end() const
                       topology("tied"));
 }
 
-Traffic MeshPlan::to_replicas() const
+Traffic MeshPlan::to_replicas(const Replicas& along) const
 {
   Traffic sum;
-  for (const CollectiveShape& call : replica_calls(*this)) sum += expected_traffic(call, topology("dp"), place.dp);
+  for (const CollectiveShape& call : replica_calls(*this, along))
+    sum += expected_traffic(call, topology(along.axis), along.part.index);
   return sum;
 }
 
@@ -152,19 +203,24 @@ std::int64_t MeshPlan::message_bytes() const
     of_parts.insert(of_parts.end(), of_stage.begin(), of_stage.end());
     row_gradients += RowGradients::elements(ParameterTable(pipeline.config, shape.part, stage.units), shape);
   }
-  std::vector<CollectiveShape> of_replicas = replica_calls(*this);
-  of_replicas.push_back(loss);
   const bool end = layout.pp > 1 && (place.pp == 0 || place.pp == layout.pp - 1);
   const CollectiveShape tied{"all-reduce", algorithm, gradients, tied_elements(*this)};
   std::int64_t host_values = 0;
-  for (const std::int64_t ranks : {layout.dp, layout.tp, layout.pp})
-    host_values += host_values_bytes(job.device, static_cast<int>(ranks));
-  return host_values + scratch_bytes(of_parts, topology("tp"), place.tp) +
-         scratch_bytes(of_replicas, topology("dp"), place.dp) + scratch_bytes({loss}, topology("pp"), place.pp) +
+  for (const Axis& axis : axes) host_values += host_values_bytes(job.device, axis.size);
+  std::int64_t of_replicas = 0;
+  for (const Replicas& along : replicas) {
+    std::vector<CollectiveShape> calls = replica_calls(*this, along);
+    calls.insert(calls.end(), along.also.begin(), along.also.end());
+    calls.push_back(loss);
+    of_replicas += scratch_bytes(calls, topology(along.axis), along.part.index);
+  }
+  return host_values + of_replicas + scratch_bytes(of_parts, topology("tp"), place.tp) +
+         scratch_bytes({loss}, topology("pp"), place.pp) +
          (end ? scratch_bytes({tied}, topology("tied"), place.pp == 0 ? 0 : 1) : 0) +
          Pipeline::bytes(static_cast<int>(layout.pp), pipeline.schedule.virtual_stages, place.pp, shape.type,
-                         pipeline.rows()) +
-         TensorParallelMessages::bytes(shape, pipeline.config.channels) + bytes_of(DType::f32) * row_gradients;
+                         rows()) +
+         runs * (TensorParallelMessages::bytes(shape, pipeline.config.channels) +
+                 bytes_of(DType::f32) * row_gradients);
 }
 
 void MeshPlan::reserve_scratch(Group& parts) const
@@ -190,7 +246,10 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
           options.gradients,
           Arithmetic(options.arithmetic).separates_tied(),
           options.algorithm(),
-          options.topology(N)};
+          options.topology(N),
+          r,
+          axes_of(layout),
+          {{"dp", {place.dp, static_cast<int>(layout.dp)}}}};
 }
 
 }  // namespace rankwise

@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "common/collectives/cost.hpp"
 #include "common/memory/memory_ledger.hpp"
 #include "common/messages/group.hpp"
 #include "common/messages/layers/traffic_ledger.hpp"
+#include "common/messages/mesh.hpp"
 #include "common/messages/topology.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/checkpoint.hpp"
@@ -19,21 +21,41 @@
 
 namespace rankwise {
 
+/// An axis along which ranks have the same parameters.
+struct Replicas {
+  std::string axis;              ///< as "dp"
+  Part part;                     ///< this rank's number along it, and their number
+  bool added_up = false;         ///< whether gradients are summed along it before the end of a step
+  bool divides_experts = false;  ///< whether it divides the experts of a model, which are no replicas along it then
+  std::vector<CollectiveShape> also{};  ///< other collectives along it
+};
+
 /// A run on a mesh, as one of its ranks sees it.
 struct MeshPlan {
-  Layout layout;          ///< the degrees
-  MeshCoordinates place;  ///< of this rank
-  PipelinePlan pipeline;  ///< stages and schedule, with this rank's shard of every layer
-  bool zero;              ///< whether optimizer states are sharded among replicas (ZeRO-1)
-  DType gradients;        ///< type of the gradients
-  bool tied_separate;     ///< whether the tied embedding's second gradient is kept as a separate sum
-  Algorithm algorithm;    ///< of collectives
-  Topology job;           ///< of all ranks
+  Layout layout;                   ///< the degrees
+  MeshCoordinates place;           ///< of this rank
+  PipelinePlan pipeline;           ///< stages and schedule, with this rank's shard of every layer
+  bool zero;                       ///< whether optimizer states are sharded among replicas (ZeRO-1)
+  DType gradients;                 ///< type of the gradients
+  bool tied_separate;              ///< whether the tied embedding's second gradient is kept as a separate sum
+  Algorithm algorithm;             ///< of collectives
+  Topology job;                    ///< of all ranks
+  int rank;                        ///< this one of them
+  std::vector<Axis> axes;          ///< of the mesh, the outermost first
+  std::vector<Replicas> replicas;  ///< axes of replicas; with ZeRO-1 each divides what those before it have left
+  std::int64_t runs = 1;           ///< micro-batches, or runs of their tokens, that pass through a stage together
 
   /// This rank's stages.
   std::vector<PipelineStage> stages() const { return pipeline.stages_of(place.pp); }
-  /// The ranges of the table that these stages have.
-  std::vector<Range> ranges() const { return ranges_of(pipeline.table, stages()); }
+  /// The ranges of the table that these stages have; those of their experts, if there are any, are the last.
+  std::vector<Range> ranges() const;
+  /// The range of a stage's experts, or an empty one.
+  Range experts_of(const PipelineStage& stage) const;
+  /// Whether this rank counts a range of those that ranks along an axis that divides experts all have: the first of them
+  /// does, or with ZeRO-1 each its shard.
+  bool owns(Range range) const;
+  /// The axes along which an element of a range has replicas.
+  std::vector<Replicas> replicas_of(Range range) const;
   /// The elements of a range that this rank updates: its shard among the replicas, or all of them.
   Range updated(Range range) const;
   /// The same for all ranges.
@@ -67,10 +89,14 @@ struct MeshPlan {
   /// Messages of a step to the other end of the pipeline.
   Traffic to_other_end() const;
   /// Messages of a step to replicas.
-  Traffic to_replicas() const;
+  Traffic to_replicas() const { return to_replicas(replicas.front()); }
+  /// Of them, those along one axis.
+  Traffic to_replicas(const Replicas& along) const;
 
   /// Bytes allocated for all messages of a run.
   std::int64_t message_bytes() const;
+  /// (R, C) that stages send, of all runs.
+  Shape rows() const { return {runs * pipeline.shape.shared_rows(), pipeline.config.channels}; }
   /// Allocates the scratch of the tensor-parallel collectives in advance: it must not grow while the pipeline's
   /// receives are under way.
   void reserve_scratch(Group& parts) const;

@@ -57,7 +57,9 @@ class ContextParallel {
         const GradientTensors d = gradients->begin(sequences);
         loss += forward();
         // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence.
-        of_runs.begin(own, table, d);
+        const auto of_run = of_runs.begin(d);
+        for (std::size_t k = 0; k < own.size(); ++k)
+          own[k].gradient = model_tensors(table, of_run[k].flat, of_run[k].tied);
         backward();
         of_runs.end(d);
         gradients->end(sequences);
@@ -208,7 +210,11 @@ class ContextParallel {
 
   ContextParallel(Run& r, const Options& o) : run(r), options(o)
   {
-    for (const std::int64_t number : runs.of(group.rank())) own.emplace_back(run, number, runs.tokens(number));
+    for (const std::int64_t number : runs.of(group.rank())) {
+      const Workspace& scratch = *work.emplace_back(new Workspace(run.memory, run.config, run.shape));
+      const Activations& of_run = *kept.emplace_back(new Activations(run.memory, run.config, run.shape, scratch));
+      own.push_back({runs.tokens(number), scratch, of_run});
+    }
     if (options.attention == AttentionBy::ring)
       attention = std::make_unique<RingAttention>(run, runs, group);
     else
@@ -256,7 +262,9 @@ class ContextParallel {
   AdamW adamw{run.memory,     *run.stream,      table, {0, table.elements()},
               run.shape.type, run.options.adamw};     // (P) moments
   Tensor master = adamw.master(parameters.tensor());  // (P) f32 weights; in f32 the parameters themselves
-  std::vector<TokenRun> own;                          // this rank's two runs, with their activations
+  std::vector<std::unique_ptr<Workspace>> work;       // scratch of each run
+  std::vector<std::unique_ptr<Activations>> kept;     // activations of each run
+  std::vector<TokenRun> own;                          // this rank's two runs
   std::unique_ptr<ContextAttention> attention;        // how its queries meet all keys
   std::optional<Generator> generator;                 // generates the text of --sample
 };

@@ -12,25 +12,20 @@
 
 namespace rankwise {
 
-/// What a rank holds of one run of tokens of a micro-batch: B sequences, R = B T / (2 c) rows.
+/// One run of tokens of a micro-batch, as its rank sees it: B sequences, R = B T / (2 c) rows. Where tensor parallelism
+/// divides the heads too, C is that of this rank's heads.
 struct TokenRun {
-  /// @param run     outlives it.
-  /// @param number  of the run in the sequence.
-  /// @param tokens  that it consists of.
-  TokenRun(const Run& run, std::int64_t number, Range tokens);
+  Range tokens;             ///< of each sequence
+  const Workspace& work;    ///< scratch, of this run alone
+  const Activations& kept;  ///< from the forward to the backward pass
+  MicroBatch batch{};       ///< inputs, targets and positions
+  ModelTensors gradient{};  ///< to which the backward pass of the run adds
+  Tensor doutput{};         ///< (R, C) gradient of a branch's output
 
   /// (R, C) gradient of the heads' outputs, between the two halves of an attention branch's backward pass.
-  Tensor dhidden() const;
+  Tensor dhidden() const { return work.wide.slice({0, work.wide.elements() / 4}); }
   /// (R, 3 C) gradient of q, k and v.
-  Tensor dinner() const;
-
-  std::int64_t number;    ///< of the run in the sequence
-  Range tokens;           ///< of each sequence
-  Workspace work;         ///< scratch
-  Activations kept;       ///< from the forward to the backward pass
-  MicroBatch batch;       ///< inputs, targets and positions
-  ModelTensors gradient;  ///< to which the backward pass of the run adds
-  Tensor doutput;         ///< (R, C) gradient of a branch's output
+  Tensor dinner() const { return work.wide.slice({work.wide.elements() / 4, work.wide.elements() / 4 * 3}); }
 };
 
 /// Attention of all tokens, whichever rank has the keys. The only layer in which a token meets another one; all other
@@ -46,6 +41,12 @@ class ContextAttention {
   /// Computes dinner() from dhidden(), for both runs.
   virtual void backward(const Branch& branch, std::size_t i, std::span<TokenRun> runs) = 0;
 };
+
+/// Channels of the heads that a rank computes: C, or a part of it where tensor parallelism divides the heads.
+inline std::int64_t head_channels_here(const ModelConfig& config, const ActivationShape& shape)
+{
+  return config.channels / shape.part.count;
+}
 
 /// Floating-point operations of the forward pass of attention for some pairs of a query and a key, over @p channels: a
 /// score and a weighted value of two operations per channel each.

@@ -9,22 +9,24 @@ ContextGradients::ContextGradients(const Run& run, const GradientLayout& layout,
 {
   if (!run.arithmetic.continues_tree()) return;
   flat_ = Buffer(run.memory, further_sums, layout.type, {layout.elements}, "gradients of the later run");
+  if (layout.tied.empty()) return;
   tied_ = Buffer(run.memory, further_sums, layout.type, {layout.tied.count}, "its tied gradients");
 }
 
-void ContextGradients::begin(std::span<TokenRun> own, const ParameterTable& table, const GradientTensors& d)
+std::array<GradientTensors, TokenRuns::of_a_rank> ContextGradients::begin(const GradientTensors& d) const
 {
-  for (TokenRun& run : own) run.gradient = model_tensors(table, d.flat, d.tied);
-  if (!run_.arithmetic.continues_tree()) return;
-  run_.stream->zero(flat_.tensor());
-  run_.stream->zero(tied_.tensor());
-  own.back().gradient = model_tensors(table, flat_.tensor(), tied_.tensor());
+  if (!run_.arithmetic.continues_tree()) return {d, d};
+  const GradientTensors later{flat_.tensor(), tied_.tensor()};
+  for (const Tensor& sum : {later.flat, later.tied})
+    if (!sum.empty()) run_.stream->zero(sum);
+  return {d, later};
 }
 
-void ContextGradients::end(const GradientTensors& d)
+void ContextGradients::end(const GradientTensors& d) const
 {
   if (!run_.arithmetic.continues_tree()) return;
   for (const auto& [earlier, later] : {std::pair(d.flat, flat_.tensor()), std::pair(d.tied, tied_.tensor())}) {
+    if (earlier.empty()) continue;
     const bool halves = order_ == TokenOrder::zigzag;
     if (!halves) run_.kernels->add(earlier, later);
     all_reduce_sum(earlier, group_);

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <span>
+#include <array>
 
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/gradient_sum.hpp"
-#include "lessons/14_context_parallel/context_attention.hpp"
+#include "lessons/14_context_parallel/token_runs.hpp"
 #include "lessons/frame/run.hpp"
 
 /// @file
@@ -20,16 +20,16 @@ namespace rankwise {
 /// half is summed by halving, and the halves are added. In contiguous order a rank's two runs are neighbours.
 class ContextGradients {
  public:
-  /// @param layout  gradients of all parameters.
+  /// @param layout  gradients of the rank's parameters.
   /// @param group   the c ranks. All arguments outlive it.
   ContextGradients(const Run& run, const GradientLayout& layout, TokenOrder order, Group& group);
 
-  /// Begins a micro-batch: says to which tensors the backward pass of each run adds.
-  /// @param own  the rank's two runs.
-  /// @param d    gradients of the micro-batch.
-  void begin(std::span<TokenRun> own, const ParameterTable& table, const GradientTensors& d);
+  /// Begins a micro-batch.
+  /// @param d  gradients of the micro-batch.
+  /// @return   to which the backward pass of each of the rank's two runs adds.
+  std::array<GradientTensors, TokenRuns::of_a_rank> begin(const GradientTensors& d) const;
   /// Completes its gradients @p d.
-  void end(const GradientTensors& d);
+  void end(const GradientTensors& d) const;
 
   /// Bytes of a second sum, in exact arithmetic.
   static std::int64_t bytes(const GradientLayout& layout, const Arithmetic& arithmetic);

@@ -10,11 +10,9 @@
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/smaller_run.hpp"
-#include "lessons/14_context_parallel/context_attention.hpp"
 #include "lessons/14_context_parallel/context_gradients.hpp"
 #include "lessons/14_context_parallel/head_exchange.hpp"
-#include "lessons/14_context_parallel/key_gradients.hpp"
-#include "lessons/14_context_parallel/sums_over_keys.hpp"
+#include "lessons/14_context_parallel/ring_attention.hpp"
 #include "lessons/frame/frame.hpp"
 
 namespace rankwise {
@@ -42,6 +40,7 @@ struct Plan {
   }
   bool ring() const { return options.attention == AttentionBy::ring; }
   bool tree() const { return arithmetic.continues_tree(); }
+  RingSizes sizes() const { return {config, shape, runs, arithmetic, options.algorithm()}; }
 
   const ContextParallelOptions& options;
   RankOf rank;
@@ -74,18 +73,7 @@ std::vector<CollectiveShape> exchanges(const Plan& plan, bool backward)
     return HeadExchange::exchange(plan.config, plan.shape, plan.options.algorithm(), sections);
   };
   if (!plan.ring()) return {heads(3), heads(1)};
-  if (!backward || !plan.tree()) return {};
-  return {ReturnedGradients::exchange(plan.config, plan.shape, plan.runs, plan.options.algorithm())};
-}
-
-/// Messages round the ring in the attention of one layer.
-Traffic ring_passes(const Plan& plan, bool backward)
-{
-  const std::int64_t c = plan.runs.ranks, block = KeyRing::elements(plan.config, plan.shape);
-  if (!plan.ring() || c == 1) return {};
-  Traffic sent{c - 1, (c - 1) * block * bytes_of(plan.shape.type)};
-  if (backward && !plan.tree()) sent += {c, c * block * bytes_of(accumulator_of(plan.shape.type))};
-  return sent;
+  return backward ? plan.sizes().exchanges() : std::vector<CollectiveShape>{};
 }
 
 Traffic along_context(const Plan& plan)
@@ -99,7 +87,8 @@ Traffic along_context(const Plan& plan)
   const auto times = [](Traffic one, std::int64_t n) {
     return Traffic{n * one.messages, n * one.bytes, n * one.read_bytes};
   };
-  Traffic pass = ring_passes(plan, false), back = ring_passes(plan, true);
+  Traffic pass, back;
+  if (plan.ring()) pass = plan.sizes().passes(false), back = plan.sizes().passes(true);
   pass += all(exchanges(plan, false));
   back += all(exchanges(plan, true));
   Traffic sent = times(pass, plan.config.layers * (plan.shape.recompute ? 2 : 1));
@@ -111,8 +100,6 @@ Traffic along_context(const Plan& plan)
 
 std::int64_t communication_bytes(const Plan& plan)
 {
-  const std::int64_t block = KeyRing::elements(plan.config, plan.shape), s = bytes_of(plan.shape.type),
-                     a = bytes_of(accumulator_of(plan.shape.type));
   std::vector<CollectiveShape> of_context = exchanges(plan, true);
   if (plan.tree()) {
     const std::vector<CollectiveShape> gradients = sums(plan);
@@ -122,16 +109,14 @@ std::int64_t communication_bytes(const Plan& plan)
       message_bytes(plan.options, plan.tree() ? std::vector<CollectiveShape>{} : sums(plan), plan.rank) +
       scratch_bytes(of_context, plan.along("cp"), plan.place[1]);
   if (plan.tree()) bytes += scratch_bytes(sums(plan), plan.along("dp"), plan.place[0]);
-  if (!plan.ring()) return bytes + 2 * s * exchanges(plan, false).front().count;
-  return bytes + 2 * s * block + 2 * a * (plan.tree() ? exchanges(plan, true).front().count : block);
+  if (plan.ring()) return bytes + plan.sizes().message_bytes();
+  return bytes + 2 * bytes_of(plan.shape.type) * exchanges(plan, false).front().count;
 }
 
 std::int64_t attention_workspace(const Plan& plan)
 {
-  if (!plan.ring()) return HeadExchange::workspace_bytes(plan.config, plan.shape, plan.runs);
-  const std::int64_t results = runs_of_a_rank * SumsOverKeys::kept(plan.arithmetic, plan.runs.count());
-  return results * SumsOverKeys::bytes_of_result(plan.config, plan.shape) +
-         (plan.tree() ? 0 : TravellingGradients::workspace_bytes(plan.config, plan.shape));
+  if (plan.ring()) return plan.sizes().workspace_bytes();
+  return HeadExchange::workspace_bytes(plan.config, plan.shape, plan.runs);
 }
 
 }  // namespace

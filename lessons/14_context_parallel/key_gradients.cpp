@@ -22,7 +22,7 @@ Buffer make(const Run& run, Category category, std::int64_t blocks)
   return {run.memory,
           category,
           accumulator_of(run.shape.type),
-          {blocks * run.shape.rows() * 2 * run.config.channels},
+          {blocks * run.shape.rows() * 2 * head_channels_here(run.config, run.shape)},
           "gradients of keys and values"};
 }
 
@@ -71,7 +71,8 @@ std::array<Tensor, TokenRuns::of_a_rank> TravellingGradients::total()
 
 std::int64_t TravellingGradients::workspace_bytes(const ModelConfig& config, const ActivationShape& shape)
 {
-  return bytes_of(accumulator_of(shape.type)) * (1 + runs_of_a_rank) * shape.rows() * 2 * config.channels;
+  return bytes_of(accumulator_of(shape.type)) * (1 + runs_of_a_rank) * shape.rows() * 2 *
+         head_channels_here(config, shape);
 }
 
 // ---- Exact arithmetic -----------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ CollectiveShape ReturnedGradients::exchange(const ModelConfig& config, const Act
                                             const TokenRuns& runs, Algorithm algorithm)
 {
   return {"all-to-all", algorithm, accumulator_of(shape.type),
-          runs_of_a_rank * runs.count() * shape.rows() * 2 * config.channels};
+          runs_of_a_rank * runs.count() * shape.rows() * 2 * head_channels_here(config, shape)};
 }
 
 }  // namespace rankwise

@@ -15,7 +15,7 @@ KeyRing::KeyRing(Run& run, const TokenRuns& runs, Group& group)
 KeyBlock KeyRing::begin(std::span<TokenRun> own, std::size_t i)
 {
   const KeyBlock first = block(0);
-  const std::int64_t R = run_.shape.rows(), C = run_.config.channels;
+  const std::int64_t R = run_.shape.rows(), C = head_channels_here(run_.config, run_.shape);
   for (std::size_t k = 0; k < own.size(); ++k) {
     // A row of `inner` is (q, k, v): what comes after q is sent.
     const Tensor inner = own[k].kept.branches[i].inner;
@@ -47,7 +47,7 @@ Pending KeyRing::pass(const Tensor& sent, const Tensor& received, const std::str
 
 std::int64_t KeyRing::elements(const ModelConfig& config, const ActivationShape& shape)
 {
-  return 2 * shape.rows() * 2 * config.channels;
+  return 2 * shape.rows() * 2 * head_channels_here(config, shape);
 }
 
 KeyBlock KeyRing::block(int hop) const

@@ -2,8 +2,43 @@
 
 namespace rankwise {
 
+namespace {
+
+constexpr auto runs_of_a_rank = static_cast<std::int64_t>(TokenRuns::of_a_rank);
+
+}  // namespace
+
+std::int64_t RingSizes::workspace_bytes() const
+{
+  const std::int64_t results = runs_of_a_rank * SumsOverKeys::kept(arithmetic, runs.count());
+  return results * SumsOverKeys::bytes_of_result(config, shape) +
+         (arithmetic.continues_tree() ? 0 : TravellingGradients::workspace_bytes(config, shape));
+}
+
+std::int64_t RingSizes::message_bytes() const
+{
+  const std::int64_t block = KeyRing::elements(config, shape);
+  const std::int64_t gradients = arithmetic.continues_tree() ? exchanges().front().count : block;
+  return 2 * (bytes_of(shape.type) * block + bytes_of(accumulator_of(shape.type)) * gradients);
+}
+
+std::vector<CollectiveShape> RingSizes::exchanges() const
+{
+  if (!arithmetic.continues_tree()) return {};
+  return {ReturnedGradients::exchange(config, shape, runs, algorithm)};
+}
+
+Traffic RingSizes::passes(bool backward) const
+{
+  const std::int64_t c = runs.ranks, block = KeyRing::elements(config, shape);
+  if (c == 1) return {};
+  Traffic sent{c - 1, (c - 1) * block * bytes_of(shape.type)};
+  if (backward && !arithmetic.continues_tree()) sent += {c, c * block * bytes_of(accumulator_of(shape.type))};
+  return sent;
+}
+
 RingAttention::RingAttention(Run& run, const TokenRuns& runs, Group& group)
-    : run_(run), runs_(runs), ring_(run, runs, group)
+    : run_(run), runs_(runs), channels_(head_channels_here(run.config, run.shape)), ring_(run, runs, group)
 {
   for (std::size_t k = 0; k < TokenRuns::of_a_rank; ++k) of_keys_.emplace_back(run, runs.count());
   if (run.arithmetic.continues_tree())
@@ -53,7 +88,7 @@ void RingAttention::forward(const Branch& branch, std::size_t i, std::span<Token
                                   whole_shape(branch, batch, runs_.T), {own[q].tokens, runs_.tokens(block.runs[k])},
                                   branch.attention_dropout(batch));
         of_keys_[q].added(merge);
-        run_.charge_flops(attention_flops(batch.rows.sequences.count * seen, run_.config.channels), "attention");
+        run_.charge_flops(attention_flops(batch.rows.sequences.count * seen, channels_), "attention");
       }
     passing.wait();
     block = ring_.next(block);
@@ -89,8 +124,7 @@ void RingAttention::backward(const Branch& branch, std::size_t i, std::span<Toke
             {own[q].tokens, runs_.tokens(block.runs[k])}, branch.attention_dropout(batch));
         of_keys_[q].added(add);
         gradients_->added(block, q, k);
-        run_.charge_flops(2 * attention_flops(batch.rows.sequences.count * seen, run_.config.channels),
-                          "attention backward");
+        run_.charge_flops(2 * attention_flops(batch.rows.sequences.count * seen, channels_), "attention backward");
       }
     gradients_->finished(block);
     passing.wait();
@@ -99,7 +133,7 @@ void RingAttention::backward(const Branch& branch, std::size_t i, std::span<Toke
   // END TWIN
   // Sums that are complete are rounded to the type of q, k and v.
   const std::array<Tensor, TokenRuns::of_a_rank> of_keys = gradients_->total();
-  const std::int64_t R = run_.shape.rows(), C = run_.config.channels;
+  const std::int64_t R = run_.shape.rows(), C = channels_;
   for (std::size_t q = 0; q < own.size(); ++q) {
     const Tensor dinner = own[q].dinner();
     kernels.copy({dinner, R, C, 3 * C}, Matrix::of(of_keys_[q].total(add).output, R));

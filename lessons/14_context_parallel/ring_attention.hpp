@@ -13,6 +13,25 @@
 
 namespace rankwise {
 
+/// The sizes from which its memory and its messages follow.
+struct RingSizes {
+  ModelConfig config;     ///< the model
+  ActivationShape shape;  ///< of one run of tokens
+  TokenRuns runs;         ///< of a sequence
+  Arithmetic arithmetic;  ///< whether sums continue a tree
+  Algorithm algorithm;    ///< of collectives
+
+  /// Bytes of scratch.
+  std::int64_t workspace_bytes() const;
+  /// Bytes of what travels: two blocks of keys and values, and as many numbers of gradients, or in exact arithmetic
+  /// those that return.
+  std::int64_t message_bytes() const;
+  /// Collectives in the backward pass of a layer.
+  std::vector<CollectiveShape> exchanges() const;
+  /// Messages round the ring in a layer's forward pass, or in its backward pass.
+  Traffic passes(bool backward) const;
+};
+
 /// Attention of this rank's queries over keys and values that pass from rank to rank while it computes. No rank holds
 /// more than two blocks of keys, and none a matrix of all tokens.
 /// @source  Liu et al. 2023 (ring attention), section 3.
@@ -31,6 +50,7 @@ class RingAttention final : public ContextAttention {
 
   Run& run_;
   TokenRuns runs_;
+  std::int64_t channels_;  // of the heads of this rank
   KeyRing ring_;
   std::vector<SumsOverKeys> of_keys_;  // by run of queries
   std::unique_ptr<KeyGradients> gradients_;

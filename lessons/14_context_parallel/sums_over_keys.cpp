@@ -7,14 +7,15 @@ namespace rankwise {
 SumsOverKeys::SumsOverKeys(const Run& run, std::int64_t runs) : keeps_all_(run.arithmetic.continues_tree())
 {
   const ActivationShape& shape = run.shape;
+  const std::int64_t heads = run.config.heads / shape.part.count, C = head_channels_here(run.config, shape);
   const auto make = [&](const Shape& extents, const char* what) {
     buffers_.emplace_back(run.memory, Category::workspace, accumulator_of(shape.type), extents, what);
     return buffers_.back().tensor();
   };
   for (std::int64_t i = 0; i < kept(run.arithmetic, runs); ++i)
-    results_.push_back({make({shape.B, run.config.heads, shape.T}, "maxima of scores"),
-                        make({shape.B, run.config.heads, shape.T}, "sums of exponentials"),
-                        make({shape.rows(), run.config.channels}, "weighted values")});
+    results_.push_back({make({shape.B, heads, shape.T}, "maxima of scores"),
+                        make({shape.B, heads, shape.T}, "sums of exponentials"),
+                        make({shape.rows(), C}, "weighted values")});
 }
 
 const SoftmaxPartial& SumsOverKeys::next(std::int64_t key_run) const
@@ -43,7 +44,8 @@ std::int64_t SumsOverKeys::kept(const Arithmetic& arithmetic, std::int64_t runs)
 
 std::int64_t SumsOverKeys::bytes_of_result(const ModelConfig& config, const ActivationShape& shape)
 {
-  return bytes_of(accumulator_of(shape.type)) * shape.rows() * (config.channels + 2 * config.heads);
+  return bytes_of(accumulator_of(shape.type)) * shape.rows() * (config.channels + 2 * config.heads) /
+         shape.part.count;
 }
 
 }  // namespace rankwise

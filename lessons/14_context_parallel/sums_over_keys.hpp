@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpt2/kernels/kernels.hpp"
-#include "lessons/frame/run.hpp"
+#include "lessons/14_context_parallel/context_attention.hpp"
 
 /// @file
 /// What a run of queries has found in the runs of keys so far.
@@ -35,7 +35,7 @@ class SumsOverKeys {
 
   /// Number of results that are kept at a time: 2, or 2 c in exact arithmetic.
   static std::int64_t kept(const Arithmetic& arithmetic, std::int64_t runs);
-  /// Bytes of a result in the accumulator type: R (C + 2 H) numbers.
+  /// Bytes of a result in the accumulator type: R (C + 2 H) numbers, of the heads of this rank.
   static std::int64_t bytes_of_result(const ModelConfig& config, const ActivationShape& shape);
 
  private:

@@ -138,14 +138,9 @@ class Experts {
     ActivationShape one = run.shape;
     one.B = 1;
     if (!text_work) text_kept.emplace(run.memory, run.config, one, text_work.emplace(run.memory, run.config, one));
-    const std::span<const Token> window = text.last(std::min(text.size(), static_cast<std::size_t>(one.T)));
-    Batch padded{1, one.T, {window.begin(), window.end()}, {}, 0};
-    pad(padded, 1);
-    MicroBatch batch = place(*text_kept, *run.stream, padded, {0, 1}, 0);
-    batch.training = false;
-    forward(batch, *text_work, *text_kept);
-    const std::int64_t V = run.config.padded_vocabulary();
-    const Tensor logits = text_kept->head.logits.slice({(std::ssize(window) - 1) * V, V});
+    forward(run.load_text(*text_kept, text, 1, {0, one.T}), *text_work, *text_kept);
+    const std::int64_t V = run.config.padded_vocabulary(), last = std::min(std::ssize(text), one.T) - 1;
+    const Tensor logits = text_kept->head.logits.slice({last * V, V});
     return pick_token(read_logits(*run.stream, logits, run.config), run.options.sampling, number);
   }
 

@@ -38,7 +38,8 @@ class ExpertExchange {
 
   /// Prints the loads of the last step, of all ranks, and compares its traffic with what the counted rows give.
   /// @param measured  traffic of this rank along `experts`.
-  void report(Report& report, const Traffic& measured, Group& world);
+  /// @param copies    ranks that route each row.
+  void report(Report& report, const Traffic& measured, Group& world, std::int64_t copies = 1);
 
  private:
   Group& group_;

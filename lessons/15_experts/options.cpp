@@ -32,19 +32,31 @@ ActivationShape ExpertParallelOptions::activation_shape(RankOf rank) const
   return shape;
 }
 
-void declare(OptionTable& table, ExpertParallelOptions& options)
+void declare(OptionTable& table, ExpertConfig& experts)
 {
-  declare(table, static_cast<LessonOptions&>(options));
   const std::string group = "Experts";
-  ExpertConfig& experts = options.experts;
   table.add(group, "experts", experts.count, "experts of a block that has experts; 1: the dense model");
   table.add(group, "experts-per-token", experts.per_token, "experts that compute each token (top-k)");
   table.add(group, "expert-every", experts.every, "n: the last of every n blocks has experts");
   table.add(group, "capacity-factor", experts.capacity_factor,
             "an expert takes this many times its equal share of a sequence, and drops the rest; 0: drops nothing");
   table.add(group, "auxiliary-loss", experts.auxiliary_loss, "weight of the loss that favours equal loads");
-  table.add(group, "ep", options.ep,
+}
+
+void declare(OptionTable& table, ExpertParallelOptions& options)
+{
+  declare(table, static_cast<LessonOptions&>(options));
+  declare(table, options.experts);
+  table.add("Experts", "ep", options.ep,
             "ranks that share the experts; 0: the most that divide the ranks and the experts");
+}
+
+void check_recomputation(const TrainingOptions& options)
+{
+  if (options.recompute_blocks && options.experts.count > 1)
+    throw UserError(fmt::format("--recompute=block cannot be combined with --experts={}.", options.experts.count),
+                    "A second forward pass would send all rows a second time. Leave it out, or use a smaller "
+                    "--micro-batch.");
 }
 
 void check_lesson(const ExpertParallelOptions& options, int N)
@@ -58,10 +70,7 @@ void check_lesson(const ExpertParallelOptions& options, int N)
         fmt::format("--ep={} does not divide {} ranks and {} experts.", options.ep, N, E),
         fmt::format("Groups of --ep ranks hold all experts, each rank as many as the others. Use --ep={}.",
                     fmt::join(possible, ", ")));
-  if (options.recompute_blocks && E > 1)
-    throw UserError(fmt::format("--recompute=block cannot be combined with --experts={}.", E),
-                    "A second forward pass would send all rows a second time. Leave it out, or use a smaller "
-                    "--micro-batch.");
+  check_recomputation(options);
   check_algorithm(options.algorithm(), options.topology(N), options.axes(N));
 }
 

@@ -26,8 +26,13 @@ struct ExpertParallelOptions : LessonOptions {
   ActivationShape activation_shape(RankOf rank) const;
 };
 
+/// Declares the experts of a model.
+void declare(OptionTable& table, ExpertConfig& experts);
 /// Declares the options of all lessons and those of experts.
 void declare(OptionTable& table, ExpertParallelOptions& options);
+/// Refuses recomputation of blocks with experts, whose rows would be sent a second time.
+/// @throws UserError  if both are asked for.
+void check_recomputation(const TrainingOptions& options);
 /// Refuses a number of expert-parallel ranks that does not divide the ranks and the experts.
 /// @throws UserError  with the numbers that do.
 void check_lesson(const ExpertParallelOptions& options, int N);

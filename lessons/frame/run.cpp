@@ -1,5 +1,6 @@
 #include "lessons/frame/run.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <omp.h>
 
@@ -61,6 +62,17 @@ MicroBatch Run::load_validation(const Activations& kept, Range windows, Range po
   validation.load_in_order(intersect(windows, {0, validation.windows()}), host_batch_);
   pad(host_batch_, windows.count);
   MicroBatch micro_batch = place_tokens(kept, {0, windows.count}, 0, positions);
+  micro_batch.training = false;
+  return micro_batch;
+}
+
+MicroBatch Run::load_text(const Activations& kept, std::span<const Token> text, std::int64_t sequences,
+                          Range positions)
+{
+  const std::span<const Token> window = text.last(std::min(text.size(), static_cast<std::size_t>(batch.sequence)));
+  host_batch_ = {1, batch.sequence, {window.begin(), window.end()}, {}, 0};
+  pad(host_batch_, sequences);
+  MicroBatch micro_batch = place_tokens(kept, {0, sequences}, 0, positions);
   micro_batch.training = false;
   return micro_batch;
 }

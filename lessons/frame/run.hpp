@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/memory/device.hpp"
@@ -66,6 +67,11 @@ struct Run {
   MicroBatch load_validation(const Activations& kept, Range windows);
   /// The same for the tokens at @p positions of each window only.
   MicroBatch load_validation(const Activations& kept, Range windows, Range positions);
+
+  /// Copies the tokens at @p positions of a text to the device, for a forward pass without training. The text is the first
+  /// sequence of the micro-batch, from which only the last T tokens are left; what comes after it is padding.
+  MicroBatch load_text(const Activations& kept, std::span<const Token> text, std::int64_t sequences,
+                       Range positions);
 
   /// This rank's sum of the loss of the validation split: it computes every n-th micro-batch.
   /// @param kept      as for load().

@@ -43,7 +43,10 @@ inline MeshPlan mesh_plan(const Layout& layout, const MeshCoordinates& place, co
           DType::f32,
           o.tied_separate,
           o.algorithm,
-          o.job.node_of.empty() ? one_machine(static_cast<int>(layout.dp * layout.tp * layout.pp)) : o.job};
+          o.job.node_of.empty() ? one_machine(static_cast<int>(layout.dp * layout.tp * layout.pp)) : o.job,
+          rank_of(layout, place),
+          axes_of(layout),
+          {{"dp", {place.dp, static_cast<int>(layout.dp)}}}};
 }
 
 /// Calls f with each place of a mesh.

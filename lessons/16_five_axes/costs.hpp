@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/messages/layers/link_options.hpp"
+#include "common/program/report.hpp"
+#include "lessons/16_five_axes/five_axes_plan.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// Memory, traffic and time of a rank on five axes, from the sizes alone.
+
+namespace rankwise {
+
+/// Memory and traffic of rank r of N, without the rows of experts, which the routing decides.
+///
+///     model state   4 (D / (tp pp) + P_E / (e tp pp)) bytes of parameters, as many of gradients; of the optimizer states
+///                   1 / (dp c) of the dense ones, and e / (dp c) of those of experts
+///     activations   of B T / c tokens in its shard of a stage, for each micro-batch in flight
+///     sent          along tp and pp as in lesson 10, for T / c tokens; along cp as in lesson 14
+Costs costs(const FiveAxesOptions& options, RankOf rank);
+
+/// Floating-point operations that a rank charges to the virtual clock in a step.
+std::int64_t charged_flops(const FiveAxesOptions& options, RankOf rank);
+
+/// Options with which the run would fit into @p bytes, as a sentence.
+std::string suggest_options(const FiveAxesOptions& options, int N, std::int64_t bytes);
+
+/// Expected memory and time of a run on one mesh.
+struct FiveAxesForecast {
+  FiveDegrees degrees;     ///< of the mesh
+  std::int64_t bytes = 0;  ///< of memory on the rank that needs most
+  double step_s = 0;       ///< seconds a step; 0 without --link
+};
+
+/// The time of a step by formula: that of lesson 10, then what of the ring's messages is longer than the attention that
+/// hides it, and the rows of experts if all experts are chosen equally often.
+/// @param plan         of rank 0.
+/// @param link         between ranks.
+/// @param flops_per_s  of a rank.
+double step_seconds(const FiveAxesPlan& plan, const LinkOptions& link, double flops_per_s);
+
+/// The forecast of a run on another mesh of N ranks; empty if the model cannot be divided so.
+std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N);
+
+/// Prints in a dry run the stages, the planned schedule, and with --link the forecast of all meshes.
+void report_plan(Report& report, const FiveAxesOptions& options, int N);
+
+}  // namespace rankwise

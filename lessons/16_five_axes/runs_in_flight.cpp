@@ -1,0 +1,72 @@
+#include "lessons/16_five_axes/runs_in_flight.hpp"
+
+#include <array>
+
+#include "common/messages/layers/link_options.hpp"
+#include "lessons/09_pipeline_parallel/schedule_report.hpp"
+
+namespace rankwise {
+
+RunWorkspaces make_workspaces(const Run& run)
+{
+  RunWorkspaces work;
+  for (std::size_t k = 0; k < TokenRuns::of_a_rank; ++k)
+    work.push_back(std::make_unique<Workspace>(run.memory, run.config, run.shape));
+  return work;
+}
+
+std::vector<TensorParallelMessages> make_messages(Run& run, Group& tp, const RunWorkspaces& work)
+{
+  std::vector<TensorParallelMessages> messages;
+  for (const auto& scratch : work)
+    messages.emplace_back(tp, run.shape, run.config.channels, *scratch, *run.kernels, run.time);
+  return messages;
+}
+
+RunsInFlight::RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector<LocalStage>& stages,
+                           const RunWorkspaces& work)
+    : run_(run), plan_(plan.mesh.pipeline), work_(work)
+{
+  for (const std::int64_t number : plan.ring.runs.of(plan.context_rank))
+    tokens_.push_back(plan.ring.runs.tokens(number));
+  for (const LocalStage& own : stages)
+    later_.emplace_back(run.memory, run.config, plan_.shape_of(own.stage), *work.back(),
+                        plan_.in_flight(own.stage));
+}
+
+std::int64_t RunsInFlight::now() const
+{
+  const VirtualClock* const clock = run_.messages.clock();
+  return clock != nullptr ? clock->now().since_start : 0;
+}
+
+std::vector<TokenRun> RunsInFlight::before(LocalStage& own, std::size_t place, const Action& action,
+                                           const Load& load)
+{
+  times_.push_back({action, now(), 0});
+  std::vector<TokenRun> both;
+  const std::array<InFlight*, TokenRuns::of_a_rank> slots{&own.stash.before(action), &later_[place].before(action)};
+  for (std::size_t k = 0; k < slots.size(); ++k) {
+    TokenRun& mine = both.emplace_back(TokenRun{tokens_[k], *work_[k], slots[k]->kept});
+    if (action.kind == ActionKind::forward) slots[k]->batch = load(mine);
+    mine.batch = slots[k]->batch;
+  }
+  return both;
+}
+
+void RunsInFlight::after(LocalStage& own, std::size_t place, const Action& action, bool training)
+{
+  own.stash.after(action, training);
+  later_[place].after(action, training);
+  times_.back().end = now();
+}
+
+void RunsInFlight::report(Report& report, const std::vector<PerformedAction>& performed, Group& line) const
+{
+  ScheduleTimes times{
+      check_schedule(plan_.schedule, plan_.costs), {}, times_of_all(performed, plan_.schedule, line)};
+  if (run_.messages.clock() != nullptr) times.on_virtual = times_of_all(times_, plan_.schedule, line);
+  report_schedule(report, plan_.schedule, times, parse_flops(run_.options.messages.flops));
+}
+
+}  // namespace rankwise

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/program/report.hpp"
+#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
+#include "lessons/09_pipeline_parallel/local_stage.hpp"
+#include "lessons/14_context_parallel/context_attention.hpp"
+#include "lessons/16_five_axes/five_axes_plan.hpp"
+
+/// @file
+/// Micro-batches in flight of which a rank has two runs of tokens.
+
+namespace rankwise {
+
+/// Scratch of each run of tokens.
+using RunWorkspaces = std::vector<std::unique_ptr<Workspace>>;
+/// Allocates it.
+RunWorkspaces make_workspaces(const Run& run);
+/// Operators f and g of lesson 08 for each run.
+std::vector<TensorParallelMessages> make_messages(Run& run, Group& tp, const RunWorkspaces& work);
+
+/// The slots of all micro-batches in flight in a rank's stages, and the virtual times of their actions. A stage's own stash
+/// has the earlier run of tokens; a second one has the later run.
+class RunsInFlight {
+ public:
+  /// Loads the tokens of a run.
+  using Load = std::function<MicroBatch(const TokenRun& mine)>;
+
+  /// @param stages  of this rank. All arguments outlive this object.
+  RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector<LocalStage>& stages,
+               const RunWorkspaces& work);
+
+  /// Forgets the times of the step before.
+  void begin_step() { times_.clear(); }
+  /// Before an action in stage number @p place: both runs of its micro-batch.
+  /// @param load  called for each run before a forward pass.
+  std::vector<TokenRun> before(LocalStage& own, std::size_t place, const Action& action, const Load& load);
+  /// After the action: frees the slots if it was the last one of the micro-batch.
+  /// @param training  whether a backward pass follows a forward pass.
+  void after(LocalStage& own, std::size_t place, const Action& action, bool training);
+
+  /// Report of the schedule, as planned and as it ran. All ranks of the line make this call.
+  /// @param performed  this rank's actions in the last step, in order.
+  void report(Report& report, const std::vector<PerformedAction>& performed, Group& line) const;
+
+ private:
+  std::int64_t now() const;
+
+  Run& run_;
+  const PipelinePlan& plan_;
+  const RunWorkspaces& work_;
+  std::vector<Range> tokens_;           // of each run
+  std::vector<Stash> later_;            // by stage
+  std::vector<PerformedAction> times_;  // on the virtual clock, in picoseconds
+};
+
+}  // namespace rankwise
