@@ -252,7 +252,8 @@ class FiveAxes {
     for (std::size_t k = 0; k < both.size(); ++k) {
       TokenRun& mine = both[k];
       const Tensor &dx = mine.work.dstream, &output = mine.work.output;
-      const Tensor doutput = branch.experts() ? branch.output_backward(dx, output, rows_of(mine))
+      const Tensor scratch = output.slice({0, dx.elements()}).reshaped(dx.shape());
+      const Tensor doutput = branch.experts() ? branch.output_backward(dx, scratch, rows_of(mine))
                                               : row_gradients[k][place].add_backward(
                                                     branch, mine.gradient.branches[i], dx, output, rows_of(mine));
       mine.doutput = parts[k].gather(doutput, output);
