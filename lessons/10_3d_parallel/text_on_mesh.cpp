@@ -19,13 +19,11 @@ TextOnMesh::TextOnMesh(Run& run, const PipelinePlan& plan, const std::vector<Loc
     passes_.emplace_back(run.memory, *run.stream, own.model, run.shape.type, run.batch.sequence);
 }
 
-std::vector<float> TextOnMesh::all_logits(const Tensor& part)
+std::vector<float> gather_logits(const Run& run, const Tensor& part, const Tensor& all, Group& tp)
 {
-  const Tensor& logits = logits_.tensor();
-  const std::int64_t stored = logits.elements() / tp_.ranks();
-  run_.stream->copy(logits.slice({tp_.rank() * stored, stored}), part);
-  all_gather(logits, tp_);
-  return read_logits(*run_.stream, logits, run_.config);
+  run.stream->copy(all.slice({tp.rank() * part.elements(), part.elements()}), part);
+  all_gather(all, tp);
+  return read_logits(*run.stream, all, run.config);
 }
 
 Token TextOnMesh::next_token(std::span<const Token> text, std::int64_t number)
@@ -43,7 +41,9 @@ Token TextOnMesh::next_token(std::span<const Token> text, std::int64_t number)
       all_reduce_sum(pass.apply(i, weights.branches[i]), tp_);
       pass.add(i, weights.branches[i]);
     }
-    if (stage.last) token = pick_token(all_logits(pass.logits(weights.head)), run_.options.sampling, number);
+    if (stage.last)
+      token = pick_token(gather_logits(run_, pass.logits(weights.head), logits_.tensor(), tp_),
+                         run_.options.sampling, number);
   });
   for (GeneratingPass& pass : passes_) pass.end();
   all_reduce_sum(token, pp_);

@@ -14,6 +14,11 @@
 
 namespace rankwise {
 
+/// The logits of a token, from those of the vocabulary entries of each tensor-parallel rank.
+/// @param part  of this rank, (V / t).
+/// @param all   (V) scratch.
+std::vector<float> gather_logits(const Run& run, const Tensor& part, const Tensor& all, Group& tp);
+
 /// Generates text. All ranks of a replica make each call together.
 class TextOnMesh {
  public:
@@ -26,8 +31,6 @@ class TextOnMesh {
   Token next_token(std::span<const Token> text, std::int64_t number);
 
  private:
-  std::vector<float> all_logits(const Tensor& part);
-
   Run& run_;
   const PipelinePlan& plan_;
   const std::vector<LocalStage>& stages_;

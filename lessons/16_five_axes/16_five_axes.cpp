@@ -17,7 +17,6 @@
 // Expect:       the loss column of lesson 15, whatever the mesh is; with --experts=1 that of lesson 01.
 // (source scripts/mpi_environment.sh once; then mpirun works as written, also with more ranks than cores)
 
-#include <array>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -25,14 +24,12 @@
 #include <fmt/format.h>
 
 #include "gpt2/generate.hpp"
-#include "lessons/08_tensor_parallel/vocabulary_parallel_loss.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/09_pipeline_parallel/tied_embedding.hpp"
-#include "lessons/10_3d_parallel/divided_layers.hpp"
 #include "lessons/10_3d_parallel/mesh_traffic.hpp"
+#include "lessons/10_3d_parallel/text_on_mesh.hpp"
 #include "lessons/16_five_axes/costs.hpp"
-#include "lessons/16_five_axes/experts_on_mesh.hpp"
-#include "lessons/16_five_axes/runs_in_flight.hpp"
+#include "lessons/16_five_axes/stage_layers.hpp"
 #include "lessons/frame/train.hpp"
 
 namespace rankwise {
@@ -78,7 +75,7 @@ class FiveAxes {
       return run.load(mine.kept, sequences, step, mine.tokens);
     });
     if (action.kind == ActionKind::forward) {
-      loss = forward(own, both, received, send_buffer);
+      loss = layers.forward(own, both, received, send_buffer);
     } else {
       // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence (lesson 14).
       const GradientTensors d = own.gradients->begin(sequences);
@@ -86,9 +83,9 @@ class FiveAxes {
       experts.begin(place, sequences);
       for (std::size_t k = 0; k < both.size(); ++k)
         both[k].gradient = stage_tensors(plan.table, own.stage, of_run[k].flat, of_run[k].tied);
-      backward(place, both, received, send_buffer);
+      layers.backward(own, place, both, received, send_buffer);
       // First sum, along tp, of what sequence parallelism divides: for each run.
-      for (std::size_t k = 0; k < both.size(); ++k) row_gradients[k][place].add_to(of_run[k].flat, tp);
+      for (std::size_t k = 0; k < both.size(); ++k) layers.sum_over_rows(place, k, of_run[k].flat);
       // NEW: second sum, along cp: for each sequence, or (in fast arithmetic) after the step.
       of_runs[place].end(d);
       experts.end(place, sequences);
@@ -99,67 +96,17 @@ class FiveAxes {
     return loss;
   }
 
-  /// Forward pass of a stage for both runs of tokens. The last stage returns the loss.
-  LossSum forward(const LocalStage& own, std::vector<TokenRun>& both, const Tensor& received,
-                  const Tensor& send_buffer)
-  {
-    const auto& [stage, model, weights, gradients, stash] = own;
-    for (std::size_t k = 0; k < both.size(); ++k) {
-      const TokenRun& mine = both[k];
-      if (stage.first) {
-        model.embedding.lookup(mine.work.output, weights.embedding, mine.batch);
-        model.embedding.add(mine.kept.stream(0), parts[k].sum(mine.work.output), weights.embedding, rows_of(mine));
-      } else {
-        run.stream->copy(mine.kept.stream(0), half(received, k));
-      }
-    }
-    forward_branches(own, 0, model.branches.size(), both, send_buffer);
-    LossSum loss;
-    for (std::size_t k = 0; stage.last && k < both.size(); ++k)
-      loss += vocabulary_parallel_loss(model.head, weights.head, both[k].kept.head, both[k].batch, parts[k]);
-    return loss;
-  }
-
-  /// Adds the gradient of the loss with respect to the stage's parameters to those of each run.
-  void backward(std::size_t place, std::vector<TokenRun>& both, const Tensor& received, const Tensor& send_buffer)
-  {
-    const auto& [stage, model, weights, gradients, stash] = stages[place];
-    for (std::size_t k = 0; k < both.size(); ++k) {
-      const auto& [tokens, scratch, kept, batch, gradient, doutput] = both[k];
-      if (!stage.last) {
-        run.stream->copy(scratch.dstream, half(received, k));
-        continue;
-      }
-      model.head.apply_backward(scratch.output, gradient.head, parts[k].regathered(kept.head), weights.head, batch);
-      const Tensor dhead = parts[k].sum(scratch.output);
-      run.stream->zero(scratch.dstream);
-      row_gradients[k][place].normalise_backward(model.head, scratch.dstream, gradient.head, dhead, kept.head,
-                                                 weights.head, rows_of(both[k]));
-    }
-    for (std::size_t i = model.branches.size(); i-- > 0;) {
-      const bool last_of_block = i % 2 == 1;
-      if (run.shape.recompute && last_of_block) forward_branches(stages[place], i - 1, i + 1, both);
-      backward_branch(place, i, both);
-    }
-    for (std::size_t k = 0; k < both.size(); ++k) {
-      const TokenRun& mine = both[k];
-      if (stage.first)
-        model.embedding.backward(mine.gradient.embedding, parts[k].gather(mine.work.dstream, mine.work.output),
-                                 mine.batch);
-      else
-        run.stream->copy(half(send_buffer, k), mine.work.dstream);
-    }
-  }
-
   /// Loss of the whole validation split. The rows of experts travel between replicas, so all of them compute equally many
   /// micro-batches; what is beyond the end counts nothing.
   LossSum evaluate()
   {
     const std::int64_t B = run.batch.micro_batch, replicas = mesh_plan.layout.dp;
     const std::int64_t passes = (run.validation.windows() + B * replicas - 1) / (B * replicas);
-    LossSum loss = forward_only(passes, [&](const TokenRun& mine, std::int64_t pass) {
+    const auto load = [&](const TokenRun& mine, std::int64_t pass) {
       return run.load_validation(mine.kept, {(pass * replicas + mesh_plan.place.dp) * B, B}, mine.tokens);
-    });
+    };
+    LossSum loss =
+        in_flight.forward_only(pipeline, stages, passes, load, [&](auto&... of) { return layers.forward(of...); });
     for (Group* axis : {&cp, &ep, &dp, &pp}) all_reduce_sum(loss, *axis);
     return loss;
   }
@@ -173,111 +120,18 @@ class FiveAxes {
     const auto load = [&](const TokenRun& mine, std::int64_t) {
       return run.load_text(mine.kept, text, run.batch.micro_batch, mine.tokens);
     };
-    forward_only(1, load, [&](const TokenRun& mine) {
-      if (mine.tokens.contains(last))
-        token = pick_token(logits_of(mine.kept.head, last - mine.tokens.first), run.options.sampling, number);
+    in_flight.forward_only(pipeline, stages, 1, load, [&](const LocalStage& own, auto& both, auto&... rows) {
+      const LossSum none = layers.forward(own, both, rows...);
+      for (const TokenRun& mine : both)
+        if (own.stage.last && mine.tokens.contains(last))
+          token = pick_token(logits_of(mine.kept.head, last - mine.tokens.first), run.options.sampling, number);
+      return none;
     });
     for (Group* axis : {&cp, &pp}) all_reduce_sum(token, *axis);
     return static_cast<Token>(token);
   }
 
  private:
-  /// A schedule of forward passes.
-  /// @param passes  number of micro-batches.
-  /// @param load    (run of tokens, number of the micro-batch) loads one.
-  /// @param use     (run of tokens) is called after the pass through the last stage.
-  LossSum forward_only(
-      std::int64_t passes, const std::function<MicroBatch(const TokenRun&, std::int64_t)>& load,
-      const std::function<void(const TokenRun&)>& use = [](const TokenRun&) {})
-  {
-    const PipelineSchedule forwards =
-        rankwise::forward_only(plan.schedule.ranks, plan.schedule.virtual_stages, static_cast<int>(passes));
-    LossSum loss;
-    pipeline.run(forwards, [&](const Action& action, const Tensor& received, const Tensor& send_buffer) {
-      const std::size_t place = plan.place_of(action);
-      LocalStage& own = stages[place];
-      std::vector<TokenRun> both = in_flight.before(
-          own, place, action, [&](const TokenRun& mine) { return load(mine, action.micro_batch); });
-      loss += forward(own, both, received, send_buffer);
-      for (const TokenRun& mine : both)
-        if (own.stage.last) use(mine);
-      in_flight.after(own, place, action, false);
-    });
-    return loss;
-  }
-
-  /// Forward pass of branches [first, last) of a stage.
-  /// @param send_buffer  for the output of the stage, except in the last one. Empty on recomputation.
-  void forward_branches(const LocalStage& own, std::size_t first, std::size_t last, std::vector<TokenRun>& both,
-                        const Tensor& send_buffer = {})
-  {
-    const auto& [stage, model, weights, gradients, stash] = own;
-    for (std::size_t i = first; i < last; ++i) {
-      const Branch& branch = model.branches[i];
-      const BranchTensors& p = weights.branches[i];
-      // Each run of tokens alone: the norm, operator f of lesson 08, and the layers that work row by row.
-      std::vector<BranchActivations> whole;  // with the normalised rows of all tp ranks
-      for (std::size_t k = 0; k < both.size(); ++k) {
-        const BranchActivations& a = both[k].kept.branches[i];
-        branch.normalise(parts[k].own(a), p);
-        whole.push_back(parts[k].gathered(a));
-        if (branch.attention())
-          branch.query_key_value(whole[k], p, both[k].batch);
-        else if (!branch.experts())
-          branch.apply(both[k].work.output, whole[k], p, both[k].batch);
-      }
-      // NEW: where tokens of other ranks are needed: along cp attention meets all keys, with this rank's heads; along ep
-      // rows meet the experts that the router has chosen, after ranks along cp have told each other its choices.
-      if (branch.attention()) attention.forward(branch, i, both);
-      if (branch.experts()) experts.forward(branch, p, both, whole);
-      // Each run alone again: operator g, and the residual connection. Experts have been summed along tp already.
-      const bool sent_on = i + 1 == model.branches.size() && !stage.last;
-      for (std::size_t k = 0; k < both.size(); ++k) {
-        const TokenRun& mine = both[k];
-        const BranchActivations& a = mine.kept.branches[i];
-        if (branch.attention()) branch.project(mine.work.output, a, p, mine.batch);
-        const Tensor sum = branch.experts() ? parts[k].own_of(mine.work.output) : parts[k].sum(mine.work.output);
-        const Tensor next = sent_on ? half(send_buffer, k) : mine.kept.stream(i + 1);
-        if (!next.empty()) branch.add(next, a, sum, p, rows_of(mine));
-      }
-    }
-  }
-
-  /// Backward pass of branch @p i of a stage: the same three parts, last first.
-  void backward_branch(std::size_t place, std::size_t i, std::vector<TokenRun>& both)
-  {
-    const LocalStage& own = stages[place];
-    const Branch& branch = own.model.branches[i];
-    const BranchTensors& p = own.weights.branches[i];
-    for (std::size_t k = 0; k < both.size(); ++k) {
-      TokenRun& mine = both[k];
-      const Tensor &dx = mine.work.dstream, &output = mine.work.output;
-      const Tensor scratch = output.slice({0, dx.elements()}).reshaped(dx.shape());
-      const Tensor doutput = branch.experts() ? branch.output_backward(dx, scratch, rows_of(mine))
-                                              : row_gradients[k][place].add_backward(
-                                                    branch, mine.gradient.branches[i], dx, output, rows_of(mine));
-      mine.doutput = parts[k].gather(doutput, output);
-      if (branch.attention()) branch.hidden_backward(mine.dhidden(), mine.doutput, p, mine.batch);
-    }
-    if (branch.attention()) attention.backward(branch, i, both);
-    for (std::size_t k = 0; k < both.size(); ++k) {
-      const TokenRun& mine = both[k];
-      const Tensor& output = mine.work.output;
-      const BranchTensors& d = mine.gradient.branches[i];
-      const BranchActivations &a = mine.kept.branches[i], whole = parts[k].regathered(a);
-      if (branch.attention()) {
-        branch.weights_backward(d, mine.doutput, mine.dinner(), whole, mine.batch);
-        branch.normalised_backward(output, mine.dinner(), p, mine.batch);
-      } else if (branch.experts()) {
-        experts.backward(place, branch, p, d.router, mine, k, whole);
-      } else {
-        branch.apply_backward(output, d, mine.doutput, mine.work.wide, whole, p, mine.batch);
-      }
-      const Tensor dnormalised = branch.experts() ? parts[k].own_of(output) : parts[k].sum(output);
-      row_gradients[k][place].normalise_backward(branch, mine.work.dstream, d, dnormalised, a, p, rows_of(mine));
-    }
-  }
-
   /// The gradients of the parameters that this rank updates, range by range.
   std::vector<Tensor> whole_gradients()
   {
@@ -353,25 +207,12 @@ class FiveAxes {
     // END TWIN
   }
 
-  /// The logits of a row of the last stage, from the shards of all tp ranks.
+  /// The logits of row @p row of the last stage, from the shards of all tp ranks.
   std::vector<float> logits_of(const HeadActivations& head, std::int64_t row)
   {
     const std::int64_t stored = run.config.stored_vocabulary(tp.ranks());
     const Buffer all(run.memory, Category::workspace, run.shape.type, {tp.ranks() * stored}, "all logits");
-    run.stream->copy(all.tensor().slice({tp.rank() * stored, stored}), head.logits.slice({row * stored, stored}));
-    all_gather(all.tensor(), tp);
-    return read_logits(*run.stream, all.tensor(), run.config);
-  }
-
-  /// The rows of a run that this rank has between the divided layers.
-  MicroBatch rows_of(const TokenRun& mine) const { return tokens_of(mine.batch, run.shape.tokens); }
-  /// What a tensor of both runs has of one of them.
-  static Tensor half(const Tensor& both, std::size_t k)
-  {
-    if (both.empty()) return {};
-    const std::int64_t count = both.elements() / 2;
-    return both.slice({static_cast<std::int64_t>(k) * count, count})
-        .reshaped({count / both.extent(1), both.extent(1)});
+    return gather_logits(run, head.logits.slice({row * stored, stored}), all.tensor(), tp);
   }
   /// A replica's shard of a range.
   static Tensor shard(const Tensor& range, Part part)
@@ -452,20 +293,16 @@ class FiveAxes {
       run.memory,       *run.stream, plan.table, mesh_plan.updated(), mesh_plan.updated_of(parameters.tensor()),
       run.options.adamw};  // moments of what this rank updates
   Pipeline pipeline{pp,      plan.schedule.virtual_stages, run.group_setup(), run.shape.type, mesh_plan.rows(),
-                    run.time};                                               // channels between stages
-  RunWorkspaces work = make_workspaces(run);                                 // scratch of each run of tokens
-  std::vector<TensorParallelMessages> parts = make_messages(run, tp, work);  // operators f and g for each run
+                    run.time};                // channels between stages
+  RunWorkspaces work = make_workspaces(run);  // scratch of each run of tokens
   std::vector<LocalStage> stages =
       make_local_stages(run, plan, pp.rank(), parameters.tensor(), *work[0]);  // of this rank
   RunsInFlight in_flight{run, axes_plan, stages, work};                        // activations of both runs
-  std::array<std::vector<RowGradients>, TokenRuns::of_a_rank> row_gradients{
-      // of each run and stage
-      make_row_gradients(run, stages), make_row_gradients(run, stages)};
-  std::vector<ContextGradients> of_runs;                  // of each stage: gradients of both runs
-  RingAttention attention{run, axes_plan.ring.runs, cp};  // queries here, keys of all ranks
+  std::vector<ContextGradients> of_runs;  // of each stage: gradients of both runs
   ExpertsOnMesh experts{run, axes_plan, stages, experts_of_all(), ep, cp, tp};  // of this rank's stages
-  std::vector<PerformedAction> performed;                                       // in the last step
-  Receivers receivers;                                                          // bytes sent in the last step
+  StageLayers layers{run, axes_plan, stages, work, experts, cp, tp};  // forward and backward passes of both runs
+  std::vector<PerformedAction> performed;                             // in the last step
+  Receivers receivers;                                                // bytes sent in the last step
 
   /// The parameters of experts, which follow those of the stages.
   Tensor experts_of_all() const

@@ -128,9 +128,10 @@ void check_runs(const FiveAxesOptions& options, const FiveDegrees& degrees, cons
   if (Arithmetic(options.arithmetic).continues_tree() && runs.count() * tp > leaves_of_a_sequence)
     throw UserError(
         fmt::format("--sequence-parallel divides a sequence into 2 cp tp = {} parts.", runs.count() * tp),
-        fmt::format("In exact arithmetic a sum over its tokens has {} leaves. Use a smaller --cp or --tp, leave it "
-                    "out, or use --arithmetic=fast.",
-                    leaves_of_a_sequence));
+        fmt::format(
+            "Where sums continue a tree, a sum over its tokens has {} leaves. Use a smaller --cp or --tp, leave it "
+            "out, or use --arithmetic=fast.",
+            leaves_of_a_sequence));
 }
 
 /// Refuses experts that the ranks cannot share.

@@ -15,14 +15,6 @@ RunWorkspaces make_workspaces(const Run& run)
   return work;
 }
 
-std::vector<TensorParallelMessages> make_messages(Run& run, Group& tp, const RunWorkspaces& work)
-{
-  std::vector<TensorParallelMessages> messages;
-  for (const auto& scratch : work)
-    messages.emplace_back(tp, run.shape, run.config.channels, *scratch, *run.kernels, run.time);
-  return messages;
-}
-
 RunsInFlight::RunsInFlight(Run& run, const FiveAxesPlan& plan, const std::vector<LocalStage>& stages,
                            const RunWorkspaces& work)
     : run_(run), plan_(plan.mesh.pipeline), work_(work)
@@ -59,6 +51,26 @@ void RunsInFlight::after(LocalStage& own, std::size_t place, const Action& actio
   own.stash.after(action, training);
   later_[place].after(action, training);
   times_.back().end = now();
+}
+
+LossSum RunsInFlight::forward_only(
+    Pipeline& pipeline, std::vector<LocalStage>& stages, std::int64_t passes,
+    const std::function<MicroBatch(const TokenRun& mine, std::int64_t number)>& load,
+    const std::function<LossSum(const LocalStage&, std::vector<TokenRun>&, const Tensor& received,
+                                const Tensor& send_buffer)>& forward)
+{
+  const PipelineSchedule forwards =
+      rankwise::forward_only(plan_.schedule.ranks, plan_.schedule.virtual_stages, static_cast<int>(passes));
+  LossSum loss;
+  pipeline.run(forwards, [&](const Action& action, const Tensor& received, const Tensor& send_buffer) {
+    const std::size_t place = plan_.place_of(action);
+    LocalStage& own = stages[place];
+    std::vector<TokenRun> both =
+        before(own, place, action, [&](const TokenRun& mine) { return load(mine, action.micro_batch); });
+    loss += forward(own, both, received, send_buffer);
+    after(own, place, action, false);
+  });
+  return loss;
 }
 
 void RunsInFlight::report(Report& report, const std::vector<PerformedAction>& performed, Group& line) const

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "common/program/report.hpp"
-#include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
 #include "lessons/09_pipeline_parallel/local_stage.hpp"
 #include "lessons/14_context_parallel/context_attention.hpp"
 #include "lessons/16_five_axes/five_axes_plan.hpp"
@@ -19,8 +18,6 @@ namespace rankwise {
 using RunWorkspaces = std::vector<std::unique_ptr<Workspace>>;
 /// Allocates it.
 RunWorkspaces make_workspaces(const Run& run);
-/// Operators f and g of lesson 08 for each run.
-std::vector<TensorParallelMessages> make_messages(Run& run, Group& tp, const RunWorkspaces& work);
 
 /// The slots of all micro-batches in flight in a rank's stages, and the virtual times of their actions. A stage's own stash
 /// has the earlier run of tokens; a second one has the later run.
@@ -41,6 +38,17 @@ class RunsInFlight {
   /// After the action: frees the slots if it was the last one of the micro-batch.
   /// @param training  whether a backward pass follows a forward pass.
   void after(LocalStage& own, std::size_t place, const Action& action, bool training);
+
+  /// Carries out a schedule of forward passes without backward passes. All ranks of the pipeline make this call.
+  /// @param pipeline, stages  of this rank.
+  /// @param passes            micro-batches.
+  /// @param load              loads the tokens of a run of micro-batch number 0, 1, ...
+  /// @param forward           of a stage, as StageLayers::forward().
+  /// @return                  the sum of what @p forward returns.
+  LossSum forward_only(Pipeline& pipeline, std::vector<LocalStage>& stages, std::int64_t passes,
+                       const std::function<MicroBatch(const TokenRun& mine, std::int64_t number)>& load,
+                       const std::function<LossSum(const LocalStage&, std::vector<TokenRun>&,
+                                                   const Tensor& received, const Tensor& send_buffer)>& forward);
 
   /// Report of the schedule, as planned and as it ran. All ranks of the line make this call.
   /// @param performed  this rank's actions in the last step, in order.
