@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Tries every mesh of N ranks on the virtual clock, and says which is the fastest.
 
-    scripts/try_meshes.py --ranks=8 --link=5us,20GB/s,20us,1GB/s,4 [OPTION OF LESSON 10]...
+    scripts/try_meshes.py --ranks=8 --link=5us,20GB/s,20us,1GB/s,4 [--lesson=16] [OPTION OF THE LESSON]...
 
-Lesson 10 runs for two steps on each mesh that the model allows; the second one counts. Beside what the clock shows stand the
-forecast of --dry-run and the memory of the rank that needs most. Nothing depends on how fast this machine is.
+The lesson (10, or 16 with five axes) runs for two steps on each mesh that the model allows; the second one counts. Beside what
+the clock shows stand the forecast of --dry-run and the memory of the rank that needs most. Nothing depends on how fast this
+machine is.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-DEGREES = ("dp", "tp", "pp")
+LESSONS = {"10": ("10_3d_parallel", ("dp", "tp", "pp")), "16": ("16_five_axes", ("dp", "tp", "pp", "cp", "ep"))}  # and their axes
 BETWEEN_PARTS = ("--sequence-parallel", "--regather")  # what one part alone cannot do
 
 
@@ -25,45 +26,53 @@ class Refused(Exception):
     """The lesson has refused its options, or broken off; the text is what it said."""
 
 
-def run(build, ranks, *options):
+def run(program, ranks, *options):
     """The report of one run."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         command = f'source {ROOT}/scripts/mpi_environment.sh; exec mpirun -np {ranks} "$@" --report={report}'
-        done = subprocess.run(["bash", "-c", command, "bash", str(build / "lessons/10_3d_parallel"), *options],
+        done = subprocess.run(["bash", "-c", command, "bash", str(program), *options],
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Refused(done.stderr.split("\n---")[0].strip())  # what mpirun says of it comes behind a ruler
         return json.loads(report.read_text(encoding="utf-8"))
 
 
-def measured(build, ranks, mesh, options):
+def degrees(mesh, form="{}={}"):
+    """Those of a mesh along all axes of its lesson."""
+    return [form.format(axis, mesh[axis]) for axis in LESSONS["16"][1] if axis in mesh]
+
+
+def measured(program, ranks, mesh, options):
     """Seconds of a step on the virtual clock."""
-    degrees = [f"--{axis}={mesh[axis]}" for axis in DEGREES]
     options = [option for option in options if mesh["tp"] > 1 or option not in BETWEEN_PARTS]
-    return run(build, ranks, *options, *degrees, "--steps=2")["virtual"][-1]["step_ps"] * 1e-12
+    return run(program, ranks, *options, *degrees(mesh, "--{}={}"), "--steps=2")["virtual"][-1]["step_ps"] * 1e-12
 
 
 def name(mesh):
-    return f"dp={mesh['dp']} tp={mesh['tp']} pp={mesh['pp']}"
+    return " ".join(degrees(mesh))
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="scripts/try_meshes.py", allow_abbrev=False,
-                                     description="Tries every mesh of N ranks on the virtual clock. All other options go to lesson 10.")
+                                     description="Tries every mesh of N ranks on the virtual clock. All other options go to the lesson.")
+    parser.add_argument("--lesson", choices=LESSONS, default="10", help="whose meshes (default: 10)")
     parser.add_argument("--ranks", type=int, default=8, help="N (default: 8)")
     parser.add_argument("--link", required=True, help="of the virtual clock, as 5us,10GB/s")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="the folder of the build (default: build)")
     known, options = parser.parse_known_args(arguments)
     options.append(f"--link={known.link}")
     try:
-        if fixed := [option for option in options if option.split("=")[0][2:] in DEGREES]:
+        lesson, axes = LESSONS[known.lesson]
+        program = known.build / "lessons" / lesson
+        if fixed := [option for option in options if option.split("=")[0][2:] in axes]:
             raise Refused(f"error: {fixed[0]} cannot be given: all meshes are tried.\n       Leave it out.")
-        meshes = run(known.build, known.ranks, *options, "--dry-run")["meshes"]
-        print(f"{'mesh':16}  {'clock':>10}  {'forecast':>10}  {'memory':>12}\n{'':16}  {'ms':>10}  {'ms':>10}  {'bytes':>12}")
+        meshes = run(program, known.ranks, *options, "--dry-run")["meshes"]
+        wide = max(len(name(mesh)) for mesh in meshes) + 1
+        print(f"{'mesh':{wide}}  {'clock':>10}  {'forecast':>10}  {'memory':>12}\n{'':{wide}}  {'ms':>10}  {'ms':>10}  {'bytes':>12}")
         for mesh in meshes:
-            mesh["clock_s"] = measured(known.build, known.ranks, mesh, options)
-            print(f"{name(mesh):16}  {1e3 * mesh['clock_s']:10.3f}  {1e3 * mesh['step_s']:10.3f}  {mesh['bytes']:12,}", flush=True)
+            mesh["clock_s"] = measured(program, known.ranks, mesh, options)
+            print(f"{name(mesh):{wide}}  {1e3 * mesh['clock_s']:10.3f}  {1e3 * mesh['step_s']:10.3f}  {mesh['bytes']:12,}", flush=True)
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 2
