@@ -1,5 +1,7 @@
 """Cases of the exercises of lesson 16. See scripts/course/judge.py."""
 
+import re
+
 from judge import STEP, Case, exercise
 
 
@@ -13,7 +15,16 @@ def run(draw, mesh, about, *more):
     return Case({}, about, 8, [*chosen, "--data={folder}/text.h5", *more])
 
 
-@exercise("16.1", program="16_five_axes", fields=STEP, needs=("prepare",),
+def after_the_first_step(case, rank, name, expected, got):
+    """What a difference of an early number says."""
+    if name == "loss[1]":
+        return "The first loss is right. The second follows from the sums of the first step, its update and the way back."
+    if match := re.fullmatch(r"traffic (\w+) (bytes|messages)", name):
+        return f"Rank 0 sent other {match[2]} along {match[1]} than it needs to."
+    return None
+
+
+@exercise("16.1", program="16_five_axes", fields=STEP, needs=("prepare",), explain=after_the_first_step,
           hint="which axes have replicas of this range, what has each of them left, and who else has summed already?")
 def replicas(draw):
     yield run(draw, (4, 1, 1, 2), "dp=4, of which ep=2, cp=2: sums of each sequence are added up along cp", "--ep=2")
@@ -22,7 +33,14 @@ def replicas(draw):
     yield run(draw, (2, 1, 2, 2), "dp=2, pp=2, cp=2: the token embedding is on both stages")
 
 
-@exercise("16.2", program="16_five_axes", fields=(*STEP, "experts"), needs=("prepare",),
+def of_other_tokens(case, rank, name, expected, got):
+    """What a difference of the losses says."""
+    if name.startswith("loss["):
+        return "Some token went to another expert, or an expert was full at another token: the plan was made from other choices."
+    return None
+
+
+@exercise("16.2", program="16_five_axes", fields=(*STEP, "experts"), needs=("prepare",), explain=of_other_tokens,
           hint="which rank has run j of sequence b, and where is it in that rank's block?")
 def choices(draw):
     fast = "--arithmetic=fast"
@@ -32,7 +50,21 @@ def choices(draw):
     yield run(draw, (2, 2, 1, 2), "two ranks for a sequence, four sequences in a micro-batch", fast, "--micro-batch=4", "--order=contiguous")
 
 
-@exercise("16.3", hint="which of the run's choices have a row in the plan of whole sequences, and what is counted for them here?")
+def number_in_a_plan(case, rank, name, expected, got):
+    """What a number of a plan is."""
+    if not (match := re.fullmatch(r"(\w+)\[(\d+)\]", name)):
+        return None
+    i, size = int(match[2]), case.inputs
+    k, B, E, leaves = size["k"], size["B"], size["E"], size["leaves"]
+    sequence, row = divmod(i // k, size["tokens"])
+    return {"places": f"This is the row of choice {i % k} of token {size['first'] + row} of sequence {sequence}; -1 says that it is dropped.",
+            "leaves": f"These are rows of expert {i // (B * leaves)} in leaf {i % leaves} of the run of sequence {i // leaves % B}.",
+            "chosen": f"These are choices of expert {i % E} in sequence {i // E}.",
+            "rows": f"These are rows of expert {i}."}.get(match[1])
+
+
+@exercise("16.3", explain=number_in_a_plan,
+          hint="which of the run's choices have a row in the plan of whole sequences, and what is counted for them here?")
 def plan_of_run(draw):
     for k, factor, ranks, leaves in ((1, 0, 2, 4), (1, 1, 2, 4), (2, 0.5, 4, 2), (draw.size(1, 3), 1.25, 1, 8), (2, 0.75, 3, 1),
                                      (1, 0.25, 8, 1)):
