@@ -56,6 +56,10 @@ RoutingPlan plan_routing(std::span<const std::int32_t> choices, const RoutingSha
 RoutingPlan plan_of_run(const RoutingPlan& whole, std::span<const std::int32_t> choices, const RoutingShape& shape,
                         Range run, std::int64_t leaves)
 {
+  // BEGIN EXERCISE 16.3 points=10 "The plan of a run: all of plan_of_run(). Its comment in routing_plan.hpp says what is that of "
+  //     "whole sequences and what that of the run; that of RoutingPlan says in which order the rows are. Only the run's rows "
+  //     "are sent, so they are numbered from 0 again, and their leaves are those of SumOrder::batch() with the run's tokens "
+  //     "and its leaves of each sequence. leaves_of_rows() gives the leaf of each row."
   const SumOrder order = SumOrder::batch(shape.B, run.count, leaves);
   const std::vector<std::int64_t> leaf_of_row = leaves_of_rows(order);
   const std::int64_t k = shape.experts.per_token;
@@ -80,6 +84,7 @@ RoutingPlan plan_of_run(const RoutingPlan& whole, std::span<const std::int32_t> 
     plan.rows.push_back(place - first);
   }
   return plan;
+  // END EXERCISE
 }
 
 std::vector<double> auxiliary_pull(const RoutingPlan& plan, const RoutingShape& shape)

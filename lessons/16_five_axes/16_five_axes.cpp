@@ -142,13 +142,13 @@ class FiveAxes {
       const std::vector<Range> of_stage = ranges_of(plan.table, stages[place].stage);
       const std::vector<Tensor> separate = stages[place].gradients->sums();
       const std::vector<Tensor> dense = cut(separate.front(), of_stage);
-      for (std::size_t i = 0; i < dense.size(); ++i) sum_over_replicas(dense[i], of_stage[i]);
-      if (separate.size() > 1) sum_over_replicas(separate.back(), of_stage.front());
+      for (std::size_t i = 0; i < dense.size(); ++i) exchange(Way::to_shards, dense[i], of_stage[i]);
+      if (separate.size() > 1) exchange(Way::to_shards, separate.back(), of_stage.front());
       for (const Tensor& range : cut(stages[place].gradients->total(), of_stage)) sums.push_back(range);
       // NEW: the gradients of experts: of the rows of all ranks along ep, which have come here with them.
       if (const Tensor total = experts.total(place); !total.empty()) {
         of_experts.push_back(total);
-        sum_over_replicas(total, mesh_plan.experts_of(stages[place].stage));
+        exchange(Way::to_shards, total, mesh_plan.experts_of(stages[place].stage));
       }
     }
     sums.insert(sums.end(), of_experts.begin(), of_experts.end());
@@ -159,32 +159,41 @@ class FiveAxes {
     return gradients;
   }
 
-  /// NEW: third sum, over replicas. Dense parameters have replicas along ep, dp and cp, experts along dp and cp. With ZeRO-1
-  /// each axis divides what the one before it has left: a reduce-scatter of a reduce-scatter's shard.
-  /// @param of  the range of the table.
-  void sum_over_replicas(Tensor range, Range of)
+  enum class Way { to_shards, back };
+
+  /// NEW: third sum, over replicas, on the way to shards; and the way back, from updated shards to whole parameters. Dense
+  /// parameters have replicas along ep, dp and cp, experts along dp and cp. With ZeRO-1 each axis divides what the one before
+  /// it has left: a reduce-scatter of a reduce-scatter's shard, and back the innermost axis is gathered first.
+  /// @param tensor  gradients of a range, or its parameters.
+  /// @param range   of the table.
+  void exchange(Way way, const Tensor& tensor, Range range)
   {
-    for (const Replicas& along : mesh_plan.replicas_of(of)) {
-      // Exact arithmetic has added up the tokens of each sequence.
-      if (!along.added_up && mesh_plan.zero) reduce_scatter_sum(range, mesh.group(along.axis));
-      if (!along.added_up && !mesh_plan.zero) all_reduce_sum(range, mesh.group(along.axis));
-      if (mesh_plan.zero) range = shard(range, along.part);
+    // BEGIN EXERCISE 16.1 points=15 "Shards of shards: all of exchange(), for both ways. The comment above says what it is for, "
+    //     "replicas_of() in mesh_plan.hpp names the axes of a range, the outermost first, mesh.group() the group along one, and "
+    //     "shard() what one of them leaves. Without ZeRO-1 (mesh_plan.zero) every replica updates everything, so sums "
+    //     "are whole and there is no way back. Along an axis that says added_up, the gradients of each sequence are added "
+    //     "up already: there nothing is summed, but the axis still divides what is updated."
+    std::vector<Tensor> left{tensor};  // what each axis divides
+    const std::vector<Replicas> axes = mesh_plan.replicas_of(range);
+    for (const Replicas& along : axes) {
+      Group& group = mesh.group(along.axis);
+      const bool sums = way == Way::to_shards && !along.added_up;
+      if (sums && mesh_plan.zero) reduce_scatter_sum(left.back(), group);
+      if (sums && !mesh_plan.zero) all_reduce_sum(left.back(), group);
+      if (mesh_plan.zero) left.push_back(shard(left.back(), along.part));
     }
+    if (way == Way::to_shards || !mesh_plan.zero) return;
+    for (std::size_t level = axes.size(); level-- > 0;) all_gather(left[level], mesh.group(axes[level].axis));
+    // END EXERCISE
   }
 
-  /// NEW: the way back. Each replica has updated a shard of a shard; the innermost axis is gathered first.
+  /// The way back of all parameters.
   void gather_parameters()
   {
-    if (!mesh_plan.zero) return;
     const auto of_dp = count("dp"), of_ep = count("ep"), of_cp = count("cp");
     const auto span = run.time.span(Work::exposed, "gathering parameters");
     const std::vector<Tensor> all = cut(parameters.tensor(), ranges);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::vector<Replicas> axes = mesh_plan.replicas_of(ranges[i]);
-      std::vector<Tensor> left{all[i]};  // what each axis divides
-      for (const Replicas& along : axes) left.push_back(shard(left.back(), along.part));
-      for (std::size_t level = axes.size(); level-- > 0;) all_gather(left[level], mesh.group(axes[level].axis));
-    }
+    for (std::size_t i = 0; i < all.size(); ++i) exchange(Way::back, all[i], ranges[i]);
   }
 
   /// AdamW with the mean gradient, clipped to a norm of at most --clip; each rank updates its shard of its stages.

@@ -76,6 +76,9 @@ class ExpertsOnMesh {
   {
     return {run.batch.rows.sequences.first, branch.unit(), run.tokens.first};
   }
+  /// The experts that the router chose for each token of the micro-batch's B sequences, (B T, k), of which this rank has some.
+  /// @param runs  of this rank.
+  /// @param all   activations of a branch for each of them, whose choices are known.
   std::vector<std::int32_t> choices_of_sequences(std::span<TokenRun> runs,
                                                  const std::vector<BranchActivations>& all);
   void sum_over_parts(const Tensor& rows, const RoutedRows& routed, bool training);
