@@ -19,7 +19,7 @@ LESSONS = {"01": "lessons/01_single_device", "02": "lessons/02_collectives", "03
            "07": "lessons/07_offload", "08": "lessons/08_tensor_parallel",
            "09": "lessons/09_pipeline_parallel", "10": "lessons/10_3d_parallel",
            "11": "lessons/11_zero_bubble", "12": "lessons/12_bert", "13": "lessons/13_mesh_zero3",
-           "14": "lessons/14_context_parallel", "15": "lessons/15_experts"}
+           "14": "lessons/14_context_parallel", "15": "lessons/15_experts", "16": "lessons/16_five_axes"}
 
 
 def number_of_gpus():

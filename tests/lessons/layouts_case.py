@@ -24,6 +24,7 @@ LAYOUTS = (  # program, ranks, options
     ("14_context_parallel", 4, ("--cp=2",)),
     ("14_context_parallel", 2, ("--attention=all-to-all",)),
     ("15_experts", 4, ("--experts=1",)),
+    ("16_five_axes", 4, ("--experts=1", "--cp=2", "--dp=2")),
 )
 
 

@@ -49,7 +49,8 @@ class Freeze(LayoutsCase):
         a, b = "wte.weight,h.*.weight", "wpe.weight,h.*.bias,ln_f.*"  # together all tensors
         for lesson, ranks, *more in (("01_single_device", None), ("06_zero3", 2), ("07_offload", 2, "--offload=all"),
                                      ("08_tensor_parallel", 2), ("09_pipeline_parallel", 2),
-                                     ("13_mesh_zero3", 4), ("14_context_parallel", 2), ("15_experts", 4, "--ep=2")):
+                                     ("13_mesh_zero3", 4), ("14_context_parallel", 2), ("15_experts", 4, "--ep=2"),
+                                     ("16_five_axes", 4, "--pp=2", "--cp=2")):
             with self.subTest(lesson=lesson):
                 without_a, without_b, whole = (self.run_of(lesson, *options, *more, ranks=ranks)["grad_norm"][0]
                                                for options in ([f"--freeze={a}"], [f"--freeze={b}"], []))

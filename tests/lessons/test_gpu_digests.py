@@ -109,6 +109,12 @@ class Digests(GpuCase):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1")
         self.check_digest(self.report_of("01", *fixed)["digest"], "15", 2, [*fixed, "--experts=1"])
 
+    def test_five_axes_have_its_digest(self):
+        fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--expert-every=1", "--layers=2")
+        expected = self.report_of("15", *fixed)["digest"]
+        for ranks, *options in [(8, "--dp=2", "--tp=2", "--cp=2", "--ep=2", *HALVES), (4, "--pp=2", "--cp=2", "--check-messages")]:
+            self.check_digest(expected, "16", ranks, [*fixed, *options])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -67,6 +67,11 @@ class Layouts(GpuCase):
             self.check_formulas(self.check_near_the_cpu("15", ranks, self.options("--steps=4", "--expert-every=1", *options),
                                                         own=("--ep",), beside="15"))
 
+    def test_five_axes_stay_near_the_cpu_and_keep_to_their_formulas(self):
+        for ranks, *options in [(8, "--dp=2", "--tp=2", "--cp=2", "--ep=2", *HALVES), (4, "--pp=2", "--cp=2", "--collectives=library")]:
+            self.check_formulas(self.check_near_the_cpu("16", ranks, self.options("--layers=2", "--expert-every=1", *options),
+                                                        own=("--dp", "--tp", "--pp", "--cp", "--ep", "--seq"), beside="15"))
+
     def test_bytes_off_the_device_are_those_of_the_cpu(self):
         for what, tier in [("all", "disk"), ("optimizer", "host"), ("parameters", "disk")]:
             options = self.options("--micro-batch=1", *self.off(what, tier))

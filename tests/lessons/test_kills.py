@@ -46,8 +46,9 @@ CASES = [  # a program, its options, on how many ranks, and the layers of the mo
     ("13_mesh_zero3", ("--offload=all", "--tier=disk:{disk}"), EVERYONE),
     ("14_context_parallel", (), EVERYONE),
     ("15_experts", ("--expert-every=1",), EVERYONE),
+    ("16_five_axes", ("--expert-every=1",), (1, 2, 4, 8), 4),
 ]
-OTHER_MODELS = ("15_experts",)  # whose digest is not that of lesson 01
+OTHER_MODELS = ("15_experts", "16_five_axes")  # whose digest is not that of lesson 01
 STEPS = {"exact": 60, "fast": 240}  # so many that they are most of a job
 EVERY = {"exact": 4, "fast": 16}  # steps between checkpoints; they and a checkpoint take about as long
 

@@ -32,6 +32,7 @@ CASES = [
     Case("13_mesh_zero3", 2, ("--tp=2",)),
     Case("14_context_parallel", 2, ()),
     Case("15_experts", 2, ("--experts=1",)),  # the checkpoints of lesson 01
+    Case("16_five_axes", 2, ("--experts=1",)),
 ]
 if ALL:
     CASES += [case._replace(ranks=1, options=case.options if "{" in str(case) else ()) for case in CASES]

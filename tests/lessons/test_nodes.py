@@ -13,7 +13,7 @@ from program_case import BUILD
 from zero_case import ALL, LADDER, Lesson
 
 L02, L03, L08, L10 = "lessons/02_collectives", LADDER[1], LADDER[6], LADDER[9]
-PROGRAMS = [*LADDER[1:], "lessons/14_context_parallel", "lessons/15_experts"]  # those with ranks that train
+PROGRAMS = [*LADDER[1:], "lessons/14_context_parallel", "lessons/15_experts", "lessons/16_five_axes"]  # those with ranks that train
 PLAIN = ["ring", "tree", "halving", "library"]  # ask for no node
 LEVELS = ["hierarchical", "auto"]
 TWO = (2, 2)

@@ -43,6 +43,9 @@ PING_PONG = "ping-pong of ranks 0 and 1\n" + "".join(
 MESH = MODEL + "# --dp 2 x\n# --tp 2 x\n# --pp 2 x\n# stages of 1, 1 blocks (the largest has 1.07 times the mean work)\n"
 PAIRS = ("# lesson 14_context_parallel on 2 ranks\n# --order  {}  which runs of tokens a rank has\nattention of a sequence\n"
          "  rank 0  1,136  pairs of a query and a key; tokens 0-15 and {}\n  rank 1  392  pairs of a query and a key; tokens {}\n")
+AXES = ("# rank  host  cores  pp  dp  ep  cp  tp  groups\n" + "".join(
+    f"#    {rank}  vm  0-1  0  {rank // 4}  {rank // 2 % 2}  {rank % 2}  0  pp: {rank}; dp: 0 4\n" for rank in range(8)) +
+        "experts\n  block 1  10 70 15 5  rows of each expert in the last step; largest / mean 2.800\n")
 LOADS = ("# lesson 15_experts on 4 ranks\n# --auxiliary-loss  0  weight\n# 2 ranks share the experts, 2 of 4 each; 2 replicas\nexperts\n"
          "  block 1  10 70 15 5  rows of each expert in the last step; largest / mean 2.800\n"
          "  block 3   25 25 30 20  rows of each expert in the last step; largest / mean 1.200\n")
@@ -170,12 +173,25 @@ class Pictures(unittest.TestCase):
         self.assertEqual([line.split() for line in lines[4:6]], [["3", "1", "0", "1"], ["4", "0", "1", "0"]])
         self.assertTrue({"block 1, head", "heads 2..3", "rank 7"} <= set(self.words()))
 
+    def test_shards_of_shards(self):
+        lines = self.lines("plot_axes", AXES)
+        self.assertEqual([line.split() for line in (lines[1], lines[7])],
+                         ["0 0 0 0 0 0 0 of 8 0, 1 0 of 4".split(), "6 0 1 1 0 0 6 of 8 2, 3 2 of 4".split()])
+        updated = [title for title in self.titles() if title.endswith("updated")]
+        self.assertEqual(sorted(updated), sorted([*(f"dense parameters: shard {i} of 8 updated" for i in range(8)),
+                                                  *(f"experts {pair}: shard {i} of 4 updated" for pair in ("0, 1", "2, 3")
+                                                    for i in range(4))]))
+        dense, own = self.box("dense parameters: shard 7 of 8 updated"), self.box("experts 2, 3: shard 3 of 4 updated")
+        self.assertAlmostEqual(dense[0] + dense[2], own[0] + own[2], 1)  # both bars of rank 7 end there
+        self.assertAlmostEqual(own[2], 2 * dense[2], 1)
+
     def test_a_text_that_is_something_else(self):
         for name, text in [("plot_steps", ""), ("plot_accuracy", "\n".join(LEARNING.splitlines()[:2])),
                            ("plot_steps", RING.replace("rank", "lane")), ("plot_window", MODEL),
                            ("plot_window", WINDOW.replace("L=2", "L=3")), ("plot_shards", MODEL), ("plot_timeline", MODEL),
                            ("plot_timeline", "# lesson 03_ddp on 2 ranks\n"), ("plot_block", "-"), ("plot_mesh", MODEL),
                            ("plot_pairs", MODEL), ("plot_pairs", PAIRS.replace("pairs", "p")), ("plot_loads", MODEL), ("plot_loads", LOADS.replace("share", "have")), ("plot_loads", LOADS.replace("rows", "r")),
+                           ("plot_axes", MODEL), ("plot_axes", AXES.replace("rows", "r")),
                            ("plot_mesh", MESH.replace("--tp 2", "--tp 0")), ("plot_ping_pong", MODEL),
                            ("plot_ping_pong", PING_PONG.replace("alpha", "omega"))]:
             with self.subTest(name=name, text=text[:30]):
