@@ -100,14 +100,16 @@ void check_degrees(const FiveAxesOptions& options, int N)
   }
   const bool possible = asked.size() == 4 ? product == N : N % product == 0;
   if (possible) return;
+  const std::vector<FiveDegrees> all = all_degrees(N, 1);
   std::vector<std::string> texts;
-  for (const FiveDegrees& d : all_degrees(N, 1))
+  for (const FiveDegrees& d : all)
     if (texts.size() < 10) texts.push_back(fmt::format("{} {} {} {}", d.layout.dp, d.layout.tp, d.layout.pp, d.cp));
-  throw UserError(
-      fmt::format("{} {} {}, which {} the {} ranks that were started.", fmt::join(asked, " "),
-                  asked.size() == 1 ? "is" : "make", product, asked.size() == 4 ? "are not" : "does not divide", N),
-      fmt::format("Degrees whose product is {}, as dp tp pp cp: {}{}.", N, fmt::join(texts, ", "),
-                  texts.size() < 10 ? "" : ", ..."));
+  const std::string made = asked.size() == 1   ? " does not divide"
+                           : asked.size() == 4 ? fmt::format(" make {}, which are not", product)
+                                               : fmt::format(" make {}, which does not divide", product);
+  throw UserError(fmt::format("{}{} the {} ranks that were started.", fmt::join(asked, " "), made, N),
+                  fmt::format("Degrees whose product is {}, as dp tp pp cp: {}{}.", N, fmt::join(texts, ", "),
+                              texts.size() < all.size() ? ", ..." : ""));
 }
 
 /// Refuses sequences that cannot be divided into two runs for each rank, and these among tensor-parallel ranks.

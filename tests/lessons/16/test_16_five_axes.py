@@ -209,7 +209,7 @@ class Output(OnMesh, zero_case.Lesson):
 class WrongInput(OnMesh, zero_case.Lesson):
     def test_what_cannot_be_is_refused_before_anything_is_sent(self):
         self.assert_all_refused([
-            (["--cp=3"], ["--cp=3 is 3, which does not divide the 4 ranks", "dp tp pp cp: "]),
+            (["--cp=3"], ["--cp=3 does not divide the 4 ranks", "dp tp pp cp: "]),
             (["--cp=-1"], ["--cp=-1 is not a number of ranks"]),
             (["--dp=2", "--tp=2", "--pp=1", "--cp=2"], ["make 8, which are not the 4 ranks"]),
             (["--dp=2", "--tp=2", "--cp=2"], ["make 8, which does not divide the 4 ranks"]),
