@@ -455,7 +455,8 @@ void check_same_model(const CheckpointInfo& info, const ModelConfig& config, con
         fmt::format("{} holds another model: {} there, {} here.", said.asked, fmt::join(there, " "),
                     fmt::join(here, " ")),
         "Use the sizes of the model in the file, or name another file." +
-            std::string(info.config.experts.count > 1 ? " Only lesson 15 trains a model with experts." : ""));
+            std::string(info.config.experts.count > 1 ? " Only lessons 15 and 16 train a model with experts."
+                                                      : ""));
 }
 
 /// Refuses to resume from the file with options that differ from those of its run and change what is computed.

@@ -26,7 +26,7 @@ struct TrainingOptions {
   std::int64_t channels = 0;                       ///< C
   std::int64_t context = 0;                        ///< longest sequence
   std::int64_t vocabulary = 0;                     ///< V
-  ExpertConfig experts{};                          ///< experts of the MLP branches; options of lesson 15 only
+  ExpertConfig experts{};                          ///< experts of the MLP branches; options of lessons 15 and 16
   std::string mask = "causal";                     ///< causal, prefix:K or full
   std::string data;                                ///< token file; empty for the embedded corpus
   std::int64_t steps = 0;                          ///< optimizer steps; 0: given by epochs, or 100

@@ -59,12 +59,13 @@ Costs costs(const FiveAxesOptions& options, RankOf rank)
   costs.sent = {{"tp", "a step, to parts", plan.to_parts(), describe_tensor_parallel_traffic(plan.ring.shape)},
                 {"cp", "a step, along a sequence", plan.to_context(),
                  "blocks of keys and values and their gradients, and sums of gradients"},
-                {"pp", "a step, to stages", mesh.to_stages(), "m B T C / c elements a boundary and direction"},
+                {"pp", "a step, to stages", mesh.to_stages(),
+                 "m B T C / c elements a boundary and direction, or 1 / tp of it"},
                 {"tied", "a step, of the tied embedding", mesh.to_other_end(),
                  "2 V C / tp in all, between first and last stage"}};
   for (const Replicas& along : mesh.replicas)
     if (along.axis != "cp")
-      costs.sent.push_back({along.axis, "a step, to replicas", mesh.to_replicas(along),
+      costs.sent.push_back({along.axis, "a step, to replicas along " + along.axis, mesh.to_replicas(along),
                             fmt::format("2 ({0}-1)/{0} of a stage's shard", along.axis)});
   return costs;
 }

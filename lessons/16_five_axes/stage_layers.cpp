@@ -50,7 +50,7 @@ LossSum StageLayers::forward(const LocalStage& own, std::vector<TokenRun>& both,
   return loss;
 }
 
-/// Adds the gradient of the loss with respect to the stage's parameters to those of each run_.
+/// Adds the gradient of the loss with respect to the stage's parameters to those of each run.
 void StageLayers::backward(const LocalStage& own, std::size_t place, std::vector<TokenRun>& both,
                            const Tensor& received, const Tensor& send_buffer)
 {
