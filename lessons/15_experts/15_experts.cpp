@@ -249,7 +249,7 @@ class Experts {
                        describe_algorithm(world));
   }
   /// Loads of the experts, and the traffic that they caused.
-  void report(Report& report) { exchange.report(report, run.sent["experts"], world); }
+  void report(Report& report) { exchange.report(report, run.sent["experts"]); }
 
  private:
   // ---- What this rank holds -----------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ void ExpertExchange::back(const Tensor& returned, const Tensor& output, const Ro
   exchange(returned, rows.sent, output, rows.received, config_.channels, group_);
 }
 
-void ExpertExchange::report(Report& report, const Traffic& measured, Group& world, std::int64_t copies)
+void ExpertExchange::report(Report& report, const Traffic& measured, std::int64_t copies)
 {
   std::vector<Line> lines;
   nlohmann::json json = nlohmann::json::array();
@@ -89,7 +89,9 @@ void ExpertExchange::report(Report& report, const Traffic& measured, Group& worl
     if (!config_.has_experts(static_cast<std::int64_t>(block))) continue;
     std::vector<std::int64_t> load = loads_[block];
     load.resize(static_cast<std::size_t>(config_.experts.count), 0);
-    all_reduce_sum(std::span<std::int64_t>(load), world);
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, load.data(), static_cast<int>(load.size()), MPI_INT64_T, MPI_SUM,
+                            MPI_COMM_WORLD),
+              "summing the loads of experts");
     for (std::int64_t& rows : load) rows /= copies;
     const auto all = static_cast<double>(std::accumulate(load.begin(), load.end(), std::int64_t{0}));
     const double mean = all / static_cast<double>(load.size());

@@ -36,10 +36,11 @@ class ExpertExchange {
   /// NEW: outputs, or gradients of rows, travel back: from @p output (S, C) to @p returned (A, C).
   void back(const Tensor& returned, const Tensor& output, const RoutedRows& rows);
 
-  /// Prints the loads of the last step, of all ranks, and compares its traffic with what the counted rows give.
+  /// Prints the loads of the last step, of all ranks, and compares its traffic with what the counted rows give. All ranks of
+  /// the job make this call.
   /// @param measured  traffic of this rank along `experts`.
   /// @param copies    ranks that route each row.
-  void report(Report& report, const Traffic& measured, Group& world, std::int64_t copies = 1);
+  void report(Report& report, const Traffic& measured, std::int64_t copies = 1);
 
  private:
   Group& group_;

@@ -7,7 +7,8 @@
 //               of a whole sequence, and each kind of parameter has its own set of replicas to sum over.
 // Memory:       16 bytes a parameter, of D / (tp pp) dense ones and P_E / (e tp pp) of experts, the optimizer's 8 of them
 //               divided by the replicas (ZeRO-1); activations of B T / c tokens in a shard of a stage
-// Traffic:      along tp and pp as in lesson 10 for T / c tokens, along cp and ep as in lessons 14 and 15
+// Traffic:      along tp and pp as in lesson 10 for T / c tokens, along cp and ep as in lessons 14 and 15; in exact
+//               arithmetic along cp the gradients of each sequence too, many times as much
 // Paper:        Dubey et al. 2024 (Llama 3), section 3.3.2; Narayanan et al. 2021 (Megatron-LM); Lepikhin et al. 2021 (GShard)
 //
 // Sample runs:  mpirun -np 8 build/lessons/16_five_axes --steps=3 --show-groups
@@ -278,7 +279,7 @@ class FiveAxes {
     check_tied(report, ranges, adamw.shards(), *run.stream, ends.get());
     for (const char* axis : {"tp", "cp", "pp", "tied", "ep", "dp"})
       report_receivers(report, axis, receivers[axis], mesh_plan.line(axis));
-    experts.report(report, mesh.world());
+    experts.report(report);
     in_flight.report(report, performed, pp);
   }
 

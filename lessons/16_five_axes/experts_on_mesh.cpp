@@ -182,11 +182,11 @@ Tensor ExpertsOnMesh::total(std::size_t place)
   return stages_[place] ? stages_[place]->gradients->total() : Tensor{};
 }
 
-void ExpertsOnMesh::report(Report& report, Group& world)
+void ExpertsOnMesh::report(Report& report)
 {
   if (!plan_.has_experts()) return;
   // All tp ranks of a stage route the same rows.
-  exchange_.report(report, run_.sent["experts"], world, outputs_->ranks());
+  exchange_.report(report, run_.sent["experts"], outputs_->ranks());
   const Traffic& measured = run_.sent["outputs"];
   report.json()["traffic"]["outputs"] = {{"bytes", measured.bytes}, {"formula", counted_.bytes}};
   report.check("bytes of experts' outputs that rank 0 sent", group_digits(counted_.bytes),

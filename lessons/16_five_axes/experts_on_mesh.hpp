@@ -59,7 +59,7 @@ class ExpertsOnMesh {
   /// Gradients of the experts of a stage, from all micro-batches whose rows came to this rank; empty without experts.
   Tensor total(std::size_t place);
   /// Prints loads, and compares the bytes of rows and of sums with what the counted rows give.
-  void report(Report& report, Group& world);
+  void report(Report& report);
 
  private:
   /// The experts of a stage, and their gradients.
