@@ -1,6 +1,5 @@
 #include "lessons/16_five_axes/five_axes_plan.hpp"
 
-#include "common/cuda/devices.hpp"
 #include "lessons/09_pipeline_parallel/stages.hpp"
 #include "lessons/15_experts/costs.hpp"
 #include "lessons/frame/replicas.hpp"
@@ -130,10 +129,8 @@ std::vector<CollectiveShape> FiveAxesPlan::row_exchanges() const
 
 std::int64_t FiveAxesPlan::message_bytes() const
 {
-  std::int64_t bytes = mesh.message_bytes() + ring.message_bytes();
+  const std::int64_t bytes = mesh.message_bytes() + ring.message_bytes();
   if (!has_experts()) return bytes;
-  for (const int ranks : {degrees.ep, static_cast<int>(degrees.layout.tp)})
-    bytes += host_values_bytes(mesh.job.device, ranks);
   return bytes + bytes_of(DType::i32) * choices() +
          scratch_bytes(row_exchanges(), mesh.topology("ep"), expert_rank) +
          scratch_bytes({largest_output()}, mesh.topology("tp"), mesh.place.tp);
