@@ -22,7 +22,7 @@ struct MeshForecast {
 
 /// The time of messages that each rank along an axis sends one after the other.
 /// @param plan  of rank 0.
-/// @param axis  "pp", "dp", "tp", or "tied".
+/// @param axis  name of one of its axes, or "tied".
 double message_seconds(const Traffic& sent, const MeshPlan& plan, const LinkOptions& links, const char* axis);
 
 /// The time of a step by formula: the simulated schedule, whose passes take the time of their arithmetic and of

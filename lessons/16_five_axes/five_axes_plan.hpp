@@ -14,14 +14,13 @@ namespace rankwise {
 
 /// A run on five axes, as one of its ranks sees it.
 struct FiveAxesPlan {
-  FiveDegrees degrees;  ///< of all ranks
-  MeshPlan mesh;        ///< stages, schedule, shards and replicas
-  RingSizes ring;       ///< sizes of ring attention
-  std::vector<ActionCosts>
-      without_pairs;     ///< floating-point operations of each stage but those of attention's pairs
-  int context_rank = 0;  ///< number along cp
-  int expert_rank = 0;   ///< number along ep
-  Range experts;         ///< of each block with experts, those that this rank stores
+  FiveDegrees degrees;                     ///< of all ranks
+  MeshPlan mesh;                           ///< stages, schedule, shards and replicas
+  RingSizes ring;                          ///< sizes of ring attention
+  std::vector<ActionCosts> without_pairs;  ///< operations of each stage without attention's pairs
+  int context_rank = 0;                    ///< number along cp
+  int expert_rank = 0;                     ///< number along ep
+  Range experts;                           ///< of each block with experts, those that this rank stores
 
   /// Pairs of a query and a key for which this rank computes attention, in a micro-batch and all its heads' channels.
   std::int64_t pairs() const;

@@ -29,7 +29,6 @@ Tensor half(const Tensor& both, std::size_t k)
 
 }  // namespace
 
-/// Forward pass of a stage for both runs of tokens. The last stage returns the loss.
 LossSum StageLayers::forward(const LocalStage& own, std::vector<TokenRun>& both, const Tensor& received,
                              const Tensor& send_buffer)
 {
@@ -50,7 +49,6 @@ LossSum StageLayers::forward(const LocalStage& own, std::vector<TokenRun>& both,
   return loss;
 }
 
-/// Adds the gradient of the loss with respect to the stage's parameters to those of each run.
 void StageLayers::backward(const LocalStage& own, std::size_t place, std::vector<TokenRun>& both,
                            const Tensor& received, const Tensor& send_buffer)
 {
