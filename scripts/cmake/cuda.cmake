@@ -3,7 +3,17 @@
 # Sets RANKWISE_GPU to on, off or emulated, and makes the target rankwise_gpu, which has what code for GPUs needs.
 
 include(CheckLanguage)
-set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that kernels are compiled for")  # 90: also as PTX
+# Kernels are compiled for the GPUs that are here; where there is none, for an A100, and as PTX, which the driver of a newer one
+# compiles at the first start.
+find_program(RANKWISE_NVIDIA_SMI nvidia-smi)
+set(rankwise_architectures 80)
+if(RANKWISE_NVIDIA_SMI)
+  execute_process(COMMAND ${RANKWISE_NVIDIA_SMI} -L RESULT_VARIABLE rankwise_no_gpu OUTPUT_QUIET ERROR_QUIET)
+  if(NOT rankwise_no_gpu)
+    set(rankwise_architectures native)
+  endif()
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${rankwise_architectures} CACHE STRING "GPUs that kernels are compiled for")
 
 set(RANKWISE_GPU ${RANKWISE_CUDA})
 if(RANKWISE_CUDA MATCHES "^(auto|on)$")

@@ -37,4 +37,19 @@ void ReferenceKernels::dropout(const Tensor& y, const Tensor& x, const Dropout& 
   });
 }
 
+void ReferenceKernels::copy(const Matrix& to, const Matrix& from) const
+{
+  check(to.rows == from.rows && to.columns == from.columns, "a matrix is copied to one of other sizes");
+  const auto copied = [&]<class To, class From>(To, From) {
+    const TypedMatrix<To> out(to);
+    const TypedMatrix<From> in(from);
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < to.rows; ++i)
+      for (std::int64_t j = 0; j < to.columns; ++j) out(i, j) = To(static_cast<Accumulator<To>>(widen(in(i, j))));
+  };
+  with_real_type(to.data.type(), [&]<class To>(To) {
+    with_real_type(from.data.type(), [&]<class From>(From) { copied(To(), From()); });
+  });
+}
+
 }  // namespace rankwise

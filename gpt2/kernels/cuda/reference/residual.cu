@@ -25,6 +25,17 @@ void drop(cudaStream_t stream, T* y, const T* x, std::int64_t R, std::int64_t C,
   });
 }
 
+/// A thread copies one element.
+template <class To, class From>
+void copy_elements(cudaStream_t stream, TypedMatrix<To> to, TypedMatrix<From> from, std::int64_t rows,
+                   std::int64_t columns)
+{
+  for_each_element(stream, rows, columns, [=] __device__(std::int64_t i, std::int64_t j) {
+    to.first[i * to.row_stride + j * to.column_stride] =
+        To(widened(from.first[i * from.row_stride + j * from.column_stride]));
+  });
+}
+
 }  // namespace
 
 void CudaReferenceKernels::residual_forward(const Tensor& out, const Tensor& x, const Tensor& y, const Tensor& bias,
@@ -44,6 +55,16 @@ void CudaReferenceKernels::dropout(const Tensor& y, const Tensor& x, const Dropo
   const std::int64_t R = dropout.rows.count();
   with_gpu_type(y.type(), [&]<class T>(T) {
     drop(gpu(), y.data<T>(), x.data<T>(), R, x.elements() / R, DropoutMask(dropout));
+  });
+}
+
+void CudaReferenceKernels::copy(const Matrix& to, const Matrix& from) const
+{
+  check(to.rows == from.rows && to.columns == from.columns, "a matrix is copied to one of other sizes");
+  with_gpu_type(to.data.type(), [&]<class To>(To) {
+    with_gpu_type(from.data.type(), [&]<class From>(From) {
+      copy_elements(gpu(), TypedMatrix<To>(to), TypedMatrix<From>(from), to.rows, to.columns);
+    });
   });
 }
 
