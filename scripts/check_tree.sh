@@ -22,19 +22,18 @@ shopt -s globstar nullglob
 findings=0
 finding() { echo "$1"; findings=$((findings + 1)); }
 
-# The lines of a file with their numbers, without comments; and without the texts between quotation marks too.
-code() { grep -n '' "$1" | sed 's://.*::'; }
-names() { code "$1" | sed 's:"[^"]*":"":g'; }
+# The lines of files as FILE:NUMBER:LINE, without comments; and without the texts between quotation marks too.
+code() { grep -Hn '' "$@" | sed 's://.*::'; }
+names() { code "$@" | sed 's:"[^"]*":"":g'; }
 
 # forbid code|names PATTERN WHY FILE...: reports each line in which the extended regular expression occurs.
 forbid() {
   local what=$1 pattern=$2 why=$3 file number
   shift 3
-  for file in "$@"; do
-    while IFS=: read -r number _; do
-      finding "$file:$number: $why: $(sed -n "${number}s/^ *//p" "$file")"
-    done < <("$what" "$file" | grep -iE "$pattern" || true)
-  done
+  (($#)) || return 0
+  while IFS=: read -r file number _; do
+    finding "$file:$number: $why: $(sed -n "${number}s/^ *//p" "$file")"
+  done < <("$what" "$@" | grep -iE "^[^:]*:[0-9]+:.*($pattern)" || true)
 }
 
 common=(common/**/*.{[ch]pp,cu})
@@ -87,8 +86,7 @@ sharding=(lessons/03_ddp/buckets.[ch]pp lessons/04_zero1/{bucket_shards,sharded_
 pieces='(token|position)_?embedding|\bembedding|attention|\bhead|\bmlp|gelu|logits|\bbert|\bgpt2\b|(branch|model)_?tensors|activations\b'
 forbid names "$pieces" "sharding does not know the model" "${sharding[@]}"
 
-for file in **/*.hpp; do
-  case $file in build*/* | student/*) continue ;; esac
+for file in {common,gpt2,data,lessons,tests}/**/*.hpp; do
   grep -q '^#pragma once' "$file" || finding "$file: has no #pragma once"
   grep -q '@file' "$file" || finding "$file: has no comment that says what the file is for (@file)"
 done
