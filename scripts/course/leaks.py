@@ -88,6 +88,18 @@ def ends_of(run):
     return shape_of(run[0]), shape_of(run[-1])
 
 
+@functools.lru_cache(maxsize=None)
+def runs_by_ends(path, content):
+    """All runs of lines of a file: ends -> [(the run, number of its first and of its last line)]. The packs of a course have
+    most files in common."""
+    found = {}
+    if b"\0" not in content:
+        for lines in readings(path, content.decode(errors="replace")):
+            for run, first, last in windows(lines):
+                found.setdefault(ends_of(run), []).append((run, first, last))
+    return found
+
+
 def forms_of(run):
     """The normalised forms of a run, each without one of the lines between the first and the last."""
     return [(left_out, normalised(run[:left_out] + run[left_out + 1:])) for left_out in range(1, WINDOW - 1)]
@@ -120,13 +132,10 @@ def find_leaks(tree, regions, searched):
     stubs, path -> bytes; sorted."""
     solutions, hits = solution_forms(tree, regions), {}
     for path, content in searched.items():
-        if b"\0" in content:
-            continue
-        for lines in readings(path, content.decode(errors="replace")):
-            for run, first, last in windows(lines):
-                if not (forms := solutions.get(ends_of(run))):
-                    continue
-                for exercise in set().union(*(forms.get(form, ()) for form in forms_of(run))):
+        runs = runs_by_ends(path, content)
+        for ends in runs.keys() & solutions.keys():
+            for run, first, last in runs[ends]:
+                for exercise in set().union(*(solutions[ends].get(form, ()) for form in forms_of(run))):
                     hits.setdefault((exercise, path), []).append((first, last))
     leaks = [Leak(exercise, path, *run) for (exercise, path), runs in hits.items() for run in joined(runs)]
     return sorted(leaks, key=lambda leak: ([int(part) for part in leak.exercise.split(".")], leak.path, leak.first))

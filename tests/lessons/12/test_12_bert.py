@@ -164,10 +164,11 @@ class Learning(Bert):
         self.assertLess(tasks["masked_accuracy"], 0.1)
 
     def test_both_tasks_are_learned(self):
-        """On the embedded dialogues, 800 steps. A guess has 50 % and ln 2 nats of the pairs, ln 256 of the tokens."""
-        tasks = self.report("--steps=800", "--learning-rate=2e-3", "--warmup=100")["tasks"]
-        self.assertLess(tasks["masked_loss"], 0.3 * math.log(256))
-        self.assertGreater(tasks["masked_accuracy"], 0.5)
+        """On the embedded dialogues, 400 or 800 steps. A guess has 50 % and ln 2 nats of the pairs, ln 256 of the tokens."""
+        steps, share, accuracy = (800, 0.3, 0.5) if ALL else (400, 0.36, 0.4)
+        tasks = self.report(f"--steps={steps}", "--learning-rate=2e-3", f"--warmup={steps // 8}")["tasks"]
+        self.assertLess(tasks["masked_loss"], share * math.log(256))
+        self.assertGreater(tasks["masked_accuracy"], accuracy)
         self.assertLess(tasks["next_sentence_loss"], 0.8 * math.log(2))
         self.assertTrue(0.65 < tasks["next_sentence_accuracy"] < 0.98, tasks)  # nothing is right more often than 96 %
 
