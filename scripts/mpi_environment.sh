@@ -37,6 +37,10 @@ fi
 # each question is one for the name server and may take five seconds. Nothing here needs the answer.
 export HWLOC_COMPONENTS="${HWLOC_COMPONENTS:--gl}"
 
+# A program that is started without mpirun is one rank. Open MPI 4 would start a daemon for it, in case that it wants to start
+# others; ours does not.
+export OMPI_MCA_ess_singleton_isolated="${OMPI_MCA_ess_singleton_isolated:-1}"
+
 # Without a network card of a cluster messages go by ob1, that is through shared memory or TCP. To look for such cards all
 # the same, with UCX and libfabric, would take a fifth of a second at each start.
 if [ ! -e /sys/class/infiniband ] && [ ! -e /sys/class/cxi ]; then

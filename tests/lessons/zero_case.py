@@ -40,6 +40,15 @@ class Lesson(ShortTextCase):
         finally:
             self.program = own
 
+    def same_as(self, program, fixed, variants, *own):
+        """Every variant has the numbers of another lesson on one rank; `own` are options of that lesson alone."""
+        expected = self.report_of(program, *fixed, *own, ranks=1)
+        for ranks, *options in variants:
+            report = self.report(*fixed, *options, ranks=ranks)
+            with self.subTest(ranks=ranks, options=options):
+                for what in ("digest", "loss", "grad_norm", "validation"):
+                    self.assertEqual(report[what], expected[what], what)
+
     def path(self, name):
         return os.path.join(self.folder, name)
 

@@ -32,28 +32,20 @@ def layouts():
 
 
 class Exactness(Context, zero_case.Lesson):
-    def same_as_one_device(self, fixed, variants):
-        expected = self.report_of(L01, *fixed)
-        for ranks, *options in variants:
-            report = self.report(*fixed, *options, ranks=ranks)
-            with self.subTest(ranks=ranks, options=options):
-                for what in ("digest", "loss", "grad_norm", "validation"):
-                    self.assertEqual(report[what], expected[what], what)
-
     def test_every_division_of_a_sequence_gives_the_bits_of_lesson_01(self):
         fixed = [*self.small, "--arithmetic=exact", "--dropout=0.1", "--clip=0.5"]
-        self.same_as_one_device(fixed, [(ranks, f"--cp={cp}", *how) for ranks, cp, *how in layouts()])
+        self.same_as(L01, fixed, [(ranks, f"--cp={cp}", *how) for ranks, cp, *how in layouts()])
 
     def test_with_other_masks_types_and_recomputation(self):
         for options in (["--mask=prefix:20"], ["--mask=full"], ["--precision=bf16"]):
             fixed = [self.data, "--layers=2", "--steps=2", "--arithmetic=exact", *options]
-            self.same_as_one_device(fixed, [(4, ZIGZAG), (2, EXCHANGE), (2, CONTIGUOUS, "--recompute=block"),
-                                            (4, "--cp=2", EXCHANGE, "--recompute=block")])
+            self.same_as(L01, fixed, [(4, ZIGZAG), (2, EXCHANGE), (2, CONTIGUOUS, "--recompute=block"),
+                                      (4, "--cp=2", EXCHANGE, "--recompute=block")])
 
     def test_chaos_and_the_algorithm_change_nothing(self):
         fixed = [self.data, "--layers=2", "--steps=2", "--arithmetic=exact"]
-        self.same_as_one_device(fixed, [(4, "--chaos=1", "--check-messages"), (4, EXCHANGE, "--chaos=2", "--check-messages"),
-                                        (4, "--cp=2", "--collectives=shared")])
+        self.same_as(L01, fixed, [(4, "--chaos=1", "--check-messages"), (4, EXCHANGE, "--chaos=2", "--check-messages"),
+                                  (4, "--cp=2", "--collectives=shared")])
 
 
 class FastSums(Context, zero_case.Lesson):

@@ -42,15 +42,6 @@ class OnMesh:
 
 
 class Exactness(OnMesh, zero_case.Lesson):
-    def same_as(self, program, fixed, variants, *own):
-        """The numbers of another lesson on one rank."""
-        expected = self.report_of(program, *fixed, *own, ranks=1)
-        for ranks, *options in variants:
-            report = self.report(*fixed, *options, ranks=ranks)
-            with self.subTest(ranks=ranks, options=options):
-                for what in ("digest", "loss", "grad_norm", "validation"):
-                    self.assertEqual(report[what], expected[what], what)
-
     def test_every_mesh_gives_the_bits_of_lesson_15(self):
         fixed = [self.data, "--layers=4", "--steps=2", "--channels=32", "--arithmetic=exact", "--dropout=0.1", "--clip=0.5"]
         self.same_as(L15, fixed, meshes())
