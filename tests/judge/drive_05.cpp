@@ -1,5 +1,7 @@
 // The exercises of lesson 05 that are functions: the sequences of a rank, and the buckets that are alive.
 
+#include <algorithm>
+
 #include "common/base/error.hpp"
 #include "lessons/05_zero2/bucket_gradients.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
@@ -51,7 +53,7 @@ const Exercise buckets_alive("05.3", [](const Json& in) -> Json {
     return {{"an error", false}};
   }
   std::int64_t seed = in["seed"];
-  Json values = Json::array(), memory = Json::array();
+  Json values = Json::array(), digests = Json::array(), memory = Json::array();
   const auto add_to = [&](std::int64_t unit) {
     for (const Tensor& tensor : gradients.allocate(unit)) {
       const Tensor more = random_tensor(lab, tensor.type(), tensor.shape(), seed++);
@@ -65,12 +67,14 @@ const Exercise buckets_alive("05.3", [](const Json& in) -> Json {
       add_to(unit);
       for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
         if (buckets[bucket].units.empty() ? unit != 0 : buckets[bucket].units.first != unit) continue;
-        values.push_back(numbers(gradients.of(bucket).front()));
+        const Tensor sum = gradients.of(bucket).front();
+        values.push_back(numbers(sum.slice({0, std::min<std::int64_t>(sum.elements(), 100)})));
+        digests.push_back(digest(sum));
         gradients.free(bucket);
       }
     }
   }
-  return {{"gradients", values}, {"memory", memory}};
+  return {{"gradients", values}, {"digests of the gradients", digests}, {"memory", memory}};
 });
 
 }  // namespace
