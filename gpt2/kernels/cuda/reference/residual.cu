@@ -1,5 +1,6 @@
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
+#include "gpt2/kernels/reference/reference.hpp"
 
 namespace rankwise {
 
