@@ -39,6 +39,7 @@ void add_scaled(A* a, A factor, const T* b, std::int64_t D)
 /// Sizes, positions, mask and dropout that all computations with a run of queries and a run of keys need.
 template <class A>
 struct ReferenceLayer {
+  /// Refers to sizes and runs, which have to outlive it.
   ReferenceLayer(const AttentionShape& of, const AttentionRuns& tokens, const Dropout& dropout)
       : shape(of),
         runs(tokens),
@@ -74,13 +75,14 @@ struct ReferenceLayer {
     return ((b * runs.queries.count + q) * shape.heads.count + h) * shape.D;
   }
 
-  const AttentionShape& shape;
-  const AttentionRuns& runs;
-  VisibleKeys visible_keys;
-  DropoutMask mask;
-  bool dropped;
-  A scale;  // of the scores
-  SumOrder key_order, query_order;
+  const AttentionShape& shape;  ///< sizes of the layer
+  const AttentionRuns& runs;    ///< which tokens the queries and the keys are
+  VisibleKeys visible_keys;     ///< which keys a query sees
+  DropoutMask mask;             ///< of the attention weights
+  bool dropped;                 ///< whether there is dropout
+  A scale;                      ///< of the scores, 1 / sqrt(D)
+  SumOrder key_order;           ///< of sums over the keys
+  SumOrder query_order;         ///< of sums over the queries
 };
 
 /// The runs of a whole layer.

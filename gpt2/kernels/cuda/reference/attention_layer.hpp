@@ -46,12 +46,12 @@ struct ChannelSums {
     for (std::int64_t d = 0; d < channels.count; ++d) at[d] += factor * widened(b[channels.first + d]);
   }
 
-  float at[most_channels_of_a_thread];
+  float at[most_channels_of_a_thread];  ///< one for each channel
 };
 
 /// Places of the tree over the leaves of a sequence.
 struct SumTree {
-  static constexpr std::int64_t places = tree_places(leaves_of_a_sequence);
+  static constexpr std::int64_t places = tree_places(leaves_of_a_sequence);  ///< number of them
 
   /// at[0] = the sum of leaf(sums, i), which adds the terms of leaf i to sums that are 0.
   template <class Leaf>
@@ -68,12 +68,13 @@ struct SumTree {
         });
   }
 
-  ChannelSums at[places];
+  ChannelSums at[places];  ///< the sums in each place
 };
 
 /// Sizes, positions, mask and dropout of a run of queries and a run of keys. Of the B heads rows of queries, head by
 /// head of each sequence, row i is query i mod (queries) of head i / (queries); keys likewise.
 struct CudaReferenceLayer {
+  /// Lengths of @p of are in the memory of the GPU.
   CudaReferenceLayer(const AttentionShape& of, const AttentionRuns& tokens, const Dropout& dropout)
       : shape(of),
         runs(tokens),
@@ -105,13 +106,14 @@ struct CudaReferenceLayer {
     return static_cast<float>(mask.factors(b, q, shape.heads.first + h, key)[key % 4]);
   }
 
-  AttentionShape shape;
-  AttentionRuns runs;
-  VisibleKeys visible_keys;
-  DropoutMask mask;
-  bool dropped;
-  float scale;  // of the scores
-  SumOrder key_order, query_order;
+  AttentionShape shape;      ///< sizes of the layer
+  AttentionRuns runs;        ///< which tokens the queries and the keys are
+  VisibleKeys visible_keys;  ///< which keys a query sees
+  DropoutMask mask;          ///< of the attention weights
+  bool dropped;              ///< whether there is dropout
+  float scale;               ///< of the scores, 1 / sqrt(D)
+  SumOrder key_order;        ///< of sums over the keys
+  SumOrder query_order;      ///< of sums over the queries
 };
 
 /// Which queries, keys and values a kernel reads: those of one tensor for a whole layer, of two for runs.
@@ -124,8 +126,8 @@ struct HeadSource {
     return {qkv, kv, layer.shape, layer.runs, b, h};
   }
 
-  T* qkv;
-  T* kv;  // null: keys and values are those of qkv
+  T* qkv;  ///< (B queries, 3 D heads)
+  T* kv;   ///< (B keys, 2 D heads), or null: keys and values are those of qkv
 };
 
 /// Calls f(b, h, t) in a thread for each of @p tokens tokens of each head.
