@@ -18,7 +18,7 @@ target_precompile_headers(frame PRIVATE lessons/frame/train.hpp)
 get_property(programs DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 list(FILTER programs INCLUDE REGEX "^[0-9][0-9]_")
 set(drivers)
-if(EXISTS ${PROJECT_SOURCE_DIR}/tests/judge)  # not in a starter repository
+if(RANKWISE_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tests/judge)  # not in a starter repository
   get_property(drivers DIRECTORY tests/judge PROPERTY BUILDSYSTEM_TARGETS)
   list(FILTER drivers INCLUDE REGEX "^judge_")
 endif()

@@ -17,6 +17,8 @@ digest() {
   python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["digest"])' "$scratch/report.json"
 }
 
+cmake -S . -B "$scratch/without_tests" -DRANKWISE_TESTS=OFF -DRANKWISE_CUDA=off >"$scratch/said" 2>&1 ||
+  { tail "$scratch/said"; fail "without tests nothing can be configured"; }
 cmake --install "$build" --prefix "$there" >"$scratch/installed"
 expected=$(digest mpirun -np 2 "$build/lessons/03_ddp")
 [[ $(digest mpirun -np 2 "$there/bin/rankwise-03_ddp") == "$expected" ]] || fail "the installed lesson has another digest"
