@@ -140,7 +140,7 @@ done
 
 # Stopped by the signal that Slurm sends before the time is over, queued again, resumed. Requeued jobs wait two minutes.
 small=(--nodes=2 --ntasks=4 --ntasks-per-node=2)
-long=(--tp=2 --pp=2 --steps=200 --arithmetic=exact)
+long=(--tp=2 --pp=2 --steps=100 --arithmetic=exact)
 mpirun -np 4 build/lessons/10_3d_parallel --config=lessons/10_3d_parallel/tp4_pp4.conf "${long[@]}" >whole.txt
 job=$(sbatch --parsable "${small[@]}" --output=again.txt "$batch" "${long[@]}" --checkpoint="$PWD/run.h5")
 trains() { grep -qsE '^ +3 ' again.txt; }
