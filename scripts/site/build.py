@@ -25,10 +25,11 @@ from tree import Tree, relative
 
 HERE = pathlib.Path(__file__).resolve().parent
 KATEX = pathlib.Path("/usr/share/javascript/katex")
-TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/design.md", "Design"),
-         ("docs/performance.md", "Performance"), ("docs/utilisation.md", "Utilisation"),
-         ("docs/prefix_mask.md", "Prefix mask"), ("docs/baselines.md", "The same run in PyTorch"),
-         ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"), ("docs/references.md", "References"))
+TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/clusters.md", "On a cluster"),
+         ("docs/dependencies.md", "Dependencies"), ("docs/design.md", "Design"), ("docs/performance.md", "Performance"),
+         ("docs/utilisation.md", "Utilisation"), ("docs/prefix_mask.md", "Prefix mask"),
+         ("docs/baselines.md", "The same run in PyTorch"), ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"),
+         ("docs/references.md", "References"))
 
 
 class Site:
