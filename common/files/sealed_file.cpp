@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "common/base/activity.hpp"
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
 #include "common/files/descriptor.hpp"
@@ -59,6 +60,7 @@ bool digest_content(const Descriptor& file, Digest& digest)
     if (count == 0) break;
     XXH3_128bits_update(state.get(), block.data(), static_cast<std::size_t>(count));
     offset += count;
+    note_progress();
   }
   digest = canonical(XXH3_128bits_digest(state.get()));
   return true;

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <sys/stat.h>
 
+#include "common/base/activity.hpp"
 #include "common/base/error.hpp"
 #include "common/files/sealed_file.hpp"
 #include "tests/fuzz.hpp"
@@ -51,6 +52,15 @@ TEST_CASE("sealed file: passes the check, and its content is unchanged")
     CHECK((read_file(path).substr(seal_bytes) == content));
     CHECK(folder.files() == 1);
   }
+}
+
+TEST_CASE("sealed file: each block that is read for the digest is progress")
+{
+  const ScratchFolder folder;
+  write_sealed(folder / "file", std::string(3 << 20, 'x'));
+  const std::uint64_t before = current_activity().finished;
+  check_it(folder / "file");
+  CHECK(current_activity().finished >= before + 3);
 }
 
 TEST_CASE("sealed file: the first bytes say what it is, in the documented places")
