@@ -33,6 +33,9 @@ if ! command -v ssh >/dev/null 2>&1; then
   export PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ssh_agent:-false}"
 fi
 
+# Open MPI 5 would ask the kernel how ranks reach each other by TCP, and complain of those on one machine. By the addresses it sees.
+export OMPI_MCA_reachable="${OMPI_MCA_reachable:-weighted}"
+
 # Looking for cores, Open MPI also asks ten X displays for graphics cards. Where "localhost" has no entry in /etc/hosts,
 # each question is one for the name server and may take five seconds. Nothing here needs the answer.
 export HWLOC_COMPONENTS="${HWLOC_COMPONENTS:--gl}"

@@ -6,67 +6,79 @@
 #   scripts/setup.sh --grading          also what the code of others runs in when it is graded (see SECURITY.md)
 #   scripts/setup.sh --how              installs nothing, says what to install by hand
 #
-# On Debian and Ubuntu, as root or with sudo, missing packages are installed. Everywhere else, and for users who may not
-# install packages, the script only looks whether the tools are on the path (from modules, Homebrew, ...); if one is
-# not, it says what to install and ends with status 2. When nothing is missing nothing is done.
+# Missing packages are named and then installed with apt-get (Debian, Ubuntu), dnf (Fedora) or pacman (Arch), as root or with
+# sudo, or with brew (macOS). Everywhere else, and for users who may not install packages, the script only looks whether the
+# tools are on the path (from modules, conda, ...); if one is not, it says what to install and ends with status 2. When
+# nothing is missing nothing is done. docs/platforms.md says what was tried where.
 set -euo pipefail
 
-mpi=(libopenmpi-dev openmpi-bin libhdf5-openmpi-dev)
-others=(g++ libc6-dev cmake ninja-build make git python3
-        libdnnl-dev libopenblas-dev libfmt-dev libcli11-dev nlohmann-json3-dev libssl-dev
-        libpcre2-dev libxxhash-dev catch2 libboost-context-dev)
-documentation=(doxygen codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2 libjs-katex)
-grading=(bubblewrap)
+# Who installs, what for, and what the packages are called there.
+packages() {
+  cat <<'TABLE'
+apt-get build          g++ libc6-dev cmake ninja-build make git python3 libdnnl-dev libopenblas-dev libfmt-dev libcli11-dev
+apt-get build          nlohmann-json3-dev libssl-dev libpcre2-dev libxxhash-dev libhdf5-dev catch2 libboost-context-dev
+apt-get mpi            libopenmpi-dev openmpi-bin
+apt-get documentation  doxygen codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2 libjs-katex
+apt-get grading        bubblewrap
+dnf     build          gcc-c++ cmake ninja-build make git python3 diffutils findutils onednn-devel openblas-devel fmt-devel
+dnf     build          cli11-devel json-devel openssl-devel pcre2-devel xxhash-devel hdf5-devel catch-devel boost-devel
+dnf     mpi            openmpi-devel
+dnf     documentation  doxygen codespell python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2
+dnf     grading        bubblewrap
+pacman  build          gcc cmake ninja make git python diffutils onednn openblas fmt cli11 nlohmann-json openssl pcre2 xxhash
+pacman  build          hdf5 catch2 boost
+pacman  mpi            openmpi
+pacman  documentation  doxygen codespell python-markdown-it-py python-mdit_py_plugins python-pygments python-jinja
+pacman  grading        bubblewrap
+brew    build          bash coreutils cmake ninja openblas fmt cli11 nlohmann-json openssl@3 pcre2 xxhash hdf5 catch2 boost libomp
+brew    mpi            open-mpi
+brew    documentation  doxygen codespell
+conda   build          c-compiler cxx-compiler cmake ninja make git python onednn openblas fmt cli11 nlohmann_json openssl pcre2
+conda   build          xxhash hdf5 catch2 libboost-devel
+conda   mpi            openmpi
+conda   documentation  doxygen codespell markdown-it-py mdit-py-plugins pygments jinja2
+TABLE
+}
 
-packages=("${others[@]}" "${mpi[@]}")
-case ${1:-} in
-  --documentation) packages+=("${documentation[@]}") ;;
-  --grading) packages+=("${grading[@]}") ;;
-esac
+# names_of MANAGER PART...: the packages for these parts, sorted, one a line.
+names_of() {
+  packages | awk -v manager="$1" -v parts=" ${*:2} " '
+    $1 == manager && index(parts, " " $2 " ") { for (i = 3; i <= NF; ++i) print $i }' | sort
+}
 
-# Prints the packages of Debian that are wanted and not installed. An MPI from outside /usr (a module, one's own build)
-# is somebody's choice: it is not mixed with Debian's.
-missing_packages() {
-  local wanted installed
-  wanted=$(printf '%s\n' "${packages[@]}" | sort)
-  case $(command -v mpicc) in
-    '' | /usr/bin/* | /bin/*) ;;
-    *) wanted=$(comm -23 <(echo "$wanted") <(printf '%s\n' "${mpi[@]}" | sort)) ;;
+# Of the names that it reads, sorted, it prints those that are not installed. An HDF5 for Open MPI will do as well.
+not_installed() {
+  case $manager in
+    apt-get) comm -23 - <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' |
+      sed -n 's/^libhdf5-openmpi-dev installed$/libhdf5-dev/p; s/ installed$//p' | sort -u) ;;
+    dnf) while read -r name; do rpm -q --quiet --whatprovides "$name" || echo "$name"; done ;;
+    pacman) xargs pacman -T || true ;;
+    brew) comm -23 - <(brew list --formula -1 | sort) ;;
   esac
-  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort -u)
-  comm -23 <(echo "$wanted") <(echo "$installed")
 }
 
 # Says what to install, and how it is called elsewhere.
 how_to_install() {
-  cat <<TEXT
-Install what Rankwise is built with, in the way of your system, and start again:
+  local all=(build mpi documentation grading)
+  named() { names_of "$1" "${all[@]}" | paste -sd ' ' - | fold -s -w 100 | sed 's/^/    /; s/ $//'; echo; }
+  echo "Install what Rankwise is built with, in the way of your system, and start again:"
+  echo
+  echo "Debian, Ubuntu: sudo apt-get install --no-install-recommends"; named apt-get
+  echo "Fedora: sudo dnf install, and then: module load mpi/openmpi-x86_64"; named dnf
+  echo "Arch: sudo pacman -S"; named pacman
+  echo "macOS: brew install, and then: export CMAKE_PREFIX_PATH=\$(brew --prefix openblas):\$(brew --prefix libomp)"; named brew
+  echo "conda: conda install -c conda-forge"; named conda
+  cat <<'TEXT'
+Environment modules: module load gcc cmake ninja openmpi hdf5 onednn openblas openssl python   (the names differ)
+    Install PCRE2, xxHash, fmt, CLI11, nlohmann-json and Catch2 under a folder of yours and name it:
+    export CMAKE_PREFIX_PATH=FOLDER
 
-Debian, Ubuntu       sudo apt-get install --no-install-recommends
-                       ${others[*]:0:7}
-                       ${others[*]:7}
-                       ${mpi[*]}
-                       ${documentation[*]} ${grading[*]}
-
-Fedora, RHEL         sudo dnf install gcc-c++ cmake ninja-build make git python3 openmpi-devel hdf5-openmpi-devel
-                       onednn-devel openblas-devel fmt-devel cli11-devel json-devel openssl-devel pcre2-devel
-                       xxhash-devel catch2-devel boost-devel doxygen
-                       python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2 bubblewrap
-                     module load mpi/openmpi-x86_64
-
-macOS (Homebrew)     brew install cmake ninja open-mpi hdf5-mpi onednn openblas fmt cli11 nlohmann-json openssl pcre2
-                       xxhash boost libomp doxygen
-                     pip install markdown-it-py mdit-py-plugins pygments jinja2
-
-environment modules  module load gcc cmake ninja openmpi hdf5 onednn openblas openssl python   (the names differ)
-                     HDF5 must be built for MPI. Install PCRE2, xxHash, fmt, CLI11, nlohmann-json and Catch2 under a folder
-                     of yours and name it: export CMAKE_PREFIX_PATH=FOLDER
+HDF5 may be built without MPI, or for the MPI of the programs. Catch2 may be version 2 or 3; where there is none, build without
+tests: cmake --preset release -DRANKWISE_TESTS=OFF
 
 GPUs need the CUDA toolkit, 12.4 or newer, with cuBLAS and NCCL (from NVIDIA, or a module) and nvcc on the path or in
 /usr/local/cuda. Where they are found programs are built for them too; RANKWISE_CUDA=off leaves them out. Boost.Context serves
 only the tests, which emulate a GPU.
-
-Catch2 must be version 2. Where there is none, build without tests: cmake --preset release -DRANKWISE_TESTS=OFF
 TEXT
 }
 
@@ -83,28 +95,48 @@ look_for_tools() {
   exit 0
 }
 
+parts=(build)
 case ${1:-} in
-  '' | --documentation | --grading) ;;
+  '') ;;
+  --documentation | --grading) parts+=("${1#--}") ;;
   --how) how_to_install; exit 0 ;;
   *) echo "error: $0 knows --documentation, --grading and --how, not '$1'." >&2; exit 2 ;;
 esac
 
-if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then look_for_tools; fi
-mapfile -t missing < <(missing_packages)
-if ((${#missing[@]} == 0)); then exit 0; fi
+# An MPI from outside /usr (a module, one's own build) is somebody's choice: it is not mixed with the system's.
+case $(command -v mpicc) in
+  '' | /usr/bin/* | /bin/* | /usr/lib64/openmpi/bin/*) parts+=(mpi) ;;
+esac
 
-as_root=()
-if (($(id -u) != 0)); then
-  # A question for a password is fine on a terminal and would hang a script.
-  if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then as_root=(sudo); else look_for_tools; fi
+for manager in apt-get dnf pacman brew none; do
+  if command -v "$manager" >/dev/null; then break; fi
+done
+if [[ $manager == none || $(command -v mpicc) == "${CONDA_PREFIX:-no conda}"/* ]]; then look_for_tools; fi
+missing=$(names_of "$manager" "${parts[@]}" | not_installed)
+if [[ -n $missing ]]; then
+  as_root=(env)
+  if (($(id -u) != 0)) && [[ $manager != brew ]]; then
+    # A question for a password is fine on a terminal and would hang a script.
+    if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then as_root=(sudo); else look_for_tools; fi
+  fi
+  case $manager in
+    apt-get) install=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 install --no-install-recommends) ;;
+    dnf) install=(dnf install -y --setopt=install_weak_deps=False) ;;
+    pacman) install=(pacman -S --noconfirm --needed) ;;
+    brew) install=(brew install) ;;
+  esac
+  # shellcheck disable=SC2086 # one word a package
+  echo "Installing with $manager:" $missing
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  if ! { { [[ $manager != apt-get ]] || "${as_root[@]}" apt-get -q update; } &&
+    xargs "${as_root[@]}" "${install[@]}" <<<"$missing"; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "error: $manager could not install them; its last words stand above." >&2
+    exit 1
+  fi
 fi
-
-echo "Installing with apt-get: ${missing[*]}"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
-if ! { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-  tail -n 20 "$log" >&2
-  echo "error: apt-get could not install them; its last words stand above." >&2
-  exit 1
+if ! command -v mpicc >/dev/null; then
+  echo "error: MPI is installed, but mpicc is not on the path. On Fedora: module load mpi/openmpi-x86_64" >&2
+  exit 2
 fi

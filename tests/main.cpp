@@ -4,22 +4,22 @@
 // wait for that rank for ever; what Catch says about it is printed with the rank before each line.
 
 #define CATCH_CONFIG_RUNNER
-#define CATCH_CONFIG_NOSTDOUT
 #include <chrono>
 #include <iostream>
 #include <sstream>
 #include <thread>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "tests/catch.hpp"
 #include "tests/world.hpp"
 
 namespace {
 
 const rankwise::Session* session = nullptr;
-std::stringbuf held_back;  // what Catch wrote on this rank, where there are several
+// What Catch wrote on this rank, where there are several: in memory that std::cout may use to the very end.
+std::stringbuf& held_back = *new std::stringbuf;
 
 /// Prints what was held back; with the rank before each line if @p with_rank.
 void print_held_back(bool with_rank)
@@ -33,18 +33,28 @@ void print_held_back(bool with_rank)
   std::fflush(stdout);
 }
 
-/// Catch's stream: straight out for one rank, held back for several.
-std::streambuf* stream_buffer()
+#if CATCH_VERSION_MAJOR == 2
+using Listener = Catch::TestEventListenerBase;
+
+void use_no_colour(Catch::Session& tests)
 {
-  return session->ranks() == 1 ? std::cout.rdbuf() : &held_back;
+  tests.configData().useColour = Catch::UseColour::No;
 }
+#else
+using Listener = Catch::EventListenerBase;
+
+void use_no_colour(Catch::Session& tests)
+{
+  tests.configData().defaultColourMode = Catch::ColourMode::None;
+}
+#endif
 
 /// Ends the job when a test case has failed on this rank.
-class EndJobOnFailure : public Catch::TestEventListenerBase {
+class EndJobOnFailure : public Listener {
  public:
-  using TestEventListenerBase::TestEventListenerBase;
+  using Listener::Listener;
 
-  bool assertionEnded(const Catch::AssertionStats& stats) override
+  auto assertionEnded(const Catch::AssertionStats& stats) -> decltype(Listener::assertionEnded(stats)) override
   {
     // MPI_Abort on another rank ends this one by a signal: nothing has failed here.
     const Catch::AssertionResult& result = stats.assertionResult;
@@ -52,7 +62,7 @@ class EndJobOnFailure : public Catch::TestEventListenerBase {
         std::string(result.getMessage()).starts_with("SIGTERM")) {
       std::_Exit(rankwise::exit_failure);
     }
-    return false;
+    return Listener::assertionEnded(stats);
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override
@@ -75,24 +85,6 @@ CATCH_TRANSLATE_EXCEPTION(const rankwise::Error& error)
                      error.what());
 }
 
-namespace Catch {
-
-std::ostream& cout()
-{
-  static std::ostream stream(stream_buffer());
-  return stream;
-}
-std::ostream& cerr()
-{
-  return cout();
-}
-std::ostream& clog()
-{
-  return cout();
-}
-
-}  // namespace Catch
-
 const rankwise::Session& rankwise::world()
 {
   return *session;
@@ -102,9 +94,9 @@ int main(int argc, char** argv)
 {
   rankwise::Session own_session(argc, argv);
   session = &own_session;
+  if (own_session.ranks() > 1) std::cout.rdbuf(&held_back);
   Catch::Session tests;
-  if (own_session.ranks() > 1)
-    tests.configData().useColour = Catch::UseColour::No;  // lines of ranks stand together
+  use_no_colour(tests);  // mpirun makes a pipe look like a terminal
   int status = tests.run(argc, argv) == 0 ? rankwise::exit_success : rankwise::exit_failure;
   if (own_session.ranks() > 1 && (own_session.rank() == 0 || status != rankwise::exit_success)) {
     print_held_back(status != rankwise::exit_success);

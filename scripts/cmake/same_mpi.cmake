@@ -1,18 +1,21 @@
-# HDF5 has to be built for the MPI library of the programs: with another one they would be linked, and crash at the first
-# checkpoint.
+# HDF5 may be built with MPI or without. One that is built for another MPI library than the programs is refused: they would be
+# linked, and crash at the first checkpoint.
 
-# rankwise_mpi_of(result libraries...): "Open MPI" or "another MPI". Only Open MPI's constants are variables that it exports,
-# so whatever is built for it refers to them by name, and nothing else does.
+# rankwise_mpi_of(result libraries...): "Open MPI", "another MPI" or "none". Only Open MPI's constants are variables that it
+# exports, so whatever is built for it refers to them by name, and nothing else does. All that use an MPI name its functions.
 function(rankwise_mpi_of result)
-  set(${result} "another MPI" PARENT_SCOPE)
+  set(mpi "none")
   foreach(library IN LISTS ARGN)
     if(EXISTS ${library})
-      file(STRINGS ${library} found REGEX "ompi_mpi_comm_world" LIMIT_COUNT 1)
-      if(found)
-        set(${result} "Open MPI" PARENT_SCOPE)
+      file(STRINGS ${library} found REGEX "ompi_mpi_comm_world|MPI_Init")
+      if(found MATCHES "ompi_mpi_comm_world")
+        set(mpi "Open MPI")
+      elseif(found AND mpi STREQUAL "none")
+        set(mpi "another MPI")
       endif()
     endif()
   endforeach()
+  set(${result} ${mpi} PARENT_SCOPE)
 endfunction()
 
 # rankwise_check_same_mpi("MPI's libraries" "HDF5's libraries")
@@ -23,7 +26,7 @@ function(rankwise_check_same_mpi mpi_libraries hdf5_libraries)
   endif()
   rankwise_mpi_of(mpi ${mpi_libraries})
   rankwise_mpi_of(hdf5 ${hdf5_libraries})
-  if(NOT mpi STREQUAL hdf5)
+  if(NOT hdf5 STREQUAL "none" AND NOT mpi STREQUAL hdf5)
     list(JOIN mpi_libraries " " mpi_libraries)
     list(JOIN hdf5_libraries " " hdf5_libraries)
     message(FATAL_ERROR

@@ -29,7 +29,7 @@ TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/clu
          ("docs/dependencies.md", "Dependencies"), ("docs/design.md", "Design"), ("docs/performance.md", "Performance"),
          ("docs/utilisation.md", "Utilisation"), ("docs/prefix_mask.md", "Prefix mask"),
          ("docs/baselines.md", "The same run in PyTorch"), ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"),
-         ("docs/references.md", "References"))
+         ("docs/platforms.md", "Platforms"), ("docs/references.md", "References"))
 
 
 class Site:

@@ -2,10 +2,9 @@
 #include <memory>
 #include <new>
 
-#include <catch2/catch.hpp>
-
 #include "tests/bench/allocation_count.hpp"
 #include "tests/bench/measured_kernels.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

@@ -2,10 +2,9 @@
 #include <optional>
 #include <random>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/bpe.hpp"
+#include "tests/catch.hpp"
 #include "tests/data/small_vocabulary.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/scratch_folder.hpp"
@@ -81,7 +80,7 @@ std::unique_ptr<const BpeTokenizer> gpt2_tokenizer()
 void check_refused(const VocabularyFiles& files, const std::string& words)
 {
   CHECK_THROWS_AS(BpeTokenizer(files), UserError);
-  CHECK_THROWS_WITH(BpeTokenizer(files), Catch::Contains(words) && Catch::Contains("fetch_data.sh"));
+  CHECK_THROWS_WITH(BpeTokenizer(files), Contains(words) && Contains("fetch_data.sh"));
 }
 
 /// The vocabulary after one text in encoder.json was replaced by another.
@@ -375,15 +374,15 @@ TEST_CASE("BpeTokenizer: random damage to a vocabulary is refused, or makes anot
 TEST_CASE("read_vocabulary_files: refuses missing and oversized files")
 {
   const ScratchFolder folder;
-  CHECK_THROWS_WITH(read_vocabulary_files(folder / "none"), Catch::Contains("encoder.json does not exist"));
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "none"), Contains("encoder.json does not exist"));
   std::filesystem::create_directory(folder / "encoder.json");
-  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Catch::Contains("is not a regular file"));
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("is not a regular file"));
   std::filesystem::remove(folder / "encoder.json");
   make_file(folder / "encoder.json", "{}");
-  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Catch::Contains("vocab.bpe does not exist"));
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("vocab.bpe does not exist"));
   make_file(folder / "vocab.bpe", "a b");
   CHECK(read_vocabulary_files(folder / ".").vocab_bpe == "a b");
   std::filesystem::resize_file(folder / "vocab.bpe", max_vocabulary_file_bytes + 1);
   CHECK_THROWS_AS(read_vocabulary_files(folder / "."), UserError);
-  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Catch::Contains("more than 16,777,216 bytes"));
+  CHECK_THROWS_WITH(read_vocabulary_files(folder / "."), Contains("more than 16,777,216 bytes"));
 }

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "data/dialogues.hpp"
 #include "data/pair_loader.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -5,11 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/corpus.hpp"
 #include "data/grammar.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -2,11 +2,10 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/bpe.hpp"
 #include "data/line_index.hpp"
+#include "tests/catch.hpp"
 #include "tests/data/small_vocabulary.hpp"
 
 using namespace rankwise;
@@ -145,5 +144,5 @@ TEST_CASE("LineIndex: reads no more tokens of a line than are wanted")
 TEST_CASE("LineIndex: a tokenizer without a token for a newline is an error")
 {
   CHECK_THROWS_WITH(LineIndex(std::make_shared<MemoryTokens>(std::vector<Token>{1, 2}), WithoutNewline()),
-                    Catch::Contains("newline"));
+                    Contains("newline"));
 }

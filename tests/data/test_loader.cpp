@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/loader.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 
@@ -187,17 +186,15 @@ TEST_CASE("check_enough_tokens: G T + 1 tokens are enough, one less is refused w
   const Tokens short_text = text_of(counting(16 * 64), counting(65));
   CHECK_THROWS_AS(check_enough_tokens(short_text, 64, 16), UserError);
   CHECK_THROWS_WITH(check_enough_tokens(short_text, 64, 16),
-                    Catch::Contains("text.h5") && Catch::Contains("1,024") && Catch::Contains("1,025") &&
-                        Catch::Contains("--global-batch=16") && Catch::Contains("--sequence=64") &&
-                        Catch::Contains("--global-batch to 15 or less") && Catch::Contains("--data"));
+                    Contains("text.h5") && Contains("1,024") && Contains("1,025") &&
+                        Contains("--global-batch=16") && Contains("--sequence=64") &&
+                        Contains("--global-batch to 15 or less") && Contains("--data"));
   const Tokens no_window = text_of(counting(64), counting(65));
-  CHECK_THROWS_WITH(check_enough_tokens(no_window, 64, 16),
-                    Catch::Contains("Lower --sequence") && !Catch::Contains("or less"));
-  CHECK_THROWS_WITH(check_enough_tokens(text_of(counting(0), counting(0)), 64, 16),
-                    Catch::Contains("has 0 tokens"));
+  CHECK_THROWS_WITH(check_enough_tokens(no_window, 64, 16), Contains("Lower --sequence") && !Contains("or less"));
+  CHECK_THROWS_WITH(check_enough_tokens(text_of(counting(0), counting(0)), 64, 16), Contains("has 0 tokens"));
   const Tokens short_validation = text_of(counting(16 * 64 + 1), counting(64));
   CHECK_THROWS_WITH(check_enough_tokens(short_validation, 64, 16),
-                    Catch::Contains("64 tokens for validation") && Catch::Contains("65"));
+                    Contains("64 tokens for validation") && Contains("65"));
 }
 
 TEST_CASE("check_vocabulary: names the first token that the model does not know")
@@ -210,11 +207,10 @@ TEST_CASE("check_vocabulary: names the first token that the model does not know"
   CHECK_NOTHROW(check_vocabulary(text, 256));
   CHECK_NOTHROW(check_vocabulary(text, 10));
   CHECK_THROWS_AS(check_vocabulary(text, 8), UserError);
-  CHECK_THROWS_WITH(
-      check_vocabulary(text, 8),
-      Catch::Contains("token 8 at position 123,456 of its training split") && Catch::Contains("--vocabulary=256"));
+  CHECK_THROWS_WITH(check_vocabulary(text, 8),
+                    Contains("token 8 at position 123,456 of its training split") && Contains("--vocabulary=256"));
   const Tokens in_validation = text_of(counting(8), counting(9));
-  CHECK_THROWS_WITH(check_vocabulary(in_validation, 8), Catch::Contains("position 8 of its validation split"));
+  CHECK_THROWS_WITH(check_vocabulary(in_validation, 8), Contains("position 8 of its validation split"));
 }
 
 TEST_CASE("first_token_beyond: a negative token is outside too")

@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/pair_loader.hpp"
 #include "gpt2/random.hpp"
+#include "tests/catch.hpp"
 #include "tests/data/talk.hpp"
 
 using namespace rankwise;
@@ -282,16 +281,16 @@ TEST_CASE("check_enough_pairs: refuses too few pairs, no pairs, and lines that a
   const std::string two = "one\ntwo\nthree\n", lines = "one\n\ntwo\n\nthree\n";
   CHECK_NOTHROW(check_enough_pairs(tokens_of(two, two), 9, 2));
   CHECK_THROWS_AS(check_enough_pairs(tokens_of(two, two), 9, 3), UserError);
-  CHECK_THROWS_WITH(check_enough_pairs(tokens_of(two, two), 9, 3),
-                    Catch::Contains("talk.h5 has 2 pairs to train on") && Catch::Contains("--global-batch=3") &&
-                        Catch::Contains("to 2 or less"));
+  CHECK_THROWS_WITH(check_enough_pairs(tokens_of(two, two), 9, 3), Contains("talk.h5 has 2 pairs to train on") &&
+                                                                       Contains("--global-batch=3") &&
+                                                                       Contains("to 2 or less"));
   CHECK_THROWS_AS(check_enough_pairs(tokens_of(lines, two), 9, 1), UserError);
   CHECK_THROWS_WITH(check_enough_pairs(tokens_of(lines, two), 9, 1),
-                    Catch::Contains("no conversation in its training split") && Catch::Contains("its 3 lines") &&
-                        Catch::Contains("an empty line between conversations"));
-  CHECK_THROWS_WITH(check_enough_pairs(tokens_of(two, lines), 9, 1), Catch::Contains("its validation split"));
-  CHECK_THROWS_WITH(check_enough_pairs(tokens_of(two, ""), 9, 1), Catch::Contains("its validation split"));
+                    Contains("no conversation in its training split") && Contains("its 3 lines") &&
+                        Contains("an empty line between conversations"));
+  CHECK_THROWS_WITH(check_enough_pairs(tokens_of(two, lines), 9, 1), Contains("its validation split"));
+  CHECK_THROWS_WITH(check_enough_pairs(tokens_of(two, ""), 9, 1), Contains("its validation split"));
   CHECK_THROWS_AS(check_enough_pairs(tokens_of(two, two), 8, 1), UserError);
   CHECK_THROWS_WITH(check_enough_pairs(tokens_of(two, two), 8, 1),
-                    Catch::Contains("--sequence=8 is too short") && Catch::Contains("--sequence=9 or more"));
+                    Contains("--sequence=8 is too short") && Contains("--sequence=9 or more"));
 }

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "data/pair_loader.hpp"
+#include "tests/catch.hpp"
 #include "tests/data/talk.hpp"
 
 using namespace rankwise;

@@ -2,10 +2,9 @@
 #include <set>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/permutation.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

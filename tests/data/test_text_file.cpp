@@ -1,11 +1,10 @@
 #include <random>
 #include <string>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/bpe.hpp"
 #include "data/text_file.hpp"
+#include "tests/catch.hpp"
 #include "tests/data/small_vocabulary.hpp"
 #include "tests/scratch_folder.hpp"
 
@@ -89,11 +88,11 @@ TEST_CASE("measure_text: refuses what is no text file")
 {
   const ScratchFolder folder;
   CHECK_THROWS_AS(measure_text(folder / "missing.txt"), UserError);
-  CHECK_THROWS_WITH(measure_text(folder / "missing.txt"), Catch::Contains("does not exist"));
-  CHECK_THROWS_WITH(measure_text(folder / "."), Catch::Contains("not a regular file"));
+  CHECK_THROWS_WITH(measure_text(folder / "missing.txt"), Contains("does not exist"));
+  CHECK_THROWS_WITH(measure_text(folder / "."), Contains("not a regular file"));
   make_file(folder / "empty.txt", "");
   CHECK_THROWS_AS(measure_text(folder / "empty.txt"), UserError);
-  CHECK_THROWS_WITH(measure_text(folder / "empty.txt"), Catch::Contains("is empty"));
+  CHECK_THROWS_WITH(measure_text(folder / "empty.txt"), Contains("is empty"));
 }
 
 TEST_CASE("write_tokens: the last tenth of the characters is for validation, and no character is cut")
@@ -163,7 +162,7 @@ TEST_CASE("BlockEncoder: a word that does not end is an error, and not all of me
   BlockEncoder encoder(tokenizer, [](std::span<const Token>) {});
   const std::string block(8 << 20, 'a');
   for (int i = 0; i < 8; ++i) encoder.add(block);
-  CHECK_THROWS_WITH(encoder.add(block), Catch::Contains("one word"));
+  CHECK_THROWS_WITH(encoder.add(block), Contains("one word"));
 }
 
 TEST_CASE("write_tokens: the token file brings GPT-2's vocabulary along")

@@ -5,10 +5,9 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/token_file.hpp"
+#include "tests/catch.hpp"
 #include "tests/data/small_vocabulary.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/scratch_folder.hpp"
@@ -82,8 +81,8 @@ void replace_attribute(const std::string& path, const std::string& name, const V
 void check_refused(const std::string& path, const std::string& words)
 {
   CHECK_THROWS_AS(open_token_file(path), UserError);
-  CHECK_THROWS_WITH(open_token_file(path), Catch::Contains("--data=" + path) && Catch::Contains(words) &&
-                                               Catch::Contains("build/data/prepare"));
+  CHECK_THROWS_WITH(open_token_file(path),
+                    Contains("--data=" + path) && Contains(words) && Contains("build/data/prepare"));
 }
 
 }  // namespace
@@ -154,7 +153,7 @@ TEST_CASE("TokenFileWriter: refuses a folder that is not there, and tokens beyon
 {
   const ScratchFolder folder;
   CHECK_THROWS_AS(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Error);
-  CHECK_THROWS_WITH(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Catch::Contains("No such file"));
+  CHECK_THROWS_WITH(TokenFileWriter(folder / "no/such/folder.h5", byte_info), Contains("No such file"));
   TokenFileWriter writer(folder / "tokens.h5", byte_info);
   CHECK_THROWS_AS(writer.append(TextSplit::train, std::vector<Token>{1, 256}), Error);
   CHECK_THROWS_AS(writer.append(TextSplit::train, std::vector<Token>{-1}), Error);
@@ -392,5 +391,5 @@ TEST_CASE("open_token_file: the tokenizer comes with the tokens, or the file is 
   write(files.encoder_json, 270);
   check_refused(path, "says that its vocabulary has 270 entries, but that of its tokenizer has 269");
   write("{}", 269);
-  CHECK_THROWS_WITH(open_token_file(path), Catch::Contains("the vocabulary in " + path + " is damaged"));
+  CHECK_THROWS_WITH(open_token_file(path), Contains("the vocabulary in " + path + " is damaged"));
 }

@@ -1,7 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/tokenizer.hpp"
+#include "tests/catch.hpp"
 #include "tests/data/small_vocabulary.hpp"
 
 using namespace rankwise;
@@ -34,6 +33,5 @@ TEST_CASE("make_tokenizer: knows its names, and refuses others with the choices"
     CHECK(make_tokenizer(name, files)->name() == name);
   }
   CHECK_THROWS_AS(make_tokenizer("bytes"), UserError);
-  CHECK_THROWS_WITH(make_tokenizer("bytes"),
-                    Catch::Contains("--tokenizer=bytes") && Catch::Contains("=byte or gpt2."));
+  CHECK_THROWS_WITH(make_tokenizer("bytes"), Contains("--tokenizer=bytes") && Contains("=byte or gpt2."));
 }

@@ -2,9 +2,8 @@
 #include <cmath>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/memory/tensor.hpp"
+#include "tests/catch.hpp"
 #include "tests/emulated_cuda/helpers.hpp"
 
 using namespace emulated_cuda;

@@ -3,8 +3,7 @@
 #include <nccl.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/emulated_cuda/helpers.hpp"
 #include "tests/emulated_cuda/machine.hpp"
 

@@ -1,8 +1,7 @@
 #include <cuda_pipeline_primitives.h>
 #include <tensor_cores.h>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/emulated_cuda/helpers.hpp"
 #include "tests/emulated_cuda/machine.hpp"
 

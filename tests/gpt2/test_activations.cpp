@@ -1,9 +1,8 @@
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "gpt2/activations.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;

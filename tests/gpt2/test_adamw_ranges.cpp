@@ -5,9 +5,8 @@
 #include <span>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/adamw.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;
@@ -116,8 +115,7 @@ TEST_CASE("AdamW: parameters of another precision than it was made for are refus
   AdamW adamw({device.get(), &ledger}, *stream, table, {0, 8}, DType::bf16, {});
   std::vector<float> values(8);
   const Tensor wide(values.data(), DType::f32, {8});
-  CHECK_THROWS_WITH(adamw.step(*make_reference_kernels(), wide, wide, 1e-3, 1),
-                    Catch::Matchers::Contains("another precision"));
+  CHECK_THROWS_WITH(adamw.step(*make_reference_kernels(), wide, wide, 1e-3, 1), Contains("another precision"));
 }
 
 TEST_CASE("AdamW: without a gradient matrices shrink and vectors stay, also where shards cut through them")

@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/files/hdf5.hpp"
 #include "common/files/output_file.hpp"
 #include "common/memory/device.hpp"
 #include "common/program/in_turn.hpp"
 #include "gpt2/checkpoint.hpp"
+#include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 #include "tests/world.hpp"
 
@@ -218,7 +217,7 @@ TEST_CASE(
     create_checkpoint(path, info);
     for (const Range& range : written) write_checkpoint(path, *stream, whole.shard(range));
     before_commit();
-    CHECK_THROWS_WITH(commit_checkpoint(path), Catch::Contains("does not hold what was to be written to it"));
+    CHECK_THROWS_WITH(commit_checkpoint(path), Contains("does not hold what was to be written to it"));
     CHECK((read_file(path) == one));
   };
   const auto nothing = [] {};

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -18,11 +17,11 @@
 #include "common/files/sealed_file.hpp"
 #include "common/memory/device.hpp"
 #include "gpt2/checkpoint.hpp"
+#include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -1,12 +1,10 @@
 #include <string>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "gpt2/config.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::Contains;
 
 namespace {
 

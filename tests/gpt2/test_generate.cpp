@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/generate.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/kernels/families.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 

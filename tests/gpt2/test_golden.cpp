@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
 #include "gpt2/model.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;

@@ -3,12 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/base/tree_sum.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/gradient_sum.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;

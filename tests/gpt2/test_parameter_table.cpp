@@ -3,10 +3,9 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "gpt2/parameter_table.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

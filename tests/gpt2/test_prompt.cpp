@@ -1,16 +1,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "data/corpus.hpp"
 #include "gpt2/prompt.hpp"
+#include "tests/catch.hpp"
 
 namespace rankwise {
 namespace {
-
-using Catch::Matchers::Contains;
 
 TEST_CASE("prompt_of: the option, the file, or a line end")
 {

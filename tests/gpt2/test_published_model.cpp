@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/memory/device.hpp"
 #include "gpt2/weights.hpp"
+#include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;

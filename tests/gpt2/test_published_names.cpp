@@ -1,9 +1,8 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/published_names.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/bert/tiny_bert.hpp"
 
 using namespace rankwise;

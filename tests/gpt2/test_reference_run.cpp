@@ -4,10 +4,9 @@
 #include <limits>
 #include <omp.h>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/reference_run.hpp"
 #include "gpt2/run_report.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "common/files/sealed_file.hpp"
 #include "gpt2/safetensors.hpp"
+#include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/gpt2/testing.hpp"
 #include "tests/scratch_folder.hpp"
@@ -197,7 +197,7 @@ TEST_CASE("safetensors: a tensor of another dtype is listed, and refused when it
   SafetensorsFile file(scratch / "mixed");
   CHECK(file.find("mask")->dtype == "BOOL");
   std::vector<float> to(1);
-  CHECK_THROWS_WITH(file.read(*file.find("mask"), 0, to), Catch::Contains("\"mask\"") && Catch::Contains("BOOL"));
+  CHECK_THROWS_WITH(file.read(*file.find("mask"), 0, to), Contains("\"mask\"") && Contains("BOOL"));
   file.read(*file.find("w"), 0, to);  // at an odd place
   CHECK_THROWS_AS(file.read(*file.find("w"), 1, to), Error);
   CHECK_THROWS_AS(file.read(*file.find("w"), -1, to), Error);
@@ -214,8 +214,8 @@ TEST_CASE("safetensors: the order of names is not the order of data")
 
 TEST_CASE("safetensors: other files are refused")
 {
-  CHECK_THROWS_WITH(SafetensorsFile(scratch / "missing"), Catch::Contains("does not exist"));
-  CHECK_THROWS_WITH(SafetensorsFile(scratch / "."), Catch::Contains("is not a file"));
+  CHECK_THROWS_WITH(SafetensorsFile(scratch / "missing"), Contains("does not exist"));
+  CHECK_THROWS_WITH(SafetensorsFile(scratch / "."), Contains("is not a file"));
   CHECK(complaint("").find("0 bytes") != std::string::npos);
   CHECK(complaint("1234567").find("7 bytes") != std::string::npos);
   using namespace std::string_literals;
@@ -233,7 +233,7 @@ TEST_CASE("safetensors: a header of more than 100 MB is refused before it is rea
   const std::uint64_t length = 100'000'001;
   make_file(path, {reinterpret_cast<const char*>(&length), sizeof length});
   std::filesystem::resize_file(path, length + 8);  // a hole in the disk
-  CHECK_THROWS_WITH(SafetensorsFile(path), Catch::Contains("100000001") && Catch::Contains("the format allows"));
+  CHECK_THROWS_WITH(SafetensorsFile(path), Contains("100000001") && Contains("the format allows"));
   std::filesystem::remove(path);
 }
 

@@ -5,9 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/sampling.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

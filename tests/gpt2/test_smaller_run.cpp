@@ -1,6 +1,5 @@
-#include <catch2/catch.hpp>
-
 #include "gpt2/smaller_run.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -1,14 +1,11 @@
 // gpt2/training_options.hpp and arithmetic.hpp: defaults that depend on other options, and refused combinations.
 
-#include <catch2/catch.hpp>
-
 #include "common/base/activity.hpp"
 #include "common/base/text.hpp"
 #include "gpt2/training_options.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
 
 TEST_CASE("TrainingOptions: values of 0 follow from the model and the rank's sequences")
 {

@@ -1,7 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "gpt2/utilisation.hpp"
+#include "tests/catch.hpp"
 
 namespace rankwise {
 namespace {

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import random
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -35,6 +36,13 @@ def run_to_its_end(command):
             process.kill()
             output, errors = process.communicate()
     raise AssertionError(f"{' '.join(command)}\nhad not ended after {TIME_LIMIT_S:.0f} s; it had printed:\n{output}{errors}")
+
+
+def mixed_job(ranks, first, others):
+    """The command of a job in which rank 0 runs another command than the other ranks. mpirun would take both with a colon
+    between them, but that of Open MPI 5.0.7 crashes on it."""
+    return ["mpirun", "-np", str(ranks), "sh", "-c", f'if [ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 0 ]; then '
+            f"exec {shlex.join(first)}; else exec {shlex.join(others)}; fi"]
 
 
 class ProgramCase(unittest.TestCase):

@@ -1,8 +1,7 @@
 // Test cases that fail on purpose, for tests/common/messages/test_program.sh: one at a time is chosen by its name.
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
+#include "tests/catch.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;

@@ -61,8 +61,14 @@ class PreparedProduct {
       then.append_sum(1);
       attributes.set_post_ops(then);
     }
+#if DNNL_VERSION_MAJOR >= 3
+    using Wanted = dnnl::matmul::primitive_desc;
+    multiply_ =
+        dnnl::matmul(p.bias ? Wanted(engine, a, b, bias, out, attributes) : Wanted(engine, a, b, out, attributes));
+#else
     const auto wanted = p.bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out);
     multiply_ = dnnl::matmul({wanted, attributes, engine});
+#endif
     arguments_ = {{DNNL_ARG_SRC, memory(a, engine, nullptr)},
                   {DNNL_ARG_WEIGHTS, memory(b, engine, nullptr)},
                   {DNNL_ARG_DST, memory(out, engine, nullptr)}};

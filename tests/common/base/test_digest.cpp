@@ -2,9 +2,8 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/digest.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -2,9 +2,8 @@
 #include <string>
 #include <type_traits>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -6,9 +6,8 @@
 #include <random>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/exact_scalar.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

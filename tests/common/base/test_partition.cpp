@@ -1,8 +1,7 @@
 #include <cstdint>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/partition.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -4,9 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/philox.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

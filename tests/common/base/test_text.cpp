@@ -1,9 +1,8 @@
 #include <cstdint>
 #include <limits>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/text.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/tree_sum.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -1,11 +1,11 @@
 // All-to-all by every algorithm: blocks of equal and of other sizes, traffic, scratch, wrong counts.
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/collectives/bruck.hpp"
 #include "common/collectives/cost.hpp"
 #include "common/collectives/pairwise.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;
@@ -190,17 +190,16 @@ TEST_CASE("all_to_all: counts that cannot be are refused before anything is sent
   const Counts ones(static_cast<std::size_t>(N), 1);
   Counts negative = ones, too_few(static_cast<std::size_t>(N - 1), 1);
   negative.front() = -1;
-  REQUIRE_THROWS_WITH(all_to_all(sent, longer, test.group), Catch::Contains("blocks of one size"));
-  if (N > 1) REQUIRE_THROWS_WITH(all_to_all(longer, longer, test.group), Catch::Contains("blocks of one size"));
+  REQUIRE_THROWS_WITH(all_to_all(sent, longer, test.group), Contains("blocks of one size"));
+  if (N > 1) REQUIRE_THROWS_WITH(all_to_all(longer, longer, test.group), Contains("blocks of one size"));
   for (const Counts& wrong : {negative, too_few}) {
-    REQUIRE_THROWS_WITH(all_to_all_v(sent, wrong, sent, ones, test.group), Catch::Contains("do not divide"));
-    REQUIRE_THROWS_WITH(all_to_all_v(sent, ones, sent, wrong, test.group), Catch::Contains("do not divide"));
+    REQUIRE_THROWS_WITH(all_to_all_v(sent, wrong, sent, ones, test.group), Contains("do not divide"));
+    REQUIRE_THROWS_WITH(all_to_all_v(sent, ones, sent, wrong, test.group), Contains("do not divide"));
   }
-  REQUIRE_THROWS_WITH(all_to_all_v(sent, ones, longer, ones, test.group), Catch::Contains("do not divide"));
+  REQUIRE_THROWS_WITH(all_to_all_v(sent, ones, longer, ones, test.group), Contains("do not divide"));
   Counts more_for_itself = ones;
   ++more_for_itself[static_cast<std::size_t>(world().rank())];
-  REQUIRE_THROWS_WITH(all_to_all_v(sent, ones, longer, more_for_itself, test.group),
-                      Catch::Contains("its own rank"));
+  REQUIRE_THROWS_WITH(all_to_all_v(sent, ones, longer, more_for_itself, test.group), Contains("its own rank"));
   REQUIRE(test.traffic.total() == Traffic{});
 }
 
@@ -218,9 +217,9 @@ TEST_CASE("all_to_all_v: --check-messages names two ranks that disagree on a cou
     all_to_all_v(sent, twos, received, in, test.group);
     FAIL("nothing was refused");
   } catch (const UserError& error) {
-    CHECK_THAT(error.what(), Catch::Contains("the counts of an all-to-all do not fit") &&
-                                 Catch::Contains("rank 0 sends 2 elements to rank 1, which expects 3") &&
-                                 !Catch::Contains("rank 1 sends"));
+    CHECK_THAT(error.what(), Contains("the counts of an all-to-all do not fit") &&
+                                 Contains("rank 0 sends 2 elements to rank 1, which expects 3") &&
+                                 !Contains("rank 1 sends"));
   }
   REQUIRE(test.traffic.total() == Traffic{});
 }

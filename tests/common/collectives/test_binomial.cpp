@@ -1,8 +1,7 @@
 // Broadcast and reduce along a binomial tree, from and to every root.
 
-#include <catch2/catch.hpp>
-
 #include "common/collectives/binomial.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -1,8 +1,7 @@
 // Bruck's all-to-all: every block arrives, in log2 N messages, with scratch of one vector.
 
-#include <catch2/catch.hpp>
-
 #include "common/collectives/bruck.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <thread>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/tree_sum.hpp"
 #include "common/collectives/cost.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;
@@ -220,9 +220,9 @@ TEST_CASE("collectives: bytes are not added up, and a root has to be a rank")
   GroupForTest test(Algorithm::ring);
   std::vector<std::uint8_t> bytes(8);
   const Tensor values(std::span<std::uint8_t>(bytes), {8});
-  REQUIRE_THROWS_WITH(all_reduce_sum(values, test.group), Catch::Contains("can only be sent"));
-  REQUIRE_THROWS_WITH(broadcast(values, world().ranks(), test.group), Catch::Contains("cannot be the root"));
-  REQUIRE_THROWS_WITH(broadcast(values, -1, test.group), Catch::Contains("cannot be the root"));
+  REQUIRE_THROWS_WITH(all_reduce_sum(values, test.group), Contains("can only be sent"));
+  REQUIRE_THROWS_WITH(broadcast(values, world().ranks(), test.group), Contains("cannot be the root"));
+  REQUIRE_THROWS_WITH(broadcast(values, -1, test.group), Contains("cannot be the root"));
 }
 
 TEST_CASE("barrier: no rank leaves before the last one has arrived")

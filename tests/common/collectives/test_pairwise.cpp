@@ -2,9 +2,8 @@
 
 #include <numeric>
 
-#include <catch2/catch.hpp>
-
 #include "common/collectives/pairwise.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -1,8 +1,7 @@
 // Ring reduce-scatter and all-gather, with counts that N divides and counts that it does not.
 
-#include <catch2/catch.hpp>
-
 #include "common/collectives/ring.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <thread>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/tree_sum.hpp"
 #include "common/collectives/shared.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

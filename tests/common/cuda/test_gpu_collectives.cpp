@@ -1,10 +1,10 @@
 // Collectives between GPUs, over MPI through the host and over NCCL: results, traffic, and kept scratch.
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/collectives/cost.hpp"
 #include "common/messages/communication_queue.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/common/cuda/gpu.hpp"
 

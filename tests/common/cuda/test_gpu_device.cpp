@@ -1,12 +1,10 @@
 // A GPU as a Device: memory, copies, sums, and the order of streams.
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/common/cuda/gpu.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -2,10 +2,9 @@
 #include <string>
 #include <utility>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/files/hdf5.hpp"
+#include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
@@ -57,21 +56,20 @@ TEST_CASE("attributes: a missing one, one of another type and a second of the sa
   write_attribute(file, "text", std::string("abc"));
   write_attribute(file, "number", std::int64_t{5});
   CHECK_THROWS_AS(read_text_attribute(file, "missing"), Error);
-  CHECK_THROWS_WITH(read_text_attribute(file, "missing"), Catch::Contains("attribute missing"));
-  CHECK_THROWS_WITH(read_text_attribute(file, "number"), Catch::Contains("attribute number: it is not text"));
-  CHECK_THROWS_WITH(read_integer_attribute(file, "text"), Catch::Contains("attribute text: it is not an integer"));
-  CHECK_THROWS_WITH(write_attribute(file, "text", std::int64_t{5}), Catch::Contains("write attribute text"));
+  CHECK_THROWS_WITH(read_text_attribute(file, "missing"), Contains("attribute missing"));
+  CHECK_THROWS_WITH(read_text_attribute(file, "number"), Contains("attribute number: it is not text"));
+  CHECK_THROWS_WITH(read_integer_attribute(file, "text"), Contains("attribute text: it is not an integer"));
+  CHECK_THROWS_WITH(write_attribute(file, "text", std::int64_t{5}), Contains("write attribute text"));
 }
 
 TEST_CASE("open_hdf5: says why it failed, in HDF5's words")
 {
   const ScratchFolder folder;
   CHECK_THROWS_AS(open_hdf5(folder / "missing.h5"), Error);
-  CHECK_THROWS_WITH(open_hdf5(folder / "missing.h5"),
-                    Catch::Contains("missing.h5") && Catch::Contains("No such file"));
+  CHECK_THROWS_WITH(open_hdf5(folder / "missing.h5"), Contains("missing.h5") && Contains("No such file"));
   CHECK_THROWS_AS(create_hdf5(folder / "no/such/folder.h5"), Error);
   make_file(folder / "text.h5", "not at all");
-  CHECK_THROWS_WITH(open_hdf5(folder / "text.h5"), Catch::Contains("text.h5"));
+  CHECK_THROWS_WITH(open_hdf5(folder / "text.h5"), Contains("text.h5"));
 }
 
 TEST_CASE("check_hdf5: a negative status is an error at the caller's line, any other comes back")

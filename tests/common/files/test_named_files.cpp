@@ -4,16 +4,15 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <sys/stat.h>
 
 #include "common/base/error.hpp"
 #include "common/files/named_files.hpp"
 #include "common/files/output_file.hpp"
+#include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 namespace {

@@ -8,7 +8,6 @@
 #include <string>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,10 +15,10 @@
 #include "common/base/error.hpp"
 #include "common/files/file_lock.hpp"
 #include "common/files/output_file.hpp"
+#include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 namespace {

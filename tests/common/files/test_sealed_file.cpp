@@ -4,17 +4,16 @@
 #include <string>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <sys/stat.h>
 
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
 #include "common/files/sealed_file.hpp"
+#include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -5,10 +5,9 @@
 #include <random>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/memory/block_pool.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

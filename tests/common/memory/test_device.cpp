@@ -8,12 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/memory/device.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::EndsWith;  // an error's message; file and line stand before it
 
 namespace {
 

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <span>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/base/tree_sum.hpp"
 #include "common/memory/element_sum.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 
@@ -65,5 +64,5 @@ TEST_CASE("check_summable: all types but bytes")
   for (const DType type : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64})
     REQUIRE_NOTHROW(check_summable(type));
   std::vector<std::uint8_t> bytes(4);
-  REQUIRE_THROWS_WITH(add_elements(DType::u8, bytes.data(), bytes.data(), 4), Catch::Contains("u8"));
+  REQUIRE_THROWS_WITH(add_elements(DType::u8, bytes.data(), bytes.data(), 4), Contains("u8"));
 }

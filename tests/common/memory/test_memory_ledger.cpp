@@ -3,10 +3,9 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/memory/memory_ledger.hpp"
 #include "common/program/time_ledger.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -7,12 +7,10 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/memory/tensor.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Matchers::EndsWith;  // an error's message; file and line stand before it
 
 namespace {
 

@@ -3,9 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/messages/mesh.hpp"
+#include "tests/catch.hpp"
 
 /// @file
 /// Meshes for tests, and their points in order.

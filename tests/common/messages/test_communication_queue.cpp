@@ -4,9 +4,8 @@
 #include <chrono>
 #include <thread>
 
-#include <catch2/catch.hpp>
-
 #include "common/messages/communication_queue.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/eventually.hpp"
 
@@ -109,7 +108,7 @@ TEST_CASE("Pending: an exception on its way out does not wait")
     const Pending pending = queue.start("never waited for", [](Group&) {});
     throw Error("something else");
   };
-  REQUIRE_THROWS_WITH(fails(), Catch::Contains("something else"));
+  REQUIRE_THROWS_WITH(fails(), Contains("something else"));
 }
 
 TEST_CASE("CommunicationQueue: the virtual clock distinguishes hidden from exposed communication")

@@ -2,8 +2,7 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/common/messages/axes.hpp"
 
 using namespace rankwise;

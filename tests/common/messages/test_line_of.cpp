@@ -3,13 +3,11 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/common/messages/axes.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 using Ranks = std::vector<int>;
 
 TEST_CASE("rank_at: a few places of a few meshes")

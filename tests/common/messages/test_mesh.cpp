@@ -1,21 +1,18 @@
 #include <algorithm>
 #include <sstream>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
 #include "common/messages/mesh.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/common/messages/axes.hpp"
 #include "tests/one_machine.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
-using Catch::EndsWith;
-using Catch::StartsWith;
 
 TEST_CASE("Mesh: each group holds the ranks that differ in its coordinate only, in order")
 {

@@ -1,10 +1,10 @@
 // MPI's profiling interface sees every call of this program: the traffic ledger counts exactly what is sent, and all MPI
 // objects are freed.
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/messages/mesh.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -183,20 +183,20 @@ fi
 prefix="^rank $last: "
 if [ "$ranks" = 1 ]; then prefix='^'; fi
 
-run "$failing_cases" --use-colour no holds
+run "$failing_cases" holds
 expect_status 0
 expect 1 out 'All tests passed (1 assertion in 1 test case)'
 
-run "$failing_cases" --use-colour no 'fails on the last rank'
+run "$failing_cases" 'fails on the last rank'
 expect_status 1
 expect 1 out "$prefix  REQUIRE( world().rank() + 1 < world().ranks() )"
 expect 0 out 'SIGTERM'
 
-run "$failing_cases" --use-colour no 'throws on the last rank'
+run "$failing_cases" 'throws on the last rank'
 expect_status 1
 expect 1 out "$prefix  tests/programs/failing_cases.cpp:[0-9]*: thrown on purpose"
 
-run "$failing_cases" --use-colour no --no-such-argument
+run "$failing_cases" --no-such-argument
 expect_status 1
 
 [ "$wrong" = 0 ] && echo "np $ranks: every job ended as it should"

@@ -7,15 +7,14 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <sys/statvfs.h>
 
 #include "common/messages/shared_memory.hpp"
 #include "common/program/time_ledger.hpp"
+#include "tests/catch.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

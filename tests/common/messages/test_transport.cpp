@@ -4,16 +4,15 @@
 #include <set>
 #include <thread>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "common/base/error.hpp"
 #include "common/messages/mpi_transport.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

@@ -7,15 +7,14 @@
 #include <unistd.h>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "common/program/options.hpp"
+#include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

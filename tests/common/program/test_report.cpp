@@ -5,15 +5,14 @@
 #include <string>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "common/program/report.hpp"
+#include "tests/catch.hpp"
 #include "tests/reported.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 namespace fs = std::filesystem;
 
 namespace {

@@ -1,14 +1,12 @@
 #include <stdexcept>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/program/session.hpp"
 #include "common/program/time_ledger.hpp"
+#include "tests/catch.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 
@@ -62,8 +60,8 @@ TEST_CASE("describe: file and line of an Error, the span that it left, and the s
     const auto clear = time.span(Work::compute, "something before");
   }
   const Failure error = described(Error("the loss is not finite"));
-  CHECK_THAT(error.message, Catch::StartsWith("tests/common/program/test_session.cpp:"));
-  CHECK_THAT(error.message, Catch::EndsWith(": the loss is not finite"));
+  CHECK_THAT(error.message, StartsWith("tests/common/program/test_session.cpp:"));
+  CHECK_THAT(error.message, EndsWith(": the loss is not finite"));
   CHECK(error.status == exit_failure);
 
   CHECK(described(std::runtime_error("out of luck")).message == "out of luck");

@@ -7,7 +7,6 @@
 #include <thread>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +14,7 @@
 #include "common/memory/memory_ledger.hpp"
 #include "common/program/time_ledger.hpp"
 #include "common/program/trace.hpp"
+#include "tests/catch.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
@@ -175,7 +175,7 @@ TEST_CASE("innermost_failed_span: the innermost span that an exception left")
     throw std::runtime_error("out of luck");
   };
   CHECK_THROWS(fails());
-  CHECK_THAT(innermost_failed_span(), Catch::StartsWith("averaging (tests/common/program/test_time_ledger.cpp:"));
+  CHECK_THAT(innermost_failed_span(), StartsWith("averaging (tests/common/program/test_time_ledger.cpp:"));
   {
     const auto next = time.span(Work::compute, "something else");
   }

@@ -1,10 +1,9 @@
 #include <cstdlib>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/program/wait.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 using namespace std::chrono_literals;

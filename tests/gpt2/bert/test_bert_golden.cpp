@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tests/catch.hpp"
 #include "tests/gpt2/bert/tiny_bert.hpp"
 
 using namespace rankwise;

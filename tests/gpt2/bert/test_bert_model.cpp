@@ -1,9 +1,8 @@
 #include <cmath>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/bert/tiny_bert.hpp"
 
 using namespace rankwise;

@@ -1,10 +1,9 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "gpt2/bert/parameters.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/bert/tiny_bert.hpp"
 
 using namespace rankwise;

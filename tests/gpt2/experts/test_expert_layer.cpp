@@ -1,10 +1,9 @@
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/tree_sum.hpp"
 #include "gpt2/experts/expert_layer.hpp"
 #include "gpt2/gradient_sum.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

@@ -1,10 +1,9 @@
 #include <numeric>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/experts/routing_plan.hpp"
 #include "gpt2/kernels/sum_order.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/tree_sum.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 

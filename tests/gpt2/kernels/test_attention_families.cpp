@@ -2,8 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/gpt2/kernels/families.hpp"
 
 using namespace rankwise;

@@ -4,9 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/kernels/cpu/vector_math.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

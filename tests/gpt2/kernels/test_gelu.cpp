@@ -2,8 +2,7 @@
 #include <numbers>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;

@@ -1,8 +1,7 @@
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/kernels/families.hpp"
 
 using namespace rankwise;

@@ -2,8 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/gpt2/kernels/carried.hpp"
 #include "tests/gpt2/testing.hpp"
 

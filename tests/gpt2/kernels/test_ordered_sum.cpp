@@ -1,10 +1,9 @@
 #include <cmath>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/tree_sum.hpp"
 #include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;

@@ -1,7 +1,6 @@
 #include <vector>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/gpt2/kernels/families.hpp"
 
 using namespace rankwise;

@@ -2,9 +2,8 @@
 #include <limits>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/cuda/cuda.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/cuda/gpu.hpp"
 #include "tests/gpt2/kernels/tensor_tile_products.hpp"
 

@@ -4,11 +4,10 @@
 #include <span>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/activity.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 #include "gpt2/kernels/watched_kernels.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

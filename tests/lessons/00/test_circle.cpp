@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/00_mpi/deadlock.hpp"
 #include "lessons/00_mpi/eager.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/00/communicators.hpp"
 
 using namespace rankwise;

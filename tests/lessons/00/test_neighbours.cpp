@@ -3,11 +3,11 @@
 #include <cmath>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lessons/00_mpi/neighbours.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/00/communicators.hpp"
 #include "tests/lessons/00/counted_calls.hpp"
 

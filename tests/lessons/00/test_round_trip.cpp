@@ -2,12 +2,12 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/base/clock.hpp"
 #include "lessons/00_mpi/round_trip.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/00/communicators.hpp"
 #include "tests/lessons/00/counted_calls.hpp"
 

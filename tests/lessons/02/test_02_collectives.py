@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-from program_case import BUILD, TIME_LIMIT_S, ProgramCase
+from program_case import BUILD, TIME_LIMIT_S, ProgramCase, mixed_job
 
 QUICK = ["--count=1001", "--repeats=1"]
 
@@ -251,7 +251,7 @@ class WrongInput(Lesson):
                                  ("--type=f32", "--type=i32", ["type f32", "type i32"]),
                                  ("--root=0", "--root=1", ["root 0", "root 1"])]:
             common = ["--check-messages", "--collective=broadcast", "--collectives=tree"]
-            command = ["mpirun", "-np", "1", program, one, *common, ":", "-np", "1", program, other, *common]
+            command = mixed_job(2, [program, one, *common], [program, other, *common])
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertEqual(done.stderr.count("error:"), 1, done.stderr)

@@ -1,9 +1,8 @@
 // The naive all-reduce of lesson 02: its sum, and its cost beside the formulas.
 
-#include <catch2/catch.hpp>
-
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 #include "lessons/02_collectives/schedule.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

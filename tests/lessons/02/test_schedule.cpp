@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/00_mpi/fit.hpp"
 #include "lessons/02_collectives/schedule.hpp"
 #include "lessons/02_collectives/vectors.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 using LogEvent = MessageLog::Event;

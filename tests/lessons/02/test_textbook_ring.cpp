@@ -2,10 +2,9 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/02_collectives/textbook_ring.hpp"
 #include "lessons/02_collectives/vectors.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-from program_case import BUILD, TIME_LIMIT_S, ShortTextCase
+from program_case import BUILD, TIME_LIMIT_S, ShortTextCase, mixed_job
 
 SMALL = ["--layers=2", "--steps=3"]
 STRATEGIES = ["per-tensor", "flat", "bucketed", "overlapped"]
@@ -218,7 +218,7 @@ class WrongInput(Lesson):
 
     def different(self, first, second):
         program = os.path.join(BUILD, self.program)
-        command = ["mpirun", "-np", "1", program, "--steps=2", *first, ":", "-np", "1", program, "--steps=2", *second]
+        command = mixed_job(2, [program, "--steps=2", *first], [program, "--steps=2", *second])
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         return done.stderr

@@ -1,8 +1,7 @@
 // The buckets of lesson 03: every gradient once, in the order of a backward pass, with the requested size.
 
-#include <catch2/catch.hpp>
-
 #include "lessons/03_ddp/buckets.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;
@@ -80,5 +79,5 @@ TEST_CASE("make_buckets: of a part of a model")
 TEST_CASE("check_bucket: an empty bucket is refused")
 {
   REQUIRE_NOTHROW(check_bucket(1));
-  REQUIRE_THROWS_WITH(check_bucket(0), Catch::Contains("--bucket=0"));
+  REQUIRE_THROWS_WITH(check_bucket(0), Contains("--bucket=0"));
 }

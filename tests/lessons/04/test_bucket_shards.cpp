@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/04_zero1/bucket_shards.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

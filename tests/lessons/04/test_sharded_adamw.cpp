@@ -4,19 +4,17 @@
 #include <limits>
 #include <string>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/frame/finite.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

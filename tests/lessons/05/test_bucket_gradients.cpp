@@ -2,9 +2,8 @@
 
 #include <optional>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/05_zero2/bucket_gradients.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

@@ -1,8 +1,7 @@
 // The sequences of a rank in lesson 05: those of one micro-batch of all ranks are adjacent.
 
-#include <catch2/catch.hpp>
-
 #include "lessons/05_zero2/shard_sums.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <set>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/06_zero3/fsdp_units.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"
 #include "tests/world.hpp"
@@ -262,8 +261,8 @@ TEST_CASE("describe_units: the number of replicated tensors, and the amount gath
 {
   const StepPlan plan = plan_of(UnitKind::block, 128);
   const std::string text = describe_units(plan, plan_gathers(plan.buckets, uses_of(2), {.persist = 128}));
-  CHECK_THAT(text, Catch::Contains("18 tensors, 896 elements, are replicated"));
-  CHECK_THAT(text, Catch::Contains("unit 0 |"));
+  CHECK_THAT(text, Contains("18 tensors, 896 elements, are replicated"));
+  CHECK_THAT(text, Contains("unit 0 |"));
 }
 
 TEST_CASE("check_gathers: values out of range are refused, with the range")
@@ -272,8 +271,7 @@ TEST_CASE("check_gathers: values out of range are refused, with the range")
   CHECK_NOTHROW(check_gathers({.prefetch = 0}, uses));
   CHECK_NOTHROW(check_gathers({.prefetch = 9}, uses));
   CHECK_THROWS_AS(check_gathers({.prefetch = 10}, uses), UserError);
-  CHECK_THROWS_WITH(check_gathers({.prefetch = 10}, uses),
-                    Catch::Contains("--prefetch=10") && Catch::Contains("10 places"));
+  CHECK_THROWS_WITH(check_gathers({.prefetch = 10}, uses), Contains("--prefetch=10") && Contains("10 places"));
   CHECK_THROWS_AS(check_gathers({.prefetch = -1}, uses), UserError);
-  CHECK_THROWS_WITH(check_gathers({.persist = -1}, uses), Catch::Contains("--persist=-1"));
+  CHECK_THROWS_WITH(check_gathers({.persist = -1}, uses), Contains("--persist=-1"));
 }

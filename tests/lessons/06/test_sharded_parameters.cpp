@@ -3,11 +3,10 @@
 #include <chrono>
 #include <thread>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/06_zero3/sharded_parameters.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"
@@ -196,12 +195,12 @@ TEST_CASE("ShardedParameters: a use out of order is an error, on every rank")
   CHECK_THROWS_AS(parameters.use(0), Error);  // no pass has begun
   parameters.begin(evaluation);
   CHECK_THROWS_AS(parameters.begin(evaluation), Error);
-  CHECK_THROWS_WITH(parameters.use(1), Catch::Contains("unit 1 is used out of order"));
+  CHECK_THROWS_WITH(parameters.use(1), Contains("unit 1 is used out of order"));
   CHECK_THROWS_AS(parameters.end(), Error);
   parameters.use(0);
-  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not gathered"));
+  CHECK_THROWS_WITH(parameters.of(3), Contains("unit 3 is not gathered"));
   for (const std::int64_t unit : {1, 2, 3, 4}) parameters.use(unit);
-  CHECK_THROWS_WITH(parameters.of(3), Catch::Contains("unit 3 is not gathered"));
+  CHECK_THROWS_WITH(parameters.of(3), Contains("unit 3 is not gathered"));
   CHECK_THROWS_AS(parameters.end(), Error);
   parameters.use(5);
   CHECK(sharded.now(parameters.of(0), 0));

@@ -9,17 +9,16 @@
 #include <string>
 #include <utility>
 
-#include <catch2/catch.hpp>
 #include <sys/resource.h>
 
 #include "common/base/error.hpp"
 #include "lessons/07_offload/block_file.hpp"
+#include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

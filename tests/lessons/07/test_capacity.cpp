@@ -8,19 +8,18 @@
 #include <string>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "common/base/error.hpp"
 #include "lessons/07_offload/capacity.hpp"
+#include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"
 #include "tests/scratch_folder.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/program/time_ledger.hpp"
 #include "lessons/07_offload/tiered_vector.hpp"
+#include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/world.hpp"

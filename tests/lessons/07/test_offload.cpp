@@ -6,16 +6,14 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/07_offload/capacity.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/07/offload_plan.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

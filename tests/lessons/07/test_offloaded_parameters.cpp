@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/07_offload/offloaded_parameters.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"
 

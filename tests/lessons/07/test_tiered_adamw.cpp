@@ -9,16 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/07_offload/tiered_adamw.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

@@ -5,11 +5,10 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/04_zero1/sharded_norm.hpp"
 #include "lessons/05_zero2/shard_sums.hpp"
 #include "lessons/07_offload/tiered_sums.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/lessons/07/slow_kernels.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"

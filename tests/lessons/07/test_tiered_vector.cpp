@@ -6,16 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/07_offload/tiered_vector.hpp"
+#include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

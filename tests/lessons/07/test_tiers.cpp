@@ -6,14 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/07/tiered_rank.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

@@ -13,18 +13,17 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <sys/wait.h>
 
 #include "common/base/error.hpp"
 #include "lessons/07_offload/block_file.hpp"
 #include "lessons/07_offload/transfer_queue.hpp"
+#include "tests/catch.hpp"
 #include "tests/eventually.hpp"
 #include "tests/lessons/07/faulty_disk.hpp"
 #include "tests/scratch_folder.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

@@ -1,10 +1,9 @@
 // The cost of lesson 08's messages: formulas beside measured traffic and published figures.
 
-#include <catch2/catch.hpp>
-
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"
@@ -153,9 +152,9 @@ TEST_CASE("describe_tensor_parallel_traffic: has the factor of the layout")
   const auto text = [](const Kind& kind) {
     return describe_tensor_parallel_traffic(plan_of(preset("nano"), 4, 64, {0, 2}, kind).shape);
   };
-  CHECK_THAT(text({}), Catch::StartsWith("8 (t-1)/t B T C"));
-  CHECK_THAT(text({true}), Catch::StartsWith("8 (t-1)/t B T C"));
-  CHECK_THAT(text({true, true}), Catch::StartsWith("10 (t-1)/t B T C"));
-  CHECK_THAT(text({true, true, true}), Catch::StartsWith("14 (t-1)/t B T C"));
-  CHECK_THAT(text({false, false, true}), Catch::StartsWith("12 (t-1)/t B T C"));
+  CHECK_THAT(text({}), StartsWith("8 (t-1)/t B T C"));
+  CHECK_THAT(text({true}), StartsWith("8 (t-1)/t B T C"));
+  CHECK_THAT(text({true, true}), StartsWith("10 (t-1)/t B T C"));
+  CHECK_THAT(text({true, true, true}), StartsWith("14 (t-1)/t B T C"));
+  CHECK_THAT(text({false, false, true}), StartsWith("12 (t-1)/t B T C"));
 }

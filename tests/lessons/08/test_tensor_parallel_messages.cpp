@@ -4,9 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/gpt2/testing.hpp"
 

@@ -3,18 +3,16 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/collectives/cost.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/one_machine.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

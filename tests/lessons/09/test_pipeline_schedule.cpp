@@ -5,15 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/09/in_halves.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

@@ -8,11 +8,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "lessons/09_pipeline_parallel/row_channel.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

@@ -3,16 +3,14 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 #include "tests/lessons/09/in_halves.hpp"
 #include "tests/reported.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

@@ -2,10 +2,9 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/09_pipeline_parallel/stage.hpp"
 #include "lessons/09_pipeline_parallel/stages.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

@@ -4,16 +4,14 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/09_pipeline_parallel/stash.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/lessons/09/in_halves.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
 
 using namespace rankwise;

@@ -3,10 +3,10 @@
 #include <map>
 #include <string>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "lessons/10_3d_parallel/mesh_forecast.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

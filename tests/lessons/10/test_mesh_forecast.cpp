@@ -3,16 +3,14 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/10_3d_parallel/mesh_forecast.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
 #include "tests/reported.hpp"
 
 using namespace rankwise;
 using namespace rankwise::testing;
-using Catch::Contains;
 
 namespace {
 

@@ -5,13 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/10_3d_parallel/mesh_layout.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

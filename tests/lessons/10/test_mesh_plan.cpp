@@ -2,10 +2,9 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/adamw.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
+#include "tests/catch.hpp"
 #include "tests/lessons/10/mesh_plans.hpp"
 
 using namespace rankwise;

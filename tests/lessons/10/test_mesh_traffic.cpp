@@ -2,9 +2,8 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/10_3d_parallel/mesh_traffic.hpp"
+#include "tests/catch.hpp"
 #include "tests/reported.hpp"
 #include "tests/world.hpp"
 

@@ -2,15 +2,13 @@
 
 #include <string>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/11_zero_bubble/costs.hpp"
 #include "lessons/11_zero_bubble/options.hpp"
 #include "lessons/11_zero_bubble/zero_bubble_schedule.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

@@ -4,14 +4,12 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/09_pipeline_parallel/schedule_check.hpp"
 #include "lessons/11_zero_bubble/zero_bubble_schedule.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

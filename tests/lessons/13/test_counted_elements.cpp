@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/04_zero1/bucket_shards.hpp"
 #include "lessons/06_zero3/fsdp_units.hpp"
 #include "lessons/13_mesh_zero3/sharding_mesh.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

@@ -1,8 +1,7 @@
 // The bytes that lesson 13 sends between replicas of the model state.
 
-#include <catch2/catch.hpp>
-
 #include "lessons/13_mesh_zero3/costs.hpp"
+#include "tests/catch.hpp"
 #include "tests/one_machine.hpp"
 
 using namespace rankwise;

@@ -4,9 +4,8 @@
 #include <map>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/13_mesh_zero3/sharding_mesh.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

@@ -3,10 +3,9 @@
 #include <array>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/13_mesh_zero3/options.hpp"
 #include "lessons/13_mesh_zero3/tiered_shards.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 
 using namespace rankwise;

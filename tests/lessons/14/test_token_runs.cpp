@@ -3,9 +3,8 @@
 #include <set>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "lessons/14_context_parallel/token_runs.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
 

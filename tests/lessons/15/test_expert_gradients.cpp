@@ -1,9 +1,8 @@
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/tree_sum.hpp"
 #include "lessons/15_experts/expert_gradients.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 
 using namespace rankwise;

@@ -8,10 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/messages/job_report.hpp"
 #include "lessons/frame/shards.hpp"
+#include "tests/catch.hpp"
 #include "tests/gpt2/tiny_model.hpp"
 #include "tests/world.hpp"
 

@@ -3,14 +3,12 @@
 #include <cmath>
 #include <string>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "lessons/frame/replicas.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 TEST_CASE("check_replicas: one bit that differs on one rank is noticed on all, with the rank")
 {

@@ -6,10 +6,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "gpt2/kernels/cpu/gemm.hpp"
 #include "lessons/frame/stop.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;

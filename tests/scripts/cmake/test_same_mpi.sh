@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An HDF5 that is built for another MPI library than the programs is refused when configuring.
+# An HDF5 that is built for another MPI library than the programs is refused when configuring; one without MPI is not.
 #
 # The check sees stand-ins for libraries; where MPICH is installed beside Open MPI, the whole configuration is tried too.
 set -uo pipefail
@@ -36,6 +36,7 @@ printf 'MPI_Init\0ompi_mpi_comm_world\0' >"$scratch/libmpi.so"
 printf 'MPI_Init\0MPIR_Err\0' >"$scratch/libmpich.so"
 printf 'H5Fopen\0ompi_mpi_comm_world\0' >"$scratch/libhdf5_openmpi.so"
 printf 'H5Fopen\0MPI_Init\0' >"$scratch/libhdf5_mpich.so"
+printf 'H5Fopen\0H5FD_MPIO_COLLECTIVE_IO\0' >"$scratch/libhdf5_serial.so"
 printf 'ompi_mpi_comm_world\0' >"$scratch/libz.so"  # not HDF5's own
 cd "$scratch" || exit 1
 check "$scratch/libmpi.so" "$scratch/libhdf5_openmpi.so;$scratch/libz.so;m"
@@ -46,6 +47,10 @@ check "$scratch/libmpi.so" "$scratch/libhdf5_mpich.so;$scratch/libz.so"
 said 1 'HDF5: built for another MPI (.*libhdf5_mpich.so)'
 check "$scratch/libmpich.so" "$scratch/libhdf5_openmpi.so"
 said 1 'HDF5: built for Open MPI (.*libhdf5_openmpi.so)'
+for mpi in libmpi libmpich; do
+  check "$scratch/$mpi.so" "$scratch/libhdf5_serial.so;$scratch/libz.so"
+  said 0 '^accepted$'
+done
 check "" "$scratch/libhdf5_openmpi.so"
 said 0 '^accepted$'
 check "$scratch/libmpich.so" ""

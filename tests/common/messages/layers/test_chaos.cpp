@@ -5,15 +5,14 @@
 #include <cmath>
 #include <thread>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "common/program/time_ledger.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

@@ -1,11 +1,10 @@
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
 #include "common/messages/layers/link_options.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 TEST_CASE("parse_link: latencies and bandwidths with their units")
 {

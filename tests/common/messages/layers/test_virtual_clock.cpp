@@ -1,12 +1,10 @@
 // Schedules made by hand: no message is sent here.
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/messages/layers/virtual_clock.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
 
 namespace {
 

@@ -1,13 +1,10 @@
 // Diagnoses from flight records of all ranks, made up here: no other process runs.
 
-#include <catch2/catch.hpp>
-
 #include "common/base/error.hpp"
 #include "common/messages/watchdog/diagnosis.hpp"
+#include "tests/catch.hpp"
 
 using namespace rankwise;
-using Catch::Contains;
-using Catch::StartsWith;
 
 namespace {
 

@@ -6,17 +6,16 @@
 #include <set>
 #include <thread>
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "common/base/activity.hpp"
 #include "common/messages/watchdog/code_places.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
+#include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
 using namespace rankwise;
 using namespace std::chrono_literals;
-using Catch::Contains;
 
 namespace {
 
@@ -292,7 +291,8 @@ TEST_CASE(
     REQUIRE(seen.name == "MPI_Recv");
     REQUIRE(seen.peer == 1);
     REQUIRE(seen.bytes == 4);
-    REQUIRE_THAT(names_of_places({seen.code}).at(0), Contains("C_A_T_C_H_T_E_S_T"));
+    REQUIRE_THAT(names_of_places({seen.code}).at(0),
+                 Contains("T_E_S_T") || Contains("TEST"));  // the test case itself
   }
   if (r == 1) {
     check_mpi(MPI_Recv(&word, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "waiting for rank 0");

@@ -1,12 +1,10 @@
 // Messages that were sent and not received, found from the counts of all ranks.
 
-#include <catch2/catch.hpp>
-
 #include "common/messages/watchdog/message_counts.hpp"
+#include "tests/catch.hpp"
 #include "tests/world.hpp"
 
 using namespace rankwise;
-using Catch::StartsWith;
 
 namespace {
 

@@ -11,6 +11,8 @@ import tempfile
 import time
 import unittest
 
+from program_case import mixed_job
+
 HANG = os.environ["HANG"]  # tests/programs/hang.cpp, built
 RANKS = 4
 SLOWNESS = float(os.environ.get("RANKWISE_SLOWNESS", "1"))  # of this machine; time limits are for an idle one
@@ -68,7 +70,7 @@ class Job:
         command = ["mpirun", "-np", str(RANKS), *program]
         if apart is not None:
             first = [option for option in program if option.split("=")[0] not in [a.split("=")[0] for a in apart]]
-            command = ["mpirun", "-np", "1", *first, *apart, ":", "-np", str(RANKS - 1), *program]
+            command = mixed_job(RANKS, [*first, *apart], program)
         began = time.monotonic()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
