@@ -35,4 +35,28 @@ constexpr A gelu_slope(A x)
   return static_cast<A>(0.5) * (1 + t) + static_cast<A>(0.5) * x * dt;
 }
 
+// The reference families compute these functions in f64 and round: the last bit of tanh() in f32 depends on the version of
+// the C library, and is another one on a GPU.
+
+/// gelu(), rounded once.
+template <class A>
+constexpr A rounded_gelu(A x)
+{
+  return static_cast<A>(gelu(static_cast<double>(x)));
+}
+
+/// gelu_slope(), rounded once.
+template <class A>
+constexpr A rounded_gelu_slope(A x)
+{
+  return static_cast<A>(gelu_slope(static_cast<double>(x)));
+}
+
+/// tanh(), rounded once.
+template <class A>
+constexpr A rounded_tanh(A x)
+{
+  return static_cast<A>(std::tanh(static_cast<double>(x)));
+}
+
 }  // namespace rankwise

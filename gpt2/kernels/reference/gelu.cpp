@@ -5,17 +5,6 @@
 
 namespace rankwise {
 
-namespace {
-
-/// A function of @p x, computed in f64 and rounded: the last bit of tanh() in f32 depends on the version of the C library.
-template <class A>
-A rounded(double (*function)(double), A x)
-{
-  return static_cast<A>(function(static_cast<double>(x)));
-}
-
-}  // namespace
-
 void ReferenceKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tensor& bias) const
 {
   with_real_type(x.type(), [&]<class T>(T) {
@@ -29,7 +18,7 @@ void ReferenceKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const
         T& element = inner[r * n + j];
         element = T(widen(element) + widen(shift[j]));
         // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-        to[r * n + j] = T(rounded(gelu, widen(element)));
+        to[r * n + j] = T(rounded_gelu(widen(element)));
       }
   });
 }
@@ -42,8 +31,7 @@ void ReferenceKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const T
     T* const to = dx.data<T>();
     const T *const from = dy.data<T>(), *const inner = x.data<T>();
 #pragma omp parallel for
-    for (std::int64_t i = 0; i < x.elements(); ++i)
-      to[i] = T(widen(from[i]) * rounded(gelu_slope, widen(inner[i])));
+    for (std::int64_t i = 0; i < x.elements(); ++i) to[i] = T(widen(from[i]) * rounded_gelu_slope(widen(inner[i])));
   });
 }
 
@@ -53,7 +41,7 @@ void ReferenceKernels::tanh_forward(const Tensor& y, const Tensor& x) const
     T* const to = y.data<T>();
     const T* const from = x.data<T>();
 #pragma omp parallel for
-    for (std::int64_t i = 0; i < x.elements(); ++i) to[i] = T(rounded(std::tanh, widen(from[i])));
+    for (std::int64_t i = 0; i < x.elements(); ++i) to[i] = T(rounded_tanh(widen(from[i])));
   });
 }
 
