@@ -268,9 +268,13 @@ class Output(Lesson):
         for ranks, B in [(4, 4), (4, 2), (2, 1)]:  # of the four windows one rank has all, two have two, two take turns
             self.assertEqual(self.report(*options, f"--micro-batch={B}", ranks=ranks)["validation"], expected, (ranks, B))
         options = [*self.small[:2], "--steps=1", "--arithmetic=exact", "--sample=20"]
-        text = [re.search(r"# sample:\n(# .*\n)+", self.run_program(*options, ranks=r, program=p).stdout).group()
-                for r, p in [(2, None), (None, L01)]]
-        self.assertEqual(text[0], text[1])
+        texts = []
+        for ranks, program in [(2, None), (None, L01)]:
+            done = self.run_program(*options, ranks=ranks, program=program)
+            found = re.search(r"# sample:\n(# .*\n)+", done.stdout)
+            self.assertIsNotNone(found, done)
+            texts.append(found.group())
+        self.assertEqual(*texts)
 
     def test_what_is_checked(self):
         report = self.report(*self.small, *self.watched, "--global-batch=12", ranks=3)

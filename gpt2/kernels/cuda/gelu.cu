@@ -1,12 +1,27 @@
 #include <cmath>
+#include <numbers>
 
 #include "gpt2/kernels/cuda/cuda.hpp"
 #include "gpt2/kernels/cuda/packs.hpp"
-#include "gpt2/kernels/gelu_formula.hpp"
 
 namespace rankwise {
 
 namespace {
+
+constexpr float two_sqrt_2_over_pi = static_cast<float>(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
+
+/// (1 + tanh(u))/2 with u = sqrt(2/pi) (x + 0.044715 x^3), as 1 / (1 + exp(-2u)): for negative x the sum would cancel.
+__device__ inline float gate(float x)
+{
+  return 1 / (1 + std::exp(-two_sqrt_2_over_pi * (x + 0.044715f * x * x * x)));
+}
+
+/// The derivative of gelu(x) = x gate(x): g + x g (1 - g) 2u' with g = gate(x).
+__device__ inline float slope(float x)
+{
+  const float g = gate(x);
+  return g + x * g * (1 - g) * two_sqrt_2_over_pi * (1 + 3 * 0.044715f * x * x);
+}
 
 /// x += bias, y = gelu(x). Thread: 16 bytes of a row. Reads and writes x, writes y: three tensors of (R, n).
 template <class T>
@@ -16,7 +31,7 @@ void add_bias_and_bend(cudaStream_t stream, T* y, T* x, const T* bias, std::int6
   for_each_pack<N>(stream, R, n, [=] __device__(const PackPlace& at) {
     Pack<N> inner = load_pack<N>(x + at.index, at.count), outer{};
     inner += load_pack<N>(bias + at.channel, at.count);
-    for (int i = 0; i < N; ++i) outer.at[i] = gelu(inner.at[i]);
+    for (int i = 0; i < N; ++i) outer.at[i] = inner.at[i] * gate(inner.at[i]);
     store_pack(x + at.index, inner, at.count);
     store_pack(y + at.index, outer, at.count);
   });
@@ -30,7 +45,7 @@ void multiply_by_slope(cudaStream_t stream, T* dx, const T* dy, const T* x, std:
   for_each_pack<N>(stream, 1, n, [=] __device__(const PackPlace& at) {
     Pack<N> gradient = load_pack<N>(dy + at.index, at.count);
     const Pack<N> inner = load_pack<N>(x + at.index, at.count);
-    for (int i = 0; i < N; ++i) gradient.at[i] *= gelu_slope(inner.at[i]);
+    for (int i = 0; i < N; ++i) gradient.at[i] *= slope(inner.at[i]);
     store_pack(dx + at.index, gradient, at.count);
   });
 }
@@ -72,7 +87,7 @@ void CudaKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const Tens
 
 void CudaKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) const
 {
-  // forward:  y = x/2 (1 + t) with t = tanh(sqrt(2/pi) (x + 0.044715 x^3))
+  // forward:  y = x gate(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   with_gpu_type(dx.type(),
                 [&]<class T>(T) { multiply_by_slope(on_, dx.data<T>(), dy.data<T>(), x.data<T>(), x.elements()); });
 }
