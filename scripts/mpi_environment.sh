@@ -33,15 +33,16 @@ if ! command -v ssh >/dev/null 2>&1; then
   export PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ssh_agent:-false}"
 fi
 
-# Open MPI 5 would ask the kernel how ranks reach each other by TCP, and complain of those on one machine. By the addresses it sees.
+# Open MPI 5 asks the kernel for routes between ranks, and prints an error when both are on one machine. It can compare their
+# addresses instead.
 export OMPI_MCA_reachable="${OMPI_MCA_reachable:-weighted}"
 
 # Looking for cores, Open MPI also asks ten X displays for graphics cards. Where "localhost" has no entry in /etc/hosts,
 # each question is one for the name server and may take five seconds. Nothing here needs the answer.
 export HWLOC_COMPONENTS="${HWLOC_COMPONENTS:--gl}"
 
-# A program that is started without mpirun is one rank. Open MPI 4 would start a daemon for it, in case that it wants to start
-# others; ours does not.
+# A program that is started without mpirun is one rank. Open MPI 4 would start a daemon for it, in case it starts more processes;
+# ours never do.
 export OMPI_MCA_ess_singleton_isolated="${OMPI_MCA_ess_singleton_isolated:-1}"
 
 # Without a network card of a cluster messages go by ob1, that is through shared memory or TCP. To look for such cards all

@@ -10,6 +10,12 @@
 
 namespace rankwise {
 
+/// The runs of a whole layer.
+inline AttentionRuns all_tokens(const AttentionShape& shape)
+{
+  return {{0, shape.T}, {0, shape.T}};
+}
+
 /// The keys that each query sees: those that the mask allows and that are no padding. A query
 /// sees as many as the one before it or more, and always the first.
 class VisibleKeys {

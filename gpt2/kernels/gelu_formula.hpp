@@ -4,55 +4,40 @@
 #include <numbers>
 
 /// @file
-/// GELU and its slope, on the host and on a GPU. The standard library's tanh() is not constexpr; the functions are
-/// marked so because nvcc then compiles them for both.
+/// GELU, its slope and tanh of the reference families, on the host and on a GPU. They are computed in f64 and rounded once: the
+/// last bit of tanh() in f32 differs between versions of the C library, and on a GPU. The standard library's tanh() is not
+/// constexpr; the functions are marked so because nvcc then compiles them for both.
 
 namespace rankwise {
 
-/// tanh(sqrt(2/pi) (x + 0.044715 x^3)) in the type of @p x, f32 or f64.
-template <class A>
-constexpr A gelu_tanh(A x)
+/// sqrt(2/pi).
+constexpr double gelu_factor = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+
+/// tanh(sqrt(2/pi) (x + 0.044715 x^3)).
+constexpr double gelu_tanh(double x)
 {
-  constexpr A sqrt_2_over_pi = static_cast<A>(std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
-  return std::tanh(sqrt_2_over_pi * (x + static_cast<A>(0.044715) * x * x * x));
+  return std::tanh(gelu_factor * (x + 0.044715 * x * x * x));
 }
 
-/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), rounded to the type of @p of, f32 or f64.
 template <class A>
-constexpr A gelu(A x)
+constexpr A gelu(A of)
 {
-  return static_cast<A>(0.5) * x * (1 + gelu_tanh(x));
+  const double x = of;
+  return static_cast<A>(0.5 * x * (1 + gelu_tanh(x)));
 }
 
 /// The derivative of gelu(): (1 + t)/2 + x/2 t' with t =
 /// gelu_tanh(x) and t' = (1 - t^2) sqrt(2/pi) (1 + 3 0.044715 x^2).
 template <class A>
-constexpr A gelu_slope(A x)
+constexpr A gelu_slope(A at)
 {
-  constexpr A sqrt_2_over_pi = static_cast<A>(std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
-  const A t = gelu_tanh(x);
-  const A dt = (1 - t * t) * sqrt_2_over_pi * (1 + 3 * static_cast<A>(0.044715) * x * x);
-  return static_cast<A>(0.5) * (1 + t) + static_cast<A>(0.5) * x * dt;
+  const double x = at, t = gelu_tanh(x);
+  const double dt = (1 - t * t) * gelu_factor * (1 + 3 * 0.044715 * x * x);
+  return static_cast<A>(0.5 * (1 + t) + 0.5 * x * dt);
 }
 
-// The reference families compute these functions in f64 and round: the last bit of tanh() in f32 depends on the version of
-// the C library, and is another one on a GPU.
-
-/// gelu(), rounded once.
-template <class A>
-constexpr A rounded_gelu(A x)
-{
-  return static_cast<A>(gelu(static_cast<double>(x)));
-}
-
-/// gelu_slope(), rounded once.
-template <class A>
-constexpr A rounded_gelu_slope(A x)
-{
-  return static_cast<A>(gelu_slope(static_cast<double>(x)));
-}
-
-/// tanh(), rounded once.
+/// tanh(x), rounded to the type of @p x.
 template <class A>
 constexpr A rounded_tanh(A x)
 {

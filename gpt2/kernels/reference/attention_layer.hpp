@@ -85,10 +85,4 @@ struct ReferenceLayer {
   SumOrder query_order;         ///< of sums over the queries
 };
 
-/// The runs of a whole layer.
-inline AttentionRuns all_tokens(const AttentionShape& shape)
-{
-  return {{0, shape.T}, {0, shape.T}};
-}
-
 }  // namespace rankwise

@@ -18,7 +18,7 @@ void ReferenceKernels::bias_gelu_forward(const Tensor& y, const Tensor& x, const
         T& element = inner[r * n + j];
         element = T(widen(element) + widen(shift[j]));
         // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-        to[r * n + j] = T(rounded_gelu(widen(element)));
+        to[r * n + j] = T(gelu(widen(element)));
       }
   });
 }
@@ -31,7 +31,7 @@ void ReferenceKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const T
     T* const to = dx.data<T>();
     const T *const from = dy.data<T>(), *const inner = x.data<T>();
 #pragma omp parallel for
-    for (std::int64_t i = 0; i < x.elements(); ++i) to[i] = T(widen(from[i]) * rounded_gelu_slope(widen(inner[i])));
+    for (std::int64_t i = 0; i < x.elements(); ++i) to[i] = T(widen(from[i]) * gelu_slope(widen(inner[i])));
   });
 }
 

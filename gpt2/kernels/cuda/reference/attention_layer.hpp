@@ -141,10 +141,4 @@ void for_each_token(cudaStream_t stream, const AttentionShape& shape, std::int64
   });
 }
 
-/// The runs of a whole layer.
-inline AttentionRuns all_tokens(const AttentionShape& shape)
-{
-  return {{0, shape.T}, {0, shape.T}};
-}
-
 }  // namespace rankwise

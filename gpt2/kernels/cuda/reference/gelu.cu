@@ -14,7 +14,7 @@ void forward(cudaStream_t stream, T* y, T* x, const T* bias, std::int64_t R, std
   for_each_element(stream, R, n, [=] __device__(std::int64_t r, std::int64_t j) {
     T& element = x[r * n + j];
     element = T(widened(element) + widened(bias[j]));
-    y[r * n + j] = T(rounded_gelu(widened(element)));
+    y[r * n + j] = T(gelu(widened(element)));
   });
 }
 
@@ -23,7 +23,7 @@ template <class T>
 void backward(cudaStream_t stream, T* dx, const T* dy, const T* x, std::int64_t elements)
 {
   for_each(stream, elements,
-           [=] __device__(std::int64_t i) { dx[i] = T(widened(dy[i]) * rounded_gelu_slope(widened(x[i]))); });
+           [=] __device__(std::int64_t i) { dx[i] = T(widened(dy[i]) * gelu_slope(widened(x[i]))); });
 }
 
 /// A thread computes one element of y. 8 bytes per element move.
