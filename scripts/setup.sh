@@ -46,11 +46,11 @@ names_of() {
     $1 == manager && index(parts, " " $2 " ") { for (i = 3; i <= NF; ++i) print $i }' | sort
 }
 
-# Of the names that it reads, sorted, it prints those that are not installed. An HDF5 for Open MPI will do as well.
+# Of the names that it reads, sorted, it prints those that are not installed. An HDF5 for an MPI library will do as well.
 not_installed() {
   case $manager in
     apt-get) comm -23 - <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' |
-      sed -n 's/^libhdf5-openmpi-dev installed$/libhdf5-dev/p; s/ installed$//p' | sort -u) ;;
+      sed -n 's/^libhdf5-\(openmpi\|mpich\)-dev installed$/libhdf5-dev/p; s/ installed$//p' | sort -u) ;;
     dnf) while read -r name; do rpm -q --quiet --whatprovides "$name" || echo "$name"; done ;;
     pacman) xargs pacman -T || true ;;
     brew) comm -23 - <(brew list --formula -1 | sort) ;;
@@ -103,9 +103,10 @@ case ${1:-} in
   *) echo "error: $0 knows --documentation, --grading and --how, not '$1'." >&2; exit 2 ;;
 esac
 
-# An MPI from outside /usr (a module, one's own build) is somebody's choice: it is not mixed with the system's.
+# An MPI from outside /usr (a module, one's own build) is somebody's choice, and so is MPICH: neither is mixed with the system's.
 case $(command -v mpicc) in
-  '' | /usr/bin/* | /bin/* | /usr/lib64/openmpi/bin/*) parts+=(mpi) ;;
+  '' | /usr/bin/* | /bin/* | /usr/lib64/openmpi/bin/*)
+    if ! mpicc -show 2>/dev/null | grep -q mpich; then parts+=(mpi); fi ;;
 esac
 
 for manager in apt-get dnf pacman brew none; do

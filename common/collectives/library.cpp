@@ -1,5 +1,6 @@
 #include "common/collectives/library.hpp"
 
+#include <cstddef>
 #include <limits>
 #include <vector>
 
@@ -196,9 +197,13 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
   const SumOperation sum(values.type());
   const bool here = group.rank() == root;
   OnHost host(values, group);
-  void* const data = host.tensor().raw();
-  check_mpi(MPI_Reduce(here ? MPI_IN_PLACE : data, here ? data : nullptr, mpi_count(values.elements()),
-                       mpi_type(values.type()), sum.handle(), root, group.communicator().handle()),
+  auto* const data = static_cast<std::byte*>(host.tensor().raw());
+  std::vector<std::byte>
+      copy;  // instead of MPI_IN_PLACE, which MPICH 4.0 reads as an address where the root is not rank 0
+  if (here && root != 0) copy.assign(data, data + values.bytes());
+  const void* const own = !here ? data : root == 0 ? MPI_IN_PLACE : copy.data();
+  check_mpi(MPI_Reduce(own, here ? data : nullptr, mpi_count(values.elements()), mpi_type(values.type()),
+                       sum.handle(), root, group.communicator().handle()),
             "MPI_Reduce");
   if (here) host.put_back();
 }

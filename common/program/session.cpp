@@ -235,6 +235,8 @@ void abort_job(const Failure& failure)
     std::fflush(stdout);
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
+    // MPICH's launcher forgets what it has not read yet when a job ends.
+    if (job.ranks > 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   // A job of one rank has no other ranks to end.
   if (job.running && job.ranks > 1) MPI_Abort(MPI_COMM_WORLD, failure.status);

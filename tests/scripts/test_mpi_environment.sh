@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mpi_environment.sh: more ranks than cores start with a plain mpirun, in every shell; a variable that is set is kept.
+# mpi_environment.sh: more ranks than cores start with a plain mpirun, in every shell; it knows the library, and keeps what is set.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -16,10 +16,24 @@ OMP_NUM_THREADS=3
 source ../../scripts/mpi_environment.sh
 [[ $OMP_NUM_THREADS == 3 ]] || { echo "OMP_NUM_THREADS=3 became $OMP_NUM_THREADS"; exit 1; }
 
-unset OMPI_MCA_pml
-source ../../scripts/mpi_environment.sh
-card=$(find /sys/class/infiniband /sys/class/cxi -maxdepth 0 2>/dev/null || true)
-[[ -n $card || $OMPI_MCA_pml == ob1 ]] || { echo "without a cluster's network card OMPI_MCA_pml is $OMPI_MCA_pml, not ob1"; exit 1; }
-OMPI_MCA_pml=^v
-source ../../scripts/mpi_environment.sh
-[[ $OMPI_MCA_pml == ^v ]] || { echo "OMPI_MCA_pml=^v became $OMPI_MCA_pml"; exit 1; }
+# set_for TEXT NAME...: the variables of this name that are set where mpirun's version is TEXT, with their values.
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+set_for() {
+  printf '#!/bin/sh\necho "%s"\n' "$1" >"$folder/mpirun"
+  chmod +x "$folder/mpirun"
+  env -i PATH="$folder:$PATH" OMPI_MCA_smsc=mine bash -c 'source ../../scripts/mpi_environment.sh; env' | grep -E "^($2)=" | sort | paste -sd' ' -
+}
+expect() { [[ $1 == "$2" ]] || { echo "$3: $1, not $2"; exit 1; }; }
+names='RANKWISE_MPI|OMPI_ALLOW_RUN_AS_ROOT|OMPI_MCA_smsc|I_MPI_.*'
+expect "$(set_for 'mpirun (Open MPI) 5.0.7' "$names")" 'OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_MCA_smsc=mine RANKWISE_MPI=openmpi' 'Open MPI'
+expect "$(set_for 'HYDRA build details:' "$names")" 'OMPI_MCA_smsc=mine RANKWISE_MPI=mpich' MPICH
+expect "$(set_for 'Intel(R) MPI Library for Linux* OS' "$names")" 'I_MPI_PIN=off OMPI_MCA_smsc=mine RANKWISE_MPI=intel' Intel
+expect "$(set_for 'something new' "$names")" 'OMPI_MCA_smsc=mine RANKWISE_MPI=unknown' 'another launcher'
+
+if [[ $RANKWISE_MPI == openmpi ]]; then
+  card=$(find /sys/class/infiniband /sys/class/cxi -maxdepth 0 2>/dev/null || true)
+  # shellcheck disable=SC2016  # the inner shell expands it
+  chosen=$(env -u OMPI_MCA_pml bash -c 'source ../../scripts/mpi_environment.sh; echo "${OMPI_MCA_pml:-}"')
+  [[ -n $card || $chosen == ob1 ]] || { echo "without a cluster's network card OMPI_MCA_pml is $chosen, not ob1"; exit 1; }
+fi

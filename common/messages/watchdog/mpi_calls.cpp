@@ -1,12 +1,14 @@
 #include "common/messages/watchdog/mpi_calls.hpp"
 
 #include <algorithm>
+#include <array>
 #include <mpi.h>
 #include <span>
 #include <string_view>
 
 #include "common/base/activity.hpp"
 #include "common/messages/watchdog/flight_recorder.hpp"
+#include "common/messages/watchdog/mpi_waits.hpp"
 
 namespace rankwise {
 
@@ -96,6 +98,18 @@ std::span<const MPI_Request> requests_of(int n, const MPI_Request* requests)
 
 }  // namespace
 
+bool mpi_polls()
+{
+  static const bool polls = [] {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return false;
+    const std::string_view name(text.data());
+    return name.find("MPICH") != name.npos || name.find("Intel") != name.npos;
+  }();
+  return polls;
+}
+
 OwnMpiCalls::OwnMpiCalls()
 {
   ++own_calls;
@@ -157,15 +171,21 @@ using namespace rankwise;
 int MPI_Send(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
   count(true, to, comm);
-  return wait_in({"MPI_Send", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)},
-                 [&] { return PMPI_Send(data, n, type, to, tag, comm); });
+  return wait_in({"MPI_Send", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)}, [&] {
+    return call_with_pauses(
+        [&] { return PMPI_Send(data, n, type, to, tag, comm); },
+        [&](MPI_Request* request) { return PMPI_Isend(data, n, type, to, tag, comm, request); });
+  });
 }
 
 int MPI_Ssend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm)
 {
   count(true, to, comm);
-  return wait_in({"MPI_Ssend", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)},
-                 [&] { return PMPI_Ssend(data, n, type, to, tag, comm); });
+  return wait_in({"MPI_Ssend", __builtin_return_address(0), rank_in_job(to, comm), bytes_of(n, type)}, [&] {
+    return call_with_pauses(
+        [&] { return PMPI_Ssend(data, n, type, to, tag, comm); },
+        [&](MPI_Request* request) { return PMPI_Issend(data, n, type, to, tag, comm, request); });
+  });
 }
 
 int MPI_Isend(const void* data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request)
@@ -184,8 +204,12 @@ int MPI_Recv(void* data, int n, MPI_Datatype type, int from, int tag, MPI_Comm c
 {
   MPI_Status own;
   MPI_Status* const arrived = status == MPI_STATUS_IGNORE ? &own : status;
-  const int code = wait_in({"MPI_Recv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)},
-                           [&] { return PMPI_Recv(data, n, type, from, tag, comm, arrived); });
+  const int code =
+      wait_in({"MPI_Recv", __builtin_return_address(0), rank_in_job(from, comm), bytes_of(n, type)}, [&] {
+        return call_with_pauses(
+            [&] { return PMPI_Recv(data, n, type, from, tag, comm, arrived); },
+            [&](MPI_Request* request) { return PMPI_Irecv(data, n, type, from, tag, comm, request); }, arrived);
+      });
   count(false, from == MPI_PROC_NULL ? from : arrived->MPI_SOURCE, comm, code);
   return code;
 }
@@ -253,12 +277,18 @@ int MPI_Cancel(MPI_Request* request)
 
 int MPI_Wait(MPI_Request* request, MPI_Status* status)
 {
-  return wait_in({"MPI_Wait", __builtin_return_address(0)}, [&] { return PMPI_Wait(request, status); });
+  return wait_in({"MPI_Wait", __builtin_return_address(0)}, [&] {
+    if (!mpi_polls()) return PMPI_Wait(request, status);
+    return ask_with_pauses([&](int* done) { return PMPI_Test(request, done, status); });
+  });
 }
 
 int MPI_Waitall(int n, MPI_Request* requests, MPI_Status* statuses)
 {
-  return wait_in({"MPI_Waitall", __builtin_return_address(0)}, [&] { return PMPI_Waitall(n, requests, statuses); });
+  return wait_in({"MPI_Waitall", __builtin_return_address(0)}, [&] {
+    if (!mpi_polls()) return PMPI_Waitall(n, requests, statuses);
+    return ask_with_pauses([&](int* done) { return PMPI_Testall(n, requests, done, statuses); });
+  });
 }
 
 int MPI_Waitany(int n, MPI_Request* requests, int* which, MPI_Status* status)
@@ -295,13 +325,18 @@ int MPI_Testsome(int n, MPI_Request* requests, int* done, int* which, MPI_Status
 
 int MPI_Barrier(MPI_Comm comm)
 {
-  return wait_in({"MPI_Barrier", __builtin_return_address(0)}, [&] { return PMPI_Barrier(comm); });
+  return wait_in({"MPI_Barrier", __builtin_return_address(0)}, [&] {
+    return call_with_pauses([&] { return PMPI_Barrier(comm); },
+                            [&](MPI_Request* request) { return PMPI_Ibarrier(comm, request); });
+  });
 }
 
 int MPI_Bcast(void* data, int n, MPI_Datatype type, int root, MPI_Comm comm)
 {
-  return wait_in({"MPI_Bcast", __builtin_return_address(0), -1, bytes_of(n, type)},
-                 [&] { return PMPI_Bcast(data, n, type, root, comm); });
+  return wait_in({"MPI_Bcast", __builtin_return_address(0), -1, bytes_of(n, type)}, [&] {
+    return call_with_pauses([&] { return PMPI_Bcast(data, n, type, root, comm); },
+                            [&](MPI_Request* request) { return PMPI_Ibcast(data, n, type, root, comm, request); });
+  });
 }
 
 int MPI_Reduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm)
@@ -312,8 +347,11 @@ int MPI_Reduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op
 
 int MPI_Allreduce(const void* data, void* into, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
-  return wait_in({"MPI_Allreduce", __builtin_return_address(0), -1, bytes_of(n, type)},
-                 [&] { return PMPI_Allreduce(data, into, n, type, op, comm); });
+  return wait_in({"MPI_Allreduce", __builtin_return_address(0), -1, bytes_of(n, type)}, [&] {
+    return call_with_pauses(
+        [&] { return PMPI_Allreduce(data, into, n, type, op, comm); },
+        [&](MPI_Request* request) { return PMPI_Iallreduce(data, into, n, type, op, comm, request); });
+  });
 }
 
 int MPI_Reduce_scatter(const void* data, void* into, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm)

@@ -48,7 +48,8 @@ TEST_CASE("check_mpi: an error of MPI becomes an Error with MPI's text, on both 
       check_mpi(MPI_Send(nullptr, 0, MPI_INT, world().ranks(), 0, communicator), "sending to nobody");
     };
     CHECK_THROWS_AS(send_to_nobody(), Error);
-    CHECK_THROWS_WITH(send_to_nobody(), Contains("MPI failed at sending to nobody: MPI_ERR_RANK"));
+    CHECK_THROWS_WITH(send_to_nobody(), Contains("MPI failed at sending to nobody: ") &&
+                                            (Contains("MPI_ERR_RANK") || Contains("Invalid rank")));
   }
   CHECK_NOTHROW(check_mpi(MPI_SUCCESS, "nothing"));
 }

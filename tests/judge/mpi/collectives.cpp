@@ -109,7 +109,7 @@ int PMPI_Barrier(MPI_Comm comm)
 
 int PMPI_Ibarrier(MPI_Comm comm, MPI_Request* request)
 {
-  *request = reinterpret_cast<MPI_Request>(connection().meet(of(comm), "MPI_Ibarrier", {}, [](const All&) {}));
+  *request = handle_of<MPI_Request>(connection().meet(of(comm), "MPI_Ibarrier", {}, [](const All&) {}));
   return MPI_SUCCESS;
 }
 
@@ -135,7 +135,7 @@ int PMPI_Iallreduce(const void* sent, void* received, int count, MPI_Datatype ty
   const auto finish = [=](const All& all) {
     put(elements(received, count, type), reduced(all, type, op), "MPI_Iallreduce");
   };
-  *request = reinterpret_cast<MPI_Request>(
+  *request = handle_of<MPI_Request>(
       connection().meet(of(comm), "MPI_Iallreduce", elements(given(sent, received), count, type), finish));
   return MPI_SUCCESS;
 }

@@ -20,12 +20,12 @@ using Ranks = std::vector<int>;
 
 MPI_Group handle_of_group(Ranks ranks)
 {
-  return reinterpret_cast<MPI_Group>(new Ranks(std::move(ranks)));
+  return handle_of<MPI_Group>(new Ranks(std::move(ranks)));
 }
 
 const Ranks& ranks_of(MPI_Group handle)
 {
-  return *reinterpret_cast<const Ranks*>(handle);
+  return *object_of<const Ranks>(handle);
 }
 
 int put_text(const char* text, char* to, int* length)
@@ -62,7 +62,7 @@ int split(MPI_Comm comm, int color, int key, MPI_Comm* part, const char* call)
     if (rank == whole.rank) made->rank = static_cast<int>(made->members.size());
     made->members.push_back(whole.members[static_cast<std::size_t>(rank)]);
   }
-  *part = handle_of(made);
+  *part = handle_of<MPI_Comm>(made);
   return MPI_SUCCESS;
 }
 
@@ -211,13 +211,13 @@ int PMPI_Win_allocate_shared(MPI_Aint bytes, int, MPI_Info, MPI_Comm, void* base
   auto* memory = new std::vector<std::byte>(static_cast<std::size_t>(bytes));
   std::byte* const data = memory->data();
   std::memcpy(base, &data, sizeof data);
-  *win = reinterpret_cast<MPI_Win>(memory);
+  *win = handle_of<MPI_Win>(memory);
   return MPI_SUCCESS;
 }
 
 int PMPI_Win_shared_query(MPI_Win win, int, MPI_Aint* bytes, int* unit, void* base)
 {
-  auto& memory = *reinterpret_cast<std::vector<std::byte>*>(win);
+  auto& memory = *object_of<std::vector<std::byte>>(win);
   std::byte* const data = memory.data();
   std::memcpy(base, &data, sizeof data);
   *bytes = static_cast<MPI_Aint>(memory.size());
@@ -232,7 +232,7 @@ int PMPI_Win_set_errhandler(MPI_Win, MPI_Errhandler)
 
 int PMPI_Win_free(MPI_Win* win)
 {
-  delete reinterpret_cast<std::vector<std::byte>*>(*win);
+  delete object_of<std::vector<std::byte>>(*win);
   *win = MPI_WIN_NULL;
   return MPI_SUCCESS;
 }

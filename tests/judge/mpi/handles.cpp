@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <type_traits>
+#include <unordered_map>
+#include <vector>
 
 namespace judge {
 
@@ -39,14 +43,57 @@ void combine(std::span<std::byte> sum, std::span<const std::byte> more, MPI_Op o
   }
 }
 
+/// Where a status keeps the number of bytes: each library has a field of its own for it.
+template <class Status>
+auto& bytes_field(Status& status)
+{
+  if constexpr (requires { status._ucount; })
+    return status._ucount;  // Open MPI
+  else if constexpr (requires { status.count_lo; })
+    return status.count_lo;  // MPICH
+  else
+    return status.MPI_internal[0];  // the ABI of MPI 5
+}
+
+/// The addresses that stand behind numbers; a number is a place in `addresses`, after first_number.
+struct Numbered {
+  std::mutex mutex;
+  std::vector<void*> addresses;
+  std::unordered_map<void*, int> numbers;
+};
+constexpr int first_number = 0x70000000;  // MPICH's own handles are below, or negative
+
+Numbered& numbered()
+{
+  static Numbered all;
+  return all;
+}
+
 }  // namespace
+
+int number_of(void* address)
+{
+  const std::lock_guard lock(numbered().mutex);
+  auto& [mutex, addresses, numbers] = numbered();
+  const auto [entry, is_new] = numbers.try_emplace(address, first_number + static_cast<int>(addresses.size()));
+  if (is_new) addresses.push_back(address);
+  return entry->second;
+}
+
+void* address_of(int number)
+{
+  const std::lock_guard lock(numbered().mutex);
+  if (number < first_number || number - first_number >= static_cast<int>(numbered().addresses.size()))
+    connection().abort(1, "a handle was given that MPI has never returned");
+  return numbered().addresses[static_cast<std::size_t>(number - first_number)];
+}
 
 Communicator& of(MPI_Comm handle)
 {
   if (handle == MPI_COMM_WORLD) return connection().world();
   if (handle == MPI_COMM_SELF) return connection().self();
   if (handle == MPI_COMM_NULL) connection().abort(1, "MPI_COMM_NULL was given as a communicator");
-  return *reinterpret_cast<Communicator*>(handle);
+  return *object_of<Communicator>(handle);
 }
 
 std::size_t size_of(MPI_Datatype type)
@@ -67,12 +114,13 @@ void fill(MPI_Status* status, int source, int tag, std::size_t bytes)
   status->MPI_SOURCE = source;
   status->MPI_TAG = tag;
   status->MPI_ERROR = MPI_SUCCESS;
-  status->_ucount = bytes;
+  auto& field = bytes_field(*status);
+  field = static_cast<std::remove_reference_t<decltype(field)>>(bytes);
 }
 
 std::size_t bytes_of(const MPI_Status& status)
 {
-  return status._ucount;
+  return static_cast<std::size_t>(bytes_field(status));
 }
 
 std::span<std::byte> elements(void* data, int count, MPI_Datatype type)

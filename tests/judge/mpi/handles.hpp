@@ -1,21 +1,41 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 
 #include "tests/judge/mpi/connection.hpp"
 
 /// @file
-/// MPI's handles and what they stand for here. Handles are pointers, as in Open MPI.
+/// MPI's handles and what they stand for here. Where handles are pointers (Open MPI, the ABI of MPI 5) a handle is the address
+/// of its object, where they are numbers (MPICH and its derivatives) it is a number for that address.
 
 namespace judge {
 
+int number_of(void* address);  ///< a number for an address, always the same and none that MPI itself uses
+void* address_of(int number);  ///< the address that number_of() gave this number
+
+/// The handle of an object that was made here.
+template <class Handle>
+Handle handle_of(void* object)
+{
+  if constexpr (std::is_pointer_v<Handle>)
+    return static_cast<Handle>(object);
+  else
+    return number_of(object);
+}
+
+/// The object that a handle stands for; the handle has to be from handle_of().
+template <class T, class Handle>
+T* object_of(Handle handle)
+{
+  if constexpr (std::is_pointer_v<Handle>)
+    return static_cast<T*>(static_cast<void*>(handle));
+  else
+    return static_cast<T*>(address_of(handle));
+}
+
 /// What a communicator's handle stands for.
 Communicator& of(MPI_Comm handle);
-/// The handle of a communicator that was made here.
-inline MPI_Comm handle_of(Communicator* communicator)
-{
-  return reinterpret_cast<MPI_Comm>(communicator);
-}
 
 /// Bytes of one element; the job ends for a type that the judge does not know.
 std::size_t size_of(MPI_Datatype type);

@@ -11,12 +11,7 @@ namespace {
 
 Request* request_of(MPI_Request handle)
 {
-  return reinterpret_cast<Request*>(handle);
-}
-
-MPI_Request handle_of_request(Request* request)
-{
-  return reinterpret_cast<MPI_Request>(request);
+  return object_of<Request>(handle);
 }
 
 /// Takes note of a complete request and forgets it.
@@ -98,11 +93,11 @@ int test_some(int count, MPI_Request requests[], int* completed, int indices[], 
 
 }  // namespace
 
-#define RANKWISE_SEND(NAME)                                                                                  \
-  extern "C" int PMPI_##NAME(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) \
-  {                                                                                                          \
-    MPI_Request request = handle_of_request(start_send(data, count, type, to, tag, comm, "MPI_" #NAME));     \
-    return PMPI_Wait(&request, MPI_STATUS_IGNORE);                                                           \
+#define RANKWISE_SEND(NAME)                                                                                   \
+  extern "C" int PMPI_##NAME(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)  \
+  {                                                                                                           \
+    MPI_Request request = handle_of<MPI_Request>(start_send(data, count, type, to, tag, comm, "MPI_" #NAME)); \
+    return PMPI_Wait(&request, MPI_STATUS_IGNORE);                                                            \
   }
 RANKWISE_SEND(Send)
 RANKWISE_SEND(Ssend)
@@ -111,7 +106,7 @@ RANKWISE_SEND(Ssend)
   extern "C" int PMPI_##NAME(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, \
                              MPI_Request* request)                                                           \
   {                                                                                                          \
-    *request = handle_of_request(start_send(data, count, type, to, tag, comm, "MPI_" #NAME));                \
+    *request = handle_of<MPI_Request>(start_send(data, count, type, to, tag, comm, "MPI_" #NAME));           \
     return MPI_SUCCESS;                                                                                      \
   }
 RANKWISE_ISEND(Isend)
@@ -121,21 +116,23 @@ extern "C" {
 
 int PMPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request)
 {
-  *request = handle_of_request(start_receive(data, count, type, from, tag, comm, "MPI_Irecv"));
+  *request = handle_of<MPI_Request>(start_receive(data, count, type, from, tag, comm, "MPI_Irecv"));
   return MPI_SUCCESS;
 }
 
 int PMPI_Recv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
 {
-  MPI_Request request = handle_of_request(start_receive(data, count, type, from, tag, comm, "MPI_Recv"));
+  MPI_Request request = handle_of<MPI_Request>(start_receive(data, count, type, from, tag, comm, "MPI_Recv"));
   return PMPI_Wait(&request, status);
 }
 
 int PMPI_Sendrecv(const void* sent, int sent_count, MPI_Datatype sent_type, int to, int sent_tag, void* received,
                   int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status)
 {
-  MPI_Request receive = handle_of_request(start_receive(received, count, type, from, tag, comm, "MPI_Sendrecv"));
-  MPI_Request send = handle_of_request(start_send(sent, sent_count, sent_type, to, sent_tag, comm, "MPI_Sendrecv"));
+  MPI_Request receive =
+      handle_of<MPI_Request>(start_receive(received, count, type, from, tag, comm, "MPI_Sendrecv"));
+  MPI_Request send =
+      handle_of<MPI_Request>(start_send(sent, sent_count, sent_type, to, sent_tag, comm, "MPI_Sendrecv"));
   PMPI_Wait(&receive, status);
   return PMPI_Wait(&send, MPI_STATUS_IGNORE);
 }
@@ -247,7 +244,7 @@ int PMPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message* message, MPI_Stat
 {
   Message* found = wait_for_message(from, tag, comm, true, "MPI_Mprobe");
   fill_envelope(status, *found, comm);
-  *message = reinterpret_cast<MPI_Message>(found);
+  *message = handle_of<MPI_Message>(found);
   return MPI_SUCCESS;
 }
 
@@ -257,13 +254,13 @@ int PMPI_Improbe(int from, int tag, MPI_Comm comm, int* flag, MPI_Message* messa
   Message* found = connection().find(of(comm), from, tag, true);
   *flag = found != nullptr ? 1 : 0;
   if (found != nullptr) fill_envelope(status, *found, comm);
-  if (found != nullptr) *message = reinterpret_cast<MPI_Message>(found);
+  if (found != nullptr) *message = handle_of<MPI_Message>(found);
   return MPI_SUCCESS;
 }
 
 int PMPI_Mrecv(void* data, int count, MPI_Datatype type, MPI_Message* message, MPI_Status* status)
 {
-  auto* taken = reinterpret_cast<Message*>(*message);
+  auto* taken = object_of<Message>(*message);
   fill(status, taken->source, taken->tag, taken->data.size());
   connection().take(taken, elements(data, count, type));
   *message = MPI_MESSAGE_NULL;

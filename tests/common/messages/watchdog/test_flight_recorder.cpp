@@ -243,11 +243,13 @@ TEST_CASE("FlightRecorder: messages are counted by group, collective and rank, o
 {
   Recorded test;
   const int N = test.group->ranks(), r = test.group->rank(), next = (r + 1) % N, previous = (r + N - 1) % N;
+  std::vector<float> arrived(12);
+  const Tensor into(std::span<float>(arrived), {12});
   const auto exchange = [&] {
-    test.group->transport().exchange(test.tensor, next, test.tensor, previous);
+    test.group->transport().exchange(test.tensor, next, into, previous);
     const CollectiveScope scope(*test.group, {"all-reduce", "ring", DType::f32, 12});
-    test.group->transport().exchange(test.tensor, next, test.tensor, previous);
-    test.group->transport().exchange(test.tensor, next, test.tensor, previous);
+    test.group->transport().exchange(test.tensor, next, into, previous);
+    test.group->transport().exchange(test.tensor, next, into, previous);
   };
   exchange();
   test.group = nullptr;
