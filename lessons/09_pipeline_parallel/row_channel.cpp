@@ -35,8 +35,7 @@ void MessageProgress::change(int messages, bool rests)
 void MessageProgress::run(const std::stop_token& end)
 {
   constexpr auto pause = std::chrono::microseconds(100);
-  constexpr int unused_tag =
-      32767;  // MPI looks after all messages only as long as it does not find the one asked for
+  constexpr int unused_tag = 32767;  // a probe that finds nothing looks after all messages
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, end, [&] { return under_way_ > 0 && !resting_; }) && !end.stop_requested()) {
     lock.unlock();
