@@ -13,6 +13,8 @@ ok() { printf 'ok    %-10s %s\n' "$1" "$2"; }
 note() { printf 'note  %-10s %s\n                 %s\n' "$1" "$2" "$3"; }
 bad() { printf 'BAD   %-10s %s\n                 %s\n' "$1" "$2" "$3"; bad=1; }
 first_line() { "$@" 2>/dev/null | sed -n 1p; }
+# MPICH's launcher says in its second line which one it is.
+mpi_name() { mpirun --version 2>/dev/null | sed -n '1{/HYDRA/!p}; 2s/.*Version: */MPICH /p'; }
 
 check_tools() {
   local tool missing=()
@@ -73,7 +75,7 @@ CODE
   source scripts/mpi_environment.sh
   timeout 60 mpirun -np 2 "$folder/two" >"$folder/log" 2>&1 </dev/null || status=$?
   case $status in
-    0) ok MPI "$(first_line mpirun --version); two ranks have exchanged a message" ;;
+    0) ok MPI "$(mpi_name); two ranks have exchanged a message" ;;
     3) bad MPI "mpirun ($(command -v mpirun)) started two jobs of one rank instead of two ranks" \
         "It belongs to another MPI library than mpicc ($(command -v mpicc)). Put the folder of one of them first on the path." ;;
     124) bad MPI "two ranks did not end within 60 s" "Is the network of this machine set up? On one machine: export OMPI_MCA_btl=self,vader" ;;
