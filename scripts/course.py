@@ -45,9 +45,13 @@ def secret_of(options):
     """The secret of the course; empty where no file is named."""
     if options.secret_file is None:
         return ""
-    secret = options.secret_file.read_text(encoding="utf-8").strip()
+    try:
+        secret = options.secret_file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        secret = ""
     if not secret:
-        raise Refused(f"--secret-file={options.secret_file}: it is empty. Write a line there that students cannot guess")
+        raise Refused(f"--secret-file={options.secret_file}: there is no text in it. Write a line that students cannot guess, as with "
+                      f"openssl rand -hex 16 >{options.secret_file}")
     return secret
 
 

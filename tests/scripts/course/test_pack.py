@@ -169,6 +169,11 @@ class Pack(unittest.TestCase):
         status, output = self.pack("--student=alice")
         self.assertEqual(status, 2)
         self.assertIn("--secret-file", output)
+        for content in (b" ", b"\xbd\x00"):
+            (self.folder / "secret").write_bytes(content)
+            status, output = self.pack("--student=alice", f"--secret-file={self.folder / 'secret'}")
+            self.assertEqual(status, 2, output)
+            self.assertIn("there is no text in it", output)
         self.starter.mkdir()
         self.assertIn("it exists", self.pack()[1])
         for lessons, why in (("1", "two digits"), ("07", "these lessons have exercises: 01"), ("01,07", "01")):
