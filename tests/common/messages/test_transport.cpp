@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/messages/mpi_transport.hpp"
+#include "common/messages/watchdog/mpi_waits.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/collectives/testing.hpp"
 
@@ -62,6 +63,20 @@ TEST_CASE("Session: ranks that wait long in a call to MPI sleep")
   const auto meet = [] { check_mpi(MPI_Barrier(MPI_COMM_WORLD), "meeting"); };
   const long sleeps = sleeps_while_waiting(meet);
   if (world().rank() > 0) CHECK(sleeps >= 3);
+}
+
+TEST_CASE("ask_with_pauses: sleeps between questions until the answer is yes, or an error")
+{
+  const long sleeps = sleeps_while_waiting([] {
+    const Stopwatch clock;
+    const auto late = [&](int* done) {
+      *done = clock.seconds() > 0.05 ? 1 : 0;
+      return MPI_SUCCESS;
+    };
+    CHECK(ask_with_pauses(late) == MPI_SUCCESS);
+  });
+  CHECK(sleeps >= 3);
+  CHECK(ask_with_pauses([](int*) { return MPI_ERR_OTHER; }) == MPI_ERR_OTHER);
 }
 #endif
 
