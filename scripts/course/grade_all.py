@@ -18,6 +18,7 @@ from grade_one import grade_one, regions_of, wanted_files
 from grader import Grader
 from grade_table import markdown_report, markdown_table, table_of
 from pack import check_lessons, revision_of
+from sandbox import require_sandbox
 from submissions import digest_of, find_submissions, read_submission, submission_of
 
 
@@ -48,6 +49,8 @@ class Course:
         check_lessons(self.tree, lessons)
         if jobs < 1:
             raise Refused(f"--jobs={jobs}: name at least one")
+        if protected:
+            require_sandbox()
         self.digest, self.revision = digest_of(self.tree), revision_of(root)
         self.work, self.jobs = root / "build/grade-all", jobs
         self.grader = Grader(root, self.tree, self.work, protected)

@@ -216,6 +216,16 @@ class Process:
             time.sleep(0.01)
 
 
+def require_sandbox():
+    """Refused where there can be no sandbox."""
+    works = walls.bubblewrap_works()
+    if works is not True:
+        raise Refused(f"programs of others cannot be run safely here: {works}.\n"
+                      "Install bubblewrap; allow namespaces of users (sysctl kernel.unprivileged_userns_clone=1;\n"
+                      "in a container, --security-opt seccomp=unconfined); or, where you trust the programs, add\n"
+                      "--no-sandbox.")
+
+
 class Sandbox:
     """Where commands of one student run, one at a time or several.
 
@@ -242,12 +252,7 @@ class Sandbox:
         groups = "control groups" if self._parents else "limits of each process only"
         if not self.protected:
             return f"no sandbox, {groups}"
-        works = walls.bubblewrap_works()
-        if works is not True:
-            raise Refused(f"programs of others cannot be run safely here: {works}.\n"
-                          "Install bubblewrap; allow namespaces of users (sysctl kernel.unprivileged_userns_clone=1;\n"
-                          "in a container, --security-opt seccomp=unconfined); or, where you trust the programs, add\n"
-                          "--no-sandbox.")
+        require_sandbox()
         return f"bubblewrap, {groups}" + ("" if walls.system_call_filter() else ", no filter of system calls")
 
     def _admit(self):
