@@ -49,15 +49,15 @@ class Course:
         check_lessons(self.tree, lessons)
         if jobs < 1:
             raise Refused(f"--jobs={jobs}: name at least one")
-        if protected:
-            require_sandbox()
         self.digest, self.revision = digest_of(self.tree), revision_of(root)
-        self.work, self.jobs = root / "build/grade-all", jobs
+        self.work, self.jobs, self.protected = root / "build/grade-all", jobs, protected
         self.grader = Grader(root, self.tree, self.work, protected)
 
     def prepare(self):
-        """Builds what is not the student's; Refused if the course itself does not compile, or if programs are missing that
-        answers are compared with."""
+        """Builds what is not the student's; Refused if the course itself does not compile, if programs are missing that
+        answers are compared with, or if there can be no sandbox."""
+        if self.protected:
+            require_sandbox()
         for lesson in self.lessons if catalogue.answers_module() else []:
             if catalogue.is_answered(self.tree, lesson) and not list((self.root / "build/lessons").glob(f"{lesson}_*")):
                 raise Refused(f"answers are compared with the course's own programs, and that of lesson {lesson} is not built. "
