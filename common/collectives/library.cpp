@@ -198,8 +198,8 @@ void library_reduce_sum(const Tensor& values, int root, Group& group)
   const bool here = group.rank() == root;
   OnHost host(values, group);
   auto* const data = static_cast<std::byte*>(host.tensor().raw());
-  std::vector<std::byte>
-      copy;  // instead of MPI_IN_PLACE, which MPICH 4.0 reads as an address where the root is not rank 0
+  // Where the root is not rank 0, MPICH 4.0 takes MPI_IN_PLACE for an address and crashes: it gets a copy.
+  std::vector<std::byte> copy;
   if (here && root != 0) copy.assign(data, data + values.bytes());
   const void* const own = !here ? data : root == 0 ? MPI_IN_PLACE : copy.data();
   check_mpi(MPI_Reduce(own, here ? data : nullptr, mpi_count(values.elements()), mpi_type(values.type()),

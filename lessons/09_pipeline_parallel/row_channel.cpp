@@ -35,12 +35,11 @@ void MessageProgress::change(int messages, bool rests)
 void MessageProgress::run(const std::stop_token& end)
 {
   constexpr auto pause = std::chrono::microseconds(100);
-  constexpr int unused_tag = 32767;  // a probe that finds nothing looks after all messages
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, end, [&] { return under_way_ > 0 && !resting_; }) && !end.stop_requested()) {
     lock.unlock();
     int found = 0;
-    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, unused_tag, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE),
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE),
               "probing for messages");
     std::this_thread::sleep_for(pause);
     lock.lock();

@@ -20,8 +20,8 @@
 namespace rankwise {
 
 /// A progress thread: MPI moves messages only while it is called. The thread calls MPI_Iprobe ten thousand times a
-/// second while messages are under way. It probes for a tag that no message has: a probe that finds a message returns at
-/// once, without moving any other.
+/// second while messages are under way. It probes MPI_COMM_WORLD, on which no messages are sent, since groups have
+/// communicators of their own: a probe that finds a message returns at once, without moving any other.
 class MessageProgress {
  public:
   /// Starts the thread; the destructor ends it.

@@ -16,7 +16,7 @@ OMP_NUM_THREADS=3
 source ../../scripts/mpi_environment.sh
 [[ $OMP_NUM_THREADS == 3 ]] || { echo "OMP_NUM_THREADS=3 became $OMP_NUM_THREADS"; exit 1; }
 
-# set_for TEXT NAME...: the variables of this name that are set where mpirun's version is TEXT, with their values.
+# set_for TEXT NAMES: what the variables whose names match NAMES are set to where `mpirun --version` prints TEXT.
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 set_for() {

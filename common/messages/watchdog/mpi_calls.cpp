@@ -1,7 +1,6 @@
 #include "common/messages/watchdog/mpi_calls.hpp"
 
 #include <algorithm>
-#include <array>
 #include <mpi.h>
 #include <span>
 #include <string_view>
@@ -97,18 +96,6 @@ std::span<const MPI_Request> requests_of(int n, const MPI_Request* requests)
 }
 
 }  // namespace
-
-bool mpi_polls()
-{
-  static const bool polls = [] {
-    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-    int length = 0;
-    if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return false;
-    const std::string_view name(text.data());
-    return name.find("MPICH") != name.npos || name.find("Intel") != name.npos;
-  }();
-  return polls;
-}
 
 OwnMpiCalls::OwnMpiCalls()
 {
@@ -278,16 +265,16 @@ int MPI_Cancel(MPI_Request* request)
 int MPI_Wait(MPI_Request* request, MPI_Status* status)
 {
   return wait_in({"MPI_Wait", __builtin_return_address(0)}, [&] {
-    if (!mpi_polls()) return PMPI_Wait(request, status);
-    return ask_with_pauses([&](int* done) { return PMPI_Test(request, done, status); });
+    return wait_with_pauses([&] { return PMPI_Wait(request, status); },
+                            [&](int* done) { return PMPI_Test(request, done, status); });
   });
 }
 
 int MPI_Waitall(int n, MPI_Request* requests, MPI_Status* statuses)
 {
   return wait_in({"MPI_Waitall", __builtin_return_address(0)}, [&] {
-    if (!mpi_polls()) return PMPI_Waitall(n, requests, statuses);
-    return ask_with_pauses([&](int* done) { return PMPI_Testall(n, requests, done, statuses); });
+    return wait_with_pauses([&] { return PMPI_Waitall(n, requests, statuses); },
+                            [&](int* done) { return PMPI_Testall(n, requests, done, statuses); });
   });
 }
 

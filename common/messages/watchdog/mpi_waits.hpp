@@ -1,16 +1,20 @@
 #pragma once
 
 #include <mpi.h>
+#include <string_view>
 
 #include "common/program/wait.hpp"
 
 /// @file
-/// Waits inside MPI that do not take the core from others, whatever the library: for mpi_calls.cpp.
+/// Waits inside MPI that leave the core to others, whatever the library (used by mpi_calls.cpp).
 
 namespace rankwise {
 
-/// Whether MPI's own waits poll without a pause, as those of MPICH and its derivatives do: a step takes ten times as long where
-/// two ranks share a core. Those of Open MPI pause (wait.hpp).
+/// Whether a library's waits poll without a pause, as those of MPICH and its derivatives do. Where two ranks share a core, a step
+/// then takes eight times as long. The waits of Open MPI pause (wait.hpp).
+/// @param library  result of MPI_Get_library_version().
+bool polls_without_pause(std::string_view library);
+/// The same of the library that this program runs with.
 bool mpi_polls();
 
 /// Asks until the answer is yes, with pauses.
@@ -24,7 +28,16 @@ int ask_with_pauses(const Test& test)
   return code;
 }
 
-/// Performs a blocking call, by its non-blocking form where MPI would poll.
+/// Waits by the blocking call, or where that would poll, by asking.
+/// @param test  as for ask_with_pauses().
+/// @return  MPI's error code.
+template <class Blocking, class Test>
+int wait_with_pauses(const Blocking& blocking, const Test& test)
+{
+  return mpi_polls() ? ask_with_pauses(test) : blocking();
+}
+
+/// Performs a blocking call, or where that would poll, starts its non-blocking form and waits for it.
 /// @param blocking  the call.
 /// @param start     its non-blocking form, which stores a request.
 /// @param status    where to store the request's status.

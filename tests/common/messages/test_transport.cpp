@@ -80,6 +80,14 @@ TEST_CASE("ask_with_pauses: sleeps between questions until the answer is yes, or
 }
 #endif
 
+TEST_CASE("polls_without_pause: MPICH and its derivatives do")
+{
+  CHECK(polls_without_pause("MPICH Version:\t5.0.2"));
+  CHECK(polls_without_pause("MPI VERSION    : CRAY MPICH version 8.1"));
+  CHECK(polls_without_pause("Intel(R) MPI Library 2021.18.1 for Linux* OS"));
+  CHECK_FALSE(polls_without_pause("Open MPI v4.1.4, package: Debian OpenMPI"));
+}
+
 TEST_CASE("MpiTransport: exchange passes any type on, at any count")
 {
   GroupForTest test(Algorithm::ring);
