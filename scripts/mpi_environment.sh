@@ -49,10 +49,6 @@ if [ "$RANKWISE_MPI" = openmpi ]; then
   # addresses instead.
   export OMPI_MCA_reachable="${OMPI_MCA_reachable:-weighted}"
 
-  # A program that is started without mpirun is one rank. Open MPI 4 would start a daemon for it, in case it starts more processes;
-  # ours never do.
-  export OMPI_MCA_ess_singleton_isolated="${OMPI_MCA_ess_singleton_isolated:-1}"
-
   # Without a network card of a cluster messages go by ob1, that is through shared memory or TCP. To look for such cards all
   # the same, with UCX and libfabric, would take a fifth of a second at each start.
   if [ ! -e /sys/class/infiniband ] && [ ! -e /sys/class/cxi ]; then

@@ -3,9 +3,14 @@
 #include <string_view>
 
 /// @file
-/// Checks that the launcher that started this process belongs to the MPI library of this build.
+/// A process without a launcher, and one whose launcher belongs to another MPI library than this build.
 
 namespace rankwise {
+
+/// Before MPI_Init(): tells Open MPI 4 that a process without a launcher is one rank that starts no others. It would start a
+/// daemon for them; without the daemon, all such processes would share one temporary folder, and one that ends could remove it
+/// while another starts. They need none.
+void prepare_single_rank();
 
 /// Rejects a job of one rank that was meant to have more: the launcher of another MPI library starts N processes,
 /// each of which forms a job of one rank.

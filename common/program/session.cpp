@@ -120,6 +120,7 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
 {
   std::set_terminate(end_job_after_uncaught_exception);
   prepare_waits();
+  prepare_single_rank();
   int threads = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads), "starting MPI");
   job.running = true;
