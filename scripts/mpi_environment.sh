@@ -52,7 +52,7 @@ if [ "$RANKWISE_MPI" = openmpi ]; then
   # Without a network card of a cluster messages go by ob1, that is through shared memory or TCP. To look for such cards all
   # the same, with UCX and libfabric, would take a fifth of a second at each start.
   if [ ! -e /sys/class/infiniband ] && [ ! -e /sys/class/cxi ]; then
-    export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
+    export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}" OMPI_MCA_osc="${OMPI_MCA_osc:-^ucx}"
   fi
 fi
 

@@ -2,6 +2,7 @@
 run goes on, and a dry run of one process answers for any number of ranks.
 """
 
+import concurrent.futures
 import contextlib
 import glob
 import json
@@ -92,6 +93,15 @@ class Frame(ShortTextCase):
         self.addCleanup(job.end)
         job.wait_for_report()
         return job
+
+
+class Starting(ProgramCase):
+    def test_many_may_start_at_once_without_a_launcher(self):
+        """Each is a job of its own, which shares no folder with the others: see prepare_single_rank()."""
+        command = [os.path.join(BUILD, "lessons/01_single_device"), "--steps=none"]  # it starts, refuses and ends
+        with concurrent.futures.ThreadPoolExecutor(max_workers=6) as pool:
+            runs = list(pool.map(lambda _: subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S), range(300)))
+        self.assertEqual([run.stderr for run in runs if run.returncode != 2], [])
 
 
 class Stopping(Frame):
