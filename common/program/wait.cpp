@@ -1,6 +1,7 @@
 #include "common/program/wait.hpp"
 
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -38,6 +39,22 @@ void let_others_go_first()
 #endif
 }
 
+const char* name_in_environment()
+{
+  const char* const set = std::getenv("RANKWISE_WAITS");
+  return set != nullptr ? set : "brief";
+}
+
+/// Empty if there is no policy of that name.
+std::optional<WaitPolicy> policy_named_in_environment()
+{
+  const std::string_view name = name_in_environment();
+  if (name == "brief") return WaitPolicy::brief;
+  if (name == "active") return WaitPolicy::active;
+  if (name == "passive") return WaitPolicy::passive;
+  return std::nullopt;
+}
+
 class SystemClock final : public WaitClock {
  public:
   nanoseconds now() override { return std::chrono::steady_clock::now().time_since_epoch(); }
@@ -66,7 +83,8 @@ class SystemClock final : public WaitClock {
     return policy == WaitPolicy::passive ? nanoseconds::zero() : spin_time;
   }
 
-  const nanoseconds spins_ = spins_of(wait_policy());
+  // Libraries may pause before main(), where a wrong policy cannot be reported yet: prepare_waits() does.
+  const nanoseconds spins_ = spins_of(policy_named_in_environment().value_or(WaitPolicy::brief));
   const int cores_ = static_cast<int>(std::thread::hardware_concurrency());
 };
 
@@ -74,12 +92,9 @@ class SystemClock final : public WaitClock {
 
 WaitPolicy wait_policy()
 {
-  const char* const set = std::getenv("RANKWISE_WAITS");
-  const std::string_view name = set != nullptr ? set : "brief";
-  if (name == "brief") return WaitPolicy::brief;
-  if (name == "active") return WaitPolicy::active;
-  if (name == "passive") return WaitPolicy::passive;
-  throw UserError(fmt::format("RANKWISE_WAITS is {}.", name), "Set it to brief, active or passive, or not at all.");
+  if (const auto policy = policy_named_in_environment()) return *policy;
+  throw UserError(fmt::format("RANKWISE_WAITS is {}.", name_in_environment()),
+                  "Set it to brief, active or passive, or not at all.");
 }
 
 WaitClock& wait_clock()

@@ -31,8 +31,9 @@ WaitPolicy wait_policy();
 
 /// Applies the policy to this process; called before MPI starts. It applies to waits inside MPI because Open MPI
 /// calls sched_yield() between two polls, whatever the launcher configured, and this program replaces that function
-/// by a wait's pause (wait.cpp). For other libraries see common/messages/watchdog/mpi_waits.hpp. Sleeps of the calling thread and of threads that it creates end on time (Linux
-/// would add 50 us by default). OpenMP threads follow the policy from the start of the program (wait.cpp).
+/// by a wait's pause (wait.cpp). For other libraries see common/messages/watchdog/mpi_waits.hpp. Sleeps of the calling
+/// thread and of threads that it creates end on time (Linux would add 50 us by default). OpenMP threads follow the policy
+/// from the start of the program (wait.cpp).
 /// @throws UserError  as wait_policy().
 void prepare_waits();
 
@@ -61,7 +62,7 @@ class WaitClock {
   ~WaitClock() = default;
 };
 
-/// The system's clock, with the wait_policy().
+/// The system's clock, with the wait_policy(); with the brief one, if there is none of the name that is set.
 WaitClock& wait_clock();
 
 /// One wait in a loop: `for (Wait wait; !holds();) wait.pause();`

@@ -9,7 +9,7 @@ wrong=0
 complain() { echo "FAILED: $1"; wrong=1; }
 
 # As libgomp itself tells what it has read, once a process.
-spins() { env "$@" OMP_DISPLAY_ENV=verbose "$program" --help 2>&1 >/dev/null | sed -n "s/^ *GOMP_SPINCOUNT = '\(.*\)'$/\1/p"; }
+spins() { env "$@" OMP_DISPLAY_ENV=verbose "$program" --help 2>&1 >/dev/null | sed -n "s/^ *\(\[host\] \)\?GOMP_SPINCOUNT = '\(.*\)'$/\2/p"; }
 brief=$(sed -n 's/.*"GOMP_SPINCOUNT=\([0-9]*\)", blocks_brief.*/\1/p' "$(dirname "$0")/../../../common/program/wait.cpp")
 [[ $brief =~ ^[0-9]+$ ]] || complain "common/program/wait.cpp does not say for how long threads spin"
 
