@@ -253,11 +253,15 @@ TEST_CASE("cpu forward_backward: parts of all layers add up to the reference's w
 
 namespace {
 
-/// Calls of operator new in a small product of the library, after the first.
+/// Calls of operator new in the library's product of 64 queries and 128 keys of 8 channels, after the first.
 std::int64_t allocations_of_a_product()
 {
-  std::array<float, 64> a{}, out{};
-  const auto multiply = [&] { gemm(out.data(), 8, {a.data(), 8}, {a.data(), 8}, 8, 8, 8, 1, false); };
+  std::array<float, 64 * 8> queries{};
+  std::array<float, 128 * 8> keys{};
+  std::array<float, 64 * 128> scores{};
+  const auto multiply = [&] {
+    gemm(scores.data(), 128, {queries.data(), 8}, {keys.data(), 8, true}, 64, 128, 8, 1, false);
+  };
   multiply();
   const AllocationCount before = allocations();
   multiply();
