@@ -1,10 +1,18 @@
 #include "common/messages/communication_queue.hpp"
 
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace rankwise {
+
+namespace {
+
+/// How long a collective may take to end while an exception is on its way out: it uses objects that are destroyed next.
+constexpr std::chrono::seconds time_to_end{1};
+
+}  // namespace
 
 CommunicationQueue::CommunicationQueue(Group& group, TimeLedger& time)
     : group_(group), time_(time), exceptions_(std::uncaught_exceptions()), thread_([this] { run(); })
@@ -16,15 +24,16 @@ CommunicationQueue::~CommunicationQueue()
   const bool failing = std::uncaught_exceptions() > exceptions_;
   bool working = false;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ending_ = true;
-    if (failing) jobs_.clear();
-    working = working_;
+    changed_.notify_all();
+    if (failing) {
+      jobs_.clear();
+      working = !changed_.wait_for(lock, time_to_end, [&] { return !working_; });
+    }
   }
-  changed_.notify_all();
-  // A busy thread may be waiting for ranks that wait for this one; it ends with the job, which is about to end. A
-  // sleeping thread must leave first, because the condition variable on which it sleeps must not be destroyed.
-  if (failing && working)
+  // A thread that still works probably waits for ranks that wait for this one; it ends with the job, which is about to end.
+  if (working)
     thread_.detach();
   else
     thread_.join();

@@ -33,7 +33,8 @@ class CommunicationQueue {
   /// @param group  group of the collectives; outlives the queue.
   /// @param time   ledger in which waiting is counted as exposed communication; outlives the queue.
   CommunicationQueue(Group& group, TimeLedger& time);
-  /// Ends the thread after all started collectives are done; at once during stack unwinding.
+  /// Ends the thread after all started collectives are done; during stack unwinding after the one that is under way, or
+  /// without it if that takes longer than a second.
   ~CommunicationQueue();
   CommunicationQueue(const CommunicationQueue&) = delete;
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;

@@ -111,6 +111,29 @@ TEST_CASE("Pending: an exception on its way out does not wait")
   REQUIRE_THROWS_WITH(fails(), Contains("something else"));
 }
 
+TEST_CASE(
+    "CommunicationQueue: an exception on its way out lets the collective that is under way end, and starts no "
+    "other")
+{
+  GroupForTest test(Algorithm::ring);
+  TimeLedger time;
+  std::atomic<bool> begun = false, ended = false, other = false;
+  const auto fails = [&] {
+    CommunicationQueue queue(test.group, time);
+    const Pending first = queue.start("under way", [&](Group&) {
+      begun = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ended = true;
+    });
+    const Pending second = queue.start("after it", [&](Group&) { other = true; });
+    eventually([&] { return begun.load(); });
+    throw Error("something else");
+  };
+  REQUIRE_THROWS_WITH(fails(), Contains("something else"));
+  CHECK(ended);
+  CHECK(!other);
+}
+
 TEST_CASE("CommunicationQueue: the virtual clock distinguishes hidden from exposed communication")
 {
   GroupForTest test(Algorithm::ring);
