@@ -24,7 +24,7 @@ def last_line(text):
 
 def first_error(output, folder):
     """The first error that a compiler or linker printed, in one line and without the path of the copy."""
-    lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference", line)]
+    lines = [line for line in output.split("\n") if re.search(r"\berror:|undefined reference|\bld: (?!warning)", line)]
     return (lines or output.strip().split("\n")[-1:])[0].replace(f"{folder}/", "").strip()
 
 
@@ -87,6 +87,7 @@ class Workshop:
         words = shlex.split(last_line(listed.stdout.decode()))
         words = words[words.index("&&") + 1:]
         words = words[:words.index("&&")] if "&&" in words else words
+        words = [word for word in words if not word.startswith("-Wl,--dependency-file=")]  # of the reference's own link
         words[words.index("-o") + 1] = str(output)
         for path, made in objects.items():
             own = [i for i, word in enumerate(words) if word.endswith(f"{path}.o")]  # it is the program's own source

@@ -11,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "gpt2/kernels/cpu/gemm.hpp"
+#include "gpt2/kernels/cpu/gemm_amx.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
 
 namespace rankwise {
@@ -209,6 +210,7 @@ template <class Out>
 void gemm(Out* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,
           std::int64_t n, std::int64_t k, bool accumulate, const bf16* bias)
 {
+  if (amx_multiplies_bf16()) return multiply_on_tiles(out, out_stride, a, b, m, n, k, accumulate, bias);
   const Product product{.m = m,
                         .n = n,
                         .k = k,

@@ -32,6 +32,7 @@ foreach(name twice half)
 endforeach()
 add_executable(judge_01 judge_01.cpp)
 target_link_libraries(judge_01 gpt2)
+target_link_options(judge_01 PRIVATE LINKER:--dependency-file=CMakeFiles/judge_01.dir/link.d)  # as CMake 3.27 does by itself
 set_target_properties(judge_01 PROPERTIES RUNTIME_OUTPUT_DIRECTORY tests)
 add_custom_target(hub_mpi)
 set_tests_properties(twice PROPERTIES LABELS "exercise-01.1;other")
