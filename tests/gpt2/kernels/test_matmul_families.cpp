@@ -78,6 +78,16 @@ TEST_CASE("every matmul: is the reference's in the sizes of a head: 50257 entrie
       product({R, V, C}, Place::whole, Place::whole, {false, false}, Role::activation));  // dnormalised
 }
 
+TEST_CASE("every matmul: is the reference's where rows, columns and terms are more than a block")
+{
+  constexpr Size sizes[] = {{33, 1600, 1100}, {530, 800, 40}};
+  for (const Size& s : sizes)
+    for (const Place place : {Place::whole, Place::transposed}) {
+      INFO("(" << s.m << ", " << s.k << ", " << s.n << "), transposed " << (place == Place::transposed));
+      check_against_reference(product(s, place, place, {true, true}));
+    }
+}
+
 TEST_CASE("every matmul: mismatched shapes are refused")
 {
   for_each_family([](const Kernels& kernels) {
