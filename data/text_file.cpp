@@ -56,7 +56,7 @@ TextMeasure measure_text(const std::string& path)
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) refuse(path, "does not exist");
+  if (!std::filesystem::exists(status)) refuse(path, "does not exist" + looked_for(path));
   if (!std::filesystem::is_regular_file(status)) refuse(path, "is not a regular file, so it cannot be read twice");
   if (std::FILE* const file = std::fopen(path.c_str(), "rb")) {
     std::fclose(file);

@@ -27,7 +27,7 @@ std::string read_vocabulary_file(const std::filesystem::path& path)
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) refuse(path, "does not exist");
+  if (!std::filesystem::exists(status)) refuse(path, "does not exist" + looked_for(path));
   if (!std::filesystem::is_regular_file(status)) refuse(path, "is not a regular file");
 
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);

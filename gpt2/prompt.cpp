@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 
 namespace rankwise {
 
@@ -23,7 +24,7 @@ std::string content_of(const std::string& path)
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (!file.eof() && text.size() <= longest_prompt_bytes)
-    throw UserError(fmt::format("--prompt-file={} cannot be read.", path),
+    throw UserError(fmt::format("--prompt-file={} cannot be read{}.", path, looked_for(path)),
                     "Name a file with the text of the prompt.");
   if (text.empty() || text.size() > longest_prompt_bytes)
     throw UserError(

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/files/output_file.hpp"
 #include "data/pair_loader.hpp"
 #include "gpt2/bert/model.hpp"
@@ -50,7 +51,8 @@ Json read_object(const std::string& path)
 {
   constexpr std::uintmax_t longest = 100'000'000;
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) refuse(path, "does not exist, or is not a file");
+  if (!std::filesystem::is_regular_file(path, error))
+    refuse(path, "does not exist" + looked_for(path) + ", or is not a file");
   if (std::filesystem::file_size(path, error) > longest) refuse(path, "is longer than 100 MB");
   std::ifstream file(path, std::ios::binary);
   Json json = Json::parse(file, nullptr, false);

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/memory/tensor.hpp"
 
 namespace rankwise {
@@ -267,7 +268,7 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path))
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path_, error);
-  if (!std::filesystem::exists(status)) refuse(path_, "does not exist");
+  if (!std::filesystem::exists(status)) refuse(path_, "does not exist" + looked_for(path_));
   if (!std::filesystem::is_regular_file(status)) refuse(path_, "is not a file");
   file_.reset(std::fopen(path_.c_str(), "rb"));
   if (!file_) refuse(path_, "cannot be read: " + system_error());

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Climbs the ladder: builds, runs every lesson on the embedded data, prints one table, and draws it as build/ladder/ladder.svg.
 #
-#   scripts/ladder.sh [--ranks=N] [--lessons=NN,NN,...] [OPTION OF THE LESSONS]...
+#   scripts/ladder.sh [--ranks=N] [--lessons=NN,NN,...] [--wide] [OPTION OF THE LESSONS]...
 #   scripts/ladder.sh --ranks=4 --model=mini --steps=3
 #
 # Each lesson runs twice. The first run, with the options given here (20 steps of the nano model unless told otherwise),
@@ -14,12 +14,14 @@
 # of them lesson 08 has replicas. Its four blocks make four stages at most, so lessons 09 and 11 do without the others. Lesson
 # 10 halves every layer and the pipeline, and the rest are replicas. Lesson 12 trains another model, so it runs on 1 and 4
 # ranks to compare its digests; it is left out if it cannot run with the options, as with --model=gpt2. Lesson 15, whose model has
-# experts, runs on 1 and 4 ranks too. With --lessons only those lessons run.
+# experts, runs on 1 and 4 ranks too. With --lessons only those lessons run. The table fits 120 columns; with --wide it also has
+# speed, both deviations and each category of memory, as the reports in build/ladder have.
 # Status 1: a check failed or a run broke; 2: a wrong option.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ranks=
+wide=()
 chosen=()
 options=()
 steps=(--steps=20)
@@ -42,6 +44,7 @@ for option in "$@"; do
         fi
       done
       ;;
+    --wide) wide=(--wide) ;;
     --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --steps* | --epochs*) steps=(); options+=("$option") ;;
     *) options+=("$option") ;;
@@ -102,4 +105,4 @@ done
 
 scripts/plot/plot_ladder.py "$reports" "$reports/ladder.svg" >&2 || true  # the table says which runs broke
 echo
-scripts/plot/ladder_table.py "$reports"
+scripts/plot/ladder_table.py "$reports" "${wide[@]}"

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+
+#include <fmt/format.h>
 
 namespace rankwise {
 
@@ -65,6 +68,13 @@ std::string one_of(const std::vector<std::string>& words)
     text += words[i];
   }
   return text;
+}
+
+std::string looked_for(const std::string& path)
+{
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error).lexically_normal();
+  return error || whole == path ? "" : fmt::format(" ({})", whole.string());
 }
 
 std::string_view trimmed(std::string_view text)

@@ -28,6 +28,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 /// "a", "a or b", "a, b or c".
 std::string one_of(const std::vector<std::string>& words);
 
+/// Where a relative path was looked for, as " (/home/me/run.h5)": for messages about files. Empty for an absolute path.
+std::string looked_for(const std::string& path);
+
 /// The text without blanks at its ends.
 std::string_view trimmed(std::string_view text);
 

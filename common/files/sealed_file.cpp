@@ -150,7 +150,7 @@ std::string refusal_of_name(const std::string& path)
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) return "does not exist.";
+  if (status.type() == std::filesystem::file_type::not_found) return "does not exist" + looked_for(path) + ".";
   if (status.type() == std::filesystem::file_type::none)
     return fmt::format("cannot be found: {}.", error.message());
   if (std::filesystem::is_directory(status)) return "is a folder, not a file.";

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/base/text.hpp"
+#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -32,6 +33,11 @@ nlohmann::json provenance()
 void begin_job(Report& report, const std::string& lesson, int ranks)
 {
   report.comment(fmt::format("lesson {} on {} rank{}", lesson, ranks, ranks == 1 ? "" : "s"));
+  if (ranks == 1 && !has_launcher() && !lesson.starts_with("01_"))
+    report.comment(
+        fmt::format("started without a launcher: one rank, which has no one to share with. Four ranks:\n"
+                    "  source scripts/mpi_environment.sh; mpirun -np 4 build/lessons/{}",
+                    lesson));
   report.json()["lesson"] = lesson;
   report.json()["ranks"] = ranks;
   report.json()["provenance"] = provenance();
@@ -90,6 +96,7 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
     if (largest.most[category] != expected)
       report.check("most bytes of " + name, largest.most[category], most, most_as_formula);
   }
+  json["memory_peak"] = largest.peak_total;
   line("total", largest.current.total(), largest.peak_total, largest.formula.total());
   report.block(session.ranks() > 1 ? "memory of the largest rank" : "memory", lines);
 }

@@ -4,12 +4,14 @@
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <unistd.h>
 #include <vector>
 
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
 #include "common/messages/watchdog/message_counts.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
+#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -108,6 +110,8 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
       if (session.rank() == 0) {
         std::FILE* out = stop->status == exit_success ? stdout : stderr;
         std::fputs((stop->text + "\n").c_str(), out);
+        if (stop->status != exit_success && has_launcher() && on_terminal(STDERR_FILENO))
+          std::fputs("       (What the launcher says next follows from this.)\n", out);
         std::fflush(out);
       }
       return stop->status;

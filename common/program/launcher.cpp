@@ -1,7 +1,6 @@
 #include "common/program/launcher.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/program/option_value.hpp"
+#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -26,9 +26,6 @@ constexpr Launcher open_mpi = {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"};
 constexpr Launcher pmi = {"PMI_SIZE", "PMI_RANK"};
 constexpr Launcher hydra = {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"};
 constexpr Launcher slurm = {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"};
-
-/// A launcher that speaks to Open MPI sets one of these for each process: mpirun and srun --mpi=pmix, or PMI.
-constexpr std::array own_launchers = {"PMIX_RANK", "PMI_RANK"};
 
 /// The number in a variable; 0 if it is not set or not a number.
 int number_in(const char* variable)
@@ -67,9 +64,7 @@ bool is_task()
 
 void prepare_single_rank()
 {
-  if (std::any_of(own_launchers.begin(), own_launchers.end(),
-                  [](const char* name) { return std::getenv(name) != nullptr; }))
-    return;
+  if (has_launcher()) return;
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
 }

@@ -6,17 +6,19 @@
 
 #include <fmt/format.h>
 
+#include "common/program/terminal.hpp"
+
 namespace rankwise {
 
-ProgressBar::ProgressBar(std::string unit) : unit_(std::move(unit)), terminal_(isatty(STDERR_FILENO) != 0) {}
+ProgressBar::ProgressBar(std::string unit) : unit_(std::move(unit)), terminal_(on_terminal(STDERR_FILENO)) {}
 
-void ProgressBar::show(std::int64_t done, std::int64_t total)
+void ProgressBar::show(std::int64_t done, std::int64_t total, const std::string& note)
 {
   if (!terminal_ || total <= 0) return;
-  constexpr std::int64_t width = 40;
+  constexpr std::int64_t width = 20;
   const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);
   const std::string bar(static_cast<std::size_t>(filled), '#');
-  std::fputs(fmt::format("\r[{:.<{}}] {} of {} {}", bar, width, done, total, unit_).c_str(), stderr);
+  std::fputs(fmt::format("\r[{:.<{}}] {} of {} {}{}\033[K", bar, width, done, total, unit_, note).c_str(), stderr);
   std::fflush(stderr);
   shown_ = true;
 }

@@ -8,14 +8,14 @@
 
 namespace rankwise {
 
-/// A bar on standard error: "[##......] 12 of 50 MB". Draws nothing unless standard error is a terminal.
+/// A bar on standard error: "[##......] 12 of 50 MB, note". Draws nothing unless standard error ends on a terminal.
 class ProgressBar {
  public:
   /// @param unit  unit of the numbers, as "MB"; may be empty.
   explicit ProgressBar(std::string unit = "");
 
-  /// Draws the bar, replacing the previous one.
-  void show(std::int64_t done, std::int64_t total);
+  /// Draws the bar and a note, replacing the previous one.
+  void show(std::int64_t done, std::int64_t total, const std::string& note = "");
   /// Clears the bar's line for other output.
   void clear();
 

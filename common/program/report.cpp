@@ -7,6 +7,7 @@
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
 #include "common/files/output_file.hpp"
+#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -28,10 +29,18 @@ std::string readable(const nlohmann::json& value)
   return value.dump();
 }
 
+/// A line of a block whose label begins with PASS or FAIL: in green or red.
+std::string coloured(const std::string& line)
+{
+  for (const auto& [word, colour] : {std::pair{"  PASS", 32}, std::pair{"  FAIL", 31}})
+    if (line.starts_with(word)) return fmt::format("\033[{}m{}\033[0m{}", colour, word, line.substr(6));
+  return line;
+}
+
 }  // namespace
 
 Report::Report(bool print, std::string json_path, std::FILE* out)
-    : print_(print), json_path_(std::move(json_path)), out_(out)
+    : print_(print), colour_(out == stdout && wants_colour()), json_path_(std::move(json_path)), out_(out)
 {
 }
 
@@ -78,9 +87,9 @@ void Report::row(const std::vector<double>& values)
   print(line + "\n");
 }
 
-void Report::progress(std::int64_t done, std::int64_t total)
+void Report::progress(std::int64_t done, std::int64_t total, const std::string& note)
 {
-  if (print_) bar_.show(done, total);
+  if (print_) bar_.show(done, total, note);
 }
 
 void Report::block(std::string_view title, const std::vector<Line>& lines)
@@ -98,7 +107,7 @@ void Report::block(std::string_view title, const std::vector<Line>& lines)
       out += fmt::format("  {} {:<{}}", line.formula.empty() ? " " : "=", line.formula, formula_width);
     out += "  " + line.note;
     out.erase(out.find_last_not_of(' ') + 1);
-    text += out + "\n";
+    text += (colour_ ? coloured(out) : out) + "\n";
   }
   print(text);
 }

@@ -47,8 +47,8 @@ class Report {
   /// Prints one row of the table: one number per column.
   void row(const std::vector<double>& values);
 
-  /// Shows a progress bar on standard error if that is a terminal; the next output replaces it.
-  void progress(std::int64_t done, std::int64_t total);
+  /// Shows a progress bar and a note on standard error if that is a terminal; the next output replaces it.
+  void progress(std::int64_t done, std::int64_t total, const std::string& note);
 
   /// Prints a titled block of aligned lines: "label  measured  = formula  note".
   void block(std::string_view title, const std::vector<Line>& lines);
@@ -83,10 +83,10 @@ class Report {
     bool pass;
   };
 
-  bool print_;
+  bool print_, colour_;
   std::string json_path_;
   std::FILE* out_;
-  ProgressBar bar_;
+  ProgressBar bar_{"steps"};
   std::vector<Column> columns_;
   std::vector<Check> checks_;
   nlohmann::json json_;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints one table of all lessons from the reports in a folder, and says whether all is well.
 
-    scripts/plot/ladder_table.py build/ladder
+    scripts/plot/ladder_table.py build/ladder          fits 120 columns: memory is a rank's total
+    scripts/plot/ladder_table.py build/ladder --wide   with both deviations, speed and each category of memory
 
 A lesson on R ranks has two reports there, as written by --report: NN_name.npR.fast.json (loss, deviation, time, memory,
 traffic, checks; of a pipeline also its schedule, and the bubble is the share of the ranks' time that is planned idle) and
@@ -12,6 +13,7 @@ report is missing, or two digests of the same model differ.
 
 import collections
 import json
+import os
 import pathlib
 import sys
 
@@ -57,26 +59,36 @@ def row_of(name, reports):
             row["bubble"] = f"{100 * schedule['idle']['planned']:.1f}"
         for category, bytes_of in fast["memory"].items():
             row[category] = f"{bytes_of['peak']:,}"
+        row["memory"] = f"{fast['memory_peak']:,}"
     if "exact" in reports:
         row["digest"] = exact["digest"][:DIGEST_SHOWN] if exact else "broke"
     return row
 
 
-def print_table(rows):
+def coloured(line):
+    """PASS and FAIL in green and red, where somebody reads on a terminal and has not asked for NO_COLOR."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return line
+    return line.replace("PASS", "\033[32mPASS\033[0m").replace("FAIL", "\033[31mFAIL\033[0m")
+
+
+def print_table(rows, wide):
     units = {"first loss": "nats", "last loss": "nats", "step": "ms", "speed": "tokens/s", "bubble": "% planned",
-             "sent": "bytes"}
+             "memory": "peak bytes", "sent": "bytes"}
     units.update({category: "peak bytes" for category in CATEGORIES}, **{column: column for column in DEVIATIONS})
     compared = [c for c in DEVIATIONS if any(c in row for row in rows)]
     used = [c for c in CATEGORIES if any(row.get(c, "0") != "0" for row in rows)]
     bubble = [c for c in ["bubble"] if any(c in row for row in rows)]
     columns = ["lesson", "ranks", "first loss", "last loss", *compared, "step", "speed", *bubble, *used, "sent", "checks",
                "digest"]
+    if not wide:
+        columns = ["lesson", "ranks", "last loss", *compared[:1], "step", *bubble, "memory", "sent", "checks", "digest"]
     titles = {c: "deviation" if c in DEVIATIONS else c for c in columns}
     lines = [titles, units, *rows]
     widths = {c: max(len(line.get(c, "")) for line in lines) for c in columns}
     for line in lines:
         cells = (line.get(c, "").ljust(widths[c]) if c == "lesson" else line.get(c, "").rjust(widths[c]) for c in columns)
-        print("  ".join(cells).rstrip())
+        print(coloured("  ".join(cells).rstrip()))
 
 
 def reports_in(folder):
@@ -89,12 +101,13 @@ def reports_in(folder):
 
 
 def main():
+    wide = "--wide" in sys.argv[2:]
     lessons = reports_in(pathlib.Path(sys.argv[1]))
     first = next((reports["fast"] for reports in lessons.values() if reports.get("fast")), None)
     if first:
         print(f"# model {first['model']['name']}, {first['model']['parameters']:,} parameters; "
               f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
-    print_table([row_of(name, reports) for name, reports in lessons.items()])
+    print_table([row_of(name, reports) for name, reports in lessons.items()], wide)
 
     bad = [f"{name}: a run broke" for name, reports in lessons.items() if None in reports.values()]
     for name, reports in lessons.items():

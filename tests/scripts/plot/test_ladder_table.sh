@@ -13,16 +13,16 @@ report() {
 {${4-}"lesson": "${1%%.*}", "ranks": 1, "model": {"name": "nano", "architecture": "${5-gpt2}", "parameters": 220544}, "loss": [5.5451, 5.25],
  "memory": {"parameters": {"current": 882176, "peak": 882176, "formula": 882176},
             "staging": {"current": 0, "peak": 0, "formula": 0}},
- "traffic": {"dp": {"bytes": 1500, "messages": 2, "formula": 1500}, "tp": {"bytes": 34, "messages": 1, "formula": 34}},
+ "memory_peak": 900000, "traffic": {"dp": {"bytes": 1500, "messages": 2, "formula": 1500}, "tp": {"bytes": 34, "messages": 1, "formula": 34}},
  "time": {"step_s": 0.25, "tokens_per_s": 4096.4}, "digest": "$3",
  "checks": [{"name": "memory of parameters", "expected": "882,176", "measured": "882,176", "pass": $2}]}
 TEXT
 }
 
-# expect STATUS TEXT WHAT: runs the table on what has been written.
+# expect STATUS TEXT WHAT [OPTION]: runs the table on what has been written; the wide one unless OPTION is empty.
 expect() {
   local status=0 output
-  output=$(scripts/plot/ladder_table.py "$folder") || status=$?
+  output=$(scripts/plot/ladder_table.py "$folder" "${4---wide}") || status=$?
   if ((status != $1)) || ! grep -qE "$2" <<<"$output"; then
     echo "$3: status $status, not $1; or no '$2' in:"
     echo "$output"
@@ -33,6 +33,7 @@ expect() {
 report 01_one.np1.fast true aa
 report 01_one.np1.exact true 0123456789abcdef
 expect 0 '^01_one +1 +5\.5451 +5\.2500 +250\.0 +4,096 +882,176 +1,534 +1 PASS +0123456789ab$' "all well"
+expect 0 '^01_one +1 +5\.2500 +250\.0 +900,000 +1,534 +1 PASS +0123456789ab$' "the narrow table" ""
 report 02_two.np1.fast true aa '"deviation": {"steps": 2, "loss": 1.23e-8, "parameters": 0.0}, '
 report 02_two.np1.exact true 0123456789abcdef
 expect 0 '^02_two +1 +5\.5451 +5\.2500 +1\.2e-08 +0\.0e\+00 +250\.0 ' "a run was compared"
@@ -91,3 +92,14 @@ sed -i 's/"pass": true/"pass": false/' "$folder/02_two.np4.messages.json"
 expect 1 '^02_two\.np4: traffic: expected 1, measured 1' "its check failed"
 rm "$folder"/*
 expect 1 '' "no lesson at all"
+
+# The narrow table fits 120 columns, with the longest name, a deviation, a bubble and large numbers.
+report 09_pipeline_parallel.np4.fast true aa '"deviation": {"steps": 2, "loss": 1.23e-8, "parameters": 0.0},
+  "schedule": {"idle": {"formula": 0.2, "planned": 0.23456, "wall": 0.5}}, '
+sed -i 's/900000/1234567890/; s/1500/1234567890/' "$folder/09_pipeline_parallel.np4.fast.json"
+report 09_pipeline_parallel.np4.exact true 0123456789abcdef
+if scripts/plot/ladder_table.py "$folder" | grep -q '.\{121\}'; then
+  echo "the table has more than 120 columns:"
+  scripts/plot/ladder_table.py "$folder"
+  exit 1
+fi
