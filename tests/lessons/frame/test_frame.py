@@ -272,7 +272,7 @@ class DryRun(ProgramCase):
         for option in ("ranks", "report"):
             document["options"].pop(option, None)
         del document["provenance"]  # has the time
-        return re.sub(" +", " ", re.sub(r"# --(ranks|report) .*\n", "", done.stdout)), document
+        return re.sub(" +", " ", re.sub(r"# (--(ranks|report) .*|started without a launcher.*\n#   source .*)\n", "", done.stdout)), document
 
     def assert_same_answers(self, ranks):
         for program, cases in self.CASES.items():
