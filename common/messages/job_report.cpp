@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "common/base/text.hpp"
-#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -33,11 +32,6 @@ nlohmann::json provenance()
 void begin_job(Report& report, const std::string& lesson, int ranks)
 {
   report.comment(fmt::format("lesson {} on {} rank{}", lesson, ranks, ranks == 1 ? "" : "s"));
-  if (ranks == 1 && !has_launcher() && !lesson.starts_with("01_"))
-    report.comment(
-        fmt::format("started without a launcher: one rank, which has no one to share with. Four ranks:\n"
-                    "  source scripts/mpi_environment.sh; mpirun -np 4 build/lessons/{}",
-                    lesson));
   report.json()["lesson"] = lesson;
   report.json()["ranks"] = ranks;
   report.json()["provenance"] = provenance();

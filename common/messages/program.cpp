@@ -11,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/messages/watchdog/message_counts.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
+#include "common/program/launcher.hpp"
 #include "common/program/terminal.hpp"
 
 namespace rankwise {
@@ -111,7 +112,7 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
         std::FILE* out = stop->status == exit_success ? stdout : stderr;
         std::fputs((stop->text + "\n").c_str(), out);
         if (stop->status != exit_success && has_launcher() && on_terminal(STDERR_FILENO))
-          std::fputs("       (What the launcher says next follows from this.)\n", out);
+          std::fputs("       (The launcher's own message below is only a consequence.)\n", out);
         std::fflush(out);
       }
       return stop->status;

@@ -1,6 +1,7 @@
 #include "common/program/launcher.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -11,7 +12,6 @@
 
 #include "common/base/error.hpp"
 #include "common/program/option_value.hpp"
-#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -61,6 +61,12 @@ bool is_task()
 }
 
 }  // namespace
+
+bool has_launcher()
+{
+  constexpr std::array marks = {"PMIX_RANK", pmi.process, open_mpi.process};
+  return std::any_of(marks.begin(), marks.end(), [](const char* name) { return std::getenv(name) != nullptr; });
+}
 
 void prepare_single_rank()
 {

@@ -8,7 +8,7 @@
 
 namespace rankwise {
 
-/// A bar on standard error: "[##......] 12 of 50 MB, note". Draws nothing unless standard error ends on a terminal.
+/// A bar on standard error: "[##......] 12 of 50 MB, note". Draws nothing unless standard error reaches a terminal.
 class ProgressBar {
  public:
   /// @param unit  unit of the numbers, as "MB"; may be empty.

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "common/program/launcher.hpp"
+
 namespace rankwise {
 
 namespace {
@@ -55,12 +57,6 @@ bool is_terminal(const std::string& path)
 }
 
 }  // namespace
-
-bool has_launcher()
-{
-  constexpr std::array marks = {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK"};
-  return std::any_of(marks.begin(), marks.end(), [](const char* name) { return std::getenv(name) != nullptr; });
-}
 
 bool on_terminal(int descriptor)
 {

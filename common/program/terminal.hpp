@@ -5,15 +5,12 @@
 
 namespace rankwise {
 
-/// Whether this process was started by a launcher of MPI, which passes its output on.
-bool has_launcher();
-
-/// Whether what this process writes to a descriptor, STDOUT_FILENO or STDERR_FILENO, ends on a terminal. A launcher passes
+/// Whether what this process writes to a descriptor, STDOUT_FILENO or STDERR_FILENO, reaches a terminal. A launcher passes
 /// output on through pipes or terminals of its own, so then its own descriptor counts; on Linux, where it can be seen. Of ranks on
 /// other machines it cannot.
 bool on_terminal(int descriptor);
 
-/// Whether standard output may be coloured: it ends on a terminal, and NO_COLOR (https://no-color.org) is not set.
+/// Whether standard output may be coloured: it reaches a terminal, and NO_COLOR (https://no-color.org) is not set.
 bool wants_colour();
 
 }  // namespace rankwise

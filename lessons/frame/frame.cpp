@@ -9,6 +9,7 @@
 #include "common/messages/job_report.hpp"
 #include "common/messages/layers/link_options.hpp"
 #include "common/program/in_turn.hpp"
+#include "common/program/launcher.hpp"
 #include "common/program/placement.hpp"
 #include "common/program/trace.hpp"
 #include "gpt2/checkpoint.hpp"
@@ -225,6 +226,12 @@ void Progress::begin(const OptionTable& table, const Layout& layout, const std::
   report_placement(report_, run_.session, run_.options.device);
   if (!run_.messages.carrier().empty()) report_.comment(run_.messages.carrier());
   if (!description.empty()) report_.comment(description);
+  const std::string lesson = report_.json()["lesson"];
+  if (run_.session.ranks() == 1 && !has_launcher() && !lesson.starts_with("01_"))
+    report_.comment(
+        fmt::format("started without a launcher: one rank, which has no one to share with. Four ranks:\n"
+                    "  source scripts/mpi_environment.sh; mpirun -np 4 build/lessons/{}",
+                    lesson));
   begin_steps(report_, run_.options.architecture);
   const std::string& path = run_.options.log;
   if (run_.session.rank() == 0 && !path.empty() && !run_.options.resume && !is_stream(path)) write_file(path, "");

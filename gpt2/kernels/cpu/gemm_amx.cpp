@@ -9,6 +9,7 @@
 #include "gpt2/kernels/cpu/vector_math.hpp"
 
 #if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
 #include <immintrin.h>
 #include <unistd.h>
 
@@ -323,13 +324,12 @@ Range part_of(std::int64_t size, std::int64_t parts, std::int64_t index)
 bool amx_multiplies_bf16()
 {
   static const bool does = [] {
-    constexpr long ask_for_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    __builtin_cpu_init();
-    unsigned a = 7, b = 0, c = 0, d = 0;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    const bool tiles = (d >> 24U & 1U) != 0 && (d >> 22U & 1U) != 0;  // AMX-TILE, AMX-BF16
+    constexpr long ask_for_permission = 0x1023, tile_data = 18;     // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    constexpr unsigned amx_bf16 = 1U << 22U, amx_tile = 1U << 24U;  // of leaf 7, in EDX
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool tiles = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0 && (d & amx_tile) != 0;
     return tiles && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           syscall(SYS_arch_prctl, ask_for_permission, tile_data) == 0;
+           __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, ask_for_permission, tile_data) == 0;
   }();
   return does;
 }

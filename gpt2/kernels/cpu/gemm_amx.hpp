@@ -14,7 +14,7 @@ namespace rankwise {
 bool amx_multiplies_bf16();
 
 /// out = a b + bias, or out += a b + bias, as gemm() in gemm.hpp has it, on the tiles.
-/// @pre amx_multiplies_bf16()
+/// @pre amx_multiplies_bf16() and k > 0
 /// @tparam Out  float or bf16.
 template <class Out>
 void multiply_on_tiles(Out* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,

@@ -104,6 +104,36 @@ class Starting(ProgramCase):
         self.assertEqual([run.stderr for run in runs if run.returncode != 2], [])
 
 
+class Screen(Frame):
+    def shown(self, *command, to_terminal, **variables):
+        """What a terminal shows of a run: its output and errors, or its errors alone, while a pipe takes the output."""
+        keyboard, screen = os.openpty()
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=screen if to_terminal else subprocess.PIPE, stderr=screen,
+                              env=os.environ | variables) as process:
+            os.close(screen)
+            text = b""
+            with contextlib.suppress(OSError):  # Linux: the other end is closed
+                while block := os.read(keyboard, 4096):
+                    text += block
+            output = b"" if to_terminal else process.stdout.read()
+        os.close(keyboard)
+        self.assertEqual(process.returncode, 0, text)
+        return text.decode(), output.decode()
+
+    def test_a_terminal_has_colours_and_a_bar_under_a_launcher_too(self):
+        run = [os.path.join(BUILD, "lessons/03_ddp"), *self.fast, "--steps=3"]
+        for command in (run, ["mpirun", "-np", "2", *run]):
+            with self.subTest(command=command):
+                text, _ = self.shown(*command, to_terminal=True)
+                self.assertIn("\033[32m  PASS\033[0m", text)
+                self.assertRegex(text, r"\[#+\.*\] 2 of 3 steps, loss [\d.]+, [\d,]+ tokens/s, [\d.]+ MB, \d+:\d\d to go")
+                self.assertNotIn("\033[32m", self.shown(*command, to_terminal=True, NO_COLOR="1")[0])
+                text, output = self.shown(*command, to_terminal=False)
+                self.assertNotIn("\033", output)
+                self.assertIn("  PASS  ", output)
+                self.assertIn("to go", text)
+
+
 class Stopping(Frame):
     def assert_stops(self, program, ranks, number, send, *options):
         """On a signal the run stops after a step, reports and saves; resumed, it ends like the undisturbed run."""
@@ -272,7 +302,7 @@ class DryRun(ProgramCase):
         for option in ("ranks", "report"):
             document["options"].pop(option, None)
         del document["provenance"]  # has the time
-        return re.sub(" +", " ", re.sub(r"# (--(ranks|report) .*|started without a launcher.*\n#   source .*)\n", "", done.stdout)), document
+        return re.sub(" +", " ", re.sub(r"# --(ranks|report) .*\n", "", done.stdout)), document
 
     def assert_same_answers(self, ranks):
         for program, cases in self.CASES.items():
