@@ -53,7 +53,7 @@ cp "$build"/lessons/* "$pack/build/lessons/"
 cp "$build/data/prepare" "$pack/build/data/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/tests" {} +
 cp "$build/gpu_tests.txt" "$pack/build/"
-cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,torch_attention}.py "$pack/scripts/bench/"
+cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,torch_speed,torch_gpt2}.py "$pack/scripts/bench/"
 cp scripts/mpi_environment.sh "$pack/scripts/"
 cp tests/lessons/{test_gpus,test_gpu_digests,test_gpu_layouts,gpu_case,program_case}.py "$pack/tests/lessons/"
 
@@ -79,7 +79,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export OUTSIDE_LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}  # for programs that are not of this folder
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PATH=$here/openmpi/bin:$PATH
 export OPAL_PREFIX=$here/openmpi OPAL_LIBDIR=$here/openmpi-lib OMPI_MCA_mca_base_component_path=$here/openmpi-lib/openmpi3
-[[ -d $here/pmix ]] && export PMIX_MCA_mca_base_component_path=$here/pmix
+[[ -d $here/pmix ]] && export PMIX_PKGLIBDIR=$here/pmix
 source "$here/scripts/mpi_environment.sh"
 exec python3 "$here/scripts/bench/gpu_check.py" "$here/build" "$@"
 TEXT

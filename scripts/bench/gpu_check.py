@@ -130,20 +130,25 @@ def document_of(done):
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
+def run_torch(checks, what, *arguments):
+    """What torch_speed.py printed: {} where there is no PyTorch, or where it failed."""
+    outside = {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", "")}
+    environment = outside if "OUTSIDE_LD_LIBRARY_PATH" in os.environ else None  # PyTorch has libraries of its own
+    done = checks.run([sys.executable, os.path.join(HERE, "torch_speed.py"), what, str(TORCH_TURN_S), *arguments],
+                      environment=environment)
+    if done.returncode != 0:
+        checks.add(f"{what} of PyTorch", done)
+    return document_of(done)
+
+
 def torch_turns(checks, attention, options):
     """Attention here and in PyTorch, in turns; no turns where there is no PyTorch."""
     shape = [str(attention[extent]) for extent in "BHTD"]
-    outside = {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", "")}
-    environment = outside if "OUTSIDE_LD_LIBRARY_PATH" in os.environ else None  # PyTorch has libraries of its own
-    command = [sys.executable, os.path.join(HERE, "torch_attention.py"), *shape, str(TORCH_TURN_S)]
     sizes = [option for option in options if option.split("=")[0] not in ("--rounds", "--part")]
     turns, name = [], ""
     for _ in range(TORCH_TURNS):
-        done = checks.run(command, environment=environment)
-        theirs = document_of(done)
+        theirs = run_torch(checks, "attention", *shape)
         if not theirs:
-            if done.returncode != 0:
-                checks.add("attention of PyTorch", done)
             break
         name = theirs.pop("name")
         own = checks.run([os.path.join(checks.build, "tests/gpu_speed"), "--part=attention", "--rounds=1", *sizes])
@@ -155,6 +160,15 @@ def torch_turns(checks, attention, options):
     return {"name": name, "turns": turns}
 
 
+def torch_step(checks, document):
+    """PyTorch's step of the same model, with as many sequences as here where they fit; {} where there is no PyTorch."""
+    model = document["model"]
+    config = {"vocab_size": model["vocabulary"], "n_positions": model["context"], "n_embd": model["channels"],
+              "n_layer": model["layers"], "n_head": model["heads"], "layer_norm_epsilon": 1e-5}
+    return run_torch(checks, "step", str(TORCH_TURNS), str(document["training"]["micro_batch"]),
+                     str(document["sequence"]), json.dumps(config))
+
+
 def measure_speed(checks, options):
     """The document of gpu_speed with PyTorch's turns and the machine; {} when it failed."""
     done = checks.run([os.path.join(checks.build, "tests/gpu_speed"), *options])
@@ -163,6 +177,8 @@ def measure_speed(checks, options):
     if document:
         if document["precision"] == "bf16":
             document["torch"] = torch_turns(checks, document["attention"], options)
+            if "training" in document:
+                document["torch"]["step"] = torch_step(checks, document)
         document["machine"] = machine()
         with open(os.path.join(checks.build, "gpu_speed.json"), "w", encoding="utf-8") as file:
             json.dump(document, file, indent=1)

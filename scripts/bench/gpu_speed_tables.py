@@ -64,6 +64,17 @@ def step_rows(document):
             ["  without what is masked", f"{1e-12 * training['flops']['causal'] / step_s:.1f}", "TFLOP/s", "", "", ""]]
 
 
+def torch_step_rows(document):
+    """PyTorch's step beside this one. The ratio is how many times as many tokens a second are trained here."""
+    theirs, training = document.get("torch", {}).get("step"), document["training"]
+    if not theirs:
+        return []
+    rate = theirs["micro_batch"] * document["sequence"] / statistics.median(theirs["rounds"])
+    own = training["micro_batch"] * document["sequence"] / median(training["rounds"], lambda turn: turn["step_s"])
+    return [[f"step of {theirs['name']}, compiled, B={theirs['micro_batch']}", f"{rate:,.0f}", "tokens/s",
+             f"{own / rate:.3f}", "", ""]]
+
+
 def precision_rows(document):
     """Steps of other precisions at a common micro-batch, how many times as fast as f32."""
     precisions = document["precisions"]
@@ -112,7 +123,8 @@ def speed_table(document):
     """The yardsticks and what stands beside them, each figure with its floor and its goal."""
     rows = [["what", "figure", "", "ratio", "floor", "goal"]]
     if "training" in document:
-        rows += (yardstick_rows(document) + step_rows(document) + precision_rows(document) + memory_rows(document))
+        for part in (yardstick_rows, step_rows, torch_step_rows, precision_rows, memory_rows):
+            rows += part(document)
     return text_table(rows + attention_rows(document))
 
 

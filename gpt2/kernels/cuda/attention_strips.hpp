@@ -26,32 +26,67 @@ __device__ inline bool moves_in_pieces(const bf16* first, std::int64_t stride, s
          D % piece == 0;
 }
 
-/// Begins to copy tokens to @p lines; missing tokens and channels become zero. All @p threads of the block call it,
-/// and then wait as for any asynchronous copy.
-/// @param first   channel 0 of the first token.
-/// @param stride  numbers from one token to the next.
-/// @param count   number of tokens.
-/// @param D       channels of the head.
+/// The tokens of one head in memory, to be copied to shared memory, as many as Lines has at a time. All @p threads of the block
+/// have the same stream; what a copy needs is computed once, for all of them.
 template <int threads, class Lines>
-__device__ void load_lines(Lines& lines, const bf16* first, std::int64_t stride, std::int64_t count, std::int64_t D)
-{
-  constexpr int pieces = Lines::width / piece, tokens_at_once = threads / pieces;
+class TokenStream {
+ public:
+  /// @param first   channel 0 of the first token.
+  /// @param stride  numbers from one token to the next.
+  /// @param count   number of tokens.
+  /// @param D       channels of the head.
+  __device__ TokenStream(const bf16* first, std::int64_t stride, std::int64_t count, std::int64_t D)
+      : from_(first + own_token() * stride + own_channel()),
+        stride_(stride),
+        count_(static_cast<int>(count)),
+        channels_(static_cast<int>(D)),
+        in_pieces_(moves_in_pieces(first, stride, D))
+  {
+  }
+
+  /// Begins to copy the next tokens; missing tokens and channels become zero. All threads of the block call it, and then wait as
+  /// for any asynchronous copy.
+  __device__ void load(Lines& lines)
+  {
+    if (in_pieces_)
+      for (int i = 0; i < Lines::count / tokens_at_once; ++i)
+        copy_piece(&lines.at[own_token() + i * tokens_at_once][own_channel()], from_ + i * tokens_at_once * stride_,
+                   own_token() + i * tokens_at_once < count_ && own_channel() < channels_);
+    else
+      load_numbers(lines);
+    from_ += Lines::count * stride_;
+    count_ -= Lines::count;
+  }
+
+ private:
+  static constexpr int pieces = Lines::width / piece, tokens_at_once = threads / pieces;
   static_assert(threads % pieces == 0 && Lines::count % tokens_at_once == 0);
-  const auto tokens = static_cast<int>(std::min<std::int64_t>(count, Lines::count)), channels = static_cast<int>(D);
-  const auto thread = static_cast<int>(threadIdx.x);
-  if (moves_in_pieces(first, stride, D)) {
-    const int channel = thread % pieces * piece;
-    const bf16* from = first + thread / pieces * stride + channel;
-    for (int token = thread / pieces; token < Lines::count; token += tokens_at_once) {
-      copy_piece(&lines.at[token][channel], from, token < tokens && channel < channels);
-      from += tokens_at_once * stride;
+
+  __device__ static int own_token() { return static_cast<int>(threadIdx.x) / pieces; }
+  __device__ static int own_channel() { return static_cast<int>(threadIdx.x) % pieces * piece; }
+
+  /// The same number by number.
+  __device__ void load_numbers(Lines& lines) const
+  {
+    const bf16* const first = from_ - (own_token() * stride_ + own_channel());
+    for (int i = static_cast<int>(threadIdx.x); i < Lines::count * Lines::width; i += threads) {
+      const int token = i / Lines::width, channel = i % Lines::width;
+      lines.at[token][channel] = token < count_ && channel < channels_ ? first[token * stride_ + channel] : bf16();
     }
-    return;
   }
-  for (int i = thread; i < Lines::count * Lines::width; i += threads) {
-    const int token = i / Lines::width, channel = i % Lines::width;
-    lines.at[token][channel] = token < tokens && channel < channels ? first[token * stride + channel] : bf16();
-  }
+
+  const bf16* from_;  // the thread's piece of the first token that it copies next
+  std::int64_t stride_;
+  int count_, channels_;
+  bool in_pieces_;
+};
+
+/// Begins to copy tokens to @p lines once; parameters as of TokenStream.
+template <int threads, class Lines>
+__device__ void load_tokens(Lines& lines, const bf16* first, std::int64_t stride, std::int64_t count,
+                            std::int64_t D)
+{
+  TokenStream<threads, Lines>(first, stride, count, D).load(lines);
 }
 
 /// Writes the strip of the calling warp, in lines @p line to @p line + 15, without missing tokens and channels. No
@@ -81,7 +116,7 @@ __device__ void store_strip(const Lines& lines, int line, bf16* to, std::int64_t
 }
 
 /// Streams items through two stages. Calls begin() when the copies that the caller has begun are complete; then
-/// load(i, stage) and, when its copies are complete, use(i, stage) for i = @p first ... @p end - 1. Item i + 1 is
+/// load(i, stage), for one i after the other, and, when its copies are complete, use(i, stage) for i = @p first ... @p end - 1. Item i + 1 is
 /// copied to one stage while the other one is used. All threads of the block call it.
 template <class Begin, class Load, class Use>
 __device__ void pass_by(int first, int end, const Begin& begin, const Load& load, const Use& use)

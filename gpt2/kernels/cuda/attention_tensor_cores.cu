@@ -28,11 +28,12 @@ struct Sizes {
 /// A block whose strips are queries.
 template <int G>
 struct QueryBlock {
-  static constexpr int warps = G <= 2 ? 8 : 4;            ///< warps, with one strip each
-  static constexpr int threads = warp_threads * warps;    ///< threads of the block
-  static constexpr int tokens = tile_side * warps;        ///< tokens of all strips
-  static constexpr unsigned blocks = G == 1 ? 2 : 1;      ///< wanted number of resident blocks on a multiprocessor
-  using Strips = TokenLines<tokens, Sizes<G>::channels>;  ///< the tokens of the strips
+  static constexpr int warps = G == 2 ? 8 : 4;          ///< warps, with one strip each
+  static constexpr int threads = warp_threads * warps;  ///< threads of the block
+  static constexpr int tokens = tile_side * warps;      ///< tokens of all strips
+  static constexpr unsigned blocks = G == 1 ? 4 : 1;    ///< wanted number of resident blocks on a multiprocessor
+  static constexpr unsigned backward_blocks = G == 1 ? 3 : 1;  ///< the same in the backward pass
+  using Strips = TokenLines<tokens, Sizes<G>::channels>;       ///< the tokens of the strips
 };
 
 /// The streamed tokens of one stage.
@@ -43,15 +44,27 @@ using Passing = TokenLines<Sizes<G>::passing, Sizes<G>::channels>;
 template <int G>
 struct KeyStage {
   Passing<G> k, v;
+};
 
-  /// Begins to copy them, from token @p key on. All @p threads of the block call it.
-  template <int threads, class Tensors>
-  __device__ void load(const Tensors& tensors, const AttentionPlace& place, const AttentionLayer& layer,
-                       std::int64_t key)
+/// All keys and values of a head, for a block of queries.
+template <int G>
+class KeyStream {
+ public:
+  template <class Tensors>
+  __device__ KeyStream(const Tensors& tensors, const AttentionPlace& place, const AttentionLayer& layer)
+      : k_(place.in(tensors.k, layer, 0), tensors.k.stride, layer.shape.T, layer.shape.D),
+        v_(place.in(tensors.v, layer, 0), tensors.v.stride, layer.shape.T, layer.shape.D)
   {
-    load_lines<threads>(k, place.in(tensors.k, layer, key), tensors.k.stride, layer.shape.T - key, layer.shape.D);
-    load_lines<threads>(v, place.in(tensors.v, layer, key), tensors.v.stride, layer.shape.T - key, layer.shape.D);
   }
+  /// Begins to copy the next ones. All threads of the block call it.
+  __device__ void load(KeyStage<G>& stage)
+  {
+    k_.load(stage.k);
+    v_.load(stage.v);
+  }
+
+ private:
+  TokenStream<QueryBlock<G>::threads, Passing<G>> k_, v_;
 };
 
 /// Number of keys that the queries of a strip see.
@@ -179,11 +192,12 @@ __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
   const std::int64_t first = (count - 1 - place.tile) * tokens;
   const std::int64_t seen = layer.visible(place.b, std::min(first + tokens, layer.queries) - 1);
   ForwardStrip<G, dropping> strip(tiles, layer, place, static_cast<int>(first) + tile_side * warp_number());
-  load_lines<threads>(tiles.q, place.in(tensors.q, layer, first), tensors.q.stride, layer.queries - first,
-                      layer.shape.D);
+  load_tokens<threads>(tiles.q, place.in(tensors.q, layer, first), tensors.q.stride, layer.queries - first,
+                       layer.shape.D);
+  KeyStream<G> keys(tensors, place, layer);
   pass_by(
       0, static_cast<int>(divided_up(seen, passing)), [&] { strip.load(); },
-      [&](int i, int stage) { tiles.stages[stage].template load<threads>(tensors, place, layer, i * passing); },
+      [&](int, int stage) { keys.load(tiles.stages[stage]); },
       [&](int i, int stage) { strip.add(tiles.stages[stage], i * passing); });
   strip.store(tiles, tensors);
 }
@@ -278,7 +292,7 @@ class QueryGradientStrip {
 /// Blocks and warps as in attend(). Reads q and dy once and, from cache, k and v for each block; writes dq:
 /// 10 R C bytes.
 template <int G, bool dropping>
-__global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
+__global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::backward_blocks)
     attention_backward_dq_kernel(const BackwardTensors<bf16> tensors, const AttentionLayer layer)
 {
   constexpr int threads = QueryBlock<G>::threads, tokens = QueryBlock<G>::tokens, passing = Sizes<G>::passing;
@@ -289,11 +303,12 @@ __global__ void __launch_bounds__(QueryBlock<G>::threads, QueryBlock<G>::blocks)
   const std::int64_t seen = layer.visible(place.b, std::min(first + tokens, layer.queries) - 1);
   QueryGradientStrip<G, dropping> strip(tiles, tensors, layer, place,
                                         static_cast<int>(first) + tile_side * warp_number());
-  load_lines<threads>(tiles.q, place.in(tensors.q, layer, first), tensors.q.stride, here, D);
-  load_lines<threads>(tiles.dy, place.in(tensors.dy, layer, first), tensors.dy.stride, here, D);
+  load_tokens<threads>(tiles.q, place.in(tensors.q, layer, first), tensors.q.stride, here, D);
+  load_tokens<threads>(tiles.dy, place.in(tensors.dy, layer, first), tensors.dy.stride, here, D);
+  KeyStream<G> keys(tensors, place, layer);
   pass_by(
       0, static_cast<int>(divided_up(seen, passing)), [&] { strip.load(); },
-      [&](int i, int stage) { tiles.stages[stage].template load<threads>(tensors, place, layer, i * passing); },
+      [&](int, int stage) { keys.load(tiles.stages[stage]); },
       [&](int i, int stage) { strip.add(tiles.stages[stage], i * passing); });
   strip.store(tiles, tensors);
 }
@@ -306,6 +321,7 @@ struct KeyBlock {
   static constexpr int threads = warp_threads * warps;     ///< threads of the block
   static constexpr int tokens = tile_side * warps;         ///< tokens of all strips
   static constexpr unsigned blocks = G == 1 ? 3 : 1;       ///< wanted number of resident blocks on a multiprocessor
+  static constexpr bool in_registers = G == 2;             ///< whether left factors stay in registers
   static constexpr int part = 64 * std::min(G, 2);         ///< channels whose gradients a block has
   static constexpr int parts = Sizes<G>::channels / part;  ///< blocks that share their strips
   using Strips = TokenLines<tokens, Sizes<G>::channels>;   ///< the tokens of the strips
@@ -316,24 +332,43 @@ template <int G>
 struct QueryStage {
   Passing<G> q, dy;
   float log_sum_exp[Sizes<G>::passing], inner[Sizes<G>::passing];
+};
 
-  /// Begins to copy them, from token @p query on; missing ones are zero. All threads of a KeyBlock call it.
-  __device__ void load(const BackwardTensors<bf16>& tensors, const AttentionPlace& place,
-                       const AttentionLayer& layer, std::int64_t query)
+/// All queries of a head from query @p first on, for a block of keys.
+template <int G>
+class QueryStream {
+ public:
+  __device__ QueryStream(const BackwardTensors<bf16>& tensors, const AttentionPlace& place,
+                         const AttentionLayer& layer, std::int64_t first)
+      : q_(place.in(tensors.q, layer, first), tensors.q.stride, layer.queries - first, layer.shape.D),
+        dy_(place.in(tensors.dy, layer, first), tensors.dy.stride, layer.queries - first, layer.shape.D),
+        number_((sums() ? tensors.log_sum_exp + place.number * layer.queries : tensors.inner(place, layer)) +
+                first + own_query()),
+        left_(static_cast<int>(layer.queries - first) - own_query())
   {
-    constexpr int threads = KeyBlock<G>::threads;
-    static_assert(2 * Sizes<G>::passing <= threads);
-    const std::int64_t here = layer.queries - query;
-    load_lines<threads>(q, place.in(tensors.q, layer, query), tensors.q.stride, here, layer.shape.D);
-    load_lines<threads>(dy, place.in(tensors.dy, layer, query), tensors.dy.stride, here, layer.shape.D);
-    const auto i = static_cast<int>(threadIdx.x), t = i % Sizes<G>::passing;
-    const float* const sums = tensors.log_sum_exp + place.number * layer.queries + query;
-    const float* const products = tensors.inner(place, layer) + query;
-    if (i < Sizes<G>::passing)
-      copy_number(&log_sum_exp[t], sums + t, t < here);
-    else if (i < 2 * Sizes<G>::passing)
-      copy_number(&inner[t], products + t, t < here);
   }
+  /// Begins to copy the next ones; missing ones are zero. All threads of the block call it.
+  __device__ void load(QueryStage<G>& stage)
+  {
+    q_.load(stage.q);
+    dy_.load(stage.dy);
+    if (threadIdx.x < 2 * passing)
+      copy_number(&(sums() ? stage.log_sum_exp : stage.inner)[own_query()], number_, left_ > 0);
+    number_ += passing;
+    left_ -= passing;
+  }
+
+ private:
+  static constexpr int passing = Sizes<G>::passing;
+  static_assert(2 * passing <= KeyBlock<G>::threads);
+
+  /// Whether the thread copies a sum rather than an inner product.
+  __device__ static bool sums() { return threadIdx.x < passing; }
+  __device__ static int own_query() { return static_cast<int>(threadIdx.x) % passing; }
+
+  TokenStream<KeyBlock<G>::threads, Passing<G>> q_, dy_;
+  const float* number_;  // what the thread copies next
+  int left_;             // queries from there on
 };
 
 /// Shared memory of attention_backward_dkv_kernel().
@@ -423,7 +458,7 @@ class KeyGradientStrip {
   const AttentionLayer& layer_;
   const AttentionPlace& place_;
   int key_, channel_;
-  StripFactor<typename KeyBlock<G>::Strips, Sizes<G>::in_registers> k_, v_;
+  StripFactor<typename KeyBlock<G>::Strips, KeyBlock<G>::in_registers> k_, v_;
   ProductTile dk_[tiles_of_part]{}, dv_[tiles_of_part]{};
 };
 
@@ -444,15 +479,15 @@ __global__ void __launch_bounds__(KeyBlock<G>::threads, KeyBlock<G>::blocks)
   const auto channel = static_cast<int>(blockIdx.y) * KeyBlock<G>::part;
   KeyGradientStrip<G, dropping> strip(tiles, layer, place, static_cast<int>(first) + tile_side * warp_number(),
                                       channel);
-  load_lines<threads>(tiles.k, place.in(tensors.k, layer, first), tensors.k.stride, T - first, D);
-  load_lines<threads>(tiles.v, place.in(tensors.v, layer, first), tensors.v.stride, T - first, D);
+  load_tokens<threads>(tiles.k, place.in(tensors.k, layer, first), tensors.k.stride, T - first, D);
+  load_tokens<threads>(tiles.v, place.in(tensors.v, layer, first), tensors.v.stride, T - first, D);
   int begin = 0;
   const auto end = static_cast<int>(divided_up(T, passing));
   while (begin < end && layer.visible(place.b, std::min<std::int64_t>((begin + 1) * passing, T) - 1) <= first)
     ++begin;
+  QueryStream<G> queries(tensors, place, layer, begin * passing);
   pass_by(
-      begin, end, [&] { strip.load(); },
-      [&](int i, int stage) { tiles.stages[stage].load(tensors, place, layer, i * passing); },
+      begin, end, [&] { strip.load(); }, [&](int, int stage) { queries.load(tiles.stages[stage]); },
       [&](int i, int stage) { strip.add(tiles.stages[stage], i * passing); });
   strip.store(tiles, tensors);
 }

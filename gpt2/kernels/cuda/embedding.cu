@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 
 #include "gpt2/kernels/cuda/cuda.hpp"
@@ -33,85 +34,134 @@ void CudaKernels::token_forward(const Tensor& y, const Tensor& wte, const Tensor
 
 namespace {
 
-/// Shared memory of a block of add_token_rows().
+/// Rows whose tokens are those of a block of add_token_rows(), in order, in its shared memory.
 struct TokenList {
-  static constexpr int capacity = 512;  // rows in the list
+  static constexpr int words = warp_threads;             // one bit for each row that is searched at once
+  static constexpr int searched = words * warp_threads;  // rows
+  static constexpr int capacity = searched + searched / 2;
+  static constexpr int warps = block_threads / warp_threads, rounds = words / warps;
 
-  float scratch[most_warps];
-  unsigned hits[most_warps];  // for each warp, one bit for each thread that has found a row
-  int rows[capacity];         // rows of the token, in order
+  struct Entry {
+    int row, number;  // number of the row's token among the tokens of the block
+  };
+  unsigned hits[2][words];
+  alignas(16) Entry at[capacity];
 };
 
-/// Whether a row before @p r has the same token; the same answer in all threads of the block.
-__device__ bool is_repeated(const std::int32_t* tokens, std::int64_t r, float* scratch)
-{
-  float found = 0;
-  for (std::int64_t before = threadIdx.x; before < r; before += blockDim.x)
-    if (tokens[before] == tokens[r]) found = 1;
-  return block_reduce(found, Larger{}, scratch) > 0;
-}
+/// The tokens of the rows that a thread searches among the next TokenList::searched rows; -1 behind the last row.
+struct SearchedTokens {
+  std::int32_t at[TokenList::rounds];
 
-/// Appends the rows of [first, first + threads of the block) with token @p token to the list of @p count rows.
+  __device__ SearchedTokens(const std::int32_t* tokens, std::int64_t first, std::int64_t R)
+  {
+    for (int round = 0; round < TokenList::rounds; ++round) {
+      const std::int64_t r = first + round * block_threads + threadIdx.x;
+      at[round] = r < R ? tokens[r] : -1;
+    }
+  }
+};
+
+/// Appends the rows from @p first on whose tokens are among the @p own ones to the list of @p count rows. Successive calls use
+/// the two sets of words in turn, so that one barrier is enough.
 /// @return the new length of the list.
-__device__ int append_rows(TokenList& list, int count, std::int32_t token, const std::int32_t* tokens,
-                           std::int64_t first, std::int64_t R)
+__device__ int append_rows(TokenList& list, int count, Range own, const SearchedTokens& tokens, std::int64_t first)
 {
-  const std::int64_t r = first + threadIdx.x;
-  const unsigned warp = threadIdx.x / warp_threads, lane = threadIdx.x % warp_threads;
-  const bool hit = r < R && tokens[r] == token;
-  const unsigned hits = __ballot_sync(whole_warp, hit);
-  if (lane == 0) list.hits[warp] = hits;
-  __syncthreads();
-  int place = count;
-  for (unsigned w = 0; w < blockDim.x / warp_threads; ++w) {
-    if (w == warp && hit) list.rows[place + std::popcount(hits & ((1U << lane) - 1))] = static_cast<int>(r);
-    place += std::popcount(list.hits[w]);
+  const int warp = static_cast<int>(threadIdx.x) / warp_threads,
+            lane = static_cast<int>(threadIdx.x) % warp_threads;
+  unsigned* const hits = list.hits[first / TokenList::searched % 2];
+  for (int round = 0; round < TokenList::rounds; ++round) {
+    const unsigned found = __ballot_sync(whole_warp, own.contains(tokens.at[round]));
+    if (lane == 0) hits[round * TokenList::warps + warp] = found;
   }
   __syncthreads();
-  return place;
+  if (__ballot_sync(whole_warp, hits[lane] != 0) == 0) return count;
+  for (int round = 0; round < TokenList::rounds; ++round)
+    for (int w = 0; w < TokenList::warps; ++w) {
+      const int word = round * TokenList::warps + w;
+      const unsigned found = hits[word], before = found & ((1U << lane) - 1);
+      if (w == warp && (found >> lane & 1) != 0)
+        list.at[count + std::popcount(before)] = {static_cast<int>(first) + word * warp_threads + lane,
+                                                  static_cast<int>(tokens.at[round] - own.first)};
+      count += std::popcount(found);
+    }
+  return count;
 }
 
-/// sums[c] += sum of the rows in the list. Thread: every (threads of the block)-th pack of channels.
+/// How the threads of a block share the work: `groups` groups of threads, each with one pack of channels a thread, add every
+/// (groups)-th row of the list to sums of their own, (groups, tokens, packs).
+struct TokenSums {
+  int groups, tokens, packs;
+};
+
+/// Adds the rows in the list to the sums.
 template <class T>
-__device__ void add_listed_rows(float* sums, const T* dx, const TokenList& list, int count, std::int64_t C)
+__device__ void add_listed_rows(Pack<pack_size<T>>* sums, const T* dx, const TokenList& list, int count,
+                                const TokenSums& of, std::int64_t C)
 {
-  constexpr int N = pack_size<T>;
-  for (std::int64_t c = N * threadIdx.x; c < C; c += N * blockDim.x) {
-    Pack<N> sum{};
-    for (int i = 0; i < count; ++i) sum += load_pack<N>(dx + list.rows[i] * C + c, C - c);
-    for (int i = 0; i < N; ++i)
-      if (c + i < C) sums[c + i] += sum.at[i];
-  }
+  constexpr int N = pack_size<T>, together = 4;  // rows whose loads do not wait for each other
+  const int threads = static_cast<int>(blockDim.x) / of.groups, thread = static_cast<int>(threadIdx.x) % threads;
+  const int group = static_cast<int>(threadIdx.x) / threads;
+  if (group >= of.groups) return;
+  for (int p = thread; p < of.packs; p += threads)
+    for (int i = group; i < count; i += together * of.groups) {
+      Pack<N> rows[together];
+      for (int k = 0; k < together; ++k)
+        if (i + k * of.groups < count)
+          rows[k] = load_pack<N>(dx + list.at[i + k * of.groups].row * C + p * N, C - p * N);
+      for (int k = 0; k < together; ++k)
+        if (i + k * of.groups < count)
+          sums[(group * of.tokens + list.at[i + k * of.groups].number) * of.packs + p] += rows[k];
+    }
 }
 
-/// dwte[token] += sum of the rows of the token, in order.
+/// dwte[token] += sum of the rows of the token.
 ///
-/// Block r: row r. If no row before it has the same token, this block alone adds all rows of the token. It searches
-/// for them 256 rows at a time, one row per thread; the sums, C f32, are in shared memory until all are added.
-/// Reads dx, (R, C), and the tokens R times, from cache.
+/// Block i: tokens i n ... i n + n - 1 of the vocabulary for n = of.tokens. It searches all rows for them; the sums, in f32, are
+/// in shared memory until all rows are added. Reads dx, (R, C), once, and the tokens from cache.
 template <class To, class From>
 __global__ void __launch_bounds__(block_threads)
-    add_token_rows(To* dwte, const From* dx, const std::int32_t* tokens, Range vocabulary, std::int64_t R,
-                   std::int64_t C)
+    add_token_rows(To* dwte, const From* dx, const std::int32_t* tokens, Range vocabulary, TokenSums of,
+                   std::int64_t R, std::int64_t C)
 {
+  constexpr int N = pack_size<From>;
   auto& list = shared_memory<TokenList>();
-  float* const sums = reinterpret_cast<float*>(&list + 1);
-  const std::int64_t r = blockIdx.x;
-  const std::int32_t token = tokens[r];
-  if (!vocabulary.contains(token) || is_repeated(tokens, r, list.scratch)) return;
-  for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x) sums[c] = 0;
+  auto* const sums = reinterpret_cast<Pack<N>*>(&list + 1);
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * of.tokens;
+  const Range own{vocabulary.first + begin, std::min<std::int64_t>(of.tokens, vocabulary.count - begin)};
+  for (int i = static_cast<int>(threadIdx.x); i < of.groups * of.tokens * of.packs; i += block_threads)
+    sums[i] = {};
   int count = 0;
-  for (std::int64_t first = r; first < R; first += blockDim.x) {
-    count = append_rows(list, count, token, tokens, first, R);
-    const bool last = first + blockDim.x >= R, full = count + static_cast<int>(blockDim.x) > TokenList::capacity;
-    if (!last && !full) continue;
-    add_listed_rows(sums, dx, list, count, C);
+  SearchedTokens next(tokens, 0, R);
+  for (std::int64_t first = 0; first < R; first += TokenList::searched) {
+    const SearchedTokens now = next;
+    next = SearchedTokens(tokens, first + TokenList::searched, R);  // arrives while the block searches
+    count = append_rows(list, count, own, now, first);
+    if (first + TokenList::searched < R && count + TokenList::searched <= TokenList::capacity) continue;
+    __syncthreads();
+    add_listed_rows(sums, dx, list, count, of, C);
     __syncthreads();
     count = 0;
   }
-  To* const to = dwte + (token - vocabulary.first) * C;
-  for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x)
-    to[c] = rounded_to<To>(static_cast<float>(to[c]) + sums[c]);
+  for (int i = static_cast<int>(threadIdx.x); i < own.count * of.packs; i += block_threads) {
+    const std::int64_t c = i % of.packs * N;
+    To* const to = dwte + (begin + i / of.packs) * C + c;
+    Pack<N> all = load_pack<N>(to, C - c), sum{};
+    for (int group = 0; group < of.groups; ++group) sum += sums[group * of.tokens * of.packs + i];
+    store_pack(to, all += sum, C - c);
+  }
+}
+
+/// As many tokens in a block as fit into shared memory, but no more than leave blocks for all multiprocessors.
+template <class T>
+TokenSums token_sums(std::int64_t vocabulary, std::int64_t C)
+{
+  constexpr std::int64_t shared_bytes = 96 << 10, enough = 512;  // blocks
+  const std::int64_t packs = divided_up(C, pack_size<T>),
+                     groups = std::clamp<std::int64_t>(block_threads / packs, 1, 8);
+  const std::int64_t fitting =
+      shared_bytes / (groups * packs * static_cast<std::int64_t>(sizeof(Pack<pack_size<T>>)));
+  const std::int64_t tokens = std::clamp<std::int64_t>(std::min(fitting, vocabulary / enough), 1, 32);
+  return {static_cast<int>(groups), static_cast<int>(tokens), static_cast<int>(packs)};
 }
 
 }  // namespace
@@ -121,12 +171,16 @@ void CudaKernels::token_backward(const Tensor& dwte, const Tensor& dx, const Ten
 {
   // forward:   y[r] = wte[token[r]]
   // gradient:  dwte[v] += sum of dx[r] over the rows r whose token is v
-  const std::int64_t R = tokens.elements(), C = dx.elements() / R;
-  const std::int64_t shared_bytes = static_cast<std::int64_t>(sizeof(TokenList)) + C * bytes_of(DType::f32);
+  const std::int64_t R = tokens.elements(), C = dx.elements() / std::max<std::int64_t>(R, 1);
   with_gpu_type(dwte.type(), [&]<class To>(To) {
     with_gpu_type(dx.type(), [&]<class From>(From) {
-      launch({on_, dim3(static_cast<unsigned>(R)), block_threads, shared_bytes}, add_token_rows<To, From>,
-             dwte.data<To>(), dx.data<From>(), tokens.data<std::int32_t>(), vocabulary, R, C);
+      const TokenSums of = token_sums<From>(vocabulary.count, std::max<std::int64_t>(C, 1));
+      const std::int64_t sums = static_cast<std::int64_t>(of.groups) * of.tokens * of.packs;
+      const std::int64_t blocks = R == 0 ? 0 : divided_up(vocabulary.count, of.tokens);
+      launch({on_, dim3(static_cast<unsigned>(blocks)), block_threads,
+              static_cast<std::int64_t>(sizeof(TokenList) + sums * sizeof(Pack<pack_size<From>>))},
+             add_token_rows<To, From>, dwte.data<To>(), dx.data<From>(), tokens.data<std::int32_t>(), vocabulary,
+             of, R, C);
     });
   });
 }

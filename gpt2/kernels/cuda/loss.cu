@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <gpu_instructions.h>
 #include <limits>
 #include <numbers>
 
 #include "gpt2/kernels/cuda/cuda.hpp"
 #include "gpt2/kernels/cuda/packs.hpp"
 #include "gpt2/kernels/cuda/reduce.hpp"
+#include "gpt2/kernels/cuda/sum_of_terms.hpp"
 
 // A row of logits is long, and the logits, (R, V), are the largest tensor of a model. So a block processes one row,
 // and reads it as few times as possible.
@@ -51,35 +53,38 @@ Grid block_for_each_row(cudaStream_t stream, std::int64_t R, SourceLocation wher
 /// exp(x), by the instruction for powers of two.
 __device__ inline float exponential(float x)
 {
-  return std::exp2(x * std::numbers::log2e_v<float>);
+  return power_of_two(x * std::numbers::log2e_v<float>);
 }
 
-/// Calls use(pack, number of valid elements) for this thread's
-/// packs of a row: every (threads of the block)-th pack.
+/// Calls use(pack) for this thread's packs of a row of @p count elements: every (threads of the block)-th pack. Elements behind
+/// the row are -infinity, whose exponential is zero.
 template <class T, class Use>
 __device__ void for_each_pack_of_row(const T* row, std::int64_t count, Use&& use)
 {
   constexpr int N = pack_size<T>;
-  for (std::int64_t v = N * threadIdx.x; v < count; v += N * blockDim.x)
-    use(load_pack<N>(row + v, count - v), static_cast<int>(std::min<std::int64_t>(N, count - v)));
+  for (auto v = N * static_cast<int>(threadIdx.x); v < count; v += N * static_cast<int>(blockDim.x)) {
+    Pack<N> pack = load_pack<N>(row + v, count - v);
+    if (v + N > count)
+      for (int i = 0; i < N; ++i)
+        if (v + i >= count) pack.at[i] = minus_infinity;
+    use(pack);
+  }
 }
 
-/// The largest of @p largest and the first @p count elements of a pack.
+/// The largest of @p largest and the elements of a pack.
 template <int N>
-__device__ float maximum_with(float largest, const Pack<N>& pack, int count)
+__device__ float maximum_with(float largest, const Pack<N>& pack)
 {
-  for (int i = 0; i < N; ++i)
-    if (i < count) largest = std::fmax(largest, pack.at[i]);
+  for (const float logit : pack.at) largest = std::fmax(largest, logit);
   return largest;
 }
 
-/// The sum of exp(logit - maximum) over the first @p count elements of a pack.
+/// The sum of exp(logit - maximum) over the elements of a pack.
 template <int N>
-__device__ float sum_of_exponentials(const Pack<N>& pack, int count, float maximum)
+__device__ float sum_of_exponentials(const Pack<N>& pack, float maximum)
 {
   float sum = 0;
-  for (int i = 0; i < N; ++i)
-    if (i < count) sum += exponential(pack.at[i] - maximum);
+  for (const float logit : pack.at) sum += exponential(logit - maximum);
   return sum;
 }
 
@@ -91,8 +96,7 @@ __global__ void __launch_bounds__(block_threads)
   constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x;
   float largest = minus_infinity;
-  for_each_pack_of_row(logits + r * V, valid,
-                       [&](const Pack<N>& pack, int count) { largest = maximum_with(largest, pack, count); });
+  for_each_pack_of_row(logits + r * V, valid, [&](const Pack<N>& pack) { largest = maximum_with(largest, pack); });
   largest = block_reduce(largest, Larger(), &shared_memory<float>());
   if (threadIdx.x == 0) maximum[r] = largest;
 }
@@ -107,7 +111,7 @@ __global__ void __launch_bounds__(block_threads)
   const float maximum = rows.maxima[r];
   float mine = 0;
   for_each_pack_of_row(rows.first + r * rows.V, rows.vocabulary.count,
-                       [&](const Pack<N>& pack, int count) { mine += sum_of_exponentials(pack, count, maximum); });
+                       [&](const Pack<N>& pack) { mine += sum_of_exponentials(pack, maximum); });
   mine = block_reduce(mine, Plus(), &shared_memory<float>());
   if (threadIdx.x != 0) return;
   sum[r] = mine;
@@ -163,10 +167,10 @@ __global__ void __launch_bounds__(block_threads)
   constexpr int N = pack_size<T>;
   const std::int64_t r = blockIdx.x;
   float2 part = make_float2(minus_infinity, 0);
-  for_each_pack_of_row(rows.first + r * rows.V, rows.vocabulary.count, [&](const Pack<N>& pack, int count) {
-    const float largest = maximum_with(part.x, pack, count);
+  for_each_pack_of_row(rows.first + r * rows.V, rows.vocabulary.count, [&](const Pack<N>& pack) {
+    const float largest = maximum_with(part.x, pack);
     if (largest > part.x) part = make_float2(largest, part.y * rescaled(part.x, largest));
-    part.y += sum_of_exponentials(pack, count, part.x == minus_infinity ? 0 : part.x);
+    part.y += sum_of_exponentials(pack, part.x == minus_infinity ? 0 : part.x);
   });
   part = block_reduce(part, JoinParts(), &shared_memory<float2>());
   if (threadIdx.x != 0) return;
@@ -188,54 +192,49 @@ void CudaKernels::row_statistics(const Tensor& maximum, const Tensor& sum, const
   });
 }
 
-namespace {
-
-/// losses[r] = cross-entropy of row r, or zero if the row is not counted. Thread: one row. Moves 20 R bytes.
-void write_losses(cudaStream_t stream, float* losses, const float* sum, const float* maximum,
-                  const float* target_logit, const std::int32_t* target, std::int64_t R)
-{
-  for_each(stream, R, [=] __device__(std::int64_t r) {
-    losses[r] = target[r] >= 0 ? std::log(sum[r]) + maximum[r] - target_logit[r] : 0;
-  });
-}
-
-}  // namespace
-
 ExactScalar CudaKernels::loss_sum(const Tensor& sum, const Tensor& maximum, const Tensor& target_logit,
                                   const Tensor& targets) const
 {
-  const std::int64_t R = targets.elements(), rows_at_a_time = scratch_.tensor().elements();
-  ExactScalar total;
-  for (std::int64_t first = 0; first < R; first += rows_at_a_time) {
-    const Tensor losses = scratch_.tensor().slice({0, std::min(rows_at_a_time, R - first)});
-    write_losses(on_, losses.data<float>(), sum.data<float>() + first, maximum.data<float>() + first,
-                 target_logit.data<float>() + first, targets.data<std::int32_t>() + first, losses.elements());
-    for (const float loss : to_host<float>(stream_, losses)) total.add(static_cast<double>(loss));
-  }
-  return total;
+  // Thread: every (threads of the grid)-th row. Reads 16 R bytes.
+  const float *const s = sum.data<float>(), *const m = maximum.data<float>(), *const t = target_logit.data<float>();
+  const std::int32_t* const target = targets.data<std::int32_t>();
+  return sum_of_terms(stream_, on_, scratch_.tensor(), targets.elements(), [=] __device__(std::int64_t r) {
+    return target[r] >= 0 ? static_cast<double>(std::log(s[r]) + m[r] - t[r]) : 0.0;
+  });
 }
 
 namespace {
 
-/// Overwrites the logits with the gradient of @p weight times the loss. Block: one row; thread: every (threads of the block)-th pack. Reads
-/// and writes the logits.
+/// Overwrites the logits with the gradient of @p weight times the loss. Block: one row; thread: every (threads of the block)-th pack,
+/// several of them at a time, so that their loads do not wait for each other. Reads and writes the logits.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     subtract_targets(const LogitRows<T> rows, const float* sum, float weight)
 {
-  constexpr int N = pack_size<T>;
-  const std::int64_t r = blockIdx.x, target = rows.target[r] - rows.vocabulary.first;
-  const bool counted = rows.target[r] >= 0;
+  constexpr int N = pack_size<T>, together = 4;
+  const std::int64_t r = blockIdx.x;
+  const auto target = static_cast<int>(rows.target[r] - rows.vocabulary.first), V = static_cast<int>(rows.V);
+  const int shown = rows.target[r] >= 0 ? static_cast<int>(rows.vocabulary.count) : 0;
+  const int step = N * static_cast<int>(blockDim.x);
   const float maximum = rows.maxima[r], scale = weight / sum[r];
   T* const row = rows.first + r * rows.V;
-  for (std::int64_t v = N * threadIdx.x; v < rows.V; v += N * blockDim.x) {
-    Pack<N> pack = load_pack<N>(row + v, rows.V - v);
-    for (int i = 0; i < N; ++i) {
-      const bool shown = counted && v + i < rows.vocabulary.count;
-      const float share = shown ? exponential(pack.at[i] - maximum) * scale : 0;
-      pack.at[i] = shown && v + i == target ? share - weight : share;
+  for (auto first = N * static_cast<int>(threadIdx.x); first < V; first += together * step) {
+    StoredPack<T> logits[together];
+    for (int k = 0; k < together; ++k)
+      if (first + k * step < V) logits[k] = StoredPack<T>::load(row + first + k * step, V - (first + k * step));
+    for (int k = 0; k < together; ++k) {
+      const int v = first + k * step;
+      if (v >= V) break;
+      Pack<N> pack = logits[k].unpacked();
+      for (float& logit : pack.at) logit = exponential(logit - maximum) * scale;
+      if (v + N > shown)
+        for (int i = 0; i < N; ++i)
+          if (v + i >= shown) pack.at[i] = 0;
+      if (v <= target && target < v + N && target < shown)
+        for (int i = 0; i < N; ++i)
+          if (v + i == target) pack.at[i] -= weight;
+      store_pack(row + v, pack, V - v);
     }
-    store_pack(row + v, pack, rows.V - v);
   }
 }
 

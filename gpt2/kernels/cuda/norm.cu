@@ -24,7 +24,7 @@ class LaneOfRow {
   __device__ LaneOfRow(const T* row, std::int64_t C) : row_(row), C_(C)
   {
     for (int k = 0; k < K; ++k)
-      if (channel(k) < C) kept_[k] = load(channel(k));
+      if (channel(k) < C) kept_[k] = StoredPack<T>::load(row + channel(k), C - channel(k));
   }
   /// Calls f(k, channel, pack of row, pack of each other row)
   /// for all packs of the lane; k is the number of the pack.
@@ -32,7 +32,7 @@ class LaneOfRow {
   __device__ void for_each(F&& f, const Others&... others) const
   {
     for (int k = 0; k < K; ++k)
-      if (channel(k) < C_) f(k, channel(k), kept_[k], others.kept_[k]...);
+      if (channel(k) < C_) f(k, channel(k), kept_[k].unpacked(), others.kept_[k].unpacked()...);
     for (int k = K; channel(k) < C_; ++k) f(k, channel(k), load(channel(k)), others.load(channel(k))...);
   }
 
@@ -42,7 +42,7 @@ class LaneOfRow {
 
   const T* row_;
   std::int64_t C_;
-  Pack<N> kept_[K];
+  StoredPack<T> kept_[K];
 };
 
 /// Inputs of norm_forward().
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(block_threads)
                                                                                  dweight_sum + padded;
   for (std::int64_t i = lane; i < 2 * padded; i += warp_threads) dweight_sum[i] = 0;
   for (std::int64_t r = thread_number() / warp_threads; r < in.R; r += thread_count() / warp_threads) {
-    const Row dy_row(in.dy + r * C, C), x_row(in.x + r * C, C);
+    const Row dy_row(in.dy + r * C, C), x_row(in.x + r * C, C), dx_row(dx + r * C, C);
     const float mean = in.mean[r], rstd = in.rstd[r];
     float2 both = make_float2(0, 0);  // sums of g = dy weight, and of g xhat
     dy_row.for_each(
@@ -159,14 +159,13 @@ __global__ void __launch_bounds__(block_threads)
     both = warp_reduce(both, Plus());
     const float mean_g = both.x / static_cast<float>(C), mean_g_xhat = both.y / static_cast<float>(C);
     dy_row.for_each(
-        [&](int, std::int64_t c, const Pack<N>& dy, const Pack<N>& x) {
+        [&](int, std::int64_t c, const Pack<N>& dy, const Pack<N>& x, Pack<N> sum) {
           const Pack<N> weight = load_pack<N>(in.weight + c, C - c);
-          Pack<N> sum = load_pack<N>(dx + r * C + c, C - c);
           for (int i = 0; i < N; ++i)
             sum.at[i] += (dy.at[i] * weight.at[i] - mean_g - (x.at[i] - mean) * rstd * mean_g_xhat) * rstd;
           store_pack(dx + r * C + c, sum, C - c);
         },
-        x_row);
+        x_row, dx_row);
   }
   __syncthreads();
   for (std::int64_t c = threadIdx.x; c < C; c += blockDim.x) {

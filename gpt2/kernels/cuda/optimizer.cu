@@ -3,7 +3,7 @@
 
 #include "gpt2/kernels/cuda/cuda.hpp"
 #include "gpt2/kernels/cuda/packs.hpp"
-#include "gpt2/kernels/cuda/reduce.hpp"
+#include "gpt2/kernels/cuda/sum_of_terms.hpp"
 
 namespace rankwise {
 
@@ -52,20 +52,17 @@ void CudaKernels::maximum(const Tensor& into, const Tensor& from) const
 
 namespace {
 
-/// sums[block] = sum of the squares of the block's elements, in f64.
-///
-/// Thread i: packs i, i + threads of the grid, ... Reads x once.
+/// The sum of the squares of x, in f64. Thread: every (threads of the grid)-th pack. Reads x once.
 template <class T>
-__global__ void __launch_bounds__(block_threads) sum_squares(double* sums, const T* x, std::int64_t n)
+ExactScalar sum_of_squares(Stream& stream, cudaStream_t on, const Tensor& scratch, const T* x, std::int64_t n)
 {
   constexpr int N = pack_size<T>;
-  double sum = 0;
-  for (std::int64_t i = N * thread_number(); i < n; i += N * thread_count()) {
-    const Pack<N> pack = load_pack<N>(x + i, n - i);
+  return sum_of_terms(stream, on, scratch, divided_up(n, N), [=] __device__(std::int64_t i) {
+    const Pack<N> pack = load_pack<N>(x + N * i, n - N * i);
+    double sum = 0;
     for (const float value : pack.at) sum += static_cast<double>(value) * static_cast<double>(value);
-  }
-  sum = block_reduce(sum, Plus(), &shared_memory<double>());
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    return sum;
+  });
 }
 
 }  // namespace
@@ -73,14 +70,7 @@ __global__ void __launch_bounds__(block_threads) sum_squares(double* sums, const
 ExactScalar CudaKernels::squared_norm(const Tensor& x) const
 {
   return with_gpu_type(x.type(), [&]<class T>(T) {
-    const std::int64_t n = x.elements();
-    Grid grid = grid_over(on_, divided_up(n, pack_size<T>));
-    grid.shared_bytes = most_warps * bytes_of(DType::f64);
-    const Tensor sums(scratch_.tensor().raw(), DType::f64, {grid.blocks.x});
-    launch(grid, sum_squares<T>, sums.data<double>(), x.data<T>(), n);
-    ExactScalar total;
-    for (const double sum : to_host<double>(stream_, sums)) total.add(sum);
-    return total;
+    return sum_of_squares(stream_, on_, scratch_.tensor(), x.data<T>(), x.elements());
   });
 }
 

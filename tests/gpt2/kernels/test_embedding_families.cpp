@@ -73,7 +73,7 @@ TEST_CASE("every token_forward, token_backward: are the reference's with 50257 e
 
 TEST_CASE("every token_backward: adds more rows of a token than a block of a GPU lists at once")
 {
-  check_against_reference(token_backward({1, 600, 9}, {0, 2}, [](std::int64_t r) { return r % 5 == 0 ? 1 : 0; }));
+  check_against_reference(token_backward({1, 4000, 9}, {0, 2}, [](std::int64_t r) { return r % 5 == 0 ? 1 : 0; }));
 }
 
 TEST_CASE("every position_forward: is the reference's, with the same mask, also in place")
