@@ -20,6 +20,12 @@ std::unique_ptr<Kernels> Arithmetic::make_kernels(const DeviceMemory& memory, St
   return watched(sums_ == Sums::exact ? make_reference_kernels() : make_cpu_kernels());
 }
 
+std::string Arithmetic::products(DeviceKind device, DType type) const
+{
+  if (sums_ == Sums::exact) return "loops in a fixed order";
+  return device == DeviceKind::cuda ? cuda_products() : cpu_products(type);
+}
+
 std::unique_ptr<GradientSum> Arithmetic::make_gradient_sum(const Kernels& kernels, Stream& stream,
                                                            const DeviceMemory& memory,
                                                            const GradientLayout& layout) const

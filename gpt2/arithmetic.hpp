@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "common/memory/memory_ledger.hpp"
 #include "gpt2/config.hpp"
@@ -31,6 +32,8 @@ class Arithmetic {
   /// @param memory  memory of the device; the kernels of a GPU allocate kernel_bytes() of it.
   /// @param stream  stream of the device that runs the kernels; outlives them.
   std::unique_ptr<Kernels> make_kernels(const DeviceMemory& memory, Stream& stream) const;
+  /// What multiplies matrices of @p type on @p device, for reports: a library and its version, or code of our own.
+  std::string products(DeviceKind device, DType type) const;
   /// Creates a sum of gradients; @p kernels, @p stream and @p memory outlive it.
   std::unique_ptr<GradientSum> make_gradient_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                                  const GradientLayout& layout) const;

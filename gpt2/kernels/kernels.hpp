@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "common/base/exact_scalar.hpp"
 #include "common/memory/device.hpp"
@@ -370,6 +371,9 @@ std::unique_ptr<Kernels> make_reference_kernels();
 /// The fast kernels of the CPU, for f32 and bf16: matrix products of a library, blocked attention, OpenMP.
 std::unique_ptr<Kernels> make_cpu_kernels();
 
+/// What multiplies matrices of @p type in make_cpu_kernels(), for reports: a library and its version, or code of our own.
+std::string cpu_products(DType type);
+
 /// The fast kernels of a GPU, for f32 and bf16: cuBLAS, tiled attention, deterministic sums.
 /// @param memory  memory of a GPU; the kernels allocate gpu_workspace_bytes of it as workspace.
 /// @param stream  stream of the same GPU on which the kernels run; outlives them. Kernels that return a number wait
@@ -378,6 +382,10 @@ std::unique_ptr<Kernels> make_cpu_kernels();
 std::unique_ptr<Kernels> make_cuda_kernels(const DeviceMemory& memory, Stream& stream);
 /// The same with f32 matrix products in TF32: factors are rounded to 10 bits, sums are computed in f32.
 std::unique_ptr<Kernels> make_cuda_tf32_kernels(const DeviceMemory& memory, Stream& stream);
+
+/// What multiplies matrices in make_cuda_kernels(), for reports.
+/// @throws Error  in a build without CUDA.
+std::string cuda_products();
 
 /// The reference kernels on a GPU, for f32 and bf16: one thread per output, every sum in the order of its SumOrder,
 /// without contraction to fused multiply-adds. Otherwise as make_cuda_kernels().

@@ -223,6 +223,7 @@ Progress::Progress(Run& run, Report& report) : run_(run), report_(report), last_
 void Progress::begin(const OptionTable& table, const Layout& layout, const std::string& description)
 {
   begin_report(report_, layout, table, run_.options, run_.tokens);
+  report_.json()["provenance"]["products"] = run_.arithmetic.products(run_.options.device, run_.options.precision);
   report_placement(report_, run_.session, run_.options.device);
   if (!run_.messages.carrier().empty()) report_.comment(run_.messages.carrier());
   if (!description.empty()) report_.comment(description);

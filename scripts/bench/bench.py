@@ -4,12 +4,15 @@ lessons that shard or divide a model beside those that do not, and all-reduce by
 
     scripts/bench/bench.py [--case=NAME]... [--rounds=N] [--write]
     scripts/bench/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
+    scripts/bench/bench.py --case=peers [--python=PROGRAM] [--rounds=N] [--write]
 
 What is compared takes turns within one run, so that a machine that grows slower slows all of it; what is shown is the
-median of the rounds. A machine that is busy with other things is refused, because its figures say nothing. "below" in a
+median of the rounds. "peers" are steps of PyTorch, which PROGRAM has to have; they are measured only when they are asked for.
+A machine that is busy with other things is refused, because its figures say nothing. "below" in a
 table says that a floor is not met; the status is 0 all the same.
 
---write keeps the tables in docs/performance.md, which also says what is measured and how, and docs/collectives.svg. Every
+--write keeps the tables in docs/performance.md, which also says what is measured and how, the pictures beside it, and the ratios
+of training steps in scripts/bench/ratios.json, to which scripts/bench/check_ratios.py holds later commits at night. Every
 run leaves build/bench/NAME.json and adds its rounds to build/bench/bench.csv and build/bench/collectives.csv.
 """
 
@@ -29,16 +32,18 @@ import time
 import bench_busy
 import bench_collectives
 import bench_offload
+import bench_peers
 import bench_pipeline
 import bench_sharding
 import bench_tensor
 import plot_bandwidth
-from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, replace_block,
-                          training_steps_table, ways_table, where_table)
+from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
+                          replace_block, training_steps_table, ways_table, where_table)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("RANKWISE_BUILD", ROOT / "build"))
 PAGE = ROOT / "docs/performance.md"
+RATIOS = ROOT / "scripts/bench/ratios.json"
 CASES = [
     Case("gpt2-4x64", "gpt2 B=4 T=64", ["--model=gpt2", "--batch=4", "--sequence=64"], rounds=12, floor=0.75,
          speed_up_floor=1.7, pytorch=0.68, llm_c=0.17),
@@ -231,6 +236,49 @@ def measure_pipeline(rounds):
 
 
 @contextlib.contextmanager
+def torch_steps(python, job):
+    """A function that returns the seconds of one of PyTorch's steps each time that it is called."""
+    command = [python, pathlib.Path(__file__).with_name("torch_speed.py"), "step", str(bench_peers.TURN_S), job]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          env=bench_peers.environment()) as process:
+        def answer():
+            line = process.stdout.readline()
+            if not line:
+                raise Refused(f"{python} failed to train with PyTorch.")
+            return json.loads(line)
+
+        def step():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return answer()["step_s"]
+
+        if not answer():
+            raise Refused(f"{python} has no PyTorch.\n       Name a Python that has: --python=PROGRAM.")
+        yield step
+        process.stdin.close()
+
+
+def measure_peer(case, precision, python, rounds):
+    """Tokens of a step, and seconds of it by way, here and in PyTorch, once a round."""
+    own = bench_peers.own_command(BUILD, case, precision)
+    document = json.loads(run_program(own))
+    with contextlib.ExitStack() as stack:
+        ways = {way: stack.enter_context(torch_steps(python, bench_peers.job(document, precision, way)))
+                for way in bench_peers.WAYS}
+        turns = [{"own": json.loads(run_program(own))["rounds"][0]["step_s"][-1],
+                  **{way: step() for way, step in ways.items()}} for _ in range(rounds or bench_peers.ROUNDS)]
+    return document["batch"] * document["sequence"], turns
+
+
+def measure_peers(python, rounds):
+    """All cases but the last, in both precisions."""
+    measured = [(case, precision, *measure_peer(case, precision, python, rounds))
+                for case in CASES[:-1] for precision in bench_peers.PRECISIONS]
+    kept("peers", json.dumps([[case.name, *more] for case, *more in measured]))
+    return measured
+
+
+@contextlib.contextmanager
 def busy_processes(count):
     """The given number of processes that compute without end; their time counts as this script's own."""
     processes = [subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]) for _ in range(count)]
@@ -300,14 +348,14 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"], ["peers"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
           "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
           "machine of pipeline parallelism", "pipeline parallelism", "machine of busy machines", "busy machines",
-          "machine of all-reduce", "all-reduce", "more ranks than cores"]
+          "machine of all-reduce", "all-reduce", "more ranks than cores", "machine of peers", "peers"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, date):
+def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -341,7 +389,22 @@ def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, bus
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
+    if peers:
+        blocks["machine of peers"] = machine_text(date)
+        blocks["peers"] = bench_peers.peers_table(peers)
     return blocks
+
+
+def recorded_ratios():
+    """The ratios that --write has recorded, by processor and case."""
+    return json.loads(RATIOS.read_text(encoding="utf-8")) if RATIOS.exists() else {}
+
+
+def record_ratios(measured):
+    """Keeps the ratios of the cases for this processor."""
+    recorded = recorded_ratios()
+    recorded.setdefault(processor(), {}).update({case.name: ratios_of(document) for case, document in measured})
+    RATIOS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def write_page(page, blocks):
@@ -370,8 +433,9 @@ def parse(arguments):
     names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "busy", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
-    parser.add_argument("--case", action="append", choices=names, help="measure only this; may be repeated")
+    parser.add_argument("--case", action="append", choices=[*names, "peers"], help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
+    parser.add_argument("--python", default=sys.executable, help="with PyTorch, for --case=peers")
     parser.add_argument("--write", action="store_true", help="keep the tables in docs/performance.md")
     options, for_lesson = parser.parse_known_args(arguments)
     if for_lesson and options.case != ["ways"]:
@@ -403,8 +467,9 @@ def bench(arguments):
     busy = watched("busy", lambda: measure_busy(options.rounds)) if "busy" in options.case else None
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
+    peers = watched("peers", lambda: measure_peers(options.python, options.rounds)) if "peers" in options.case else None
 
-    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, date)
+    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)
@@ -412,8 +477,12 @@ def bench(arguments):
     append_csv(table, bench_collectives.csv_rows(collectives, date, commit()), bench_collectives.CSV_COLUMNS)
     if options.write:
         write_page(PAGE, blocks)
+    if options.write and measured + in_bf16:
+        record_ratios(measured + in_bf16)
     if options.write and collectives:
         PAGE.with_name("collectives.svg").write_text(plot_bandwidth.draw(plot_bandwidth.read(table)), encoding="utf-8")
+    if options.write and peers:
+        PAGE.with_name("peers.svg").write_text(bench_peers.picture(peers), encoding="utf-8")
 
 
 def main(arguments):

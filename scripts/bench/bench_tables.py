@@ -27,7 +27,7 @@ class Case:
 class Figures:
     """The figures of one case: medians over its rounds."""
 
-    gemm: dict            # GFLOP/s by (library, size)
+    gemm: dict            # GFLOP/s by (library, size), in the precision of the steps
     bandwidth: dict       # GB/s by kind: read, triad, update
     step_s: list          # at one thread and, where there are two cores, at two
     speed_up: float       # the median of the rounds' ratios; 0 with one core
@@ -46,12 +46,17 @@ class Figures:
         return max(self.bandwidth.values())
 
 
+def products_of(turn, document):
+    """The matrix products of a round in the precision of the document's steps."""
+    return [product for product in turn["gemm"] if product["precision"] == document["precision"]]
+
+
 def figures_of(document):
     """Medians over the rounds of one document of training_step."""
     rounds = document["rounds"]
     rates = {}
     for turn in rounds:
-        for product in turn["gemm"]:
+        for product in products_of(turn, document):
             rates.setdefault((product["library"], product["size"]), []).append(product["gflops_per_s"])
     kinds = ("read", "triad", "update")
     step_s = [statistics.median(times) for times in zip(*(turn["step_s"] for turn in rounds))]
@@ -63,6 +68,23 @@ def figures_of(document):
                    tokens_per_s=document["batch"] * document["sequence"] / step_s[0],
                    model_gflops=1e-9 * document["flops"]["model"] / step_s[0],
                    causal_gflops=1e-9 * document["flops"]["causal"] / step_s[0])
+
+
+def ratios_of(document):
+    """The ratios of one document that a change must not lower, by name."""
+    figures = figures_of(document)
+    ratios = {"model FLOP/s over the best product": figures.model_gflops / figures.best_gemm}
+    if figures.speed_up:
+        ratios["two threads over one"] = figures.speed_up
+    if "f32_step_s" in document["rounds"][0]:
+        ratios["bf16 over f32"] = statistics.median(turn["f32_step_s"][0] / turn["step_s"][0] for turn in document["rounds"])
+    return {name: round(value, 3) for name, value in ratios.items()}
+
+
+def torch_config(model):
+    """The config.json of a model that a bench prints."""
+    return {"vocab_size": model["vocabulary"], "n_positions": model["context"], "n_embd": model["channels"],
+            "n_layer": model["layers"], "n_head": model["heads"], "layer_norm_epsilon": 1e-5}
 
 
 def text_table(rows, left=1):
@@ -170,7 +192,8 @@ def where_table(case, document):
             roofline_table(document["where"], 1e9 * figures.best_gemm, 1e9 * figures.best_bandwidth))
 
 
-BF16_FLOOR = 1.6  # tokens/s in bf16 over tokens/s in f32, where the processor multiplies bf16
+BF16_FLOOR = 1.6        # tokens/s in bf16 over tokens/s in f32, where the processor multiplies bf16
+BF16_FLOPS_FLOOR = 0.5  # model FLOP/s of a step in bf16 over the best product of bf16, there too
 
 
 def bf16_tables(measured, has_bf16):
@@ -190,8 +213,21 @@ def bf16_tables(measured, has_bf16):
             rows.append([case.title, str(threads), f"{1e3 * f32_s:.1f}", f"{1e3 * bf16_s:.1f}",
                          f"{tokens / f32_s:,.0f}", f"{tokens / bf16_s:,.0f}", f"{ratio:.2f}",
                          against(BF16_FLOOR if has_bf16 else 0, ratio)])
-        tables.append(f"\n# {case.title}, one thread\n" + bf16_where_table(document))
+        tables.append(f"\n# {case.title}, one thread\n" + bf16_products_table(document, has_bf16) + "\n" +
+                      bf16_where_table(document))
     return text_table(rows) + "".join(tables)
+
+
+def bf16_products_table(document, has_bf16):
+    """The best product of bf16 of each library, and the model FLOP/s of a step over the best of all."""
+    figures = figures_of(document)
+    rows = [["bf16 product", "size", "rate", "model", "of it", "floor"], ["", "", "GFLOP/s", "GFLOP/s", "ratio", ""]]
+    for library in sorted({library for library, _ in figures.gemm}):
+        rate, size = max((rate, size) for (name, size), rate in figures.gemm.items() if name == library)
+        ratio = figures.model_gflops / rate
+        rows.append([library, str(size), f"{rate:.1f}", f"{figures.model_gflops:.1f}", f"{ratio:.3f}",
+                     against(BF16_FLOPS_FLOOR if has_bf16 and rate == figures.best_gemm else 0, ratio)])
+    return text_table(rows)
 
 
 def bf16_where_table(document):
@@ -230,7 +266,7 @@ def replace_block(text, name, content):
 def csv_rows(case, document, date, commit):
     """One row a round; what was not measured stays empty."""
     for number, turn in enumerate(document["rounds"]):
-        best = max(product["gflops_per_s"] for product in turn["gemm"])
+        best = max(product["gflops_per_s"] for product in products_of(turn, document))
         step_s = [*turn["step_s"], ""][:2]
         yield [date, commit, case.name, number, best, turn["read_GBps"], turn["triad_GBps"], turn["update_GBps"],
                *step_s]

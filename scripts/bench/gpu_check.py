@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from bench_tables import replace_block
+from bench_tables import replace_block, torch_config
 from gpu_speed_tables import NO_TORCH, gpu_blocks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -37,10 +37,10 @@ class Checks:
     def __init__(self, build, training):
         self.build, self.training, self.rows, self.failures = build, training, [], []
 
-    def run(self, command, ranks=None, environment=None):
+    def run(self, command, ranks=None, environment=None, lines=""):
         launcher = ["mpirun", "-np", str(ranks)] if ranks else []
         try:
-            return subprocess.run(launcher + command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
+            return subprocess.run(launcher + command, input=lines, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
                                   env=environment)
         except subprocess.TimeoutExpired as stuck:
             return subprocess.CompletedProcess(command, 124, "", f"{stuck}\n")
@@ -130,15 +130,16 @@ def document_of(done):
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
-def run_torch(checks, what, *arguments):
-    """What torch_speed.py printed: {} where there is no PyTorch, or where it failed."""
+def run_torch(checks, what, *arguments, turns=1):
+    """The documents that torch_speed.py printed: {} where there is no PyTorch; none where it failed."""
     outside = {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", "")}
     environment = outside if "OUTSIDE_LD_LIBRARY_PATH" in os.environ else None  # PyTorch has libraries of its own
     done = checks.run([sys.executable, os.path.join(HERE, "torch_speed.py"), what, str(TORCH_TURN_S), *arguments],
-                      environment=environment)
+                      environment=environment, lines="\n" * turns)
     if done.returncode != 0:
         checks.add(f"{what} of PyTorch", done)
-    return document_of(done)
+        return []
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def torch_turns(checks, attention, options):
@@ -147,7 +148,7 @@ def torch_turns(checks, attention, options):
     sizes = [option for option in options if option.split("=")[0] not in ("--rounds", "--part")]
     turns, name = [], ""
     for _ in range(TORCH_TURNS):
-        theirs = run_torch(checks, "attention", *shape)
+        theirs = next(iter(run_torch(checks, "attention", *shape)), {})
         if not theirs:
             break
         name = theirs.pop("name")
@@ -162,11 +163,10 @@ def torch_turns(checks, attention, options):
 
 def torch_step(checks, document):
     """PyTorch's step of the same model, with as many sequences as here where they fit; {} where there is no PyTorch."""
-    model = document["model"]
-    config = {"vocab_size": model["vocabulary"], "n_positions": model["context"], "n_embd": model["channels"],
-              "n_layer": model["layers"], "n_head": model["heads"], "layer_norm_epsilon": 1e-5}
-    return run_torch(checks, "step", str(TORCH_TURNS), str(document["training"]["micro_batch"]),
-                     str(document["sequence"]), json.dumps(config))
+    job = {"device": "cuda", "threads": 1, "precision": "bf16", "compiled": True, "T": document["sequence"],
+           "B": document["training"]["micro_batch"], "config": torch_config(document["model"])}
+    said, *turns = run_torch(checks, "step", json.dumps(job), turns=TORCH_TURNS) or [{}]
+    return {"name": said["name"], "micro_batch": said["B"], "rounds": [turn["step_s"] for turn in turns]} if said else {}
 
 
 def measure_speed(checks, options):

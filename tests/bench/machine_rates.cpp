@@ -1,14 +1,16 @@
 #include "tests/bench/machine_rates.hpp"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <omp.h>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #ifdef RANKWISE_BENCH_ONEDNN
-#include <dnnl.h>
+#include <dnnl.hpp>
 #endif
 #ifdef RANKWISE_BENCH_OPENBLAS
 #include <cblas.h>
@@ -16,16 +18,68 @@
 
 #include "common/base/error.hpp"
 #include "common/program/time_ledger.hpp"
+#include "gpt2/kernels/cpu/gemm.hpp"
 
 namespace rankwise {
 
 namespace {
+
+/// Numbers between -1 and 1 that differ from neighbour to neighbour.
+std::vector<float> some_numbers(std::int64_t count)
+{
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  std::uint32_t state = 1;
+  for (float& number : numbers) {
+    state = state * 1664525u + 1013904223u;  // Numerical Recipes' generator
+    number = static_cast<float>(state) * 0x1p-31f - 1.0f;
+  }
+  return numbers;
+}
 
 /// A library's square product c = a b.
 struct Library {
   std::string name, version;
   std::function<void(std::int64_t size, const float* a, const float* b, float* c)> product;
 };
+
+#ifdef RANKWISE_BENCH_ONEDNN
+
+/// oneDNN's product of bf16, for factors and a result in the layout that it likes best.
+class LibraryProduct {
+ public:
+  explicit LibraryProduct(std::int64_t n)
+  {
+    using dnnl::memory;
+    const auto any = [n](memory::data_type type) { return memory::desc({n, n}, type, memory::format_tag::any); };
+    const memory::desc factor = any(memory::data_type::bf16), result = any(memory::data_type::f32);
+#if DNNL_VERSION_MAJOR >= 3
+    const dnnl::matmul::primitive_desc wanted(engine_, factor, factor, result);
+#else
+    const dnnl::matmul::primitive_desc wanted(dnnl::matmul::desc(factor, factor, result), engine_);
+#endif
+    multiply_ = dnnl::matmul(wanted);
+    memory plain({{n, n}, memory::data_type::f32, memory::format_tag::ab}, engine_);
+    std::ranges::copy(some_numbers(n * n), static_cast<float*>(plain.get_data_handle()));
+    arguments_ = {{DNNL_ARG_SRC, memory(wanted.src_desc(), engine_)},
+                  {DNNL_ARG_WEIGHTS, memory(wanted.weights_desc(), engine_)},
+                  {DNNL_ARG_DST, memory(wanted.dst_desc(), engine_)}};
+    for (const int factor_of : {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS})
+      dnnl::reorder(plain, arguments_.at(factor_of)).execute(stream_, plain, arguments_.at(factor_of));
+    stream_.wait();
+  }
+  void operator()()
+  {
+    multiply_.execute(stream_, arguments_);
+  }
+
+ private:
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  dnnl::matmul multiply_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
+#endif
 
 std::vector<Library> libraries()
 {
@@ -48,18 +102,6 @@ std::vector<Library> libraries()
                  }});
 #endif
   return all;
-}
-
-/// Numbers between -1 and 1 that differ from neighbour to neighbour.
-std::vector<float> some_numbers(std::int64_t count)
-{
-  std::vector<float> numbers(static_cast<std::size_t>(count));
-  std::uint32_t state = 1;
-  for (float& number : numbers) {
-    state = state * 1664525u + 1013904223u;  // Numerical Recipes' generator
-    number = static_cast<float>(state) * 0x1p-31f - 1.0f;
-  }
-  return numbers;
 }
 
 /// Keeps the compiler from leaving out what computes @p value.
@@ -87,23 +129,40 @@ std::vector<std::string> gemm_libraries()
 }
 
 GemmMeasurement::GemmMeasurement(std::int64_t size)
-    : size_(size), a_(some_numbers(size * size)), b_(some_numbers(size * size)), c_(some_numbers(size * size))
+    : size_(size),
+      a_(some_numbers(size * size)),
+      b_(some_numbers(size * size)),
+      c_(some_numbers(size * size)),
+      a_bf16_(a_.begin(), a_.end()),
+      b_bf16_(b_.begin(), b_.end())
 {
 }
 
-std::vector<GemmRate> GemmMeasurement::measure(double least_s)
+std::vector<GemmRate> GemmMeasurement::measure(DType type, double least_s)
 {
   std::vector<GemmRate> rates;
-  for (const Library& library : libraries()) {
+  const auto add = [&](const std::string& library, auto&& multiply) {
     std::int64_t products = 0;
     const Stopwatch clock;
     do {
-      library.product(size_, a_.data(), b_.data(), c_.data());
+      multiply();
       ++products;
     } while (clock.seconds() < least_s);
     const double seconds = clock.seconds(), n = static_cast<double>(size_);
-    rates.push_back({library.name, size_, 2e-9 * n * n * n * static_cast<double>(products) / seconds});
+    rates.push_back({library, type, size_, 2e-9 * n * n * n * static_cast<double>(products) / seconds});
+  };
+  if (type == DType::f32) {
+    for (const Library& library : libraries())
+      add(library.name, [&] { library.product(size_, a_.data(), b_.data(), c_.data()); });
+    return rates;
   }
+  const GemmOperand<bf16> a{a_bf16_.data(), size_}, b{b_bf16_.data(), size_};
+  add("own", [&] { gemm(c_.data(), size_, a, b, size_, size_, size_, false); });
+#ifdef RANKWISE_BENCH_ONEDNN
+  LibraryProduct product(size_);
+  product();  // the first one generates code
+  add("oneDNN", product);
+#endif
   return rates;
 }
 

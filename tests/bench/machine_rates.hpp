@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "common/memory/tensor.hpp"
+
 /// @file
 /// The peak rates of a machine: matrix products by its libraries, and the bandwidth of its memory.
 
@@ -17,20 +19,21 @@ std::vector<std::string> gemm_libraries();
 
 /// One measurement of a matrix product.
 struct GemmRate {
-  std::string library;      ///< "oneDNN" or "OpenBLAS"
+  std::string library;      ///< "oneDNN", "OpenBLAS", or "own" for what gemm.hpp uses
+  DType type;               ///< of the factors: f32 or bf16
   std::int64_t size = 0;    ///< rows and columns of all three matrices
   double gflops_per_s = 0;  ///< 2 size^3 operations a product
 };
 
-/// Square f32 matrices of one size to multiply.
+/// Square matrices of one size to multiply, in f32 and bf16, with results in f32.
 class GemmMeasurement {
  public:
-  /// @param size  rows and columns; 12 size^2 bytes are held.
+  /// @param size  rows and columns; 16 size^2 bytes are held.
   explicit GemmMeasurement(std::int64_t size);
 
-  /// What each library reaches now, with as many threads as set_threads() said: as many products as last @p least_s
-  /// together, at least one.
-  std::vector<GemmRate> measure(double least_s);
+  /// What each library reaches now with factors of @p type, with as many threads as set_threads() said: as many products as
+  /// last @p least_s together, at least one.
+  std::vector<GemmRate> measure(DType type, double least_s);
 
   /// Rows and columns.
   std::int64_t size() const { return size_; }
@@ -38,6 +41,7 @@ class GemmMeasurement {
  private:
   std::int64_t size_;
   std::vector<float> a_, b_, c_;
+  std::vector<bf16> a_bf16_, b_bf16_;
 };
 
 /// Bytes that one thread moves a second, as a program sees it: what the cache reads in order to overwrite it is not

@@ -68,7 +68,10 @@ nlohmann::json json_of(const std::vector<GemmRate>& rates)
 {
   nlohmann::json json = nlohmann::json::array();
   for (const GemmRate& rate : rates)
-    json.push_back({{"library", rate.library}, {"size", rate.size}, {"gflops_per_s", rate.gflops_per_s}});
+    json.push_back({{"library", rate.library},
+                    {"precision", name_of(rate.type)},
+                    {"size", rate.size},
+                    {"gflops_per_s", rate.gflops_per_s}});
   return json;
 }
 
@@ -121,7 +124,9 @@ nlohmann::json measure_rounds(const Options& options, Training& training, Traini
 {
   std::vector<GemmMeasurement> products;
   for (const std::int64_t part : {4, 2, 1}) products.emplace_back(options.gemm_size / part);
-  products.front().measure(0);  // a library's first product may take longer
+  const std::vector<DType> types =
+      options.precision == DType::f32 ? std::vector{DType::f32} : std::vector{DType::f32, DType::bf16};
+  for (const DType type : types) products.front().measure(type, 0);  // a library's first product may take longer
   BandwidthMeasurement memory(options.array_megabytes * 1'000'000);
 
   nlohmann::json rounds = nlohmann::json::array();
@@ -131,7 +136,8 @@ nlohmann::json measure_rounds(const Options& options, Training& training, Traini
     std::vector<GemmRate> rates;
     for (GemmMeasurement& product : products) {
       if (product.size() == options.gemm_size && round % large_gemm_turn != 0) continue;
-      for (const GemmRate& rate : product.measure(least_gemm_s)) rates.push_back(rate);
+      for (const DType type : types)
+        for (const GemmRate& rate : product.measure(type, least_gemm_s)) rates.push_back(rate);
     }
     json["gemm"] = json_of(rates);
     const Bandwidth bandwidth = memory.measure();

@@ -260,7 +260,7 @@ std::int64_t allocations_of_a_product()
   std::array<float, 128 * 8> keys{};
   std::array<float, 64 * 128> scores{};
   const auto multiply = [&] {
-    gemm(scores.data(), 128, {queries.data(), 8}, {keys.data(), 8, true}, 64, 128, 8, 1, false);
+    gemm(scores.data(), 128, {queries.data(), 8}, {keys.data(), 8, true}, 64, 128, 8, false);
   };
   multiply();
   const AllocationCount before = allocations();

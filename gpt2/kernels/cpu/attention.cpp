@@ -21,16 +21,17 @@ struct RunningSoftmax {
     maximum.fill(-std::numeric_limits<float>::infinity());
     sum.fill(0);
   }
-  /// Replaces @p n scores of row @p i by exp(score - maximum), and rescales @p out, D numbers, to the new maximum.
-  /// Scores after the last one, up to a whole vector, become undefined.
-  void add(std::size_t i, float* scores, std::int64_t n, float* out, std::int64_t D)
+  /// Replaces @p n products q.k of row @p i by exp(@p scale product - maximum), and rescales @p out, D numbers, to the new
+  /// maximum. Numbers after the last one, up to a whole vector, become undefined.
+  void add(std::size_t i, float* scores, std::int64_t n, float scale, float* out, std::int64_t D)
   {
     const std::int64_t padded = whole_vectors(n);
     std::fill(scores + n, scores + padded, -std::numeric_limits<float>::infinity());
-    const float next_maximum = largest(scores, padded, maximum[i]);
+    const float next_maximum =
+        std::max(maximum[i], scale * largest(scores, padded, -std::numeric_limits<float>::infinity()));
     const float rescale = sum[i] > 0 ? exponential(maximum[i] - next_maximum) : 0;
     const float more =
-        lane_sum(padded, [&](std::int64_t k) { return scores[k] = exponential(scores[k] - next_maximum); });
+        lane_sum(padded, [&](std::int64_t k) { return scores[k] = exponential(scale * scores[k] - next_maximum); });
     if (sum[i] > 0 && rescale != 1)
 #pragma omp simd
       for (std::int64_t d = 0; d < D; ++d) out[d] *= rescale;
@@ -92,18 +93,17 @@ struct HeadForward {
     for (std::int64_t first = seen.first; first < seen.end(); first += key_block) {
       const Block<T> block{queries, block_at(first, key_block, seen.end()), scratch,
                            rounded_block<T>(scratch, scratch + block_floats)};
-      multiply(block.scores, block.stride(), query.from(queries.first), key.transposed_from(first), queries.count,
-               block.keys.count, D, scale, false);
-      block.scale(scale);
+      gemm(block.scores, block.stride(), query.from(queries.first), key.transposed_from(first), queries.count,
+           block.keys.count, D, false);
       for (std::int64_t t = queries.first; t < queries.end(); ++t) {
         const std::int64_t n = block.visible(visible_keys(dropout.sequence, t));
-        softmax.add(static_cast<std::size_t>(t - queries.first), block.row(t), n, out.row(t), D);
+        softmax.add(static_cast<std::size_t>(t - queries.first), block.row(t), n, scale, out.row(t), D);
         dropout.apply(block.row(t), t, first, n);
         std::fill(block.row(t) + n, block.row(t) + block.keys.count, 0.0F);
+        block.round(t);
       }
-      block.round();
-      multiply(out.row(queries.first), out.stride, block.whole(), value.from(first), queries.count, D,
-               block.keys.count, 1, first > seen.first);
+      gemm(out.row(queries.first), out.stride, block.whole(), value.from(first), queries.count, D, block.keys.count,
+           first > seen.first);
     }
     for (std::int64_t t = queries.first; seen.empty() && t < queries.end(); ++t) std::fill_n(out.row(t), D, 0.0F);
     return softmax;

@@ -80,9 +80,11 @@ struct HeadBackward {
     }
   }
 
-  /// dscore = weight (factor dweight - dy.y), row by row; afterwards the weights are those after dropout.
+  /// From q.k and dy.v to weights and scale dscore = scale weight (factor dweight - dy.y), row by row; afterwards the weights are
+  /// those after dropout.
   void score_gradients(const Block<T>& p, const Block<T>& ds) const
   {
+    const float scale = 1 / std::sqrt(static_cast<float>(D));
     for (std::int64_t t = p.queries.first; t < p.queries.end(); ++t) {
       float *const weight = p.row(t), *const dscore = ds.row(t);
       const std::int64_t n = p.visible(visible_keys(dropout.sequence, t));
@@ -91,12 +93,14 @@ struct HeadBackward {
       dropout.apply(dscore, t, p.keys.first, n);
 #pragma omp simd
       for (std::int64_t i = 0; i < whole_vectors(n); ++i) {
-        weight[i] = exponential(weight[i] - lse);
-        dscore[i] = weight[i] * (dscore[i] - inner_product);
+        weight[i] = exponential(scale * weight[i] - lse);
+        dscore[i] = scale * weight[i] * (dscore[i] - inner_product);
       }
       dropout.apply(weight, t, p.keys.first, n);
       std::fill(weight + n, weight + p.keys.count, 0.0F);
       std::fill(dscore + n, dscore + p.keys.count, 0.0F);
+      p.round(t);
+      ds.round(t);
     }
   }
 
@@ -105,21 +109,16 @@ struct HeadBackward {
   /// to the gradients of these queries, or of these keys, so they are overwritten.
   void backward(Range queries, Range keys, bool first_keys, bool first_queries) const
   {
-    const float scale = 1 / std::sqrt(static_cast<float>(D));
     const Block<T> p{queries, keys, weights, rounded_block<T>(weights, rounded)};
     const Block<T> ds{queries, keys, dscores, rounded_block<T>(dscores, rounded + block_floats / 2)};
     const auto& [dq, dk, dv] = gradients;
     const std::int64_t Q = queries.count, K = keys.count;
-    multiply(weights, p.stride(), q.from(queries.first), k.transposed_from(keys.first), Q, K, D, scale, false);
-    multiply(dscores, p.stride(), dy.from(queries.first), v.transposed_from(keys.first), Q, K, D, 1, false);
-    p.scale(scale);
+    gemm(weights, p.stride(), q.from(queries.first), k.transposed_from(keys.first), Q, K, D, false);
+    gemm(dscores, p.stride(), dy.from(queries.first), v.transposed_from(keys.first), Q, K, D, false);
     score_gradients(p, ds);
-    p.round();
-    ds.scale(scale);
-    ds.round();
-    multiply(dv.row(keys.first), dv.stride, p.transposed(), dy.from(queries.first), K, D, Q, 1, !first_queries);
-    multiply(dk.row(keys.first), dk.stride, ds.transposed(), q.from(queries.first), K, D, Q, scale, !first_queries);
-    multiply(dq.row(queries.first), dq.stride, ds.whole(), k.from(keys.first), Q, D, K, scale, !first_keys);
+    gemm(dv.row(keys.first), dv.stride, p.transposed(), dy.from(queries.first), K, D, Q, !first_queries);
+    gemm(dk.row(keys.first), dk.stride, ds.transposed(), q.from(queries.first), K, D, Q, !first_queries);
+    gemm(dq.row(queries.first), dq.stride, ds.whole(), k.from(keys.first), Q, D, K, !first_keys);
   }
 
   /// Processes all blocks of the head. A query sees the first keys of the run, or none; queries that see none, and

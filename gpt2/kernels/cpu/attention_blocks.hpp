@@ -7,6 +7,7 @@
 
 #include "gpt2/kernels/attention_heads.hpp"
 #include "gpt2/kernels/cpu/gemm.hpp"
+#include "gpt2/kernels/cpu/gemm_amx.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
 
@@ -38,20 +39,6 @@ void round_row(T* to, const float* from, std::int64_t n)
   for (std::int64_t i = 0; i < n; ++i) to[i] = narrow<T>(from[i]);
 }
 
-/// A product of blocks times the factor @p scale, in f32.
-inline void multiply(float* out, std::int64_t out_stride, GemmOperand<float> a, GemmOperand<float> b,
-                     std::int64_t m, std::int64_t n, std::int64_t k, float scale, bool accumulate)
-{
-  gemm(out, out_stride, a, b, m, n, k, scale, accumulate);
-}
-/// The same in bf16, where Block::scale() applies the factor:
-/// in the library, scaling takes longer than the product.
-inline void multiply(float* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,
-                     std::int64_t n, std::int64_t k, float, bool accumulate)
-{
-  gemm(out, out_stride, a, b, m, n, k, accumulate);
-}
-
 /// One head of one sequence inside a larger matrix: its queries, keys, values, outputs, or gradients.
 template <class T>
 struct HeadRows {
@@ -67,14 +54,15 @@ struct HeadRows {
   GemmOperand<T> transposed_from(std::int64_t t) const { return {row(t), stride, true}; }
 };
 
-/// Some rows of a head of D channels as an operand. In bf16 they are copied to @p scratch without gaps, because the
-/// library's product of rows with gaps is several times slower; in f32 they are used in place.
+/// Some rows of a head of D channels as an operand. In bf16 they are copied to @p scratch without gaps where the library
+/// multiplies, because its product of rows with gaps is several times slower; else they are used in place.
 template <class T>
 HeadRows<T> side_by_side(const HeadRows<T>& rows, Range tokens, std::int64_t D, T* scratch)
 {
   if constexpr (std::is_same_v<T, float>) {
     return rows;
   } else {
+    if (amx_multiplies_bf16()) return rows;
     for (std::int64_t t = tokens.first; t < tokens.end(); ++t)
       std::copy_n(rows.row(t), D, scratch + (t - tokens.first) * D);
     return {scratch, D, tokens.first};
@@ -106,17 +94,11 @@ struct Block {
   GemmOperand<T> whole() const { return {rounded, stride()}; }
   /// The same, transposed.
   GemmOperand<T> transposed() const { return {rounded, stride(), true}; }
-  /// In bf16: multiplies the scores by the factor that multiply() left out.
-  void scale(float factor) const
+  /// In bf16: rounds the scores of one query to `rounded`.
+  void round(std::int64_t query) const
   {
     if constexpr (!std::is_same_v<T, float>)
-#pragma omp simd
-      for (std::int64_t i = 0; i < queries.count * stride(); ++i) scores[i] *= factor;
-  }
-  /// In bf16: rounds the scores to `rounded`.
-  void round() const
-  {
-    if constexpr (!std::is_same_v<T, float>) round_row(rounded, scores, queries.count * stride());
+      round_row(rounded + (query - queries.first) * stride(), row(query), stride());
   }
   /// Number of the block's keys that are among the first @p seen of the sequence.
   std::int64_t visible(std::int64_t seen) const

@@ -137,6 +137,11 @@ void multiply_by_library(const Product& product, const bf16* a, const bf16* b, c
 #else
 
 /// Not all versions of OpenBLAS have bf16 products.
+bool library_multiplies_bf16()
+{
+  return false;
+}
+
 bool library_multiplies(const Product&)
 {
   return false;
@@ -177,7 +182,7 @@ void multiply_block(const Product& p, Out* out, const GemmOperand<bf16>& a, cons
   for (std::int64_t first = 0; first < p.k; first += term_block) {
     const Range terms{first, std::min(term_block, p.k - first)};
     gemm(sums, columns.count, widened(wide_a, a, rows, terms), widened(wide_b, b, terms, columns), rows.count,
-         columns.count, terms.count, 1, first > 0);
+         columns.count, terms.count, first > 0);
   }
   for (std::int64_t r = 0; r < rows.count; ++r) {
     Out* const to = out + (rows.first + r) * p.out_stride + columns.first;
@@ -205,6 +210,13 @@ void multiply_widened(const Product& p, Out* out, const GemmOperand<bf16>& a, co
 }
 
 }  // namespace
+
+std::string cpu_products(DType type)
+{
+  if (type != DType::bf16) return gemm_library();
+  if (amx_multiplies_bf16()) return "tiles of AMX";
+  return gemm_library() + (library_multiplies_bf16() ? "" : ", widened to f32");
+}
 
 template <class Out>
 void gemm(Out* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,

@@ -24,7 +24,7 @@ GemmOperand<T> operand(const Matrix& matrix)
 void multiply(const Matrix& out, const Matrix& a, const Matrix& b, const Tensor& bias, bool accumulate)
 {
   float* const to = out.data.data<float>();
-  gemm(to, out.row_stride, operand<float>(a), operand<float>(b), out.rows, out.columns, a.columns, 1, accumulate);
+  gemm(to, out.row_stride, operand<float>(a), operand<float>(b), out.rows, out.columns, a.columns, accumulate);
   if (bias.empty()) return;
   const float* const shift = bias.data<float>();
 #pragma omp parallel for

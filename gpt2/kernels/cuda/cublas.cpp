@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "gpt2/kernels/kernels.hpp"
 
 namespace rankwise {
 
@@ -174,6 +175,12 @@ bool CublasLt::multiply(const Product& product) const
                               static_cast<std::size_t>(workspace_.bytes()), stream_),
                "multiplying matrices");
   return true;
+}
+
+std::string cuda_products()
+{
+  const std::size_t version = cublasLtGetVersion();
+  return fmt::format("cuBLAS {}.{}", version / 10000, version / 100 % 100);
 }
 
 }  // namespace rankwise

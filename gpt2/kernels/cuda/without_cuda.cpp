@@ -16,6 +16,11 @@ std::unique_ptr<Kernels> make_cuda_tf32_kernels(const DeviceMemory&, Stream&)
   throw Error("a build without CUDA has no kernels for a GPU");
 }
 
+std::string cuda_products()
+{
+  throw Error("a build without CUDA has no kernels for a GPU");
+}
+
 std::unique_ptr<Kernels> make_cuda_reference_kernels(const DeviceMemory&, Stream&)
 {
   throw Error("a build without CUDA has no kernels for a GPU");

@@ -95,6 +95,8 @@ struct cublasLtMatmulHeuristicResult_t {
   int reserved[4];            ///< nothing
 };
 
+/// The version, 10000 times the first number plus 100 times the second: 13.0.
+std::size_t cublasLtGetVersion();
 /// A handle on the current device.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 /// Destroys a handle; queued work continues.

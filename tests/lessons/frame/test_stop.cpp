@@ -22,7 +22,7 @@ bool multiply()
 {
   const std::vector<float> a(m * k, 1), b(k * n, 1);
   std::vector<float> out(m * n);
-  gemm(out.data(), n, {a.data(), k, false}, {b.data(), n, false}, m, n, k, 1, false);
+  gemm(out.data(), n, {a.data(), k, false}, {b.data(), n, false}, m, n, k, false);
   return out.front() == k && out.back() == k;
 }
 

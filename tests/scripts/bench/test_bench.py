@@ -2,6 +2,7 @@
 """Tests scripts/bench/bench.py with canned measurements, and that the program behind it prints what the tables need."""
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import types
 import unittest
+import xml.etree.ElementTree
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -21,9 +23,11 @@ import bench  # noqa: E402
 import bench_busy  # noqa: E402
 import bench_collectives  # noqa: E402
 import bench_offload  # noqa: E402
+import bench_peers  # noqa: E402
 import bench_pipeline  # noqa: E402
 import bench_sharding  # noqa: E402
 import bench_tensor  # noqa: E402
+import check_ratios  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
 from bench_tables import (CSV_COLUMNS, Case, append_csv, bf16_tables, csv_rows, figures_of,  # noqa: E402
@@ -34,7 +38,8 @@ CASE = Case("tiny", "tiny B=2 T=8", ["--model=nano"], rounds=3, floor=0.80, spee
 
 def turn(gemm, step_s, read=10.0):
     """One round; `gemm` has GFLOP/s by (library, size)."""
-    products = [{"library": library, "size": size, "gflops_per_s": rate} for (library, size), rate in gemm.items()]
+    products = [{"library": library, "precision": "f32", "size": size, "gflops_per_s": rate}
+                for (library, size), rate in gemm.items()]
     return {"gemm": products, "read_GBps": read, "triad_GBps": 15.0, "update_GBps": 20.0, "step_s": step_s}
 
 
@@ -44,7 +49,7 @@ def document():
               {"name": "AdamW", "calls": 2, "seconds": 0.24, "flops": 1e9, "bytes": 4e9},
               {"name": "gradient norm", "calls": 0, "seconds": 0, "flops": 0, "bytes": 0}]
     return {
-        "batch": 2, "sequence": 8, "threads": [1, 2], "compiler": "GNU 12", "libraries": ["A 1", "B 2"],
+        "batch": 2, "sequence": 8, "precision": "f32", "threads": [1, 2], "compiler": "GNU 12", "libraries": ["A 1", "B 2"],
         "flops": {"model": 64e9, "causal": 60e9},
         "memory": {"ledger_peak_bytes": 1000, "max_resident_bytes": 2000, "stored_attention_bytes": 3000},
         "allocations": [
@@ -59,7 +64,10 @@ def document():
 
 def bf16_document():
     """The same in bf16, beside an f32 that takes 2, 1.62 and 1.5 times as long at one thread."""
-    both = document()
+    both = {**document(), "precision": "bf16"}
+    for measured in both["rounds"]:
+        measured["gemm"] += [{"library": "own", "precision": "bf16", "size": 8, "gflops_per_s": 160.0},
+                             {"library": "A", "precision": "bf16", "size": 16, "gflops_per_s": 100.0}]
     for measured, f32_step_s in zip(both["rounds"], ([1.6, 0.4], [1.28, 0.5], [2.4, 1.0])):
         measured["f32_step_s"] = f32_step_s
     both["where_f32"] = {"step_s": 1.6, "groups": [{**group, "seconds": 3 * group["seconds"]}
@@ -147,11 +155,53 @@ class Bf16(unittest.TestCase):
         self.assertFalse(bench.multiplies_bf16({"flags": "avx2 bf16"}))
         self.assertFalse(bench.multiplies_bf16({}))
 
+    def test_the_step_is_held_to_the_best_product_of_bf16(self):
+        table = bf16_tables([(CASE, bf16_document())], True)
+        self.assertEqual(row_of(table, "own"), ["8", "160.0", "80.0", "0.500", "0.50", "met"])
+        self.assertEqual(row_of(table, "A "), ["16", "100.0", "80.0", "0.800", "-"])
+
     def test_groups_stand_beside_those_of_f32(self):
         table = bf16_tables([(CASE, bf16_document())], True)
         self.assertEqual(row_of(table, "matmul"), ["1500.00", "500.00", "62.5", "3.00"])
         self.assertEqual(row_of(table, "step"), ["1600.00", "800.00", "100.0", "2.00"])
         self.assertNotIn("gradient norm", table)
+
+
+PEERS = [(CASE, "f32", 16, [{"own": 0.5, "eager": 0.8, "compiled": 0.7}, {"own": 0.5, "eager": 0.6, "compiled": 0.65},
+                            {"own": 1.0, "eager": 1.6, "compiled": 1.5}]),
+         (CASE, "bf16", 16, [{"own": 0.5, "eager": 0.8, "compiled": 0.7}])]
+
+
+class Peers(unittest.TestCase):
+    def test_the_ratio_is_to_the_faster_way_within_each_round(self):
+        lines = bench_peers.peers_table(PEERS).split("\n")
+        self.assertEqual(lines[2].removeprefix(CASE.title).split(), ["f32", "32", "20", "23", "1.40", "1.30", "met"])
+        self.assertEqual(lines[3].removeprefix(CASE.title).split(), ["bf16", "32", "20", "23", "1.40", "2.00", "below"])
+
+    def test_the_picture_has_a_bar_for_each_and_a_line_at_its_goal(self):
+        root = xml.etree.ElementTree.fromstring(bench_peers.picture(PEERS))
+        names = [element.tag.split("}")[1] for element in root.iter()]
+        self.assertEqual(names.count("rect"), 1 + len(PEERS))
+        dashed = [element for element in root.iter() if element.get("stroke-dasharray")]
+        self.assertEqual([float(line.get("x1")) for line in dashed], [230 + 120 * 1.3, 230 + 120 * 2.0])
+
+    def test_pytorch_repeats_the_step_of_the_document(self):
+        model = {"vocabulary": 256, "context": 64, "channels": 32, "layers": 2, "heads": 2}
+        job = json.loads(bench_peers.job({**document(), "model": model}, "bf16", "compiled"))
+        self.assertEqual((job["B"], job["T"], job["compiled"], job["precision"]), (2, 8, True, "bf16"))
+        self.assertEqual((job["config"]["n_embd"], job["config"]["vocab_size"]), (32, 256))
+
+    def test_a_turn_of_each(self):
+        torch = importlib.util.find_spec("torch") is not None
+        tiny = Case("tiny", "tiny", ["--model=nano", "--batch=2", "--sequence=8"], rounds=1)
+        if not torch:
+            with self.assertRaisesRegex(bench.Refused, "has no PyTorch"):
+                bench.measure_peer(tiny, "f32", sys.executable, 1)
+            return
+        with mock.patch.object(bench_peers, "WAYS", {"eager": False}):
+            tokens, [turn] = bench.measure_peer(tiny, "bf16", sys.executable, 1)
+        self.assertEqual((tokens, sorted(turn)), (16, ["eager", "own"]))
+        self.assertTrue(all(0 < seconds < 60 for seconds in turn.values()), turn)
 
 
 def sharding_turn(*step_s):
@@ -443,12 +493,13 @@ class Script(unittest.TestCase):
         self.now = self.own = self.busy = 0.0  # seconds on the clock; for which this script, and anybody, was busy
         self.processors = 0.0                  # that others keep busy
         clock = types.SimpleNamespace(monotonic=lambda: self.now, sleep=self.pass_time)
-        for name, value in (("BUILD", self.folder), ("PAGE", self.page), ("time", clock),
+        for name, value in (("BUILD", self.folder), ("PAGE", self.page), ("RATIOS", self.folder / "ratios.json"), ("time", clock),
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
                             ("measure_sharding", self.measure_sharding), ("measure_offload", self.measure_offload),
                             ("measure_tensor", self.measure_tensor), ("measure_pipeline", self.measure_pipeline),
-                            ("measure_busy", self.measure_busy), ("measure_run", self.measure_run)):
+                            ("measure_busy", self.measure_busy), ("measure_run", self.measure_run),
+                            ("measure_peers", self.measure_peers)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -499,6 +550,11 @@ class Script(unittest.TestCase):
         self.measured.append((run.name, rounds))
         return all_reduce_document(run)
 
+    def measure_peers(self, python, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append(("peers", python, rounds))
+        return PEERS
+
     def run_script(self, *arguments):
         output, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
@@ -539,6 +595,36 @@ class Script(unittest.TestCase):
         self.assertEqual(lines[0], ",".join(bench_collectives.CSV_COLUMNS))
         self.assertEqual(len(lines), 1 + 2 * 4 * 9 * 7 + 1)  # two times two numbers of ranks, two heaps, 9 sizes, 7 names
         self.assertIn("4 ranks", (self.folder / "collectives.svg").read_text(encoding="utf-8"))
+
+    def test_ratios_are_recorded_and_later_held_to(self):
+        self.assertEqual(self.check()[0], 77)
+        self.assertEqual(self.run_script("--write")[0], 0)
+        recorded = json.loads((self.folder / "ratios.json").read_text(encoding="utf-8"))[bench.processor()]
+        self.assertEqual(recorded["gpt2-1x1024-bf16"], {"model FLOP/s over the best product": 0.5, "two threads over one": 1.6,
+                                                        "bf16 over f32": 1.62})
+        status, output = self.check()
+        self.assertEqual((status, output.count("1.000")), (0, 2 * len(bench.CASES) + 3 * len(bench.BF16_CASES)))
+        for factor, expected in ((1.04, 0), (1.06, 1)):
+            with mock.patch.object(bench, "recorded_ratios", lambda factor=factor: {bench.processor(): {"gpt2-4x64": {
+                    name: factor * value for name, value in recorded["gpt2-4x64"].items()}}}):
+                self.assertEqual(self.check()[0], expected)
+        self.processors = 1
+        self.assertEqual(self.check()[0], 77)
+
+    def check(self):
+        """Status and output of check_ratios.py."""
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            return check_ratios.main(), output.getvalue()
+
+    def test_peers_are_measured_when_asked_for_and_have_a_table_and_a_picture(self):
+        before = self.page.read_text(encoding="utf-8")
+        self.assertEqual(self.run_script("--case=peers", "--python=some", "--write")[0], 0)
+        self.assertEqual(self.measured, [("peers", "some", None)])
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of peers", "peers"])
+        self.assertIn("tiny B=2 T=8, bf16", (self.folder / "peers.svg").read_text(encoding="utf-8"))
 
     def test_sharding_has_tables_for_itself(self):
         before = self.page.read_text(encoding="utf-8")

@@ -65,7 +65,8 @@ def document():
               {"name": "norm", "calls": 2, "seconds": 0.5, "queued_s": 0.1, "flops": 1e9, "bytes": 4e8},
               {"name": "GELU", "calls": 0, "seconds": 0, "queued_s": 0, "flops": 0, "bytes": 0}]
     return {
-        "gpu": {"name": "some GPU", "memory_bytes": 1000000}, "precision": "bf16", "sequence": 8, "gemm_size": 64,
+        "gpu": {"name": "some GPU", "memory_bytes": 1000000}, "precision": "bf16", "sequence": 8,
+        "model": {"vocabulary": 100, "context": 8, "channels": 12, "layers": 1, "heads": 3}, "gemm_size": 64,
         "copy_bytes": 4096,
         "attention": {"B": 2, "H": 3, "T": 8, "D": 4, "flops": {"forward": 4e12, "backward": 10e12},
                       "rounds": [{"forward_s": 2.0, "backward_s": 4.0}]},
@@ -116,6 +117,12 @@ class Tables(unittest.TestCase):
         self.assertEqual(row_of(speed_table(both), name), ["1.0", "TFLOP/s", "0.400", "0.30", "met", "0.50", "below"])
         self.assertEqual(row_of(speed_table(both), "attention backward, B=2 H=3 T=8 D=4"), ["1.2", "TFLOP/s", "0.250"])
         self.assertIn("flash attention of PyTorch 9.9", speed_table(both))
+
+    def test_the_step_stands_beside_that_of_pytorch(self):
+        both = document()
+        both["torch"] = {"name": "PyTorch 9.9", "turns": [],
+                         "step": {"name": "PyTorch 9.9", "micro_batch": 4, "rounds": [0.4, 0.8, 0.8]}}
+        self.assertEqual(row_of(speed_table(both), "step of PyTorch 9.9, compiled, B=4"), ["40", "tokens/s", "2.000"])
 
     def test_kernels_stand_beside_the_copy_of_their_own_round(self):
         table = kernels_table(document())
@@ -174,6 +181,11 @@ class Script(unittest.TestCase):
             package.mkdir(parents=True, exist_ok=True)
             (package / "__init__.py").write_text(text, encoding="utf-8")
 
+    def leave_out_the_step(self):
+        patch = mock.patch.object(gpu_check, "torch_step", lambda *_: {})
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def run_script(self, *arguments):
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
@@ -193,11 +205,24 @@ class Script(unittest.TestCase):
 
     def test_pytorch_takes_turns(self):
         self.make_torch(available=True)
+        self.leave_out_the_step()
         status, output = self.run_script("--speed", "--", "--rounds=3", "--model=nano")
         self.assertEqual(status, 0)
         self.assertEqual((self.folder / "calls").read_text(encoding="utf-8").split("\n")[1:-1],
                          ["--part=attention --rounds=1 --model=nano"] * gpu_check.TORCH_TURNS)
         self.assertIn("over flash attention of PyTorch 9.9", output)
+
+    def test_a_step_of_pytorch_has_a_turn_for_each_line(self):
+        path = self.folder / "torch_speed.py"
+        path.write_text("import json, sys\nprint(json.dumps({'name': 'PyTorch 9.9', **json.loads(sys.argv[3])}))\n"
+                        "for line in sys.stdin: print('{\"step_s\": 2.0}')\n", encoding="utf-8")
+        checks = gpu_check.Checks(str(self.folder), [])
+        with mock.patch.object(gpu_check, "HERE", str(self.folder)):
+            self.assertEqual(gpu_check.torch_step(checks, document()),
+                             {"name": "PyTorch 9.9", "micro_batch": 16, "rounds": [2.0] * gpu_check.TORCH_TURNS})
+            path.write_text("raise SystemExit(3)", encoding="utf-8")
+            self.assertEqual(gpu_check.torch_step(checks, document()), {})
+        self.assertEqual(len(checks.failures), 1)
 
     def test_a_pytorch_without_its_libraries_is_none(self):
         (self.folder / "torch/__init__.py").write_text("raise OSError('libcudart.so')", encoding="utf-8")
@@ -208,6 +233,7 @@ class Script(unittest.TestCase):
     def test_a_pytorch_that_fails_is_a_failure(self):
         self.make_torch(available=True)
         (self.folder / "torch/nn/attention/__init__.py").write_text("raise RuntimeError('no flash')", encoding="utf-8")
+        self.leave_out_the_step()
         status, output = self.run_script("--speed")
         self.assertEqual(status, 1)
         self.assertIn("no flash", output)
