@@ -13,7 +13,7 @@ namespace rankwise {
 
 /// sums[block] = sum of the block's terms, in f64. Thread i: terms i, i + threads of the grid, ...
 template <class F>
-__global__ void __launch_bounds__(block_threads) sum_terms(double* sums, std::int64_t n, F term)
+__global__ void sum_terms(double* sums, std::int64_t n, F term)
 {
   double sum = 0;
   for (std::int64_t i = thread_number(); i < n; i += thread_count()) sum += term(i);
