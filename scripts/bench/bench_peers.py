@@ -21,7 +21,7 @@ def environment():
 
 
 def own_command(build, case, precision):
-    """One turn of our own: the yardsticks are made small, because nobody reads them."""
+    """One turn of our own: the yardsticks are made small, because they are not read."""
     return [build / "tests/training_step", *case.options, f"--precision={precision}", "--rounds=1", "--gemm-size=64",
             "--array-megabytes=1"]
 
@@ -65,6 +65,6 @@ def picture(measured):
         goal = left + unit * PRECISIONS[precision]
         lines += [f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{case.title}, {precision}</text>',
                   f'<rect x="{left}" y="{y + 2}" width="{unit * ratio:.1f}" height="{height - 6}" fill="{color}"/>',
-                  f'<text x="{left + unit * ratio + 6:.1f}" y="{y + 14}">{ratio:.2f}</text>',
+                  f'<text x="{left + unit * ratio - 6:.1f}" y="{y + 14}" text-anchor="end" fill="white">{ratio:.2f}</text>',
                   f'<line x1="{goal}" y1="{y}" x2="{goal}" y2="{y + height - 2}" stroke="black" stroke-dasharray="3 2"/>']
     return "\n".join([*lines, "</svg>"]) + "\n"

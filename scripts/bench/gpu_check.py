@@ -40,8 +40,8 @@ class Checks:
     def run(self, command, ranks=None, environment=None, lines=""):
         launcher = ["mpirun", "-np", str(ranks)] if ranks else []
         try:
-            return subprocess.run(launcher + command, input=lines, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
-                                  env=environment)
+            return subprocess.run(launcher + command, input=lines, capture_output=True, text=True, errors="replace",
+                                  timeout=LIMIT_S, env=environment)
         except subprocess.TimeoutExpired as stuck:
             return subprocess.CompletedProcess(command, 124, "", f"{stuck}\n")
 

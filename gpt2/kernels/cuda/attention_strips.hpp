@@ -116,8 +116,8 @@ __device__ void store_strip(const Lines& lines, int line, bf16* to, std::int64_t
 }
 
 /// Streams items through two stages. Calls begin() when the copies that the caller has begun are complete; then
-/// load(i, stage), for one i after the other, and, when its copies are complete, use(i, stage) for i = @p first ... @p end - 1. Item i + 1 is
-/// copied to one stage while the other one is used. All threads of the block call it.
+/// load(i, stage) and, when its copies are complete, use(i, stage) for i = @p first ... @p end - 1, one after the other.
+/// Item i + 1 is copied to one stage while the other one is used. All threads of the block call it.
 template <class Begin, class Load, class Use>
 __device__ void pass_by(int first, int end, const Begin& begin, const Load& load, const Use& use)
 {

@@ -205,8 +205,8 @@ ExactScalar CudaKernels::loss_sum(const Tensor& sum, const Tensor& maximum, cons
 
 namespace {
 
-/// Overwrites the logits with the gradient of @p weight times the loss. Block: one row; thread: every (threads of the block)-th pack,
-/// several of them at a time, so that their loads do not wait for each other. Reads and writes the logits.
+/// Overwrites the logits with the gradient of @p weight times the loss. Block: one row; thread: every (threads of the
+/// block)-th pack, several of them at a time, so that their loads do not wait for each other. Reads and writes the logits.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     subtract_targets(const LogitRows<T> rows, const float* sum, float weight)
