@@ -95,7 +95,6 @@ def measure_step(torch, least_s, job):
     zero."""
     job = json.loads(job)
     job["config"]["vocab_size"] += -job["config"]["vocab_size"] % 64
-    torch.set_float32_matmul_precision("high")
     torch.set_num_threads(job["threads"])
     torch.set_flush_denormal(True)
     step = fitting_step(torch, job)

@@ -487,6 +487,9 @@ class Log(Frame):
     def test_where_a_run_comes_from(self):
         provenance = self.report(*self.fast, "--steps=1")["provenance"]
         self.assertEqual(sorted(provenance), ["compiler", "date", "host", "mpi", "products", "revision"])
+        self.assertRegex(provenance["products"], r"\A(oneDNN|OpenBLAS) \d+\.\d+\.\d+\Z")
+        exact = self.report(*self.fast, "--steps=1", "--arithmetic=exact")["provenance"]
+        self.assertEqual(exact["products"], "loops in a fixed order")
         self.assertRegex(provenance["date"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
         self.assertRegex(provenance["revision"], r"\A([0-9a-f]{7,}|unknown)\Z")
 
