@@ -25,19 +25,11 @@
 namespace rankwise {
 
 /// Queries of a block.
-constexpr std::int64_t query_block = 64;
+constexpr std::int64_t query_block = 128;
 /// Keys of a block.
 constexpr std::int64_t key_block = 128;
 /// Scratch memory for a block of scores.
 constexpr std::int64_t block_floats = query_block * key_block;
-
-/// to[i] = from[i], rounded to T, for n numbers.
-template <class T>
-void round_row(T* to, const float* from, std::int64_t n)
-{
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) to[i] = narrow<T>(from[i]);
-}
 
 /// One head of one sequence inside a larger matrix: its queries, keys, values, outputs, or gradients.
 template <class T>

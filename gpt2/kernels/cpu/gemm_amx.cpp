@@ -30,7 +30,7 @@ namespace {
 // A tile of a factor covers 16 of its own rows or columns and 32 terms of the sums. Its 1,024 bytes are stored as the
 // instruction wants them, 16 vectors of 16 pairs of neighbouring terms: of the left factor one vector for each row, of the
 // right factor one for each pair of terms, with its 16 columns.
-constexpr std::int64_t side = 16, tile_terms = 32, tile_elements = side * tile_terms;
+constexpr std::int64_t side = 16, tile_terms = 32, tile_elements = side * tile_terms, tile_sums = side * side;
 
 // A pass over the terms computes 2 x 2 tiles of out from a strip of each factor: 32 rows or columns, packed.
 constexpr std::int64_t strip = 2 * side;
@@ -59,18 +59,21 @@ struct Factor {
   }
 };
 
+/// 16 vectors. Their loops are unrolled, so that they stay in registers.
 struct Vectors {
   __m512i of[side];  // NOLINT: as a template argument the type would lose its alignment
 };
 
 /// 16 x 16 pairs, with rows and columns exchanged.
-RANKWISE_AMX void transpose(Vectors& v)
+[[gnu::always_inline]] RANKWISE_AMX inline void transpose(Vectors& v)
 {
   Vectors w;
+#pragma GCC unroll side
   for (std::size_t i = 0; i < side; i += 2) {
     w.of[i] = _mm512_unpacklo_epi32(v.of[i], v.of[i + 1]);
     w.of[i + 1] = _mm512_unpackhi_epi32(v.of[i], v.of[i + 1]);
   }
+#pragma GCC unroll side
   for (std::size_t i = 0; i < side; i += 4) {
     v.of[i] = _mm512_unpacklo_epi64(w.of[i], w.of[i + 2]);
     v.of[i + 1] = _mm512_unpackhi_epi64(w.of[i], w.of[i + 2]);
@@ -78,6 +81,7 @@ RANKWISE_AMX void transpose(Vectors& v)
     v.of[i + 3] = _mm512_unpackhi_epi64(w.of[i + 1], w.of[i + 3]);
   }
   constexpr int even = 0x88, odd = 0xDD;  // of the four quarters of a vector
+#pragma GCC unroll side
   for (std::size_t i = 0; i < 4; ++i) {
     const __m512i low = _mm512_shuffle_i32x4(v.of[i], v.of[i + 4], even),
                   high = _mm512_shuffle_i32x4(v.of[i], v.of[i + 4], odd);
@@ -91,36 +95,25 @@ RANKWISE_AMX void transpose(Vectors& v)
   v = w;
 }
 
-/// Reads a tile of a factor whose neighbours are terms: a vector for each row or column.
-RANKWISE_AMX Vectors read_rows(const Factor& from)
-{
-  Vectors v;
-  for (std::size_t i = 0; i < side; ++i)
-    v.of[i] = _mm512_loadu_si512(from.first + static_cast<std::int64_t>(i) * from.own_step);
-  return v;
-}
-
-/// Reads a tile of a factor whose neighbours are rows or columns: a vector for each pair of terms.
-RANKWISE_AMX Vectors read_pairs(const Factor& from)
-{
-  Vectors v;
-  for (std::size_t i = 0; i < side; ++i) {
-    const auto* const at =
-        reinterpret_cast<const __m256i*>(from.first + 2 * static_cast<std::int64_t>(i) * from.term_step);
-    const auto* const next =
-        reinterpret_cast<const __m256i*>(from.first + (2 * static_cast<std::int64_t>(i) + 1) * from.term_step);
-    v.of[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(_mm256_loadu_si256(at)),
-                              _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(next)), 16));
-  }
-  return v;
-}
-
-/// Packs a whole tile of the left or right factor.
-template <bool right>
+/// Packs a whole tile of the left or right factor whose neighbours are terms, or else rows or columns.
+template <bool right, bool terms>
 RANKWISE_AMX void pack_tile(bf16* to, const Factor& from)
 {
-  Vectors v = from.terms_are_neighbours() ? read_rows(from) : read_pairs(from);
-  if (from.terms_are_neighbours() == right) transpose(v);
+  Vectors v;
+#pragma GCC unroll side
+  for (std::size_t i = 0; i < side; ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    if constexpr (terms) {  // a vector for each row or column
+      v.of[i] = _mm512_loadu_si512(from.first + at * from.own_step);
+    } else {  // a vector for each pair of terms
+      const auto* const even = reinterpret_cast<const __m256i*>(from.first + 2 * at * from.term_step);
+      const auto* const odd = reinterpret_cast<const __m256i*>(from.first + (2 * at + 1) * from.term_step);
+      v.of[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(_mm256_loadu_si256(even)),
+                                _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(odd)), 16));
+    }
+  }
+  if constexpr (terms == right) transpose(v);
+#pragma GCC unroll side
   for (std::size_t i = 0; i < side; ++i) _mm512_store_si512(reinterpret_cast<__m512i*>(to) + i, v.of[i]);
 }
 
@@ -132,7 +125,7 @@ RANKWISE_AMX void pack_edge(bf16* to, const Factor& from, std::int64_t own, std:
   for (std::int64_t i = 0; i < std::min(own, side); ++i)
     for (std::int64_t t = 0; t < std::min(terms, tile_terms); ++t)
       whole[static_cast<std::size_t>(i * tile_terms + t)] = *from.from(i, t).first;
-  pack_tile<right>(to, {whole.data(), tile_terms, 1});
+  pack_tile<right, true>(to, {whole.data(), tile_terms, 1});
 }
 
 /// Where tile @p t of rows or columns 16 @p i to 16 @p i + 15 is packed: strips of a run of terms follow one another.
@@ -148,20 +141,20 @@ template <bool right>
 RANKWISE_AMX void pack(bf16* to, const Factor& from, std::int64_t own, std::int64_t terms)
 {
   const std::int64_t across = divided_up(own, strip) * 2, steps = divided_up(terms, tile_terms);
-  const auto pack_one = [&](std::int64_t i, std::int64_t t) RANKWISE_AMX {
+  const auto pack_one = [&]<bool neighbours>(std::int64_t i, std::int64_t t) RANKWISE_AMX {
     const Factor tile = from.from(i * side, t * tile_terms);
     bf16* const packed = to + place_of(i, t, across, steps);
     if (own >= (i + 1) * side && terms >= (t + 1) * tile_terms)
-      pack_tile<right>(packed, tile);
+      pack_tile<right, neighbours>(packed, tile);
     else
       pack_edge<right>(packed, tile, own - i * side, terms - t * tile_terms);
   };
   if (from.terms_are_neighbours()) {
     for (std::int64_t i = 0; i < across; ++i)
-      for (std::int64_t t = 0; t < steps; ++t) pack_one(i, t);
+      for (std::int64_t t = 0; t < steps; ++t) pack_one.template operator()<true>(i, t);
   } else {
     for (std::int64_t t = 0; t < steps; ++t)
-      for (std::int64_t i = 0; i < across; ++i) pack_one(i, t);
+      for (std::int64_t i = 0; i < across; ++i) pack_one.template operator()<false>(i, t);
   }
 }
 
@@ -185,37 +178,52 @@ RANKWISE_AMX void use_tiles()
   _tile_loadconfig(&shape);
 }
 
-/// 32 x 32 sums from @p steps packed tiles of each strip; four tiles, one after the other.
-RANKWISE_AMX void multiply_strips(float* sums, const bf16* left, const bf16* right, std::int64_t steps, bool add)
+/// Two tiles of the left factor, one below the other, for each step of 32 terms.
+struct LeftStrip {
+  const bf16* first;
+  std::int64_t below, next_step;  // elements to the tile below, and to those of the next step
+  std::int64_t row = 64;          // bytes from one row of a tile to the next
+};
+
+/// 2 x 2 tiles of sums.
+struct Sums {
+  float* first;
+  std::int64_t below, beside;  // elements to the tile below, and to the one beside it
+  std::int64_t row = 64;       // bytes from one row of a tile to the next
+};
+
+/// Adds the products of @p steps packed tiles of each strip to 32 x 32 sums, or sets the sums to them.
+RANKWISE_AMX void multiply_strips(const Sums& sums, const LeftStrip& left, const bf16* right, std::int64_t steps,
+                                  bool add)
 {
-  constexpr int row = 64;  // bytes
-  constexpr std::int64_t tile = side * side;
+  constexpr int row = 64;  // bytes of a packed tile
   if (add) {
-    _tile_loadd(0, sums, row);
-    _tile_loadd(1, sums + tile, row);
-    _tile_loadd(2, sums + 2 * tile, row);
-    _tile_loadd(3, sums + 3 * tile, row);
+    _tile_loadd(0, sums.first, sums.row);
+    _tile_loadd(1, sums.first + sums.beside, sums.row);
+    _tile_loadd(2, sums.first + sums.below, sums.row);
+    _tile_loadd(3, sums.first + sums.below + sums.beside, sums.row);
   } else {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
   }
-  const bf16 *const left2 = left + steps * tile_elements, *const right2 = right + steps * tile_elements;
-  for (std::int64_t s = 0; s < steps * tile_elements; s += tile_elements) {
-    _tile_loadd(4, left + s, row);
-    _tile_loadd(6, right + s, row);
-    _tile_loadd(7, right2 + s, row);
-    _tile_loadd(5, left2 + s, row);
+  const bf16* const right2 = right + steps * tile_elements;
+  for (std::int64_t s = 0; s < steps; ++s) {
+    const bf16 *const upper = left.first + s * left.next_step, *const at = right + s * tile_elements;
+    _tile_loadd(4, upper, left.row);
+    _tile_loadd(6, at, row);
+    _tile_loadd(7, right2 + s * tile_elements, row);
+    _tile_loadd(5, upper + left.below, left.row);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, sums, row);
-  _tile_stored(1, sums + tile, row);
-  _tile_stored(2, sums + 2 * tile, row);
-  _tile_stored(3, sums + 3 * tile, row);
+  _tile_stored(0, sums.first, sums.row);
+  _tile_stored(1, sums.first + sums.beside, sums.row);
+  _tile_stored(2, sums.first + sums.below, sums.row);
+  _tile_stored(3, sums.first + sums.below + sums.beside, sums.row);
 }
 
 /// A part of the result, from some row and column on.
@@ -258,7 +266,7 @@ RANKWISE_AMX void write(const Result<Out>& out, const float* sums, std::int64_t 
     for (std::int64_t c = 0; c < columns; c += side) {
       const auto mask = static_cast<__mmask16>(columns - c >= side ? 0xFFFF : (1 << (columns - c)) - 1);
       const std::int64_t tile = c / strip * 4 + r / side * 2 + c / side % 2;
-      __m512 sum = _mm512_load_ps(sums + tile * side * side + r % side * side);
+      __m512 sum = _mm512_load_ps(sums + tile * tile_sums + r % side * side);
       if (out.bias != nullptr) sum = _mm512_add_ps(sum, load(out.bias + c, mask));
       Out* const to = out.first + r * out.stride + c;
       if (out.accumulate) sum = _mm512_add_ps(load(to, mask), sum);
@@ -283,13 +291,41 @@ RANKWISE_AMX void multiply_block(const Result<Out>& out, const Factor& a, const 
       for (std::int64_t i = 0; i < m; i += strip) {
         float* const sums = work.sums.data() + (passes == 1 ? 0 : j * block_rows + i * group);
         for (std::int64_t t = 0; t < steps; t += run)
-          for (std::int64_t s = 0; s < columns; s += strip)
-            multiply_strips(sums + s * strip, work.left.data() + place_of(i / side, t, left_across, steps),
-                            work.right.data() + place_of(s / side, t, right_across, steps),
-                            std::min(run, steps - t), first + t > 0);
+          for (std::int64_t s = 0; s < columns; s += strip) {
+            const std::int64_t length = std::min(run, steps - t);
+            multiply_strips({sums + s * strip, 2 * tile_sums, tile_sums},
+                            {work.left.data() + place_of(i / side, t, left_across, steps), length * tile_elements,
+                             tile_elements},
+                            work.right.data() + place_of(s / side, t, right_across, steps), length, first + t > 0);
+          }
         if (first + terms == k) write(out.from(i, j), sums, std::min(strip, m - i), columns);
       }
     }
+  }
+}
+
+/// Whether multiply_in_place() can compute the product: it is in whole strips, and small.
+bool fits_in_place(std::int64_t m, std::int64_t n, std::int64_t k, const bf16* bias)
+{
+  return m % strip == 0 && n % strip == 0 && k % tile_terms == 0 && k <= run * tile_terms && m <= block_rows &&
+         n * k <= group * block_terms && bias == nullptr;
+}
+
+/// A product of a few tiles, as those of attention: the sums are in the result, and a left factor whose rows are
+/// terms is multiplied from where it is.
+RANKWISE_AMX void multiply_in_place(const Result<float>& out, const Factor& a, const Factor& b, std::int64_t m,
+                                    std::int64_t n, std::int64_t k, Workspace& work)
+{
+  const std::int64_t steps = k / tile_terms;
+  pack<true>(work.right.data(), b, n, k);
+  if (!a.terms_are_neighbours()) pack<false>(work.left.data(), a, m, k);
+  for (std::int64_t i = 0; i < m; i += strip) {
+    const LeftStrip left = a.terms_are_neighbours()
+                               ? LeftStrip{a.from(i, 0).first, side * a.own_step, tile_terms, 2 * a.own_step}
+                               : LeftStrip{work.left.data() + i * k, steps * tile_elements, tile_elements};
+    for (std::int64_t j = 0; j < n; j += strip)
+      multiply_strips({out.from(i, j).first, side * out.stride, side, 4 * out.stride}, left,
+                      work.right.data() + j * k, steps, out.accumulate);
   }
 }
 
@@ -300,6 +336,13 @@ RANKWISE_AMX void multiply_part(const Result<Out>& out, const Factor& a, const F
 {
   thread_local const std::unique_ptr<Workspace> work = std::make_unique_for_overwrite<Workspace>();
   use_tiles();
+  if constexpr (std::is_same_v<Out, float>)
+    if (fits_in_place(rows.count, columns.count, k, out.bias)) {
+      multiply_in_place(out.from(rows.first, columns.first), a.from(rows.first, 0), b.from(columns.first, 0),
+                        rows.count, columns.count, k, *work);
+      _tile_release();
+      return;
+    }
   // Without sums in between all columns at once.
   const std::int64_t width = k > block_terms ? block_columns : columns.count;
   for (std::int64_t i = 0; i < rows.count; i += block_rows)
@@ -341,12 +384,16 @@ void multiply_on_tiles(Out* out, std::int64_t out_stride, GemmOperand<bf16> a, G
   const Result<Out> result{out, out_stride, accumulate, bias};
   const Factor left{a.first, a.transposed ? 1 : a.stride, a.transposed ? a.stride : 1};
   const Factor right{b.first, b.transposed ? b.stride : 1, b.transposed ? 1 : b.stride};
-  const std::int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+  if (omp_in_parallel()) {
+    multiply_part(result, left, right, {0, m}, {0, n}, k);
+    return;
+  }
   // Each thread packs what its part needs: of all grids of parts the one with the shortest sides packs least.
+  const std::int64_t threads = omp_get_max_threads();
   std::int64_t across = 1;
   for (std::int64_t q = 1; q <= threads; ++q)
     if (threads % q == 0 && m * q / threads + n / q < m * across / threads + n / across) across = q;
-#pragma omp parallel for if (threads > 1)
+#pragma omp parallel for
   for (std::int64_t i = 0; i < threads; ++i)
     multiply_part(result, left, right, part_of(m, threads / across, i / across), part_of(n, across, i % across), k);
 }

@@ -107,9 +107,7 @@ void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, cons
       const std::int64_t counted = rows.target[r] >= 0 ? vocabulary.count : 0;
       const float row_maximum = rows.maxima[r], scale = factor / rows.sums[r];
       const float target_logit = rows.target_logit(r);
-#pragma omp simd
-      for (std::int64_t v = 0; v < counted; ++v)
-        row[v] = narrow<T>(exponential(widen(row[v]) - row_maximum) * scale);
+      fill_row(row, counted, [&](std::int64_t v) { return exponential(widen(row[v]) - row_maximum) * scale; });
       std::fill(row + counted, row + rows.V, T(0.0F));
       if (!vocabulary.contains(rows.target[r])) continue;
       T& wanted = row[rows.target[r] - vocabulary.first];

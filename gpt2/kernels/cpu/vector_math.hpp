@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
 #include "common/memory/tensor.hpp"
 
 /// @file
@@ -35,6 +39,43 @@ T narrow(float value)
     T rounded;
     rounded.bits = static_cast<std::uint16_t>((word & 0x7FFFFFFFU) > 0x7F800000U ? quiet_nan : nearest);
     return rounded;
+  }
+}
+
+/// to[i] = narrow(from[i]) for n numbers, by the processor's own instruction where it has one.
+template <class T>
+void round_row(T* to, const float* from, std::int64_t n)
+{
+#ifdef __AVX512BF16__
+  if constexpr (std::is_same_v<T, bf16>)
+    for (; n >= vector_width; n -= vector_width, to += vector_width, from += vector_width) {
+      constexpr int subnormal = 0x20;  // which the instruction takes for zero
+      const __m512 x = _mm512_loadu_ps(from);
+      if (_mm512_fpclass_ps_mask(x, subnormal) != 0) break;
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+    }
+#endif
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = narrow<T>(from[i]);
+}
+
+/// to[i] = narrow(number(i)) for n numbers.
+template <class T, class Number>
+void fill_row(T* to, std::int64_t n, Number&& number)
+{
+  if constexpr (std::is_same_v<T, float>) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) to[i] = number(i);
+  } else {
+    constexpr std::int64_t block =
+        16 * vector_width;  // numbers that stay in the first cache before they are rounded
+    std::array<float, block> numbers;
+    for (std::int64_t first = 0; first < n; first += block) {
+      const std::int64_t count = std::min(block, n - first);
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i) numbers[static_cast<std::size_t>(i)] = number(first + i);
+      round_row(to + first, numbers.data(), count);
+    }
   }
 }
 

@@ -63,3 +63,18 @@ TEST_CASE("narrow: has the bits of the conversion for every upper half, and arou
     }
   CHECK(narrow<float>(0.1F) == 0.1F);
 }
+
+TEST_CASE("fill_row: has the bits of narrow for every upper half, in rows of any length, and writes no further")
+{
+  for (const std::size_t n : {1, 15, 16, 17, 255, 256, 257, 1000})
+    for (std::uint32_t upper = 0; upper < 0x10000; upper += static_cast<std::uint32_t>(n)) {
+      const auto number = [&](std::int64_t i) {
+        return std::bit_cast<float>((upper + static_cast<std::uint32_t>(i)) % 0x10000 << 16 | 0x8001U);
+      };
+      std::vector<bf16> row(n + 1, bf16(7.0F));
+      fill_row(row.data(), static_cast<std::int64_t>(n), number);
+      for (std::size_t i = 0; i < n; ++i)
+        if (row[i].bits != narrow<bf16>(number(static_cast<std::int64_t>(i))).bits) FAIL(n << " from " << upper);
+      if (row[n].bits != bf16(7.0F).bits) FAIL("behind the row of " << n);
+    }
+}
