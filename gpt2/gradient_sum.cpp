@@ -27,7 +27,12 @@ class RunningSum final : public GradientSum {
   {
   }
 
-  GradientTensors begin(Range) override { return {sum_so_far(), {}}; }
+  GradientTensors begin(Range) override
+  {
+    const bool first = std::exchange(is_empty_, false);
+    if (first) clear_all_but_products();
+    return {sum_.tensor(), {}, first};
+  }
   std::vector<Tensor> finish(Range elements) override { return {sum_so_far().slice(elements)}; }
   void end(Range) override {}
   void add(Range, const std::vector<Tensor>& gradients) override
@@ -46,6 +51,16 @@ class RunningSum final : public GradientSum {
   {
     if (std::exchange(is_empty_, false)) stream_.zero(sum_.tensor());
     return sum_.tensor();
+  }
+
+  void clear_all_but_products() const
+  {
+    std::int64_t at = 0;
+    for (const Range& product : layout_.products) {
+      stream_.zero(sum_.tensor().slice({at, product.first - at}));
+      at = product.end();
+    }
+    stream_.zero(sum_.tensor().slice({at, layout_.elements - at}));
   }
 
   const Kernels& kernels_;
@@ -189,10 +204,21 @@ class TreeSum final : public GradientSum {
 GradientLayout gradient_layout(const ParameterTable& table, DType type)
 {
   check(table.units().first == 0, "a table without the embedding has no tied gradient");
-  return {.elements = table.elements(),
-          .type = type,
-          .tied = table.entries().front().elements,
-          .frozen = frozen_ranges(table, {0, table.elements()})};
+  GradientLayout layout{.elements = table.elements(),
+                        .type = type,
+                        .tied = table.entries().front().elements,
+                        .frozen = frozen_ranges(table, {0, table.elements()})};
+  for (const Parameter& p : table.entries())
+    if (p.one_product) layout.products.push_back(p.elements);
+  return layout;
+}
+
+ModelTensors model_tensors(const ParameterTable& table, const GradientTensors& gradients)
+{
+  ModelTensors model = model_tensors(table, gradients.flat, gradients.tied);
+  for (BranchTensors& branch : model.branches) branch.unwritten = gradients.unwritten;
+  model.head.unwritten = gradients.unwritten;
+  return model;
 }
 
 std::unique_ptr<GradientSum> make_running_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,

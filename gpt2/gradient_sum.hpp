@@ -19,6 +19,8 @@ namespace rankwise {
 struct GradientTensors {
   Tensor flat;  ///< (n) all gradients of a table, a unit or a bucket
   Tensor tied;  ///< the head's contribution to the token embedding's gradient, if it is a separate sum; else empty
+  bool unwritten =
+      false;  ///< whether GradientLayout::products hold nothing yet, and are written rather than added to
 };
 
 /// The sum over micro-batches of the gradients of n contiguous parameters.
@@ -75,12 +77,19 @@ struct GradientLayout {
   DType type = DType::f32;      ///< type of the gradients
   Range tied{};                 ///< elements of the token embedding's gradient; empty when it is not among them
   std::vector<Range> frozen{};  ///< elements of frozen tensors, whose sums become zero in total()
+  std::vector<Range>
+      products{};  ///< elements of tensors with Parameter::one_product, in order: the first micro-batch
+                   ///< writes them, so that they need not be cleared
 };
 
 /// The layout of all gradients of a table.
 /// @param table  a table with the embedding.
 /// @param type   type of the gradients.
 GradientLayout gradient_layout(const ParameterTable& table, DType type);
+
+/// Views of the tensors to which a backward pass adds its gradients.
+/// @param table  a table of all units.
+ModelTensors model_tensors(const ParameterTable& table, const GradientTensors& gradients);
 
 /// Creates a sum with one buffer and +=: micro-batches are added in the order in which they finish.
 /// @param kernels  kernels on the stream of the device that @p memory belongs to.

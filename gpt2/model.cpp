@@ -225,10 +225,10 @@ void Branch::weights_backward(const BranchTensors& d, const Tensor& doutput, con
   const std::int64_t R = batch.rows.count(), hidden_channels = d.out_weight.extent(0);
   const SumOrder over_batch = batch_order(batch);
   kernels.matmul(Matrix::of(d.out_weight, hidden_channels), Matrix::of(a.hidden, R).transposed(),
-                 Matrix::of(doutput, R), over_batch, {}, true);
+                 Matrix::of(doutput, R), over_batch, {}, !d.unwritten);
   kernels.bias_backward(d.in_bias, dinner, over_batch);
   kernels.matmul(Matrix::of(d.in_weight, context_.config.channels), Matrix::of(a.normalised, R).transposed(),
-                 Matrix::of(dinner, R), over_batch, {}, true);
+                 Matrix::of(dinner, R), over_batch, {}, !d.unwritten);
 }
 
 void Branch::apply_backward(const Tensor& dnormalised, const BranchTensors& d, const Tensor& doutput,
@@ -313,7 +313,7 @@ void Head::weights_backward(const HeadTensors& d, const HeadActivations& a, cons
 {
   const std::int64_t R = batch.rows.count();
   context_.kernels->matmul(Matrix::of(d.token, d.token.extent(0)), Matrix::of(a.logits, R).transposed(),
-                           Matrix::of(a.normalised, R), batch_order(batch), {}, true);
+                           Matrix::of(a.normalised, R), batch_order(batch), {}, !d.unwritten);
 }
 
 void Head::apply_backward(const Tensor& dnormalised, const HeadTensors& d, const HeadActivations& a,

@@ -57,7 +57,8 @@ void ParameterTable::add_embedding(const ModelConfig& config)
        .shape = {config.vocabulary, C},
        .stored = {config.stored_vocabulary(part_.count), C},
        .initial = Initial::normal,
-       .split = Split::rows});
+       .split = Split::rows,
+       .one_product = true});
   add({.name = "wpe.weight",
        .shape = {config.context, C},
        .stored = {config.context, C},
@@ -86,7 +87,8 @@ void ParameterTable::add_branch(const ModelConfig& config, int branch)
        .unit = unit,
        .initial = Initial::normal,
        .split = Split::columns,
-       .sections = sections});
+       .sections = sections,
+       .one_product = true});
   add({.name = in + ".bias",
        .shape = {F},
        .stored = {F / n},
@@ -98,7 +100,8 @@ void ParameterTable::add_branch(const ModelConfig& config, int branch)
        .stored = {hidden / n, C},
        .unit = unit,
        .initial = Initial::residual,
-       .split = Split::rows});
+       .split = Split::rows,
+       .one_product = true});
   add({.name = out + ".bias", .shape = {C}, .stored = {C}, .unit = unit});
 }
 
@@ -231,7 +234,7 @@ EmbeddingTensors embedding_tensors(const std::vector<Tensor>& tensors)
 
 BranchTensors branch_tensors(const std::vector<Tensor>& tensors)
 {
-  if (tensors.size() == 3) return {tensors[0], tensors[1], {}, {}, {}, {}, tensors[2], {}};
+  if (tensors.size() == 3) return {tensors[0], tensors[1], {}, {}, {}, {}, tensors[2]};
   check(tensors.size() == 6, "not the tensors of a branch");
   return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5]};
 }

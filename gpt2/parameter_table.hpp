@@ -45,6 +45,7 @@ struct Parameter {
   Split split = Split::none;  ///< how tensor parallelism divides it
   int sections = 1;           ///< runs of columns that are divided separately: 3 for q, k, v
   int expert = -1;            ///< number of the expert that it belongs to; -1: every token meets it
+  bool one_product = false;   ///< whether the backward pass begins its gradient with one matrix product
 };
 
 /// A rectangle of a tensor: its position in the whole tensor and in the shard that is stored here. A tensor of one
@@ -138,13 +139,15 @@ struct BranchTensors {
   Tensor out_bias;                          ///< (C)
   Tensor router = {};                       ///< (C, E)
   std::vector<ExpertTensors> experts = {};  ///< those that are stored here
+  bool unwritten = false;                   ///< gradients of which in_weight and out_weight hold nothing yet
 };
 
 /// The parameters of the head, or their gradients.
 struct HeadTensors {
-  Tensor norm_weight;  ///< (C)
-  Tensor norm_bias;    ///< (C)
-  Tensor token;        ///< (V, C) wte again; its gradient may have a separate buffer
+  Tensor norm_weight;      ///< (C)
+  Tensor norm_bias;        ///< (C)
+  Tensor token;            ///< (V, C) wte again; its gradient may have a separate buffer
+  bool unwritten = false;  ///< gradients of which token holds nothing yet
 };
 
 /// All parameters of a model, or their gradients, as views of one flat vector.

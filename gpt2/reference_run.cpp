@@ -62,9 +62,8 @@ class Gpt2Sequence {
   Loss train(std::int64_t step, Range sequence, const GradientTensors& d)
   {
     loader_.load(step, sequence, batch_);
-    return forward_backward(model_, model_tensors(on_.table, on_.flat.tensor()),
-                            model_tensors(on_.table, d.flat, d.tied), kept_, on_.work, *on_.stream,
-                            place(kept_, *on_.stream, batch_, sequence, step));
+    return forward_backward(model_, model_tensors(on_.table, on_.flat.tensor()), model_tensors(on_.table, d), kept_,
+                            on_.work, *on_.stream, place(kept_, *on_.stream, batch_, sequence, step));
   }
 
  private:

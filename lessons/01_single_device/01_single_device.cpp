@@ -46,7 +46,7 @@ class SingleDevice {
       // The forward pass keeps its activations for the backward pass, which adds to the gradients, (P).
       const GradientTensors d = gradients->begin(sequences);
       loss += forward(batch);
-      backward(model_tensors(table, d.flat, d.tied), batch);
+      backward(model_tensors(table, d), batch);
       gradients->end(sequences);
     }
     // One optimizer update with the gradient of the whole global batch.

@@ -55,7 +55,7 @@ class Ddp {
         // The forward pass keeps its activations for the backward pass, which adds to the gradients, (P).
         const GradientTensors d = gradients->begin(sequences);
         loss += forward(batch);
-        backward(model_tensors(table, d.flat, d.tied), batch);
+        backward(model_tensors(table, d), batch);
         gradients->end(sequences);
       }
       // NEW: the gradients of all ranks add up to those of the global batch: 2 (N-1)/N of 4 P bytes sent per rank.

@@ -55,7 +55,7 @@ class Zero1 {
         // The forward pass keeps its activations for the backward pass, which adds to the gradients, (P).
         const GradientTensors d = gradients->begin(sequences);
         loss += forward(batch);
-        backward(model_tensors(table, d.flat, d.tied), batch);
+        backward(model_tensors(table, d), batch);
         gradients->end(sequences);
       }
       // NEW: reduce-scatters in place of all-reduces, (N-1)/N of 4 P bytes sent per rank, during the backward pass.

@@ -61,7 +61,7 @@ class TensorParallel {
       // Losses and gradients are added up as sums over tokens; update() divides them once by the number of tokens.
       const GradientTensors d = gradients->begin(sequences);
       loss += forward(batch);
-      backward(model_tensors(table, d.flat, d.tied), batch);
+      backward(model_tensors(table, d), batch);
       // NEW: with sequence parallelism a rank's gradients of norms and of biases after a sum cover T / t tokens of
       // each sequence. One all-reduce a micro-batch, of 3 C numbers a branch and sequence, completes them.
       row_gradients.add_to(d.flat, tp);

@@ -58,8 +58,7 @@ class ContextParallel {
         loss += forward();
         // The gradients of both runs add up; in exact arithmetic in the tree over the tokens of a sequence.
         const auto of_run = of_runs.begin(d);
-        for (std::size_t k = 0; k < own.size(); ++k)
-          own[k].gradient = model_tensors(table, of_run[k].flat, of_run[k].tied);
+        for (std::size_t k = 0; k < own.size(); ++k) own[k].gradient = model_tensors(table, of_run[k]);
         backward();
         of_runs.end(d);
         gradients->end(sequences);

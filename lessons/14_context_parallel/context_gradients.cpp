@@ -15,7 +15,7 @@ ContextGradients::ContextGradients(const Run& run, const GradientLayout& layout,
 
 std::array<GradientTensors, TokenRuns::of_a_rank> ContextGradients::begin(const GradientTensors& d) const
 {
-  if (!run_.arithmetic.continues_tree()) return {d, d};
+  if (!run_.arithmetic.continues_tree()) return {d, {d.flat, d.tied}};
   const GradientTensors later{flat_.tensor(), tied_.tensor()};
   for (const Tensor& sum : {later.flat, later.tied})
     if (!sum.empty()) run_.stream->zero(sum);

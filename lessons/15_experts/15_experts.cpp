@@ -61,7 +61,7 @@ class Experts {
         // NEW: the gradients of an expert are sums over the rows that all ranks of the group sent it.
         expert_gradients.begin(sequences);
         loss += forward(batch, work, kept);
-        backward(model_tensors(table, d.flat, d.tied), batch);
+        backward(model_tensors(table, d), batch);
         dense_gradients->end(sequences);
         expert_gradients.end(sequences);
       }

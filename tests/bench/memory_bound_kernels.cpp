@@ -24,7 +24,7 @@ Pieces pieces_of(Training& t)
   const GradientTensors gradients = t.gradients->begin({0, t.shape.B});
   return {t,
           t.weights,
-          model_tensors(t.table, gradients.flat, gradients.tied),
+          model_tensors(t.table, gradients),
           t.kept.branches.at(1),
           t.kept.head,
           t.work.output,

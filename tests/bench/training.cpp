@@ -79,7 +79,7 @@ StepTime train_step(Training& training, const Model& model, bool wait_for_each)
     const GradientTensors d = training.gradients->begin(sequences);
     if (wait_for_each) training.stream->synchronise();
     time.clearing_s += beginning.seconds();
-    loss += forward_backward(model, training.weights, model_tensors(training.table, d.flat, d.tied), training.kept,
+    loss += forward_backward(model, training.weights, model_tensors(training.table, d), training.kept,
                              training.work, *training.stream, batch);
     training.gradients->end(sequences);
   }
@@ -111,8 +111,10 @@ nlohmann::json measure_groups(Training& training, double least_s)
   MeasuredKernels measured(*training.kernels,
                            training.options.device == DeviceKind::cuda ? training.stream.get() : nullptr);
   const Model model({training.config, &measured, {}, 0, training.options.seed});
-  const MinimalWork clearing{
-      .bytes = static_cast<double>(bytes_of(training.options.gradients) * training.table.elements())};
+  const GradientLayout layout = gradient_layout(training.table, training.options.gradients);
+  std::int64_t cleared = layout.elements;
+  for (const Range& product : layout.products) cleared -= product.count;
+  const MinimalWork clearing{.bytes = static_cast<double>(bytes_of(layout.type) * cleared)};
   std::int64_t steps = 0;
   double seconds = 0;
   do {

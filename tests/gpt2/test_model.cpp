@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -44,8 +46,8 @@ Step step_of(Laboratory& lab, std::int64_t B, const std::vector<std::int64_t>& f
   LossSum loss;
   for (const std::int64_t first : firsts) {
     const GradientTensors to = sum->begin({first, B});
-    loss += forward_backward(tiny.model, tiny.p, model_tensors(tiny.table, to.flat, to.tied), tiny.kept, tiny.work,
-                             lab.stream(), tiny.batch(first));
+    loss += forward_backward(tiny.model, tiny.p, model_tensors(tiny.table, to), tiny.kept, tiny.work, lab.stream(),
+                             tiny.batch(first));
     sum->end({first, B});
   }
   return {lab.copied(sum->total()), loss};
@@ -333,5 +335,31 @@ TEST_CASE("place: puts tokens where they are looked up, and targets where they a
     CHECK(batch.targets.empty() == (units.end() != 8));
     if (!batch.inputs.empty()) CHECK(to_host<Token>(lab.stream(), batch.inputs) == data.inputs);
     if (!batch.targets.empty()) CHECK(to_host<Token>(lab.stream(), batch.targets) == data.targets);
+  }
+}
+
+TEST_CASE("make_running_sum: the first backward pass of a step writes what begin() has not cleared")
+{
+  Laboratory lab;
+  const TinyModel tiny(lab, tiny_config(2, 2, 16, 16), {DType::f32, 2, 16});
+  const GradientLayout layout = gradient_layout(tiny.table, DType::f32);
+  CHECK(layout.products.size() == 1 + 4 * 2);  // the token embedding, and two matrices of each branch
+  const std::unique_ptr<GradientSum> sum = make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
+  const auto add = [&](std::int64_t first, bool written) {
+    const GradientTensors to = sum->begin({first, 2});
+    CHECK(to.unwritten == !written);
+    forward_backward(tiny.model, tiny.p, model_tensors(tiny.table, to), tiny.kept, tiny.work, lab.stream(),
+                     tiny.batch(first));
+  };
+  // To compare with: both micro-batches added to zeros.
+  const ModelTensors added = model_tensors(tiny.table, tiny.gradients);
+  for (const std::int64_t first : {0, 2})
+    forward_backward(tiny.model, tiny.p, added, tiny.kept, tiny.work, lab.stream(), tiny.batch(first));
+  for (int step = 0; step < 2; ++step) {
+    sum->clear();
+    add(0, false);
+    add(2, true);
+    CHECK(relative_error(sum->total(), tiny.gradients) == 0);
+    std::fill_n(sum->total().data<float>(), layout.elements, std::numeric_limits<float>::quiet_NaN());
   }
 }

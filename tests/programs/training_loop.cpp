@@ -75,9 +75,8 @@ int main(int, char** argv)
         std::count_if(batch.targets.begin(), batch.targets.end(), [](Token target) { return target >= 0; }));
     sum->clear();
     const GradientTensors d = sum->begin({0, G});
-    const LossSum loss =
-        forward_backward(model, model_tensors(table, parameters.tensor()), model_tensors(table, d.flat, d.tied),
-                         kept, work, *stream, place(kept, *stream, batch, {0, G}, step));
+    const LossSum loss = forward_backward(model, model_tensors(table, parameters.tensor()), model_tensors(table, d),
+                                          kept, work, *stream, place(kept, *stream, batch, {0, G}, step));
     sum->end({0, G});
     const Tensor gradient = sum->total();
     const double norm = std::sqrt(kernels->squared_norm(gradient).value()) / counted;

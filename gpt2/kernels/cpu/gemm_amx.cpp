@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <omp.h>
+#include <type_traits>
 
 #include "common/base/error.hpp"
 #include "gpt2/kernels/cpu/vector_math.hpp"
@@ -232,11 +233,13 @@ struct Result {
   Out* first;
   std::int64_t stride;
   bool accumulate;
+  bool past_caches;  // whether whole vectors are written to memory, without reading their lines first
   const bf16* bias;  // of its first column, or null
 
   Result from(std::int64_t row, std::int64_t column) const
   {
-    return {first + row * stride + column, stride, accumulate, bias == nullptr ? nullptr : bias + column};
+    return {first + row * stride + column, stride, accumulate, past_caches,
+            bias == nullptr ? nullptr : bias + column};
   }
 };
 
@@ -258,6 +261,16 @@ RANKWISE_AMX inline void store(bf16* at, __mmask16 mask, __m512 x)
   _mm256_mask_storeu_epi16(at, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
 
+/// Writes a whole vector past the caches.
+RANKWISE_AMX inline void stream(float* at, __m512 x)
+{
+  _mm512_stream_ps(at, x);
+}
+RANKWISE_AMX inline void stream(bf16* at, __m512 x)
+{
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(at), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+
 /// Writes up to 32 rows and 128 columns of the result.
 template <class Out>
 RANKWISE_AMX void write(const Result<Out>& out, const float* sums, std::int64_t rows, std::int64_t columns)
@@ -270,7 +283,11 @@ RANKWISE_AMX void write(const Result<Out>& out, const float* sums, std::int64_t 
       if (out.bias != nullptr) sum = _mm512_add_ps(sum, load(out.bias + c, mask));
       Out* const to = out.first + r * out.stride + c;
       if (out.accumulate) sum = _mm512_add_ps(load(to, mask), sum);
-      store(to, mask, sum);
+      const bool aligned = reinterpret_cast<std::uintptr_t>(to) % (side * sizeof(Out)) == 0;
+      if (out.past_caches && mask == 0xFFFF && aligned)
+        stream(to, sum);
+      else
+        store(to, mask, sum);
     }
 }
 
@@ -351,6 +368,7 @@ RANKWISE_AMX void multiply_part(const Result<Out>& out, const Factor& a, const F
       multiply_block(out.from(row, column), a.from(row, 0), b.from(column, 0), std::min(block_rows, rows.count - i),
                      std::min(width, columns.count - j), k, *work);
     }
+  if (out.past_caches) _mm_sfence();  // before other threads read the result
   _tile_release();
 }
 
@@ -381,7 +399,10 @@ template <class Out>
 void multiply_on_tiles(Out* out, std::int64_t out_stride, GemmOperand<bf16> a, GemmOperand<bf16> b, std::int64_t m,
                        std::int64_t n, std::int64_t k, bool accumulate, const bf16* bias)
 {
-  const Result<Out> result{out, out_stride, accumulate, bias};
+  // Gradients of weights, in f32, are not read before the backward pass ends, and logits are larger than the caches.
+  constexpr std::int64_t large = std::is_same_v<Out, float> ? 1 << 20 : 1 << 25;
+  const bool past_caches = !accumulate && m * n * static_cast<std::int64_t>(sizeof(Out)) > large;
+  const Result<Out> result{out, out_stride, accumulate, past_caches, bias};
   const Factor left{a.first, a.transposed ? 1 : a.stride, a.transposed ? a.stride : 1};
   const Factor right{b.first, b.transposed ? b.stride : 1, b.transposed ? 1 : b.stride};
   if (omp_in_parallel()) {

@@ -48,8 +48,8 @@ std::vector<float> gradient_of(Laboratory& lab, const ModelConfig& config, std::
       make_tree_sum(lab.kernels(), lab.stream(), lab.memory(), gradient_layout(tiny.table, DType::f32));
   for (std::int64_t first = 0; first < 8; first += B) {
     const GradientTensors to = sum->begin({first, B});
-    forward_backward(tiny.model, tiny.p, model_tensors(tiny.table, to.flat, to.tied), tiny.kept, tiny.work,
-                     lab.stream(), tiny.batch(first));
+    forward_backward(tiny.model, tiny.p, model_tensors(tiny.table, to), tiny.kept, tiny.work, lab.stream(),
+                     tiny.batch(first));
     sum->end({first, B});
   }
   return to_host<float>(lab.stream(), sum->total());
