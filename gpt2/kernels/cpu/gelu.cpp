@@ -45,14 +45,17 @@ void CpuKernels::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor&
   with_fast_type(x.type(), [&]<class T>(T) {
     T* const to = dx.data<T>();
     const T *const from = dy.data<T>(), *const inner = x.data<T>();
-    constexpr std::int64_t share = 4096;  // elements that a thread takes at a time
+    constexpr std::int64_t length = 16 * share;
 #pragma omp parallel for
-    for (std::int64_t first = 0; first < x.elements(); first += share)
-      fill_row(to + first, std::min(share, x.elements() - first), [&](std::int64_t i) {
-        const float u = widen(inner[first + i]), e = decay(u), s = 1 / (1 + e);
+    for (std::int64_t first = 0; first < x.elements(); first += length) {
+      const T *const dy_at = from + first, *const x_at = inner + first;
+      const auto gradient = [&](std::int64_t i) {
+        const float u = widen(x_at[i]), e = decay(u), s = 1 / (1 + e);
         const float slope = twice_sqrt_2_over_pi * (1 + 3 * cubic * u * u);  // 2 w'
-        return widen(from[first + i]) * (s + u * slope * s * (e * s));
-      });
+        return widen(dy_at[i]) * (s + u * slope * s * (e * s));
+      };
+      fill_row(to + first, std::min(length, x.elements() - first), gradient, dy_at, x_at);
+    }
   });
 }
 

@@ -107,7 +107,8 @@ void CpuKernels::loss_backward(const Tensor& logits, const Tensor& maximum, cons
       const std::int64_t counted = rows.target[r] >= 0 ? vocabulary.count : 0;
       const float row_maximum = rows.maxima[r], scale = factor / rows.sums[r];
       const float target_logit = rows.target_logit(r);
-      fill_row(row, counted, [&](std::int64_t v) { return exponential(widen(row[v]) - row_maximum) * scale; });
+      fill_row(
+          row, counted, [&](std::int64_t v) { return exponential(widen(row[v]) - row_maximum) * scale; }, row);
       std::fill(row + counted, row + rows.V, T(0.0F));
       if (!vocabulary.contains(rows.target[r])) continue;
       T& wanted = row[rows.target[r] - vocabulary.first];

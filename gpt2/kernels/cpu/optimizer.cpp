@@ -46,13 +46,18 @@ void CpuKernels::adamw(const Tensor& p, const Tensor& m, const Tensor& v, const 
   const auto kept = static_cast<float>(1 - step.learning_rate * step.weight_decay);
   const auto epsilon = static_cast<float>(step.epsilon);
   const auto update = [&](auto* sum, auto&& store) {
-#pragma omp parallel for simd
-    for (std::int64_t i = 0; i < p.elements(); ++i) {
-      const float g = scale * widen(sum[i]);
-      first[i] = b1 * first[i] + fresh1 * g;
-      second[i] = b2 * second[i] + fresh2 * (g * g);
-      weight[i] = weight[i] * kept - rate * first[i] / (std::sqrt(second[i] * root2) + epsilon);
-      store(i, weight[i]);
+#pragma omp parallel for
+    for (std::int64_t begin = 0; begin < p.elements(); begin += share) {
+      for (const float* const state : {weight, first, second}) prefetch(state + begin);
+      prefetch(sum + begin);
+#pragma omp simd
+      for (std::int64_t i = begin; i < std::min(begin + share, p.elements()); ++i) {
+        const float g = scale * widen(sum[i]);
+        first[i] = b1 * first[i] + fresh1 * g;
+        second[i] = b2 * second[i] + fresh2 * (g * g);
+        weight[i] = weight[i] * kept - rate * first[i] / (std::sqrt(second[i] * root2) + epsilon);
+        store(i, weight[i]);
+      }
     }
   };
   with_fast_type(gradient.type(), [&]<class G>(G) {

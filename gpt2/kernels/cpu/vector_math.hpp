@@ -59,23 +59,30 @@ void round_row(T* to, const float* from, std::int64_t n)
   for (std::int64_t i = 0; i < n; ++i) to[i] = narrow<T>(from[i]);
 }
 
-/// to[i] = narrow(number(i)) for n numbers.
-template <class T, class Number>
-void fill_row(T* to, std::int64_t n, Number&& number)
+/// A loop over large arrays asks for this many numbers of each at once, two shares before it reaches them: some processors
+/// foresee one array that is read in order, but not several.
+constexpr std::int64_t share = 16 * vector_width;
+
+/// Asks for the numbers that follow two shares after @p at.
+template <class T>
+void prefetch(const T* at)
 {
-  if constexpr (std::is_same_v<T, float>) {
+  constexpr std::int64_t line = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < share; i += line) __builtin_prefetch(at + 2 * share + i);
+}
+
+/// to[i] = narrow(number(i)) for n numbers.
+/// @param arrays  n numbers each, which number() reads and which are not in a cache yet.
+template <class T, class Number, class... Array>
+void fill_row(T* to, std::int64_t n, Number&& number, const Array*... arrays)
+{
+  std::array<float, share> numbers;  // stay in the first cache until they are rounded
+  for (std::int64_t first = 0; first < n; first += share) {
+    (prefetch(arrays + first), ...);
+    const std::int64_t count = std::min(share, n - first);
 #pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) to[i] = number(i);
-  } else {
-    constexpr std::int64_t block =
-        16 * vector_width;  // numbers that stay in the first cache before they are rounded
-    std::array<float, block> numbers;
-    for (std::int64_t first = 0; first < n; first += block) {
-      const std::int64_t count = std::min(block, n - first);
-#pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i) numbers[static_cast<std::size_t>(i)] = number(first + i);
-      round_row(to + first, numbers.data(), count);
-    }
+    for (std::int64_t i = 0; i < count; ++i) numbers[static_cast<std::size_t>(i)] = number(first + i);
+    round_row(to + first, numbers.data(), count);
   }
 }
 
@@ -139,10 +146,12 @@ float largest(const T* x, std::int64_t n, float at_least)
   std::array<float, vector_width> lanes;
   lanes.fill(at_least);
   const std::int64_t whole = n / vector_width * vector_width;
-  for (std::int64_t i = 0; i < whole; i += vector_width)
+  for (std::int64_t i = 0; i < whole; i += vector_width) {
+    __builtin_prefetch(x + i + 2 * share);
 #pragma omp simd
     for (std::int64_t w = 0; w < vector_width; ++w)
       lanes[static_cast<std::size_t>(w)] = larger(lanes[static_cast<std::size_t>(w)], static_cast<float>(x[i + w]));
+  }
   for (std::int64_t i = whole; i < n; ++i)
     lanes[static_cast<std::size_t>(i - whole)] =
         larger(lanes[static_cast<std::size_t>(i - whole)], static_cast<float>(x[i]));
