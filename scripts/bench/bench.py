@@ -4,10 +4,11 @@ lessons that shard or divide a model beside those that do not, and all-reduce by
 
     scripts/bench/bench.py [--case=NAME]... [--rounds=N] [--write]
     scripts/bench/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
-    scripts/bench/bench.py --case=peers [--python=PROGRAM] [--rounds=N] [--write]
+    scripts/bench/bench.py --case=peers|peer-ranks [--python=PROGRAM] [--rounds=N] [--write]
 
 What is compared takes turns within one run, so that a machine that grows slower slows all of it; what is shown is the
-median of the rounds. "peers" are steps of PyTorch, which PROGRAM has to have; they are measured only when they are asked for.
+median of the rounds. "peers" are steps of PyTorch on one rank, "peer-ranks" on two; PROGRAM has to have it. They are measured only
+when they are asked for.
 A machine that is busy with other things is refused, because its figures say nothing. "below" in a
 table says that a floor is not met; the status is 0 all the same.
 
@@ -32,6 +33,7 @@ import time
 import bench_busy
 import bench_collectives
 import bench_offload
+import bench_peer_ranks
 import bench_peers
 import bench_pipeline
 import bench_sharding
@@ -278,6 +280,21 @@ def measure_peers(python, rounds):
     return measured
 
 
+def measure_peer_ranks(python, rounds):
+    """The reports of lessons 03 and 06 and of PyTorch for each model, once a round."""
+    measured = {}
+    with folder_with_tokens() as (folder, tokens):
+        config = pathlib.Path(folder) / "config.json"
+        for model in bench_peer_ranks.MODELS:
+            config.write_text(json.dumps(bench_peer_ranks.config_of(model)), encoding="utf-8")
+            started = bench_peer_ranks.commands(BUILD, python, model, tokens, config)
+            measured[model.name] = [{way: report_of(command, folder, bench_peer_ranks.environment())
+                                     for way, command in started.items()} for _ in range(rounds or bench_peer_ranks.ROUNDS)]
+    kept("peer-ranks", json.dumps({name: [{" ".join(way): report for way, report in turn.items()} for turn in turns]
+                                   for name, turns in measured.items()}))
+    return measured
+
+
 @contextlib.contextmanager
 def busy_processes(count):
     """The given number of processes that compute without end; their time counts as this script's own."""
@@ -348,14 +365,15 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"], ["peers"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"], ["peers"], ["peer-ranks"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
           "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
           "machine of pipeline parallelism", "pipeline parallelism", "machine of busy machines", "busy machines",
-          "machine of all-reduce", "all-reduce", "more ranks than cores", "machine of peers", "peers"]
+          "machine of all-reduce", "all-reduce", "more ranks than cores", "machine of peers", "peers", "machine of peers on ranks",
+          "peers on ranks"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, date):
+def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, peer_ranks, date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -392,6 +410,9 @@ def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, bus
     if peers:
         blocks["machine of peers"] = machine_text(date)
         blocks["peers"] = bench_peers.peers_table(peers)
+    if peer_ranks:
+        blocks["machine of peers on ranks"] = machine_text(date)
+        blocks["peers on ranks"] = bench_peer_ranks.peer_ranks_table(peer_ranks)
     return blocks
 
 
@@ -433,9 +454,9 @@ def parse(arguments):
     names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "busy", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
-    parser.add_argument("--case", action="append", choices=[*names, "peers"], help="measure only this; may be repeated")
+    parser.add_argument("--case", action="append", choices=[*names, "peers", "peer-ranks"], help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
-    parser.add_argument("--python", default=sys.executable, help="with PyTorch, for --case=peers")
+    parser.add_argument("--python", default=sys.executable, help="with PyTorch, for --case=peers and --case=peer-ranks")
     parser.add_argument("--write", action="store_true", help="keep the tables in docs/performance.md")
     options, for_lesson = parser.parse_known_args(arguments)
     if for_lesson and options.case != ["ways"]:
@@ -468,8 +489,11 @@ def bench(arguments):
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
     peers = watched("peers", lambda: measure_peers(options.python, options.rounds)) if "peers" in options.case else None
+    peer_ranks = (watched("peer-ranks", lambda: measure_peer_ranks(options.python, options.rounds))
+                  if "peer-ranks" in options.case else None)
 
-    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, date)
+    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, peer_ranks,
+                       date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)

@@ -23,6 +23,7 @@ import bench  # noqa: E402
 import bench_busy  # noqa: E402
 import bench_collectives  # noqa: E402
 import bench_offload  # noqa: E402
+import bench_peer_ranks  # noqa: E402
 import bench_peers  # noqa: E402
 import bench_pipeline  # noqa: E402
 import bench_sharding  # noqa: E402
@@ -202,6 +203,45 @@ class Peers(unittest.TestCase):
             tokens, [turn] = bench.measure_peer(tiny, "bf16", sys.executable, 1)
         self.assertEqual((tokens, sorted(turn)), (16, ["eager", "own"]))
         self.assertTrue(all(0 < seconds < 60 for seconds in turn.values()), turn)
+
+
+def peer_ranks(here, there):
+    """Two rounds of tokens/s; the second of PyTorch is half as fast."""
+    def turn(there):
+        return {(sharding, where): {"time": {"tokens_per_s": 100 * speed}} for sharding in bench_peer_ranks.LESSONS
+                for where, speed in (("here", here), ("PyTorch", there))}
+
+    return {model.name: [turn(there), turn(there), turn(there / 2)] for model in bench_peer_ranks.MODELS}
+
+
+class PeerRanks(unittest.TestCase):
+    def test_the_table_has_the_median_of_the_rounds_ratios(self):
+        table = bench_peer_ranks.peer_ranks_table(peer_ranks(2, 1))
+        self.assertEqual(table.count(" 2.00 "), 4)
+        self.assertEqual(table.count("met"), 3)
+        self.assertIn("2.50 below", table)
+
+    def test_every_way_of_every_model_is_started_on_two_ranks_and_reported(self):
+        started = []
+
+        def report(command, folder, environment):
+            started.append(command)
+            self.assertEqual(environment["OMP_NUM_THREADS"], "1")
+            return {"config": json.loads((pathlib.Path(folder) / "config.json").read_text(encoding="utf-8"))["n_embd"]}
+
+        @contextlib.contextmanager
+        def tokens():
+            with tempfile.TemporaryDirectory() as folder:
+                yield folder, pathlib.Path(folder) / "text.h5"
+
+        with mock.patch.multiple(bench, report_of=report, folder_with_tokens=tokens, kept=lambda name, text: None):
+            measured = bench.measure_peer_ranks("some", 2)
+        self.assertEqual([len(turns) for turns in measured.values()], [2, 2])
+        self.assertEqual({report["config"] for turn in measured["mini"] for report in turn.values()}, {384})
+        self.assertEqual(len(started), 2 * 2 * 4)
+        for command in started:
+            self.assertEqual(command[:3], ["mpirun", "-np", 2])
+        self.assertEqual([command[5] for command in started[:4] if command[3] == "some"], ["ddp", "fsdp2"])
 
 
 def sharding_turn(*step_s):
@@ -499,7 +539,7 @@ class Script(unittest.TestCase):
                             ("measure_sharding", self.measure_sharding), ("measure_offload", self.measure_offload),
                             ("measure_tensor", self.measure_tensor), ("measure_pipeline", self.measure_pipeline),
                             ("measure_busy", self.measure_busy), ("measure_run", self.measure_run),
-                            ("measure_peers", self.measure_peers)):
+                            ("measure_peers", self.measure_peers), ("measure_peer_ranks", self.measure_peer_ranks)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -554,6 +594,11 @@ class Script(unittest.TestCase):
         self.pass_time(10, own=2)
         self.measured.append(("peers", python, rounds))
         return PEERS
+
+    def measure_peer_ranks(self, python, rounds):
+        self.pass_time(10, own=2)
+        self.measured.append(("peer-ranks", python, rounds))
+        return peer_ranks(2, 1)
 
     def run_script(self, *arguments):
         output, errors = io.StringIO(), io.StringIO()
@@ -625,6 +670,14 @@ class Script(unittest.TestCase):
         self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
                          ["machine of peers", "peers"])
         self.assertIn("tiny B=2 T=8, bf16", (self.folder / "peers.svg").read_text(encoding="utf-8"))
+
+    def test_peers_on_ranks_have_a_table_for_themselves(self):
+        before = self.page.read_text(encoding="utf-8")
+        self.assertEqual(self.run_script("--case=peer-ranks", "--python=some", "--write")[0], 0)
+        self.assertEqual(self.measured, [("peer-ranks", "some", None)])
+        page = self.page.read_text(encoding="utf-8")
+        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                         ["machine of peers on ranks", "peers on ranks"])
 
     def test_sharding_has_tables_for_itself(self):
         before = self.page.read_text(encoding="utf-8")
@@ -701,6 +754,12 @@ class Script(unittest.TestCase):
         self.assertEqual(len(self.measured), 1)
 
 
+def cleared_parameters(model):
+    """Those whose gradients a step clears: all but the token embedding's and the matrices of the blocks, which it writes."""
+    C = model["channels"]
+    return model["parameters"] - model["vocabulary"] * C - 12 * model["layers"] * C * C
+
+
 class Program(unittest.TestCase):
     """A few tiny steps of build/tests/training_step."""
 
@@ -742,7 +801,7 @@ class Program(unittest.TestCase):
         for where, bytes_of_adamw in (("where", 28 * P + 2 * P), ("where_f32", 28 * P)):  # the rounded copy is written
             groups = {group["name"]: group for group in measured[where]["groups"]}
             self.assertEqual(groups["AdamW"]["bytes"], bytes_of_adamw)
-            self.assertEqual(groups["gradient sum"]["bytes"], 4 * P)
+            self.assertEqual(groups["gradient sum"]["bytes"], 4 * cleared_parameters(measured["model"]))
 
     def check_arithmetic(self, measured):
         """The arithmetic of a step and of its groups, from the sizes alone."""
@@ -758,7 +817,7 @@ class Program(unittest.TestCase):
         self.assertEqual(groups["matmul"]["flops"], 6 * R * weights + 3 * L * R * C + weights)  # bias of q, k, v; +=
         self.assertEqual(groups["attention"]["flops"], 14 * L * C * self.B * T * (T + 1) / 2)
         self.assertEqual(groups["AdamW"]["bytes"], 28 * parameters)
-        self.assertEqual(groups["gradient sum"]["bytes"], 4 * parameters)
+        self.assertEqual(groups["gradient sum"]["bytes"], 4 * cleared_parameters(measured["model"]))
         self.assertLess(sum(group["seconds"] for group in groups.values()), measured["where"]["step_s"])
 
     def test_what_cannot_be_is_refused(self):
