@@ -814,7 +814,7 @@ class Program(unittest.TestCase):
 
         groups = {group["name"]: group for group in measured["where"]["groups"]}
         self.assertEqual(groups["matmul"]["calls"], 3 * (4 * L + 1))
-        self.assertEqual(groups["matmul"]["flops"], 6 * R * weights + 3 * L * R * C + weights)  # bias of q, k, v; +=
+        self.assertEqual(groups["matmul"]["flops"], 6 * R * weights + 3 * L * R * C)  # bias of q, k, v
         self.assertEqual(groups["attention"]["flops"], 14 * L * C * self.B * T * (T + 1) / 2)
         self.assertEqual(groups["AdamW"]["bytes"], 28 * parameters)
         self.assertEqual(groups["gradient sum"]["bytes"], 4 * cleared_parameters(measured["model"]))
