@@ -19,8 +19,7 @@ namespace rankwise {
 struct GradientTensors {
   Tensor flat;  ///< (n) all gradients of a table, a unit or a bucket
   Tensor tied;  ///< the head's contribution to the token embedding's gradient, if it is a separate sum; else empty
-  bool unwritten =
-      false;  ///< whether GradientLayout::products hold nothing yet, and are written rather than added to
+  bool unwritten = false;  ///< whether GradientLayout::products hold nothing yet: they are written, not added to
 };
 
 /// The sum over micro-batches of the gradients of n contiguous parameters.
@@ -29,8 +28,10 @@ struct GradientTensors {
 /// into the tensors that begin() returned:
 ///
 ///     GradientTensors g = sum.begin(sequences);
-///     ... backward pass, += into g ...
+///     ... backward pass, += into model_tensors(table, g) ...
 ///     sum.end(sequences);
+///
+/// The first one after clear() does not find zeros everywhere (GradientTensors::unwritten).
 ///
 /// Callers that already have the gradients of a micro-batch, for example because they are summed over ranks first,
 /// pass them to add().

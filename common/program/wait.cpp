@@ -149,7 +149,7 @@ struct OpenMpWaits {
   char* spins;   // for libgomp: number of polls, 10 to 50 ns each
   char* blocks;  // for libomp: ms until a thread sleeps
 };
-char spins_brief[] = "GOMP_SPINCOUNT=300", blocks_brief[] = "KMP_BLOCKTIME=0";
+char spins_brief[] = "GOMP_SPINCOUNT=1000", blocks_brief[] = "KMP_BLOCKTIME=0";
 char spins_active[] = "GOMP_SPINCOUNT=infinite", blocks_active[] = "KMP_BLOCKTIME=infinite";
 char spins_passive[] = "GOMP_SPINCOUNT=0";
 

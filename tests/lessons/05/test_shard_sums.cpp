@@ -46,10 +46,7 @@ TEST_CASE("ShardSums: over micro-batches and steps the shards have the sums of t
             const Tensor tied =
                 layout.tied.empty() ? Tensor() : lab.filled(DType::f32, {layout.tied.count}, 50 + series);
             const Range sequences{8 * m, 8};
-            const GradientTensors d = expected->begin(sequences);
-            lab.kernels().add(d.flat, flat);
-            if (!layout.tied.empty()) lab.kernels().add(d.tied, tied);
-            expected->end(sequences);
+            expected->add(sequences, {flat, tied});
             for (std::size_t s = 0; s < own.size(); ++s) {
               std::vector<Tensor> of_shard{flat.slice(own[s])};
               const Range part = tied_in(own[s], layout.tied);
