@@ -79,8 +79,7 @@ struct GradientLayout {
   Range tied{};                 ///< elements of the token embedding's gradient; empty when it is not among them
   std::vector<Range> frozen{};  ///< elements of frozen tensors, whose sums become zero in total()
   std::vector<Range>
-      products{};  ///< elements of tensors with Parameter::one_product, in order: the first micro-batch
-                   ///< writes them, so that they need not be cleared
+      products{};  ///< elements of tensors with Parameter::one_product, in order, which are not cleared
 };
 
 /// The layout of all gradients of a table.

@@ -3,8 +3,8 @@
 
     mpirun -np 2 torch_ranks.py SHARDING CONFIG --global-batch=G --sequence=T --steps=N --report=FILE
 
-SHARDING is ddp (DistributedDataParallel) or fsdp2 (fully_shard() of each block and of the whole), CONFIG a config.json of the transformers library. The first step
-is not counted. The report has time.step_s and time.tokens_per_s.
+SHARDING is ddp (DistributedDataParallel) or fsdp2 (fully_shard() of each block and of the whole), CONFIG a config.json of the
+transformers library. The first step is not counted. The report has time.step_s and time.tokens_per_s.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "gpt2/kernels/cpu/gemm.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/kernels/families.hpp"
 
@@ -115,4 +116,40 @@ TEST_CASE("every bias_backward: adds the reference's sum over rows")
       return std::vector<Output>{{"dbias", dbias, 1}};
     });
   }
+}
+
+TEST_CASE("gemm: small products in whole strips and large results have every sum, added to what was there or not")
+{
+  struct Sizes {
+    std::int64_t m, n, k;
+  };
+  constexpr std::int64_t guard = 32, line = 64;
+  for (const auto& [m, n, k] : {Sizes{64, 96, 64}, Sizes{128, 64, 128}, Sizes{32, 32, 256}, Sizes{545, 1000, 40}})
+    for (const int which : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const bool left = which % 2 == 1, right = which / 2 % 2 == 1, accumulate = which / 4 == 1;
+      INFO(m << " x " << n << " x " << k << ", " << which);
+      const auto a_of = [&](std::int64_t i, std::int64_t t) { return static_cast<float>((3 * i + 5 * t) % 7 - 3); };
+      const auto b_of = [&](std::int64_t t, std::int64_t j) { return static_cast<float>((2 * t + 3 * j) % 5 - 2); };
+      std::vector<bf16> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
+      for (std::int64_t t = 0; t < k; ++t) {
+        for (std::int64_t i = 0; i < m; ++i)
+          a[static_cast<std::size_t>(left ? t * m + i : i * k + t)] = bf16(a_of(i, t));
+        for (std::int64_t j = 0; j < n; ++j)
+          b[static_cast<std::size_t>(right ? j * k + t : t * n + j)] = bf16(b_of(t, j));
+      }
+      std::vector<float> memory(static_cast<std::size_t>(m * n + guard + line), 1.0F);
+      float* const out =
+          memory.data() + (line - reinterpret_cast<std::uintptr_t>(memory.data()) % line) / sizeof(float);
+      gemm(out, n, GemmOperand<bf16>{a.data(), left ? m : k, left},
+           GemmOperand<bf16>{b.data(), right ? k : n, right}, m, n, k, accumulate);
+      std::int64_t wrong = 0;
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          float sum = accumulate ? 1 : 0;  // whole numbers: exact in any order
+          for (std::int64_t t = 0; t < k; ++t) sum += a_of(i, t) * b_of(t, j);
+          wrong += out[i * n + j] == sum ? 0 : 1;
+        }
+      for (std::int64_t i = 0; i < guard; ++i) wrong += out[m * n + i] == 1 ? 0 : 1;
+      CHECK(wrong == 0);
+    }
 }
