@@ -124,6 +124,11 @@ std::unique_ptr<Device> make_cpu_device();
 /// @throws Error  when there is none; check_device() reports that earlier.
 std::unique_ptr<Device> make_device(DeviceKind kind);
 
+/// A device for a rehearsal: its memory takes none of the system's until it is written to and reads as zeros, and its
+/// streams move whole numbers only.
+/// @param kind  that it gives as its own.
+std::unique_ptr<Device> make_rehearsed_device(DeviceKind kind);
+
 /// A device and the ledger that counts the memory allocated on it.
 struct DeviceMemory {
   Device* device;            ///< provides the memory

@@ -5,6 +5,7 @@
 #include "common/base/error.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/messages/communicator.hpp"
+#include "common/messages/rehearsal/rehearsal.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {
@@ -38,6 +39,7 @@ void check_own_gpus(TransportKind transport, DeviceKind device)
 
 Carrier choose_carrier(TransportKind transport, DeviceKind device, bool needs_mpi)
 {
+  if (Rehearsal::current()) return {};
   const Communicator world = Communicator::world();
   if (device != DeviceKind::cuda || world.ranks() == 1) return {};
   int own = ranks_on_machine() <= gpu_facts().count ? 1 : 0;  // whether this machine's ranks have a GPU each

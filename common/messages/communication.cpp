@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/messages/rehearsal/rehearsal.hpp"
 
 namespace rankwise {
 
@@ -55,6 +56,18 @@ void check_options(const CommunicationOptions& options, Algorithm fallback, cons
   check_virtual_clock(options.algorithm(fallback));
 }
 
+namespace {
+
+/// A clock, or in a rehearsal one that writes its script.
+std::unique_ptr<VirtualClock> make_clock(const LinkOptions& link, double flops_per_s)
+{
+  if (const Rehearsal* rehearsal = Rehearsal::current())
+    return std::make_unique<RehearsedClock>(link, flops_per_s, rehearsal->script);
+  return std::make_unique<VirtualClock>(link, flops_per_s);
+}
+
+}  // namespace
+
 Communication::Communication(const CommunicationOptions& options, const DeviceMemory& memory, Stream& stream,
                              const TimeLedger& time)
     : options_(options),
@@ -64,7 +77,7 @@ Communication::Communication(const CommunicationOptions& options, const DeviceMe
       carrier_(choose_carrier(options.transport, memory.device->kind(), !options.link.empty()))
 {
   flight_recorder().follow(&time);
-  if (!options.link.empty()) clock_.emplace(parse_link(options.link), parse_flops(options.flops));
+  if (!options.link.empty()) clock_ = make_clock(parse_link(options.link), parse_flops(options.flops));
   if (options.chaos != 0) chaos_ = Chaos{options.chaos};
 }
 
@@ -82,7 +95,7 @@ GroupSetup Communication::setup(Algorithm fallback)
           .ranks_per_node = options_.ranks_per_node,
           .check_messages = options_.check_messages,
           .log = nullptr,
-          .recorder = &flight_recorder(),
+          .recorder = Rehearsal::current() ? nullptr : &flight_recorder(),
           .clock = clock(),
           .chaos = chaos_ ? &*chaos_ : nullptr,
           .compute = &compute_,
@@ -120,11 +133,15 @@ void Communication::report_virtual_clock(Report& report) const
   constexpr int columns = 100;
   report.comment(timeline(last_step_, columns));
   nlohmann::json& json = report.json()["virtual"];
-  for (const VirtualStep& step : virtual_steps_)
-    json.push_back({{"step_ps", step.step},
-                    {"compute_ps", step.compute},
-                    {"exposed_ps", step.exposed},
-                    {"communication_ps", step.communication}});
+  for (const VirtualStep& step : virtual_steps_) json.push_back(as_json(step));
+}
+
+nlohmann::json as_json(const VirtualStep& step)
+{
+  return {{"step_ps", step.step},
+          {"compute_ps", step.compute},
+          {"exposed_ps", step.exposed},
+          {"communication_ps", step.communication}};
 }
 
 }  // namespace rankwise

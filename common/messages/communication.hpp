@@ -47,6 +47,9 @@ void declare(OptionTable& table, CommunicationOptions& options);
 /// @throws UserError.
 void check_options(const CommunicationOptions& options, Algorithm fallback, const Topology& topology);
 
+/// The times of a step, as the document has them.
+nlohmann::json as_json(const VirtualStep& step);
+
 /// Communication state that all groups of a run share: carrier, stream, traffic ledger, virtual clock, watchdog.
 class Communication {
  public:
@@ -73,7 +76,7 @@ class Communication {
   /// Bytes and messages sent so far.
   const TrafficLedger& traffic() const { return traffic_; }
   /// The virtual clock; null without `--link`.
-  VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
+  VirtualClock* clock() { return clock_.get(); }
   /// Marks the beginning of a step. Virtual time between two steps, such as that of a validation, does not count.
   void begin_step();
   /// Marks the end of a step.
@@ -96,7 +99,7 @@ class Communication {
   std::unique_ptr<Stream> stream_;  // carries the messages
   Carrier carrier_;
   TrafficLedger traffic_;
-  std::optional<VirtualClock> clock_;
+  std::unique_ptr<VirtualClock> clock_;     // null without --link
   std::vector<VirtualStep> virtual_steps_;  // one for each step
   std::vector<VirtualSpan> last_step_;      // spans of the last step, for the timeline
   std::optional<Chaos> chaos_;

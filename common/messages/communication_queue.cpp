@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "common/messages/rehearsal/rehearsal.hpp"
+
 namespace rankwise {
 
 namespace {
@@ -15,12 +17,14 @@ constexpr std::chrono::seconds time_to_end{1};
 }  // namespace
 
 CommunicationQueue::CommunicationQueue(Group& group, TimeLedger& time)
-    : group_(group), time_(time), exceptions_(std::uncaught_exceptions()), thread_([this] { run(); })
+    : group_(group), time_(time), exceptions_(std::uncaught_exceptions())
 {
+  if (!Rehearsal::current()) thread_ = std::thread([this] { run(); });
 }
 
 CommunicationQueue::~CommunicationQueue()
 {
+  if (!thread_.joinable()) return;
   const bool failing = std::uncaught_exceptions() > exceptions_;
   bool working = false;
   {
@@ -51,6 +55,10 @@ Pending CommunicationQueue::start(std::string label, std::function<void(Group&)>
     number = ++started_;
   }
   changed_.notify_all();
+  if (Rehearsal::current()) {
+    ended_.emplace(++done_, perform(jobs_.front()));
+    jobs_.pop_front();
+  }
   return {fmt::format("the collective that was started here ({})", label),
           [this, number, handle] { wait_for(number, handle); }, [] {}, where};
 }
@@ -66,6 +74,22 @@ void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
   if (VirtualClock* clock = group_.clock()) clock->wait_for(end.moment);
 }
 
+CommunicationQueue::End CommunicationQueue::perform(const Job& job)
+{
+  const auto span = thread_time_.span(Work::hidden, job.label, job.where);
+  const CollectiveLabel label(job.label);
+  VirtualClock* const clock = group_.clock();
+  End end;
+  if (clock) clock->begin(job.handed, job.label);
+  group_.follow_compute(false);
+  group_.stream().wait(job.ready);
+  job.work(group_);
+  end.point = group_.stream().record();
+  group_.follow_compute(true);
+  if (clock) end.moment = clock->end();
+  return end;
+}
+
 void CommunicationQueue::run()
 {
   std::unique_lock lock(mutex_);
@@ -75,20 +99,8 @@ void CommunicationQueue::run()
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
     working_ = true;
-    End end;
     lock.unlock();
-    {
-      const auto span = thread_time_.span(Work::hidden, job.label, job.where);
-      const CollectiveLabel label(job.label);
-      VirtualClock* clock = group_.clock();
-      if (clock) clock->begin(job.handed, job.label);
-      group_.follow_compute(false);
-      group_.stream().wait(job.ready);
-      job.work(group_);
-      end.point = group_.stream().record();
-      group_.follow_compute(true);
-      if (clock) end.moment = clock->end();
-    }
+    const End end = perform(job);
     lock.lock();
     working_ = false;
     ++done_;

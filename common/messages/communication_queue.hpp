@@ -39,7 +39,8 @@ class CommunicationQueue {
   CommunicationQueue(const CommunicationQueue&) = delete;
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;
 
-  /// Starts a collective: @p work runs on the other thread after all collectives started before it. Until wait()
+  /// Starts a collective: @p work runs on the other thread after all collectives started before it; in a rehearsal
+  /// at once, on this one. Until wait()
   /// the caller neither changes what it reads nor touches what it writes. Time spent in wait() is exposed
   /// communication.
   /// @param label  name of the data for traces and error messages, as "bucket 2"; the same on all ranks.
@@ -61,8 +62,15 @@ class CommunicationQueue {
     Event ready{};    // on the device: its input is ready
   };
 
+  /// End of a collective.
+  struct End {
+    Moment moment{};  // in virtual time
+    Event point{};    // on the device
+  };
+
   void wait_for(std::int64_t number, std::int64_t handle);
   void run();
+  End perform(const Job& job);
 
   Group& group_;
   TimeLedger& time_;
@@ -70,15 +78,10 @@ class CommunicationQueue {
   int exceptions_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_;      // not begun yet
-  std::int64_t started_ = 0;  // number of collectives started so far
-  std::int64_t done_ = 0;     // number of collectives done so far
-  bool working_ = false;      // whether one is running now
-  /// End of a collective.
-  struct End {
-    Moment moment{};  // in virtual time
-    Event point{};    // on the device
-  };
+  std::deque<Job> jobs_;               // not begun yet
+  std::int64_t started_ = 0;           // number of collectives started so far
+  std::int64_t done_ = 0;              // number of collectives done so far
+  bool working_ = false;               // whether one is running now
   std::map<std::int64_t, End> ended_;  // by number, until waited for
   bool ending_ = false;
   std::thread thread_;  // last member: it uses all others

@@ -23,17 +23,23 @@ class Communicator {
   Communicator(Communicator&& other) noexcept;             ///< leaves @p other without ranks
   Communicator& operator=(Communicator&& other) noexcept;  ///< frees the communicator held before
 
-  /// All ranks of the job.
+  /// All ranks of the job; in a rehearsal, those of the job that is rehearsed.
   static Communicator world();
   /// The ranks of this communicator that pass the same @p color, ordered by @p key; all its ranks make this call.
+  /// Error in a rehearsal, where no rank knows what the others pass.
   Communicator split(int color, int key) const;
+  /// Some ranks of this communicator, this one among them, in this order. All its ranks make this call, those with a
+  /// rank in common with the same ranks.
+  Communicator among(const std::vector<int>& ranks) const;
+  /// The same ranks, with messages of their own; all of them make this call.
+  Communicator duplicate() const;
   /// The ranks of this communicator that run on the same machine.
   Communicator split_by_machine() const;
 
-  /// MPI's handle.
+  /// MPI's handle; none in a rehearsal.
   MPI_Comm handle() const { return handle_; }
   /// Whether it has no ranks.
-  bool empty() const { return handle_ == MPI_COMM_NULL; }
+  bool empty() const { return ranks_ == 0; }
   /// This rank, 0 <= rank < ranks.
   int rank() const { return rank_; }
   /// N.
@@ -43,11 +49,13 @@ class Communicator {
 
  private:
   explicit Communicator(MPI_Comm handle);
+  Communicator(std::vector<int> rehearsed, int rank);
 
   MPI_Comm handle_ = MPI_COMM_NULL;
   int rank_ = 0;
   int ranks_ = 0;
-  int exceptions_ = 0;  // in flight at construction
+  int exceptions_ = 0;          // in flight at construction
+  std::vector<int> rehearsed_;  // its ranks in the job, in a rehearsal
 };
 
 }  // namespace rankwise

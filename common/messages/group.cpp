@@ -11,6 +11,7 @@
 #include "common/messages/layers/comparing_transport.hpp"
 #include "common/messages/layers/link_transport.hpp"
 #include "common/messages/mpi_transport.hpp"
+#include "common/messages/rehearsal/rehearsal.hpp"
 #include "common/messages/staging_transport.hpp"
 
 namespace rankwise {
@@ -46,7 +47,8 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
   if (setup_.chaos)
     layers_.push_back(std::make_unique<ChaosTransport>(
         *layers_.back(), *setup_.chaos, in_job[static_cast<std::size_t>(rank())], *setup_.memory.device));
-  if (setup_.clock) layers_.push_back(std::make_unique<LinkTransport>(*layers_.back(), *setup_.clock, in_job));
+  if (setup_.clock && !Rehearsal::current())
+    layers_.push_back(std::make_unique<LinkTransport>(*layers_.back(), *setup_.clock, in_job));
   layers_.push_back(std::make_unique<CountingTransport>(*layers_.back(), *setup_.traffic, name_, in_job));
   if (setup_.log)
     layers_.push_back(std::make_unique<RecordingTransport>(*layers_.back(), *setup_.log, communicator_, name_));
@@ -62,6 +64,11 @@ Group::Group(std::string name, Communicator communicator, const GroupSetup& setu
 
 void Group::add_innermost()
 {
+  if (const Rehearsal* rehearsal = Rehearsal::current()) {
+    layers_.push_back(std::make_unique<RehearsedTransport>(name_, communicator_.ranks_in_job(), rank(),
+                                                           *setup_.stream, rehearsal->script));
+    return;
+  }
   if (setup_.nccl) {
     auto nccl = make_nccl_transport(communicator_, *setup_.stream);
     nccl_ = nccl.get();
@@ -76,14 +83,15 @@ void Group::add_innermost()
 
 void Group::make_levels()
 {
-  const int node = topology_.node_of[static_cast<std::size_t>(rank())];
-  int place = 0;  // position of this rank on its node
-  for (const int r : topology_.ranks_of(node)) place += r < rank();
+  const std::vector<int> on_node = topology_.ranks_of(topology_.node_of[static_cast<std::size_t>(rank())]);
+  const auto place = static_cast<std::size_t>(std::ranges::find(on_node, rank()) - on_node.begin());
+  std::vector<int> at_place;  // the ranks with this rank's place on their nodes
+  for (int node = 0; node < topology_.nodes; ++node) at_place.push_back(topology_.ranks_of(node)[place]);
   GroupSetup setup = setup_;
   setup.algorithm = Algorithm::ring;
   setup.check_messages = false;  // this group compares already
-  inside_ = std::make_unique<Group>(name_ + " inside", communicator_.split(node, rank()), setup);
-  between_ = std::make_unique<Group>(name_ + " between", communicator_.split(place, rank()), setup);
+  inside_ = std::make_unique<Group>(name_ + " inside", communicator_.among(on_node), setup);
+  between_ = std::make_unique<Group>(name_ + " between", communicator_.among(at_place), setup);
 }
 
 void Group::count(std::string_view collective, const Traffic& traffic)

@@ -141,11 +141,10 @@ Mesh::Mesh(const Session& session, std::vector<Axis> axes, const GroupSetup& set
   check_mesh(axes_, session.ranks());
   world_ = std::make_unique<Group>("world", Communicator::world(), setup);
   for (const Axis& axis : axes_) {
-    const int first = line_of(axes_, session.rank(), axis.name).front();
-    const int own = coordinate(session.rank(), axis.name);
+    const std::vector<int> line = line_of(axes_, session.rank(), axis.name);
     GroupSetup of_axis = setup;
     if (axis.stream != nullptr) of_axis.stream = axis.stream;
-    groups_.push_back(std::make_unique<Group>(axis.name, world_->communicator().split(first, own), of_axis));
+    groups_.push_back(std::make_unique<Group>(axis.name, world_->communicator().among(line), of_axis));
   }
 }
 

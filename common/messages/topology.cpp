@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "common/messages/rehearsal/rehearsal.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {
@@ -47,14 +48,16 @@ Topology topology_of(const std::vector<int>& machine_of, int ranks_per_node, Dev
 
 Topology topology_of_job(int ranks_per_node, DeviceKind device)
 {
+  if (const Rehearsal* rehearsal = Rehearsal::current())
+    return topology_of_ranks(rehearsal->rank.ranks, ranks_per_node, device);
   return topology_of(machine_of_ranks(), ranks_per_node, device);
 }
 
 Topology topology_of_ranks(int N, int ranks_per_node, DeviceKind device)
 {
   const auto ranks = static_cast<std::size_t>(N);
-  return ranks == machine_of_ranks().size() ? topology_of_job(ranks_per_node, device)
-                                            : topology_of(std::vector<int>(ranks, 0), ranks_per_node, device);
+  const bool of_job = ranks == machine_of_ranks().size();
+  return topology_of(of_job ? machine_of_ranks() : std::vector<int>(ranks, 0), ranks_per_node, device);
 }
 
 Algorithm chosen_algorithm(Algorithm algorithm, const Topology& topology, std::string_view collective,

@@ -176,7 +176,7 @@ void Session::share_flag()
 
 Session::~Session()
 {
-  if (std::uncaught_exceptions() > exceptions_) return;
+  if (rehearsed_ || std::uncaught_exceptions() > exceptions_) return;
   try {
     job.spoken = nullptr;
     if (spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");

@@ -32,6 +32,8 @@ class Session {
   /// @failure  Error when MPI cannot start, or does not support threads. UserError when another MPI library's
   ///           launcher started this process (check_launcher()).
   Session(int& argc, char**& argv);
+  /// The part of a rank that is rehearsed, inside the session of a program: starts and ends nothing.
+  explicit Session(RankOf rehearsed) : rank_(rehearsed.rank), ranks_(rehearsed.ranks), rehearsed_(true) {}
 
   /// Finalises MPI, together with all other ranks; not during stack unwinding, because the other ranks would then
   /// wait forever. The launcher ends the job in that case, because this rank exited without finalising MPI.
@@ -53,6 +55,7 @@ class Session {
 
   int rank_ = 0;
   int ranks_ = 1;
+  bool rehearsed_ = false;
   int exceptions_ = 0;                // in flight at construction
   MPI_Comm machine_ = MPI_COMM_NULL;  // the ranks that share this machine's memory
   MPI_Win spoken_ = MPI_WIN_NULL;     // a flag that they share: whether a failing rank has reported

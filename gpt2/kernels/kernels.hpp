@@ -371,6 +371,9 @@ std::unique_ptr<Kernels> make_reference_kernels();
 /// The fast kernels of the CPU, for f32 and bf16: matrix products of a library, blocked attention, OpenMP.
 std::unique_ptr<Kernels> make_cpu_kernels();
 
+/// Kernels that compute nothing, for a rehearsal: losses and norms are 0, and a router chooses each expert equally often.
+std::unique_ptr<Kernels> make_rehearsed_kernels();
+
 /// What multiplies matrices of @p type in make_cpu_kernels(), for reports: a library and its version, or code of our own.
 std::string cpu_products(DType type);
 

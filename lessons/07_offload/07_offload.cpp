@@ -309,7 +309,7 @@ class ZeroOffload {
   OffloadPlan plan = offload_plan(options, run.session);     // tier of each state  <- NEW
   DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};  // host memory  <- NEW
   std::unique_ptr<Stream> host_stream = host.device->make_stream();                     // its queue of work  <- NEW
-  std::unique_ptr<Kernels> host_kernels = run.arithmetic.make_kernels(host, *host_stream);  // its kernels  <- NEW
+  std::unique_ptr<Kernels> host_kernels = run.make_kernels(host, *host_stream);         // its kernels  <- NEW
   Tiers tiers{plan,
               {run.memory, *run.stream, *run.kernels},
               {host, *host_stream, *host_kernels},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <memory>
 
 #include "common/files/descriptor.hpp"
@@ -23,6 +24,13 @@ inline void declare(OptionTable& table, ZeroOffloadOptions& options)
 {
   declare(table, static_cast<Zero3Options&>(options));
   declare(table, options.offload);
+}
+/// The same with the host in place of a disk: the messages do not change.
+template <std::derived_from<ZeroOffloadOptions> Options>
+Options without_files(Options options)
+{
+  options.offload.tier = "host";
+  return options;
 }
 /// Refuses a tier that does not exist and gather options that are out of range.
 inline void check_lesson(const ZeroOffloadOptions& options, int N)

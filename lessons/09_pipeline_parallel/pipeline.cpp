@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/messages/rehearsal/rehearsal.hpp"
+
 namespace rankwise {
 
 namespace {
@@ -18,8 +20,10 @@ int boundaries(int ranks, int virtual_stages)
 void make_channel(const char* name, int sender, int receiver, const Group& line, const ChannelSetup& setup,
                   Channels& channels)
 {
-  const bool sends = line.rank() == sender, receives = line.rank() == receiver;
-  Communicator ranks = line.communicator().split(sends || receives ? 0 : 1, receives ? 1 : 0);
+  const int own = line.rank();
+  const bool sends = own == sender, receives = own == receiver;
+  Communicator ranks =
+      line.communicator().among(sends || receives ? std::vector{sender, receiver} : std::vector{own});
   if (sends)
     channels.out = std::make_unique<RowSender>(name, std::move(ranks), setup);
   else if (receives)
@@ -32,7 +36,7 @@ Pipeline::Pipeline(Group& line, int virtual_stages, const GroupSetup& setup, DTy
                    TimeLedger& time)
     : line_(line), time_(time)
 {
-  if (line.ranks() > 1 && !setup.nccl) progress_ = std::make_unique<MessageProgress>();
+  if (line.ranks() > 1 && !setup.nccl && !Rehearsal::current()) progress_ = std::make_unique<MessageProgress>();
   const ChannelSetup channel{setup, type, rows, progress_.get(), &time};
   for (int before = 0; before < boundaries(line.ranks(), virtual_stages); ++before) {
     const int behind = (before + 1) % line.ranks();

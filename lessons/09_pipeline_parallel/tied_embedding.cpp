@@ -1,6 +1,7 @@
 #include "lessons/09_pipeline_parallel/tied_embedding.hpp"
 
 #include <utility>
+#include <vector>
 
 #include "common/messages/job_report.hpp"
 #include "lessons/frame/replicas.hpp"
@@ -10,8 +11,9 @@ namespace rankwise {
 std::unique_ptr<Group> group_of_ends(const Group& line, const GroupSetup& setup)
 {
   if (line.ranks() == 1) return nullptr;
-  const bool end = line.rank() == 0 || line.rank() == line.ranks() - 1;
-  Communicator ranks = line.communicator().split(end ? 0 : 1, line.rank());
+  const int own = line.rank(), last = line.ranks() - 1;
+  const bool end = own == 0 || own == last;
+  Communicator ranks = line.communicator().among(end ? std::vector{0, last} : std::vector{own});
   return end ? std::make_unique<Group>("tied", std::move(ranks), setup) : nullptr;
 }
 

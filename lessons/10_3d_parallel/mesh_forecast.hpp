@@ -4,7 +4,6 @@
 #include <functional>
 #include <optional>
 
-#include "common/messages/layers/link_options.hpp"
 #include "common/program/report.hpp"
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
 
@@ -20,20 +19,8 @@ struct MeshForecast {
   double step_s = 0;       ///< seconds a step
 };
 
-/// The time of messages that each rank along an axis sends one after the other.
-/// @param plan  of rank 0.
-/// @param axis  name of one of its axes, or "tied".
-double message_seconds(const Traffic& sent, const MeshPlan& plan, const LinkOptions& links, const char* axis);
-
-/// The time of a step by formula: the simulated schedule, whose passes take the time of their arithmetic and of
-/// their tensor-parallel messages; then the messages of one micro-batch through all stages and back, the sums over
-/// replicas, and that of the tied embedding, none of them overlapped. A message of b bytes takes latency + b /
-/// bandwidth, and a rank sends one after the other. Along an axis with different links a message takes the mean of
-/// their times, and all messages of a rank take at least the time that the slowest link needs for them.
-/// @param plan         of rank 0.
-/// @param link         between ranks.
-/// @param flops_per_s  of a rank.
-double step_seconds(const MeshPlan& plan, const LinkOptions& link, double flops_per_s);
+/// Seconds of a step of N ranks with these options: rehearse(), which the frame hands over.
+using MeshStepSeconds = std::function<double(const MeshParallelOptions&, int N)>;
 
 /// The fastest mesh that fits in memory.
 /// @param ranks     N.
@@ -50,11 +37,15 @@ std::optional<MeshForecast> fastest_mesh(int ranks, std::int64_t capacity,
 void report_meshes(Report& report, int ranks, std::int64_t capacity,
                    const std::function<std::optional<MeshForecast>(const Layout&)>& forecast);
 
-/// The forecast of a run on another mesh of N ranks; the time is 0 without --link. Empty if the model cannot be
-/// divided so.
-std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const Layout& layout, int N);
+/// The forecast of a run on another mesh of N ranks; empty if the model cannot be divided so.
+/// @param step_seconds  none: the time is 0.
+std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const Layout& layout, int N,
+                                     const MeshStepSeconds& step_seconds = {});
+
+/// The number of ranks up to which all meshes are rehearsed, which takes some seconds.
+inline constexpr int most_ranks_of_all_meshes = 64;
 
 /// Prints in a dry run the stages, the planned schedule, and with --link the forecast of all meshes.
-void report_plan(Report& report, const MeshParallelOptions& options, int N);
+void report_plan(Report& report, const MeshParallelOptions& options, int N, const MeshStepSeconds& step_seconds);
 
 }  // namespace rankwise

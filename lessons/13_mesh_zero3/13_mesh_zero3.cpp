@@ -304,9 +304,9 @@ class MeshZero3 {
   Model model{
       {run.config, run.kernels.get(), run.shape.part, run.options.dropout, run.options.seed}};  // the layers
   std::vector<FsdpUnit> units = plan.step.buckets;  // FSDP units, in backward order
-  DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};      // host memory
-  std::unique_ptr<Stream> host_stream = host.device->make_stream();                         // its queue of work
-  std::unique_ptr<Kernels> host_kernels = run.arithmetic.make_kernels(host, *host_stream);  // its kernels
+  DeviceMemory host{&run.memory.device->host_memory(), run.memory.ledger, Tier::host};  // host memory
+  std::unique_ptr<Stream> host_stream = host.device->make_stream();                     // its queue of work
+  std::unique_ptr<Kernels> host_kernels = run.make_kernels(host, *host_stream);         // its kernels
   Tiers tiers{plan,
               {run.memory, *run.stream, *run.kernels},
               {host, *host_stream, *host_kernels},

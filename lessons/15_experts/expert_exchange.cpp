@@ -9,6 +9,7 @@
 #include "common/base/text.hpp"
 #include "common/collectives/collectives.hpp"
 #include "common/messages/job_report.hpp"
+#include "common/messages/rehearsal/rehearsal.hpp"
 #include "lessons/15_experts/costs.hpp"
 
 namespace rankwise {
@@ -30,13 +31,28 @@ void ExpertExchange::begin_step()
   for (auto& load : loads_) load.clear();
 }
 
+namespace {
+
+/// In a rehearsal no counts arrive. All ranks choose alike, so each would send what this rank sends itself.
+void repeat_own(std::vector<std::int64_t>& by_rank, const Group& group)
+{
+  const std::size_t of_rank = by_rank.size() / static_cast<std::size_t>(group.ranks());
+  const auto own = by_rank.begin() + static_cast<std::ptrdiff_t>(of_rank) * group.rank();
+  const std::vector<std::int64_t> block(own, own + static_cast<std::ptrdiff_t>(of_rank));
+  for (std::size_t i = 0; i < by_rank.size(); ++i) by_rank[i] = block[i % of_rank];
+}
+
+}  // namespace
+
 RoutedRows ExpertExchange::count(const RoutingPlan& plan, const RoutedActivations& a, std::int64_t block,
                                  const MicroBatch& batch)
 {
   const Range counts{0, std::ssize(plan.leaves)};  // a run of tokens has fewer leaves than whole sequences
   const Tensor arriving = a.leaf_ends.slice(counts);
   all_to_all(a.sent_leaves.slice(counts), arriving, group_);
-  RoutedRows rows{{}, {}, layer_.count(to_host<std::int64_t>(stream_, arriving), a, batch)};
+  std::vector<std::int64_t> leaf_ends = to_host<std::int64_t>(stream_, arriving);
+  if (Rehearsal::current()) repeat_own(leaf_ends, group_);
+  RoutedRows rows{{}, {}, layer_.count(leaf_ends, a, batch)};
   const std::int64_t here = rows.here.experts;
   for (std::int64_t rank = 0; rank < group_.ranks(); ++rank) {
     const auto first = plan.rows.begin() + rank * here;

@@ -77,45 +77,8 @@ std::int64_t charged_flops(const FiveAxesOptions& options, RankOf rank)
 
 // ---- Time -----------------------------------------------------------------------------------------------------------
 
-namespace {
-
-/// Seconds of the ring's messages in one pass through a layer that attention does not hide: the last block of keys travels
-/// no further, so the messages go with c - 1 of c parts of its arithmetic.
-double exposed_seconds(const FiveAxesPlan& plan, bool backward, const LinkOptions& link, double flops_per_s)
-{
-  const auto c = static_cast<double>(plan.degrees.cp);
-  const std::int64_t channels = head_channels_here(plan.ring.config, plan.ring.shape);
-  const auto flops = static_cast<double>((backward ? 2 : 1) * attention_flops(plan.pairs(), channels));
-  const double messages = message_seconds(plan.ring.passes(backward), plan.mesh, link, "cp");
-  return std::max(0.0, messages - flops / flops_per_s * (c - 1) / c);
-}
-
-/// Seconds of the rows of a block with experts in a micro-batch, if every expert is chosen equally often.
-double seconds_of_rows(const FiveAxesPlan& plan, const LinkOptions& link)
-{
-  const std::int64_t e = plan.degrees.ep;
-  const ActivationShape& shape = plan.ring.shape;
-  const std::int64_t rows = plan.ring.config.experts.per_token * shape.rows() / e;
-  const Traffic exchange{e - 1, (e - 1) * rows * plan.ring.config.channels * bytes_of(shape.type)};
-  constexpr double exchanges = 4;  // rows, outputs, and the gradients of both
-  return exchanges * static_cast<double>(plan.mesh.runs) * message_seconds(exchange, plan.mesh, link, "ep");
-}
-
-}  // namespace
-
-double step_seconds(const FiveAxesPlan& plan, const LinkOptions& link, double flops_per_s)
-{
-  double more = 0;  // of a micro-batch on this rank
-  for (const PipelineStage& stage : plan.mesh.stages()) {
-    const auto layers = static_cast<double>(plan.mesh.pipeline.shape_of(stage).blocks(plan.ring.config));
-    for (const bool backward : {false, true}) more += layers * exposed_seconds(plan, backward, link, flops_per_s);
-    more += static_cast<double>(plan.expert_blocks(stage)) * seconds_of_rows(plan, link);
-  }
-  return rankwise::step_seconds(plan.mesh, link, flops_per_s) +
-         static_cast<double>(plan.mesh.pipeline.schedule.micro_batches) * more;
-}
-
-std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N)
+std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N,
+                                         const FiveAxesStepSeconds& step_seconds)
 {
   FiveAxesOptions other = options;
   other.mesh.dp = static_cast<int>(degrees.layout.dp);
@@ -129,21 +92,20 @@ std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const F
   } catch (const UserError&) {
     return {};
   }
-  const CommunicationOptions& m = options.messages;
-  const double step_s =
-      m.link.empty() ? 0 : step_seconds(plan_of(other, {0, N}), parse_link(m.link), parse_flops(m.flops));
   const auto costs_of_rank = [&](RankOf rank) { return costs(other, rank); };
-  return FiveAxesForecast{degrees, largest_on_device(costs_of_rank, N).total(), step_s};
+  return FiveAxesForecast{degrees, largest_on_device(costs_of_rank, N).total(),
+                          step_seconds ? step_seconds(other, N) : 0};
 }
 
 namespace {
 
 /// The forecasts of all meshes of N ranks.
-std::vector<FiveAxesForecast> forecasts(const FiveAxesOptions& options, int N)
+std::vector<FiveAxesForecast> forecasts(const FiveAxesOptions& options, int N,
+                                        const FiveAxesStepSeconds& step_seconds = {})
 {
   std::vector<FiveAxesForecast> all;
   for (const FiveDegrees& degrees : all_degrees(N, options.experts.count))
-    if (const auto one = forecast(options, degrees, N)) all.push_back(*one);
+    if (const auto one = forecast(options, degrees, N, step_seconds)) all.push_back(*one);
   return all;
 }
 
@@ -176,11 +138,11 @@ std::string suggest_options(const FiveAxesOptions& options, int N, std::int64_t 
                                                     : "Start more ranks, or use a smaller model.");
 }
 
-void report_plan(Report& report, const FiveAxesOptions& options, int N)
+void report_plan(Report& report, const FiveAxesOptions& options, int N, const FiveAxesStepSeconds& step_seconds)
 {
   report_plan(report, plan_of(options, {0, N}).mesh.pipeline, parse_flops(options.messages.flops));
-  if (options.messages.link.empty()) return;
-  const std::vector<FiveAxesForecast> all = forecasts(options, N);
+  if (options.messages.link.empty() || N > most_ranks_of_all_five) return;
+  const std::vector<FiveAxesForecast> all = forecasts(options, N, step_seconds);
   std::vector<Line> lines;
   for (const FiveAxesForecast& one : all) {
     const Layout& l = one.degrees.layout;

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
-#include "common/messages/layers/link_options.hpp"
 #include "common/program/report.hpp"
 #include "lessons/16_five_axes/five_axes_plan.hpp"
 #include "lessons/frame/costs.hpp"
@@ -35,17 +35,18 @@ struct FiveAxesForecast {
   double step_s = 0;       ///< seconds a step; 0 without --link
 };
 
-/// The time of a step by formula: that of lesson 10, then what of the ring's messages is longer than the attention that
-/// hides it, and the rows of experts if all experts are chosen equally often.
-/// @param plan         of rank 0.
-/// @param link         between ranks.
-/// @param flops_per_s  of a rank.
-double step_seconds(const FiveAxesPlan& plan, const LinkOptions& link, double flops_per_s);
+/// Seconds of a step of N ranks with these options: rehearse(), which the frame hands over.
+using FiveAxesStepSeconds = std::function<double(const FiveAxesOptions&, int N)>;
 
 /// The forecast of a run on another mesh of N ranks; empty if the model cannot be divided so.
-std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N);
+/// @param step_seconds  none: the time is 0.
+std::optional<FiveAxesForecast> forecast(const FiveAxesOptions& options, const FiveDegrees& degrees, int N,
+                                         const FiveAxesStepSeconds& step_seconds = {});
+
+/// The number of ranks up to which all meshes are rehearsed; there are more meshes than in lesson 10.
+inline constexpr int most_ranks_of_all_five = 16;
 
 /// Prints in a dry run the stages, the planned schedule, and with --link the forecast of all meshes.
-void report_plan(Report& report, const FiveAxesOptions& options, int N);
+void report_plan(Report& report, const FiveAxesOptions& options, int N, const FiveAxesStepSeconds& step_seconds);
 
 }  // namespace rankwise

@@ -13,7 +13,7 @@ namespace {
 /// A group of the same ranks, whose traffic is counted under another name.
 std::unique_ptr<Group> group_named(const char* name, const Group& same, const GroupSetup& setup)
 {
-  return std::make_unique<Group>(name, same.communicator().split(0, same.rank()), setup);
+  return std::make_unique<Group>(name, same.communicator().duplicate(), setup);
 }
 
 /// Settings of a model whose rows the host counts.

@@ -33,6 +33,9 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
   if (options.ranks != 0 && !options.dry_run)
     throw UserError(fmt::format("--ranks={} without --dry-run.", options.ranks),
                     "A run has the ranks that were started: mpirun -np N. Only a dry run plans for others.");
+  if (!options.script.empty() && (!options.dry_run || options.messages.link.empty()))
+    throw UserError(fmt::format("--script={} without --dry-run and --link.", options.script),
+                    "The script is that of the steps that a dry run rehearses on the links of --link.");
   if (options.check_every < 0)
     throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
                     "Use a number of steps, or 0.");
@@ -87,17 +90,21 @@ void report_planned_traffic(Report& report, const Costs& costs)
   report.block("traffic", lines);
 }
 
-void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
-                         std::int64_t flops)
+double longest_step_s(const std::vector<VirtualStep>& steps)
 {
-  if (options.link.empty()) return;
+  Picoseconds longest = 0;
+  for (const VirtualStep& step : steps) longest = std::max(longest, step.step);
+  return seconds(longest);
+}
+
+void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
+                         std::int64_t flops, const std::vector<StepScript>& scripts)
+{
   const LinkOptions links = parse_link(options.link);
   const Link& link = links.ranks_per_node == 0 ? links.inside : links.between;
   std::vector<Line> lines;
-  double all_s = 0;
   const auto add = [&](const std::string& what, double time_s, const std::string& formula) {
     lines.push_back({what, fmt::format("{:.4f}", 1e3 * time_s), "", "ms; " + formula});
-    all_s += time_s;
   };
   add("compute", static_cast<double>(flops) / parse_flops(options.flops), "FLOP of rank 0 / --flops");
   for (const auto& [axis, what, traffic, formula] : costs.sent)
@@ -105,7 +112,10 @@ void report_planned_time(Report& report, const CommunicationOptions& options, co
         static_cast<double>(traffic.messages) * seconds(link.latency) +
             static_cast<double>(traffic.bytes) / link.bandwidth_Bps,
         "messages x latency + bytes / bandwidth");
-  lines.push_back({"step", fmt::format("{:.4f}", 1e3 * all_s), "", "ms, if no communication is hidden"});
+  const std::vector<VirtualStep> rehearsed = replay(scripts, links);
+  for (const VirtualStep& step : rehearsed) report.json()["rehearsed"].push_back(as_json(step));
+  lines.push_back({"step", fmt::format("{:.4f}", 1e3 * longest_step_s(rehearsed)), "",
+                   "ms of the slowest rank, rehearsed message by message"});
   report.block("time", lines);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/messages/rehearsal/rehearsal.hpp"
 #include "common/program/report.hpp"
 #include "common/program/session.hpp"
 #include "gpt2/run_report.hpp"
@@ -51,10 +52,15 @@ CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
 /// Block "traffic" of a dry run: bytes that rank 0 would send.
 void report_planned_traffic(Report& report, const Costs& costs);
 
-/// Block "time" of a dry run with --link: what arithmetic and messages of rank 0 take in a step if nothing is hidden.
-/// @param flops  of rank 0 in a step.
+/// Block "time" of a dry run with --link: what arithmetic and messages of rank 0 take in a step if nothing is hidden, and
+/// the time of the step; enters `rehearsed` in the document, a list with an entry for each rank.
+/// @param flops    of rank 0 in a step.
+/// @param scripts  a step of each rank.
 void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
-                         std::int64_t flops);
+                         std::int64_t flops, const std::vector<StepScript>& scripts);
+
+/// Seconds of the rank whose step takes longest.
+double longest_step_s(const std::vector<VirtualStep>& steps);
 
 /// Enters memory, traffic and arithmetic of every rank into the document, as `plan`: for each rank bytes kept and peak
 /// bytes by tier and category, messages and bytes that it sends in a step by axis, and floating-point operations.

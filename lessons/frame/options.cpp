@@ -35,6 +35,8 @@ void declare(OptionTable& table, LessonOptions& options)
             "steps between comparisons of replicated parameters; 0: only at the end");
   table.add("Run", "ranks", options.ranks,
             "with --dry-run: number of ranks to plan for; 0: those that were started");
+  table.add_file("Output", "script", options.script, FileUse::print,
+                 "with --dry-run and --link: file for what each rank does in two steps, a line of JSON each");
 }
 
 }  // namespace rankwise

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "common/messages/algorithm.hpp"
 #include "common/messages/communication.hpp"
@@ -26,6 +27,7 @@ struct LessonOptions : TrainingOptions {
   CommunicationOptions messages;  ///< algorithms, transport and checks of messages
   std::int64_t check_every = 10;  ///< steps between comparisons of replicated parameters; 0: only at the end
   int ranks = 0;                  ///< `--ranks`: number of ranks of a dry run; 0: those that were started
+  std::string script;  ///< file for what each rank does in the steps that a dry run rehearses; empty: none
 
   /// Degrees of parallelism of N ranks: N replicas.
   Layout layout(int N) const { return {.dp = N}; }

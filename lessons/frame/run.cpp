@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include "common/cuda/devices.hpp"
+#include "common/messages/rehearsal/rehearsal.hpp"
 
 namespace rankwise {
 
@@ -17,6 +18,29 @@ const LessonOptions& with_threads(const LessonOptions& options)
   return options;
 }
 
+/// Tokens that are all the same, without memory.
+class SameTokens final : public TokenSource {
+ public:
+  explicit SameTokens(std::int64_t size) : size_(size) {}
+  std::int64_t size() const override { return size_; }
+  void read(std::int64_t, std::span<Token> out) const override { std::ranges::fill(out, 0); }
+
+ private:
+  std::int64_t size_;
+};
+
+/// What a rehearsal trains on: as many tokens as a step and a window of validation need. A BERT's pairs are lines of a
+/// real text.
+Tokens rehearsed_tokens(const LessonOptions& options, const BatchShape& batch)
+{
+  if (options.architecture == Architecture::bert) return options.open_data();
+  Tokens tokens;
+  tokens.train = std::make_shared<SameTokens>(batch.global_batch * batch.sequence + 1);
+  tokens.validation = std::make_shared<SameTokens>(batch.sequence + 1);
+  tokens.vocabulary = options.config().vocabulary;
+  return tokens;
+}
+
 }  // namespace
 
 Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const ActivationShape& a)
@@ -26,18 +50,23 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
       batch(b),
       shape(a),
       ledger(o.memory_limit.value),
-      device(make_device(o.device)),
+      device(Rehearsal::current() ? make_rehearsed_device(o.device) : make_device(o.device)),
       stream(device->make_stream()),
       memory{device.get(), &ledger},
       arithmetic(o.arithmetic, o.tf32),
       messages(o.messages, memory, *stream, time),
-      kernels(arithmetic.make_kernels(memory, *stream)),
-      tokens(o.open_data()),
+      kernels(make_kernels(memory, *stream)),
+      tokens(Rehearsal::current() ? rehearsed_tokens(o, b) : o.open_data()),
       loader(tokens.train, o.loader_options()),
       validation(tokens.validation, o.loader_options()),
       epoch(o.sequences_of_epoch(tokens)),
       schedule(o.schedule_over(epoch))
 {
+}
+
+std::unique_ptr<Kernels> Run::make_kernels(const DeviceMemory& where, Stream& queue) const
+{
+  return Rehearsal::current() ? make_rehearsed_kernels() : arithmetic.make_kernels(where, queue);
 }
 
 MicroBatch Run::load(const Activations& kept, Range sequences, std::int64_t step)

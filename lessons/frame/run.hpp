@@ -54,6 +54,9 @@ struct Run {
   /// Setup of a group of ranks.
   GroupSetup group_setup() { return messages.setup(default_algorithm(arithmetic)); }
 
+  /// The run's arithmetic on another stream.
+  std::unique_ptr<Kernels> make_kernels(const DeviceMemory& where, Stream& queue) const;
+
   /// Reads sequences of a step's global batch and copies them to the device.
   /// @param kept  activations of the micro-batch, which hold its tokens.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step);

@@ -9,6 +9,7 @@
 
 #include "common/messages/job_report.hpp"
 #include "common/messages/program.hpp"
+#include "common/messages/rehearsal/rehearsal.hpp"
 #include "common/program/report.hpp"
 #include "gpt2/prompt.hpp"
 #include "gpt2/run_report.hpp"
@@ -46,7 +47,9 @@ namespace rankwise {
 ///     replicated()                         parameters that every rank has whole, to be compared
 ///     report(report)                       further checks and figures of this lesson
 ///     close()                              releases resources that outlive the run, as files
-///     report_plan(report, options, N)      free function: prints more of a dry run
+///     report_plan(report, options, N)      free function: prints more of a dry run; with a further argument, a function
+///                                          that rehearses a step of other options and returns its seconds
+///     without_files(options)               free function: the options of a run with the same messages and without files
 ///     prepare(options, rank)               free function: checks and reserves what a run needs, but no dry run
 // clang-format off
 template <class L>
@@ -98,18 +101,55 @@ void check_run(const typename L::Options& options, const Session& session)
   if constexpr (requires { prepare(options, RankOf{}); }) prepare(options, RankOf(session));
 }
 
+/// What each of N ranks does in two steps, without starting them: their parts are rehearsed one after the other, by the same
+/// code that a run executes.
+/// @param options  with --link.
+template <Lesson L>
+std::vector<StepScript> rehearse(const typename L::Options& options, int N)
+{
+  typename L::Options played = options;
+  if constexpr (requires { without_files(options); }) played = without_files(options);
+  played.memory_limit.value = 0;  // what does not fit takes time, too
+  std::vector<StepScript> scripts(static_cast<std::size_t>(N));
+  for (int r = 0; r < N; ++r) {
+    const Session session(RankOf{r, N});
+    const Rehearsal part(session, scripts[static_cast<std::size_t>(r)]);
+    Run run(played, session, played.batch(N), played.activation_shape(session));
+    L lesson(run, played);
+    lesson.after_load();
+    // Two steps: the first begins while some ranks still wait for parameters, the second as every later one does.
+    for (std::int64_t step = 0; step < 2; ++step) {
+      run.messages.begin_step();
+      lesson.train_step(step);
+      run.messages.end_step();
+    }
+  }
+  return scripts;
+}
+
 /// Prints memory and traffic of the run without allocating anything.
 template <Lesson L>
-int dry_run(Report& report, const OptionTable& table, const typename L::Options& options, int N)
+int dry_run(Report& report, const OptionTable& table, const typename L::Options& options, const Session& session)
 {
+  const int N = ranks_of(options, session);
   const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
   begin_report(report, options.layout(N), table, options, {});
   report_plan(report, largest_on_device(costs_of_rank, N), options);
   report_planned_traffic(report, costs_of_rank({0, N}));
-  report_planned_time(report, options.messages, costs_of_rank({0, N}), charged_flops(options, RankOf{0, N}));
+  if (!options.messages.link.empty()) {
+    const std::vector<StepScript> scripts = rehearse<L>(options, N);
+    report_planned_time(report, options.messages, costs_of_rank({0, N}), charged_flops(options, RankOf{0, N}),
+                        scripts);
+    if (session.rank() == 0 && !options.script.empty()) write_scripts(options.script, scripts);
+  }
   enter_plan(
       report, options.config(), costs_of_rank, [&](RankOf rank) { return charged_flops(options, rank); }, N);
   if constexpr (requires { report_plan(report, options, N); }) report_plan(report, options, N);
+  const auto step_seconds = [](const typename L::Options& other, int ranks) {
+    return longest_step_s(replay(rehearse<L>(other, ranks), parse_link(other.messages.link)));
+  };
+  if constexpr (requires { report_plan(report, options, N, step_seconds); })
+    report_plan(report, options, N, step_seconds);
   return report.finish();
 }
 
@@ -183,9 +223,8 @@ int train(int argc, char** argv)
       },
       [&](const Session& session) {
         Report report(session.rank() == 0, options.report);
-        const int N = ranks_of(options, session);
-        begin_job(report, L::name, N);
-        return options.dry_run ? dry_run<L>(report, table, options, N)
+        begin_job(report, L::name, ranks_of(options, session));
+        return options.dry_run ? dry_run<L>(report, table, options, session)
                                : run_lesson<L>(report, table, options, session);
       });
 }

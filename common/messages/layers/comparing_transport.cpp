@@ -65,7 +65,7 @@ void compare_counts(const Collective& collective, const Communicator& communicat
 }  // namespace
 
 ComparingTransport::ComparingTransport(Transport& inner, const Communicator& communicator)
-    : TransportLayer(inner), communicator_(communicator.split(0, communicator.rank()))
+    : TransportLayer(inner), communicator_(communicator.duplicate())
 {
 }
 

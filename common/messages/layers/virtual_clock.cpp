@@ -35,8 +35,7 @@ VirtualClock::VirtualClock(const LinkOptions& link, double flops_per_s) : link_(
 
 void VirtualClock::charge_compute(std::int64_t flops, std::string_view name)
 {
-  const auto time = static_cast<Picoseconds>(
-      std::llround(static_cast<double>(flops) * static_cast<double>(picoseconds_per_s) / flops_per_s_));
+  const Picoseconds time = time_of(flops);
   const std::lock_guard lock(mutex_);
   State& compute = state(Lane::compute);
   const Moment begin = std::exchange(compute.now, later(compute.now, time));
@@ -137,6 +136,11 @@ std::vector<VirtualSpan> VirtualClock::spans() const
   std::vector<VirtualSpan> all;
   for (const State& lane : lanes_) all.insert(all.end(), lane.spans.begin(), lane.spans.end());
   return all;
+}
+
+Picoseconds VirtualClock::time_of(std::int64_t flops) const
+{
+  return std::llround(static_cast<double>(flops) * static_cast<double>(picoseconds_per_s) / flops_per_s_);
 }
 
 Lane VirtualClock::lane_of_thread() const

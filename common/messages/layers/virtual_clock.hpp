@@ -72,6 +72,9 @@ class VirtualClock {
   /// @param link             links between ranks.
   /// @param flops_per_s      compute rate of this rank, > 0.
   VirtualClock(const LinkOptions& link, double flops_per_s);
+  virtual ~VirtualClock() = default;
+  VirtualClock(const VirtualClock&) = delete;
+  VirtualClock& operator=(const VirtualClock&) = delete;
 
   /// Links between ranks.
   const LinkOptions& link() const { return link_; }
@@ -81,23 +84,23 @@ class VirtualClock {
   /// Arithmetic: advances the compute lane by flops / rate, to the nearest picosecond.
   /// @param flops  floating-point operations, >= 0.
   /// @param name   as a timeline shows it.
-  void charge_compute(std::int64_t flops, std::string_view name = "compute");
+  virtual void charge_compute(std::int64_t flops, std::string_view name = "compute");
 
   // ---- Called by the queue ----
 
   /// The program hands a collective over to the queue. @return the time of the compute lane.
-  Moment handed_over();
+  virtual Moment handed_over();
   /// The queue begins a collective, not before @p handed; until end() this thread is the communication lane.
   /// @param handed  what handed_over() returned for it.
   /// @param name    as a timeline shows it.
   /// @failure Error if another collective is under way.
-  void begin(Moment handed, std::string_view name);
+  virtual void begin(Moment handed, std::string_view name);
   /// The collective ends. @return the time of the communication lane.
-  Moment end();
+  virtual Moment end();
   /// The program waits for a collective that it handed over, once for each: advances the compute lane to @p ended
   /// unless it is later already.
   /// @param ended  what end() returned for it.
-  void wait_for(Moment ended);
+  virtual void wait_for(Moment ended);
 
   // ---- Called by messages ----
 
@@ -116,9 +119,13 @@ class VirtualClock {
 
   /// Returns the times since the last call and begins a new step. Error while a collective that was handed over has
   /// not been waited for, because the queue's progress would depend on real time.
-  VirtualStep step();
+  virtual VirtualStep step();
   /// Work of the current step, in order within each lane.
   std::vector<VirtualSpan> spans() const;
+
+ protected:
+  /// The time that this rank takes for arithmetic, to the nearest picosecond.
+  Picoseconds time_of(std::int64_t flops) const;
 
  private:
   /// State of one lane.

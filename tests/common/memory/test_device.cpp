@@ -40,6 +40,25 @@ class CountingDevice final : public Device {
 
 }  // namespace
 
+TEST_CASE("rehearsed device: memory without end that reads as zeros, and streams that move whole numbers only")
+{
+  const std::unique_ptr<Device> device = make_rehearsed_device(DeviceKind::cuda);
+  CHECK(device->kind() == DeviceKind::cuda);
+  MemoryLedger ledger;
+  const DeviceMemory memory{device.get(), &ledger};
+  const Buffer huge(memory, Category::parameters, DType::f32, {std::int64_t{1} << 40}, "parameters");
+  CHECK(ledger.current(Tier::device).total() == std::int64_t{4} << 40);
+  CHECK(huge.tensor().data<float>()[(std::int64_t{1} << 40) - 1] == 0);
+  const std::unique_ptr<Stream> stream = device->make_stream();
+  std::vector<std::int32_t> choices{1, 2, 3};
+  const Buffer kept(memory, Category::parameters, DType::i32, {3}, "choices");
+  stream->copy(kept.tensor(), Tensor(std::span(choices), {3}));
+  CHECK(to_host<std::int32_t>(*stream, kept.tensor()) == choices);
+  std::vector<float> weights{1, 2, 3};
+  stream->copy(huge.tensor().slice({0, 3}), Tensor(std::span(weights), {3}));
+  CHECK(to_host<float>(*stream, huge.tensor().slice({0, 3})) == std::vector<float>(3));
+}
+
 TEST_CASE("Buffer: is counted from construction to destruction, as its category and in its tier")
 {
   const auto device = make_cpu_device();

@@ -182,22 +182,20 @@ class Bytes(OnMesh, zero_case.Lesson):
 
 
 class Forecast(OnMesh, zero_case.Lesson):
-    """What --dry-run expects of each mesh, beside the virtual clock of a run on it."""
+    """What --dry-run forecasts for each mesh, beside the virtual clock of a run on it."""
 
-    def test_the_forecast_is_near_the_virtual_clock_and_knows_which_mesh_is_the_fastest(self):
+    def test_the_forecast_is_the_virtual_clock_of_the_slowest_rank(self):
         for link in ("5us,1GB/s", "1us,10GB/s,50us,500MB/s,2"):
             fixed = [self.data, f"--link={link}"]
             meshes = self.report(*fixed, "--dry-run", ranks=4)["meshes"]
             self.assertEqual(len(meshes), 6)
-            clock = []
             for planned in meshes:
                 degrees = [f"--{axis}={planned[axis]}" for axis in ("dp", "tp", "pp")]
-                report = self.report(*fixed, "--steps=1", *degrees, ranks=4)
-                clock.append(report["virtual"][-1]["step_ps"] * 1e-12)
-                self.assertLess(abs(planned["step_s"] / clock[-1] - 1), 0.2, degrees)
+                report = self.report(*fixed, "--steps=2", *degrees, ranks=4)
+                clock_s = report["virtual"][-1]["step_ps"] * 1e-12  # of rank 0
+                self.assertLess(planned["step_s"] / clock_s, 1.1, degrees)
+                self.assertGreater(planned["step_s"] / clock_s, 1 - 1e-9, degrees)
                 self.assertEqual(planned["bytes"], sum(bytes_["formula"] for bytes_ in report["memory"].values()))
-            expected = [planned["step_s"] for planned in meshes]
-            self.assertEqual(expected.index(min(expected)), clock.index(min(clock)), link)
 
     def test_a_script_tries_them_all(self):
         script = [ROOT / "scripts/try_meshes.py", f"--build={BUILD}", "--ranks=2", self.data, "--layers=2"]
