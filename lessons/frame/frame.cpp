@@ -113,7 +113,11 @@ void report_planned_time(Report& report, const CommunicationOptions& options, co
             static_cast<double>(traffic.bytes) / link.bandwidth_Bps,
         "messages x latency + bytes / bandwidth");
   const std::vector<VirtualStep> rehearsed = replay(scripts, links);
-  for (const VirtualStep& step : rehearsed) report.json()["rehearsed"].push_back(as_json(step));
+  for (std::size_t rank = 0; rank < rehearsed.size(); ++rank) {
+    nlohmann::json entry = as_json(rehearsed[rank]);
+    entry["peak_bytes"] = scripts[rank].peak_bytes;
+    report.json()["rehearsed"].push_back(entry);
+  }
   lines.push_back({"step", fmt::format("{:.4f}", 1e3 * longest_step_s(rehearsed)), "",
                    "ms of the slowest rank, rehearsed message by message"});
   report.block("time", lines);

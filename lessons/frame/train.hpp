@@ -123,6 +123,7 @@ std::vector<StepScript> rehearse(const typename L::Options& options, int N)
       lesson.train_step(step);
       run.messages.end_step();
     }
+    scripts[static_cast<std::size_t>(r)].peak_bytes = run.ledger.peak(Tier::device).total();
   }
   return scripts;
 }

@@ -35,10 +35,18 @@ THREE = ["03_ddp", "06_zero3", "09_pipeline_parallel"]  # with three ranks too
 
 
 class Rehearsals(ShortTextCase):
+    def rehearsed(self, lesson, ranks, *options):
+        """Times of every rank, whose memory has the size that the formula of the lesson says."""
+        self.program = "lessons/" + lesson
+        report = self.report("--dry-run", f"--ranks={ranks}", *options)
+        steps = report["rehearsed"]
+        self.assertEqual([step.pop("peak_bytes") for step in steps],
+                         [rank["memory"]["device"]["total"]["peak"] for rank in report["plan"]["ranks"]])
+        return steps
+
     def times(self, lesson, ranks, *options):
         """Of rank 0: in the rehearsal and in a run."""
-        self.program = "lessons/" + lesson
-        planned = self.report("--dry-run", f"--ranks={ranks}", *options)["rehearsed"]
+        planned = self.rehearsed(lesson, ranks, *options)
         self.assertEqual(len(planned), ranks)
         return planned[0], self.report("--steps=2", *options, ranks=ranks)["virtual"][-1]
 
@@ -87,9 +95,8 @@ class Rehearsals(ShortTextCase):
 
     def test_many_ranks_of_a_large_model(self):
         # Tensors are addresses: 64 ranks of a model of 1.5 billion parameters need no memory.
-        self.program = "lessons/06_zero3"
         options = ["--model=gpt2-xl", "--global-batch=64", "--micro-batch=1", "--precision=bf16", "--flops=150TFLOP/s"]
-        steps = self.report("--dry-run", "--ranks=64", "--link=5us,300GB/s,20us,25GB/s,8", *options)["rehearsed"]
+        steps = self.rehearsed("06_zero3", 64, "--link=5us,300GB/s,20us,25GB/s,8", *options)
         self.assertEqual(len(steps), 64)
         self.assertEqual(len({step["compute_ps"] for step in steps}), 1)
 

@@ -57,6 +57,8 @@ class StepScript {
   /// The number of the next transfer.
   std::int64_t next_transfer() { return transfers_++; }
 
+  std::int64_t peak_bytes = 0;  ///< of device memory: the peaks of all categories, added up
+
   /// The lines of a lane.
   const std::vector<ScriptLine>& lines(Lane lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
 
