@@ -17,7 +17,7 @@ class RehearsedStream final : public Stream {
   void zero(const Tensor&) override {}
   void copy(const Tensor& to, const Tensor& from) override
   {
-    // The host decides by whole numbers, as who chose which expert; real numbers decide nothing.
+    // The host decides by whole numbers only, such as the experts that were chosen.
     const bool whole = to.type() == DType::i32 || to.type() == DType::i64;
     if (whole) std::memcpy(to.raw(), from.raw(), static_cast<std::size_t>(to.bytes()));
   }

@@ -39,8 +39,8 @@ class CommunicationQueue {
   CommunicationQueue(const CommunicationQueue&) = delete;
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;
 
-  /// Starts a collective: @p work runs on the other thread after all collectives started before it; in a rehearsal
-  /// at once, on this one. Until wait()
+  /// Starts a collective: @p work runs on the other thread after all collectives started before it. In a rehearsal
+  /// it runs at once, on the calling thread. Until wait()
   /// the caller neither changes what it reads nor touches what it writes. Time spent in wait() is exposed
   /// communication.
   /// @param label  name of the data for traces and error messages, as "bucket 2"; the same on all ranks.

@@ -101,7 +101,7 @@ void check_run(const typename L::Options& options, const Session& session)
   if constexpr (requires { prepare(options, RankOf{}); }) prepare(options, RankOf(session));
 }
 
-/// What each of N ranks does in two steps, without starting them: their parts are rehearsed one after the other, by the same
+/// What each of N ranks does in two steps. They are not started: this process plays them one after the other, with the
 /// code that a run executes.
 /// @param options  with --link.
 template <Lesson L>
@@ -109,7 +109,7 @@ std::vector<StepScript> rehearse(const typename L::Options& options, int N)
 {
   typename L::Options played = options;
   if constexpr (requires { without_files(options); }) played = without_files(options);
-  played.memory_limit.value = 0;  // what does not fit takes time, too
+  played.memory_limit.value = 0;  // a run that does not fit has a time, too
   std::vector<StepScript> scripts(static_cast<std::size_t>(N));
   for (int r = 0; r < N; ++r) {
     const Session session(RankOf{r, N});
@@ -128,7 +128,7 @@ std::vector<StepScript> rehearse(const typename L::Options& options, int N)
   return scripts;
 }
 
-/// Prints memory and traffic of the run without allocating anything.
+/// Prints memory and traffic of the run from its sizes alone, and with --link the time of a rehearsed step.
 template <Lesson L>
 int dry_run(Report& report, const OptionTable& table, const typename L::Options& options, const Session& session)
 {

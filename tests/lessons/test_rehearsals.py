@@ -5,7 +5,8 @@ With RANKWISE_ALL every combination is tried; else a set that covers them.
 """
 
 import itertools
-import tempfile
+import json
+import os
 import unittest
 
 from program_case import ALL, ShortTextCase
@@ -87,11 +88,27 @@ class Rehearsals(ShortTextCase):
             self.assertEqual(planned["compute_ps"], measured["compute_ps"])
             self.assertAlmostEqual(planned["step_ps"] / measured["step_ps"], 1, delta=0.05)
 
-    def test_a_dry_run_leaves_no_file(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.program = "lessons/07_offload"
-            on_disk = self.report("--dry-run", "--ranks=2", FLAT, self.data, f"--tier=disk:{folder}")["rehearsed"]
-            self.assertEqual(on_disk, self.report("--dry-run", "--ranks=2", FLAT, self.data)["rehearsed"])
+    def test_a_dry_run_makes_no_file(self):
+        folder = os.path.join(self.folder, "missing")  # a rehearsal that wrote to it would fail
+        on_disk = self.rehearsed("07_offload", 2, FLAT, self.data, f"--tier=disk:{folder}")
+        self.assertEqual(on_disk, self.rehearsed("07_offload", 2, FLAT, self.data))
+        self.assertFalse(os.path.exists(folder))
+
+    def test_a_script_has_the_arithmetic_that_is_timed(self):
+        path = os.path.join(self.folder, "script.jsonl")
+        steps = self.rehearsed("06_zero3", 2, FLAT, self.data, f"--script={path}")
+        with open(path, encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        for rank, step in enumerate(steps):
+            computed = [line for line in lines if line["rank"] == rank and line["lane"] == "compute"]
+            marks = [i for i, line in enumerate(computed) if line["do"] == "step"]
+            self.assertEqual(len(marks), 4)  # two steps begin and end
+            last = computed[marks[2]:marks[3]]
+            self.assertEqual(sum(line["ps"] for line in last if line["do"] == "compute"), step["compute_ps"])
+        sent = sum(message["bytes"] for line in lines for message in line.get("messages", []) if "to" in message)
+        received = sum(message["bytes"] for line in lines for message in line.get("messages", []) if "from" in message)
+        self.assertEqual(sent, received)
+        self.assertGreater(sent, 0)
 
     def test_many_ranks_of_a_large_model(self):
         # Tensors are addresses: 64 ranks of a model of 1.5 billion parameters need no memory.

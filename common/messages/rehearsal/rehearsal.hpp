@@ -71,7 +71,7 @@ class StepScript {
 /// While it exists, this thread plays rank r of N ranks: Communicator::world() has these ranks, topology_of_job() is
 /// theirs, groups send nothing, queues run their collectives at once, and everything is written to a script.
 ///
-/// Nothing of it may outlive the rehearsal. It computes with what memory holds, which is zeros (make_rehearsed_device()).
+/// Groups, devices and buffers that are made meanwhile must be destroyed before it ends.
 class Rehearsal {
  public:
   /// @param rank    the part to play.
@@ -135,11 +135,11 @@ class RehearsedTransport final : public Transport {
 /// The times of the last step on the virtual clocks of all ranks, as a run would have them: every lane and every message
 /// keep to the rules of VirtualClock and LinkTransport.
 /// @param scripts  of ranks 0 to N - 1.
-/// @throws Error   if ranks wait for each other without end.
+/// @throws Error   if ranks wait for each other forever.
 std::vector<VirtualStep> replay(const std::vector<StepScript>& scripts, const LinkOptions& links);
 
-/// Writes scripts to a file, a line of JSON for each of theirs: `rank` and `lane`; `do`, the kind; and for some kinds
-/// `number`, `ps` and `flops`, or `messages`, each with `to` or `from`, `bytes` and `group`.
+/// Writes scripts to a file, one line of JSON for each of their lines: `rank` and `lane`; `do`, the kind; and for some
+/// kinds `number`, `ps` and `flops`, or `messages`, each with `to` or `from`, `bytes` and `group`.
 void write_scripts(const std::string& path, const std::vector<StepScript>& scripts);
 
 }  // namespace rankwise
