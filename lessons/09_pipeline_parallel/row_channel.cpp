@@ -11,6 +11,12 @@ namespace rankwise {
 
 // ---- Progress -------------------------------------------------------------------------------------------------------
 
+namespace {
+
+constexpr std::chrono::microseconds shortest_pause{100}, longest_pause{2000};
+
+}  // namespace
+
 MessageProgress::MessageProgress()
     : thread_([this](const std::stop_token& end) {
         try {
@@ -28,15 +34,17 @@ void MessageProgress::change(int messages, bool rests)
     const std::lock_guard lock(mutex_);
     under_way_ += messages;
     resting_ = rests;
+    pause_ = shortest_pause;
   }
   changed_.notify_one();
 }
 
 void MessageProgress::run(const std::stop_token& end)
 {
-  constexpr auto pause = std::chrono::microseconds(100);
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, end, [&] { return under_way_ > 0 && !resting_; }) && !end.stop_requested()) {
+    const std::chrono::microseconds pause = pause_;
+    pause_ = std::min(2 * pause_, longest_pause);
     lock.unlock();
     int found = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -19,8 +20,9 @@
 
 namespace rankwise {
 
-/// A progress thread: MPI moves messages only while it is called. The thread calls MPI_Iprobe ten thousand times a
-/// second while messages are under way. It probes MPI_COMM_WORLD, on which no messages are sent, since groups have
+/// A progress thread: MPI moves messages only while it is called. The thread calls MPI_Iprobe while messages are under
+/// way, first after 100 us, then after pauses that double up to 2 ms: each call interrupts the computation of this core,
+/// and a message that has been under way for long can wait as long again. It probes MPI_COMM_WORLD, on which no messages are sent, since groups have
 /// communicators of their own: a probe that finds a message returns at once, without moving any other.
 class MessageProgress {
  public:
@@ -40,6 +42,7 @@ class MessageProgress {
   std::condition_variable_any changed_;
   int under_way_ = 0;
   bool resting_ = false;
+  std::chrono::microseconds pause_{0};  // before the next call
   std::jthread thread_;  // last: it uses all of the above
 };
 
