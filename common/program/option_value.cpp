@@ -3,7 +3,9 @@
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <iterator>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +20,10 @@ constexpr std::pair<const char*, std::int64_t> byte_units[] = {{"TiB", 1LL << 40
                                                                {"MiB", 1LL << 20}, {"MB", 1'000'000},
                                                                {"KiB", 1LL << 10}, {"kB", 1'000},
                                                                {"B", 1},           {"", 1}};
+
+// The prefixes of a Quantity, smaller ones first.
+constexpr std::pair<const char*, double> prefixes[] = {{"p", 1e-12}, {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}, {"", 1},
+                                                       {"k", 1e3},   {"M", 1e6},  {"G", 1e9},  {"T", 1e12}, {"P", 1e15}};
 
 template <std::integral T>
 std::string read(const std::string& text, T& value)
@@ -70,6 +76,21 @@ std::string read(const std::string& text, Bytes& value)
   return expected;
 }
 
+std::string read(const std::string& text, Quantity& value)
+{
+  const char* const text_end = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), text_end, value.value);
+  std::string_view unit(end, text_end);
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const auto& [prefix, power] : prefixes) {
+    if (error != std::errc{} || unit != std::string(prefix) + value.unit) continue;
+    value.value *= power;
+    if (std::isfinite(value.value) && value.value >= 0) return "";
+  }
+  if (*value.unit == '\0') return "a number, 0 or more";
+  return fmt::format("a number with its unit, {0} or with a prefix k{0}, M{0}, G{0}, T{0}, P{0}, m{0}, u{0}", value.unit);
+}
+
 }  // namespace
 
 template <class T>
@@ -93,6 +114,15 @@ std::string show_value(const Bytes& bytes)
   return "0";
 }
 
+template <>
+std::string show_value(const Quantity& quantity)
+{
+  if (*quantity.unit == '\0') return fmt::format("{:.4g}", quantity.value);
+  std::size_t at = 0;
+  while (at + 1 < std::size(prefixes) && std::abs(quantity.value) >= prefixes[at + 1].second) ++at;
+  return fmt::format("{:.4g}{}{}", quantity.value / prefixes[at].second, prefixes[at].first, quantity.unit);
+}
+
 template <class T>
 nlohmann::json json_value(const T& value)
 {
@@ -105,12 +135,19 @@ nlohmann::json json_value(const Bytes& bytes)
   return bytes.value;
 }
 
+template <>
+nlohmann::json json_value(const Quantity& quantity)
+{
+  return quantity.value;
+}
+
 template <class T>
 std::string kind_of_value()
 {
   if constexpr (std::same_as<T, bool>) return "";
   if constexpr (std::same_as<T, std::string>) return "TEXT";
   if constexpr (std::same_as<T, Bytes>) return "SIZE";
+  if constexpr (std::same_as<T, Quantity>) return "QUANTITY";
   if constexpr (std::floating_point<T>) return "NUMBER";
   return "INTEGER";
 }
@@ -141,5 +178,7 @@ template nlohmann::json json_value(const std::string&);
 template std::string kind_of_value<std::string>();
 template std::string read_value(const std::string&, Bytes&);
 template std::string kind_of_value<Bytes>();
+template std::string read_value(const std::string&, Quantity&);
+template std::string kind_of_value<Quantity>();
 
 }  // namespace rankwise

@@ -56,6 +56,8 @@ template void OptionTable::add(const std::string&, const std::string&, std::stri
                                const std::string&);
 template void OptionTable::add(const std::string&, const std::string&, Bytes&, const std::string&,
                                const std::string&);
+template void OptionTable::add(const std::string&, const std::string&, Quantity&, const std::string&,
+                               const std::string&);
 
 void OptionTable::add_file(const std::string& group, const std::string& name, std::string& value, FileUse use,
                            const std::string& help)

@@ -36,7 +36,7 @@ class OptionTable {
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;
 
-  /// Declares one option: @p T is int, std::int64_t, std::uint32_t, double, std::string, Bytes or bool (a flag).
+  /// Declares one option: @p T is int, std::int64_t, std::uint32_t, double, std::string, Bytes, Quantity or bool (a flag).
   /// @param group  heading under which it is shown.
   /// @param name   name without dashes, unique.
   /// @param value  holds the default now and the user's value after parse(); must outlive parse().

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include "lessons/10_3d_parallel/costs.hpp"
+#include "lessons/13_mesh_zero3/costs.hpp"
+#include "lessons/16_five_axes/costs.hpp"
+#include "lessons/17_choose_a_layout/memory.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// What all lessons have in common.
+template <class Options>
+Options options_of(const Job& job, const PlannedLayout& layout)
+{
+  Options options;
+  options.model = "nano";  // all of its sizes are replaced
+  options.layers = job.model.layers, options.heads = job.model.heads, options.channels = job.model.channels;
+  options.context = options.sequence = job.model.context;
+  options.vocabulary = job.model.vocabulary;
+  options.global_batch = job.global_batch, options.micro_batch = layout.micro_batch;
+  options.precision = job.half ? DType::bf16 : DType::f32;
+  options.device = DeviceKind::cuda;
+  options.recompute_blocks = layout.recompute == Recompute::full;
+  return options;
+}
+
+/// A lesson with these options.
+template <class Options>
+LessonRun run_of(const std::string& lesson, const Options& options, const PlannedLayout& l, const std::string& own)
+{
+  std::string command = fmt::format(
+      "mpirun -np {} build/lessons/{} --layers={} --heads={} --channels={} --context={} --vocabulary={} "
+      "--global-batch={} --micro-batch={} --device=cuda{}",
+      l.gpus(), lesson, options.layers, options.heads, options.channels, options.context, options.vocabulary,
+      options.global_batch, options.micro_batch, own);
+  if (options.precision == DType::bf16) command += " --precision=bf16";
+  if (options.recompute_blocks) command += " --recompute=block";
+  if (l.sequence_parallel) command += " --sequence-parallel";
+  return {command, [options](RankOf rank) { return costs(options, rank); }};
+}
+
+/// Degrees and schedule on a mesh.
+template <class Options>
+Options on_mesh(Options options, const PlannedLayout& l)
+{
+  options.mesh.dp = static_cast<int>(l.dp), options.mesh.tp = static_cast<int>(l.tp);
+  options.mesh.pp = static_cast<int>(l.pp);
+  options.mesh.zero = l.zero, options.mesh.sequence_parallel = l.sequence_parallel;
+  if (l.chunks > 1) {
+    options.pipeline.schedule = ScheduleKind::interleaved;
+    options.pipeline.virtual_stages = static_cast<int>(l.chunks);
+  }
+  return options;
+}
+
+}  // namespace
+
+LessonRun lesson_run(const Job& job, const PlannedLayout& l)
+{
+  if (l.zero >= 2) {
+    auto options = options_of<MeshZeroOptions>(job, l);
+    options.zero = l.zero;
+    options.dp = static_cast<int>(l.dp), options.tp = static_cast<int>(l.tp);
+    options.sequence_parallel = l.sequence_parallel;
+    std::string own = fmt::format(" --dp={} --tp={} --zero={}", l.dp, l.tp, l.zero);
+    if (l.optimizer != OptimizerPlace::device) {
+      options.offload.what = Offload::optimizer;
+      options.offload.tier = l.optimizer == OptimizerPlace::host ? "host" : "disk:.";
+      own += " --offload=optimizer --tier=" + options.offload.tier;
+    }
+    return run_of("13_mesh_zero3", options, l, own);
+  }
+  std::string own = fmt::format(" --dp={} --tp={} --pp={} --zero={}", l.dp, l.tp, l.pp, l.zero);
+  if (l.chunks > 1) own += fmt::format(" --schedule=interleaved --virtual-stages={}", l.chunks);
+  if (l.cp == 1) return run_of("10_3d_parallel", on_mesh(options_of<MeshParallelOptions>(job, l), l), l, own);
+  auto options = on_mesh(options_of<FiveAxesOptions>(job, l), l);
+  options.cp = static_cast<int>(l.cp);
+  options.experts.count = 1;
+  return run_of("16_five_axes", options, l, own + fmt::format(" --cp={} --experts=1", l.cp));
+}
+
+}  // namespace rankwise

@@ -1,0 +1,142 @@
+#include "lessons/17_choose_a_layout/memory.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lessons/17_choose_a_layout/sizes.hpp"
+
+namespace rankwise {
+
+namespace {
+
+constexpr double bucket_bytes = 2 * 5e8;  // DeepSpeed's default: 5e8 elements of 16 bits
+
+double d(std::int64_t number)
+{
+  return static_cast<double>(number);
+}
+
+/// What a layer would keep without recomputation.
+double whole_layer_bytes(const Job& job, PlannedLayout layout)
+{
+  layout.recompute = Recompute::none;
+  return layer_activation_bytes(job, layout);
+}
+
+/// Micro-batches whose activations a stage keeps when it needs most: with 1F1B as many as stages follow; the first backward
+/// pass has begun before the last forward pass of m.
+double in_flight(const Job& job, const PlannedLayout& l, std::int64_t stage)
+{
+  const std::int64_t m = l.micro_batches(job.global_batch);
+  return d(std::clamp<std::int64_t>(m - 1, 1, l.pp - stage));
+}
+
+/// Layers whose activations a stage keeps, over all micro-batches in flight.
+/// @source  Korthikanti et al. 2022, section 4.2.3: interleaved stages keep 1 + (p - 1) / (p v) as many.
+double kept_layers(const Job& job, const PlannedLayout& l, std::int64_t stage)
+{
+  const double share = l.chunks > 1 ? 1 + d(l.pp - 1) / d(l.pp * l.chunks) : 1;
+  const double layers = d(job.model.layers / l.pp), most = layers * d(l.micro_batches(job.global_batch));
+  return std::min(most, layers * in_flight(job, l, stage) * share);
+}
+
+/// The terms of a rank of one stage.
+RankMemory memory_of_stage(const Job& job, const PlannedLayout& l, std::int64_t stage)
+{
+  RankMemory memory;
+  memory.stage = stage;
+  const double P = d(parameters_of_stage(job.model, l.tp, l.pp, stage)), t = d(l.tp);
+  const double row = d(job.model.context * l.micro_batch) * d(job.model.channels);  // T b C
+  const auto add = [&](const std::string& name, double bytes, const std::string& formula) {
+    if (bytes > 0) memory.device.push_back({name, bytes, formula});
+  };
+  const double states = state_bytes(job, P, l.zero, d(l.dp));
+  const double away = l.optimizer == OptimizerPlace::device ? 0 : 12 * P / d(l.dp);
+  add("model states", states - away, fmt::format("of {:.4g} parameters; ZeRO-{}", P, l.zero));
+  memory.host = l.optimizer == OptimizerPlace::host ? away : 0;
+  if (job.system == System::megatron && job.half_gradients)
+    add("running gradients", 2 * P, "2 P, of the micro-batch");
+  if (job.system == System::deepspeed && l.zero > 0) add("bucket", bucket_bytes, "5e8 elements, DeepSpeed's default");
+  if (l.zero == 3) add("gathered layers", 4 * P / d(job.model.layers), "two layers of 2 P / L");
+  add("activations", kept_layers(job, l, stage) * layer_activation_bytes(job, l),
+      fmt::format("{:.4g} layers in flight, Korthikanti et al. 2022, Table 2", kept_layers(job, l, stage)));
+  if (l.recompute == Recompute::full) {
+    add("inputs of the stage", in_flight(job, l, stage) * 2 * row, "2 T b C for each micro-batch in flight");
+    add("a layer again", whole_layer_bytes(job, l), "its activations while the backward pass computes them again");
+  }
+  if (l.recompute == Recompute::selective)
+    add("attention again", 5 * d(job.model.heads * job.model.context) * d(job.model.context * l.micro_batch) / t,
+        "5 H T T b / t");
+  if (stage == l.pp - 1)
+    add("logits", 4 * d(job.model.context * l.micro_batch * job.model.vocabulary) / t, "4 T b V / t, 32-bit");
+  add("weight gradient", 8 * d(job.model.channels) * d(job.model.channels) / t, "8 C C / t, of the widest matrix");
+  memory.why = l.pp == 1                ? "all ranks need the same"
+               : stage == 0             ? "the first stage has the embedding and most micro-batches in flight"
+               : stage == l.pp - 1      ? "the last stage has the head and its logits"
+                                        : "a stage between has neither embedding nor head";
+  return memory;
+}
+
+/// The terms of a rank of a lesson.
+RankMemory memory_of_lesson(const Job& job, const PlannedLayout& l)
+{
+  const LessonRun run = lesson_run(job, l);
+  const int N = static_cast<int>(l.gpus());
+  RankMemory largest;
+  for (std::int64_t stage = 0; stage < l.pp; ++stage) {
+    const Costs costs = run.costs({static_cast<int>(stage * (N / l.pp)), N});
+    RankMemory memory;
+    memory.stage = stage;
+    for (int i = 0; i < category_count; ++i) {
+      const auto category = static_cast<Category>(i);
+      const std::int64_t bytes = in_tier(Tier::device, costs.most)[category];
+      if (bytes > 0) memory.device.push_back({std::string(name_of(category)), d(bytes), "by the lesson's costs()"});
+    }
+    memory.host = d(in_tier(Tier::host, costs.most).total());
+    if (memory.total() > largest.total()) largest = memory;
+  }
+  largest.why = l.pp == 1 ? "no other rank has more" : fmt::format("stage {} has most", largest.stage);
+  return largest;
+}
+
+}  // namespace
+
+double RankMemory::total() const
+{
+  double sum = 0;
+  for (const MemoryTerm& term : device) sum += term.bytes;
+  return sum;
+}
+
+double state_bytes(const Job& job, double P, int zero, double d)
+{
+  if (job.system == System::megatron) {
+    const double replicated = job.half_gradients ? 4 : 6, sharded = job.half_gradients ? 16 : 12;
+    return replicated * P + sharded * P / (zero > 0 ? d : 1);
+  }
+  const double parameters = zero >= 3 ? 2 / d : 2, gradients = zero >= 2 ? 2 / d : 2;
+  return (parameters + gradients + (zero >= 1 ? 12 / d : 12)) * P;
+}
+
+double layer_activation_bytes(const Job& job, const PlannedLayout& layout)
+{
+  const double T = d(job.model.context), C = d(job.model.channels), t = d(layout.tp);
+  const double row = T * d(layout.micro_batch) * C;
+  if (layout.recompute == Recompute::full) return 2 * row;
+  const double scores = layout.recompute == Recompute::none ? 5 * d(job.model.heads) * T / C / t : 0;
+  return row * ((layout.sequence_parallel ? 34 / t : 10 + 24 / t) + scores);
+}
+
+RankMemory largest_memory(const Job& job, const PlannedLayout& layout)
+{
+  if (job.system == System::rankwise) return memory_of_lesson(job, layout);
+  RankMemory largest;
+  for (std::int64_t stage = 0; stage < layout.pp; ++stage) {
+    const RankMemory memory = memory_of_stage(job, layout, stage);
+    if (memory.total() > largest.total()) largest = memory;
+  }
+  return largest;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lessons/17_choose_a_layout/layout.hpp"
+#include "lessons/17_choose_a_layout/time.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// Memory of the GPU that needs most. Of the lessons it is what their own formulas say, of other programs a sum of terms from
+/// their papers.
+
+namespace rankwise {
+
+/// Bytes of a rank that have one reason.
+struct MemoryTerm {
+  std::string name;     ///< as "parameters"
+  double bytes = 0;     ///< of the device, or of the host
+  std::string formula;  ///< in letters, with its source
+};
+
+/// Memory of one rank.
+struct RankMemory {
+  std::vector<MemoryTerm> device;  ///< on the GPU
+  double host = 0;                 ///< bytes on the host
+  std::int64_t stage = 0;          ///< of the pipeline, where this rank is
+  std::string why;                 ///< why no rank needs more
+
+  /// Bytes on the GPU.
+  double total() const;
+};
+
+/// Memory of the rank that needs most.
+RankMemory largest_memory(const Job& job, const PlannedLayout& layout);
+
+/// Bytes of parameters, gradients and the optimizer's states of P parameters on one of d replicas.
+///
+///     Megatron-LM    18 P (bf16, 32-bit gradients) or 20 P (fp16, master gradients); ZeRO-1: all but 6 P or 4 P over d
+///     DeepSpeed      ZeRO-0: 16 P, 1: 4 P + 12 P / d, 2: 2 P + 14 P / d, 3: 16 P / d
+///
+/// @source  Rajbhandari et al. 2020 (ZeRO), section 3.1 and Table 1; Megatron-LM's documentation of its distributed
+///          optimizer.
+double state_bytes(const Job& job, double P, int zero, double d);
+
+/// Bytes of activations that one layer keeps for its backward pass, of a micro-batch of b sequences.
+///
+///     T b C (10 + 24 / t + 5 H T / (C t))   without recomputation; with sequence parallelism T b C (34 + 5 H T / C) / t
+///     without 5 H T / C                     with selective recomputation
+///     2 T b C                               with full recomputation
+///
+/// @source  Korthikanti et al. 2022, Table 2.
+double layer_activation_bytes(const Job& job, const PlannedLayout& layout);
+
+/// The lesson that runs a layout.
+struct LessonRun {
+  std::string command;                 ///< how it is started
+  std::function<Costs(RankOf)> costs;  ///< its memory and traffic
+};
+/// The lesson for this layout: 10 for a mesh, 16 with cp, 13 for ZeRO-2, ZeRO-3 and offload.
+LessonRun lesson_run(const Job& job, const PlannedLayout& layout);
+
+}  // namespace rankwise

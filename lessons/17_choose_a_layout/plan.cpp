@@ -1,0 +1,65 @@
+#include "lessons/17_choose_a_layout/plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace rankwise {
+
+bool fits(const RankMemory& memory, const Machine& machine)
+{
+  return memory.total() <= machine.memory && memory.host * machine.gpus_per_node <= machine.host_memory;
+}
+
+std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus,
+                          std::size_t most)
+{
+  std::vector<Plan> all;
+  for (const PlannedLayout& layout :
+       all_layouts(job.system, job.model, wishes, gpus, job.global_batch, machine.gpus_per_node))
+    all.push_back({layout, step_time(job, layout, machine), {}});
+  std::ranges::stable_sort(all, {}, [](const Plan& plan) { return plan.time.total(); });
+
+  // Times are cheap, memory is not: it is computed from the fastest layout on, until enough of them fit.
+  std::vector<Plan> fitting;
+  for (Plan& plan : all) {
+    if (fitting.size() == most) break;
+    plan.memory = largest_memory(job, plan.layout);
+    if (fits(plan.memory, machine)) fitting.push_back(std::move(plan));
+  }
+  return fitting;
+}
+
+std::optional<Plan> smallest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus)
+{
+  std::optional<Plan> least;
+  for (const PlannedLayout& layout :
+       all_layouts(job.system, job.model, wishes, gpus, job.global_batch, machine.gpus_per_node)) {
+    Plan plan{layout, step_time(job, layout, machine), largest_memory(job, layout)};
+    if (!least || plan.memory.total() < least->memory.total()) least = std::move(plan);
+  }
+  return least;
+}
+
+std::string reason(const Plan& faster, const Plan& slower)
+{
+  const StepTime &a = faster.time, &b = slower.time;
+  std::vector<std::pair<double, const char*>> parts{
+      {b.compute - a.compute, "computation"}, {b.recompute - a.recompute, "recomputation"},
+      {b.host - a.host, "waiting for the host"}, {b.tensor - a.tensor, "tensor-parallel sums"},
+      {b.bubble - a.bubble, "bubble"}, {b.pipeline - a.pipeline, "messages between stages"},
+      {b.context - a.context, "messages along sequences"}, {b.data - a.data, "messages between replicas"},
+      {b.update - a.update, "update"}};
+  std::ranges::sort(parts, std::greater(), [](const auto& part) { return std::abs(part.first); });
+  std::vector<std::string> texts;
+  for (const auto& [seconds, what] : parts)
+    if (texts.size() < 3 && std::abs(seconds) > 0.1 * std::abs(parts[0].first) && std::abs(seconds) > 1e-6)
+      texts.push_back(fmt::format("{:.3g} s {} {}", std::abs(seconds), seconds > 0 ? "more" : "less", what));
+  if (texts.empty()) return "as fast";
+  return fmt::format("{:+.1f} %: {}", 100 * (b.total() / a.total() - 1), fmt::join(texts, ", "));
+}
+
+}  // namespace rankwise
