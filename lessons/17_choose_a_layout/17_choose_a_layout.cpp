@@ -12,7 +12,7 @@
 //
 // Sample runs:  build/lessons/17_choose_a_layout --machine=lessons/17_choose_a_layout/machines/a100-80gb-sxm.conf --model=175b --gpus=1024 --global-batch=1536 --system=megatron
 //               build/lessons/17_choose_a_layout --machine=lessons/17_choose_a_layout/machines/a100-80gb-sxm.conf --model=gpt2-xl --gpus=8
-//               build/lessons/17_choose_a_layout --machine=lessons/17_choose_a_layout/machines/h100-sxm.conf --model=175b --system=megatron --global-batch=1536 --question=fewest-gpus --days=30
+//               build/lessons/17_choose_a_layout --machine=lessons/17_choose_a_layout/machines/h100-80gb-sxm.conf --model=175b --system=megatron --global-batch=1536 --question=fewest-gpus --days=30
 // Expect:       memory of the largest rank by term, a step by part, days for 300 B tokens, and why other layouts are slower.
 
 #include <fmt/format.h>
@@ -49,6 +49,7 @@ void begin(Report& report, const OptionTable& table, const Job& job, const Machi
                              job.global_batch));
   report.json()["model"] = {{"name", m.name}, {"parameters", m.parameters()}};
   report.json()["machine"] = machine.name;
+  report.json()["machine_memory"] = machine.memory.value;
   report.json()["options"] = table.json();
 }
 
@@ -78,7 +79,7 @@ int main(int argc, char** argv)
       [&](const Session&) {
         check_options(options);
         machine = read_machine(options.machine);
-        options.job();
+        options.job(machine);
       },
       [&](const Session& session) {
         Report report(session.rank() == 0, options.report);
@@ -86,7 +87,7 @@ int main(int argc, char** argv)
         calibrate_and_check(report, options, machine);
         const bool measured_only = !(options.calibrate.empty() && options.check.empty()) && !table.given("model");
         if (measured_only) return report.finish();
-        begin(report, table, options.job(), machine, options.gpus);
+        begin(report, table, options.job(machine), machine, options.gpus);
         answer(report, options, machine);
         return report.finish();
       });

@@ -97,22 +97,45 @@ void report_step(Report& report, const Job& job, const Plan& plan)
   report.block("step", lines);
 }
 
+/// The counts of the field for the operations of a step.
+/// @source  Korthikanti et al. 2022, appendix A, for selective recomputation.
+std::vector<FlopCount> counts_of(const Job& job, const PlannedLayout& layout)
+{
+  const std::int64_t T = job.model.context, tokens = job.global_batch * T;
+  std::vector<FlopCount> counts = flop_counts(job.model, tokens, T, layout.recompute == Recompute::full);
+  if (layout.recompute != Recompute::selective) return counts;
+  std::erase_if(counts, [](const FlopCount& count) { return count.name.starts_with("HFU"); });
+  const double attention = 4.0 * static_cast<double>(job.model.layers * job.model.channels * T) * static_cast<double>(tokens);
+  counts.push_back({"HFU", counts[0].flops + attention, "MFU's, and attention's products again: 4 L C T a token"});
+  return counts;
+}
+
+/// Why no layout follows the wishes.
+std::string obstacle_of(const PlannerOptions& options, const Job& job)
+{
+  const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(degree, 1); };
+  const LayoutWishes& w = options.wishes;
+  PlannedLayout asked;
+  asked.tp = given(w.tp), asked.pp = given(w.pp), asked.cp = given(w.cp), asked.dp = given(w.dp);
+  asked.micro_batch = given(w.micro_batch), asked.chunks = given(w.chunks);
+  if (w.zero != "search") asked.zero = w.zero[0] - '0';
+  asked.sequence_parallel = w.sequence_parallel == "on";
+  asked.recompute = w.recompute == "selective" ? Recompute::selective : Recompute::none;
+  if (w.optimizer == "host") asked.optimizer = OptimizerPlace::host;
+  if (options.gpus % asked.gpus() != 0) return fmt::format("the degrees do not divide {} GPUs", options.gpus);
+  if (w.dp == 0) asked.dp = options.gpus / asked.gpus();
+  const std::string why = obstacle(job.system, job.model, asked, job.global_batch);
+  return why.empty() ? "no number of micro-batches or of stages suits all of them" : why;
+}
+
 /// No layout fits: the message says what the smallest needs, and with what it would fit.
 [[noreturn]] void refuse_all(const PlannerOptions& options, const Job& job, const Machine& machine)
 {
   const LayoutWishes& given = options.wishes;
   const std::optional<Plan> least = smallest(job, given, machine, options.gpus);
   if (!least) {
-    std::string why;
-    PlannedLayout asked{.dp = std::max<std::int64_t>(given.dp, 1), .tp = std::max<std::int64_t>(given.tp, 1),
-                        .pp = std::max<std::int64_t>(given.pp, 1), .cp = std::max<std::int64_t>(given.cp, 1),
-                        .micro_batch = std::max<std::int64_t>(given.micro_batch, 1),
-                        .chunks = std::max<std::int64_t>(given.chunks, 1)};
-    if (given.dp == 0 && options.gpus % asked.gpus() == 0) asked.dp = options.gpus / asked.gpus();
-    why = asked.gpus() != options.gpus && options.gpus % asked.gpus() != 0
-              ? fmt::format("dp, tp, pp and cp do not divide {} GPUs", options.gpus)
-              : obstacle(job.system, job.model, asked, job.global_batch);
-    throw UserError(fmt::format("No layout of {} GPUs has these options{}.", options.gpus, why.empty() ? "" : ": " + why),
+    const std::string why = obstacle_of(options, job);
+    throw UserError(fmt::format("No layout of {} GPUs has these options: {}.", options.gpus, why),
                     "Leave degrees out, they are searched for; or use another --global-batch.");
   }
   const std::string needs = fmt::format("The layout that needs least, {}, needs {} GB of a GPU that has {} GB.",
@@ -162,22 +185,23 @@ void report_plan(Report& report, const PlannerOptions& options, const Job& job, 
   report.comment("layout: " + describe(plan.layout, job.global_batch));
   report_memory(report, machine, plan.memory);
   report_step(report, job, plan);
-  const bool again = plan.layout.recompute == Recompute::full;
   const double peak = (job.half ? machine.half : machine.single) * static_cast<double>(plan.layout.gpus());
-  report_utilisation(report, flop_counts(job.model, job.global_batch * job.model.context, job.model.context, again),
-                     plan.time.total(), peak, static_cast<int>(plan.layout.gpus()), machine.name);
+  report_utilisation(report, counts_of(job, plan.layout), plan.time.total(), peak,
+                     static_cast<int>(plan.layout.gpus()), machine.name);
   const double days = days_of(options, job, plan);
   report.block(fmt::format("training with {:.4g} tokens", options.tokens),
                {{"time", fmt::format("{:.2f}", days), "", "days"},
                 {"GPU hours", fmt::format("{:.4g}", days * 24 * static_cast<double>(plan.layout.gpus())), "", "h"}});
   report.json()["plan"] = json_of(job, plan);
   report.json()["plan"]["days"] = days;
+  for (const RankMemory& stage : memory_by_stage(job, plan.layout))
+    report.json()["plan"]["stage_bytes"].push_back(stage.total());
   if (job.system == System::rankwise) report.comment("run it: " + lesson_run(job, plan.layout).command);
 }
 
 void answer_layout(Report& report, const PlannerOptions& options, const Machine& machine)
 {
-  const Job job = options.job();
+  const Job job = options.job(machine);
   const std::vector<Plan> plans = found(options, job, machine);
   report_plan(report, options, job, machine, plans[0]);
   std::vector<Line> lines;
@@ -192,7 +216,7 @@ void answer_layout(Report& report, const PlannerOptions& options, const Machine&
 
 void answer_largest_model(Report& report, const PlannerOptions& options, const Machine& machine)
 {
-  Job job = options.job();
+  Job job = options.job(machine);
   std::vector<Line> lines;
   std::optional<Plan> best;
   std::vector<ModelConfig> models = planned_presets();
@@ -227,7 +251,7 @@ void answer_largest_model(Report& report, const PlannerOptions& options, const M
 
 void answer_fewest_gpus(Report& report, const PlannerOptions& options, const Machine& machine)
 {
-  const Job job = options.job();
+  const Job job = options.job(machine);
   for (const std::int64_t gpus : numbers_of_gpus(machine.gpus_per_node, 65536)) {
     const auto plan = on_gpus(options, job, machine, gpus);
     if (!plan || (options.days > 0 && days_of(options, job, *plan) > options.days)) continue;
@@ -243,7 +267,7 @@ void answer_fewest_gpus(Report& report, const PlannerOptions& options, const Mac
 
 void answer_days(Report& report, const PlannerOptions& options, const Machine& machine)
 {
-  const Job job = options.job();
+  const Job job = options.job(machine);
   const Plan plan = found(options, job, machine)[0];
   report_plan(report, options, job, machine, plan);
   std::vector<Line> lines;
@@ -258,7 +282,7 @@ void answer_days(Report& report, const PlannerOptions& options, const Machine& m
 
 void answer_bandwidth(Report& report, const PlannerOptions& options, const Machine& machine)
 {
-  const Job job = options.job();
+  const Job job = options.job(machine);
   const auto step_with = [&](double factor) {
     Machine other = machine;
     other.network.value *= factor;

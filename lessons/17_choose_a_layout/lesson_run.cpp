@@ -20,7 +20,7 @@ Options options_of(const Job& job, const PlannedLayout& layout)
   options.vocabulary = job.model.vocabulary;
   options.global_batch = job.global_batch, options.micro_batch = layout.micro_batch;
   options.precision = job.half ? DType::bf16 : DType::f32;
-  options.device = DeviceKind::cuda;
+  options.device = job.device;
   options.recompute_blocks = layout.recompute == Recompute::full;
   return options;
 }
@@ -31,9 +31,10 @@ LessonRun run_of(const std::string& lesson, const Options& options, const Planne
 {
   std::string command = fmt::format(
       "mpirun -np {} build/lessons/{} --layers={} --heads={} --channels={} --context={} --vocabulary={} "
-      "--global-batch={} --micro-batch={} --device=cuda{}",
+      "--global-batch={} --micro-batch={}{}",
       l.gpus(), lesson, options.layers, options.heads, options.channels, options.context, options.vocabulary,
       options.global_batch, options.micro_batch, own);
+  if (options.device == DeviceKind::cuda) command += " --device=cuda";
   if (options.precision == DType::bf16) command += " --precision=bf16";
   if (options.recompute_blocks) command += " --recompute=block";
   if (l.sequence_parallel) command += " --sequence-parallel";

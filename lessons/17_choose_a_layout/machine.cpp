@@ -70,8 +70,9 @@ Machine read_machine(const std::string& path)
   Machine machine;
   OptionTable table("machine", "what a machine file says");
   table.add("Machine", "name", machine.name, "what it is called");
+  table.add_choice("Machine", "device", machine.device, {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}}, "");
   table.add("Machine", "gpus-per-node", machine.gpus_per_node, "GPUs of a node");
-  std::vector<std::string> names{"name", "gpus-per-node"};
+  std::vector<std::string> names{"name", "device", "gpus-per-node"};
   for (const Fact& fact : facts) table.add("Machine", names.emplace_back(fact.name), machine.*fact.value, "");
   for (const ConstantKind& kind : constant_kinds())
     table.add("Constants", names.emplace_back(kind.name), machine.constants.*kind.constant, "");

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/memory/device.hpp"
 #include "common/program/option_value.hpp"
 
 /// @file
@@ -41,6 +42,7 @@ const std::vector<ConstantKind>& constant_kinds();
 /// A machine of many GPUs.
 struct Machine {
   std::string name;               ///< for the report
+  DeviceKind device = DeviceKind::cuda;  ///< what computes: GPUs, or the processor cores of "this machine"
   int gpus_per_node = 0;          ///< GPUs that have fast links to each other
   Quantity memory{"B"};           ///< of a GPU
   Quantity half{"FLOP/s"};        ///< peak of a GPU with 16-bit factors

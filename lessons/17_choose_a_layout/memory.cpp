@@ -41,11 +41,19 @@ double kept_layers(const Job& job, const PlannedLayout& l, std::int64_t stage)
   return std::min(most, layers * in_flight(job, l, stage) * share);
 }
 
+/// Why a stage needs most, if it does.
+std::string why_most(const PlannedLayout& l, std::int64_t stage)
+{
+  if (l.pp == 1) return "no other rank needs more";
+  if (stage == 0) return "the first stage has the embedding and most micro-batches in flight";
+  if (stage == l.pp - 1) return "the last stage has the head and its logits";
+  return fmt::format("stage {} of {} has most", stage, l.pp);
+}
+
 /// The terms of a rank of one stage.
 RankMemory memory_of_stage(const Job& job, const PlannedLayout& l, std::int64_t stage)
 {
   RankMemory memory;
-  memory.stage = stage;
   const double P = d(parameters_of_stage(job.model, l.tp, l.pp, stage)), t = d(l.tp);
   const double row = d(job.model.context * l.micro_batch) * d(job.model.channels);  // T b C
   const auto add = [&](const std::string& name, double bytes, const std::string& formula) {
@@ -71,33 +79,22 @@ RankMemory memory_of_stage(const Job& job, const PlannedLayout& l, std::int64_t 
   if (stage == l.pp - 1)
     add("logits", 4 * d(job.model.context * l.micro_batch * job.model.vocabulary) / t, "4 T b V / t, 32-bit");
   add("weight gradient", 8 * d(job.model.channels) * d(job.model.channels) / t, "8 C C / t, of the widest matrix");
-  memory.why = l.pp == 1                ? "all ranks need the same"
-               : stage == 0             ? "the first stage has the embedding and most micro-batches in flight"
-               : stage == l.pp - 1      ? "the last stage has the head and its logits"
-                                        : "a stage between has neither embedding nor head";
+  memory.why = why_most(l, stage);
   return memory;
 }
 
-/// The terms of a rank of a lesson.
-RankMemory memory_of_lesson(const Job& job, const PlannedLayout& l)
+/// The terms of a rank of a lesson: device memory by category.
+RankMemory memory_of_rank(const Costs& costs, const std::string& why)
 {
-  const LessonRun run = lesson_run(job, l);
-  const int N = static_cast<int>(l.gpus());
-  RankMemory largest;
-  for (std::int64_t stage = 0; stage < l.pp; ++stage) {
-    const Costs costs = run.costs({static_cast<int>(stage * (N / l.pp)), N});
-    RankMemory memory;
-    memory.stage = stage;
-    for (int i = 0; i < category_count; ++i) {
-      const auto category = static_cast<Category>(i);
-      const std::int64_t bytes = in_tier(Tier::device, costs.most)[category];
-      if (bytes > 0) memory.device.push_back({std::string(name_of(category)), d(bytes), "by the lesson's costs()"});
-    }
-    memory.host = d(in_tier(Tier::host, costs.most).total());
-    if (memory.total() > largest.total()) largest = memory;
+  RankMemory memory;
+  memory.why = why;
+  for (int i = 0; i < category_count; ++i) {
+    const auto category = static_cast<Category>(i);
+    const std::int64_t bytes = in_tier(Tier::device, costs.most)[category];
+    if (bytes > 0) memory.device.push_back({std::string(name_of(category)), d(bytes), "by the lesson's costs()"});
   }
-  largest.why = l.pp == 1 ? "no other rank has more" : fmt::format("stage {} has most", largest.stage);
-  return largest;
+  memory.host = d(in_tier(Tier::host, costs.most).total());
+  return memory;
 }
 
 }  // namespace
@@ -128,15 +125,23 @@ double layer_activation_bytes(const Job& job, const PlannedLayout& layout)
   return row * ((layout.sequence_parallel ? 34 / t : 10 + 24 / t) + scores);
 }
 
+std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& layout)
+{
+  std::vector<RankMemory> stages;
+  if (job.system == System::rankwise) {
+    const LessonRun run = lesson_run(job, layout);
+    const int N = static_cast<int>(layout.gpus()), of_a_stage = N / static_cast<int>(layout.pp);
+    for (int stage = 0; stage < layout.pp; ++stage)
+      stages.push_back(memory_of_rank(run.costs({stage * of_a_stage, N}), why_most(layout, stage)));
+  } else {
+    for (std::int64_t stage = 0; stage < layout.pp; ++stage) stages.push_back(memory_of_stage(job, layout, stage));
+  }
+  return stages;
+}
+
 RankMemory largest_memory(const Job& job, const PlannedLayout& layout)
 {
-  if (job.system == System::rankwise) return memory_of_lesson(job, layout);
-  RankMemory largest;
-  for (std::int64_t stage = 0; stage < layout.pp; ++stage) {
-    const RankMemory memory = memory_of_stage(job, layout, stage);
-    if (memory.total() > largest.total()) largest = memory;
-  }
-  return largest;
+  return std::ranges::max(memory_by_stage(job, layout), {}, &RankMemory::total);
 }
 
 }  // namespace rankwise

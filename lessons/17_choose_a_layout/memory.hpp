@@ -26,12 +26,14 @@ struct MemoryTerm {
 struct RankMemory {
   std::vector<MemoryTerm> device;  ///< on the GPU
   double host = 0;                 ///< bytes on the host
-  std::int64_t stage = 0;          ///< of the pipeline, where this rank is
-  std::string why;                 ///< why no rank needs more
+  std::string why;                 ///< what this stage has more, or less, than others
 
   /// Bytes on the GPU.
   double total() const;
 };
+
+/// Memory of the first rank of each stage of the pipeline; the other ranks of a stage have no more.
+std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& layout);
 
 /// Memory of the rank that needs most.
 RankMemory largest_memory(const Job& job, const PlannedLayout& layout);

@@ -39,12 +39,13 @@ void declare(OptionTable& table, LayoutWishes& wishes)
 
 }  // namespace
 
-Job PlannerOptions::job() const
+Job PlannerOptions::job(const Machine& used) const
 {
   Job job;
   job.model = model.config();
   job.global_batch = global_batch > 0 ? global_batch : std::max<std::int64_t>(512, gpus);
   job.system = system;
+  job.device = used.device;
   job.half = type != PlannedType::f32;
   job.half_gradients = type == PlannedType::fp16;
   return job;
@@ -86,7 +87,8 @@ void check_options(const PlannerOptions& o)
 {
   const auto refuse = [](const std::string& what, const std::string& remedy) { throw UserError(what, remedy); };
   if (o.machine.empty())
-    refuse("--machine is missing.", "Name a machine file, as --machine=lessons/17_choose_a_layout/machines/a100-80gb-sxm.conf.");
+    refuse("--machine is missing.",
+           "Name a machine file, as --machine=lessons/17_choose_a_layout/machines/a100-80gb-sxm.conf.");
   if (o.gpus < 1 || o.gpus > 65536) refuse(fmt::format("--gpus={} is not from 1 to 65536.", o.gpus), "Use --gpus=8.");
   const LayoutWishes& w = o.wishes;
   for (const auto& [name, value] : {std::pair("dp", w.dp), {"tp", w.tp}, {"pp", w.pp}, {"cp", w.cp},

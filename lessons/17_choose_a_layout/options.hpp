@@ -44,7 +44,7 @@ struct PlannerOptions {
   std::string report;                     ///< JSON document to write
 
   /// What is planned.
-  Job job() const;
+  Job job(const Machine& machine) const;
 };
 
 /// Declares them.

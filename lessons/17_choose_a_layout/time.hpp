@@ -17,6 +17,7 @@ struct Job {
   ModelConfig model;                 ///< sizes
   std::int64_t global_batch = 0;     ///< G, sequences of a step
   System system = System::rankwise;  ///< whose program
+  DeviceKind device = DeviceKind::cuda;  ///< what computes
   bool half = true;                  ///< whether parameters and activations have 16 bits, else 32
   bool half_gradients = false;       ///< whether gradients have 16 bits: Megatron's fp16 instead of bf16
   bool slow_links = false;           ///< whether the fast links of a node are not used

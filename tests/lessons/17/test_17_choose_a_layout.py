@@ -1,0 +1,109 @@
+"""Lesson 17: the plan of a layout of the lessons is what the lesson itself says, every question has an answer, what is refused, and
+how long a search takes."""
+
+import json
+import pathlib
+import re
+import shlex
+import time
+import unittest
+
+import planner_rows
+from program_case import ProgramCase
+
+PROGRAM = "lessons/17_choose_a_layout"
+A100 = f"--machine={planner_rows.MACHINES / 'a100-80gb-sxm.conf'}"
+SMALL = ["--layers=4", "--heads=4", "--channels=32", "--sequence=32", "--vocabulary=256", "--precision=f32"]
+
+
+class Planner(ProgramCase):
+    program = PROGRAM
+
+    def on_cpus(self):
+        """A machine file whose devices are cores, with 4 GB each."""
+        text = (planner_rows.MACHINES / "a100-80gb-sxm.conf").read_text(encoding="utf-8")
+        path = pathlib.Path(self.folder) / "cpus.conf"
+        path.write_text(text.replace("device = cuda", "device = cpu").replace("memory = 80 GB", "memory = 4 GB", 1), encoding="utf-8")
+        return f"--machine={path}"
+
+
+class OfTheLessons(Planner):
+    def test_memory_is_that_of_the_command_that_it_prints(self):
+        machine = self.on_cpus()
+        for gpus, options in [(8, []), (8, ["--tp=2", "--pp=2", "--zero=0"]), (4, ["--pp=4", "--recompute=full"]),
+                              (8, ["--zero=3", "--tp=2", "--micro-batch=1"]), (4, ["--zero=2", "--tp=1"]), (8, ["--cp=2", "--tp=2"]),
+                              (4, ["--zero=3", "--optimizer=host"]), (8, ["--tp=4", "--sequence-parallel=on"]),
+                              (1024, ["--tp=4", "--pp=2"]), (256, ["--zero=3", "--tp=1"])]:
+            with self.subTest(gpus=gpus, options=options):
+                done = self.run_program(machine, *SMALL, f"--global-batch={max(16, gpus)}", f"--gpus={gpus}", *options, f"--report={self.folder}/plan.json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                plan = json.loads((pathlib.Path(self.folder) / "plan.json").read_text(encoding="utf-8"))["plan"]
+                words = shlex.split(re.search(r"# run it: (.*)", done.stdout).group(1))
+                self.assertEqual(words[:3], ["mpirun", "-np", str(gpus)])
+                dry = self.run_program(*words[4:], "--dry-run", f"--ranks={gpus}", f"--report={self.folder}/dry.json",
+                                       program=words[3].removeprefix("build/"))
+                self.assertEqual(dry.returncode, 0, dry.stderr)
+                report = json.loads((pathlib.Path(self.folder) / "dry.json").read_text(encoding="utf-8"))
+                most = max(rank["memory"]["device"]["total"]["peak"] for rank in report["plan"]["ranks"])
+                self.assertEqual(plan["bytes"], most)
+
+
+class Questions(Planner):
+    def answer(self, *options):
+        return self.report(A100, "--system=megatron", *options)
+
+    def test_a_search_over_a_thousand_gpus_takes_seconds(self):
+        begin = time.monotonic()
+        report = self.answer("--model=175b", "--gpus=1024", "--global-batch=1536")
+        self.assertLess(time.monotonic() - begin, 10)
+        steps = [plan["step_s"] for plan in report["layouts"]]
+        self.assertEqual(steps, sorted(steps))
+        self.assertEqual(len(steps), 6)
+        plan = report["plan"]
+        self.assertAlmostEqual(sum(plan["time_s"].values()), plan["step_s"])
+        self.assertAlmostEqual(sum(plan["memory_bytes"].values()), plan["bytes"])
+        self.assertEqual(max(plan["stage_bytes"]), plan["bytes"])
+        self.assertLessEqual(plan["bytes"], 80e9)
+        self.assertAlmostEqual(plan["days"], 300e9 / (1536 * 2048) * plan["step_s"] / 86400)
+
+    def test_the_four_other_questions(self):
+        report = self.answer("--model=175b", "--gpus=64", "--question=largest-model")
+        fits = {model["name"]: model["fits"] for model in report["models"]}
+        self.assertTrue(fits["22b"] and not fits["1t"])
+        self.assertGreaterEqual(report["largest_layers"], 96 if fits["175b"] else 8)
+
+        report = self.answer("--model=175b", "--global-batch=1536", "--question=fewest-gpus", "--days=40")
+        self.assertLessEqual(report["plan"]["days"], 40)
+        fewer = self.answer("--model=175b", "--global-batch=1536", "--question=days", f"--gpus={report['fewest_gpus'] // 2}")
+        self.assertGreater(fewer["plan"]["days"], 40)
+
+        report = self.answer("--model=22b", "--gpus=64", "--question=bandwidth")
+        steps = [network["step_s"] for network in report["networks"]]
+        self.assertEqual(steps, sorted(steps, reverse=True))
+
+    def test_every_machine_and_system_has_a_plan(self):
+        for machine in sorted(planner_rows.MACHINES.iterdir()):
+            for system in ("rankwise", "megatron", "deepspeed"):
+                with self.subTest(machine=machine.name, system=system):
+                    self.report(f"--machine={machine}", f"--system={system}", "--model=gpt2-xl", "--gpus=16")
+
+
+class Refusals(Planner):
+    def test_what_cannot_be_planned(self):
+        self.assert_all_refused([
+            (["--model=22b"], ["--machine is missing"]),
+            ([A100, "--model=23b"], ["--model=23b is not a model"]),
+            ([A100, "--gpus=0"], ["--gpus=0 is not from 1"]),
+            ([A100, "--rows=11"], ["--rows=11 is not from 1 to 10"]),
+            ([A100, "--model=22b", "--system=megatron", "--tp=7"], ["the degrees do not divide 8 GPUs"]),
+            ([A100, "--model=22b", "--system=megatron", "--zero=3"], ["Megatron-LM"]),
+            ([A100, "--model=22b", "--system=megatron", "--gpus=8", "--micro-batch=5"], ["do not divide the global batch"]),
+            ([A100, "--model=175b", "--system=megatron", "--gpus=8"], ["The layout that needs least"]),
+            ([A100, "--model=22b", "--system=megatron", "--gpus=16", "--pp=1", "--recompute=none", "--tp=2"], ["This one fits"]),
+            ([A100, "--model=1t", "--system=megatron", "--question=fewest-gpus", "--days=1e-3"], ["No number of GPUs"]),
+            ([A100, "--calibrate=nowhere.csv"], ["nowhere.csv"]),
+            (["--machine=nowhere.conf"], ["nowhere.conf"])])
+
+
+if __name__ == "__main__":
+    unittest.main()

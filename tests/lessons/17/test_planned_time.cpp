@@ -1,0 +1,127 @@
+// The planner's model of time: its parts, and what each of them depends on.
+
+#include <cmath>
+
+#include "lessons/17_choose_a_layout/plan.hpp"
+#include "lessons/17_choose_a_layout/sizes.hpp"
+#include "lessons/17_choose_a_layout/time.hpp"
+#include "tests/catch.hpp"
+
+using namespace rankwise;
+
+namespace {
+
+/// A machine whose products reach their peak at once, and whose memory, host and messages take no time.
+Machine ideal()
+{
+  Machine machine;
+  machine.name = "ideal";
+  machine.gpus_per_node = 8;
+  for (Quantity Machine::* fact : {&Machine::memory, &Machine::memory_rate, &Machine::network, &Machine::host_memory,
+                                   &Machine::host_memory_rate, &Machine::host_rate, &Machine::disk_rate})
+    (machine.*fact).value = 1e30;
+  machine.half.value = machine.single.value = 1e12;
+  machine.network_latency.value = 0;
+  TimeConstants& c = machine.constants;
+  c.product_share.value = c.memory_share.value = c.network_share.value = c.gather_share.value = 1;
+  c.node_rate.value = c.slow_node_rate.value = 1e30;
+  return machine;
+}
+
+Job job_of(std::int64_t layers = 8)
+{
+  return {.model = {"test", layers, 16, 1024, 512, 32000}, .global_batch = 64, .system = System::megatron};
+}
+
+}  // namespace
+
+TEST_CASE("on an ideal machine a step is its operations")
+{
+  const Job job = job_of();
+  const double kernels = 0.05;  // their launches, 5 us each, are in every step
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    const StepTime time = step_time(job, {.micro_batch = 8, .recompute = recompute}, ideal());
+    const double V = 32000, head = 6 * V * 1024, blocks = 8 * (72 * 1024.0 * 1024 + 12 * 1024 * 512.0);
+    const double flops = 64 * 512 * (head + blocks * (recompute == Recompute::full ? 4.0 / 3 : 1));
+    CHECK(std::abs(time.total() - flops / 1e12) < kernels);
+    CHECK(time.bubble == 0);
+    CHECK(time.pipeline == 0);
+    CHECK(time.tensor == 0);
+    CHECK(time.data == 0);
+  }
+}
+
+TEST_CASE("the bubble is (p - 1) / v passes of a stage")
+{
+  const Job job = job_of(16);
+  const StepTime plain = step_time(job, {.pp = 4, .micro_batch = 1}, ideal());
+  const StepTime interleaved = step_time(job, {.pp = 4, .micro_batch = 1, .chunks = 2}, ideal());
+  CHECK(interleaved.bubble == Approx(plain.bubble / 2));
+  Job half = job;
+  half.global_batch = 32;
+  CHECK(step_time(half, {.pp = 4, .micro_batch = 1}, ideal()).bubble == Approx(plain.bubble));
+  CHECK(step_time(half, {.pp = 4, .micro_batch = 1}, ideal()).compute == Approx(plain.compute / 2));
+}
+
+TEST_CASE("messages take bytes over rate, inside a node and between nodes")
+{
+  Machine machine = ideal();
+  machine.constants.node_rate.value = 1e11;
+  machine.network.value = 8e10;  // 1e10 for each GPU of a node, when all of them send
+  const Job job = job_of();
+  const double rows = 64.0 * 512 * 1024 * 2;  // bytes of all rows of a step
+
+  // Two sums in each pass of a layer, one for the embedding and one for the head: 2 (t-1)/t of the rows each.
+  const StepTime tensor = step_time(job, {.tp = 4, .micro_batch = 8}, machine);
+  CHECK(tensor.tensor + tensor.hidden == Approx((8 * 4 + 2) * 1.5 * rows / 1e11));
+  machine.constants.hidden_sums.value = 1;
+  CHECK(step_time(job, {.tp = 4, .micro_batch = 8}, machine).tensor == Approx((8 * 2 + 2) * 1.5 * rows / 1e11));
+
+  // Gradients of 16 bits among 16 replicas of two nodes, through one ring: the network of one node.
+  const double P = static_cast<double>(job.model.parameters());
+  CHECK(step_time(job, {.dp = 16, .micro_batch = 4}, machine).data == Approx(2.0 * 15 / 16 * 2 * P / 8e10));
+  CHECK(step_time(job, {.dp = 8, .micro_batch = 8}, machine).data == Approx(2.0 * 7 / 8 * 2 * P / 1e11));
+
+  // Rows to the next stage and gradients back, of 1 / t from each rank; the tied embedding's gradient at the end.
+  const StepTime stages = step_time(job, {.tp = 8, .pp = 2, .micro_batch = 8}, machine);
+  CHECK(stages.pipeline == Approx((2 * 8 + 2) * rows / 8 / 8 / 1e10));
+}
+
+TEST_CASE("the host decides where the device is faster")
+{
+  Machine machine = ideal();
+  machine.constants.host.value = 0.1;
+  const Job job = job_of();
+  const StepTime time = step_time(job, {.micro_batch = 1}, machine);
+  CHECK(time.compute + time.host == Approx(64 * (8 * 0.3) + 64 * 6.0 * 32000 * 1024 * 512 / 1e12).epsilon(0.01));
+}
+
+TEST_CASE("the search: the fastest first, every one of them fits, and nothing faster fits")
+{
+  Machine machine = ideal();
+  machine.memory.value = 8e9;
+  machine.constants.node_rate.value = 1e11;
+  machine.network.value = 8e10;
+  const Job job = job_of();
+  const std::vector<Plan> plans = fastest(job, {}, machine, 16, 5);
+  REQUIRE(plans.size() == 5);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    CHECK(fits(plans[i].memory, machine));
+    CHECK(plans[i].layout.gpus() == 16);
+    CHECK(obstacle(job.system, job.model, plans[i].layout, job.global_batch).empty());
+    if (i > 0) CHECK(plans[i].time.total() >= plans[i - 1].time.total());
+  }
+  for (const PlannedLayout& layout : all_layouts(job.system, job.model, {}, 16, job.global_batch, 8))
+    if (step_time(job, layout, machine).total() < plans[0].time.total())
+      CHECK_FALSE(fits(largest_memory(job, layout), machine));
+  CHECK(fastest(job, {.tp = 16, .pp = 1}, machine, 16, 5).front().layout.tp == 16);
+  CHECK(fastest(job, {.tp = 3}, machine, 16, 5).empty());
+}
+
+TEST_CASE("reason names what differs most")
+{
+  Plan faster, slower;
+  faster.time.compute = 10, faster.time.bubble = 1;
+  slower.time.compute = 9.5, slower.time.bubble = 3;
+  CHECK(reason(faster, slower) == "+13.6 %: 2 s more bubble, 0.5 s less computation");
+}
