@@ -167,7 +167,9 @@ void OptionTable::set(Entry& entry, const std::string& text, const std::string& 
   if (expected.empty()) return;
   if (entry.choices.empty()) {
     throw UserError(fmt::format("{} is not {}.", asked, expected),
-                    fmt::format("Write it as --{}={} (the default).", entry.name, entry.default_text));
+                    entry.kind == kind_of_value<Quantity>()
+                        ? "Write a number and its unit, as 80 GB or 5 us."
+                        : fmt::format("Write it as --{}={} (the default).", entry.name, entry.default_text));
   }
   const std::string near = nearest(text, entry.choices);
   throw UserError(fmt::format("{} is not one of its choices.", asked),

@@ -138,6 +138,13 @@ std::string percent(double share)
   return fmt::format("{:.1f}", 100 * share);
 }
 
+/// Model and layout of a row, in words.
+std::string name_of(const MeasuredRow& row)
+{
+  const ModelConfig& m = row.job.model;
+  return fmt::format("{} x {}, {}", m.layers, m.channels, describe(row.layout, row.job.global_batch));
+}
+
 /// How much longer the step of the layout takes that the model prefers than the fastest measured one, for each model, batch
 /// and number of GPUs that several layouts were measured of.
 std::vector<double> regrets(const std::vector<MeasuredRow>& rows, const Machine& machine)
@@ -168,7 +175,7 @@ void report_errors(Report& report, const std::string& title, const std::vector<M
     const double time = predicted(row, machine);
     by_error.emplace_back(std::abs(time / row.seconds - 1), &row);
     report.json()["rows"].push_back(
-        {{"row", row.text}, {"measured_s", row.seconds}, {"predicted_s", time}, {"of", title}});
+        {{"row", row.text}, {"text", name_of(row)}, {"measured_s", row.seconds}, {"predicted_s", time}, {"of", title}});
   }
   std::ranges::sort(by_error, std::greater());
   const Errors errors = errors_of(rows, machine);
@@ -183,8 +190,7 @@ void report_errors(Report& report, const std::string& title, const std::vector<M
   for (std::size_t i = 0; i < std::min<std::size_t>(by_error.size(), 3); ++i) {
     const MeasuredRow& row = *by_error[i].second;
     report.comment(fmt::format("{:+.1f} %: {}, measured {:.4g} s",
-                               100 * (predicted(row, machine) / row.seconds - 1),
-                               describe(row.layout, row.job.global_batch), row.seconds));
+                               100 * (predicted(row, machine) / row.seconds - 1), name_of(row), row.seconds));
   }
 }
 

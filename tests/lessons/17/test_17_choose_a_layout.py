@@ -8,11 +8,12 @@ import shlex
 import time
 import unittest
 
-import planner_rows
 from program_case import ProgramCase
 
+MACHINES = pathlib.Path(__file__).resolve().parents[3] / "lessons/17_choose_a_layout/machines"
+
 PROGRAM = "lessons/17_choose_a_layout"
-A100 = f"--machine={planner_rows.MACHINES / 'a100-80gb-sxm.conf'}"
+A100 = f"--machine={MACHINES / 'a100-80gb-sxm.conf'}"
 SMALL = ["--layers=4", "--heads=4", "--channels=32", "--sequence=32", "--vocabulary=256", "--precision=f32"]
 
 
@@ -21,7 +22,7 @@ class Planner(ProgramCase):
 
     def on_cpus(self):
         """A machine file whose devices are cores, with 4 GB each."""
-        text = (planner_rows.MACHINES / "a100-80gb-sxm.conf").read_text(encoding="utf-8")
+        text = (MACHINES / "a100-80gb-sxm.conf").read_text(encoding="utf-8")
         path = pathlib.Path(self.folder) / "cpus.conf"
         path.write_text(text.replace("device = cuda", "device = cpu").replace("memory = 80 GB", "memory = 4 GB", 1), encoding="utf-8")
         return f"--machine={path}"
@@ -82,7 +83,7 @@ class Questions(Planner):
         self.assertEqual(steps, sorted(steps, reverse=True))
 
     def test_every_machine_and_system_has_a_plan(self):
-        for machine in sorted(planner_rows.MACHINES.iterdir()):
+        for machine in sorted(MACHINES.iterdir()):
             for system in ("rankwise", "megatron", "deepspeed"):
                 with self.subTest(machine=machine.name, system=system):
                     self.report(f"--machine={machine}", f"--system={system}", "--model=gpt2-xl", "--gpus=16")
