@@ -9,7 +9,7 @@ help:  ## this list
 build:  ## install what is missing, build everything (build/)
 	@scripts/setup.sh && scripts/build.sh release
 
-ladder:  ## run every lesson, print one table
+ladder:  ## run the lessons, print one table
 	@scripts/ladder.sh $(ARGS)
 
 test:  ## build and run the tests

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Climbs the ladder: builds, runs every lesson on the embedded data, prints one table, and draws it as build/ladder/ladder.svg.
+# Climbs the ladder: builds, runs the lessons on the embedded data, prints one table, and draws it as build/ladder/ladder.svg.
 #
 #   scripts/ladder.sh [--ranks=N] [--lessons=NN,NN,...] [--wide] [OPTION OF THE LESSONS]...
 #   scripts/ladder.sh --ranks=4 --model=mini --steps=3
@@ -8,7 +8,8 @@
 # shows loss, time, memory, traffic and checks. Without options it also shows the deviation from exact arithmetic after
 # 10 steps (--compare=10), since the bounds are claimed for nano with default options. The second, 5 steps of nano in
 # exact arithmetic, shows the digest: the same parameters to the last bit, whatever the lesson.
-# Lessons 00 and 02 train nothing: they run once, without options. Lesson 02 shows what it sent, both show their checks.
+# Lessons 00 and 02 train nothing: they run once, without options. Lesson 02 shows what it sent, both show their checks. Lesson
+# 17 plans, and has no row.
 # A lesson runs on 4 ranks; lesson 01, which is about one device, on one; lesson 03 on 1, 2 and 4, one row each. With
 # --ranks=N there is one row a lesson, on N ranks. The four heads of nano can be dealt out to four ranks at most, so on more
 # of them lesson 08 has replicas. Its four blocks make four stages at most, so lessons 09 and 11 do without the others. Lesson
@@ -42,6 +43,11 @@ for option in "$@"; do
           echo "       Use numbers of $(cd lessons && echo [0-9][0-9]_*): --lessons=03,04" >&2
           exit 2
         fi
+        if [[ $number == 17 ]]; then
+          echo "error: --lessons=${option#*=} names lesson 17, which plans and has no row in the table." >&2
+          echo "       Use other lessons: --lessons=03,04" >&2
+          exit 2
+        fi
       done
       ;;
     --wide) wide=(--wide) ;;
@@ -52,10 +58,11 @@ for option in "$@"; do
 done
 if ((${#options[@]} == 0)); then options=(--compare=10); fi
 
-lessons=(lessons/[0-9][0-9]_*/)
+lessons=()
 if ((${#chosen[@]})); then
-  lessons=()
   for number in "${chosen[@]}"; do lessons+=(lessons/"$number"_*/); done
+else
+  for folder in lessons/[0-9][0-9]_*/; do [[ $folder == lessons/17_* ]] || lessons+=("$folder"); done
 fi
 lessons=("${lessons[@]%/}")
 lessons=("${lessons[@]#lessons/}")

@@ -58,8 +58,9 @@ def report(build, ranks, program, *options):
         done = subprocess.run(["bash", "-c", command, str(ROOT), str(build / program), *options, f"--report={path}"],
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            last = (done.stderr.split("\n---")[0].strip() or "it said nothing").splitlines()[-1]
-            raise Refused(f"error: {program} on {ranks} ranks ended with status {done.returncode}: {last}\n"
+            lines = done.stderr.split("\n---")[0].strip().splitlines() or ["it said nothing"]  # what mpirun adds comes after a ruler
+            why = next((line[len("error: "):] for line in lines if line.startswith("error: ")), lines[-1])
+            raise Refused(f"error: {program} on {ranks} ranks ended with status {done.returncode}: {why}\n"
                           f"       Try it: mpirun -np {ranks} {build / program} {' '.join(options)}")
         return json.loads(path.read_text(encoding="utf-8"))
 
@@ -149,12 +150,12 @@ def measured(build, folder, cores):
                             f"an all-reduce of {quantity(4 * LARGE, 'B')} on {ranks} ranks"),
         "meeting": within("meeting", small["collectives"][0]["time_s"] / meetings, "s",
                           f"an all-reduce of {quantity(4 * SMALL, 'B')} on {ranks} ranks, divided by {meetings}"),
-        "product-share": ("0.95", "the most that lesson 17 accepts: the rates above are measured"),
-        "memory-share": ("1", "likewise"),
-        "network-share": ("1", "likewise"),
+        "product-share": ("0.95", "the most that lesson 17 accepts: the peak is measured"),
+        "memory-share": ("1", "of a rate that is measured"),
+        "network-share": ("1", "of a rate that is measured"),
         "host": ("1e-05 s", "the least that lesson 17 accepts: no kernel is started on another device"),
         "gather-share": ("0.8", "the most that lesson 17 accepts: messages do not leave the machine"),
-        "gather": ("0.0001 s", "the least that lesson 17 accepts, likewise"),
+        "gather": ("0.0001 s", "the least that lesson 17 accepts: messages do not leave the machine"),
     }
 
 
@@ -184,7 +185,7 @@ def check(build, path, name):
     for program in (PRODUCTS, MESSAGES):
         if not (build / program).is_file():
             raise Refused(f"error: {build / program} is not there, with which this machine is measured.\n"
-                          "       Build it with scripts/build.sh, or name the folder of the build with --build.")
+                          "       Build it with scripts/build.sh release, or name the folder of the build with --build.")
 
 
 def main(arguments):

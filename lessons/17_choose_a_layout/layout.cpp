@@ -120,7 +120,8 @@ std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, 
       for (const std::int64_t pp : choices(wishes.pp, gpus)) {
         l.cp = cp, l.tp = tp, l.pp = pp, l.dp = gpus / (cp * tp * pp);
         const bool fits = l.gpus() == gpus && (wishes.dp == 0 || wishes.dp == l.dp);
-        if (fits && l.dp <= global_batch && pp <= model.layers && (wishes.tp > 0 || tp <= node)) add_all();
+        const bool in_a_node = node % tp == 0;  // else some groups would be on two nodes
+        if (fits && l.dp <= global_batch && pp <= model.layers && (wishes.tp > 0 || in_a_node)) add_all();
       }
   return all;
 }

@@ -67,7 +67,7 @@ struct LayoutWishes {
 std::string obstacle(System system, const ModelConfig& model, const PlannedLayout& layout, std::int64_t global_batch);
 
 /// All layouts of N GPUs that follow the wishes and that the system can run.
-/// @param node  GPUs of a node: a search has no larger tp.
+/// @param node  GPUs of a node: where tp is searched for, it divides them.
 std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, const LayoutWishes& wishes,
                                        std::int64_t gpus, std::int64_t global_batch, std::int64_t node);
 

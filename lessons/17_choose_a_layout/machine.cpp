@@ -39,7 +39,8 @@ void check_machine(const Machine& machine, const std::string& path)
   for (const Fact& fact : facts)
     if (machine.*fact.value <= 0) refuse(fact.name, machine.*fact.value, "more than 0");
   for (const ConstantKind& kind : constant_kinds())
-    if (const double value = machine.constants.*kind.constant; value < kind.least || value > kind.most)
+    if (const double value = machine.constants.*kind.constant, rounding = 1e-9;
+        value < kind.least * (1 - rounding) || value > kind.most * (1 + rounding))
       refuse(kind.name, value, fmt::format("from {:.4g} to {:.4g}", kind.least, kind.most));
 }
 

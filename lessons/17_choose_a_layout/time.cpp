@@ -124,12 +124,13 @@ class StepModel {
                                E * count * (M * N + M * K + N * K) / rate);
   }
 
-  /// Bytes per second of one GPU in a group of n whose neighbours are @p stride ranks apart. If it leaves the node, the
-  /// groups that cross share the network.
+  /// Bytes per second of one GPU in a group of n whose neighbours are @p stride ranks apart. If some groups leave their
+  /// node, those that cross share the network.
   double group_rate(double n, double stride, double network_share) const
   {
     const double inside = job.slow_links ? constants.slow_node_rate : constants.node_rate;
-    return n * stride <= node ? inside : std::min(inside, network_share * machine.network / std::min(stride, node));
+    const bool in_a_node = d(l.gpus()) <= node || std::fmod(node, n * stride) == 0;
+    return in_a_node ? inside : std::min(inside, network_share * machine.network / std::min(stride, node));
   }
   /// An all-reduce of @p bytes along a ring of n GPUs.
   double sum(double bytes, double n, double stride) const

@@ -29,7 +29,7 @@ class Case(unittest.TestCase):
 
 
 class Rankwise(Case):
-    """In a small tree with two lessons, whose programs say how they were started."""
+    """In a small tree with three lessons, whose programs say how they were started."""
 
     def setUp(self):
         super().setUp()
@@ -38,7 +38,7 @@ class Rankwise(Case):
         for name, said in (("setup", "set up"), ("build", "built $*"), ("ladder", "ladder $*"), ("course/diff", "diff $*")):
             script(self.folder / f"scripts/{name}.sh", f'echo "{said}"\n')
         (self.folder / "scripts/mpi_environment.sh").write_text("export MPI_IS_SET_UP=yes\n")
-        for lesson, title in (("01_one", "a first idea"), ("03_three", "a third idea")):
+        for lesson, title in (("01_one", "a first idea"), ("03_three", "a third idea"), ("17_plan", "a plan")):
             program = self.folder / f"lessons/{lesson}/{lesson}.cpp"
             program.parent.mkdir(parents=True)
             program.write_text(f"// Lesson {lesson[:2]}: {title}\n")
@@ -51,7 +51,7 @@ class Rankwise(Case):
         return self.run_in(self.folder, *words, PATH=self.path)
 
     def test_lists_lessons_by_their_headers(self):
-        self.assertEqual(self.rankwise("list").stdout, "01  a first idea\n03  a third idea\n")
+        self.assertEqual(self.rankwise("list").stdout, "01  a first idea\n03  a third idea\n17  a plan\n")
 
     def test_runs_a_lesson_on_ranks_with_its_options(self):
         for words, started in ((["3", "-n", "2", "--steps=5"], "mpirun -np 2"), (["03", "--steps=5"], "mpirun -np 4"),
@@ -62,8 +62,9 @@ class Rankwise(Case):
                                                         f"03_three in {pathlib.Path.cwd()} with yes: --steps=5"])
             self.assertIn(f"{started} build/lessons/03_three --steps=5", done.stderr)
 
-    def test_runs_lesson_01_without_a_launcher(self):
-        self.assertNotIn("mpirun", self.rankwise("run", "01").stdout)
+    def test_runs_lessons_of_one_process_without_a_launcher(self):
+        for lesson in ("01", "17"):
+            self.assertNotIn("mpirun", self.rankwise("run", lesson).stdout)
 
     def test_returns_the_status_of_the_program(self):
         script(self.folder / "build/lessons/01_one", "exit 86\n")
