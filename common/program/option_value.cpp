@@ -22,8 +22,9 @@ constexpr std::pair<const char*, std::int64_t> byte_units[] = {{"TiB", 1LL << 40
                                                                {"B", 1},           {"", 1}};
 
 // The prefixes of a Quantity, smaller ones first.
-constexpr std::pair<const char*, double> prefixes[] = {{"p", 1e-12}, {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}, {"", 1},
-                                                       {"k", 1e3},   {"M", 1e6},  {"G", 1e9},  {"T", 1e12}, {"P", 1e15}};
+constexpr std::pair<const char*, double> prefixes[] = {{"p", 1e-12}, {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3},
+                                                       {"", 1},      {"k", 1e3},  {"M", 1e6},  {"G", 1e9},
+                                                       {"T", 1e12},  {"P", 1e15}};
 
 template <std::integral T>
 std::string read(const std::string& text, T& value)
@@ -88,7 +89,8 @@ std::string read(const std::string& text, Quantity& value)
     if (std::isfinite(value.value) && value.value >= 0) return "";
   }
   if (*value.unit == '\0') return "a number, 0 or more";
-  return fmt::format("a number with its unit, {0} or with a prefix k{0}, M{0}, G{0}, T{0}, P{0}, m{0}, u{0}", value.unit);
+  return fmt::format("a number with its unit, {0} or with a prefix k{0}, M{0}, G{0}, T{0}, P{0}, m{0}, u{0}",
+                     value.unit);
 }
 
 }  // namespace

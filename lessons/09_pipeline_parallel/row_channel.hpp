@@ -43,7 +43,7 @@ class MessageProgress {
   int under_way_ = 0;
   bool resting_ = false;
   std::chrono::microseconds pause_{0};  // before the next call
-  std::jthread thread_;  // last: it uses all of the above
+  std::jthread thread_;                 // last: it uses all of the above
 };
 
 /// Buffers of a channel: one message is computed with while another is on its way.

@@ -1,6 +1,7 @@
 // Lesson 17: Choose a layout
 //
-// Builds on:    lessons 08 to 16 (what each parallelism needs and sends), lesson 02 (what a message costs)
+// Builds on:    lesson 10 (a mesh of three axes), lesson 13 (ZeRO-3 on a mesh) and lesson 16 (five axes): their costs();
+//               lesson 02 (what a message costs)
 // New idea:     a run on a thousand GPUs can be planned on one core. Memory is a sum of terms; a step is the time of kernels
 //               and messages whose sizes are known. What no data sheet says, as the share of the peak that a product
 //               reaches, is a dozen constants of a machine, which ten measured steps determine. Then every layout has a
@@ -56,11 +57,16 @@ void begin(Report& report, const OptionTable& table, const Job& job, const Machi
 void answer(Report& report, const PlannerOptions& options, const Machine& machine)
 {
   switch (options.question) {
-    case Question::layout: return answer_layout(report, options, machine);
-    case Question::largest_model: return answer_largest_model(report, options, machine);
-    case Question::fewest_gpus: return answer_fewest_gpus(report, options, machine);
-    case Question::days: return answer_days(report, options, machine);
-    case Question::bandwidth: return answer_bandwidth(report, options, machine);
+    case Question::layout:
+      return answer_layout(report, options, machine);
+    case Question::largest_model:
+      return answer_largest_model(report, options, machine);
+    case Question::fewest_gpus:
+      return answer_fewest_gpus(report, options, machine);
+    case Question::days:
+      return answer_days(report, options, machine);
+    case Question::bandwidth:
+      return answer_bandwidth(report, options, machine);
   }
 }
 
@@ -76,13 +82,13 @@ int main(int argc, char** argv)
   Machine machine;
   return run_program(
       argc, argv, table,
-      [&](const Session&) {
-        check_options(options);
+      [&](const Session& session) {
+        check_options(options, session);
         machine = read_machine(options.machine);
         options.job(machine);
       },
-      [&](const Session& session) {
-        Report report(session.rank() == 0, options.report);
+      [&](const Session&) {
+        Report report(true, options.report);
         begin_job(report, "17_choose_a_layout", 1);
         calibrate_and_check(report, options, machine);
         const bool measured_only = !(options.calibrate.empty() && options.check.empty()) && !table.given("model");

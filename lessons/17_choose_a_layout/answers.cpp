@@ -43,9 +43,9 @@ double days_of(const PlannerOptions& options, const Job& job, const Plan& plan)
 /// The parts of a step with their names.
 std::vector<std::pair<const char*, double>> parts_of(const StepTime& time)
 {
-  return {{"computation", time.compute},   {"recomputation", time.recompute}, {"waiting for the host", time.host},
-          {"tensor parallel", time.tensor}, {"bubble", time.bubble},          {"between stages", time.pipeline},
-          {"along sequences", time.context}, {"between replicas", time.data}, {"update", time.update}};
+  return {{"computation", time.compute},     {"recomputation", time.recompute}, {"waiting for the host", time.host},
+          {"tensor parallel", time.tensor},  {"bubble", time.bubble},           {"between stages", time.pipeline},
+          {"along sequences", time.context}, {"between replicas", time.data},   {"update", time.update}};
 }
 
 nlohmann::json json_of(const Job& job, const Plan& plan)
@@ -78,7 +78,8 @@ void report_memory(Report& report, const Machine& machine, const RankMemory& mem
   std::vector<Line> lines;
   for (const MemoryTerm& term : memory.device)
     lines.push_back({term.name, gigabytes(term.bytes), "", "GB, " + term.formula});
-  lines.push_back({"together", gigabytes(memory.total()), "", fmt::format("GB of {}; {}", gigabytes(machine.memory), memory.why)});
+  lines.push_back({"together", gigabytes(memory.total()), "",
+                   fmt::format("GB of {}; {}", gigabytes(machine.memory), memory.why)});
   if (memory.host > 0) lines.push_back({"on the host", gigabytes(memory.host), "", "GB, the optimizer's states"});
   report.block("memory of the largest rank", lines);
 }
@@ -105,7 +106,8 @@ std::vector<FlopCount> counts_of(const Job& job, const PlannedLayout& layout)
   std::vector<FlopCount> counts = flop_counts(job.model, tokens, T, layout.recompute == Recompute::full);
   if (layout.recompute != Recompute::selective) return counts;
   std::erase_if(counts, [](const FlopCount& count) { return count.name.starts_with("HFU"); });
-  const double attention = 4.0 * static_cast<double>(job.model.layers * job.model.channels * T) * static_cast<double>(tokens);
+  const double attention =
+      4.0 * static_cast<double>(job.model.layers * job.model.channels * T) * static_cast<double>(tokens);
   counts.push_back({"HFU", counts[0].flops + attention, "MFU's, and attention's products again: 4 L C T a token"});
   return counts;
 }
@@ -159,7 +161,8 @@ std::vector<Plan> found(const PlannerOptions& options, const Job& job, const Mac
 }
 
 /// The fastest layout of another number of GPUs, with a batch that has a sequence for each replica.
-std::optional<Plan> on_gpus(const PlannerOptions& options, const Job& job, const Machine& machine, std::int64_t gpus)
+std::optional<Plan> on_gpus(const PlannerOptions& options, const Job& job, const Machine& machine,
+                            std::int64_t gpus)
 {
   std::vector<Plan> plans = fastest(job, options.wishes, machine, gpus, 1);
   return plans.empty() ? std::nullopt : std::optional(plans[0]);
@@ -189,9 +192,10 @@ void report_plan(Report& report, const PlannerOptions& options, const Job& job, 
   report_utilisation(report, counts_of(job, plan.layout), plan.time.total(), peak,
                      static_cast<int>(plan.layout.gpus()), machine.name);
   const double days = days_of(options, job, plan);
-  report.block(fmt::format("training with {:.4g} tokens", options.tokens),
-               {{"time", fmt::format("{:.2f}", days), "", "days"},
-                {"GPU hours", fmt::format("{:.4g}", days * 24 * static_cast<double>(plan.layout.gpus())), "", "h"}});
+  report.block(
+      fmt::format("training with {:.4g} tokens", options.tokens),
+      {{"time", fmt::format("{:.2f}", days), "", "days"},
+       {"GPU hours", fmt::format("{:.4g}", days * 24 * static_cast<double>(plan.layout.gpus())), "", "h"}});
   report.json()["plan"] = json_of(job, plan);
   report.json()["plan"]["days"] = days;
   for (const RankMemory& stage : memory_by_stage(job, plan.layout))

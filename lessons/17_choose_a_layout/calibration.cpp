@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlopt.hpp>
 #include <span>
 #include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlopt.hpp>
 
 #include "common/base/digest.hpp"
 
@@ -16,8 +16,7 @@ namespace rankwise {
 
 double predicted(const MeasuredRow& row, const Machine& machine)
 {
-  return row.one_layer ? layer_time(row.job, row.layout, machine)
-                       : step_time(row.job, row.layout, machine).total();
+  return row.one_layer ? layer_time(row.job, row.layout, machine) : step_time(row.job, row.layout, machine).total();
 }
 
 std::vector<MeasuredRow> chosen_rows(std::vector<MeasuredRow> rows, std::int64_t count, const std::string& salt)
@@ -38,7 +37,7 @@ namespace {
 
 constexpr double scale = 0.08, freedom = 3;  // of the errors
 
-/// The machine whose constants are so many spreads away from those of @p machine.
+/// The machine whose constants are these numbers of spreads away from those of @p machine.
 Machine moved(const Machine& machine, const std::vector<double>& spreads)
 {
   Machine other = machine;
@@ -174,8 +173,11 @@ void report_errors(Report& report, const std::string& title, const std::vector<M
   for (const MeasuredRow& row : rows) {
     const double time = predicted(row, machine);
     by_error.emplace_back(std::abs(time / row.seconds - 1), &row);
-    report.json()["rows"].push_back(
-        {{"row", row.text}, {"text", name_of(row)}, {"measured_s", row.seconds}, {"predicted_s", time}, {"of", title}});
+    report.json()["rows"].push_back({{"row", row.text},
+                                     {"text", name_of(row)},
+                                     {"measured_s", row.seconds},
+                                     {"predicted_s", time},
+                                     {"of", title}});
   }
   std::ranges::sort(by_error, std::greater());
   const Errors errors = errors_of(rows, machine);
@@ -183,8 +185,9 @@ void report_errors(Report& report, const std::string& title, const std::vector<M
                           {"90th percentile", percent(errors.most_of), "", "%"}};
   if (const std::vector<double> late = regrets(rows, machine); !late.empty()) {
     const auto near = std::ranges::count_if(late, [](double regret) { return regret <= 0.03; });
-    lines.push_back({"preferred layout", percent(percentile(late, 1)), "",
-                     fmt::format("% slower than the fastest at most; within 3 % in {} of {} cases", near, late.size())});
+    lines.push_back(
+        {"preferred layout", percent(percentile(late, 1)), "",
+         fmt::format("% slower than the fastest at most; within 3 % in {} of {} cases", near, late.size())});
   }
   report.block(title, lines);
   for (std::size_t i = 0; i < std::min<std::size_t>(by_error.size(), 3); ++i) {

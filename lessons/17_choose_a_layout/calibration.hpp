@@ -16,20 +16,20 @@ namespace rankwise {
 
 /// A measured step.
 struct MeasuredRow {
-  std::string text;      ///< the line of the file
-  Job job;               ///< model, batch, program
-  PlannedLayout layout;  ///< how it was divided
+  std::string text;        ///< the line of the file
+  Job job;                 ///< model, batch, program
+  PlannedLayout layout;    ///< how it was divided
   bool one_layer = false;  ///< whether one layer's two passes were measured, not a step
   double seconds = 0;      ///< measured
 };
 
 /// Which rows of a file are used, and what its columns do not say.
 struct RowOptions {
-  std::string only;                          ///< rows that contain this text; empty: all
-  std::string skip;                          ///< words with commas between; rows that contain one of them are left out
-  std::string recompute = "none";            ///< of rows without this column
-  std::int64_t vocabulary = 51200;           ///< the same
-  System system = System::megatron;          ///< whose program was measured
+  std::string only;                  ///< rows that contain this text; empty: all
+  std::string skip;                  ///< words with commas between; rows that contain one of them are left out
+  std::string recompute = "none";    ///< of rows without this column
+  std::int64_t vocabulary = 51200;   ///< the same
+  System system = System::megatron;  ///< whose program was measured
 };
 
 /// Reads a table of comma-separated values with a line of names. The columns may be called as in the tables that
@@ -42,7 +42,8 @@ std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& op
 double predicted(const MeasuredRow& row, const Machine& machine);
 
 /// Of some rows those to calibrate with: with the least SHA-256 of the row's text and @p salt.
-std::vector<MeasuredRow> chosen_rows(std::vector<MeasuredRow> rows, std::int64_t count, const std::string& salt = "");
+std::vector<MeasuredRow> chosen_rows(std::vector<MeasuredRow> rows, std::int64_t count,
+                                     const std::string& salt = "");
 
 /// The constants with which the model is closest to the rows: the largest posterior probability, where the machine's
 /// constants are expected within the spreads of constant_kinds(), and the logarithm of predicted over measured time has

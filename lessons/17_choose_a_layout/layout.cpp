@@ -95,9 +95,9 @@ std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, 
       {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}});
   const auto zeros = choices<int>(wishes.zero, {{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}});
   const auto sequence_parallel = choices<bool>(wishes.sequence_parallel, {{"off", false}, {"on", true}});
-  const auto places = choices<OptimizerPlace>(wishes.optimizer, {{"device", OptimizerPlace::device},
-                                                                 {"host", OptimizerPlace::host},
-                                                                 {"disk", OptimizerPlace::disk}});
+  const auto places = choices<OptimizerPlace>(
+      wishes.optimizer,
+      {{"device", OptimizerPlace::device}, {"host", OptimizerPlace::host}, {"disk", OptimizerPlace::disk}});
   std::vector<PlannedLayout> all;
   PlannedLayout l;
   const auto add_all = [&] {  // with everything but the degrees

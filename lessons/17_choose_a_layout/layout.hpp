@@ -56,7 +56,12 @@ std::string describe(const PlannedLayout& layout, std::int64_t global_batch);
 
 /// What of a layout is given; a number that is 0, and a word that is "search", is searched for.
 struct LayoutWishes {
-  std::int64_t dp = 0, tp = 0, pp = 0, cp = 1, micro_batch = 0, chunks = 0;  ///< as in PlannedLayout
+  std::int64_t dp = 0;                       ///< replicas
+  std::int64_t tp = 0;                       ///< ranks that divide every layer
+  std::int64_t pp = 0;                       ///< stages of the pipeline
+  std::int64_t cp = 1;                       ///< ranks that divide every sequence
+  std::int64_t micro_batch = 0;              ///< sequences of a micro-batch
+  std::int64_t chunks = 0;                   ///< stages of a rank
   std::string recompute = "search";          ///< or none, selective, full
   std::string zero = "search";               ///< or 0 to 3
   std::string sequence_parallel = "search";  ///< or off, on
@@ -64,7 +69,8 @@ struct LayoutWishes {
 };
 
 /// Why this system cannot run this layout; empty if it can.
-std::string obstacle(System system, const ModelConfig& model, const PlannedLayout& layout, std::int64_t global_batch);
+std::string obstacle(System system, const ModelConfig& model, const PlannedLayout& layout,
+                     std::int64_t global_batch);
 
 /// All layouts of N GPUs that follow the wishes and that the system can run.
 /// @param node  GPUs of a node: where tp is searched for, it divides them.

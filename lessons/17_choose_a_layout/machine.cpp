@@ -15,18 +15,14 @@ namespace {
 /// One value of a machine's data sheet.
 struct Fact {
   const char* name;
-  Quantity Machine::* value;
+  Quantity Machine::*value;
 };
-constexpr std::array facts{Fact{"memory", &Machine::memory},
-                           Fact{"half", &Machine::half},
-                           Fact{"single", &Machine::single},
-                           Fact{"memory-rate", &Machine::memory_rate},
-                           Fact{"network", &Machine::network},
-                           Fact{"network-latency", &Machine::network_latency},
-                           Fact{"host-memory", &Machine::host_memory},
-                           Fact{"host-memory-rate", &Machine::host_memory_rate},
-                           Fact{"host-rate", &Machine::host_rate},
-                           Fact{"disk-rate", &Machine::disk_rate}};
+constexpr std::array facts{
+    Fact{"memory", &Machine::memory},           Fact{"half", &Machine::half},
+    Fact{"single", &Machine::single},           Fact{"memory-rate", &Machine::memory_rate},
+    Fact{"network", &Machine::network},         Fact{"network-latency", &Machine::network_latency},
+    Fact{"host-memory", &Machine::host_memory}, Fact{"host-memory-rate", &Machine::host_memory_rate},
+    Fact{"host-rate", &Machine::host_rate},     Fact{"disk-rate", &Machine::disk_rate}};
 
 /// Refuses values that no machine has.
 void check_machine(const Machine& machine, const std::string& path)

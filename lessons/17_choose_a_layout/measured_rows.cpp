@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <optional>
@@ -62,7 +63,8 @@ class RowReader {
   std::int64_t count(std::initializer_list<const char*> columns, std::optional<std::int64_t> otherwise = {}) const
   {
     const double value = number(columns);
-    if (value != std::floor(value)) refuse(fmt::format("{} is not a whole number", fmt::join(columns, " or ")));
+    if (value != std::floor(value) || value > 1e9)
+      refuse(fmt::format("{} is not a whole number up to 10^9", fmt::join(columns, " or ")));
     if (value > 0) return static_cast<std::int64_t>(value);
     if (!otherwise) refuse(fmt::format("{} is missing", fmt::join(columns, " or ")));
     return *otherwise;
@@ -79,7 +81,7 @@ class RowReader {
   std::string where_;
 };
 
-/// The model of a row: its sizes, or the preset with so many parameters.
+/// The model of a row: its sizes, or the preset with that number of parameters.
 ModelConfig model_of(const RowReader& row, const RowOptions& options)
 {
   const std::int64_t layers = row.count({"layers", "nlayers", "# layers"}, 0);
@@ -166,6 +168,7 @@ bool wanted(const std::string& line, const RowOptions& options)
 
 std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& options)
 {
+  if (std::filesystem::is_directory(path)) throw UserError(path + " is a folder.", "Name a file.");
   std::ifstream file(path);
   std::string line;
   const auto next_line = [&] {

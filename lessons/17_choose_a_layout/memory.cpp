@@ -65,7 +65,8 @@ RankMemory memory_of_stage(const Job& job, const PlannedLayout& l, std::int64_t 
   memory.host = l.optimizer == OptimizerPlace::host ? away : 0;
   if (job.system == System::megatron && job.half_gradients)
     add("running gradients", 2 * P, "2 P, of the micro-batch");
-  if (job.system == System::deepspeed && l.zero > 0) add("bucket", bucket_bytes, "5e8 elements, DeepSpeed's default");
+  if (job.system == System::deepspeed && l.zero > 0)
+    add("bucket", bucket_bytes, "5e8 elements, DeepSpeed's default");
   if (l.zero == 3) add("gathered layers", 4 * P / d(job.model.layers), "two layers of 2 P / L");
   add("activations", kept_layers(job, l, stage) * layer_activation_bytes(job, l),
       fmt::format("{:.4g} layers in flight, Korthikanti et al. 2022, Table 2", kept_layers(job, l, stage)));

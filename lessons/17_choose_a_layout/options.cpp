@@ -26,7 +26,8 @@ void declare(OptionTable& table, LayoutWishes& wishes)
   table.add("Layout", "tp", wishes.tp, "ranks that divide every layer; 0: searched for, within a node");
   table.add("Layout", "pp", wishes.pp, "stages of the pipeline; 0: searched for");
   table.add("Layout", "cp", wishes.cp, "ranks that divide every sequence; 0: searched for");
-  table.add("Layout", "micro-batch", wishes.micro_batch, "sequences of a micro-batch; 0: 1, 2, 4, 8 and 16 are tried");
+  table.add("Layout", "micro-batch", wishes.micro_batch,
+            "sequences of a micro-batch; 0: 1, 2, 4, 8 and 16 are tried");
   table.add("Layout", "virtual-stages", wishes.chunks, "stages of a rank; 0: searched for");
   table.add_choice("Layout", "recompute", wishes.recompute, words({"search", "none", "selective", "full"}),
                    "which activations are computed again");
@@ -58,9 +59,10 @@ void declare(OptionTable& table, PlannerOptions& o)
   table.add_choice("Run", "precision", o.type,
                    {{"bf16", PlannedType::bf16}, {"fp16", PlannedType::fp16}, {"f32", PlannedType::f32}},
                    "type of parameters and activations; with fp16 gradients have it, too");
-  table.add_choice("Run", "system", o.system,
-                   {{"rankwise", System::rankwise}, {"megatron", System::megatron}, {"deepspeed", System::deepspeed}},
-                   "whose program: they keep and send different things");
+  table.add_choice(
+      "Run", "system", o.system,
+      {{"rankwise", System::rankwise}, {"megatron", System::megatron}, {"deepspeed", System::deepspeed}},
+      "whose program: they keep and send different things");
   table.add_file("Machine", "machine", o.machine, FileUse::read, "file that describes the machine");
   table.add("Machine", "gpus", o.gpus, "number of GPUs");
   declare(table, o.wishes);
@@ -83,18 +85,27 @@ void declare(OptionTable& table, PlannerOptions& o)
   table.add_file("Report", "report", o.report, FileUse::print, "where to write the report");
 }
 
-void check_options(const PlannerOptions& o)
+void check_options(const PlannerOptions& o, const Session& session)
 {
   const auto refuse = [](const std::string& what, const std::string& remedy) { throw UserError(what, remedy); };
+  if (session.ranks() > 1)
+    refuse(fmt::format("the planner is one process; {} were started.", session.ranks()),
+           "Start it without mpirun; --gpus is the number of GPUs that it plans for.");
   if (o.machine.empty())
     refuse("--machine is missing.",
            "Name a machine file, as --machine=lessons/17_choose_a_layout/machines/a100-80gb-sxm.conf.");
-  if (o.gpus < 1 || o.gpus > 65536) refuse(fmt::format("--gpus={} is not from 1 to 65536.", o.gpus), "Use --gpus=8.");
+  if (o.gpus < 1 || o.gpus > 65536)
+    refuse(fmt::format("--gpus={} is not from 1 to 65536.", o.gpus), "Use --gpus=8.");
   const LayoutWishes& w = o.wishes;
-  for (const auto& [name, value] : {std::pair("dp", w.dp), {"tp", w.tp}, {"pp", w.pp}, {"cp", w.cp},
-                                    {"micro-batch", w.micro_batch}, {"virtual-stages", w.chunks},
+  for (const auto& [name, value] : {std::pair("dp", w.dp),
+                                    {"tp", w.tp},
+                                    {"pp", w.pp},
+                                    {"cp", w.cp},
+                                    {"micro-batch", w.micro_batch},
+                                    {"virtual-stages", w.chunks},
                                     {"global-batch", o.global_batch}})
-    if (value < 0) refuse(fmt::format("--{}={} is not a number.", name, value), "Use 1 or more, or 0 for the default.");
+    if (value < 0)
+      refuse(fmt::format("--{}={} is not a number.", name, value), "Use 1 or more, or 0 for the default.");
   if (o.rows < 1 || o.rows > 10) refuse(fmt::format("--rows={} is not from 1 to 10.", o.rows), "Use --rows=10.");
   if (!(o.tokens > 0)) refuse(fmt::format("--tokens={} is not above 0.", o.tokens), "Use --tokens=300e9.");
   if (o.days < 0) refuse(fmt::format("--days={} is below 0.", o.days), "Use --days=30, or 0 for any.");

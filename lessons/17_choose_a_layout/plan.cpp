@@ -47,12 +47,15 @@ std::optional<Plan> smallest(const Job& job, const LayoutWishes& wishes, const M
 std::string reason(const Plan& faster, const Plan& slower)
 {
   const StepTime &a = faster.time, &b = slower.time;
-  std::vector<std::pair<double, const char*>> parts{
-      {b.compute - a.compute, "computation"}, {b.recompute - a.recompute, "recomputation"},
-      {b.host - a.host, "waiting for the host"}, {b.tensor - a.tensor, "tensor-parallel sums"},
-      {b.bubble - a.bubble, "bubble"}, {b.pipeline - a.pipeline, "messages between stages"},
-      {b.context - a.context, "messages along sequences"}, {b.data - a.data, "messages between replicas"},
-      {b.update - a.update, "update"}};
+  std::vector<std::pair<double, const char*>> parts{{b.compute - a.compute, "computation"},
+                                                    {b.recompute - a.recompute, "recomputation"},
+                                                    {b.host - a.host, "waiting for the host"},
+                                                    {b.tensor - a.tensor, "tensor-parallel sums"},
+                                                    {b.bubble - a.bubble, "bubble"},
+                                                    {b.pipeline - a.pipeline, "messages between stages"},
+                                                    {b.context - a.context, "messages along sequences"},
+                                                    {b.data - a.data, "messages between replicas"},
+                                                    {b.update - a.update, "update"}};
   std::ranges::sort(parts, std::greater(), [](const auto& part) { return std::abs(part.first); });
   std::vector<std::string> texts;
   for (const auto& [seconds, what] : parts)

@@ -42,7 +42,8 @@ ModelConfig PlannedModel::config() const
 
 void declare(OptionTable& table, PlannedModel& model)
 {
-  table.add("Model", "model", model.preset, "nano, mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl, 22b, 175b, 530b or 1t");
+  table.add("Model", "model", model.preset,
+            "nano, mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl, 22b, 175b, 530b or 1t");
   table.add("Model", "layers", model.layers, "number of blocks; 0: the preset's");
   table.add("Model", "heads", model.heads, "attention heads; 0: the preset's");
   table.add("Model", "channels", model.channels, "channels; 0: the preset's");

@@ -9,7 +9,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr double kernel_s = 5e-6;     // until the next kernel of a stream computes at its full rate
+constexpr double kernel_s = 5e-6;       // until the next kernel of a stream computes at its full rate
 constexpr double update_tail_s = 2e-3;  // of the optimizer's small kernels: norm, checks, loss scale
 
 /// The larger of two times, rounded off where they are alike: queues of host and device never alternate perfectly.
@@ -19,16 +19,16 @@ double slower_of(double a, double b)
 }
 
 /// Times of one pass, or of both, by what they do.
-struct PassTime {
+struct TimeOfPass {
   double compute = 0, recompute = 0, host = 0, tensor = 0, context = 0, hidden = 0;
   double total() const { return compute + recompute + host + tensor + context; }
-  PassTime& operator+=(const PassTime& other)
+  TimeOfPass& operator+=(const TimeOfPass& other)
   {
     compute += other.compute, recompute += other.recompute, host += other.host;
     tensor += other.tensor, context += other.context, hidden += other.hidden;
     return *this;
   }
-  friend PassTime operator*(double count, PassTime t)
+  friend TimeOfPass operator*(double count, TimeOfPass t)
   {
     t.compute *= count, t.recompute *= count, t.host *= count, t.tensor *= count, t.context *= count;
     t.hidden *= count;
@@ -45,17 +45,17 @@ class StepModel {
   }
 
   /// Forward and backward pass of one layer over one micro-batch.
-  PassTime layer() const
+  TimeOfPass layer() const
   {
     const double H = d(job.model.heads) / t, D = C / d(job.model.heads), Q = T / c;
-    const double products =
-        product(rows, 3 * C / t, C) + product(rows, C, C / t) + product(rows, 4 * C / t, C) + product(rows, C, 4 * C / t);
+    const double products = product(rows, 3 * C / t, C) + product(rows, C, C / t) + product(rows, 4 * C / t, C) +
+                            product(rows, C, 4 * C / t);
     const double attention = product(Q, T, D, b * H) + product(Q, D, T, b * H);
     // Bytes of one score: softmax and dropout read and write it, and a mask. The lessons' attention leaves them on chip.
     const double scores = job.system == System::rankwise ? 0 : b * H * Q * T * E / 2;
     const double s = l.sequence_parallel ? t : 1;  // norms, dropout and residuals of 1 / s of the rows
 
-    PassTime forward, backward;
+    TimeOfPass forward, backward;
     const double core = attention + 9 * scores / rate + 2 * kernel_s;
     forward.compute = products + core + rows * C * E / 2 * (22 / s + 20 / t) / rate + 8 * kernel_s;
     forward.tensor = 2 * tensor_sum();
@@ -68,7 +68,7 @@ class StepModel {
     add_context(backward, 2 * attention, 2);
     add_host(forward, constants.host);
     add_host(backward, 2 * constants.host);
-    PassTime both = forward;
+    TimeOfPass both = forward;
     both += backward;
     if (l.recompute == Recompute::full) {
       both.recompute += forward.compute;
@@ -78,12 +78,12 @@ class StepModel {
   }
 
   /// Embedding, both passes.
-  PassTime embedding() const
+  TimeOfPass embedding() const
   {
     return {.compute = (26 * rows * C * E / 2 + 10 * V * C / t) / rate + 5 * kernel_s, .tensor = tensor_sum()};
   }
   /// Head and loss, both passes; logits are 32-bit.
-  PassTime head() const
+  TimeOfPass head() const
   {
     return {.compute = 3 * product(rows, V / t, C) + (60 * rows * V / t + 10 * V * C / t) / rate + 16 * kernel_s,
             .tensor = tensor_sum() + 3 * constants.meeting * std::log2(t)};
@@ -93,11 +93,11 @@ class StepModel {
   {
     StepTime step;
     const double m = d(l.micro_batches(job.global_batch)), p = d(l.pp), v = d(l.chunks);
-    const PassTime middle = d(job.model.layers) / p * layer();
-    PassTime first = middle, last = middle;
+    const TimeOfPass middle = d(job.model.layers) / p * layer();
+    TimeOfPass first = middle, last = middle;
     (p > 1 ? first : last) += embedding();
     last += head();
-    const PassTime& slowest = first.total() > last.total() ? first : last;
+    const TimeOfPass& slowest = first.total() > last.total() ? first : last;
     const double all = p > 1 ? first.total() + last.total() + (p - 2) * middle.total() : last.total();
 
     step.compute = m * slowest.compute;
@@ -136,23 +136,22 @@ class StepModel {
   double sum(double bytes, double n, double stride) const
   {
     if (n <= 1) return 0;
-    return constants.meeting * std::log2(n) + 2 * (n - 1) / n * bytes / group_rate(n, stride, constants.network_share);
+    return constants.meeting * std::log2(n) +
+           2 * (n - 1) / n * bytes / group_rate(n, stride, constants.network_share);
   }
   double tensor_sum() const { return sum(E * rows * C, t, 1); }
 
   /// Blocks of keys and values go around the ring of c ranks, behind the attention of the block before.
-  void add_context(PassTime& pass, double attention, double passes) const
+  void add_context(TimeOfPass& pass, double attention, double passes) const
   {
-    const double ring = passes * (c - 1) *
-                        (machine.network_latency + 2 * rows * C / t * E / group_rate(c, t, constants.network_share));
+    const double ring =
+        passes * (c - 1) *
+        (machine.network_latency + 2 * rows * C / t * E / group_rate(c, t, constants.network_share));
     pass.context = std::max(0.0, ring - attention);
     pass.hidden += ring - pass.context;
   }
   /// The device waits if the host takes longer to start the kernels than the device to run them.
-  static void add_host(PassTime& pass, double host)
-  {
-    pass.host = slower_of(pass.total(), host) - pass.total();
-  }
+  static void add_host(TimeOfPass& pass, double host) { pass.host = slower_of(pass.total(), host) - pass.total(); }
 
   /// Rows of a micro-batch to the next stage. Megatron-LM sends 1 / t of them from each rank, the lessons do with sequence
   /// parallelism.
@@ -214,8 +213,8 @@ class StepModel {
   const TimeConstants& constants = machine.constants;
   const double C = d(job.model.channels), T = d(job.model.context), V = d(job.model.vocabulary);
   const double t = d(l.tp), c = d(l.cp), b = d(l.micro_batch), node = machine.gpus_per_node;
-  const double rows = b * T / c;           // tokens of a micro-batch on one rank
-  const double E = job.half ? 2 : 4;       // bytes of an element
+  const double rows = b * T / c;      // tokens of a micro-batch on one rank
+  const double E = job.half ? 2 : 4;  // bytes of an element
   // Reached: bytes of memory and operations per second.
   const double rate = machine.memory_rate * constants.memory_share;
   const double peak = (job.half ? machine.half : machine.single) * constants.product_share;

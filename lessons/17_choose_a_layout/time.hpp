@@ -14,13 +14,13 @@ namespace rankwise {
 
 /// What is planned: the model and the batch, the program and the machine.
 struct Job {
-  ModelConfig model;                 ///< sizes
-  std::int64_t global_batch = 0;     ///< G, sequences of a step
-  System system = System::rankwise;  ///< whose program
+  ModelConfig model;                     ///< sizes
+  std::int64_t global_batch = 0;         ///< G, sequences of a step
+  System system = System::rankwise;      ///< whose program
   DeviceKind device = DeviceKind::cuda;  ///< what computes
-  bool half = true;                  ///< whether parameters and activations have 16 bits, else 32
-  bool half_gradients = false;       ///< whether gradients have 16 bits: Megatron's fp16 instead of bf16
-  bool slow_links = false;           ///< whether the fast links of a node are not used
+  bool half = true;                      ///< whether parameters and activations have 16 bits, else 32
+  bool half_gradients = false;           ///< whether gradients have 16 bits: Megatron's fp16 instead of bf16
+  bool slow_links = false;               ///< whether the fast links of a node are not used
 };
 
 /// Seconds of a step of the rank that all others wait for, by what it does. Their sum is the step.
@@ -37,10 +37,7 @@ struct StepTime {
   double hidden = 0;     ///< communication behind computation; not part of the step
 
   /// The step.
-  double total() const
-  {
-    return compute + recompute + host + tensor + bubble + pipeline + context + data + update;
-  }
+  double total() const { return compute + recompute + host + tensor + bubble + pipeline + context + data + update; }
 };
 
 /// Seconds of one step.

@@ -90,10 +90,14 @@ class Questions(Planner):
 
 
 class Refusals(Planner):
+    def test_several_processes(self):
+        self.assert_refused(A100, "--model=22b", ranks=2, says=["the planner is one process; 2 were started"])
+
     def test_what_cannot_be_planned(self):
         self.assert_all_refused([
             (["--model=22b"], ["--machine is missing"]),
             ([A100, "--model=23b"], ["--model=23b is not a model"]),
+            ([A100, "--check=/tmp"], ["/tmp is a folder"]),
             ([A100, "--gpus=0"], ["--gpus=0 is not from 1"]),
             ([A100, "--rows=11"], ["--rows=11 is not from 1 to 10"]),
             ([A100, "--model=22b", "--system=megatron", "--tp=7"], ["the degrees do not divide 8 GPUs"]),

@@ -109,12 +109,15 @@ TEST_CASE("chosen_rows: those with the least SHA-256, others with another salt, 
 TEST_CASE("read_rows: refuses what cannot be, with the line")
 {
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n") == "accepted");
-  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n8,8,1,1024,16,4,512,2,2,1,100\n").find(
-            "line 3 cannot be used: tp=2 x pp=1 x dp=2 are not its 8 GPUs") != std::string::npos);
-  CHECK(refusal(names + "8,8,3,1024,16,4,512,2,4,1,100\n").find("do not divide the global batch") != std::string::npos);
+  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n8,8,1,1024,16,4,512,2,2,1,100\n")
+            .find("line 3 cannot be used: tp=2 x pp=1 x dp=2 are not its 8 GPUs") != std::string::npos);
+  CHECK(refusal(names + "8,8,3,1024,16,4,512,2,4,1,100\n").find("do not divide the global batch") !=
+        std::string::npos);
   CHECK(refusal(names + "8,8,1,-5,16,4,512,2,4,1,100\n").find("not a number above 0") != std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,soon\n").find("not a number above 0") != std::string::npos);
   CHECK(refusal(names + "8,8,1.5,1024,16,4,512,2,4,1,100\n").find("not a whole number") != std::string::npos);
+  CHECK(refusal(names + "8,8,1e19,1024,16,4,512,2,4,1,100\n").find("not a whole number up to") !=
+        std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1\n").find("it has 10 cells") != std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,\n").find("it has no time") != std::string::npos);
   CHECK(refusal(names).find("has no row to use") != std::string::npos);

@@ -77,7 +77,8 @@ TEST_CASE("state_bytes: every cell of ZeRO's Table 1")
         INFO(billions[size] << " billion, d = " << row.d << ", ZeRO-" << stage);
         double digit = 1;  // of the last digit that is printed
         while (std::abs(printed / digit - std::round(printed / digit)) > 1e-9) digit /= 10;
-        const double rounded = std::round(bytes / digit + 1e-9) * digit, cut = std::floor(bytes / digit + 1e-9) * digit;
+        const double rounded = std::round(bytes / digit + 1e-9) * digit,
+                     cut = std::floor(bytes / digit + 1e-9) * digit;
         CHECK((std::abs(rounded - printed) < digit / 10 || (size > 0 && std::abs(cut - printed) < digit / 10)));
       }
 }

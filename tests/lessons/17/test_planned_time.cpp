@@ -17,8 +17,8 @@ Machine ideal()
   Machine machine;
   machine.name = "ideal";
   machine.gpus_per_node = 8;
-  for (Quantity Machine::* fact : {&Machine::memory, &Machine::memory_rate, &Machine::network, &Machine::host_memory,
-                                   &Machine::host_memory_rate, &Machine::host_rate, &Machine::disk_rate})
+  for (Quantity Machine::*fact : {&Machine::memory, &Machine::memory_rate, &Machine::network, &Machine::host_memory,
+                                  &Machine::host_memory_rate, &Machine::host_rate, &Machine::disk_rate})
     (machine.*fact).value = 1e30;
   machine.half.value = machine.single.value = 1e12;
   machine.network_latency.value = 0;
@@ -107,7 +107,8 @@ TEST_CASE("the search: the fastest first, every one of them fits, and nothing fa
   machine.network.value = 8e10;
   machine.memory_rate.value = 1e12;
   const Job job = job_of();
-  machine.memory.value = 0.9 * fastest(job, {}, machine, 16, 1).front().memory.total();  // now that one does not fit
+  machine.memory.value =
+      0.9 * fastest(job, {}, machine, 16, 1).front().memory.total();  // now that one does not fit
   const std::vector<Plan> plans = fastest(job, {}, machine, 16, 5);
   REQUIRE(plans.size() == 5);
   for (std::size_t i = 0; i < plans.size(); ++i) {
