@@ -72,7 +72,10 @@ std::optional<MeshForecast> forecast(const MeshParallelOptions& options, const L
 void report_plan(Report& report, const MeshParallelOptions& options, int N, const MeshStepSeconds& step_seconds)
 {
   report_plan(report, plan_of(options, {0, N}).pipeline, parse_flops(options.messages.flops));
-  if (!options.messages.link.empty() && N <= most_ranks_of_all_meshes)
+  if (options.messages.link.empty()) return;
+  if (N > most_ranks_of_all_meshes)
+    report.comment(fmt::format("forecasts of all meshes are made for up to {} ranks", most_ranks_of_all_meshes));
+  else
     report_meshes(report, N, options.memory_limit.value,
                   [&](const Layout& layout) { return forecast(options, layout, N, step_seconds); });
 }

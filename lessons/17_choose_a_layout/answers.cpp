@@ -40,14 +40,6 @@ double days_of(const PlannerOptions& options, const Job& job, const Plan& plan)
   return options.tokens / tokens_of(job) * plan.time.total() / day_s;
 }
 
-/// The parts of a step with their names.
-std::vector<std::pair<const char*, double>> parts_of(const StepTime& time)
-{
-  return {{"computation", time.compute},     {"recomputation", time.recompute}, {"waiting for the host", time.host},
-          {"tensor parallel", time.tensor},  {"bubble", time.bubble},           {"between stages", time.pipeline},
-          {"along sequences", time.context}, {"between replicas", time.data},   {"update", time.update}};
-}
-
 nlohmann::json json_of(const Job& job, const Plan& plan)
 {
   nlohmann::json json;
@@ -56,6 +48,7 @@ nlohmann::json json_of(const Job& job, const Plan& plan)
                     {"tp", l.tp},
                     {"pp", l.pp},
                     {"cp", l.cp},
+                    {"ep", l.ep},
                     {"micro_batch", l.micro_batch},
                     {"virtual_stages", l.chunks},
                     {"recompute", name_of(l.recompute)},
@@ -65,7 +58,7 @@ nlohmann::json json_of(const Job& job, const Plan& plan)
   json["text"] = describe(l, job.global_batch);
   json["step_s"] = plan.time.total();
   json["hidden_s"] = plan.time.hidden;
-  for (const auto& [name, seconds] : parts_of(plan.time)) json["time_s"][name] = seconds;
+  for (const StepPart& part : step_parts()) json["time_s"][part.name] = plan.time.*part.seconds;
   json["bytes"] = plan.memory.total();
   json["host_bytes"] = plan.memory.host;
   for (const MemoryTerm& term : plan.memory.device) json["memory_bytes"][term.name] = term.bytes;
@@ -80,6 +73,8 @@ void report_memory(Report& report, const Machine& machine, const RankMemory& mem
     lines.push_back({term.name, gigabytes(term.bytes), "", "GB, " + term.formula});
   lines.push_back({"together", gigabytes(memory.total()), "",
                    fmt::format("GB of {}; {}", gigabytes(machine.memory), memory.why)});
+  if (memory.total() > 0.95 * machine.memory)
+    lines.push_back({"left", gigabytes(machine.memory - memory.total()), "", "GB: libraries and the allocator need some"});
   if (memory.host > 0) lines.push_back({"on the host", gigabytes(memory.host), "", "GB, the optimizer's states"});
   report.block("memory of the largest rank", lines);
 }
@@ -89,9 +84,10 @@ void report_step(Report& report, const Job& job, const Plan& plan)
 {
   std::vector<Line> lines;
   const double step = plan.time.total();
-  for (const auto& [name, seconds] : parts_of(plan.time))
-    if (seconds > 0)
-      lines.push_back({name, fmt::format("{:.4f}", seconds), "", fmt::format("s, {:.1f} %", 100 * seconds / step)});
+  for (const StepPart& part : step_parts())
+    if (const double seconds = plan.time.*part.seconds; seconds > 0)
+      lines.push_back(
+          {part.name, fmt::format("{:.4f}", seconds), "", fmt::format("s, {:.1f} %", 100 * seconds / step)});
   lines.push_back({"step", fmt::format("{:.4f}", step), "", "s"});
   lines.push_back({"hidden", fmt::format("{:.4f}", plan.time.hidden), "", "s of messages behind computation"});
   lines.push_back({"speed", fmt::format("{:.0f}", tokens_of(job) / step), "", "tokens/s"});
@@ -112,33 +108,16 @@ std::vector<FlopCount> counts_of(const Job& job, const PlannedLayout& layout)
   return counts;
 }
 
-/// Why no layout follows the wishes.
-std::string obstacle_of(const PlannerOptions& options, const Job& job)
-{
-  const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(degree, 1); };
-  const LayoutWishes& w = options.wishes;
-  PlannedLayout asked;
-  asked.tp = given(w.tp), asked.pp = given(w.pp), asked.cp = given(w.cp), asked.dp = given(w.dp);
-  asked.micro_batch = given(w.micro_batch), asked.chunks = given(w.chunks);
-  if (w.zero != "search") asked.zero = w.zero[0] - '0';
-  asked.sequence_parallel = w.sequence_parallel == "on";
-  asked.recompute = w.recompute == "selective" ? Recompute::selective : Recompute::none;
-  if (w.optimizer == "host") asked.optimizer = OptimizerPlace::host;
-  if (options.gpus % asked.gpus() != 0) return fmt::format("the degrees do not divide {} GPUs", options.gpus);
-  if (w.dp == 0) asked.dp = options.gpus / asked.gpus();
-  const std::string why = obstacle(job.system, job.model, asked, job.global_batch);
-  return why.empty() ? "no number of micro-batches or of stages suits all of them" : why;
-}
-
 /// No layout fits: the message says what the smallest needs, and with what it would fit.
 [[noreturn]] void refuse_all(const PlannerOptions& options, const Job& job, const Machine& machine)
 {
   const LayoutWishes& given = options.wishes;
   const std::optional<Plan> least = smallest(job, given, machine, options.gpus);
   if (!least) {
-    const std::string why = obstacle_of(options, job);
+    std::string why;
+    all_layouts(job.system, job.model, given, options.gpus, job.global_batch, machine.gpus_per_node, &why);
     throw UserError(fmt::format("No layout of {} GPUs has these options: {}.", options.gpus, why),
-                    "Leave degrees out, they are searched for; or use another --global-batch.");
+                    "Leave out what is not needed, it is searched for; or use another --global-batch.");
   }
   const std::string needs = fmt::format("The layout that needs least, {}, needs {} GB of a GPU that has {} GB.",
                                         describe(least->layout, job.global_batch), gigabytes(least->memory.total()),
@@ -160,7 +139,7 @@ std::vector<Plan> found(const PlannerOptions& options, const Job& job, const Mac
   return plans;
 }
 
-/// The fastest layout of another number of GPUs, with a batch that has a sequence for each replica.
+/// The fastest layout of another number of GPUs, if one fits; the batch stays the same.
 std::optional<Plan> on_gpus(const PlannerOptions& options, const Job& job, const Machine& machine,
                             std::int64_t gpus)
 {
@@ -235,7 +214,7 @@ void answer_largest_model(Report& report, const PlannerOptions& options, const M
     if (plan) best = plan;
     report.json()["models"].push_back({{"name", model.name}, {"fits", plan.has_value()}});
   }
-  report.block(fmt::format("models on {} GPUs", options.gpus), lines);
+  report.block(fmt::format("models on {} GPU{}", options.gpus, options.gpus == 1 ? "" : "s"), lines);
 
   // The shape of --model, with as many layers as fit: in steps of the layers that pipelines divide well.
   job.model = options.model.config();
@@ -309,6 +288,7 @@ void answer_bandwidth(Report& report, const PlannerOptions& options, const Machi
     const double middle = std::sqrt(slow * fast);
     (step_with(middle) <= best * (1 + tolerated) ? fast : slow) = middle;
   }
+  if (options.gpus <= machine.gpus_per_node) return report.comment("one node: no message uses the network");
   const bool enough = fast <= 1.02;
   report.comment(fmt::format("{} of a node cost at most {:.0f} %: the network is {}",
                              show_value(Quantity{"B/s", machine.network * fast}), 100 * tolerated,

@@ -1,6 +1,6 @@
 #include "lessons/17_choose_a_layout/layout.hpp"
 
-#include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -25,6 +25,7 @@ std::string describe(const PlannedLayout& l, std::int64_t global_batch)
 {
   std::string text = fmt::format("dp={} tp={} pp={}", l.dp, l.tp, l.pp);
   if (l.cp > 1) text += fmt::format(" cp={}", l.cp);
+  if (l.ep > 1) text += fmt::format(" ep={}", l.ep);
   text += fmt::format(", {} micro-batch{} of {}", l.micro_batches(global_batch),
                       l.micro_batches(global_batch) == 1 ? "" : "es", l.micro_batch);
   if (l.chunks > 1) text += fmt::format(", {} stages a rank", l.chunks);
@@ -56,6 +57,10 @@ std::string obstacle(System system, const ModelConfig& model, const PlannedLayou
   const bool offloads = l.optimizer != OptimizerPlace::device;
   if (system == System::megatron && offloads) return "Megatron-LM keeps its optimizer on the device";
   if (system == System::deepspeed && offloads && l.zero == 0) return "DeepSpeed offloads with ZeRO";
+  if (!divides(l.ep, l.dp) || !divides(l.ep, model.experts.count))
+    return fmt::format("ep={} does not divide dp={} and {} experts", l.ep, l.dp, model.experts.count);
+  if (model.experts.count > 1 && (system != System::rankwise || l.zero >= 2 || l.recompute != Recompute::none))
+    return "experts are known of lesson 16 only, which has ZeRO-1 and no recomputation for them";
   if (system == System::rankwise && l.recompute == Recompute::selective)
     return "the lessons recompute whole blocks or nothing";
   if (system == System::rankwise && offloads && l.zero != 3) return "the lessons offload with ZeRO-3";
@@ -88,7 +93,8 @@ std::vector<T> choices(const std::string& asked, const std::vector<std::pair<std
 }  // namespace
 
 std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, const LayoutWishes& wishes,
-                                       std::int64_t gpus, std::int64_t global_batch, std::int64_t node)
+                                       std::int64_t gpus, std::int64_t global_batch, std::int64_t node,
+                                       std::string* first_obstacle)
 {
   const auto recomputes = choices<Recompute>(
       wishes.recompute,
@@ -98,12 +104,15 @@ std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, 
   const auto places = choices<OptimizerPlace>(
       wishes.optimizer,
       {{"device", OptimizerPlace::device}, {"host", OptimizerPlace::host}, {"disk", OptimizerPlace::disk}});
+  const std::vector<std::int64_t> micro_batches =
+      wishes.micro_batch > 0 ? std::vector{wishes.micro_batch} : std::vector<std::int64_t>{1, 2, 4, 8, 16};
+  std::string why = fmt::format("the degrees do not divide {} GPUs", gpus);
+  bool refused = false;  // a layout with these degrees
   std::vector<PlannedLayout> all;
   PlannedLayout l;
   const auto add_all = [&] {  // with everything but the degrees
-    for (l.micro_batch = 1; l.micro_batch <= global_batch / l.dp; ++l.micro_batch) {
-      const bool searched = l.micro_batch <= 16 && (l.micro_batch & (l.micro_batch - 1)) == 0;
-      if (wishes.micro_batch > 0 ? l.micro_batch != wishes.micro_batch : !searched) continue;
+    for (const std::int64_t micro_batch : micro_batches) {
+      l.micro_batch = micro_batch;
       for (const std::int64_t chunks : choices(wishes.chunks, l.pp == 1 ? 1 : model.layers / l.pp))
         for (const Recompute recompute : recomputes)
           for (const int zero : zeros)
@@ -111,7 +120,12 @@ std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, 
               for (const OptimizerPlace place : places) {
                 l.chunks = chunks, l.recompute = recompute, l.zero = zero;
                 l.sequence_parallel = parallel, l.optimizer = place;
-                if (obstacle(system, model, l, global_batch).empty()) all.push_back(l);
+                for (const std::int64_t ep : choices(wishes.ep, model.experts.count)) {
+                  l.ep = ep;
+                  const std::string found = obstacle(system, model, l, global_batch);
+                  if (found.empty()) all.push_back(l);
+                  if (!found.empty() && !std::exchange(refused, true)) why = found;
+                }
               }
     }
   };
@@ -123,6 +137,7 @@ std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, 
         const bool in_a_node = node % tp == 0;  // else some groups would be on two nodes
         if (fits && l.dp <= global_batch && pp <= model.layers && (wishes.tp > 0 || in_a_node)) add_all();
       }
+  if (first_obstacle != nullptr) *first_obstacle = why;
   return all;
 }
 

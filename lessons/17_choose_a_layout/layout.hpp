@@ -38,6 +38,7 @@ struct PlannedLayout {
   std::int64_t tp = 1;                    ///< t, ranks that divide every layer
   std::int64_t pp = 1;                    ///< p, ranks that each have a run of layers
   std::int64_t cp = 1;                    ///< c, ranks that divide every sequence
+  std::int64_t ep = 1;                    ///< e of the replicas, which share the experts
   std::int64_t micro_batch = 1;           ///< b, sequences of a micro-batch
   std::int64_t chunks = 1;                ///< v, stages on each rank of a pipeline; 1F1B with one, else interleaved
   Recompute recompute = Recompute::none;  ///< what the backward pass computes again
@@ -51,7 +52,7 @@ struct PlannedLayout {
   std::int64_t micro_batches(std::int64_t global_batch) const { return global_batch / (dp * micro_batch); }
 };
 
-/// In one line, as "dp=4 tp=8 pp=2, micro-batch 1, 64 micro-batches, full recomputation, ZeRO-1".
+/// In one line, as "dp=4 tp=8 pp=2, 64 micro-batches of 1, full recomputation, ZeRO-1".
 std::string describe(const PlannedLayout& layout, std::int64_t global_batch);
 
 /// What of a layout is given; a number that is 0, and a word that is "search", is searched for.
@@ -60,6 +61,7 @@ struct LayoutWishes {
   std::int64_t tp = 0;                       ///< ranks that divide every layer
   std::int64_t pp = 0;                       ///< stages of the pipeline
   std::int64_t cp = 1;                       ///< ranks that divide every sequence
+  std::int64_t ep = 0;                       ///< replicas that share the experts
   std::int64_t micro_batch = 0;              ///< sequences of a micro-batch
   std::int64_t chunks = 0;                   ///< stages of a rank
   std::string recompute = "search";          ///< or none, selective, full
@@ -74,7 +76,9 @@ std::string obstacle(System system, const ModelConfig& model, const PlannedLayou
 
 /// All layouts of N GPUs that follow the wishes and that the system can run.
 /// @param node  GPUs of a node: where tp is searched for, it divides them.
+/// @param[out] first_obstacle  why the first layout that follows the wishes cannot run; null: not wanted.
 std::vector<PlannedLayout> all_layouts(System system, const ModelConfig& model, const LayoutWishes& wishes,
-                                       std::int64_t gpus, std::int64_t global_batch, std::int64_t node);
+                                       std::int64_t gpus, std::int64_t global_batch, std::int64_t node,
+                                       std::string* first_obstacle = nullptr);
 
 }  // namespace rankwise

@@ -1,4 +1,8 @@
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lessons/10_3d_parallel/costs.hpp"
 #include "lessons/13_mesh_zero3/costs.hpp"
@@ -41,6 +45,15 @@ LessonRun run_of(const std::string& lesson, const Options& options, const Planne
   return {command, [options](RankOf rank) { return costs(options, rank); }};
 }
 
+/// `--partition` with as many blocks in each stage; empty without a pipeline. By default the lessons balance the work of
+/// stages, and the last one has fewer blocks beside the head; the model of time has equal stages, as Megatron-LM.
+std::string equal_stages(std::int64_t layers, const PlannedLayout& l)
+{
+  if (l.pp == 1) return "";
+  const std::vector<std::int64_t> blocks(static_cast<std::size_t>(l.pp * l.chunks), layers / (l.pp * l.chunks));
+  return fmt::format("{}", fmt::join(blocks, ","));
+}
+
 /// Degrees and schedule on a mesh.
 template <class Options>
 Options on_mesh(Options options, const PlannedLayout& l)
@@ -48,6 +61,7 @@ Options on_mesh(Options options, const PlannedLayout& l)
   options.mesh.dp = static_cast<int>(l.dp), options.mesh.tp = static_cast<int>(l.tp);
   options.mesh.pp = static_cast<int>(l.pp);
   options.mesh.zero = l.zero, options.mesh.sequence_parallel = l.sequence_parallel;
+  options.pipeline.partition = equal_stages(options.layers, l);
   if (l.chunks > 1) {
     options.pipeline.schedule = ScheduleKind::interleaved;
     options.pipeline.virtual_stages = static_cast<int>(l.chunks);
@@ -73,12 +87,20 @@ LessonRun lesson_run(const Job& job, const PlannedLayout& l)
     return run_of("13_mesh_zero3", options, l, own);
   }
   std::string own = fmt::format(" --dp={} --tp={} --pp={} --zero={}", l.dp, l.tp, l.pp, l.zero);
+  if (l.pp > 1) own += " --partition=" + equal_stages(job.model.layers, l);
   if (l.chunks > 1) own += fmt::format(" --schedule=interleaved --virtual-stages={}", l.chunks);
-  if (l.cp == 1) return run_of("10_3d_parallel", on_mesh(options_of<MeshParallelOptions>(job, l), l), l, own);
+  const ExpertConfig& experts = job.model.experts;
+  if (l.cp == 1 && experts.count == 1)
+    return run_of("10_3d_parallel", on_mesh(options_of<MeshParallelOptions>(job, l), l), l, own);
   auto options = on_mesh(options_of<FiveAxesOptions>(job, l), l);
   options.cp = static_cast<int>(l.cp);
-  options.experts.count = 1;
-  return run_of("16_five_axes", options, l, own + fmt::format(" --cp={} --experts=1", l.cp));
+  options.ep = static_cast<int>(l.ep);
+  options.experts = experts;
+  own += fmt::format(" --cp={} --ep={} --experts={}", l.cp, l.ep, experts.count);
+  if (experts.count > 1)
+    own += fmt::format(" --experts-per-token={} --expert-every={} --capacity-factor={}", experts.per_token, experts.every,
+                       experts.capacity_factor);
+  return run_of("16_five_axes", options, l, own);
 }
 
 }  // namespace rankwise

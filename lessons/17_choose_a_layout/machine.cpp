@@ -77,20 +77,13 @@ Machine read_machine(const std::string& path)
   std::string program = "machine", file = "--config=" + path;
   std::array<char*, 3> arguments{program.data(), file.data(), nullptr};
   table.parse(2, arguments.data());
+  if (machine.name.empty()) throw UserError(fmt::format("name is empty in {}.", path), "Say what the machine is called.");
   std::erase_if(names, [&](const std::string& name) { return table.given(name); });
   if (!names.empty())
     throw UserError(fmt::format("{} does not say {}.", path, fmt::join(names, ", ")),
                     "Add a line name = value for each; lessons/17_choose_a_layout/machines has examples.");
   check_machine(machine, path);
   return machine;
-}
-
-std::string constants_text(const TimeConstants& constants)
-{
-  std::string text;
-  for (const ConstantKind& kind : constant_kinds())
-    text += fmt::format("{} = {}\n", kind.name, show_value(constants.*kind.constant));
-  return text;
 }
 
 }  // namespace rankwise

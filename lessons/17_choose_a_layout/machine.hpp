@@ -62,7 +62,4 @@ struct Machine {
 /// @throws UserError  with file and line for a value without its unit, and for what is missing.
 Machine read_machine(const std::string& path);
 
-/// The constants as lines of a machine file.
-std::string constants_text(const TimeConstants& constants);
-
 }  // namespace rankwise

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/program/option_value.hpp"
 #include "lessons/17_choose_a_layout/calibration.hpp"
 #include "lessons/17_choose_a_layout/sizes.hpp"
@@ -22,8 +23,10 @@ namespace {
 /// The cells of a line; cells with commas have quotation marks around them.
 std::vector<std::string> cells_of(const std::string& line)
 {
-  const boost::tokenizer cells(line, boost::escaped_list_separator<char>('\0', ',', '"'));
-  return {cells.begin(), cells.end()};
+  const boost::tokenizer cells(line, boost::escaped_list_separator<char>("", ",", "\""));
+  std::vector<std::string> all;
+  for (const std::string& cell : cells) all.emplace_back(trimmed(cell));
+  return all;
 }
 
 /// One line of a file of measured steps.
@@ -48,14 +51,14 @@ class RowReader {
     return "";
   }
 
-  /// The positive number there; 0 if there is none.
+  /// The number there; 0 if there is none.
   double number(std::initializer_list<const char*> columns) const
   {
     const std::string cell = text(columns);
     double value = 0;
     if (cell.empty()) return 0;
-    if (!read_value(cell, value).empty() || value <= 0)
-      refuse(fmt::format("{} is \"{}\", which is not a number above 0", fmt::join(columns, " or "), cell));
+    if (!read_value(cell, value).empty() || value < 0)
+      refuse(fmt::format("{} is \"{}\", which is not a number, 0 or more", fmt::join(columns, " or "), cell));
     return value;
   }
 
@@ -113,9 +116,12 @@ PlannedLayout layout_of(const RowReader& row, const RowOptions& options)
   if (recompute.find("full") != std::string::npos) layout.recompute = Recompute::full;
   if (recompute.find("selective") != std::string::npos) layout.recompute = Recompute::selective;
   layout.sequence_parallel = words.find("sequence") != std::string::npos;
+  if (!row.text({"recompute"}).empty() && layout.recompute == Recompute::none && words.find("none") == std::string::npos)
+    row.refuse(fmt::format("recompute is \"{}\", which has none of the words none, selective, full", row.text({"recompute"})));
   layout.zero = static_cast<int>(row.count({"zero_stage"}, words.find("ZeRO-3") != std::string::npos ? 3 : 0));
   if (const std::string place = row.text({"offload"}); !place.empty()) layout.optimizer = OptimizerPlace::host;
 
+  if (layout.dp == 1) layout.zero = 0;  // nothing is divided
   const std::int64_t gpus = row.count({"gpus", "# GPUs"}, layout.gpus());
   if (row.text({"flags"}).find("WORLD_MISMATCH") != std::string::npos) layout.pp = gpus / (layout.tp * layout.dp);
   if (layout.gpus() != gpus)
@@ -149,9 +155,8 @@ MeasuredRow read_row(const RowReader& row, const std::string& line, const RowOpt
   std::int64_t& G = measured.job.global_batch;
   G = micro_batches > 0 ? l.dp * l.micro_batch * micro_batches
                         : row.count({"global_batch", "global batch"}, l.dp * l.micro_batch);
-  if (G % (l.dp * l.micro_batch) != 0)
-    row.refuse(fmt::format("dp={} replicas with micro-batches of {} do not divide the global batch of {}", l.dp,
-                           l.micro_batch, G));
+  const System system = l.zero >= 2 ? System::deepspeed : options.system;
+  if (const std::string why = obstacle(system, measured.job.model, l, G); !why.empty()) row.refuse(why);
   measured.seconds = seconds_of(row, measured);
   return measured;
 }
@@ -170,6 +175,7 @@ std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& op
 {
   if (std::filesystem::is_directory(path)) throw UserError(path + " is a folder.", "Name a file.");
   std::ifstream file(path);
+  if (!file) throw UserError(path + " cannot be read.", "Name a file of comma-separated values.");
   std::string line;
   const auto next_line = [&] {
     if (!std::getline(file, line)) return false;
@@ -180,8 +186,11 @@ std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& op
   const std::vector<std::string> names = cells_of(line);
   std::vector<MeasuredRow> rows;
   for (int number = 2; next_line(); ++number)
-    if (!line.empty() && wanted(line, options))
-      rows.push_back(read_row(RowReader(names, line, fmt::format("{}, line {}", path, number)), line, options));
+    if (!line.empty() && wanted(line, options)) {
+      const RowReader row(names, line, fmt::format("{}, line {}", path, number));
+      if (std::ranges::find(rows, line, &MeasuredRow::text) != rows.end()) row.refuse("it is there twice");
+      rows.push_back(read_row(row, line, options));
+    }
   if (rows.empty())
     throw UserError(fmt::format("{} has no row to use.", path),
                     "It needs a line of names and rows of comma-separated values; see --only and --skip.");

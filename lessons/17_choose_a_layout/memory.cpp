@@ -61,7 +61,7 @@ RankMemory memory_of_stage(const Job& job, const PlannedLayout& l, std::int64_t 
   };
   const double states = state_bytes(job, P, l.zero, d(l.dp));
   const double away = l.optimizer == OptimizerPlace::device ? 0 : 12 * P / d(l.dp);
-  add("model states", states - away, fmt::format("of {:.4g} parameters; ZeRO-{}", P, l.zero));
+  add("model states", states - away, fmt::format("of {:.4g} parameters{}", P, l.zero > 0 ? fmt::format("; ZeRO-{}", l.zero) : ""));
   memory.host = l.optimizer == OptimizerPlace::host ? away : 0;
   if (job.system == System::megatron && job.half_gradients)
     add("running gradients", 2 * P, "2 P, of the micro-batch");
@@ -109,6 +109,10 @@ double RankMemory::total() const
 
 double state_bytes(const Job& job, double P, int zero, double d)
 {
+  if (job.system == System::rankwise) {
+    const double element = job.half ? 2 : 4, moments = job.half ? 12 : 8;
+    return P * (element / (zero >= 3 ? d : 1) + 4 / (zero >= 2 ? d : 1) + moments / (zero >= 1 ? d : 1));
+  }
   if (job.system == System::megatron) {
     const double replicated = job.half_gradients ? 4 : 6, sharded = job.half_gradients ? 16 : 12;
     return replicated * P + sharded * P / (zero > 0 ? d : 1);
@@ -138,6 +142,20 @@ std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& lay
     for (std::int64_t stage = 0; stage < layout.pp; ++stage) stages.push_back(memory_of_stage(job, layout, stage));
   }
   return stages;
+}
+
+double least_bytes(const Job& job, const PlannedLayout& l)
+{
+  const double P = d(parameters_of_stage(job.model, l.tp, l.pp, 0, l.ep)), replicas = d(l.dp * l.cp);
+  const double away = l.optimizer == OptimizerPlace::device ? 0 : 12 * P / (l.zero > 0 ? replicas : 1);
+  // Of each block the first stage keeps at least the input, for every micro-batch in flight; without recomputation 4 C + 12 C / t
+  // numbers of a row.
+  const double t = d(l.tp), numbers = l.recompute != Recompute::none ? 1 : l.sequence_parallel ? 16 / t : 4 + 12 / t;
+  const double row = d(job.model.context * l.micro_batch * job.model.channels) / d(l.cp) * (job.half ? 2 : 4);
+  const double blocks = d(job.model.layers / l.pp * std::min(l.pp, l.micro_batches(job.global_batch)));
+  const double divided = l.recompute != Recompute::none && l.sequence_parallel ? t : 1;
+  const double activations = job.system == System::rankwise ? blocks * row * numbers / divided : 0;
+  return state_bytes(job, P, l.zero, replicas) - away + activations;
 }
 
 RankMemory largest_memory(const Job& job, const PlannedLayout& layout)

@@ -38,8 +38,13 @@ std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& lay
 /// Memory of the rank that needs most.
 RankMemory largest_memory(const Job& job, const PlannedLayout& layout);
 
+/// Bytes that the rank that needs most has at least, computed at once: its model states, and of the lessons what
+/// blocks keep.
+double least_bytes(const Job& job, const PlannedLayout& layout);
+
 /// Bytes of parameters, gradients and the optimizer's states of P parameters on one of d replicas.
 ///
+///     the lessons    16 P in f32, 18 P in bf16; ZeRO divides 8 or 12 P of it, then 4 P of gradients, then parameters
 ///     Megatron-LM    18 P (bf16, 32-bit gradients) or 20 P (fp16, master gradients); ZeRO-1: all but 6 P or 4 P over d
 ///     DeepSpeed      ZeRO-0: 16 P, 1: 4 P + 12 P / d, 2: 2 P + 14 P / d, 3: 16 P / d
 ///
@@ -61,7 +66,7 @@ struct LessonRun {
   std::string command;                 ///< how it is started
   std::function<Costs(RankOf)> costs;  ///< its memory and traffic
 };
-/// The lesson for this layout: 10 for a mesh, 16 with cp, 13 for ZeRO-2, ZeRO-3 and offload.
+/// The lesson for this layout: 10 for a mesh, 16 with cp or experts, 13 for ZeRO-2, ZeRO-3 and offload.
 LessonRun lesson_run(const Job& job, const PlannedLayout& layout);
 
 }  // namespace rankwise

@@ -26,6 +26,7 @@ void declare(OptionTable& table, LayoutWishes& wishes)
   table.add("Layout", "tp", wishes.tp, "ranks that divide every layer; 0: searched for, within a node");
   table.add("Layout", "pp", wishes.pp, "stages of the pipeline; 0: searched for");
   table.add("Layout", "cp", wishes.cp, "ranks that divide every sequence; 0: searched for");
+  table.add("Layout", "ep", wishes.ep, "replicas that share the experts; 0: searched for");
   table.add("Layout", "micro-batch", wishes.micro_batch,
             "sequences of a micro-batch; 0: 1, 2, 4, 8 and 16 are tried");
   table.add("Layout", "virtual-stages", wishes.chunks, "stages of a rank; 0: searched for");
@@ -100,12 +101,22 @@ void check_options(const PlannerOptions& o, const Session& session)
   for (const auto& [name, value] : {std::pair("dp", w.dp),
                                     {"tp", w.tp},
                                     {"pp", w.pp},
-                                    {"cp", w.cp},
+                                    {"cp", w.cp}, {"ep", w.ep},
                                     {"micro-batch", w.micro_batch},
                                     {"virtual-stages", w.chunks},
                                     {"global-batch", o.global_batch}})
     if (value < 0)
       refuse(fmt::format("--{}={} is not a number.", name, value), "Use 1 or more, or 0 for the default.");
+  for (const std::int64_t degree : {w.dp, w.tp, w.pp, w.cp, w.ep})
+    if (degree > o.gpus)
+      refuse(fmt::format("{} ranks along an axis are more than --gpus={}.", degree, o.gpus), "Use smaller degrees.");
+  if (o.global_batch > 1'000'000'000)
+    refuse(fmt::format("--global-batch={} is above 10^9.", o.global_batch), "Use a smaller batch.");
+  if (o.type == PlannedType::fp16 && o.system == System::rankwise)
+    refuse("--precision=fp16 is not known of the lessons.", "Use bf16 or f32.");
+  if (o.type == PlannedType::f32 && o.system != System::rankwise)
+    refuse("--precision=f32 is planned for the lessons only.", "Use bf16 or fp16, or --system=rankwise.");
+  if (o.tokens > 1e18) refuse(fmt::format("--tokens={:g} is above 10^18.", o.tokens), "Use --tokens=300e9.");
   if (o.rows < 1 || o.rows > 10) refuse(fmt::format("--rows={} is not from 1 to 10.", o.rows), "Use --rows=10.");
   if (!(o.tokens > 0)) refuse(fmt::format("--tokens={} is not above 0.", o.tokens), "Use --tokens=300e9.");
   if (o.days < 0) refuse(fmt::format("--days={} is below 0.", o.days), "Use --days=30, or 0 for any.");

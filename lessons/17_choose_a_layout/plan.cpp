@@ -27,6 +27,7 @@ std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Mach
   std::vector<Plan> fitting;
   for (Plan& plan : all) {
     if (fitting.size() == most) break;
+    if (least_bytes(job, plan.layout) > machine.memory) continue;
     plan.memory = largest_memory(job, plan.layout);
     if (fits(plan.memory, machine)) fitting.push_back(std::move(plan));
   }
@@ -35,34 +36,31 @@ std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Mach
 
 std::optional<Plan> smallest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus)
 {
+  std::vector<PlannedLayout> all =
+      all_layouts(job.system, job.model, wishes, gpus, job.global_batch, machine.gpus_per_node);
+  std::ranges::stable_sort(all, {}, [&](const PlannedLayout& layout) { return least_bytes(job, layout); });
   std::optional<Plan> least;
-  for (const PlannedLayout& layout :
-       all_layouts(job.system, job.model, wishes, gpus, job.global_batch, machine.gpus_per_node)) {
-    Plan plan{layout, step_time(job, layout, machine), largest_memory(job, layout)};
-    if (!least || plan.memory.total() < least->memory.total()) least = std::move(plan);
+  for (const PlannedLayout& layout : all) {
+    if (least && least_bytes(job, layout) >= least->memory.total()) break;
+    RankMemory memory = largest_memory(job, layout);
+    if (!least || memory.total() < least->memory.total())
+      least = Plan{layout, step_time(job, layout, machine), std::move(memory)};
   }
   return least;
 }
 
 std::string reason(const Plan& faster, const Plan& slower)
 {
-  const StepTime &a = faster.time, &b = slower.time;
-  std::vector<std::pair<double, const char*>> parts{{b.compute - a.compute, "computation"},
-                                                    {b.recompute - a.recompute, "recomputation"},
-                                                    {b.host - a.host, "waiting for the host"},
-                                                    {b.tensor - a.tensor, "tensor-parallel sums"},
-                                                    {b.bubble - a.bubble, "bubble"},
-                                                    {b.pipeline - a.pipeline, "messages between stages"},
-                                                    {b.context - a.context, "messages along sequences"},
-                                                    {b.data - a.data, "messages between replicas"},
-                                                    {b.update - a.update, "update"}};
+  std::vector<std::pair<double, const char*>> parts;
+  for (const StepPart& part : step_parts())
+    parts.emplace_back(slower.time.*part.seconds - faster.time.*part.seconds, part.name);
   std::ranges::sort(parts, std::greater(), [](const auto& part) { return std::abs(part.first); });
   std::vector<std::string> texts;
   for (const auto& [seconds, what] : parts)
     if (texts.size() < 3 && std::abs(seconds) > 0.1 * std::abs(parts[0].first) && std::abs(seconds) > 1e-6)
       texts.push_back(fmt::format("{:.3g} s {} {}", std::abs(seconds), seconds > 0 ? "more" : "less", what));
   if (texts.empty()) return "as fast";
-  return fmt::format("{:+.1f} %: {}", 100 * (b.total() / a.total() - 1), fmt::join(texts, ", "));
+  return fmt::format("{:+.1f} %: {}", 100 * (slower.time.total() / faster.time.total() - 1), fmt::join(texts, ", "));
 }
 
 }  // namespace rankwise

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
+#include "lessons/15_experts/options.hpp"
 
 namespace rankwise {
 
@@ -36,6 +37,7 @@ ModelConfig PlannedModel::config() const
   if (channels != 0) model.channels = channels;
   if (vocabulary != 0) model.vocabulary = vocabulary;
   if (sequence != 0) model.context = sequence;
+  model.experts = experts;
   check_config(model);
   return model;
 }
@@ -48,13 +50,17 @@ void declare(OptionTable& table, PlannedModel& model)
   table.add("Model", "heads", model.heads, "attention heads; 0: the preset's");
   table.add("Model", "channels", model.channels, "channels; 0: the preset's");
   table.add("Model", "vocabulary", model.vocabulary, "entries of the vocabulary, with padding; 0: the preset's");
+  declare(table, model.experts);
   table.add("Model", "sequence", model.sequence, "tokens of a sequence; 0: the preset's");
 }
 
-std::int64_t parameters_of_stage(const ModelConfig& model, std::int64_t tp, std::int64_t pp, std::int64_t stage)
+std::int64_t parameters_of_stage(const ModelConfig& model, std::int64_t tp, std::int64_t pp, std::int64_t stage,
+                                 std::int64_t ep)
 {
   const std::int64_t C = model.channels, vocabulary = (model.vocabulary + tp - 1) / tp * C;
+  const std::int64_t E = model.experts.count, of_experts = (E / ep - 1) * model.expert_parameters() / tp + C * E;
   std::int64_t count = model.layers / pp * ((12 * C * C + 7 * C) / tp + 6 * C);
+  if (E > 1) count += model.expert_blocks() / pp * of_experts;
   if (stage == 0) count += vocabulary + model.context * C;
   if (stage == pp - 1) count += (pp > 1 ? vocabulary : 0) + 2 * C;
   return count;

@@ -20,6 +20,7 @@ struct PlannedModel {
   std::int64_t channels = 0;       ///< C
   std::int64_t vocabulary = 0;     ///< V, with its padding
   std::int64_t sequence = 0;       ///< T, also the number of position embeddings
+  ExpertConfig experts = {};       ///< experts of the MLP branches
 
   /// All sizes filled in.
   /// @throws UserError  for a preset that does not exist and for impossible sizes.
@@ -34,7 +35,9 @@ std::vector<ModelConfig> planned_presets();
 
 /// Parameters of one rank of stage @p stage of @p pp, which has 1 / tp of every layer and L / pp layers: matrices and the
 /// biases of divided outputs are divided, norms and the other biases are not. The last stage has a copy of the embedding.
-std::int64_t parameters_of_stage(const ModelConfig& model, std::int64_t tp, std::int64_t pp, std::int64_t stage);
+/// @param ep  ranks that share the experts.
+std::int64_t parameters_of_stage(const ModelConfig& model, std::int64_t tp, std::int64_t pp, std::int64_t stage,
+                                 std::int64_t ep = 1);
 
 /// Operations of a step by F = 96 B T L C^2 (1 + T / 6C + V / 16 L C), which counts every block's forward pass twice.
 /// @param sequences  B, of the global batch.

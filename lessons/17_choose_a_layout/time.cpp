@@ -1,6 +1,7 @@
 #include "lessons/17_choose_a_layout/time.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "lessons/17_choose_a_layout/sizes.hpp"
@@ -20,18 +21,18 @@ double slower_of(double a, double b)
 
 /// Times of one pass, or of both, by what they do.
 struct TimeOfPass {
-  double compute = 0, recompute = 0, host = 0, tensor = 0, context = 0, hidden = 0;
-  double total() const { return compute + recompute + host + tensor + context; }
+  double compute = 0, recompute = 0, host = 0, tensor = 0, context = 0, experts = 0, hidden = 0;
+  double total() const { return compute + recompute + host + tensor + context + experts; }
   TimeOfPass& operator+=(const TimeOfPass& other)
   {
     compute += other.compute, recompute += other.recompute, host += other.host;
-    tensor += other.tensor, context += other.context, hidden += other.hidden;
+    tensor += other.tensor, context += other.context, experts += other.experts, hidden += other.hidden;
     return *this;
   }
   friend TimeOfPass operator*(double count, TimeOfPass t)
   {
     t.compute *= count, t.recompute *= count, t.host *= count, t.tensor *= count, t.context *= count;
-    t.hidden *= count;
+    t.experts *= count, t.hidden *= count;
     return t;
   }
 };
@@ -77,6 +78,16 @@ class StepModel {
     return both;
   }
 
+  /// What a layer with experts has beyond a dense one, both passes: k tokens' products in the place of one's, and four
+  /// exchanges of rows among the e ranks that share the experts.
+  TimeOfPass experts() const
+  {
+    const double k = d(job.model.experts.per_token), e = d(l.ep);
+    const double sent = k * rows * C * E * (e - 1) / e;
+    const double exchange = e > 1 ? constants.meeting * std::log2(e) + sent / group_rate(e, t * c, constants.network_share) : 0;
+    return {.compute = 3 * (k - 1) * (product(rows, 4 * C / t, C) + product(rows, C, 4 * C / t)), .experts = 4 * exchange};
+  }
+
   /// Embedding, both passes.
   TimeOfPass embedding() const
   {
@@ -93,7 +104,8 @@ class StepModel {
   {
     StepTime step;
     const double m = d(l.micro_batches(job.global_batch)), p = d(l.pp), v = d(l.chunks);
-    const TimeOfPass middle = d(job.model.layers) / p * layer();
+    TimeOfPass middle = d(job.model.layers) / p * layer();
+    if (job.model.experts.count > 1) middle += d(job.model.expert_blocks()) / p * experts();
     TimeOfPass first = middle, last = middle;
     (p > 1 ? first : last) += embedding();
     last += head();
@@ -105,6 +117,7 @@ class StepModel {
     step.host = m * slowest.host;
     step.tensor = m * slowest.tensor;
     step.context = m * slowest.context;
+    step.experts = m * slowest.experts;
     step.hidden = m * slowest.hidden;
     step.bubble = (all - slowest.total()) / v;
     if (p > 1) step.pipeline = 2 * v * stage_message() * m + 2 * stage_message() * (p - 1);
@@ -124,13 +137,15 @@ class StepModel {
                                E * count * (M * N + M * K + N * K) / rate);
   }
 
+  bool on_one_node() const { return d(l.gpus()) <= node; }
+  /// Bytes per second of one GPU inside a node.
+  double inside_rate() const { return job.slow_links ? constants.slow_node_rate : constants.node_rate; }
   /// Bytes per second of one GPU in a group of n whose neighbours are @p stride ranks apart. If some groups leave their
   /// node, those that cross share the network.
   double group_rate(double n, double stride, double network_share) const
   {
-    const double inside = job.slow_links ? constants.slow_node_rate : constants.node_rate;
-    const bool in_a_node = d(l.gpus()) <= node || std::fmod(node, n * stride) == 0;
-    return in_a_node ? inside : std::min(inside, network_share * machine.network / std::min(stride, node));
+    if (on_one_node() || std::fmod(node, n * stride) == 0) return inside_rate();
+    return std::min(inside_rate(), network_share * machine.network / std::min(stride, node));
   }
   /// An all-reduce of @p bytes along a ring of n GPUs.
   double sum(double bytes, double n, double stride) const
@@ -159,28 +174,27 @@ class StepModel {
   {
     const bool divided = job.system != System::rankwise || l.sequence_parallel;
     const double bytes = E * rows * C / (divided ? t : 1);
-    const bool inside = t * c * d(l.dp) < node;
-    const double inside_rate = job.slow_links ? constants.slow_node_rate : constants.node_rate;
     return machine.network_latency +
-           bytes / (inside ? inside_rate : constants.network_share * machine.network / node);
+           bytes / (on_one_node() ? inside_rate() : constants.network_share * machine.network / node);
   }
 
   /// Parameters of a rank of the stage that has most.
   double parameters() const
   {
-    return d(std::max(parameters_of_stage(job.model, l.tp, l.pp, 0),
-                      parameters_of_stage(job.model, l.tp, l.pp, l.pp - 1)));
+    return d(std::max(parameters_of_stage(job.model, l.tp, l.pp, 0, l.ep),
+                      parameters_of_stage(job.model, l.tp, l.pp, l.pp - 1, l.ep)));
   }
 
   /// Sums of gradients over the replicas; with ZeRO-2 and ZeRO-3 the messages of every micro-batch.
   void add_data(StepTime& step, double m) const
   {
     const double replicas = d(l.dp) * c, part = (replicas - 1) / replicas, P = parameters();
-    const double gradient = job.half && job.half_gradients ? 2 : job.half && job.system != System::rankwise ? 2 : E;
+    const bool halves = job.half && (job.half_gradients || job.system == System::deepspeed);
+    const double gradient = halves ? 2 : 4;
     if (l.zero >= 2) {
       const double bytes = part * P * (l.zero == 3 ? m * (2 * E + gradient) : m * gradient + E);
-      double messages = bytes / std::min<double>(constants.node_rate, constants.gather_share * machine.network /
-                                                                          std::sqrt(std::min(t, node)));
+      const double gathers = constants.gather_share * machine.network / std::sqrt(std::min(t, node));
+      double messages = bytes / (on_one_node() ? inside_rate() : std::min(inside_rate(), gathers));
       if (l.zero == 3) messages += 3 * d(job.model.layers) * m * constants.gather;
       const double exposed = std::max(messages - step.total(), 0.0) +
                              (1 - constants.hidden_gathers) * std::min(messages, step.total());
@@ -188,7 +202,8 @@ class StepModel {
       step.hidden += messages - exposed;
       return;
     }
-    const double sums = sum(gradient * P, replicas, t);
+    // ZeRO-1 reduces and scatters gradients, and gathers parameters: each is half of a sum.
+    const double sums = sum((l.zero == 1 ? (gradient + E) / 2 : gradient) * P, replicas, t);
     const double behind = job.system == System::rankwise ? std::min(sums, step.compute / (2 * m)) : 0;
     step.data = sums - behind;
     step.hidden += behind;
@@ -221,6 +236,28 @@ class StepModel {
 };
 
 }  // namespace
+
+std::span<const StepPart> step_parts()
+{
+  static constexpr std::array parts{StepPart{"computation", &StepTime::compute},
+                                    StepPart{"recomputation", &StepTime::recompute},
+                                    StepPart{"waiting for the host", &StepTime::host},
+                                    StepPart{"tensor-parallel sums", &StepTime::tensor},
+                                    StepPart{"bubble", &StepTime::bubble},
+                                    StepPart{"messages between stages", &StepTime::pipeline},
+                                    StepPart{"messages along sequences", &StepTime::context},
+                                    StepPart{"messages to experts", &StepTime::experts},
+                                    StepPart{"messages between replicas", &StepTime::data},
+                                    StepPart{"update", &StepTime::update}};
+  return parts;
+}
+
+double StepTime::total() const
+{
+  double sum = 0;
+  for (const StepPart& part : step_parts()) sum += this->*part.seconds;
+  return sum;
+}
 
 StepTime step_time(const Job& job, const PlannedLayout& layout, const Machine& machine)
 {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "gpt2/config.hpp"
@@ -32,13 +33,22 @@ struct StepTime {
   double bubble = 0;     ///< idle in the pipeline's warm-up and end
   double pipeline = 0;   ///< exposed messages between stages
   double context = 0;    ///< exposed messages among the cp ranks
+  double experts = 0;    ///< exposed messages to experts and back
   double data = 0;       ///< exposed sums of gradients, or ZeRO's gathers
   double update = 0;     ///< AdamW, and the optimizer's moves to the host
   double hidden = 0;     ///< communication behind computation; not part of the step
 
-  /// The step.
-  double total() const { return compute + recompute + host + tensor + bubble + pipeline + context + data + update; }
+  /// The step: the sum of its parts.
+  double total() const;
 };
+
+/// One part of a step, with its name for reports.
+struct StepPart {
+  const char* name;            ///< as "bubble"
+  double StepTime::* seconds;  ///< which one
+};
+/// All parts that add up to a step.
+std::span<const StepPart> step_parts();
 
 /// Seconds of one step.
 ///

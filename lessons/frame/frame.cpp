@@ -97,30 +97,20 @@ double longest_step_s(const std::vector<VirtualStep>& steps)
   return seconds(longest);
 }
 
-void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
-                         std::int64_t flops, const std::vector<StepScript>& scripts)
+void report_planned_time(Report& report, const CommunicationOptions& options, const std::vector<StepScript>& scripts)
 {
-  const LinkOptions links = parse_link(options.link);
-  const Link& link = links.ranks_per_node == 0 ? links.inside : links.between;
-  std::vector<Line> lines;
-  const auto add = [&](const std::string& what, double time_s, const std::string& formula) {
-    lines.push_back({what, fmt::format("{:.4f}", 1e3 * time_s), "", "ms; " + formula});
-  };
-  add("compute", static_cast<double>(flops) / parse_flops(options.flops), "FLOP of rank 0 / --flops");
-  for (const auto& [axis, what, traffic, formula] : costs.sent)
-    add(fmt::format("{}, {}", axis, what),
-        static_cast<double>(traffic.messages) * seconds(link.latency) +
-            static_cast<double>(traffic.bytes) / link.bandwidth_Bps,
-        "messages x latency + bytes / bandwidth");
-  const std::vector<VirtualStep> rehearsed = replay(scripts, links);
+  const std::vector<VirtualStep> rehearsed = replay(scripts, parse_link(options.link));
   for (std::size_t rank = 0; rank < rehearsed.size(); ++rank) {
     nlohmann::json entry = as_json(rehearsed[rank]);
     entry["peak_bytes"] = scripts[rank].peak_bytes;
     report.json()["rehearsed"].push_back(entry);
   }
-  lines.push_back({"step", fmt::format("{:.4f}", 1e3 * longest_step_s(rehearsed)), "",
-                   "ms of the slowest rank, rehearsed message by message"});
-  report.block("time", lines);
+  const VirtualStep& slowest = std::ranges::max(rehearsed, {}, &VirtualStep::step);
+  const auto ms = [](Picoseconds time) { return fmt::format("{:.4f}", 1e3 * seconds(time)); };
+  report.block("time", {{"step", ms(slowest.step), "", "ms of the slowest rank, rehearsed message by message"},
+                        {"compute", ms(slowest.compute), "", "ms; its FLOP / --flops"},
+                        {"communication", ms(slowest.communication), "", "ms, hidden or not"},
+                        {"exposed", ms(slowest.exposed), "", "ms that the computation has to wait"}});
 }
 
 void enter_plan(Report& report, const ModelConfig& config, const CostsOfRank& costs,

@@ -52,12 +52,10 @@ CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
 /// Block "traffic" of a dry run: bytes that rank 0 would send.
 void report_planned_traffic(Report& report, const Costs& costs);
 
-/// Block "time" of a dry run with --link: what arithmetic and messages of rank 0 take in a step if nothing is hidden, and
-/// the time of the step; enters `rehearsed` in the document, a list with an entry for each rank.
-/// @param flops    of rank 0 in a step.
+/// Block "time" of a dry run with --link: the step of the slowest rank; enters `rehearsed` in the document, a list with an
+/// entry for each rank.
 /// @param scripts  a step of each rank.
-void report_planned_time(Report& report, const CommunicationOptions& options, const Costs& costs,
-                         std::int64_t flops, const std::vector<StepScript>& scripts);
+void report_planned_time(Report& report, const CommunicationOptions& options, const std::vector<StepScript>& scripts);
 
 /// Seconds of the rank whose step takes longest.
 double longest_step_s(const std::vector<VirtualStep>& steps);

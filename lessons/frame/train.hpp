@@ -139,8 +139,7 @@ int dry_run(Report& report, const OptionTable& table, const typename L::Options&
   report_planned_traffic(report, costs_of_rank({0, N}));
   if (!options.messages.link.empty()) {
     const std::vector<StepScript> scripts = rehearse<L>(options, N);
-    report_planned_time(report, options.messages, costs_of_rank({0, N}), charged_flops(options, RankOf{0, N}),
-                        scripts);
+    report_planned_time(report, options.messages, scripts);
     if (session.rank() == 0 && !options.script.empty()) write_scripts(options.script, scripts);
   }
   enter_plan(

@@ -22,8 +22,9 @@ from plot_memory import COLOURS, STATE, NotThere, unit_of
 TERMS = {**{category: COLOURS[category] for category in STATE}, "model states": svg.BLUE, "running gradients": svg.RED,
          "bucket": svg.ORANGE, "gathered layers": svg.GREEN, "activations": COLOURS["activations"], "inputs of the stage": svg.SKY,
          "a layer again": svg.YELLOW, "attention again": svg.BROWN, "logits": svg.PINK, "weight gradient": svg.GREY, **COLOURS}
-PARTS = {"computation": svg.SKY, "recomputation": svg.BLUE, "waiting for the host": svg.YELLOW, "tensor parallel": svg.ORANGE,
-         "bubble": svg.LIGHT_GREY, "between stages": svg.PINK, "along sequences": svg.BROWN, "between replicas": svg.RED,
+PARTS = {"computation": svg.SKY, "recomputation": svg.BLUE, "waiting for the host": svg.YELLOW, "tensor-parallel sums": svg.ORANGE,
+         "bubble": svg.LIGHT_GREY, "messages between stages": svg.PINK, "messages along sequences": svg.BROWN,
+         "messages to experts": svg.DARK_GREY, "messages between replicas": svg.RED,
          "update": svg.GREEN}
 OTHER = svg.DARK_GREY                # what has no colour here
 

@@ -33,6 +33,7 @@ class OfTheLessons(Planner):
         machine = self.on_cpus()
         for gpus, options in [(8, []), (8, ["--tp=2", "--pp=2", "--zero=0"]), (4, ["--pp=4", "--recompute=full"]),
                               (8, ["--zero=3", "--tp=2", "--micro-batch=1"]), (4, ["--zero=2", "--tp=1"]), (8, ["--cp=2", "--tp=2"]),
+                              (8, ["--experts=4", "--ep=2", "--tp=2", "--pp=2"]), (16, ["--experts=4", "--cp=2"]),
                               (4, ["--zero=3", "--optimizer=host"]), (8, ["--tp=4", "--sequence-parallel=on"]),
                               (1024, ["--tp=4", "--pp=2"]), (256, ["--zero=3", "--tp=1"])]:
             with self.subTest(gpus=gpus, options=options):
@@ -97,6 +98,13 @@ class Refusals(Planner):
         self.assert_all_refused([
             (["--model=22b"], ["--machine is missing"]),
             ([A100, "--model=23b"], ["--model=23b is not a model"]),
+            ([A100, "--model=22b", "--system=megatron", "--experts=4"], ["experts are known of lesson 16 only"]),
+            ([A100, "--model=22b", "--experts=4", "--ep=3", "--gpus=64"], ["ep=3 does not divide"]),
+            ([A100, "--model=22b", "--precision=fp16"], ["fp16 is not known of the lessons"]),
+            ([A100, "--model=22b", "--precision=f32", "--system=megatron"], ["f32 is planned for the lessons only"]),
+            ([A100, "--dp=4294967296", "--tp=4294967296"], ["more than --gpus=8"]),
+            ([A100, "--global-batch=9223372036854775807"], ["is above 10^9"]),
+            ([A100, "--model=175b"], ["The layout that needs least"]),
             ([A100, "--check=/tmp"], ["/tmp is a folder"]),
             ([A100, "--gpus=0"], ["--gpus=0 is not from 1"]),
             ([A100, "--rows=11"], ["--rows=11 is not from 1 to 10"]),

@@ -113,13 +113,17 @@ TEST_CASE("read_rows: refuses what cannot be, with the line")
             .find("line 3 cannot be used: tp=2 x pp=1 x dp=2 are not its 8 GPUs") != std::string::npos);
   CHECK(refusal(names + "8,8,3,1024,16,4,512,2,4,1,100\n").find("do not divide the global batch") !=
         std::string::npos);
-  CHECK(refusal(names + "8,8,1,-5,16,4,512,2,4,1,100\n").find("not a number above 0") != std::string::npos);
-  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,soon\n").find("not a number above 0") != std::string::npos);
+  CHECK(refusal(names + "8,8,1,-5,16,4,512,2,4,1,100\n").find("not a number, 0 or more") != std::string::npos);
+  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,soon\n").find("not a number, 0 or more") != std::string::npos);
   CHECK(refusal(names + "8,8,1.5,1024,16,4,512,2,4,1,100\n").find("not a whole number") != std::string::npos);
   CHECK(refusal(names + "8,8,1e19,1024,16,4,512,2,4,1,100\n").find("not a whole number up to") !=
         std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1\n").find("it has 10 cells") != std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,\n").find("it has no time") != std::string::npos);
+  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n8,8,1,1024,16,4,512,2,4,1,100\n").find("line 3 cannot be used: it is "
+                                                                                          "there twice") !=
+        std::string::npos);
+  CHECK(refusal(names + "8,8,1,1024,7,4,512,2,4,1,100\n").find("does not divide the 7 heads") != std::string::npos);
   CHECK(refusal(names).find("has no row to use") != std::string::npos);
 }
 

@@ -115,6 +115,7 @@ TEST_CASE("memory_by_stage: of the lessons it is what the rank that needs most w
     }
     INFO(describe(layout, job.global_batch) << ": " << run.command);
     CHECK(largest_memory(job, layout).total() == static_cast<double>(most));
+    CHECK(least_bytes(job, layout) <= static_cast<double>(most));
     ++tried;
   }
   CHECK(tried > 100);

@@ -77,18 +77,35 @@ TEST_CASE("messages take bytes over rate, inside a node and between nodes")
   machine.constants.hidden_sums.value = 1;
   CHECK(step_time(job, {.tp = 4, .micro_batch = 8}, machine).tensor == Approx((8 * 2 + 2) * 1.5 * rows / 1e11));
 
-  // Gradients of 16 bits among 16 replicas of two nodes, through one ring: the network of one node.
+  // Gradients of 32 bits among 16 replicas of two nodes, through one ring: the network of one node.
   const double P = static_cast<double>(job.model.parameters());
-  CHECK(step_time(job, {.dp = 16, .micro_batch = 4}, machine).data == Approx(2.0 * 15 / 16 * 2 * P / 8e10));
-  CHECK(step_time(job, {.dp = 8, .micro_batch = 8}, machine).data == Approx(2.0 * 7 / 8 * 2 * P / 1e11));
+  CHECK(step_time(job, {.dp = 16, .micro_batch = 4}, machine).data == Approx(2.0 * 15 / 16 * 4 * P / 8e10));
+  CHECK(step_time(job, {.dp = 8, .micro_batch = 8}, machine).data == Approx(2.0 * 7 / 8 * 4 * P / 1e11));
+  CHECK(step_time(job, {.dp = 8, .micro_batch = 8, .zero = 1}, machine).data == Approx(7.0 / 8 * (4 + 2) * P / 1e11));
   // Beside four parts the rings of four groups share it.
   const double shard = static_cast<double>(parameters_of_stage(job.model, 4, 1, 0));
   CHECK(step_time(job, {.dp = 16, .tp = 4, .micro_batch = 4}, machine).data ==
-        Approx(2.0 * 15 / 16 * 2 * shard / (8e10 / 4)));
+        Approx(2.0 * 15 / 16 * 4 * shard / (8e10 / 4)));
 
   // Rows to the next stage and gradients back, of 1 / t from each rank; the tied embedding's gradient at the end.
   const StepTime stages = step_time(job, {.tp = 8, .pp = 2, .micro_batch = 8}, machine);
   CHECK(stages.pipeline == Approx((2 * 8 + 2) * rows / 8 / 8 / 1e10));
+}
+
+TEST_CASE("experts: products of k experts a token, and four exchanges a layer with experts")
+{
+  Machine machine = ideal();
+  machine.constants.node_rate.value = 1e11;
+  Job job = job_of();
+  job.system = System::rankwise;
+  const PlannedLayout layout{.dp = 8, .ep = 4, .micro_batch = 8};
+  const StepTime dense = step_time(job, layout, machine);
+  job.model.experts = {.count = 4, .per_token = 2, .every = 2};
+  const StepTime mixed = step_time(job, layout, machine);
+  const double rows = 64.0 * 512 / 8;  // of a replica in a step
+  CHECK(mixed.compute - dense.compute == Approx(4 * 3 * 2 * 8 * rows * 1024 * 1024 / 1e12).epsilon(0.01));
+  CHECK(mixed.experts == Approx(4 * 4 * 2 * rows * 1024 * 2 * 3 / 4 / 1e11));
+  CHECK(dense.experts == 0);
 }
 
 TEST_CASE("the host decides where the device is faster")

@@ -30,9 +30,9 @@ def report(*layouts, memory=80 * GB):
 
 
 ONE = layout("dp=2 tp=8", {"activations": 30, "model states": 20, "weight gradient": 0.001},
-             {"update": 0.5, "computation": 3.0, "bubble": 0.0, "between replicas": 0.5})
+             {"update": 0.5, "computation": 3.0, "bubble": 0.0, "messages between replicas": 0.5})
 TWO = layout("dp=4 tp=4", {"activations": 15, "model states": 40, "attention again": 5},
-             {"update": 0.5, "computation": 3.0, "bubble": 1.0, "between replicas": 0.5}, 2 * GB)
+             {"update": 0.5, "computation": 3.0, "bubble": 1.0, "messages between replicas": 0.5}, 2 * GB)
 
 
 class PlotPlan(unittest.TestCase):
@@ -80,9 +80,9 @@ class Bars(PlotPlan):
         pieces = self.pieces()
         self.assertEqual([title for title, *_ in pieces],
                          ["model states: 20 GB", "activations: 30 GB", "weight gradient: 0.001 GB",
-                          "computation: 3 s", "between replicas: 0.5 s", "update: 0.5 s",
+                          "computation: 3 s", "messages between replicas: 0.5 s", "update: 0.5 s",
                           "model states: 40 GB", "activations: 15 GB", "attention again: 5 GB",
-                          "computation: 3 s", "bubble: 1 s", "between replicas: 0.5 s", "update: 0.5 s"])
+                          "computation: 3 s", "bubble: 1 s", "messages between replicas: 0.5 s", "update: 0.5 s"])
         for first, last in ((0, 2), (3, 5), (6, 8), (9, 12)):
             for before, after in zip(pieces[first:last], pieces[first + 1:last + 1]):
                 self.assertAlmostEqual(before[1] + before[2], after[1], delta=0.2)
@@ -149,7 +149,7 @@ class Table(PlotPlan):
                           step, s 1 2
                           computation 3.0000 3.0000
                           bubble - 1.0000
-                          between replicas 0.5000 0.5000
+                          messages between replicas 0.5000 0.5000
                           update 0.5000 0.5000
                           together 4.0000 5.0000""".splitlines()])
 
