@@ -8,7 +8,7 @@
 
 /// @file
 /// exp, tanh, log, cos and integer powers with the same bits everywhere: on each processor and GPU, with each compiler and C
-/// library, at each level of optimisation. The functions of <cmath> differ there in the last bit.
+/// library, at each level of optimisation. Those of the C library differ there in the last bit.
 ///
 /// They consist of +, -, * and / in f64, each rounded once as IEEE 754 says, of comparisons, and of operations on the bits.
 /// They have no branches and no tables, so that a compiler vectorises loops that call them; all are constexpr, which is also
@@ -95,7 +95,8 @@ constexpr A canonical(A x)
 
 /// A number as an unevaluated sum, |high| >= |low|.
 struct Sum {
-  double high, low;
+  double high;  ///< the sum, rounded to f64
+  double low;   ///< what is missing of it
 };
 
 /// The sum, rounded to odd: if it is not a number of f64, to that neighbour whose last bit is 1. Rounded once more, to f32,
@@ -112,7 +113,8 @@ constexpr double rounded_to_odd(Sum x)
 
 /// A number as 2^exponent fraction.
 struct Scaled {
-  double fraction, exponent;
+  double fraction;  ///< between two neighbouring powers of two, about
+  double exponent;  ///< a whole number
 };
 
 /// e^x for |x| <= 746. The fraction is in [0.7, 1.42] and wrong by at most 0.85 ulp.

@@ -143,7 +143,8 @@ void report_plan(Report& report, const FiveAxesOptions& options, int N, const Fi
   report_plan(report, plan_of(options, {0, N}).mesh.pipeline, parse_flops(options.messages.flops));
   if (options.messages.link.empty()) return;
   if (N > most_ranks_of_all_five)
-    return report.comment(fmt::format("forecasts of all meshes are made for up to {} ranks", most_ranks_of_all_five));
+    return report.comment(
+        fmt::format("forecasts of all meshes are made for up to {} ranks", most_ranks_of_all_five));
   const std::vector<FiveAxesForecast> all = forecasts(options, N, step_seconds);
   std::vector<Line> lines;
   for (const FiveAxesForecast& one : all) {

@@ -74,7 +74,8 @@ void report_memory(Report& report, const Machine& machine, const RankMemory& mem
   lines.push_back({"together", gigabytes(memory.total()), "",
                    fmt::format("GB of {}; {}", gigabytes(machine.memory), memory.why)});
   if (memory.total() > 0.95 * machine.memory)
-    lines.push_back({"left", gigabytes(machine.memory - memory.total()), "", "GB: libraries and the allocator need some"});
+    lines.push_back(
+        {"left", gigabytes(machine.memory - memory.total()), "", "GB: libraries and the allocator need some"});
   if (memory.host > 0) lines.push_back({"on the host", gigabytes(memory.host), "", "GB, the optimizer's states"});
   report.block("memory of the largest rank", lines);
 }

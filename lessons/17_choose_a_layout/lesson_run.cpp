@@ -98,8 +98,8 @@ LessonRun lesson_run(const Job& job, const PlannedLayout& l)
   options.experts = experts;
   own += fmt::format(" --cp={} --ep={} --experts={}", l.cp, l.ep, experts.count);
   if (experts.count > 1)
-    own += fmt::format(" --experts-per-token={} --expert-every={} --capacity-factor={}", experts.per_token, experts.every,
-                       experts.capacity_factor);
+    own += fmt::format(" --experts-per-token={} --expert-every={} --capacity-factor={}", experts.per_token,
+                       experts.every, experts.capacity_factor);
   return run_of("16_five_axes", options, l, own);
 }
 

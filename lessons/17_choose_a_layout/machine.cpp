@@ -77,7 +77,8 @@ Machine read_machine(const std::string& path)
   std::string program = "machine", file = "--config=" + path;
   std::array<char*, 3> arguments{program.data(), file.data(), nullptr};
   table.parse(2, arguments.data());
-  if (machine.name.empty()) throw UserError(fmt::format("name is empty in {}.", path), "Say what the machine is called.");
+  if (machine.name.empty())
+    throw UserError(fmt::format("name is empty in {}.", path), "Say what the machine is called.");
   std::erase_if(names, [&](const std::string& name) { return table.given(name); });
   if (!names.empty())
     throw UserError(fmt::format("{} does not say {}.", path, fmt::join(names, ", ")),

@@ -116,8 +116,10 @@ PlannedLayout layout_of(const RowReader& row, const RowOptions& options)
   if (recompute.find("full") != std::string::npos) layout.recompute = Recompute::full;
   if (recompute.find("selective") != std::string::npos) layout.recompute = Recompute::selective;
   layout.sequence_parallel = words.find("sequence") != std::string::npos;
-  if (!row.text({"recompute"}).empty() && layout.recompute == Recompute::none && words.find("none") == std::string::npos)
-    row.refuse(fmt::format("recompute is \"{}\", which has none of the words none, selective, full", row.text({"recompute"})));
+  if (!row.text({"recompute"}).empty() && layout.recompute == Recompute::none &&
+      words.find("none") == std::string::npos)
+    row.refuse(fmt::format("recompute is \"{}\", which has none of the words none, selective, full",
+                           row.text({"recompute"})));
   layout.zero = static_cast<int>(row.count({"zero_stage"}, words.find("ZeRO-3") != std::string::npos ? 3 : 0));
   if (const std::string place = row.text({"offload"}); !place.empty()) layout.optimizer = OptimizerPlace::host;
 

@@ -61,7 +61,8 @@ RankMemory memory_of_stage(const Job& job, const PlannedLayout& l, std::int64_t 
   };
   const double states = state_bytes(job, P, l.zero, d(l.dp));
   const double away = l.optimizer == OptimizerPlace::device ? 0 : 12 * P / d(l.dp);
-  add("model states", states - away, fmt::format("of {:.4g} parameters{}", P, l.zero > 0 ? fmt::format("; ZeRO-{}", l.zero) : ""));
+  add("model states", states - away,
+      fmt::format("of {:.4g} parameters{}", P, l.zero > 0 ? fmt::format("; ZeRO-{}", l.zero) : ""));
   memory.host = l.optimizer == OptimizerPlace::host ? away : 0;
   if (job.system == System::megatron && job.half_gradients)
     add("running gradients", 2 * P, "2 P, of the micro-batch");
@@ -150,7 +151,9 @@ double least_bytes(const Job& job, const PlannedLayout& l)
   const double away = l.optimizer == OptimizerPlace::device ? 0 : 12 * P / (l.zero > 0 ? replicas : 1);
   // Of each block the first stage keeps at least the input, for every micro-batch in flight; without recomputation 4 C + 12 C / t
   // numbers of a row.
-  const double t = d(l.tp), numbers = l.recompute != Recompute::none ? 1 : l.sequence_parallel ? 16 / t : 4 + 12 / t;
+  const double t = d(l.tp), numbers = l.recompute != Recompute::none ? 1
+                                      : l.sequence_parallel          ? 16 / t
+                                                                     : 4 + 12 / t;
   const double row = d(job.model.context * l.micro_batch * job.model.channels) / d(l.cp) * (job.half ? 2 : 4);
   const double blocks = d(job.model.layers / l.pp * std::min(l.pp, l.micro_batches(job.global_batch)));
   const double divided = l.recompute != Recompute::none && l.sequence_parallel ? t : 1;

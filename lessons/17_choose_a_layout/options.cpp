@@ -101,7 +101,8 @@ void check_options(const PlannerOptions& o, const Session& session)
   for (const auto& [name, value] : {std::pair("dp", w.dp),
                                     {"tp", w.tp},
                                     {"pp", w.pp},
-                                    {"cp", w.cp}, {"ep", w.ep},
+                                    {"cp", w.cp},
+                                    {"ep", w.ep},
                                     {"micro-batch", w.micro_batch},
                                     {"virtual-stages", w.chunks},
                                     {"global-batch", o.global_batch}})
@@ -109,7 +110,8 @@ void check_options(const PlannerOptions& o, const Session& session)
       refuse(fmt::format("--{}={} is not a number.", name, value), "Use 1 or more, or 0 for the default.");
   for (const std::int64_t degree : {w.dp, w.tp, w.pp, w.cp, w.ep})
     if (degree > o.gpus)
-      refuse(fmt::format("{} ranks along an axis are more than --gpus={}.", degree, o.gpus), "Use smaller degrees.");
+      refuse(fmt::format("{} ranks along an axis are more than --gpus={}.", degree, o.gpus),
+             "Use smaller degrees.");
   if (o.global_batch > 1'000'000'000)
     refuse(fmt::format("--global-batch={} is above 10^9.", o.global_batch), "Use a smaller batch.");
   if (o.type == PlannedType::fp16 && o.system == System::rankwise)

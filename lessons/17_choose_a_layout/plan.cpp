@@ -60,7 +60,8 @@ std::string reason(const Plan& faster, const Plan& slower)
     if (texts.size() < 3 && std::abs(seconds) > 0.1 * std::abs(parts[0].first) && std::abs(seconds) > 1e-6)
       texts.push_back(fmt::format("{:.3g} s {} {}", std::abs(seconds), seconds > 0 ? "more" : "less", what));
   if (texts.empty()) return "as fast";
-  return fmt::format("{:+.1f} %: {}", 100 * (slower.time.total() / faster.time.total() - 1), fmt::join(texts, ", "));
+  return fmt::format("{:+.1f} %: {}", 100 * (slower.time.total() / faster.time.total() - 1),
+                     fmt::join(texts, ", "));
 }
 
 }  // namespace rankwise

@@ -84,8 +84,10 @@ class StepModel {
   {
     const double k = d(job.model.experts.per_token), e = d(l.ep);
     const double sent = k * rows * C * E * (e - 1) / e;
-    const double exchange = e > 1 ? constants.meeting * std::log2(e) + sent / group_rate(e, t * c, constants.network_share) : 0;
-    return {.compute = 3 * (k - 1) * (product(rows, 4 * C / t, C) + product(rows, C, 4 * C / t)), .experts = 4 * exchange};
+    const double exchange =
+        e > 1 ? constants.meeting * std::log2(e) + sent / group_rate(e, t * c, constants.network_share) : 0;
+    return {.compute = 3 * (k - 1) * (product(rows, 4 * C / t, C) + product(rows, C, 4 * C / t)),
+            .experts = 4 * exchange};
   }
 
   /// Embedding, both passes.

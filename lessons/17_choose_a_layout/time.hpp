@@ -44,8 +44,8 @@ struct StepTime {
 
 /// One part of a step, with its name for reports.
 struct StepPart {
-  const char* name;            ///< as "bubble"
-  double StepTime::* seconds;  ///< which one
+  const char* name;           ///< as "bubble"
+  double StepTime::*seconds;  ///< which one
 };
 /// All parts that add up to a step.
 std::span<const StepPart> step_parts();

@@ -97,7 +97,8 @@ double longest_step_s(const std::vector<VirtualStep>& steps)
   return seconds(longest);
 }
 
-void report_planned_time(Report& report, const CommunicationOptions& options, const std::vector<StepScript>& scripts)
+void report_planned_time(Report& report, const CommunicationOptions& options,
+                         const std::vector<StepScript>& scripts)
 {
   const std::vector<VirtualStep> rehearsed = replay(scripts, parse_link(options.link));
   for (std::size_t rank = 0; rank < rehearsed.size(); ++rank) {

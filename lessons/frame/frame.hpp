@@ -55,7 +55,8 @@ void report_planned_traffic(Report& report, const Costs& costs);
 /// Block "time" of a dry run with --link: the step of the slowest rank; enters `rehearsed` in the document, a list with an
 /// entry for each rank.
 /// @param scripts  a step of each rank.
-void report_planned_time(Report& report, const CommunicationOptions& options, const std::vector<StepScript>& scripts);
+void report_planned_time(Report& report, const CommunicationOptions& options,
+                         const std::vector<StepScript>& scripts);
 
 /// Seconds of the rank whose step takes longest.
 double longest_step_s(const std::vector<VirtualStep>& steps);

@@ -120,9 +120,9 @@ TEST_CASE("read_rows: refuses what cannot be, with the line")
         std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1\n").find("it has 10 cells") != std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,\n").find("it has no time") != std::string::npos);
-  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n8,8,1,1024,16,4,512,2,4,1,100\n").find("line 3 cannot be used: it is "
-                                                                                          "there twice") !=
-        std::string::npos);
+  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,100\n8,8,1,1024,16,4,512,2,4,1,100\n")
+            .find("line 3 cannot be used: it is "
+                  "there twice") != std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,7,4,512,2,4,1,100\n").find("does not divide the 7 heads") != std::string::npos);
   CHECK(refusal(names).find("has no row to use") != std::string::npos);
 }

@@ -81,7 +81,8 @@ TEST_CASE("messages take bytes over rate, inside a node and between nodes")
   const double P = static_cast<double>(job.model.parameters());
   CHECK(step_time(job, {.dp = 16, .micro_batch = 4}, machine).data == Approx(2.0 * 15 / 16 * 4 * P / 8e10));
   CHECK(step_time(job, {.dp = 8, .micro_batch = 8}, machine).data == Approx(2.0 * 7 / 8 * 4 * P / 1e11));
-  CHECK(step_time(job, {.dp = 8, .micro_batch = 8, .zero = 1}, machine).data == Approx(7.0 / 8 * (4 + 2) * P / 1e11));
+  CHECK(step_time(job, {.dp = 8, .micro_batch = 8, .zero = 1}, machine).data ==
+        Approx(7.0 / 8 * (4 + 2) * P / 1e11));
   // Beside four parts the rings of four groups share it.
   const double shard = static_cast<double>(parameters_of_stage(job.model, 4, 1, 0));
   CHECK(step_time(job, {.dp = 16, .tp = 4, .micro_batch = 4}, machine).data ==
