@@ -49,9 +49,12 @@ constexpr double polynomial(double x, double lowest, Higher... higher)
     return lowest + x * polynomial(x, higher...);
 }
 
+/// Of the bits of an f64, its sign.
 constexpr std::uint64_t sign_bit = 1ULL << 63;
-constexpr int fraction_bits = 52;  // of f64
+/// Bits of the fraction of an f64.
+constexpr int fraction_bits = 52;
 
+/// |x|.
 constexpr double magnitude(double x)
 {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & ~sign_bit);
@@ -64,11 +67,15 @@ constexpr double upper_half(double x)
 }
 
 /// ln 2 in two parts, of which the upper one has 42 bits: its products with the exponents of f64 are exact.
-constexpr double ln2_high = 0x1.62e42fefa38p-1, ln2_low = 0x1.ef35793c7673p-45;
+constexpr double ln2_high = 0x1.62e42fefa38p-1;
+/// The lower part.
+constexpr double ln2_low = 0x1.ef35793c7673p-45;
 
 /// Adding two_52 to a number from 0 to 2^52, or integer_shift to one of either sign up to 2^51, leaves the nearest integer in
 /// the low bits of the sum. Subtracting it again leaves that integer.
-constexpr double two_52 = 0x1p52, integer_shift = 0x1.8p52;
+constexpr double two_52 = 0x1p52;
+/// See two_52.
+constexpr double integer_shift = 0x1.8p52;
 
 /// 2^n for an integer -1022 <= n <= 1023.
 constexpr double power_of_two(double n)
