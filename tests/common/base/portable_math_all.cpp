@@ -21,7 +21,7 @@ using namespace rankwise;
 
 namespace {
 
-/// A number of MPFR with so many bits that its error does not count here.
+/// A number of MPFR, with enough bits that its error does not count here.
 class Precise {
  public:
   Precise() { mpfr_init2(value_, 160); }
