@@ -3,8 +3,8 @@
 // Builds on:    lesson 10 (a mesh of three axes), lesson 13 (ZeRO-3 on a mesh) and lesson 16 (five axes): their costs();
 //               lesson 02 (what a message costs)
 // New idea:     a run on a thousand GPUs can be planned on one core. Memory is a sum of terms; a step is the time of kernels
-//               and messages whose sizes are known. What no data sheet says, as the share of the peak that a product
-//               reaches, is a dozen constants of a machine, which ten measured steps determine. Then every layout has a
+//               and messages whose sizes are known. What no data sheet says, such as the share of the peak that a product
+//               reaches, becomes a dozen constants of a machine, which ten measured steps determine. Then every layout has a
 //               forecast, and the fastest that fits can be found, with the reason why.
 // Memory:       none to speak of: nothing is computed but the plan
 // Traffic:      none

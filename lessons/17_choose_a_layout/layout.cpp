@@ -52,7 +52,7 @@ std::string obstacle(System system, const ModelConfig& model, const PlannedLayou
   if (l.zero > 0 && l.dp == 1) return "ZeRO needs replicas";
   if (l.zero >= 2 && l.pp > 1) return "ZeRO-2 and ZeRO-3 do not go with a pipeline";
   if (l.cp > 1 && (system != System::rankwise || model.context % (2 * l.cp) != 0))
-    return "cp is known of the lessons only, and divides a sequence in 2 cp runs";
+    return "only the lessons have cp, and it divides a sequence into 2 cp runs";
   if (system == System::megatron && l.zero > 1) return "Megatron-LM's distributed optimizer is ZeRO-1";
   const bool offloads = l.optimizer != OptimizerPlace::device;
   if (system == System::megatron && offloads) return "Megatron-LM keeps its optimizer on the device";

@@ -45,6 +45,37 @@ class StepModel {
   {
   }
 
+  /// One step: the pipeline's passes, then the sums of gradients and the update.
+  StepTime step() const
+  {
+    // A stage has L / p layers; the first one also has the embedding, the last one the head.
+    const double m = d(l.micro_batches(job.global_batch)), p = d(l.pp), v = d(l.chunks);
+    TimeOfPass middle = d(job.model.layers) / p * layer();
+    if (job.model.experts.count > 1) middle += d(job.model.expert_blocks()) / p * experts();
+    TimeOfPass first = middle, last = middle;
+    (p > 1 ? first : last) += embedding();
+    last += head();
+    const TimeOfPass& slowest = first.total() > last.total() ? first : last;
+    const double all = p > 1 ? first.total() + last.total() + (p - 2) * middle.total() : last.total();
+
+    // All m micro-batches pass through the slowest stage one after the other.
+    StepTime step;
+    step.compute = m * slowest.compute;
+    step.recompute = m * slowest.recompute;
+    step.host = m * slowest.host;
+    step.tensor = m * slowest.tensor;
+    step.context = m * slowest.context;
+    step.experts = m * slowest.experts;
+    step.hidden = m * slowest.hidden;
+    // It waits while the other stages compute the first forward and the last backward pass, or 1 / v of them.
+    step.bubble = (all - slowest.total()) / v;
+    if (p > 1) step.pipeline = 2 * v * stage_message() * m + 2 * stage_message() * (p - 1);
+    // Then replicas sum their gradients, and the optimizer updates the parameters.
+    add_data(step, m);
+    add_update(step);
+    return step;
+  }
+
   /// Forward and backward pass of one layer over one micro-batch.
   TimeOfPass layer() const
   {
@@ -100,32 +131,6 @@ class StepModel {
   {
     return {.compute = 3 * product(rows, V / t, C) + (60 * rows * V / t + 10 * V * C / t) / rate + 16 * kernel_s,
             .tensor = tensor_sum() + 3 * constants.meeting * std::log2(t)};
-  }
-
-  StepTime step() const
-  {
-    StepTime step;
-    const double m = d(l.micro_batches(job.global_batch)), p = d(l.pp), v = d(l.chunks);
-    TimeOfPass middle = d(job.model.layers) / p * layer();
-    if (job.model.experts.count > 1) middle += d(job.model.expert_blocks()) / p * experts();
-    TimeOfPass first = middle, last = middle;
-    (p > 1 ? first : last) += embedding();
-    last += head();
-    const TimeOfPass& slowest = first.total() > last.total() ? first : last;
-    const double all = p > 1 ? first.total() + last.total() + (p - 2) * middle.total() : last.total();
-
-    step.compute = m * slowest.compute;
-    step.recompute = m * slowest.recompute;
-    step.host = m * slowest.host;
-    step.tensor = m * slowest.tensor;
-    step.context = m * slowest.context;
-    step.experts = m * slowest.experts;
-    step.hidden = m * slowest.hidden;
-    step.bubble = (all - slowest.total()) / v;
-    if (p > 1) step.pipeline = 2 * v * stage_message() * m + 2 * stage_message() * (p - 1);
-    add_data(step, m);
-    add_update(step);
-    return step;
   }
 
  private:
@@ -218,8 +223,10 @@ class StepModel {
   {
     const double updated = parameters() / (l.zero > 0 ? d(l.dp) * c : 1);
     step.update = update_tail_s / (l.zero == 3 ? d(l.dp) : 1);
-    if (l.optimizer == OptimizerPlace::device) step.update += 64 * updated / rate;
-    if (l.optimizer == OptimizerPlace::device) return;
+    if (l.optimizer == OptimizerPlace::device) {
+      step.update += 64 * updated / rate;
+      return;
+    }
     step.update += 2 * E * updated / machine.host_rate + 28 * updated * node / machine.host_memory_rate;
     if (l.optimizer == OptimizerPlace::disk) step.update += 2 * 12 * updated * node / machine.disk_rate;
   }

@@ -1,5 +1,6 @@
 // The planner's model of time: its parts, and what each of them depends on.
 
+#include <algorithm>
 #include <cmath>
 
 #include "lessons/17_choose_a_layout/plan.hpp"
@@ -144,6 +145,42 @@ TEST_CASE("the search: the fastest first, every one of them fits, and nothing fa
   CHECK(faster > 0);
   CHECK(fastest(job, {.tp = 16, .pp = 1}, machine, 16, 5).front().layout.tp == 16);
   CHECK(fastest(job, {.tp = 3}, machine, 16, 5).empty());
+}
+
+TEST_CASE(
+    "ZeRO-3 sends parameters twice and gradients once for each micro-batch, and each layer's fetch takes a while")
+{
+  Machine machine = ideal();
+  machine.constants.node_rate.value = 1e11;
+  machine.constants.gather.value = 1e-3;
+  const Job job = job_of();
+  const double P = static_cast<double>(job.model.parameters()), m = 4;
+  const PlannedLayout layout{.dp = 8, .micro_batch = 2, .zero = 3};
+  const double messages = m * 7 / 8 * (2 + 2 + 4) * P / 1e11 + m * 3 * 8 * 1e-3;
+  const StepTime exposed = step_time(job, layout, machine);
+  CHECK(exposed.data == Approx(messages));
+  machine.constants.hidden_gathers.value = 1;
+  CHECK(step_time(job, layout, machine).data == Approx(std::max(0.0, messages - exposed.compute)).margin(1e-9));
+}
+
+TEST_CASE("an optimizer off the device takes the time of the host's links, memory and disk, and the host's memory")
+{
+  Machine machine = ideal();
+  machine.host_rate.value = 1e10, machine.host_memory_rate.value = 1e11, machine.disk_rate.value = 1e9;
+  Job job = job_of();
+  job.system = System::deepspeed;
+  PlannedLayout layout{.dp = 8, .micro_batch = 2, .zero = 1, .optimizer = OptimizerPlace::host};
+  const double mine = static_cast<double>(job.model.parameters()) / 8;
+  const double host = 4 * mine / 1e10 + 28 * mine * 8 / 1e11;
+  CHECK(step_time(job, layout, machine).update == Approx(host + 2e-3));
+  const RankMemory memory = largest_memory(job, layout);
+  CHECK(memory.host == Approx(12 * mine));
+  machine.host_memory.value = 8 * memory.host * 1.01;
+  CHECK(fits(memory, machine));
+  machine.host_memory.value = 8 * memory.host * 0.99;
+  CHECK_FALSE(fits(memory, machine));
+  layout.optimizer = OptimizerPlace::disk;
+  CHECK(step_time(job, layout, machine).update == Approx(host + 24 * mine * 8 / 1e9 + 2e-3));
 }
 
 TEST_CASE("reason names what differs most")
