@@ -1,8 +1,8 @@
 #include "gpt2/adamw.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+
+#include "common/base/portable_math.hpp"
 
 namespace rankwise {
 
@@ -12,7 +12,7 @@ double LearningRateSchedule::at(std::int64_t step) const
   if (decay == Decay::constant) return peak;
   const std::int64_t decaying = std::max<std::int64_t>(steps - 1 - warmup, 1);
   const double progress = static_cast<double>(step - warmup) / static_cast<double>(decaying);
-  return least + 0.5 * (peak - least) * (1 + std::cos(std::numbers::pi * progress));
+  return least + 0.5 * (peak - least) * (1 + portable::cos_pi(progress));
 }
 
 std::vector<DecayRun> decay_runs(const ParameterTable& table, Range elements)
