@@ -55,8 +55,8 @@ __device__ PairGradient pair_backward(const CudaReferenceLayer& layer, const Hea
                                       std::int64_t key)
 {
   const std::int64_t D = layer.shape.D, at = layer.offset(b, h, query);
-  const float weight =
-      portable::exp(layer.scale * dot(head.query(query), head.key(key), D) - in.log_sum_exp[layer.row(b, h, query)]);
+  const float weight = portable::exp(layer.scale * dot(head.query(query), head.key(key), D) -
+                                     in.log_sum_exp[layer.row(b, h, query)]);
   const float factor = layer.factor(b, h, query, key);
   const float dweight = factor * dot(in.dy + at, head.value(key), D);
   return {weight * (dweight - dot(in.dy + at, in.y + at, D)), weight * factor};
