@@ -52,7 +52,7 @@ std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger
   const RankMemory own{measured.current(Tier::device), measured.peak(Tier::device), formula, most,
                        measured.peak_total(Tier::device)};
   std::vector<RankMemory> all(static_cast<std::size_t>(session.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, job_ranks()),
             "gathering the memory of all ranks");
   return all;
 }
@@ -112,7 +112,7 @@ void report_traffic(Report& report, const std::string& group, const std::string&
 bool on_all_ranks(bool holds)
 {
   int all = holds ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "combining the ranks' checks");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, job_ranks()), "combining the ranks' checks");
   return all == 1;
 }
 

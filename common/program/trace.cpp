@@ -73,11 +73,11 @@ std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::spa
 std::string receive_text(int rank)
 {
   MPI_Status status;
-  check_mpi(MPI_Probe(rank, 0, MPI_COMM_WORLD, &status), "waiting for a trace");
+  check_mpi(MPI_Probe(rank, 0, job_ranks(), &status), "waiting for a trace");
   int count = 0;
   check_mpi(MPI_Get_count(&status, MPI_CHAR, &count), "asking for the length of a trace");
   std::string text(static_cast<std::size_t>(count), ' ');
-  check_mpi(MPI_Recv(text.data(), count, MPI_CHAR, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+  check_mpi(MPI_Recv(text.data(), count, MPI_CHAR, rank, 0, job_ranks(), MPI_STATUS_IGNORE),
             "receiving a trace");
   return text;
 }
@@ -91,13 +91,13 @@ void write_trace(const Session& session, const std::string& path, std::span<cons
   std::int64_t origin_ns = std::numeric_limits<std::int64_t>::max();
   for (const TraceEvent& event : events) origin_ns = std::min(origin_ns, event.start_ns);
   for (const MemoryEvent& event : memory_events) origin_ns = std::min(origin_ns, event.time_ns);
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD),
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, job_ranks()),
             "finding the earliest event");
 
   std::string text = trace_of_rank(session.rank(), events, memory_events, origin_ns);
   if (session.rank() != 0) {
     check(text.size() <= std::numeric_limits<int>::max(), "a trace of more than 2 GB cannot be sent");
-    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD),
+    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, job_ranks()),
               "sending a trace");
     return;
   }

@@ -15,6 +15,7 @@
 #include "data/loader.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/model.hpp"
+#include "gpt2/run_report.hpp"
 #include "lessons/frame/options.hpp"
 
 /// @file
@@ -50,6 +51,7 @@ struct Run {
   LearningRateSchedule schedule;  ///< learning rate of each step
 
   std::map<std::string, Traffic> sent;  ///< traffic of this step so far, by axis
+  StepReport checked{};                 ///< loss, norm and learning rate of the step that check_finite() saw last
 
   /// Setup of a group of ranks.
   GroupSetup group_setup() { return messages.setup(default_algorithm(arithmetic)); }
