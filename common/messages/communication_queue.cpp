@@ -76,16 +76,18 @@ void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
 
 CommunicationQueue::End CommunicationQueue::perform(const Job& job)
 {
-  const auto span = thread_time_.span(Work::hidden, job.label, job.where);
   const CollectiveLabel label(job.label);
   VirtualClock* const clock = group_.clock();
   End end;
   if (clock) clock->begin(job.handed, job.label);
-  group_.follow_compute(false);
-  group_.stream().wait(job.ready);
-  job.work(group_);
-  end.point = group_.stream().record();
-  group_.follow_compute(true);
+  {
+    const auto span = thread_time_.span(Work::hidden, job.label, job.where);
+    group_.follow_compute(false);
+    group_.stream().wait(job.ready);
+    job.work(group_);
+    end.point = group_.stream().record();
+    group_.follow_compute(true);
+  }
   if (clock) end.moment = clock->end();
   return end;
 }

@@ -86,9 +86,16 @@ struct Run {
   LossSum validate(Part part, const std::function<LossSum(Range windows)>& forward) const;
 
   /// Advances the virtual clock, if there is one, by the forward pass of a unit of the parameter table.
-  void charge_forward(std::int64_t unit) { charge(unit, 1, "forward"); }
+  /// A trace shows that pass as an event of its own, with the caller's line.
+  void charge_forward(std::int64_t unit, SourceLocation where = SourceLocation::current())
+  {
+    charge(unit, 1, "forward", where);
+  }
   /// Advances it by the backward pass, which takes two matrix products for each one of the forward pass.
-  void charge_backward(std::int64_t unit) { charge(unit, 2, "backward"); }
+  void charge_backward(std::int64_t unit, SourceLocation where = SourceLocation::current())
+  {
+    charge(unit, 2, "backward", where);
+  }
 
   /// Advances it by the floating-point operations of a part of a unit.
   void charge_flops(std::int64_t flops, const char* what);
@@ -119,7 +126,7 @@ struct Run {
   [[nodiscard]] Counted leave_out(const std::string& axis) { return {*this, axis, true}; }
 
  private:
-  void charge(std::int64_t unit, int passes, const char* what);
+  void charge(std::int64_t unit, int passes, const char* what, SourceLocation where);
   MicroBatch place_tokens(const Activations& kept, Range sequences, std::int64_t step, Range positions);
 
   Batch host_batch_;  // windows on the host, before they are copied to the device

@@ -1,0 +1,424 @@
+"use strict";
+// The film of a step. The data are those of film.py's data_of(); times are nanoseconds on the wall clock and the virtual clock.
+
+const film = JSON.parse(document.getElementById("film").textContent);
+const word = number => film.words[number];
+const find = selector => document.querySelector(selector);
+const count = number => number.toLocaleString("en-GB");
+const KINDS = {forward: "forward pass", backward: "backward pass", other: "other computation", exposed: "communication that the program waits for",
+               waiting: "waiting for another rank", hidden: "communication beside the program", fetching: "copies from another memory",
+               storing: "copies to another memory", io: "input and output"};
+const STATES = {whole: "whole", sharded: "sharded: this rank's piece", partial: "partial sums", "on its way": "on its way", nothing: "nothing"};
+const show = {clock: film.clocks.at(-1)[0], time: 0, rank: 0, zoom: 1, left: 0, playing: false, asked: new Set(), file: ""};
+const length = () => film.clocks.find(([clock]) => clock === show.clock)[2];
+const milliseconds = time => `${(time / 1e6).toFixed(3)} ms`;
+
+// ---- Data -----------------------------------------------------------------------------------------------------------
+
+const spans = film.ranks.map((rank, r) => rank.spans.map(([name, kind, where, lane, w0, v0, w1, v1]) =>
+  ({rank: r, name: word(name), kind: word(kind), where: word(where), lane, begin: [w0, v0], end: [w1, v1]})));
+const messages = film.messages.map(([collective, purpose, group, where, lane, from, to, bytes, counted, w0, v0, w1, v1]) =>
+  ({collective: word(collective), purpose: word(purpose), group: word(group), where: word(where), lane, from, to, bytes, counted, begin: [w0, v0], end: [w1, v1]}));
+const lanes = [...new Set([0, ...spans.flat().map(span => span.lane)])].sort();
+
+/** Levels of memory of each rank on the chosen clock: [[time, {category: bytes}], ...]. */
+function levelsOf(rank) {
+  const levels = [[-1, {...rank.held}]];
+  for (const [w, v, category, change] of [...rank.changes].sort((a, b) => a[show.clock] - b[show.clock])) {
+    const held = {...levels.at(-1)[1]};
+    held[word(category)] += change;
+    levels.push([[w, v][show.clock], held]);
+  }
+  return levels;
+}
+
+/** The states of each tensor of each rank on the chosen clock: [[time, state], ...] in order. */
+function statesOf(tensor) {
+  return tensor.ranks.map(states => states.map(([w, v, state]) => [[w, v][show.clock], word(state)]).sort((a, b) => a[0] - b[0]));
+}
+
+/** What holds at a time, of entries that begin with theirs. */
+function at(entries, time) {
+  let low = 0, high = entries.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (entries[middle][0] <= time) low = middle + 1; else high = middle;
+  }
+  return low ? entries[low - 1][1] : null;
+}
+
+const during = thing => thing.begin[show.clock] <= show.time && show.time < thing.end[show.clock];
+
+// ---- Elements -------------------------------------------------------------------------------------------------------
+
+function make(tag, attributes = {}, text = "") {
+  const svg = ["svg", "g", "rect", "line", "path", "text", "marker", "defs"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.textContent = text;
+  return element;
+}
+
+function legend(place, entries) {
+  find(place).replaceChildren(...entries.map(([look, words]) => {
+    const entry = make("span");
+    entry.append(make("span", {class: look}), words);
+    return entry;
+  }));
+}
+
+const nameOfSpan = span => `rank ${span.rank}: ${span.name}\n${KINDS[span.kind]}, ${milliseconds(span.end[show.clock] - span.begin[show.clock])}\n${span.where}`;
+const nameOfMessage = m => `rank ${m.from} → rank ${m.to}: ${count(m.bytes)} bytes\n${m.collective}${m.purpose && `, ${m.purpose}`} (group ${m.group})\n` +
+  `${milliseconds(m.begin[show.clock])} to ${milliseconds(m.end[show.clock])}\n${m.where}`;
+
+// ---- Timeline -------------------------------------------------------------------------------------------------------
+
+/** Draws the lanes and arrows of the part of the step that is in view. */
+function drawTimeline() {
+  const svg = find("#timeline svg"), em = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const width = find("#timeline").clientWidth, left = 4.2 * em, lane = Math.max(0.9 * em, 1.35 * em - film.ranks.length), gap = 1.1 * em;
+  const band = lanes.length * (lane + 2) + gap, top = 1.6 * em, height = top + film.ranks.length * band;
+  const shown = length() / show.zoom;
+  const x = time => left + (width - left - 4) * (time - show.left) / shown;
+  const y = (rank, place) => top + rank * band + lanes.indexOf(place) * (lane + 2);
+  const clip = time => Math.min(Math.max(x(time), left), width - 4);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const defs = make("defs"), marker = make("marker", {id: "tip-of-arrow", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto"});
+  marker.append(make("path", {d: "M0 0L8 4L0 8Z", fill: "context-stroke"}));
+  defs.append(marker);
+  svg.replaceChildren(defs);
+  for (const time of ticks(shown, width < 600 ? 4 : 10)) {
+    svg.append(make("line", {class: "grid", x1: x(time), x2: x(time), y1: top - 4, y2: height}),
+               make("text", {class: "soft", x: x(time), y: em, "text-anchor": "middle"}, `${+(time / 1e6).toFixed(6)} ms`));
+  }
+  for (let rank = 0; rank < film.ranks.length; ++rank) {
+    svg.append(make("text", {class: `rank${rank === show.rank ? " chosen" : ""}`, x: 0, y: y(rank, 0) + lane * 0.75, "data-rank": rank,
+                             "data-name": `Shows the program and the memory of rank ${rank}`}, `rank ${rank}`));
+    for (const place of lanes) svg.append(make("rect", {class: "idle", x: left, y: y(rank, place), width: width - left - 4, height: lane}));
+    for (const span of spans[rank]) {
+      const [from, to] = [clip(span.begin[show.clock]), clip(span.end[show.clock])];
+      if (to > from) svg.append(make("rect", {class: span.kind, x: from, y: y(rank, span.lane), width: Math.max(to - from, 1), height: lane, "data-name": nameOfSpan(span)}));
+    }
+  }
+  for (const message of messages) {
+    const [from, to] = [x(message.begin[show.clock]), x(message.end[show.clock])];
+    if (to < left || from > width) continue;
+    const sender = y(message.from, lanes.includes(message.lane) ? message.lane : 0) + lane / 2, receiver = y(message.to, lanes.includes(message.lane) ? message.lane : 0) + lane / 2;
+    const path = `M${from} ${sender}L${to} ${receiver}`;
+    message.drawn = make("path", {class: "arrow", d: path, "marker-end": "url(#tip-of-arrow)"});
+    message.label = [(from + to) / 2, (sender + receiver) / 2];
+    svg.append(message.drawn, make("path", {class: "wide", d: path, "data-name": nameOfMessage(message)}));
+  }
+  const labels = make("g"), head = make("line", {class: "head", y1: top - 6, y2: height});
+  svg.append(labels, head);
+  show.x = x, show.labels = labels, show.head = head, show.end = width;
+}
+
+/** Round times in view, about the given number of them. */
+function ticks(shown, parts) {
+  const power = 10 ** Math.floor(Math.log10(shown / parts));
+  const apart = [1, 2, 5, 10].map(factor => factor * power).find(step => step * parts >= shown);
+  const found = [];
+  for (let time = Math.ceil(show.left / apart) * apart; time <= show.left + shown; time += apart) found.push(time);
+  return found;
+}
+
+/** Moves the playhead, and the view if the head has left it; marks the messages that are on their way. */
+function updateTimeline() {
+  const shown = length() / show.zoom;
+  if (show.time < show.left || show.time > show.left + shown) {
+    show.left = Math.min(Math.max(show.time - 0.1 * shown, 0), length() - shown);
+    drawTimeline();
+  }
+  show.head.setAttribute("x1", show.x(show.time));
+  show.head.setAttribute("x2", show.x(show.time));
+  const flying = messages.filter(during);
+  for (const message of messages) message.drawn?.classList.toggle("now", during(message));
+  show.labels.replaceChildren(...flying.filter(message => message.drawn?.isConnected).slice(0, 8).map(({label: [x, y], bytes}) =>
+    make("text", {class: "label", x: Math.min(Math.max(x, 90), show.end - 60), y, "text-anchor": "middle"}, count(bytes))));
+  const words = flying.slice(0, 3).map(m => `${m.from} → ${m.to}: ${count(m.bytes)} bytes, ${m.collective}${m.purpose && ` (${m.purpose})`}`);
+  const total = flying.reduce((sum, m) => sum + m.bytes, 0);
+  find("#flying").textContent = flying.length ? `On their way: ${words.join("; ")}${flying.length > 3 ? ` … ${flying.length} messages, ${count(total)} bytes` : ""}` : "No message is on its way.";
+}
+
+// ---- Memory ---------------------------------------------------------------------------------------------------------
+
+const categories = [...new Set(film.ranks.flatMap(rank => Object.keys(rank.held)))];
+const sum = of => Object.values(of).reduce((total, bytes) => total + bytes, 0);
+const formula = (rank, which) => Object.fromEntries(Object.entries(film.ranks[rank].formula).map(([category, of]) => [category, of[which]]));
+
+function bar(parent, name, classes) {
+  const row = make("div", {class: "bar"}), track = make("div", {class: "track"});
+  row.append(make("span", {}, name), track, make("span"));
+  const parts = classes.map(category => make("i", {class: category}));
+  track.append(...parts, make("b", {"data-name": "formula: kept after a step"}), make("b", {class: "most", "data-name": "formula: the most during a step"}));
+  parent.append(row);
+  return {row, parts, kept: track.querySelector("b"), most: track.querySelector("b.most"), words: row.lastChild};
+}
+
+/** Sets the parts of a bar, as bytes, and its ticks. */
+function fill(drawn, bytes, kept, most, scale, names) {
+  let left = 0;
+  drawn.parts.forEach((part, i) => {
+    part.style.left = `${100 * left / scale}%`;
+    part.style.width = `${100 * bytes[i] / scale}%`;
+    part.dataset.name = `${names[i]}: ${count(bytes[i])} bytes now`;
+    left += bytes[i];
+  });
+  for (const [tick, value, words] of [[drawn.kept, kept, "kept after a step"], [drawn.most, most, "the most during a step"]]) {
+    tick.style.left = `calc(${100 * value / scale}% - 1px)`;
+    tick.dataset.name = `formula, ${words}: ${count(value)} bytes`;
+  }
+  drawn.words.textContent = count(left);
+}
+
+const rankBars = film.ranks.map((_, rank) => bar(find("#bars"), `rank ${rank}`, categories));
+const categoryBars = categories.map(category => bar(find("#categories"), category, [category]));
+let levels, widest;
+
+function updateMemory() {
+  film.ranks.forEach((_, rank) => {
+    const held = at(levels[rank], show.time), bytes = categories.map(category => held[category] ?? 0);
+    fill(rankBars[rank], bytes, sum(formula(rank, "formula")), sum(formula(rank, "formula_peak")), widest, categories.map(category => `rank ${rank}, ${category}`));
+    rankBars[rank].row.classList.toggle("chosen", rank === show.rank);
+  });
+  const held = at(levels[show.rank], show.time), kept = formula(show.rank, "formula"), most = formula(show.rank, "formula_peak");
+  const largest = Math.max(...Object.values(most), ...Object.values(held));
+  find("#memory h3").textContent = `Rank ${show.rank} by category, bytes`;
+  categories.forEach((category, i) => fill(categoryBars[i], [held[category] ?? 0], kept[category] ?? 0, most[category] ?? 0, largest, [category]));
+}
+
+// ---- Tensors --------------------------------------------------------------------------------------------------------
+
+let states;
+const cells = film.tensors.map(() => []);
+
+function makeTensors() {
+  const table = find("#tensors table"), head = make("thead"), body = make("tbody");
+  head.append(make("th"), ...film.ranks.map((_, rank) => make("th", {}, `${rank}`)));
+  film.tensors.forEach((tensor, row) => {
+    const line = make("tr");
+    line.append(make("th", {}, tensor.name));
+    film.ranks.forEach((_, rank) => {
+      const cell = make("td");
+      cells[row][rank] = make("span", {style: `--r: ${rank}; --n: ${film.ranks.length}`});
+      cell.append(cells[row][rank]);
+      line.append(cell);
+    });
+    body.append(line);
+  });
+  table.replaceChildren(head, body);
+}
+
+function updateTensors() {
+  states.forEach((ranks, row) => ranks.forEach((entries, rank) => {
+    const state = entries.length ? at(entries, show.time) ?? "nothing" : "", cell = cells[row][rank];
+    cell.className = state && `state ${state.split(" ").at(-1)}`;
+    cell.dataset.name = state && `${film.tensors[row].name} on rank ${rank}: ${state}`;
+  }));
+}
+
+// ---- Program --------------------------------------------------------------------------------------------------------
+
+/** The innermost span of a lane whose line is in a lesson, else the innermost one. */
+function running(lane) {
+  const open = spans[show.rank].filter(span => span.lane === lane && during(span)).reverse();
+  const place = open.find(span => /^lessons\/\d/.test(span.where)) ?? open.find(span => span.where.startsWith("lessons/"));
+  return {what: open[0], where: (place ?? open[0])?.where ?? ""};
+}
+
+function updateProgram() {
+  const main = running(0), beside = lanes.slice(1).map(running).find(({what}) => what);
+  const short = where => where.split("/").at(-1);
+  find("#running").textContent = main.what ? `Rank ${show.rank}, ${short(main.where)}: ${main.what.name}` : `Rank ${show.rank} is outside of its step.`;
+  find("#beside").textContent = beside ? `beside it, ${short(beside.where)}: ${beside.what.name}` : "";
+  const [file, line] = main.where.split(":"), pre = find("#program pre");
+  if (film.files[file] && file !== show.file) {
+    show.file = file;
+    pre.replaceChildren(...film.files[file].map((text, i) => {
+      const row = make("div", {"data-line": i + 1}), comment = text.search(/\/\/|^\/\*/);
+      row.append(`${String(i + 1).padStart(4)}  `, comment < 0 ? text : text.slice(0, comment), make("span", {class: "comment"}, comment < 0 ? "" : text.slice(comment)));
+      return row;
+    }));
+  }
+  for (const old of pre.querySelectorAll(".runs, .sends")) old.className = "";
+  const [sender, sends] = (beside?.where ?? "").split(":");
+  if (sender === show.file && pre.children[sends - 1]) pre.children[sends - 1].className = "sends";
+  const row = file === show.file ? pre.children[line - 1] : null;
+  if (!row) return;
+  row.className = "runs";
+  if (show.line !== row) pre.scrollTop = row.offsetTop - pre.offsetTop - pre.clientHeight / 2;
+  show.line = row;
+}
+
+// ---- Quiz -----------------------------------------------------------------------------------------------------------
+
+const key = question => show.clock + question.question + question.at;
+
+function ask(question) {
+  pause();
+  show.asked.add(key(question));
+  show.rank = question.rank;
+  moveTo(question.at);
+  drawTimeline();
+  update();
+  const quiz = find("#quiz"), reply = make("p"), choices = question.choices.map((choice, i) => make("button", {}, `${i + 1}. ${choice}`));
+  choices.forEach((button, i) => button.addEventListener("click", () => {
+    button.classList.add(i === question.answer ? "right" : "wrong");
+    if (i !== question.answer) return void (reply.textContent = "Not quite. Look once more.");
+    reply.textContent = `Right. ${question.why} `;
+    const on = make("button", {}, "Play on");
+    on.addEventListener("click", play);
+    reply.append(on);
+    on.focus({preventScroll: true});
+  }));
+  quiz.replaceChildren(make("h2", {}, question.question), ...choices, reply);
+  quiz.hidden = false;
+}
+
+const open = () => film.quiz[show.clock].filter(question => !show.asked.has(key(question)));
+
+function askNext() {
+  if (!open().length) show.asked.clear();
+  const question = open().find(({at}) => at >= show.time) ?? open()[0];
+  if (question) ask(question);
+}
+
+// ---- Time -----------------------------------------------------------------------------------------------------------
+
+function update() {
+  find("#time").value = 1000 * show.time / length();
+  find("#moment").textContent = `${milliseconds(show.time)} of ${milliseconds(length())}`;
+  updateTimeline();
+  updateMemory();
+  updateTensors();
+  updateProgram();
+}
+
+function moveTo(time) {
+  show.time = Math.min(Math.max(time, 0), length());
+  document.body.dataset.ended = show.time >= length();
+}
+
+function frame(now) {
+  if (!show.playing) return;
+  const before = show.time;
+  moveTo(before + (now - (show.last ?? now)) / 1000 * length() / find("#speed").value);
+  show.last = now;
+  const question = find("#stops").checked && open().find(({at}) => before <= at && at < show.time);
+  if (question) return ask(question);
+  update();
+  if (show.time >= length()) return pause();
+  requestAnimationFrame(frame);
+}
+
+function play() {
+  if (show.time >= length()) moveTo(0);
+  find("#quiz").hidden = true;
+  show.playing = true;
+  show.last = undefined;
+  find("#play").textContent = "Pause";
+  requestAnimationFrame(frame);
+}
+
+function pause() {
+  show.playing = false;
+  find("#play").textContent = "Play";
+}
+
+function go(time) {
+  moveTo(time);
+  update();
+}
+
+/** The next or the previous moment at which a span or a message begins or ends. */
+function event(forward) {
+  const times = [...spans.flat(), ...messages].flatMap(thing => [thing.begin[show.clock], thing.end[show.clock]]);
+  return forward ? Math.min(length(), ...times.filter(time => time > show.time)) : Math.max(0, ...times.filter(time => time < show.time));
+}
+
+function chooseRank(rank) {
+  show.rank = (rank + film.ranks.length) % film.ranks.length;
+  drawTimeline();
+  update();
+}
+
+function zoom(factor) {
+  show.zoom = Math.min(Math.max(show.zoom * factor, 1), 256);
+  show.left = Math.min(Math.max(show.time - length() / show.zoom / 2, 0), length() - length() / show.zoom);
+  drawTimeline();
+  update();
+}
+
+function chooseClock(clock) {
+  const part = show.time / length();
+  show.clock = clock;
+  for (const button of find("#clocks").children) button.setAttribute("aria-pressed", button.value == clock);
+  levels = film.ranks.map(levelsOf);
+  widest = Math.max(...film.ranks.flatMap((_, rank) => [sum(formula(rank, "formula_peak")), ...levels[rank].map(([, held]) => sum(held))]));
+  states = film.tensors.map(statesOf);
+  moveTo(part * length());
+  zoom(1);
+}
+
+// ---- Page -----------------------------------------------------------------------------------------------------------
+
+const KEYS = {" ": () => (show.playing ? pause() : play()), ArrowUp: () => chooseRank(show.rank - 1), ArrowDown: () => chooseRank(show.rank + 1),
+              "+": () => zoom(2), "-": () => zoom(0.5), q: askNext, Home: () => go(0), End: () => go(length()),
+              ArrowLeft: e => go(e.shiftKey ? event(false) : show.time - length() / show.zoom / 200),
+              ArrowRight: e => go(e.shiftKey ? event(true) : show.time + length() / show.zoom / 200)};
+
+function start() {
+  document.title = find("h1").textContent = film.title;
+  find("#about").textContent = `The film of a step: ${film.about}.`;
+  find("#clocks").replaceChildren(...film.clocks.map(([clock, name]) => make("button", {value: clock, "data-name": clock ? "The time that --link and --flops give" : "The time that was measured"}, name)));
+  for (const button of find("#clocks").children) button.addEventListener("click", () => chooseClock(+button.value));
+  const used = new Set(spans.flat().map(span => span.kind));
+  legend("#kinds", [...Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, words]) => [`chip ${kind}`, words])]);
+  legend("#states", Object.entries(STATES).map(([state, words]) => [`state ${state.split(" ").at(-1)}`, words]));
+  for (const sample of document.querySelectorAll("#states .state")) sample.style = "--r: 1; --n: 4";
+  find("#sums").textContent = Object.entries(film.traffic).map(([axis, [here, reported]]) => here === reported
+    ? `Rank 0 sends ${count(here)} bytes along ${axis}, as the report says.`
+    : `Of ${count(reported)} bytes along ${axis} ${count(here)} are messages of rank 0; the library and shared memory show no messages.`).join(" ");
+  makeTensors();
+  find("#play").addEventListener("click", KEYS[" "]);
+  find("#time").addEventListener("input", e => go(e.target.value / 1000 * length()));
+  find("#in").addEventListener("click", () => zoom(2));
+  find("#out").addEventListener("click", () => zoom(0.5));
+  find("#ask").addEventListener("click", askNext);
+  addEventListener("resize", () => zoom(1));
+  addEventListener("keydown", e => {
+    if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("select") || (e.key === " " && e.target.matches("button, input[type=checkbox]"))) return;
+    const choice = !find("#quiz").hidden && find(`#quiz button:nth-of-type(${+e.key || 99})`);
+    if (!choice && !KEYS[e.key]) return;
+    e.preventDefault();
+    if (choice) choice.click(); else KEYS[e.key](e);
+  });
+  addEventListener("click", e => e.target.dataset.rank && chooseRank(+e.target.dataset.rank));
+  addEventListener("pointermove", point);
+  addEventListener("focusin", point);
+  const asked = new URLSearchParams(location.hash.slice(1));
+  if (asked.has("stops")) find("#stops").checked = asked.get("stops") !== "0";
+  if (asked.has("seconds")) find("#speed").add(new Option(`${asked.get("seconds")} s`, asked.get("seconds"), true, true));
+  show.rank = +(asked.get("rank") ?? 0);
+  const clock = +(asked.get("clock") ?? show.clock);
+  chooseClock(film.clocks.some(([there]) => there === clock) ? clock : show.clock);
+  go((asked.get("at") ?? 0) * length());
+  if (asked.has("zoom")) zoom(+asked.get("zoom"));
+  if (asked.has("ask")) askNext();
+  if (asked.has("play")) play();
+}
+
+/** Shows the name of what is pointed at. */
+function point(e) {
+  const tip = find("#tip"), named = e.target.closest?.("[data-name]");
+  tip.hidden = !named?.dataset.name;
+  if (tip.hidden) return;
+  tip.textContent = named.dataset.name;
+  const [x, y] = e.clientX === undefined ? [named.getBoundingClientRect().left, named.getBoundingClientRect().bottom] : [e.clientX, e.clientY];
+  tip.style.left = `${Math.min(x + 12, innerWidth - tip.offsetWidth - 8)}px`;
+  tip.style.top = `${y + 16 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 8 : y + 16}px`;
+}
+
+addEventListener("error", e => { document.body.dataset.error = e.message; });
+start();
