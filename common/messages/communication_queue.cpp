@@ -60,13 +60,13 @@ Pending CommunicationQueue::start(std::string label, std::function<void(Group&)>
     jobs_.pop_front();
   }
   return {fmt::format("the collective that was started here ({})", label),
-          [this, number, handle] { wait_for(number, handle); }, [] {}, where};
+          [this, number, handle](SourceLocation waiting) { wait_for(number, handle, waiting); }, [] {}, where};
 }
 
-void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
+void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle, SourceLocation where)
 {
   if (FlightRecorder* recorder = group_.recorder()) recorder->handle_waited(handle);
-  const auto span = time_.span(Work::exposed, "waiting for a collective");
+  const auto span = time_.span(Work::exposed, "waiting for a collective", where);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= number; });
   const End end = ended_.extract(number).mapped();

@@ -52,7 +52,7 @@ const during = thing => thing.begin[show.clock] <= show.time && show.time < thin
 // ---- Elements -------------------------------------------------------------------------------------------------------
 
 function make(tag, attributes = {}, text = "") {
-  const svg = ["svg", "g", "rect", "line", "path", "text", "marker", "defs"].includes(tag);
+  const svg = ["svg", "g", "rect", "line", "path", "text", "marker", "clipPath", "defs"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.textContent = text;
@@ -83,9 +83,12 @@ function drawTimeline() {
   const y = (rank, place) => top + rank * band + lanes.indexOf(place) * (lane + 2);
   const clip = time => Math.min(Math.max(x(time), left), width - 4);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.style.setProperty("--faint", Math.min(0.35, 120 / messages.length));
   const defs = make("defs"), marker = make("marker", {id: "tip-of-arrow", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto"});
   marker.append(make("path", {d: "M0 0L8 4L0 8Z", fill: "context-stroke"}));
-  defs.append(marker);
+  const view = make("clipPath", {id: "view"}), arrows = make("g", {"clip-path": "url(#view)"});
+  view.append(make("rect", {x: left, width: width - left, height}));
+  defs.append(marker, view);
   svg.replaceChildren(defs);
   for (const time of ticks(shown, width < 600 ? 4 : 10)) {
     svg.append(make("line", {class: "grid", x1: x(time), x2: x(time), y1: top - 4, y2: height}),
@@ -105,12 +108,12 @@ function drawTimeline() {
     if (to < left || from > width) continue;
     const sender = y(message.from, lanes.includes(message.lane) ? message.lane : 0) + lane / 2, receiver = y(message.to, lanes.includes(message.lane) ? message.lane : 0) + lane / 2;
     const path = `M${from} ${sender}L${to} ${receiver}`;
-    message.drawn = make("path", {class: "arrow", d: path, "marker-end": "url(#tip-of-arrow)"});
+    message.drawn = make("path", {class: "arrow", d: path});
     message.label = [(from + to) / 2, (sender + receiver) / 2];
-    svg.append(message.drawn, make("path", {class: "wide", d: path, "data-name": nameOfMessage(message)}));
+    arrows.append(message.drawn, make("path", {class: "wide", d: path, "data-name": nameOfMessage(message)}));
   }
   const labels = make("g"), head = make("line", {class: "head", y1: top - 6, y2: height});
-  svg.append(labels, head);
+  svg.append(arrows, labels, head);
   show.x = x, show.labels = labels, show.head = head, show.end = width;
 }
 
@@ -134,8 +137,12 @@ function updateTimeline() {
   show.head.setAttribute("x2", show.x(show.time));
   const flying = messages.filter(during);
   for (const message of messages) message.drawn?.classList.toggle("now", during(message));
-  show.labels.replaceChildren(...flying.filter(message => message.drawn?.isConnected).slice(0, 8).map(({label: [x, y], bytes}) =>
-    make("text", {class: "label", x: Math.min(Math.max(x, 90), show.end - 60), y, "text-anchor": "middle"}, count(bytes))));
+  const apart = [];  // labels that do not cover each other
+  for (const {label: [x, y], bytes} of flying.filter(message => message.drawn?.isConnected)) {
+    const place = [Math.min(Math.max(x, 90), show.end - 60), y];
+    if (!apart.some(([[left, above]]) => Math.abs(left - place[0]) < 80 && Math.abs(above - y) < 16)) apart.push([place, bytes]);
+  }
+  show.labels.replaceChildren(...apart.map(([[x, y], bytes]) => make("text", {class: "label", x, y, "text-anchor": "middle"}, count(bytes))));
   const words = flying.slice(0, 3).map(m => `${m.from} → ${m.to}: ${count(m.bytes)} bytes, ${m.collective}${m.purpose && ` (${m.purpose})`}`);
   const total = flying.reduce((sum, m) => sum + m.bytes, 0);
   find("#flying").textContent = flying.length ? `On their way: ${words.join("; ")}${flying.length > 3 ? ` … ${flying.length} messages, ${count(total)} bytes` : ""}` : "No message is on its way.";
@@ -201,7 +208,7 @@ function makeTensors() {
     line.append(make("th", {}, tensor.name));
     film.ranks.forEach((_, rank) => {
       const cell = make("td");
-      cells[row][rank] = make("span", {style: `--r: ${rank}; --n: ${film.ranks.length}`});
+      cells[row][rank] = make("span", {style: `--r: ${tensor.places[rank][0]}; --n: ${tensor.places[rank][1]}`});
       cell.append(cells[row][rank]);
       line.append(cell);
     });
@@ -211,8 +218,12 @@ function makeTensors() {
 }
 
 function updateTensors() {
+  states.forEach((ranks, row) => {
+    const there = ranks.some(entries => !["nothing", null].includes(at(entries, show.time)));
+    cells[row][0].closest("tr").hidden = film.tensors[row].passing && !there;
+  });
   states.forEach((ranks, row) => ranks.forEach((entries, rank) => {
-    const state = entries.length ? at(entries, show.time) ?? "nothing" : "", cell = cells[row][rank];
+    const state = at(entries, show.time) ?? "", cell = cells[row][rank];
     cell.className = state && `state ${state.split(" ").at(-1)}`;
     cell.dataset.name = state && `${film.tensors[row].name} on rank ${rank}: ${state}`;
   }));
@@ -230,7 +241,7 @@ function running(lane) {
 function updateProgram() {
   const main = running(0), beside = lanes.slice(1).map(running).find(({what}) => what);
   const short = where => where.split("/").at(-1);
-  find("#running").textContent = main.what ? `Rank ${show.rank}, ${short(main.where)}: ${main.what.name}` : `Rank ${show.rank} is outside of its step.`;
+  find("#running").textContent = main.what ? `Rank ${show.rank}, ${short(main.where)}: ${main.what.name} (${KINDS[main.what.kind]})` : `Rank ${show.rank} is outside of its step.`;
   find("#beside").textContent = beside ? `beside it, ${short(beside.where)}: ${beside.what.name}` : "";
   const [file, line] = main.where.split(":"), pre = find("#program pre");
   if (film.files[file] && file !== show.file) {
@@ -300,16 +311,16 @@ function moveTo(time) {
   document.body.dataset.ended = show.time >= length();
 }
 
-function frame(now) {
+function frame() {
   if (!show.playing) return;
-  const before = show.time;
+  const before = show.time, now = performance.now();
   moveTo(before + (now - (show.last ?? now)) / 1000 * length() / find("#speed").value);
   show.last = now;
   const question = find("#stops").checked && open().find(({at}) => before <= at && at < show.time);
   if (question) return ask(question);
   update();
   if (show.time >= length()) return pause();
-  requestAnimationFrame(frame);
+  setTimeout(frame, 30);
 }
 
 function play() {
@@ -318,7 +329,7 @@ function play() {
   show.playing = true;
   show.last = undefined;
   find("#play").textContent = "Pause";
-  requestAnimationFrame(frame);
+  frame();
 }
 
 function pause() {

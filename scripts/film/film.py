@@ -66,7 +66,7 @@ def data_of(step):
         "ranks": ranks, "traffic": step.traffic(),
         "messages": [[words(m["collective"]), words(m["purpose"]), words(m["group"]), words(m["where"]), m["lane"], m["from"], m["to"],
                       m["bytes"], m["counted"], *m["begin"], *m["end"]] for m in step.messages],
-        "tensors": [{"name": row["name"], "ranks": [[[*time, words(state)] for time, state in states] for states in row["ranks"]]}
+        "tensors": [{**row, "ranks": [[[*time, words(state)] for time, state in states] for states in row["ranks"]]}
                     for row in step.tensors()],
         "quiz": {clock: questions(step, clock) for clock in clocks_of(step)},
         "files": sources(step), "words": list(words.numbers)}

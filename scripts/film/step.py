@@ -165,27 +165,42 @@ class Step:
     # ---- Tensors -----------------------------------------------------------------------------------------------------
 
     def tensors(self):
-        """[{name, ranks: [[time, state] ...] of each rank}]: what collectives make of the tensors that they are about.
+        """[{name, passing, places, ranks: [[time, state] ...] of each rank}]: what messages make of the tensors that they are about.
 
         A gather makes a tensor whole that was sharded, until its buffer is freed. A reduction makes partial sums, which
-        the backward pass has added up, whole or sharded."""
+        the backward pass has added up, whole or sharded. What is sent outside of a collective is passing: it is used and
+        gone. Before the first state nothing is known. A rank has a place among those that share the tensor: [index, of]."""
         names = {}
         for rank in self.ranks:
             for call in self.calls[rank]:
                 if call.purpose:
-                    rows = names.setdefault((call.collective, call.purpose), [[] for _ in self.ranks])
-                    rows[rank] += self.states_of(rank, call)
-        return [{"name": tensor_name(*key), "ranks": [sorted(states, key=lambda s: s[0][0]) for states in rows]}
-                for key, rows in sorted(names.items(), key=lambda item: tensor_order(*item[0]))]
+                    states = names.setdefault((call.collective, call.purpose), [[] for _ in self.ranks])
+                    states[rank] += self.states_of(rank, call)
+        rows = [{"name": tensor_name(*key), "passing": key[0] == "send", "places": self.places(*key),
+                 "ranks": [sorted(of, key=lambda s: s[0][0]) for of in ranks]} for key, ranks in names.items()]
+        return sorted(rows, key=tensor_order)
+
+    def places(self, collective, purpose):
+        """[index, of] of each rank among the ranks that messages about a tensor connect."""
+        group = {rank: {rank} for rank in self.ranks}
+        for message in self.messages:
+            if (message["collective"], message["purpose"]) == (collective, purpose):
+                together = group[message["from"]] | group[message["to"]]
+                group.update({rank: together for rank in together})
+        return [[sorted(group[rank]).index(rank), len(group[rank])] for rank in self.ranks]
 
     def states_of(self, rank, call):
         """The states of a call's tensor: before, on its way, after."""
         states = [[call.begin, "on its way"]]
         if call.collective in REDUCED:
-            states += [[call.end, REDUCED[call.collective]]] + [[since, "partial"] for since in self.partial_since(rank, call)]
+            states.append([call.end, REDUCED[call.collective]])
+            for since in self.partial_since(rank, call):
+                states += [[[-1, -1], "nothing"], [since, "partial"]]
         elif call.collective == "all-gather":
             freed = self.freed(rank, call)
-            states += [[[-1, -1], "sharded"], [call.end, "whole"]] + [[freed, "sharded"]] * (freed is not None)
+            states.append([call.end, "whole"])
+            if freed:
+                states += [[[-1, -1], "sharded"], [freed, "sharded"]]
         else:
             used = [span["end"] for span in self.pieces[rank] if span["name"] == call.purpose and span["kind"] != "waiting"]
             states += [[call.end, "whole" if call.receives else "nothing"]] + [[end, "nothing"] for end in used]
@@ -195,6 +210,9 @@ class Step:
         """When the backward pass began to add to what a call reduces, as a list of at most one moment. A bucket with the
         name of a unit has also the units above it, up to the next one with a bucket of its own."""
         own = unit_of(call.purpose)
+        if own is None:
+            passes = [span["begin"] for span in self.pieces[rank] if span["kind"] == "backward"]
+            return passes[:1] if "gradient" in call.purpose else []
         done = [(unit_of(span["name"]), span["begin"]) for span in self.pieces[rank]
                 if span["name"].startswith("backward pass of unit") and span["end"][0] <= call.begin[0]]
         others = {unit_of(other.purpose) for other in self.calls[rank] if other.collective in REDUCED} - {own}
@@ -231,6 +249,7 @@ def tensor_name(collective, purpose):
     return purpose if collective == "send" else f"{purpose}: {collective}"
 
 
-def tensor_order(collective, purpose):
-    """Parameters before gradients, units in order."""
-    return purpose.split(" ")[0] != "gathering", unit_of(purpose) is None, unit_of(purpose) or 0, purpose, collective
+def tensor_order(row):
+    """Units in order, parameters before gradients; then what has no unit, in the order of time."""
+    unit = unit_of(row["name"])
+    return unit is None, row["name"].endswith("gradients"), unit or 0, min(states[0][0] for states in row["ranks"] if states)
