@@ -128,6 +128,7 @@ void write_trace(const Session& session, const std::string& path, std::span<cons
   std::int64_t origin_ns = std::numeric_limits<std::int64_t>::max();
   for (const TraceEvent& event : events) origin_ns = std::min(origin_ns, event.start_ns);
   for (const MemoryEvent& event : memory_events) origin_ns = std::min(origin_ns, event.time.wall_ns);
+  for (const MessageEvent& event : messages) origin_ns = std::min(origin_ns, event.time.wall_ns);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD),
             "finding the earliest event");
 

@@ -114,7 +114,7 @@ function drawTimeline() {
   }
   const labels = make("g"), head = make("line", {class: "head", y1: top - 6, y2: height});
   svg.append(arrows, labels, head);
-  show.x = x, show.labels = labels, show.head = head, show.end = width;
+  Object.assign(show, {x, labels, head, end: width, timeAt: pixel => show.left + shown * (pixel - left) / (width - left - 4)});
 }
 
 /** Round times in view, about the given number of them. */
@@ -240,9 +240,10 @@ function running(lane) {
 
 function updateProgram() {
   const main = running(0), beside = lanes.slice(1).map(running).find(({what}) => what);
-  const short = where => where.split("/").at(-1);
-  find("#running").textContent = main.what ? `Rank ${show.rank}, ${short(main.where)}: ${main.what.name} (${KINDS[main.what.kind]})` : `Rank ${show.rank} is outside of its step.`;
-  find("#beside").textContent = beside ? `beside it, ${short(beside.where)}: ${beside.what.name}` : "";
+  const words = ({what, where}) => `${where.split("/").at(-1)}: ${what.name}`;
+  const kind = main.what?.name.startsWith(main.what.kind) ? "" : ` (${KINDS[main.what?.kind]})`;
+  find("#running").textContent = main.what ? `Rank ${show.rank}, ${words(main)}${kind}` : `Rank ${show.rank} is outside of its step.`;
+  find("#beside").textContent = beside ? `beside it, ${words(beside)}` : "";
   const [file, line] = main.where.split(":"), pre = find("#program pre");
   if (film.files[file] && file !== show.file) {
     show.file = file;
@@ -385,12 +386,11 @@ function start() {
   find("#clocks").replaceChildren(...film.clocks.map(([clock, name]) => make("button", {value: clock, "data-name": clock ? "The time that --link and --flops give" : "The time that was measured"}, name)));
   for (const button of find("#clocks").children) button.addEventListener("click", () => chooseClock(+button.value));
   const used = new Set(spans.flat().map(span => span.kind));
-  legend("#kinds", [...Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, words]) => [`chip ${kind}`, words])]);
+  legend("#kinds", [...Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, words]) => [`chip ${kind}`, words]),
+                     ["chip message", "message, from the moment it is sent until it is received"], ["chip message now", "on its way now"]]);
   legend("#states", Object.entries(STATES).map(([state, words]) => [`state ${state.split(" ").at(-1)}`, words]));
   for (const sample of document.querySelectorAll("#states .state")) sample.style = "--r: 1; --n: 4";
-  find("#sums").textContent = Object.entries(film.traffic).map(([axis, [here, reported]]) => here === reported
-    ? `Rank 0 sends ${count(here)} bytes along ${axis}, as the report says.`
-    : `Of ${count(reported)} bytes along ${axis} ${count(here)} are messages of rank 0; the library and shared memory show no messages.`).join(" ");
+  find("#sums").textContent = Object.entries(film.traffic).map(([axis, bytes]) => `Rank 0 sends ${count(bytes)} bytes along ${axis}, as the report says.`).join(" ");
   makeTensors();
   find("#play").addEventListener("click", KEYS[" "]);
   find("#time").addEventListener("input", e => go(e.target.value / 1000 * length()));
@@ -405,7 +405,10 @@ function start() {
     e.preventDefault();
     if (choice) choice.click(); else KEYS[e.key](e);
   });
-  addEventListener("click", e => e.target.dataset.rank && chooseRank(+e.target.dataset.rank));
+  find("#timeline svg").addEventListener("click", e => {
+    if (e.target.dataset.rank) chooseRank(+e.target.dataset.rank);
+    else go(show.timeAt(e.clientX - find("#timeline svg").getBoundingClientRect().left));
+  });
   addEventListener("pointermove", point);
   addEventListener("focusin", point);
   const asked = new URLSearchParams(location.hash.slice(1));

@@ -27,7 +27,8 @@ class Step:
         if len(self.ranks) < 2:
             raise NotThere("the trace has one rank only, so nothing is sent. Start the lesson with mpirun -np 2 or more")
         if not any(event["ph"] == "s" for event in self.events):
-            raise NotThere("the trace has no messages: it is not of a lesson that trains, or of an older build")
+            raise NotThere("the trace has no messages. Train with a build that records them, and with --collectives=ring: the "
+                           "library's own collectives and shared memory have none")
         self.steps = {rank: [e for e in self.events if self.is_span(e, rank) and e["name"] == STEP] for rank in self.ranks}
         made = min(map(len, self.steps.values()))
         self.number = made - 1 if number is None else number
@@ -41,6 +42,7 @@ class Step:
         self.length = [max(clock) - first for clock, first in zip(zip(*ends), self.origin)]
         self.pieces = [self.spans_of(rank) for rank in self.ranks]
         self.messages = self.all_messages()
+        self.check_traffic()
         self.calls = [self.calls_of(rank) for rank in self.ranks]
         for rank in self.ranks:
             self.pieces[rank] = by_time(self.pieces[rank] + self.bare_calls(rank))
@@ -127,11 +129,17 @@ class Step:
                  "end": call.end} for call in self.calls[rank] if not call.purpose]
 
     def traffic(self):
-        """{axis: bytes of rank 0 that its formula is about} beside the report's, {axis: (here, in the report)}."""
-        def here(axis):
-            return sum(m["bytes"] for m in self.messages
-                       if m["from"] == 0 and m["counted"] and (m["group"] + " ").startswith(axis + " "))
-        return {axis: (here(axis), of["bytes"]) for axis, of in self.report["traffic"].items()}
+        """{axis: bytes} of rank 0 that the formulas are about."""
+        return {axis: sum(m["bytes"] for m in self.messages
+                          if m["from"] == 0 and m["counted"] and (m["group"] + " ").startswith(axis + " "))
+                for axis in self.report["traffic"]}
+
+    def check_traffic(self):
+        """The report has the bytes that the messages have."""
+        for axis, here in self.traffic().items():
+            if here != self.report["traffic"][axis]["bytes"]:
+                raise NotThere(f"rank 0 sends {here:,} bytes along {axis} in messages of the trace and "
+                               f"{self.report['traffic'][axis]['bytes']:,} in the report. Write both in one run, with --collectives=ring")
 
     # ---- Memory ------------------------------------------------------------------------------------------------------
 

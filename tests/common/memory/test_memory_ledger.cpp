@@ -194,7 +194,8 @@ TEST_CASE("MemoryLedger: two threads count together")
   REQUIRE(events.size() == 1 + 9 * buffers);
   CHECK(events.back().bytes == ledger.current(Tier::device));
   for (std::size_t i = 1; i < events.size(); ++i)
-    if (events[i].time.wall_ns < events[i - 1].time.wall_ns) FAIL("event " << i << " is earlier than the one before");
+    if (events[i].time.wall_ns < events[i - 1].time.wall_ns)
+      FAIL("event " << i << " is earlier than the one before");
 }
 
 TEST_CASE("check_memory_limit: refuses a plan that does not fit, with its categories and the remedy")
