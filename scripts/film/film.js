@@ -5,11 +5,13 @@ const film = JSON.parse(document.getElementById("film").textContent);
 const word = number => film.words[number];
 const find = selector => document.querySelector(selector);
 const count = number => number.toLocaleString("en-GB");
-const KINDS = {forward: "forward pass", backward: "backward pass", other: "other computation", exposed: "communication that the program waits for",
-               waiting: "waiting for another rank", hidden: "communication beside the program", fetching: "copies from another memory",
-               storing: "copies to another memory", io: "input and output"};
-const STATES = {whole: "whole", sharded: "sharded: this rank's piece", partial: "partial sums", "on its way": "on its way", nothing: "nothing"};
-const show = {clock: film.clocks.at(-1)[0], time: 0, rank: 0, zoom: 1, left: 0, playing: false, asked: new Set(), file: ""};
+const KINDS = {forward: "forward pass", backward: "backward pass", other: "other computation",
+               exposed: "communication that the program waits for", waiting: "waiting for another rank",
+               hidden: "communication beside the program", fetching: "copies from another memory", storing: "copies to another memory",
+               io: "input and output"};
+const STATES = {whole: "whole", sharded: "sharded: this rank's piece", partial: "partial sums", "on its way": "on its way",
+                nothing: "nothing"};
+const show = {clock: film.clocks.at(-1)[0], time: 0, rank: 0, zoom: 1, left: 0, view: null, playing: false, asked: new Set(), file: ""};
 const length = () => film.clocks.find(([clock]) => clock === show.clock)[2];
 const milliseconds = time => `${(time / 1e6).toFixed(3)} ms`;
 
@@ -18,7 +20,8 @@ const milliseconds = time => `${(time / 1e6).toFixed(3)} ms`;
 const spans = film.ranks.map((rank, r) => rank.spans.map(([name, kind, where, lane, w0, v0, w1, v1]) =>
   ({rank: r, name: word(name), kind: word(kind), where: word(where), lane, begin: [w0, v0], end: [w1, v1]})));
 const messages = film.messages.map(([collective, purpose, group, where, lane, from, to, bytes, counted, w0, v0, w1, v1]) =>
-  ({collective: word(collective), purpose: word(purpose), group: word(group), where: word(where), lane, from, to, bytes, counted, begin: [w0, v0], end: [w1, v1]}));
+  ({collective: word(collective), purpose: word(purpose), group: word(group), where: word(where), lane, from, to, bytes, counted,
+    begin: [w0, v0], end: [w1, v1]}));
 const lanes = [...new Set([0, ...spans.flat().map(span => span.lane)])].sort();
 
 /** Levels of memory of each rank on the chosen clock: [[time, {category: bytes}], ...]. */
@@ -51,10 +54,14 @@ const during = thing => thing.begin[show.clock] <= show.time && show.time < thin
 
 // ---- Elements -------------------------------------------------------------------------------------------------------
 
-function make(tag, attributes = {}, text = "") {
-  const svg = ["svg", "g", "rect", "line", "path", "text", "marker", "clipPath", "defs"].includes(tag);
-  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+function set(element, attributes) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+}
+
+function make(tag, attributes = {}, text = "") {
+  const svg = ["rect", "line", "path", "text"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  set(element, attributes);
   element.textContent = text;
   return element;
 }
@@ -67,63 +74,71 @@ function legend(place, entries) {
   }));
 }
 
-const nameOfSpan = span => `rank ${span.rank}: ${span.name}\n${KINDS[span.kind]}, ${milliseconds(span.end[show.clock] - span.begin[show.clock])}\n${span.where}`;
-const nameOfMessage = m => `rank ${m.from} → rank ${m.to}: ${count(m.bytes)} bytes\n${m.collective}${m.purpose && `, ${m.purpose}`} (group ${m.group})\n` +
-  `${milliseconds(m.begin[show.clock])} to ${milliseconds(m.end[show.clock])}\n${m.where}`;
+const lasts = thing => milliseconds(thing.end[show.clock] - thing.begin[show.clock]);
+const purposeOf = message => message.collective + (message.purpose && ` (${message.purpose})`);
+const nameOfSpan = span => `rank ${span.rank}: ${span.name}\n${KINDS[span.kind]}, ${lasts(span)}\n${span.where}`;
+const nameOfMessage = m => `rank ${m.from} → rank ${m.to}: ${count(m.bytes)} bytes\n${purposeOf(m)}, group ${m.group}, ${lasts(m)}\n${m.where}`;
 
-// ---- Timeline -------------------------------------------------------------------------------------------------------
+// ---- Time line ------------------------------------------------------------------------------------------------------
 
-/** Draws the lanes and arrows of the part of the step that is in view. */
-function drawTimeline() {
-  const svg = find("#timeline svg"), em = parseFloat(getComputedStyle(document.documentElement).fontSize);
-  const width = find("#timeline").clientWidth, left = 4.2 * em, lane = Math.max(0.9 * em, 1.35 * em - film.ranks.length), gap = 1.1 * em;
-  const band = lanes.length * (lane + 2) + gap, top = 1.6 * em, height = top + film.ranks.length * band;
-  const shown = length() / show.zoom;
-  const x = time => left + (width - left - 4) * (time - show.left) / shown;
-  const y = (rank, place) => top + rank * band + lanes.indexOf(place) * (lane + 2);
-  const clip = time => Math.min(Math.max(x(time), left), width - 4);
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.style.setProperty("--faint", Math.min(0.35, 120 / messages.length));
-  const defs = make("defs"), marker = make("marker", {id: "tip-of-arrow", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto"});
-  marker.append(make("path", {d: "M0 0L8 4L0 8Z", fill: "context-stroke"}));
-  const view = make("clipPath", {id: "view"}), arrows = make("g", {"clip-path": "url(#view)"});
-  view.append(make("rect", {x: left, width: width - left, height}));
-  defs.append(marker, view);
-  svg.replaceChildren(defs);
-  for (const time of ticks(shown, width < 600 ? 4 : 10)) {
-    svg.append(make("line", {class: "grid", x1: x(time), x2: x(time), y1: top - 4, y2: height}),
-               make("text", {class: "soft", x: x(time), y: em, "text-anchor": "middle"}, `${+(time / 1e6).toFixed(6)} ms`));
-  }
-  for (let rank = 0; rank < film.ranks.length; ++rank) {
-    svg.append(make("text", {class: `rank${rank === show.rank ? " chosen" : ""}`, x: 0, y: y(rank, 0) + lane * 0.75, "data-rank": rank,
-                             "data-name": `Shows the program and the memory of rank ${rank}`}, `rank ${rank}`));
-    for (const place of lanes) svg.append(make("rect", {class: "idle", x: left, y: y(rank, place), width: width - left - 4, height: lane}));
-    for (const span of spans[rank]) {
-      const [from, to] = [clip(span.begin[show.clock]), clip(span.end[show.clock])];
-      if (to > from) svg.append(make("rect", {class: span.kind, x: from, y: y(rank, span.lane), width: Math.max(to - from, 1), height: lane, "data-name": nameOfSpan(span)}));
-    }
-  }
-  for (const message of messages) {
-    const [from, to] = [x(message.begin[show.clock]), x(message.end[show.clock])];
-    if (to < left || from > width) continue;
-    const sender = y(message.from, lanes.includes(message.lane) ? message.lane : 0) + lane / 2, receiver = y(message.to, lanes.includes(message.lane) ? message.lane : 0) + lane / 2;
-    const path = `M${from} ${sender}L${to} ${receiver}`;
-    message.drawn = make("path", {class: "arrow", d: path});
-    message.label = [(from + to) / 2, (sender + receiver) / 2];
-    arrows.append(message.drawn, make("path", {class: "wide", d: path, "data-name": nameOfMessage(message)}));
-  }
-  const labels = make("g"), head = make("line", {class: "head", y1: top - 6, y2: height});
-  svg.append(arrows, labels, head);
-  Object.assign(show, {x, labels, head, end: width, timeAt: pixel => show.left + shown * (pixel - left) / (width - left - 4)});
+/** Where the times in view and the lanes of ranks are in the picture. */
+function layout() {
+  const em = parseFloat(getComputedStyle(document.documentElement).fontSize), width = find("#timeline").clientWidth - 4;
+  const left = 4.2 * em, top = 1.6 * em, lane = Math.max(0.9 * em, 1.35 * em - film.ranks.length);
+  const band = lanes.length * (lane + 2) + 1.1 * em, shown = length() / show.zoom;
+  return {em, width, left, top, lane, shown, height: top + film.ranks.length * band,
+          x: time => left + (width - left) * (time - show.left) / shown,
+          y: (rank, place) => top + rank * band + lanes.indexOf(place) * (lane + 2),
+          timeAt: pixel => show.left + shown * (pixel - left) / (width - left)};
 }
 
-/** Round times in view, about the given number of them. */
-function ticks(shown, parts) {
-  const power = 10 ** Math.floor(Math.log10(shown / parts));
-  const apart = [1, 2, 5, 10].map(factor => factor * power).find(step => step * parts >= shown);
-  const found = [];
-  for (let time = Math.ceil(show.left / apart) * apart; time <= show.left + shown; time += apart) found.push(time);
-  return found;
+/** Draws the part of the step that is in view. */
+function drawTimeline() {
+  const view = show.view = layout(), svg = find("#timeline svg");
+  svg.setAttribute("viewBox", `0 0 ${view.width + 4} ${view.height}`);
+  svg.style.setProperty("--faint", Math.min(0.35, 120 / messages.length));
+  set(find("#view rect"), {x: view.left, width: view.width - view.left, height: view.height});
+  set(find("#head"), {y1: view.top - 6, y2: view.height});
+  find("#lanes").replaceChildren(...axis(view), ...film.ranks.flatMap((_, rank) => lanesOf(view, rank)));
+  find("#arrows").replaceChildren(...messages.flatMap(message => arrowOf(view, message)));
+}
+
+/** Round times in view, about 10 of them, or 4 in a narrow window. */
+function axis(view) {
+  const parts = view.width < 600 ? 4 : 10, power = 10 ** Math.floor(Math.log10(view.shown / parts)), drawn = [];
+  const apart = [1, 2, 5, 10].map(factor => factor * power).find(step => step * parts >= view.shown);
+  for (let time = Math.ceil(show.left / apart) * apart; time <= show.left + view.shown; time += apart) {
+    drawn.push(make("line", {class: "grid", x1: view.x(time), x2: view.x(time), y1: view.top - 4, y2: view.height}),
+               make("text", {class: "soft", x: view.x(time), y: view.em, "text-anchor": "middle"}, `${+(time / 1e6).toFixed(6)} ms`));
+  }
+  return drawn;
+}
+
+/** A rank's name, its empty lanes, and what it does on them. */
+function lanesOf(view, rank) {
+  const {left, width, lane, x, y} = view, inside = time => Math.min(Math.max(x(time), left), width);
+  const drawn = [make("text", {class: `rank${rank === show.rank ? " chosen" : ""}`, x: 0, y: y(rank, 0) + lane * 0.75, "data-rank": rank,
+                               "data-name": `Shows the program and the memory of rank ${rank}`}, `rank ${rank}`),
+                 ...lanes.map(place => make("rect", {class: "idle", x: left, y: y(rank, place), width: width - left, height: lane}))];
+  for (const span of spans[rank]) {
+    const [from, to] = [inside(span.begin[show.clock]), inside(span.end[show.clock])];
+    if (to > from) drawn.push(make("rect", {class: span.kind, x: from, y: y(rank, span.lane), width: Math.max(to - from, 1), height: lane,
+                                            "data-name": nameOfSpan(span)}));
+  }
+  return drawn;
+}
+
+/** The line of a message and a wide one to point at; nothing if it is not in view. */
+function arrowOf(view, message) {
+  const [from, to] = [view.x(message.begin[show.clock]), view.x(message.end[show.clock])];
+  const place = lanes.includes(message.lane) ? message.lane : 0;
+  const [sender, receiver] = [message.from, message.to].map(rank => view.y(rank, place) + view.lane / 2);
+  message.drawn = null;
+  if (to < view.left || from > view.width) return [];
+  const path = `M${from} ${sender}L${to} ${receiver}`;
+  message.drawn = make("path", {class: "arrow", d: path});
+  message.middle = [Math.min(Math.max((from + to) / 2, view.left + 30), view.width - 40), (sender + receiver) / 2];
+  return [message.drawn, make("path", {class: "wide", d: path, "data-name": nameOfMessage(message)})];
 }
 
 /** Moves the playhead, and the view if the head has left it; marks the messages that are on their way. */
@@ -133,34 +148,33 @@ function updateTimeline() {
     show.left = Math.min(Math.max(show.time - 0.1 * shown, 0), length() - shown);
     drawTimeline();
   }
-  show.head.setAttribute("x1", show.x(show.time));
-  show.head.setAttribute("x2", show.x(show.time));
-  const flying = messages.filter(during);
+  set(find("#head"), {x1: show.view.x(show.time), x2: show.view.x(show.time)});
+  const flying = messages.filter(during), labels = [];  // those that do not cover each other
   for (const message of messages) message.drawn?.classList.toggle("now", during(message));
-  const apart = [];  // labels that do not cover each other
-  for (const {label: [x, y], bytes} of flying.filter(message => message.drawn?.isConnected)) {
-    const place = [Math.min(Math.max(x, 90), show.end - 60), y];
-    if (!apart.some(([[left, above]]) => Math.abs(left - place[0]) < 80 && Math.abs(above - y) < 16)) apart.push([place, bytes]);
-  }
-  show.labels.replaceChildren(...apart.map(([[x, y], bytes]) => make("text", {class: "label", x, y, "text-anchor": "middle"}, count(bytes))));
-  const words = flying.slice(0, 3).map(m => `${m.from} → ${m.to}: ${count(m.bytes)} bytes, ${m.collective}${m.purpose && ` (${m.purpose})`}`);
-  const total = flying.reduce((sum, m) => sum + m.bytes, 0);
-  find("#flying").textContent = flying.length ? `On their way: ${words.join("; ")}${flying.length > 3 ? ` … ${flying.length} messages, ${count(total)} bytes` : ""}` : "No message is on its way.";
+  for (const {middle: [x, y], bytes} of flying.filter(message => message.drawn))
+    if (!labels.some(label => Math.abs(label.x - x) < 80 && Math.abs(label.y - y) < 16)) labels.push({x, y, bytes});
+  find("#labels").replaceChildren(...labels.map(({x, y, bytes}) => make("text", {class: "label", x, y, "text-anchor": "middle"}, count(bytes))));
+  const words = flying.slice(0, 3).map(m => `${m.from} → ${m.to}: ${count(m.bytes)} bytes, ${purposeOf(m)}`).join("; ");
+  const total = flying.reduce((sum, message) => sum + message.bytes, 0);
+  const all = flying.length > 3 ? ` … ${flying.length} messages, ${count(total)} bytes` : "";
+  find("#flying").textContent = flying.length ? `On their way: ${words}${all}.` : "No message is on its way.";
 }
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
 const categories = [...new Set(film.ranks.flatMap(rank => Object.keys(rank.held)))];
-const sum = of => Object.values(of).reduce((total, bytes) => total + bytes, 0);
-const formula = (rank, which) => Object.fromEntries(Object.entries(film.ranks[rank].formula).map(([category, of]) => [category, of[which]]));
+const bytesOf = held => categories.map(category => held[category] ?? 0);
+const sum = bytes => bytes.reduce((total, more) => total + more, 0);
+const formula = (rank, which) => categories.map(category => film.ranks[rank].formula[category]?.[which] ?? 0);
 
 function bar(parent, name, classes) {
   const row = make("div", {class: "bar"}), track = make("div", {class: "track"});
   row.append(make("span", {}, name), track, make("span"));
   const parts = classes.map(category => make("i", {class: category}));
-  track.append(...parts, make("b", {"data-name": "formula: kept after a step"}), make("b", {class: "most", "data-name": "formula: the most during a step"}));
+  const kept = make("b"), most = make("b", {class: "most"});
+  track.append(...parts, kept, most);
   parent.append(row);
-  return {row, parts, kept: track.querySelector("b"), most: track.querySelector("b.most"), words: row.lastChild};
+  return {row, parts, kept, most, words: row.lastChild};
 }
 
 /** Sets the parts of a bar, as bytes, and its ticks. */
@@ -185,14 +199,14 @@ let levels, widest;
 
 function updateMemory() {
   film.ranks.forEach((_, rank) => {
-    const held = at(levels[rank], show.time), bytes = categories.map(category => held[category] ?? 0);
-    fill(rankBars[rank], bytes, sum(formula(rank, "formula")), sum(formula(rank, "formula_peak")), widest, categories.map(category => `rank ${rank}, ${category}`));
+    fill(rankBars[rank], bytesOf(at(levels[rank], show.time)), sum(formula(rank, "formula")), sum(formula(rank, "formula_peak")), widest,
+         categories.map(category => `rank ${rank}, ${category}`));
     rankBars[rank].row.classList.toggle("chosen", rank === show.rank);
   });
-  const held = at(levels[show.rank], show.time), kept = formula(show.rank, "formula"), most = formula(show.rank, "formula_peak");
-  const largest = Math.max(...Object.values(most), ...Object.values(held));
-  find("#memory h3").textContent = `Rank ${show.rank} by category, bytes`;
-  categories.forEach((category, i) => fill(categoryBars[i], [held[category] ?? 0], kept[category] ?? 0, most[category] ?? 0, largest, [category]));
+  const held = bytesOf(at(levels[show.rank], show.time)), kept = formula(show.rank, "formula"), most = formula(show.rank, "formula_peak");
+  const largest = Math.max(...most, ...held);
+  find("#memory h3").textContent = `Rank ${show.rank} by category`;
+  categories.forEach((category, i) => fill(categoryBars[i], [held[i]], kept[i], most[i], largest, [category]));
 }
 
 // ---- Tensors --------------------------------------------------------------------------------------------------------
@@ -248,8 +262,8 @@ function updateProgram() {
   if (film.files[file] && file !== show.file) {
     show.file = file;
     pre.replaceChildren(...film.files[file].map((text, i) => {
-      const row = make("div", {"data-line": i + 1}), comment = text.search(/\/\/|^\/\*/);
-      row.append(`${String(i + 1).padStart(4)}  `, comment < 0 ? text : text.slice(0, comment), make("span", {class: "comment"}, comment < 0 ? "" : text.slice(comment)));
+      const row = make("div"), [code] = text.split("//", 1);
+      row.append(`${String(i + 1).padStart(4)}  ${code}`, make("span", {class: "comment"}, text.slice(code.length)));
       return row;
     }));
   }
@@ -367,7 +381,7 @@ function chooseClock(clock) {
   show.clock = clock;
   for (const button of find("#clocks").children) button.setAttribute("aria-pressed", button.value == clock);
   levels = film.ranks.map(levelsOf);
-  widest = Math.max(...film.ranks.flatMap((_, rank) => [sum(formula(rank, "formula_peak")), ...levels[rank].map(([, held]) => sum(held))]));
+  widest = Math.max(...film.ranks.flatMap((_, rank) => [sum(formula(rank, "formula_peak")), ...levels[rank].map(([, held]) => sum(bytesOf(held)))]));
   states = film.tensors.map(statesOf);
   moveTo(part * length());
   zoom(1);
@@ -375,22 +389,25 @@ function chooseClock(clock) {
 
 // ---- Page -----------------------------------------------------------------------------------------------------------
 
-const KEYS = {" ": () => (show.playing ? pause() : play()), ArrowUp: () => chooseRank(show.rank - 1), ArrowDown: () => chooseRank(show.rank + 1),
-              "+": () => zoom(2), "-": () => zoom(0.5), q: askNext, Home: () => go(0), End: () => go(length()),
+const KEYS = {" ": () => (show.playing ? pause() : play()), q: askNext, "+": () => zoom(2), "-": () => zoom(0.5),
+              ArrowUp: () => chooseRank(show.rank - 1), ArrowDown: () => chooseRank(show.rank + 1),
+              Home: () => go(0), End: () => go(length()),
               ArrowLeft: e => go(e.shiftKey ? event(false) : show.time - length() / show.zoom / 200),
               ArrowRight: e => go(e.shiftKey ? event(true) : show.time + length() / show.zoom / 200)};
 
 function start() {
   document.title = find("h1").textContent = film.title;
   find("#about").textContent = `The film of a step: ${film.about}.`;
-  find("#clocks").replaceChildren(...film.clocks.map(([clock, name]) => make("button", {value: clock, "data-name": clock ? "The time that --link and --flops give" : "The time that was measured"}, name)));
+  const meaning = ["The time that was measured", "The time that --link and --flops give"];
+  find("#clocks").replaceChildren(...film.clocks.map(([clock, name]) => make("button", {value: clock, "data-name": meaning[clock]}, name)));
   for (const button of find("#clocks").children) button.addEventListener("click", () => chooseClock(+button.value));
   const used = new Set(spans.flat().map(span => span.kind));
   legend("#kinds", [...Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, words]) => [`chip ${kind}`, words]),
                      ["chip message", "message, from the moment it is sent until it is received"], ["chip message now", "on its way now"]]);
   legend("#states", Object.entries(STATES).map(([state, words]) => [`state ${state.split(" ").at(-1)}`, words]));
   for (const sample of document.querySelectorAll("#states .state")) sample.style = "--r: 1; --n: 4";
-  find("#sums").textContent = Object.entries(film.traffic).map(([axis, bytes]) => `Rank 0 sends ${count(bytes)} bytes along ${axis}, as the report says.`).join(" ");
+  find("#sums").textContent = "Rank 0 sends, as its report says: " +
+    Object.entries(film.traffic).map(([axis, bytes]) => `${count(bytes)} bytes along ${axis}`).join(", ") + ".";
   makeTensors();
   find("#play").addEventListener("click", KEYS[" "]);
   find("#time").addEventListener("input", e => go(e.target.value / 1000 * length()));
@@ -399,7 +416,8 @@ function start() {
   find("#ask").addEventListener("click", askNext);
   addEventListener("resize", () => zoom(1));
   addEventListener("keydown", e => {
-    if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("select") || (e.key === " " && e.target.matches("button, input[type=checkbox]"))) return;
+    const ofElement = e.target.matches("select") || (e.key === " " && e.target.matches("button, [type=checkbox]"));
+    if (ofElement || e.ctrlKey || e.metaKey || e.altKey) return;
     const choice = !find("#quiz").hidden && find(`#quiz button:nth-of-type(${+e.key || 99})`);
     if (!choice && !KEYS[e.key]) return;
     e.preventDefault();
@@ -407,7 +425,7 @@ function start() {
   });
   find("#timeline svg").addEventListener("click", e => {
     if (e.target.dataset.rank) chooseRank(+e.target.dataset.rank);
-    else go(show.timeAt(e.clientX - find("#timeline svg").getBoundingClientRect().left));
+    else go(show.view.timeAt(e.clientX - find("#timeline svg").getBoundingClientRect().left));
   });
   addEventListener("pointermove", point);
   addEventListener("focusin", point);
@@ -429,7 +447,7 @@ function point(e) {
   tip.hidden = !named?.dataset.name;
   if (tip.hidden) return;
   tip.textContent = named.dataset.name;
-  const [x, y] = e.clientX === undefined ? [named.getBoundingClientRect().left, named.getBoundingClientRect().bottom] : [e.clientX, e.clientY];
+  const box = named.getBoundingClientRect(), [x, y] = [e.clientX ?? box.left, e.clientY ?? box.bottom];
   tip.style.left = `${Math.min(x + 12, innerWidth - tip.offsetWidth - 8)}px`;
   tip.style.top = `${y + 16 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 8 : y + 16}px`;
 }

@@ -55,9 +55,10 @@ def data_of(step):
     report, words = step.report, Words()
     ranks = []
     for rank, tiers in zip(step.ranks, report["memory_ranks"]):
-        held, changes = step.memory_of(rank)
+        held, changes = step.memory[rank]
         ranks.append({
-            "spans": [[words(s["name"]), words(s["kind"]), words(s["where"]), s["lane"], *s["begin"], *s["end"]] for s in step.pieces[rank]],
+            "spans": [[words(s["name"]), words(s["kind"]), words(s["where"]), s["lane"], *s["begin"], *s["end"]]
+                      for s in step.pieces[rank]],
             "held": held, "changes": [[*time, words(category), change] for time, category, change in changes],
             "formula": {category: tiers["device"][category] for category in held}})
     return {

@@ -35,7 +35,7 @@ def bytes_to_come(step, clock):
 
 def levels(step, rank, clock):
     """Memory of a rank as [begin, end, {category: bytes}], without moments that take no time."""
-    held, changes = step.memory_of(rank)
+    held, changes = step.memory[rank]
     now, since, found = dict(held), 0, []
     for time, category, change in sorted(changes, key=lambda change: change[0][clock]) + [[step.length, None, 0]]:
         if time[clock] > since:

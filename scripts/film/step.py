@@ -41,6 +41,7 @@ class Step:
         self.origin = [min(clock) for clock in zip(*begins)]
         self.length = [max(clock) - first for clock, first in zip(zip(*ends), self.origin)]
         self.pieces = [self.spans_of(rank) for rank in self.ranks]
+        self.memory = [self.memory_of(rank) for rank in self.ranks]
         self.messages = self.all_messages()
         self.check_traffic()
         self.calls = [self.calls_of(rank) for rank in self.ranks]
@@ -162,7 +163,7 @@ class Step:
     def freed(self, rank, call):
         """When the buffer of a gather is freed; None if it is kept. Of buffers of one size the first to come is the first to go."""
         waiting, lives = collections.defaultdict(list), []
-        for time, _, change in self.memory_of(rank)[1]:
+        for time, _, change in self.memory[rank][1]:
             if change > 0:
                 waiting[change].append(time)
             elif waiting[-change]:
