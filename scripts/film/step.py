@@ -161,15 +161,11 @@ class Step:
         return held, changes
 
     def freed(self, rank, call):
-        """When the buffer of a gather is freed; None if it is kept. Of buffers of one size the first to come is the first to go."""
-        waiting, lives = collections.defaultdict(list), []
-        for time, _, change in self.memory[rank][1]:
-            if change > 0:
-                waiting[change].append(time)
-            elif waiting[-change]:
-                lives.append((-change, waiting[-change].pop(0), time))
-        before = [(begin, end) for size, begin, end in lives if size == call.bytes and begin[0] <= call.begin[0]]
-        return max(before)[1] if before else None
+        """When the buffer of a gather is freed; None if it is kept. Of units of one size the first to be gathered is the first
+        to be freed."""
+        alike = [other for other in self.calls[rank] if (other.collective, other.bytes) == (call.collective, call.bytes)]
+        frees = [time for time, category, change in self.memory[rank][1] if (category, change) == ("parameters", -call.bytes)]
+        return frees[alike.index(call)] if len(frees) == len(alike) else None
 
     # ---- Tensors -----------------------------------------------------------------------------------------------------
 

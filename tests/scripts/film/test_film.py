@@ -102,6 +102,15 @@ class Data(unittest.TestCase):
                          [(-1, "nothing"), (45_000, "partial"), (72_000, "on its way"), (80_000, "sharded")])
         self.assertEqual(gradients["places"], [[0, 2], [1, 2]])
 
+    def test_of_units_of_one_size_each_has_its_own_buffer(self):
+        events = [event for event in TRACE["traceEvents"] if event["ph"] != "C"]
+        for rank in range(2):
+            events += message(rank, 1 - rank, 121, 124, 40, "all-gather", 4, "gathering unit 3", counted=False)
+            events += [held(rank, ts, parameters=bytes_, gradients=gradients) for ts, bytes_, gradients in
+                       [(50, 100, 0), (104, 180, 0), (105, 260, 0), (130, 260, 80), (135, 180, 80), (140, 180, 0), (171, 100, 0)]]
+        parameters = [row for row in step.Step(REPORT, {"traceEvents": events}).tensors() if row["name"].endswith("parameters")]
+        self.assertEqual([row["ranks"][0][-1][0][0] for row in parameters], [35_000, 71_000])
+
     def test_the_source_of_a_lesson_is_in_the_page(self):
         lines = self.data["files"]["lessons/06_zero3/06_zero3.cpp"]
         self.assertEqual(lines[0], self.data["title"].replace("Lesson", "// Lesson"))
