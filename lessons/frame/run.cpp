@@ -135,11 +135,17 @@ LossSum Run::validate(Part part, const std::function<LossSum(Range windows)>& fo
 void Run::charge(std::int64_t unit, int passes, const char* what, SourceLocation where)
 {
   const double flops = unit_flops(config, unit, shape.rows(), batch.sequence) / shape.part.count;
-  charge_flops(passes * std::llround(flops), what);
+  advance_clock(passes * std::llround(flops), what);
   time.piece(fmt::format("{} pass of unit {}", what, unit), where);
 }
 
-void Run::charge_flops(std::int64_t flops, const char* what)
+void Run::charge_flops(std::int64_t flops, const char* what, SourceLocation where)
+{
+  advance_clock(flops, what);
+  time.piece(what, where);
+}
+
+void Run::advance_clock(std::int64_t flops, const char* what)
 {
   if (VirtualClock* const clock = messages.clock()) clock->charge_compute(flops, what);
 }

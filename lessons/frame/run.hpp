@@ -98,7 +98,7 @@ struct Run {
   }
 
   /// Advances it by the floating-point operations of a part of a unit.
-  void charge_flops(std::int64_t flops, const char* what);
+  void charge_flops(std::int64_t flops, const char* what, SourceLocation where = SourceLocation::current());
 
   /// Traffic of this rank along an axis so far: of the groups whose names begin with it, as "dp", "dp inside".
   Traffic sent_so_far(const std::string& axis) const;
@@ -127,6 +127,7 @@ struct Run {
 
  private:
   void charge(std::int64_t unit, int passes, const char* what, SourceLocation where);
+  void advance_clock(std::int64_t flops, const char* what);
   MicroBatch place_tokens(const Activations& kept, Range sequences, std::int64_t step, Range positions);
 
   Batch host_batch_;  // windows on the host, before they are copied to the device

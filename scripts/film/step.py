@@ -84,7 +84,7 @@ class Step:
                 begin, end = map(self.since, self.stamps(event))
                 kind = event["cat"]
                 if kind == "compute":
-                    kind = next((pass_ for pass_ in ("forward", "backward") if event["name"].startswith(pass_)), "other")
+                    kind = next((pass_ for pass_ in ("forward", "backward") if pass_ in event["name"]), "other")
                 found.append({"name": event["name"], "kind": kind, "lane": lane_of(event["cat"]), "where": event["args"]["where"],
                               "begin": begin, "end": end})
         return by_time(found)
