@@ -11,7 +11,7 @@ const KINDS = {forward: "forward pass", backward: "backward pass", other: "other
                io: "input and output"};
 const STATES = {whole: "whole", sharded: "sharded: this rank's piece", partial: "partial sums", "on its way": "on its way",
                 nothing: "nothing"};
-const show = {clock: film.clocks.at(-1)[0], time: 0, rank: 0, zoom: 1, left: 0, view: null, playing: false, asked: new Set(), file: ""};
+const show = {clock: 0, time: 0, rank: 0, zoom: 1, left: 0, view: null, playing: false, asked: new Set(), file: ""};
 const length = () => film.clocks.find(([clock]) => clock === show.clock)[2];
 const milliseconds = time => `${(time / 1e6).toFixed(3)} ms`;
 
@@ -77,7 +77,8 @@ function legend(place, entries) {
 const lasts = thing => milliseconds(thing.end[show.clock] - thing.begin[show.clock]);
 const purposeOf = message => message.collective + (message.purpose && ` (${message.purpose})`);
 const nameOfSpan = span => `rank ${span.rank}: ${span.name}\n${KINDS[span.kind]}, ${lasts(span)}\n${span.where}`;
-const nameOfMessage = m => `rank ${m.from} → rank ${m.to}: ${count(m.bytes)} bytes\n${purposeOf(m)}, group ${m.group}, ${lasts(m)}\n${m.where}`;
+const nameOfMessage = m => `rank ${m.from} → rank ${m.to}: ${count(m.bytes)} bytes${m.counted ? "" : ", in no formula"}\n` +
+  `${purposeOf(m)}, group ${m.group}, ${lasts(m)}\n${m.where}`;
 
 // ---- Time line ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ function updateTimeline() {
   for (const message of messages) message.drawn?.classList.toggle("now", during(message));
   for (const {middle: [x, y], bytes} of flying.filter(message => message.drawn))
     if (!labels.some(label => Math.abs(label.x - x) < 80 && Math.abs(label.y - y) < 16)) labels.push({x, y, bytes});
-  find("#labels").replaceChildren(...labels.map(({x, y, bytes}) => make("text", {class: "label", x, y, "text-anchor": "middle"}, count(bytes))));
+  find("#labels").replaceChildren(...labels.map(({bytes, ...place}) => make("text", {class: "label", "text-anchor": "middle", ...place}, count(bytes))));
   const words = flying.slice(0, 3).map(m => `${m.from} → ${m.to}: ${count(m.bytes)} bytes, ${purposeOf(m)}`).join("; ");
   const total = flying.reduce((sum, message) => sum + message.bytes, 0);
   const all = flying.length > 3 ? ` … ${flying.length} messages, ${count(total)} bytes` : "";
@@ -292,6 +293,7 @@ function ask(question) {
   choices.forEach((button, i) => button.addEventListener("click", () => {
     button.classList.add(i === question.answer ? "right" : "wrong");
     if (i !== question.answer) return void (reply.textContent = "Not quite. Look once more.");
+    for (const choice of choices) choice.disabled = true;
     reply.textContent = `Right. ${question.why} `;
     const on = make("button", {}, "Play on");
     on.addEventListener("click", play);
@@ -381,7 +383,8 @@ function chooseClock(clock) {
   show.clock = clock;
   for (const button of find("#clocks").children) button.setAttribute("aria-pressed", button.value == clock);
   levels = film.ranks.map(levelsOf);
-  widest = Math.max(...film.ranks.flatMap((_, rank) => [sum(formula(rank, "formula_peak")), ...levels[rank].map(([, held]) => sum(bytesOf(held)))]));
+  const totals = levels.flat().map(([, held]) => sum(bytesOf(held)));
+  widest = Math.max(...totals, ...film.ranks.map((_, rank) => sum(formula(rank, "formula_peak"))));
   states = film.tensors.map(statesOf);
   moveTo(part * length());
   zoom(1);
@@ -395,48 +398,52 @@ const KEYS = {" ": () => (show.playing ? pause() : play()), q: askNext, "+": () 
               ArrowLeft: e => go(e.shiftKey ? event(false) : show.time - length() / show.zoom / 200),
               ArrowRight: e => go(e.shiftKey ? event(true) : show.time + length() / show.zoom / 200)};
 
-function start() {
+/** Writes what stays the same: title, clocks, legends, sums. */
+function label() {
   document.title = find("h1").textContent = film.title;
   find("#about").textContent = `The film of a step: ${film.about}.`;
   const meaning = ["The time that was measured", "The time that --link and --flops give"];
   find("#clocks").replaceChildren(...film.clocks.map(([clock, name]) => make("button", {value: clock, "data-name": meaning[clock]}, name)));
-  for (const button of find("#clocks").children) button.addEventListener("click", () => chooseClock(+button.value));
   const used = new Set(spans.flat().map(span => span.kind));
   legend("#kinds", [...Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, words]) => [`chip ${kind}`, words]),
-                     ["chip message", "message, from the moment it is sent until it is received"], ["chip message now", "on its way now"]]);
+                    ["chip message", "message, from the moment it is sent until it is received"], ["chip message now", "on its way now"]]);
   legend("#states", Object.entries(STATES).map(([state, words]) => [`state ${state.split(" ").at(-1)}`, words]));
   for (const sample of document.querySelectorAll("#states .state")) sample.style = "--r: 1; --n: 4";
-  find("#sums").textContent = "Rank 0 sends, as its report says: " +
-    Object.entries(film.traffic).map(([axis, bytes]) => `${count(bytes)} bytes along ${axis}`).join(", ") + ".";
-  makeTensors();
-  find("#play").addEventListener("click", KEYS[" "]);
+  const sums = Object.entries(film.traffic).map(([axis, bytes]) => `${count(bytes)} bytes along ${axis}`);
+  find("#sums").textContent = `Rank 0 sends, as its report says: ${sums.join(", ")}.`;
+}
+
+/** Connects buttons, keys and the pointer. */
+function connect() {
+  for (const button of find("#clocks").children) button.addEventListener("click", () => chooseClock(+button.value));
+  for (const [button, does] of [["#play", KEYS[" "]], ["#in", KEYS["+"]], ["#out", KEYS["-"]], ["#ask", askNext]])
+    find(button).addEventListener("click", does);
   find("#time").addEventListener("input", e => go(e.target.value / 1000 * length()));
-  find("#in").addEventListener("click", () => zoom(2));
-  find("#out").addEventListener("click", () => zoom(0.5));
-  find("#ask").addEventListener("click", askNext);
-  addEventListener("resize", () => zoom(1));
-  addEventListener("keydown", e => {
-    const ofElement = e.target.matches("select") || (e.key === " " && e.target.matches("button, [type=checkbox]"));
-    if (ofElement || e.ctrlKey || e.metaKey || e.altKey) return;
-    const choice = !find("#quiz").hidden && find(`#quiz button:nth-of-type(${+e.key || 99})`);
-    if (!choice && !KEYS[e.key]) return;
-    e.preventDefault();
-    if (choice) choice.click(); else KEYS[e.key](e);
-  });
   find("#timeline svg").addEventListener("click", e => {
     if (e.target.dataset.rank) chooseRank(+e.target.dataset.rank);
     else go(show.view.timeAt(e.clientX - find("#timeline svg").getBoundingClientRect().left));
   });
+  addEventListener("keydown", e => {
+    const ofElement = e.target.matches("select") || (e.key === " " && e.target.matches("button, [type=checkbox]"));
+    const choice = !find("#quiz").hidden && find(`#quiz button:nth-of-type(${+e.key || 99})`);
+    if (ofElement || e.ctrlKey || e.metaKey || e.altKey || !(choice || KEYS[e.key])) return;
+    e.preventDefault();
+    if (choice) choice.click(); else KEYS[e.key](e);
+  });
+  addEventListener("resize", () => zoom(1));
   addEventListener("pointermove", point);
   addEventListener("focusin", point);
-  const asked = new URLSearchParams(location.hash.slice(1));
-  if (asked.has("stops")) find("#stops").checked = asked.get("stops") !== "0";
-  if (asked.has("seconds")) find("#speed").add(new Option(`${asked.get("seconds")} s`, asked.get("seconds"), true, true));
-  show.rank = +(asked.get("rank") ?? 0);
-  const clock = +(asked.get("clock") ?? show.clock);
-  chooseClock(film.clocks.some(([there]) => there === clock) ? clock : show.clock);
-  go((asked.get("at") ?? 0) * length());
-  if (asked.has("zoom")) zoom(+asked.get("zoom"));
+}
+
+/** Shows what the address asks for, as in film.html#at=0.4&clock=1&rank=2&zoom=4 or #play=1&stops=0&seconds=20. */
+function begin() {
+  const asked = new URLSearchParams(location.hash.slice(1)), number = name => Number(asked.get(name)) || 0;
+  find("#stops").checked = asked.get("stops") !== "0";
+  if (number("seconds") > 0) find("#speed").add(new Option(`${number("seconds")} s`, number("seconds"), true, true));
+  chooseClock((film.clocks.find(([clock]) => asked.has("clock") && clock === number("clock")) ?? film.clocks.at(-1))[0]);
+  chooseRank(number("rank"));
+  go(number("at") * length());
+  zoom(number("zoom") || 1);
   if (asked.has("ask")) askNext();
   if (asked.has("play")) play();
 }
@@ -452,5 +459,7 @@ function point(e) {
   tip.style.top = `${y + 16 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 8 : y + 16}px`;
 }
 
-addEventListener("error", e => { document.body.dataset.error = e.message; });
-start();
+label();
+makeTensors();
+connect();
+begin();
