@@ -65,13 +65,13 @@ Pending CommunicationQueue::start(std::string label, std::function<void(Group&)>
     jobs_.pop_front();
   }
   return {fmt::format("the collective that was started here ({})", label),
-          [this, number, handle] { wait_for(number, handle); }, [] {}, where};
+          [this, number, handle](SourceLocation waiting) { wait_for(number, handle, waiting); }, [] {}, where};
 }
 
-void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
+void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle, SourceLocation where)
 {
   if (FlightRecorder* recorder = group_.recorder()) recorder->handle_waited(handle);
-  const auto span = time_.span(Work::exposed, "waiting for a collective");
+  const auto span = time_.span(Work::exposed, "waiting for a collective", where);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= number || failure_ != nullptr; });
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -82,16 +82,18 @@ void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
 
 CommunicationQueue::End CommunicationQueue::perform(const Job& job)
 {
-  const auto span = thread_time_.span(Work::hidden, job.label, job.where);
   const CollectiveLabel label(job.label);
   VirtualClock* const clock = group_.clock();
   End end;
   if (clock) clock->begin(job.handed, job.label);
-  group_.follow_compute(false);
-  group_.stream().wait(job.ready);
-  job.work(group_);
-  end.point = group_.stream().record();
-  group_.follow_compute(true);
+  {
+    const auto span = thread_time_.span(Work::hidden, job.label, job.where);
+    group_.follow_compute(false);
+    group_.stream().wait(job.ready);
+    job.work(group_);
+    end.point = group_.stream().record();
+    group_.follow_compute(true);
+  }
   if (clock) end.moment = clock->end();
   return end;
 }

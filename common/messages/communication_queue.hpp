@@ -68,7 +68,7 @@ class CommunicationQueue {
     Event point{};    // on the device
   };
 
-  void wait_for(std::int64_t number, std::int64_t handle);
+  void wait_for(std::int64_t number, std::int64_t handle, SourceLocation where);
   void run();
   End perform(const Job& job);
 

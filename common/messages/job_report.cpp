@@ -80,7 +80,9 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
     bool as_formula = true, most_as_formula = true;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       json["memory_ranks"][r]["device"][name] = {{"current", ranks[r].current[category]},
-                                                 {"peak", ranks[r].peak[category]}};
+                                                 {"peak", ranks[r].peak[category]},
+                                                 {"formula", ranks[r].formula[category]},
+                                                 {"formula_peak", ranks[r].most[category]}};
       as_formula = as_formula && ranks[r].current[category] == ranks[r].formula[category];
       most_as_formula = most_as_formula && ranks[r].peak[category] == ranks[r].most[category];
     }

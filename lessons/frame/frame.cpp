@@ -246,6 +246,7 @@ void Progress::begin(const OptionTable& table, const Layout& layout, const std::
   if (run_.options.trace.empty()) return;
   run_.time.record();
   run_.ledger.record();
+  run_.messages.traffic().record();
 }
 
 std::optional<std::int64_t> Progress::load(const ModelOnRanks& model)
@@ -411,7 +412,9 @@ void Progress::report_times()
   report_time(report_, record_, run_.time, run_.options);
   if (!run_.options.peak.empty()) report_utilisation();
   run_.messages.report_virtual_clock(report_);
-  if (!run_.options.trace.empty()) write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger);
+  if (!run_.options.trace.empty())
+    write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger,
+                run_.messages.traffic().events());
 }
 
 int Progress::finish()
