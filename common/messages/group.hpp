@@ -31,6 +31,7 @@ struct GroupSetup {
   Stream* stream;                         ///< stream that sums received data and orders messages
   TrafficLedger* traffic;                 ///< counts sent messages
   Algorithm algorithm = Algorithm::ring;  ///< algorithm of the collectives
+  std::int64_t leaves = 0;                ///< terms of each PartialSum, of all ranks, in a tree; 0: added in any order
   int ranks_per_node = 0;                 ///< ranks that count as one node; 0: a node is a machine
   bool check_messages = false;            ///< compare the ranks' calls of every collective
   MessageLog* log = nullptr;              ///< records all messages; null: none; outlives the groups
@@ -64,6 +65,8 @@ class Group {
   int ranks() const { return communicator_.ranks(); }
   /// Algorithm of its collectives.
   Algorithm algorithm() const { return setup_.algorithm; }
+  /// Number of terms of each PartialSum that its ranks add, in the order of a tree; 0: in any order.
+  std::int64_t leaves() const { return setup_.leaves; }
   /// Which ranks share a node.
   const Topology& topology() const { return topology_; }
   /// Sends and receives.

@@ -17,6 +17,7 @@ std::vector<CollectiveShape> gradient_calls(const StepPlan& plan)
     calls.push_back({"reduce-scatter", plan.algorithm, plan.gradients, bucket.elements.count});
   if (const GradientLayout sums = sums_of(plan); !sums.tied.empty())
     calls.push_back({"all-reduce", plan.algorithm, sums.type, sums.tied.count});
+  for (CollectiveShape& call : calls) call.leaves = plan.leaves;
   return calls;
 }
 
@@ -37,13 +38,18 @@ StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, st
           options.precision,
           Arithmetic(options.arithmetic).separates_tied(),
           options.algorithm(),
+          each_micro_batch ? 0 : options.leaves(),
           each_micro_batch ? options.global_batch : 0,
           each_micro_batch ? options.micro_batch : 0};
 }
 
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
 {
-  return plan.micro_batch == 0 ? 1 : plan.global_batch / (ranks * plan.micro_batch);
+  if (plan.global_batch == 0) return 1;
+  const bool exact = plan.tied_separate;
+  if (!exact) return plan.micro_batch == 0 ? 1 : plan.global_batch / (ranks * plan.micro_batch);
+  const std::int64_t together = ranks * cut_micro_batch(plan.micro_batch, plan.global_batch, ranks);
+  return (plan.global_batch + together - 1) / together;
 }
 
 GradientLayout sums_of(const StepPlan& plan)

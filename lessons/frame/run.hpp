@@ -52,7 +52,12 @@ struct Run {
   std::map<std::string, Traffic> sent;  ///< traffic of this step so far, by axis
 
   /// Setup of a group of ranks.
-  GroupSetup group_setup() { return messages.setup(default_algorithm(arithmetic)); }
+  GroupSetup group_setup()
+  {
+    GroupSetup setup = messages.setup(default_algorithm(arithmetic));
+    setup.leaves = options.leaves();
+    return setup;
+  }
 
   /// The run's arithmetic on another stream.
   std::unique_ptr<Kernels> make_kernels(const DeviceMemory& where, Stream& queue) const;
