@@ -119,13 +119,7 @@ class TreeSum final : public GradientSum {
   std::vector<PartialSum> finish(Range elements) override
   {
     check(open_ && elements.end() == unfinished_, "elements of a micro-batch are finished out of order");
-    const bool last = elements.end() == layout_.elements;
-    Range run = growing_.sequences;
-    for (; const Subtree* waiting = find(sibling(run)); run = parent(run)) {
-      kernels_.add(growing_.flat.tensor().slice(elements), waiting->flat.tensor().slice(elements));
-      if (last && !layout_.tied.empty()) kernels_.add(growing_.tied.tensor(), waiting->tied.tensor());
-    }
-    unfinished_ = elements.first;
+    const Range run = add_neighbours(elements);
     std::vector<const Subtree*> subtrees{&growing_};
     for (const Subtree& waiting : waiting_)
       if (intersect(waiting.sequences, run).empty()) subtrees.push_back(&waiting);
@@ -135,7 +129,7 @@ class TreeSum final : public GradientSum {
   void end(Range sequences) override
   {
     check(open_ && growing_.sequences == sequences, "a micro-batch ends that has not begun");
-    if (unfinished_ > 0) finish({0, unfinished_});
+    if (unfinished_ > 0) add_neighbours({0, unfinished_});
     open_ = false;
     Subtree node = std::move(growing_);
     while (Subtree* waiting = find(sibling(node.sequences))) {
@@ -185,6 +179,20 @@ class TreeSum final : public GradientSum {
     if (!layout_.tied.empty())
       subtree.tied = Buffer(memory_, Category::exact_sums, layout_.type, {layout_.tied.count}, "tied gradients");
     return subtree;
+  }
+
+  /// Adds the neighbours that wait for the open micro-batch to elements of it.
+  /// @return  the run of sequences whose subtree it is then.
+  Range add_neighbours(Range elements)
+  {
+    const bool last = elements.end() == layout_.elements;
+    Range run = growing_.sequences;
+    for (; const Subtree* waiting = find(sibling(run)); run = parent(run)) {
+      kernels_.add(growing_.flat.tensor().slice(elements), waiting->flat.tensor().slice(elements));
+      if (last && !layout_.tied.empty()) kernels_.add(growing_.tied.tensor(), waiting->tied.tensor());
+    }
+    unfinished_ = elements.first;
+    return run;
   }
 
   /// What this rank contributes to the sum over ranks; the first subtree of all will have that sum.
