@@ -62,7 +62,8 @@ struct Run {
   /// The run's arithmetic on another stream.
   std::unique_ptr<Kernels> make_kernels(const DeviceMemory& where, Stream& queue) const;
 
-  /// Reads sequences of a step's global batch and copies them to the device.
+  /// Reads sequences of a step's global batch and copies them to the device. Those after its last one are padding, which
+  /// is not counted.
   /// @param kept  activations of the micro-batch, which hold its tokens.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step);
 
