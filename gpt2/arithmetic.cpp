@@ -58,7 +58,8 @@ bool power_of_two(std::int64_t n)
 std::int64_t cut_micro_batch(std::int64_t asked, std::int64_t global_batch, std::int64_t replicas)
 {
   const std::int64_t share = global_batch / replicas;
-  const std::int64_t divides_all = global_batch % replicas == 0 ? share & -share : 1;  // of n and n + 1 only one does
+  const std::int64_t divides_all =
+      global_batch % replicas == 0 ? share & -share : 1;  // of n and n + 1 only one does
   return asked == 0 ? divides_all : std::min(asked, divides_all);
 }
 

@@ -59,8 +59,8 @@ BatchShape TrainingOptions::batch(std::int64_t share) const
 BatchShape TrainingOptions::cut_batch(std::int64_t replicas) const
 {
   BatchShape shape = batch(global_batch / replicas);
-  const bool refused =
-      global_batch < replicas || (micro_batch != 0 && !std::has_single_bit(static_cast<std::uint64_t>(micro_batch)));
+  const bool refused = global_batch < replicas ||
+                       (micro_batch != 0 && !std::has_single_bit(static_cast<std::uint64_t>(micro_batch)));
   if (arithmetic == Sums::exact && !refused)
     shape.micro_batch = cut_micro_batch(micro_batch, global_batch, replicas);
   return shape;
@@ -207,8 +207,8 @@ void check_comparable(std::int64_t compare, const ModelConfig& config, const Bat
     check_exact({.uneven = true}, config, {batch.global_batch, 1, batch.sequence});
   } catch (const UserError&) {
     throw UserError(
-        fmt::format("--compare={} cannot be combined with --sequence={} and --channels={}.", compare, batch.sequence,
-                    config.channels),
+        fmt::format("--compare={} cannot be combined with --sequence={} and --channels={}.", compare,
+                    batch.sequence, config.channels),
         "The reference run uses exact arithmetic: the sequence has to be divisible by 16 and the channels by 8.\n"
         "Change the one that is not, or leave --compare out.");
   }

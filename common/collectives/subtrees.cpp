@@ -56,8 +56,8 @@ void subtree_reduce_scatter_sum(const PartialSum& sum, const DealtLeaves& leaves
     }
     pairwise_all_to_all(sends ? sum.subtrees[k] : first, to, arrived, from, group);
   }
-  tree_over_runs(runs,
-                 [&](std::size_t i, std::size_t j) { stream.add(arrived.slice(place(i)), arrived.slice(place(j))); });
+  tree_over_runs(
+      runs, [&](std::size_t i, std::size_t j) { stream.add(arrived.slice(place(i)), arrived.slice(place(j))); });
   if (!own.empty()) stream.copy(first.slice(own), arrived.slice(place(0)));
 }
 

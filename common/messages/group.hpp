@@ -31,7 +31,6 @@ struct GroupSetup {
   Stream* stream;                         ///< stream that sums received data and orders messages
   TrafficLedger* traffic;                 ///< counts sent messages
   Algorithm algorithm = Algorithm::ring;  ///< algorithm of the collectives
-  std::int64_t leaves = 0;                ///< terms of each PartialSum, of all ranks, in a tree; 0: added in any order
   int ranks_per_node = 0;                 ///< ranks that count as one node; 0: a node is a machine
   bool check_messages = false;            ///< compare the ranks' calls of every collective
   MessageLog* log = nullptr;              ///< records all messages; null: none; outlives the groups
@@ -41,6 +40,7 @@ struct GroupSetup {
   const Chaos* chaos = nullptr;   ///< chaos testing; null: off
   Stream* compute = nullptr;      ///< stream that produces and consumes the messages' data; null: `stream`
   bool nccl = false;              ///< messages use NCCL instead of MPI
+  std::int64_t leaves = 0;        ///< terms of each PartialSum, of all ranks, in a tree; 0: added in any order
 };
 
 /// N ranks, and all that collectives among them need: transport, traffic counts, scratch memory. One thread at a

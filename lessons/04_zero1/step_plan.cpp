@@ -57,9 +57,9 @@ StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, st
           options.precision,
           Arithmetic(options.arithmetic).separates_tied(),
           options.algorithm(),
-          each_micro_batch ? 0 : options.leaves(),
           each_micro_batch ? options.global_batch : 0,
-          each_micro_batch ? options.micro_batch : 0};
+          each_micro_batch ? options.micro_batch : 0,
+          each_micro_batch ? 0 : options.leaves()};
 }
 
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)

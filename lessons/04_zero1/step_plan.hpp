@@ -28,10 +28,10 @@ struct StepPlan {
   DType parameters;             ///< type of the parameters, which are gathered
   bool tied_separate = false;   ///< whether the tied embedding's second gradient is a separate sum
   Algorithm algorithm;          ///< algorithm of all collectives
-  std::int64_t leaves = 0;        ///< LessonOptions::leaves() if gradients are summed once a step
   // Only if gradients are summed over the ranks after each micro-batch, and not once a step:
   std::int64_t global_batch = 0;  ///< sequences of a step
-  std::int64_t micro_batch = 0;   ///< sequences of a micro-batch; 0: gradients are summed once a step
+  std::int64_t micro_batch = 0;   ///< --micro-batch; 0: its default
+  std::int64_t leaves = 0;        ///< LessonOptions::leaves() if gradients are summed once a step, else 0
 };
 
 /// The plan of a run that sums gradients over the ranks once a step, or after each micro-batch.

@@ -73,8 +73,8 @@ class ShardSums {
 
   std::vector<std::unique_ptr<GradientSum>> sums_;
   std::vector<Range> own_;
-  Range tied_;             // elements of the token embedding, if the head's gradient is a separate sum
-  std::int64_t ranks_;     // that are added one by one; or 1
+  Range tied_;                     // elements of the token embedding, if the head's gradient is a separate sum
+  std::int64_t ranks_;             // that are added one by one; or 1
   Buffer arrived_, arrived_tied_;  // one shard of each rank, the one that is in flight
 };
 

@@ -238,8 +238,8 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
   const int p = static_cast<int>(layout.pp);
   const std::int64_t B = options.batch(N).micro_batch;
   const Range sequences = options.sequences({place.dp, static_cast<int>(layout.dp)});
-  ActivationShape shape = divided(options.TrainingOptions::activation_shape(B, part).with_sequences(B),
-                                  options.mesh.split(N), part);
+  ActivationShape shape =
+      divided(options.TrainingOptions::activation_shape(B, part).with_sequences(B), options.mesh.split(N), part);
   shape.gradients = options.gradients;
   return {layout,
           place,

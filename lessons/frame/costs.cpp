@@ -14,10 +14,9 @@ CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShap
 {
   const ModelConfig config = options.config();
   const ParameterTable table(config, shape.part);
-  CategoryBytes bytes =
-      Arithmetic(options.arithmetic)
-          .gradient_bytes(gradient_layout(table, options.gradients),
-                          {sequences.first / shape.B, sequences.count / shape.B});
+  CategoryBytes bytes = Arithmetic(options.arithmetic)
+                            .gradient_bytes(gradient_layout(table, options.gradients),
+                                            {sequences.first / shape.B, sequences.count / shape.B});
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);

@@ -42,10 +42,11 @@ void check_share(const LessonOptions& options, const Layout& layout)
   const auto replicas = static_cast<int>(layout.dp);
   if (options.arithmetic == Sums::fast || !layout.uneven) return check_share(options.global_batch, replicas);
   if (options.global_batch < replicas)
-    throw UserError(fmt::format("--global-batch={} has fewer sequences than there are data-parallel ranks, {}.",
-                                options.global_batch, replicas),
-                    fmt::format("Every rank computes at least one. Use --global-batch={} or more, or start fewer ranks.",
-                                replicas));
+    throw UserError(
+        fmt::format("--global-batch={} has fewer sequences than there are data-parallel ranks, {}.",
+                    options.global_batch, replicas),
+        fmt::format("Every rank computes at least one. Use --global-batch={} or more, or start fewer ranks.",
+                    replicas));
   if (options.algorithm() == Algorithm::shared && !DealtLeaves(options.global_batch, replicas).are_balanced())
     throw UserError(fmt::format("--collectives=shared cannot sum {} sequences of {} ranks in exact arithmetic.",
                                 options.global_batch, replicas),
