@@ -23,6 +23,8 @@ struct PartialSum {
     check(subtrees.size() == 1, "the sum over this rank's terms is not one subtree");
     return subtrees.front();
   }
+  /// whole(), for code that knows of one tensor only.
+  operator const Tensor&() const { return whole(); }
   /// The same sum of some elements only.
   PartialSum slice(Range elements) const
   {

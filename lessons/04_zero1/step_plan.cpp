@@ -65,9 +65,10 @@ StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, st
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks)
 {
   if (plan.global_batch == 0) return 1;
-  const bool exact = plan.tied_separate;
-  if (!exact) return plan.micro_batch == 0 ? 1 : plan.global_batch / (ranks * plan.micro_batch);
-  const std::int64_t together = ranks * cut_micro_batch(plan.micro_batch, plan.global_batch, ranks);
+  const std::int64_t B = plan.tied_separate      ? cut_micro_batch(plan.micro_batch, plan.global_batch, ranks)
+                         : plan.micro_batch == 0 ? plan.global_batch / ranks
+                                                 : plan.micro_batch;
+  const std::int64_t together = ranks * B;
   return (plan.global_batch + together - 1) / together;
 }
 
