@@ -290,11 +290,21 @@ std::int64_t tree_buffers(Range micro_batches)
   return most;
 }
 
-MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass)
+MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass, std::int64_t micro_batches)
 {
-  if (!tree) return {.added = pass == 0 ? 0U : 1U, .level = 0};
-  const auto complete = static_cast<std::size_t>(std::countr_one(static_cast<std::uint64_t>(pass)));
-  return {.added = complete, .level = complete};
+  MicroBatchOrder order;
+  if (!tree) {
+    if (pass > 0) order.added = {0};
+    return order;
+  }
+  // Level l waits if bit l of m is set. The last micro-batch adds all that wait, the others those of neighbours.
+  const auto m = static_cast<std::uint64_t>(pass);
+  const auto levels = static_cast<std::size_t>(micro_batch_levels(tree, micro_batches));
+  const bool last = pass + 1 == micro_batches;
+  order.level = last ? levels - 1 : static_cast<std::size_t>(std::countr_one(m));
+  for (std::size_t l = 0; l < levels; ++l)
+    if (last ? (m >> l & 1) != 0 : l < order.level) order.added.push_back(l);
+  return order;
 }
 
 std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches)

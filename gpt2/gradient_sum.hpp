@@ -116,14 +116,15 @@ std::int64_t tree_buffers(Range micro_batches);
 /// Which sums to combine when a micro-batch finishes, for callers that accumulate gradients themselves in the order
 /// of the two sums above. Sums that wait for their neighbours are stored by level.
 struct MicroBatchOrder {
-  std::size_t added = 0;  ///< number of levels, from the lowest, whose sums are added to the micro-batch
-  std::size_t level = 0;  ///< level on which the result is stored
+  std::vector<std::size_t> added;  ///< levels whose sums are added to the micro-batch, one after the other
+  std::size_t level = 0;           ///< level on which the result is stored
 };
-/// The order for micro-batch m = 0, 1, ... of a step; after the last one its level has the whole sum. A running sum
+/// The order for micro-batch m = 0, 1, ... of a step; after the last one the last level has the whole sum. A running sum
 /// has one level; in a tree, level l has sums over 2^l micro-batches, a binary counter.
 /// @param tree  whether sums are a tree over the sequences.
 /// @param pass  m.
-MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass);
+/// @param micro_batches  of the step, M.
+MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass, std::int64_t micro_batches);
 /// The number of levels that the micro-batches of a step need.
 std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches);
 

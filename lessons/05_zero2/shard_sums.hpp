@@ -8,6 +8,7 @@
 #include "common/messages/group.hpp"
 #include "gpt2/arithmetic.hpp"
 #include "lessons/04_zero1/step_plan.hpp"
+#include "lessons/05_zero2/received_shards.hpp"
 
 /// @file
 /// Sums of the gradients of one rank's shards.
@@ -47,7 +48,7 @@ class ShardSums {
             const GradientLayout& all, const std::vector<Range>& own, std::int64_t ranks = 1);
 
   /// Whether gradients of each rank are added by themselves, and therefore received by receive().
-  bool adds_rank_by_rank() const { return ranks_ > 1; }
+  bool adds_rank_by_rank() const { return received_.ranks() > 1; }
   /// Receives this rank's shard of a bucket from every rank, for the next add(); in place of sums over the ranks. All
   /// ranks make this call, perhaps on another thread.
   /// @param shard      number of the shard.
@@ -68,14 +69,8 @@ class ShardSums {
   static CategoryBytes bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank);
 
  private:
-  /// What arrives from rank @p q of the elements that this rank has of a bucket, or of the tied embedding in it.
-  Tensor from(std::int64_t q, std::int64_t elements, bool tied) const;
-
   std::vector<std::unique_ptr<GradientSum>> sums_;
-  std::vector<Range> own_;
-  Range tied_;                     // elements of the token embedding, if the head's gradient is a separate sum
-  std::int64_t ranks_;             // that are added one by one; or 1
-  Buffer arrived_, arrived_tied_;  // one shard of each rank, the one that is in flight
+  ReceivedShards received_;
 };
 
 }  // namespace rankwise

@@ -17,9 +17,6 @@ struct ZeroOffloadOptions : Zero3Options {
   OffloadOptions offload;  ///< what leaves the device, and to which tier
   mutable std::shared_ptr<Descriptor>
       directory;  ///< set by prepare() if there is a disk; lives until the program ends
-
-  /// N replicas, powers of two in exact arithmetic.
-  Layout layout(int N) const { return {.dp = N}; }
 };
 
 /// Declares them.
