@@ -47,7 +47,8 @@ void check_share(const LessonOptions& options, const Layout& layout)
                     options.global_batch, replicas),
         fmt::format("Every rank computes at least one. Use --global-batch={} or more, or start fewer ranks.",
                     replicas));
-  if (options.algorithm() == Algorithm::shared && !DealtLeaves(options.global_batch, replicas).are_balanced())
+  if (options.algorithm() == Algorithm::shared && replicas > 1 &&
+      !DealtLeaves(options.global_batch, replicas).are_balanced())
     throw UserError(fmt::format("--collectives=shared cannot sum {} sequences of {} ranks in exact arithmetic.",
                                 options.global_batch, replicas),
                     "The ranks have different numbers of sums to exchange, and would have to place all of them in\n"
