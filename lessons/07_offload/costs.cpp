@@ -2,6 +2,7 @@
 
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/smaller_run.hpp"
+#include "lessons/05_zero2/received_shards.hpp"
 #include "lessons/07_offload/offload_report.hpp"
 
 namespace rankwise {

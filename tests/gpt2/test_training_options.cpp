@@ -92,7 +92,9 @@ TEST_CASE("check_options: a run is compared only where a single device could tra
   options.micro_batch = 4;
   CHECK_NOTHROW(check_options(options, {.dp = 4}));
   options.global_batch = 12;
-  CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=10") && Contains("--global-batch=12"));
+  CHECK_NOTHROW(check_options(options, {.dp = 3}));
+  options.sequence = 20;
+  CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=10") && Contains("--sequence=20"));
   options.compare = 0;
   CHECK_NOTHROW(check_options(options, {.dp = 3}));
   options.compare = -1;
