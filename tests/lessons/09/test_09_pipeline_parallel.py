@@ -444,7 +444,7 @@ class WrongInput(Staged, zero_case.Lesson):
                      (["--partition=2,2,"], ["'' is not a number of blocks"]),
                      (["--micro-batch=3"], ["--micro-batch=3"]),
                      (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"])]),
-                (3, [(["--arithmetic=exact", "--micro-batch=3"], ["--micro-batch=3 is not a power of two", "2 or 4"]),
+                (3, [(["--arithmetic=exact", "--global-batch=12", "--micro-batch=3"], ["--micro-batch=3 is not a power of two"]),
                      (["--global-batch=8", EIGHT, INTERLEAVED], ["groups of 3", "there are 8", "another --global-batch"])]),
                 (5, [([], ["5 ranks with a stage each make 5 stages", "4 blocks", "at most 4"])])]:
             self.assert_all_refused(cases, ranks=ranks)
