@@ -33,6 +33,13 @@ struct ActivationShape {
   std::int64_t expert_ranks = 1;  ///< e, expert-parallel ranks, which share the experts and exchange rows
   std::int64_t token_runs = 1;    ///< equal runs of tokens that make up a sequence, of which T tokens are one
 
+  /// The same of a micro-batch of @p sequences.
+  ActivationShape with_sequences(std::int64_t sequences) const
+  {
+    ActivationShape other = *this;
+    other.B = sequences;
+    return other;
+  }
   /// R.
   std::int64_t rows() const { return B * T; }
   /// R / t.

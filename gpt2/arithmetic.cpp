@@ -1,5 +1,6 @@
 #include "gpt2/arithmetic.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
@@ -34,15 +35,14 @@ std::unique_ptr<GradientSum> Arithmetic::make_gradient_sum(const Kernels& kernel
                               : make_running_sum(kernels, stream, memory, layout);
 }
 
-CategoryBytes Arithmetic::gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const
+CategoryBytes Arithmetic::gradient_bytes(const GradientLayout& layout, Range micro_batches) const
 {
   const std::int64_t all = layout.elements * bytes_of(layout.type),
                      tied = layout.tied.count * bytes_of(layout.type);
   CategoryBytes bytes;
   bytes[Category::gradients] = all;
   if (sums_ == Sums::fast) return bytes;
-  const auto waiting = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1);
-  bytes[Category::exact_sums] = waiting * (all + tied) + tied;
+  bytes[Category::exact_sums] = (tree_buffers(micro_batches) - 1) * (all + tied) + tied;
   return bytes;
 }
 
@@ -55,17 +55,30 @@ bool power_of_two(std::int64_t n)
 
 }  // namespace
 
+std::int64_t cut_micro_batch(std::int64_t asked, std::int64_t global_batch, std::int64_t replicas)
+{
+  const std::int64_t share = global_batch / replicas;
+  const std::int64_t divides_all =
+      global_batch % replicas == 0 ? share & -share : 1;  // of n and n + 1 only one does
+  return asked == 0 ? divides_all : std::min(asked, divides_all);
+}
+
 void check_exact(const Layout& layout, const ModelConfig& config, const BatchShape& batch)
 {
   const std::string why =
       "With --arithmetic=exact every sum is one balanced binary tree that is cut at its branches.\n";
-  const std::array<std::pair<const char*, std::int64_t>, 5> powers{{{"data-parallel ranks: ", layout.dp},
-                                                                    {"--tp=", layout.tp},
-                                                                    {"pipeline-parallel ranks: ", layout.pp},
-                                                                    {"--global-batch=", batch.global_batch},
-                                                                    {"--micro-batch=", batch.micro_batch}}};
-  for (const auto& [option, value] : powers)
-    if (!power_of_two(value))
+  struct Power {
+    const char* option;
+    std::int64_t value;
+    bool any;
+  };
+  const std::array<Power, 5> powers{{{"data-parallel ranks: ", layout.dp, layout.uneven},
+                                     {"--tp=", layout.tp, false},
+                                     {"pipeline-parallel ranks: ", layout.pp, layout.uneven},
+                                     {"--global-batch=", batch.global_batch, layout.uneven},
+                                     {"--micro-batch=", batch.micro_batch, false}}};
+  for (const auto& [option, value, any] : powers)
+    if (!any && !power_of_two(value))
       throw UserError(fmt::format("{}{} is not a power of two.", option, value),
                       why + fmt::format("Use {} or {}, or --arithmetic=fast.",
                                         std::bit_floor(static_cast<std::uint64_t>(value)),

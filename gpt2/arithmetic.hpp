@@ -37,9 +37,14 @@ class Arithmetic {
   /// Creates a sum of gradients; @p kernels, @p stream and @p memory outlive it.
   std::unique_ptr<GradientSum> make_gradient_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                                  const GradientLayout& layout) const;
-  /// The bytes that make_gradient_sum() needs, by category, when @p micro_batches micro-batches (a power of two)
-  /// are added in order.
-  CategoryBytes gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const;
+  /// The bytes that make_gradient_sum() needs, by category, when micro-batches are added in order.
+  /// @param micro_batches  their numbers, as in tree_buffers().
+  CategoryBytes gradient_bytes(const GradientLayout& layout, Range micro_batches) const;
+  /// The same for the first @p micro_batches of a global batch.
+  CategoryBytes gradient_bytes(const GradientLayout& layout, std::int64_t micro_batches) const
+  {
+    return gradient_bytes(layout, {0, micro_batches});
+  }
 
   /// Whether GradientSum::sums() returns the two contributions to the tied embedding's gradient as separate sums.
   bool separates_tied() const { return sums_ == Sums::exact; }
@@ -58,6 +63,9 @@ struct Layout {
   std::int64_t pp = 1;  ///< pipeline-parallel
   /// Runs of tokens in which context parallelism divides a sequence: 2 c on c ranks; 1: without it.
   std::int64_t token_runs = 1;
+  /// Whether replicas may compute different numbers of sequences, so that in exact arithmetic dp, pp and the global batch
+  /// may be any numbers.
+  bool uneven = false;
 };
 
 /// The sizes of a global batch and of its micro-batches.
@@ -67,9 +75,15 @@ struct BatchShape {
   std::int64_t sequence = 0;      ///< T, tokens per sequence
 };
 
-/// Refuses sizes that exact arithmetic does not support: degrees, G or B that are not powers of two, a T that is
-/// not a multiple of 16, or a C that is not one of 8; runs of tokens that are not whole sixteenths, or of several
-/// sequences.
+/// Sequences of a micro-batch in exact arithmetic, where micro-batches are cut at the ends of the aligned runs that the
+/// replicas' sequences consist of: the largest power of two that divides the number of sequences of every replica.
+/// @param asked  --micro-batch, a power of two that is not exceeded; 0: none.
+/// @param global_batch  G, at least one sequence for each replica.
+std::int64_t cut_micro_batch(std::int64_t asked, std::int64_t global_batch, std::int64_t replicas);
+
+/// Refuses sizes that exact arithmetic does not support: degrees, G or B that are not powers of two (unless the layout is
+/// uneven, tp and B), a T that is not a multiple of 16, or a C that is not one of 8; runs of tokens that are not whole
+/// sixteenths, or of several sequences.
 /// @throws UserError naming the first of them and the possible values.
 void check_exact(const Layout& layout, const ModelConfig& config, const BatchShape& batch);
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/base/tree_sum.hpp"
+
 namespace rankwise {
 
 namespace {
@@ -33,7 +35,7 @@ class RunningSum final : public GradientSum {
     if (first) clear_all_but_products();
     return {sum_.tensor(), {}, first};
   }
-  std::vector<Tensor> finish(Range elements) override { return {sum_so_far().slice(elements)}; }
+  std::vector<PartialSum> finish(Range elements) override { return {{{sum_so_far().slice(elements)}}}; }
   void end(Range) override {}
   void add(Range, const std::vector<Tensor>& gradients) override
   {
@@ -42,7 +44,7 @@ class RunningSum final : public GradientSum {
     else
       kernels_.add(sum_.tensor(), gradients[0]);
   }
-  std::vector<Tensor> sums() override { return {sum_so_far()}; }
+  std::vector<PartialSum> sums() override { return {{{sum_so_far()}}}; }
   Tensor total() override { return without_frozen(stream_, sum_so_far(), layout_); }
   void clear() override { is_empty_ = true; }
 
@@ -114,24 +116,20 @@ class TreeSum final : public GradientSum {
     return {growing_.flat.tensor(), growing_.tied.tensor()};
   }
 
-  std::vector<Tensor> finish(Range elements) override
+  std::vector<PartialSum> finish(Range elements) override
   {
     check(open_ && elements.end() == unfinished_, "elements of a micro-batch are finished out of order");
-    const bool last = elements.end() == layout_.elements;
-    for (Range run = growing_.sequences; const Subtree* waiting = find(sibling(run)); run = parent(run)) {
-      kernels_.add(growing_.flat.tensor().slice(elements), waiting->flat.tensor().slice(elements));
-      if (last && !layout_.tied.empty()) kernels_.add(growing_.tied.tensor(), waiting->tied.tensor());
-    }
-    unfinished_ = elements.first;
-    std::vector<Tensor> sums{growing_.flat.tensor().slice(elements)};
-    if (last && !layout_.tied.empty()) sums.push_back(growing_.tied.tensor());
-    return sums;
+    const Range run = add_neighbours(elements);
+    std::vector<const Subtree*> subtrees{&growing_};
+    for (const Subtree& waiting : waiting_)
+      if (intersect(waiting.sequences, run).empty()) subtrees.push_back(&waiting);
+    return partial_sums(subtrees, elements);
   }
 
   void end(Range sequences) override
   {
     check(open_ && growing_.sequences == sequences, "a micro-batch ends that has not begun");
-    if (unfinished_ > 0) finish({0, unfinished_});
+    if (unfinished_ > 0) add_neighbours({0, unfinished_});
     open_ = false;
     Subtree node = std::move(growing_);
     while (Subtree* waiting = find(sibling(node.sequences))) {
@@ -150,26 +148,28 @@ class TreeSum final : public GradientSum {
     end(sequences);
   }
 
-  std::vector<Tensor> sums() override
+  std::vector<PartialSum> sums() override
   {
-    check(waiting_.size() == 1,
-          fmt::format("{} runs of sequences wait for their neighbours; the sum is one run", waiting_.size()));
-    std::vector<Tensor> sums{waiting_.front().flat.tensor()};
-    if (!layout_.tied.empty()) sums.push_back(waiting_.front().tied.tensor());
-    return sums;
+    std::vector<const Subtree*> subtrees;
+    for (const Subtree& waiting : waiting_) subtrees.push_back(&waiting);
+    return partial_sums(subtrees, {0, layout_.elements});
   }
 
   Tensor total() override
   {
-    const std::vector<Tensor> parts = sums();
-    if (!layout_.tied.empty()) kernels_.add(parts[0].slice(layout_.tied), parts[1]);
-    return without_frozen(stream_, parts[0], layout_);
+    sort_waiting();
+    if (!std::exchange(summed_over_ranks_, false)) add_up_waiting();
+    check(!waiting_.empty(), "a sum of no sequences");
+    const Subtree& sum = waiting_.front();
+    if (!layout_.tied.empty()) kernels_.add(sum.flat.tensor().slice(layout_.tied), sum.tied.tensor());
+    return without_frozen(stream_, sum.flat.tensor(), layout_);
   }
 
   void clear() override
   {
     for (Subtree& subtree : waiting_) spare_.push_back(std::move(subtree));
     waiting_.clear();
+    summed_over_ranks_ = false;
   }
 
  private:
@@ -179,6 +179,54 @@ class TreeSum final : public GradientSum {
     if (!layout_.tied.empty())
       subtree.tied = Buffer(memory_, Category::exact_sums, layout_.type, {layout_.tied.count}, "tied gradients");
     return subtree;
+  }
+
+  /// Adds the neighbours that wait for the open micro-batch to elements of it.
+  /// @return  the run of sequences whose subtree it is then.
+  Range add_neighbours(Range elements)
+  {
+    const bool last = elements.end() == layout_.elements;
+    Range run = growing_.sequences;
+    for (; const Subtree* waiting = find(sibling(run)); run = parent(run)) {
+      kernels_.add(growing_.flat.tensor().slice(elements), waiting->flat.tensor().slice(elements));
+      if (last && !layout_.tied.empty()) kernels_.add(growing_.tied.tensor(), waiting->tied.tensor());
+    }
+    unfinished_ = elements.first;
+    return run;
+  }
+
+  /// What this rank contributes to the sum over ranks; the first subtree of all will have that sum.
+  std::vector<PartialSum> partial_sums(std::vector<const Subtree*> subtrees, Range elements)
+  {
+    check(!subtrees.empty(), "a sum of no sequences");
+    std::ranges::sort(subtrees, {}, [](const Subtree* s) { return s->sequences.first; });
+    summed_over_ranks_ = true;
+    std::vector<PartialSum> sums(1);
+    for (const Subtree* s : subtrees) sums[0].subtrees.push_back(s->flat.tensor().slice(elements));
+    if (elements.end() < layout_.elements || layout_.tied.empty()) return sums;
+    sums.emplace_back();
+    for (const Subtree* s : subtrees) sums[1].subtrees.push_back(s->tied.tensor());
+    return sums;
+  }
+
+  void sort_waiting()
+  {
+    std::ranges::sort(waiting_, {}, [](const Subtree& s) { return s.sequences.first; });
+  }
+
+  /// Adds the waiting subtrees, of all sequences, to the first one.
+  void add_up_waiting()
+  {
+    std::vector<Range> runs;
+    for (const Subtree& s : waiting_) {
+      const std::int64_t expected = waiting_.size() == 1 ? s.sequences.first : runs.empty() ? 0 : runs.back().end();
+      check(s.sequences.first == expected, "a micro-batch is missing in a sum");
+      runs.push_back(s.sequences);
+    }
+    tree_over_runs(runs, [&](std::size_t i, std::size_t j) {
+      kernels_.add(waiting_[i].flat.tensor(), waiting_[j].flat.tensor());
+      if (!layout_.tied.empty()) kernels_.add(waiting_[i].tied.tensor(), waiting_[j].tied.tensor());
+    });
   }
 
   /// The waiting subtree of these sequences, if there is one.
@@ -194,7 +242,8 @@ class TreeSum final : public GradientSum {
   DeviceMemory memory_;
   GradientLayout layout_;
   bool open_ = false;
-  std::int64_t unfinished_ = 0;  // elements of the open micro-batch that are not finished yet
+  bool summed_over_ranks_ = false;  // since clear(), sums or parts of them were given to be summed over ranks
+  std::int64_t unfinished_ = 0;     // elements of the open micro-batch that are not finished yet
   Subtree growing_;
   std::vector<Subtree> waiting_, spare_;
 };
@@ -233,11 +282,29 @@ std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& strea
   return std::make_unique<TreeSum>(kernels, stream, memory, layout);
 }
 
-MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass)
+std::int64_t tree_buffers(Range micro_batches)
 {
-  if (!tree) return {.added = pass == 0 ? 0U : 1U, .level = 0};
-  const auto complete = static_cast<std::size_t>(std::countr_one(static_cast<std::uint64_t>(pass)));
-  return {.added = complete, .level = complete};
+  std::int64_t most = 1;
+  for (std::int64_t m = micro_batches.first; m < micro_batches.end(); ++m)
+    most = std::max(most, std::ssize(aligned_runs({micro_batches.first, m - micro_batches.first})) + 1);
+  return most;
+}
+
+MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass, std::int64_t micro_batches)
+{
+  MicroBatchOrder order;
+  if (!tree) {
+    if (pass > 0) order.added = {0};
+    return order;
+  }
+  // Level l waits if bit l of m is set. The last micro-batch adds all that wait, the others those of neighbours.
+  const auto m = static_cast<std::uint64_t>(pass);
+  const auto levels = static_cast<std::size_t>(micro_batch_levels(tree, micro_batches));
+  const bool last = pass + 1 == micro_batches;
+  order.level = last ? levels - 1 : static_cast<std::size_t>(std::countr_one(m));
+  for (std::size_t l = 0; l < levels; ++l)
+    if (last ? (m >> l & 1) != 0 : l < order.level) order.added.push_back(l);
+  return order;
 }
 
 std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches)

@@ -7,6 +7,7 @@
 
 #include "common/base/partition.hpp"
 #include "common/memory/device.hpp"
+#include "common/memory/partial_sum.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "gpt2/parameter_table.hpp"
 
@@ -48,9 +49,9 @@ class GradientSum {
   /// after them. The caller can send them while the backward pass continues.
   /// @param elements  elements before those of the previous call; the first call's range ends with the last
   ///                  element.
-  /// @return  the sums so far over @p elements, as sums() would return them after end(): one tensor, or two when
+  /// @return  the sums so far over @p elements, as sums() would return them after end(): one, or two when
   ///          @p elements has the last element and the tied embedding's second contribution is a separate sum.
-  virtual std::vector<Tensor> finish(Range elements) = 0;
+  virtual std::vector<PartialSum> finish(Range elements) = 0;
   /// Completes the micro-batch @p sequences.
   virtual void end(Range sequences) = 0;
   /// Adds gradients that have been computed already, in place of begin() and end(). The first ones after clear() are
@@ -59,10 +60,12 @@ class GradientSum {
   /// @param gradients  (n), and the head's contribution to the token embedding's gradient if it is a separate sum.
   ///                   Of the sum's type.
   virtual void add(Range sequences, const std::vector<Tensor>& gradients) = 0;
-  /// The sums so far, one tensor or two, to be summed over ranks. Error while a neighbour in the tree is missing.
-  virtual std::vector<Tensor> sums() = 0;
-  /// The whole sum, (n): sums(), with the tied embedding's two contributions added, and zero for frozen tensors, which
-  /// therefore do not count in its norm. To be called once per step.
+  /// The sums so far, one or two. The caller sums them over ranks before it calls total(), as those of finish().
+  virtual std::vector<PartialSum> sums() = 0;
+  /// The whole sum, (n), with the tied embedding's two contributions added, and zero for frozen tensors, which therefore
+  /// do not count in its norm: that over all ranks, if they summed what sums() or finish() returned; otherwise that of
+  /// the micro-batches, which begin with sequence 0 or are one subtree. To be called once per step. Error while one is
+  /// missing.
   virtual Tensor total() = 0;
   /// Starts again from zero.
   virtual void clear() = 0;
@@ -99,23 +102,29 @@ std::unique_ptr<GradientSum> make_running_sum(const Kernels& kernels, Stream& st
 /// Creates a sum in the order of tree_sum() over sequences, for micro-batches in any order: a binary counter.
 ///
 /// A finished micro-batch waits until its neighbour in the tree is finished; the two are added and wait as one.
-/// Every micro-batch is an aligned run of sequences whose number is a power of two, so it is a subtree. M
-/// micro-batches in order need log2(M) + 1 buffers. The tied embedding's two contributions have separate buffers.
+/// Every micro-batch is an aligned run of sequences whose number is a power of two, so it is a subtree. In the end the
+/// aligned_runs() of all its sequences wait. The tied embedding's two contributions have separate buffers.
 /// All buffers after the first, and the second of the tied embedding, are counted as Category::exact_sums.
 std::unique_ptr<GradientSum> make_tree_sum(const Kernels& kernels, Stream& stream, const DeviceMemory& memory,
                                            const GradientLayout& layout);
 
+/// The number of buffers that make_tree_sum() needs for micro-batches in order: floor(log2(M)) + 1 for those from 0 to
+/// M - 1.
+/// @param micro_batches  their numbers: B sequences each, counted from sequence 0.
+std::int64_t tree_buffers(Range micro_batches);
+
 /// Which sums to combine when a micro-batch finishes, for callers that accumulate gradients themselves in the order
 /// of the two sums above. Sums that wait for their neighbours are stored by level.
 struct MicroBatchOrder {
-  std::size_t added = 0;  ///< number of levels, from the lowest, whose sums are added to the micro-batch
-  std::size_t level = 0;  ///< level on which the result is stored
+  std::vector<std::size_t> added;  ///< levels whose sums are added to the micro-batch, one after the other
+  std::size_t level = 0;           ///< level on which the result is stored
 };
-/// The order for micro-batch m = 0, 1, ... of a step; after the last one its level has the whole sum. A running sum
+/// The order for micro-batch m = 0, 1, ... of a step; after the last one the last level has the whole sum. A running sum
 /// has one level; in a tree, level l has sums over 2^l micro-batches, a binary counter.
 /// @param tree  whether sums are a tree over the sequences.
 /// @param pass  m.
-MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass);
+/// @param micro_batches  of the step, M.
+MicroBatchOrder micro_batch_order(bool tree, std::int64_t pass, std::int64_t micro_batches);
 /// The number of levels that the micro-batches of a step need.
 std::int64_t micro_batch_levels(bool tree, std::int64_t micro_batches);
 

@@ -25,6 +25,12 @@ void begin_report(Report& report, const Layout& layout, const OptionTable& table
     report.comment(fmt::format("data {}: {} tokens to train on, {} for validation", tokens.name,
                                group_digits(tokens.train->size()), group_digits(tokens.validation->size())));
   if (const std::string given = table.table(); !given.empty()) report.comment(given);
+  const std::int64_t B = layout.uneven ? options.cut_batch(layout.dp).micro_batch : options.micro_batch;
+  if (options.micro_batch > B)
+    report.comment(
+        fmt::format("micro-batches of {}, not {}: {} ranks share {} sequences, and exact sums are cut where\n"
+                    "aligned runs of sequences end",
+                    B, options.micro_batch, layout.dp, options.global_batch));
 
   nlohmann::json& json = report.json();
   json["layout"] = {{"dp", layout.dp}, {"tp", layout.tp}, {"pp", layout.pp}};

@@ -57,6 +57,16 @@ BatchShape TrainingOptions::batch(std::int64_t share) const
           .sequence = sequence != 0 ? sequence : config().context};
 }
 
+BatchShape TrainingOptions::cut_batch(std::int64_t replicas) const
+{
+  BatchShape shape = batch(global_batch / replicas);
+  const bool refused = global_batch < replicas ||
+                       (micro_batch != 0 && !std::has_single_bit(static_cast<std::uint64_t>(micro_batch)));
+  if (arithmetic == Sums::exact && !refused)
+    shape.micro_batch = cut_micro_batch(micro_batch, global_batch, replicas);
+  return shape;
+}
+
 LoaderOptions TrainingOptions::loader_options() const
 {
   // Where a lesson reads pairs of lines instead of windows, these are of one token.
@@ -196,13 +206,13 @@ void check_frozen(const std::string& asked, const ModelConfig& config)
 void check_comparable(std::int64_t compare, const ModelConfig& config, const BatchShape& batch)
 {
   try {
-    check_exact({}, config, {.global_batch = batch.global_batch, .micro_batch = 1, .sequence = batch.sequence});
+    check_exact({.uneven = true}, config, {batch.global_batch, 1, batch.sequence});
   } catch (const UserError&) {
     throw UserError(
-        fmt::format("--compare={} cannot be combined with --global-batch={}, --sequence={} and --channels={}.",
-                    compare, batch.global_batch, batch.sequence, config.channels),
-        "The reference run uses exact arithmetic: the global batch has to be a power of two, the sequence\n"
-        "divisible by 16 and the channels by 8. Change those that are not, or leave --compare out.");
+        fmt::format("--compare={} cannot be combined with --sequence={} and --channels={}.", compare,
+                    batch.sequence, config.channels),
+        "The reference run uses exact arithmetic: the sequence has to be divisible by 16 and the channels by 8.\n"
+        "Change the one that is not, or leave --compare out.");
   }
 }
 

@@ -74,6 +74,8 @@ struct TrainingOptions {
   /// G, B and T, with defaults filled in.
   /// @param share  number of sequences of the global batch that this rank computes; the default of B.
   BatchShape batch(std::int64_t share) const;
+  /// The same for @p replicas that divide the global batch; in exact arithmetic with cut_micro_batch().
+  BatchShape cut_batch(std::int64_t replicas) const;
   /// Options of the loader. With --mask=prefix:K, targets that the prefix reveals are not counted.
   LoaderOptions loader_options() const;
   /// The data of `--data`, or the embedded corpus of the architecture.

@@ -1,8 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/partition.hpp"
 
 /// @file
 /// The canonical order in which many values are added.
@@ -69,6 +75,53 @@ constexpr void tree_over(std::int64_t count, Combine&& combine)
 {
   for (std::int64_t step = 1; step < count; step *= 2)
     for (std::int64_t i = 0; i + step < count; i += 2 * step) combine(i, i + step);
+}
+
+/// Whether two aligned runs of leaves are the halves of a larger one.
+constexpr bool are_siblings(Range left, Range right)
+{
+  return left.count == right.count && left.end() == right.first && left.first % (2 * left.count) == 0;
+}
+
+/// The aligned power-of-two runs that make up @p leaves, as few as possible, in order: at most 2 log2 n of n leaves.
+/// Each of them is a subtree of the sum over any number of leaves.
+///
+///     [3, 14)    3 | 4 5 6 7 | 8 9 10 11 | 12 13
+inline std::vector<Range> aligned_runs(Range leaves)
+{
+  std::vector<Range> runs;
+  for (std::int64_t first = leaves.first; first < leaves.end(); first = runs.back().end()) {
+    const auto most = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(leaves.end() - first)));
+    const std::int64_t aligned = first == 0 ? most : first & -first;
+    runs.push_back({first, std::min(aligned, most)});
+  }
+  return runs;
+}
+
+/// The tree of tree_sum() over aligned runs that have been summed already. The result is in value 0.
+/// @param runs     which leaves each value is the sum of: runs that follow each other, from leaf 0 to the last one.
+/// @param combine  combine(i, j) replaces value i by its combination with value j.
+template <class Combine>
+void tree_over_runs(std::span<const Range> runs, Combine&& combine)
+{
+  /// A subtree that waits for its sibling.
+  struct Subtree {
+    std::size_t value;
+    Range leaves;
+  };
+  std::vector<Subtree> waiting;
+  const auto combine_last = [&] {
+    const Subtree right = waiting.back();
+    waiting.pop_back();
+    combine(waiting.back().value, right.value);
+    waiting.back().leaves.count += right.leaves.count;
+  };
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    waiting.push_back({i, runs[i]});
+    while (waiting.size() > 1 && are_siblings(waiting[waiting.size() - 2].leaves, waiting.back().leaves))
+      combine_last();
+  }
+  while (waiting.size() > 1) combine_last();
 }
 
 /// W neighbouring outputs summed in parallel, each by the same tree.

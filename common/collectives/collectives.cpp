@@ -15,6 +15,7 @@
 #include "common/collectives/pairwise.hpp"
 #include "common/collectives/ring.hpp"
 #include "common/collectives/shared.hpp"
+#include "common/collectives/subtrees.hpp"
 
 namespace rankwise {
 
@@ -129,6 +130,26 @@ void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where)
       break;
   }
   make_reduce_scatter(begun.algorithm, values, group);
+  make_all_gather(begun.algorithm, values, group);
+}
+
+Range reduce_scatter_sum(const PartialSum& sum, Group& group, SourceLocation where)
+{
+  const DealtLeaves leaves(group.leaves(), group.ranks());
+  if (leaves.are_balanced()) return reduce_scatter_sum(sum.whole(), group, where);
+  const Tensor& values = sum.subtrees.front();
+  const CollectiveCall begun(group, "reduce-scatter", values, 0, where);
+  subtree_reduce_scatter_sum(sum, leaves, group);
+  return Partition(values.elements(), group.ranks()).shard(group.rank());
+}
+
+void all_reduce_sum(const PartialSum& sum, Group& group, SourceLocation where)
+{
+  const DealtLeaves leaves(group.leaves(), group.ranks());
+  if (leaves.are_balanced()) return all_reduce_sum(sum.whole(), group, where);
+  const Tensor& values = sum.subtrees.front();
+  const CollectiveCall begun(group, "all-reduce", values, 0, where);
+  subtree_reduce_scatter_sum(sum, leaves, group);
   make_all_gather(begun.algorithm, values, group);
 }
 

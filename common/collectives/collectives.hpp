@@ -8,6 +8,7 @@
 #include "common/base/exact_scalar.hpp"
 #include "common/base/partition.hpp"
 #include "common/collectives/cost.hpp"
+#include "common/memory/partial_sum.hpp"
 #include "common/messages/group.hpp"
 
 /// @file
@@ -24,6 +25,11 @@ namespace rankwise {
 /// @return  the elements of shard r.
 Range reduce_scatter_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
 
+/// The same of the terms that the ranks have summed already: GroupSetup::leaves of them, dealt out as DealtLeaves, or
+/// any, to be added in any order. The sum is that of tree_sum(), for any number of ranks.
+/// @param sum  (n) on each rank. The shard is left in the first subtree, where the others are undefined afterwards.
+Range reduce_scatter_sum(const PartialSum& sum, Group& group, SourceLocation where = SourceLocation::current());
+
 /// Copies shard q of Partition(n, N) from rank q to all ranks, for all q.
 /// @param values  (n) on each rank; shard r is read on rank r.
 void all_gather(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
@@ -32,6 +38,9 @@ void all_gather(const Tensor& values, Group& group, SourceLocation where = Sourc
 /// summed whole where that takes fewer messages.
 /// @param values  (n) on each rank.
 void all_reduce_sum(const Tensor& values, Group& group, SourceLocation where = SourceLocation::current());
+/// The same of the terms that the ranks have summed already, as in reduce_scatter_sum(). The first subtree becomes the
+/// sum.
+void all_reduce_sum(const PartialSum& sum, Group& group, SourceLocation where = SourceLocation::current());
 
 /// Replaces a sum on each rank by the sum over the ranks.
 void all_reduce_sum(ExactScalar& sum, Group& group, SourceLocation where = SourceLocation::current());

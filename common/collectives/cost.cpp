@@ -13,6 +13,7 @@
 #include "common/collectives/halving.hpp"
 #include "common/collectives/ring.hpp"
 #include "common/collectives/shared.hpp"
+#include "common/collectives/subtrees.hpp"
 
 namespace rankwise {
 
@@ -127,6 +128,31 @@ std::int64_t halving_scratch(bool reduces, const Caller& c)
     most = std::max(most,
                     elements_of_class(c.r, 2 * distance, c) + elements_of_class(c.r ^ distance, 2 * distance, c));
   return c.s * most;
+}
+
+// ---- Subtrees ----
+
+/// Whether the ranks exchange subtrees, because their sums are no branches of one balanced tree.
+bool exchanges_subtrees(const CollectiveShape& shape, const Caller& c)
+{
+  return !DealtLeaves(shape.leaves, c.N).are_balanced();
+}
+
+Traffic subtree_traffic(const CollectiveShape& shape, const Caller& c)
+{
+  Traffic sum;
+  for (std::size_t k = 0; k < DealtLeaves(shape.leaves, c.N).runs_of(c.r).size(); ++k)
+    for (int q = 0; q < c.N; ++q)
+      if (q != c.r) sum += c.message(c.shard(q).count);
+  return sum;
+}
+
+/// Scratch for this rank's shard of the subtrees of all ranks.
+std::int64_t subtree_scratch(const CollectiveShape& shape, const Caller& c)
+{
+  std::int64_t subtrees = 0;
+  for (int q = 0; q < c.N; ++q) subtrees += std::ssize(DealtLeaves(shape.leaves, c.N).runs_of(q));
+  return c.s * subtrees * c.shard(c.r).count;
 }
 
 // ---- Trees and chains ----
@@ -312,6 +338,11 @@ Traffic expected_traffic(const CollectiveShape& asked, const Topology& topology,
   const CollectiveShape shape = chosen(asked, topology);
   const Caller c = caller_of(shape, topology, rank);
   const std::string_view collective = shape.collective;
+  if (exchanges_subtrees(shape, c)) {
+    Traffic sum = subtree_traffic(shape, c);
+    if (collective == "all-reduce") sum += doubling_traffic(c);
+    return sum;
+  }
   if (shape.algorithm == Algorithm::library) return library_traffic(collective, c);
   if (collective.starts_with("all-to-all")) return all_to_all_traffic(shape, c);
   if (shape.algorithm == Algorithm::shared) return shared_traffic(collective, c);
@@ -336,6 +367,10 @@ ScratchBytes scratch_by_level(const CollectiveShape& asked, const Topology& topo
   const CollectiveShape shape = chosen(asked, topology);
   const Caller c = caller_of(shape, topology, rank);
   const std::string_view collective = shape.collective;
+  if (exchanges_subtrees(shape, c)) {
+    const std::int64_t gather = collective == "all-reduce" ? halving_scratch(false, c) : 0;
+    return {std::max(subtree_scratch(shape, c), gather)};
+  }
   if (collective.starts_with("all-to-all")) return {shape.algorithm == Algorithm::bruck ? c.n * c.s : 0};
   if (shape.algorithm == Algorithm::shared) return {};
   if (shape.algorithm == Algorithm::library)

@@ -40,6 +40,7 @@ struct GroupSetup {
   const Chaos* chaos = nullptr;   ///< chaos testing; null: off
   Stream* compute = nullptr;      ///< stream that produces and consumes the messages' data; null: `stream`
   bool nccl = false;              ///< messages use NCCL instead of MPI
+  std::int64_t leaves = 0;        ///< terms of each PartialSum, of all ranks, in a tree; 0: added in any order
 };
 
 /// N ranks, and all that collectives among them need: transport, traffic counts, scratch memory. One thread at a
@@ -64,6 +65,8 @@ class Group {
   int ranks() const { return communicator_.ranks(); }
   /// Algorithm of its collectives.
   Algorithm algorithm() const { return setup_.algorithm; }
+  /// Number of terms of each PartialSum that its ranks add, in the order of a tree; 0: in any order.
+  std::int64_t leaves() const { return setup_.leaves; }
   /// Which ranks share a node.
   const Topology& topology() const { return topology_; }
   /// Sends and receives.

@@ -162,7 +162,7 @@ class Ddp {
     //     "strategies that send after the backward pass. Its comment says which tensors there are and how each is sent."
     const auto span = run.time.span(Work::exposed, "summing gradients");
     // Each piece, a tensor, a bucket or all P elements, is one all-reduce: 2 (N-1)/N of its bytes sent per rank.
-    const std::vector<Tensor> sums = gradients->sums();
+    const std::vector<PartialSum> sums = gradients->sums();
     for (const Range& piece : pieces_of(table, options.gradients, options.strategy, options.bucket.value))
       all_reduce_sum(sums[0].slice(piece), world);
     // In exact arithmetic the head's gradient of wte, (V, C), is a separate sum.
@@ -191,9 +191,9 @@ class Ddp {
       // The backward pass goes through the units in descending order: a bucket is complete with its first one.
       if (bucket.units.first != unit) continue;
       // A second thread sends the bucket, 2 (N-1)/N of its bytes per rank, while this one computes the next layer.
-      const std::vector<Tensor> ready = gradients->finish(bucket.elements);
+      const std::vector<PartialSum> ready = gradients->finish(bucket.elements);
       pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
-        for (const Tensor& sum : ready) all_reduce_sum(sum, group);
+        for (const PartialSum& sum : ready) all_reduce_sum(sum, group);
       }));
     }
     // END EXERCISE

@@ -13,6 +13,7 @@ std::vector<CollectiveShape> gradient_sums(const DdpOptions& options)
   const Range tied = gradient_layout(table, options.gradients).tied;
   if (Arithmetic(options.arithmetic).separates_tied())
     calls.push_back({"all-reduce", options.algorithm(), options.gradients, tied.count});
+  for (CollectiveShape& call : calls) call.leaves = options.leaves();
   return calls;
 }
 
@@ -23,7 +24,7 @@ Costs costs(const DdpOptions& options, RankOf rank)
   calls.push_back({"broadcast", options.algorithm(), DType::f32, ParameterTable(options.config()).elements()});
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
+  bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(rank));
   bytes[Category::communication] = message_bytes(options, calls, rank);
   costs.most = costs.kept;
   costs.sent = {{"world", "a step", sent, "2 (N-1)/N of the gradients"}};

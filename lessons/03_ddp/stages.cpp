@@ -88,7 +88,7 @@ std::int64_t stage_bytes(Stage stage, const LessonOptions& options, std::int64_t
   const GradientLayout all = gradient_layout(table, options.gradients), own = shares_of(all, runs, N);
   const std::int64_t tied = arithmetic.separates_tied() ? all.tied.count : 0;
   const CategoryBytes sums =
-      arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, options.share(N) / options.batch(N).micro_batch);
+      arithmetic.gradient_bytes(stage >= Stage::zero2 ? own : all, micro_batches(options, {0, N}));
 
   CategoryBytes bytes = planned;
   for (std::size_t c = 0; c < bytes.bytes.size(); ++c)

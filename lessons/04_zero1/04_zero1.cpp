@@ -161,7 +161,7 @@ class Zero1 {
       // The backward pass goes through the units in descending order: a bucket is complete with its first one.
       if (bucket.units.first != unit) continue;
       // NEW: the second thread sends (N-1)/N of the bucket's bytes per rank, half of what an all-reduce sends.
-      const std::vector<Tensor> ready = gradients->finish(bucket.elements);
+      const std::vector<PartialSum> ready = gradients->finish(bucket.elements);
       pending.push_back(queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
         reduce_scatter_sum(ready[0], group);
         if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of wte, a separate sum

@@ -30,7 +30,8 @@ struct StepPlan {
   Algorithm algorithm;          ///< algorithm of all collectives
   // Only if gradients are summed over the ranks after each micro-batch, and not once a step:
   std::int64_t global_batch = 0;  ///< sequences of a step
-  std::int64_t micro_batch = 0;   ///< sequences of a micro-batch; 0: gradients are summed once a step
+  std::int64_t micro_batch = 0;   ///< --micro-batch; 0: its default
+  std::int64_t leaves = 0;        ///< LessonOptions::leaves() if gradients are summed once a step, else 0
 };
 
 /// The plan of a run that sums gradients over the ranks once a step, or after each micro-batch.
@@ -39,8 +40,15 @@ struct StepPlan {
 StepPlan step_plan(const LessonOptions& options, const ParameterTable& table, std::vector<Bucket> buckets,
                    bool each_micro_batch = false);
 
-/// Number of sums of the gradients over @p ranks ranks in a step.
+/// Number of sums of the gradients over @p ranks ranks in a step; each is of N B neighbouring sequences, and the last one
+/// also of padding if ranks have different numbers of sequences.
 std::int64_t sums_of_step(const StepPlan& plan, std::int64_t ranks);
+
+/// Whether each rank receives its shards of the gradients of every rank, and adds them itself. In exact arithmetic it has
+/// to if gradients are summed after each micro-batch and N is no power of two: N neighbours are no subtree then.
+bool adds_rank_by_rank(const StepPlan& plan, std::int64_t ranks);
+/// The number of ranks that are added one by one then, N; otherwise 1.
+std::int64_t separate_ranks(const StepPlan& plan, std::int64_t ranks);
 
 /// Layout of the gradients of the whole model: their type, and the elements of the tied embedding if its second
 /// gradient is a separate sum.
@@ -61,7 +69,7 @@ Traffic gather_traffic(const StepPlan& plan, const Bucket& bucket, const Topolog
 /// Traffic of one rank for a step: gradient_traffic(), and one all-gather of each bucket's parameters.
 Traffic step_traffic(const StepPlan& plan, const Topology& topology, int rank);
 
-/// The different collectives of a step.
-std::vector<CollectiveShape> collectives_of(const StepPlan& plan);
+/// The different collectives of a step of @p ranks ranks.
+std::vector<CollectiveShape> collectives_of(const StepPlan& plan, std::int64_t ranks);
 
 }  // namespace rankwise

@@ -51,7 +51,7 @@ class Zero2 {
     LossSum loss;
     {
       const auto counted = run.count("world");
-      for (const Range& sequences : micro_batches_of_step(run.batch, world)) {
+      for (const Range& sequences : micro_batches_of_step(with_padding(run.batch, world), world)) {
         const MicroBatch batch = run.load(kept, sequences, step);
         loss += forward(batch);
         backward(batch);
@@ -155,7 +155,8 @@ class Zero2 {
       collect(batch);
       // Reduce-scatter the bucket while the backward pass continues: this rank receives the sum of its own shard.
       const std::vector<Tensor> ready = gradients.of(bucket);
-      pending = queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
+      pending = queue.start(fmt::format("bucket of unit {}", unit), [this, bucket, ready](Group& group) {
+        if (sums.adds_rank_by_rank()) return sums.receive(bucket, ready, group);  // exact sums, N no power of two
         reduce_scatter_sum(ready[0], group);
         if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding, (V, C)
       });
@@ -250,9 +251,15 @@ class Zero2 {
   std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // owner of each element
   std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // this rank's shard of each bucket
   ShardedAdamW adamw{run.memory,       *run.stream, table, own, slices(parameters.tensor(), own),
-                     run.options.adamw};                                               // (P/N) moments
-  GradientLayout layout = sums_of(step_plan(options));                                 // their type, the tied range
-  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N)  <- NEW
+                     run.options.adamw};                // (P/N) moments
+  GradientLayout layout = sums_of(step_plan(options));  // their type, the tied range
+  ShardSums sums{run.arithmetic,
+                 *run.kernels,
+                 *run.stream,
+                 run.memory,
+                 layout,
+                 own,
+                 separate_ranks(step_plan(options), world.ranks())};           // (P/N)  <- NEW
   BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive  <- NEW
   Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass

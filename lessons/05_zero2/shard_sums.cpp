@@ -37,18 +37,36 @@ std::vector<Range> micro_batches_of_step(const BatchShape& batch, const Group& g
   // END EXERCISE
 }
 
+BatchShape with_padding(const BatchShape& batch, const Group& group)
+{
+  const std::int64_t together = group.ranks() * batch.micro_batch;
+  BatchShape padded = batch;
+  padded.global_batch = (batch.global_batch + together - 1) / together * together;
+  return padded;
+}
+
 ShardSums::ShardSums(const Arithmetic& arithmetic, const Kernels& kernels, Stream& stream,
-                     const DeviceMemory& memory, const GradientLayout& all, const std::vector<Range>& own)
+                     const DeviceMemory& memory, const GradientLayout& all, const std::vector<Range>& own,
+                     std::int64_t ranks)
+    : received_(memory, all, own, ranks)
 {
   for (const Range& shard : own)
     sums_.push_back(arithmetic.make_gradient_sum(kernels, stream, memory, layout_of(all, shard)));
+}
+
+void ShardSums::receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group)
+{
+  received_.receive(shard, gradients, group);
 }
 
 void ShardSums::add(std::size_t shard, Range sequences, const std::vector<Tensor>& gradients)
 {
   GradientSum& sum = *sums_[shard];
   if (sequences.first == 0) sum.clear();
-  sum.add(sequences, gradients);
+  if (!adds_rank_by_rank()) return sum.add(sequences, gradients);
+  const std::int64_t B = sequences.count / received_.ranks();
+  for (std::int64_t q = 0; q < received_.ranks(); ++q)
+    sum.add({sequences.first + q * B, B}, received_.from(q, shard));
 }
 
 std::vector<Tensor> ShardSums::totals()
@@ -60,12 +78,13 @@ std::vector<Tensor> ShardSums::totals()
 
 CategoryBytes ShardSums::bytes(const Arithmetic& arithmetic, const StepPlan& plan, RankOf rank)
 {
+  const std::vector<Range> own = owned_shards(plan, rank);
+  const GradientLayout all = sums_of(plan);
+  const std::int64_t ranks = separate_ranks(plan, rank.ranks);
   CategoryBytes sum;
-  for (const Range& shard : owned_shards(plan, rank)) {
-    const CategoryBytes of_one =
-        arithmetic.gradient_bytes(layout_of(sums_of(plan), shard), sums_of_step(plan, rank.ranks));
-    for (std::size_t c = 0; c < sum.bytes.size(); ++c) sum.bytes[c] += of_one.bytes[c];
-  }
+  for (const Range& shard : own)
+    sum += arithmetic.gradient_bytes(layout_of(all, shard), ranks * sums_of_step(plan, rank.ranks));
+  sum[further_sums] += ReceivedShards::bytes(all, own, ranks);
   return sum;
 }
 

@@ -50,7 +50,7 @@ class Zero3 {
     LossSum loss;
     {
       const auto counted = run.count("world");
-      for (const Range& sequences : micro_batches_of_step(run.batch, world)) {
+      for (const Range& sequences : micro_batches_of_step(with_padding(run.batch, world), world)) {
         const MicroBatch batch = run.load(kept, sequences, step);
         loss += forward(batch);
         backward(batch);
@@ -178,7 +178,8 @@ class Zero3 {
       collect(batch);
       // Reduce-scatter the bucket while the backward pass continues: this rank receives the sum of its own shard.
       const std::vector<Tensor> ready = gradients.of(bucket);
-      pending = queue.start(fmt::format("bucket of unit {}", unit), [ready](Group& group) {
+      pending = queue.start(fmt::format("bucket of unit {}", unit), [this, bucket, ready](Group& group) {
+        if (sums.adds_rank_by_rank()) return sums.receive(bucket, ready, group);  // exact sums, N no power of two
         reduce_scatter_sum(ready[0], group);
         if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding, (V, C)
       });
@@ -270,12 +271,18 @@ class Zero3 {
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,  // (P/N), and gathered units  <- NEW
                                buckets,    own,         run.shape.type, options.gathering};
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N) moments
-  GradientLayout layout = sums_of(step_plan(options));                                 // their type, the tied range
-  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own};  // (P/N)
-  BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};          // buckets that are alive
-  Workspace work{run.memory, run.config, run.shape};                                   // scratch of both passes
-  Activations kept{run.memory, run.config, run.shape, work};  // saved for the backward pass
-  std::optional<GeneratingPass> pass;                         // makes samples
+  GradientLayout layout = sums_of(step_plan(options));  // their type, the tied range
+  ShardSums sums{run.arithmetic,
+                 *run.kernels,
+                 *run.stream,
+                 run.memory,
+                 layout,
+                 own,
+                 separate_ranks(step_plan(options), world.ranks())};           // (P/N)
+  BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive
+  Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
+  Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass
+  std::optional<GeneratingPass> pass;                                          // makes samples
 };
 
 }  // namespace rankwise

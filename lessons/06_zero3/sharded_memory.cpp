@@ -12,7 +12,7 @@ Costs sharded_memory(const LessonOptions& options, const ActivationShape& shape,
 {
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, shape, shape.B);
+  bytes = unsharded_bytes(options, shape, {0, shape.B});
   bytes[Category::gradients] = bytes[further_sums] = 0;
   bytes += ShardSums::bytes(Arithmetic(options.arithmetic), plan, rank);
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);

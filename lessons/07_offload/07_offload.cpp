@@ -53,7 +53,7 @@ class ZeroOffload {
     // Each rank computes its sequences of the global batch in M = G / (N B) micro-batches. Gradients are summed
     // over the ranks after each: in micro-batch m the N ranks take N B neighbouring sequences, B each.
     tiers.links().begin_step();
-    const std::vector<Range> micro_batches = micro_batches_of_step(run.batch, world);
+    const std::vector<Range> micro_batches = micro_batches_of_step(with_padding(run.batch, world), world);
     LossSum loss;
     {
       const auto counted = run.count("world");
@@ -189,7 +189,8 @@ class ZeroOffload {
       const std::vector<Tensor> ready = gradients.of(bucket);
       // NEW: reserve memory on the host for this rank's shard, where the reduced gradients will arrive.
       arriving = sums.expect(bucket, gradients.of(bucket, plan.own[bucket]));
-      pending = queue.start(fmt::format("bucket of unit {}", unit), [this, ready](Group& group) {
+      pending = queue.start(fmt::format("bucket of unit {}", unit), [this, bucket, ready](Group& group) {
+        if (sums.adds_rank_by_rank()) return sums.receive(bucket, ready, group);  // exact sums, N no power of two
         reduce_scatter_sum(ready[0], group);
         if (ready.size() > 1) all_reduce_sum(ready[1], group);  // the head's gradient of the tied embedding, (V, C)
         sums.bring(arriving, group.stream());                   // NEW: device to host, the bytes of the shard

@@ -2,6 +2,7 @@
 
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/smaller_run.hpp"
+#include "lessons/05_zero2/received_shards.hpp"
 #include "lessons/07_offload/offload_report.hpp"
 
 namespace rankwise {
@@ -18,7 +19,9 @@ void move_to_tiers(Costs& costs, const OffloadPlan& offload)
     CategoryBytes& device = in_tier(Tier::device, *bytes);
     for (const Category category : {Category::parameters, Category::gradients, Category::optimizer})
       if (offload.tier_of(category) != Tier::device) device[category] -= all[category];
-    if (offload.tier_of(Category::gradients) != Tier::device) device[further_sums] -= all[further_sums];
+    if (offload.tier_of(Category::gradients) != Tier::device)  // what is received from other ranks stays
+      device[further_sums] =
+          ReceivedShards::bytes(sums_of(offload.step), offload.own, separate_ranks(offload.step, offload.ranks));
     if (offload.tier_of(Category::parameters) != Tier::device)
       device[Category::parameters] +=
           bytes_of(offload.step.parameters) * whole_elements(offload.step, offload.gathers);

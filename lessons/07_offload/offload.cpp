@@ -1,6 +1,7 @@
 #include "lessons/07_offload/offload.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
@@ -99,13 +100,18 @@ bool OffloadPlan::has_master() const
 
 std::int64_t OffloadPlan::levels() const
 {
-  return micro_batch_levels(step.tied_separate, micro_batches());
+  return micro_batch_levels(step.tied_separate, terms());
+}
+
+std::int64_t OffloadPlan::partial_levels() const
+{
+  return step.tied_separate && !std::has_single_bit(static_cast<std::uint64_t>(terms())) ? levels() : levels() - 1;
 }
 
 std::int64_t OffloadPlan::kept_sums() const
 {
   if (!updates_early()) return levels();
-  return micro_batches() == 1 ? 0 : std::max<std::int64_t>(levels() - 1, 1);
+  return terms() == 1 ? 0 : std::max<std::int64_t>(partial_levels(), 1);
 }
 
 std::int64_t OffloadPlan::disk_block_bytes() const
@@ -164,9 +170,9 @@ std::vector<VectorPlan> vectors_of(const OffloadPlan& plan)
                        .fetched = moves && read ? 1 : 0,
                        .stored = moves && written ? 1 : 0});
   };
-  // Sums over micro-batches: each micro-batch fetches the sum that it adds to, and stores the result.
+  // Sums over micro-batches: each term fetches the sum that it adds to, and stores the result.
   const auto sum = [&](bool tied, std::int64_t copies, std::int64_t passes_that_store) {
-    const std::int64_t passes = plan.micro_batches();
+    const std::int64_t passes = plan.terms();
     const Tier home = plan.tier_of(Category::gradients);
     const bool moves = home != Tier::host;
     vectors.push_back({.what = tied ? "tied gradients" : "sums of gradients",
@@ -185,9 +191,9 @@ std::vector<VectorPlan> vectors_of(const OffloadPlan& plan)
   walk("second moments", Category::optimizer, DType::f32, 1, true, true);
   if (plan.has_master()) walk("master weights", Category::optimizer, DType::f32, 1, true, true);
   if (plan.tier_of(Category::gradients) != Tier::device) {
-    sum(false, plan.kept_sums(), plan.micro_batches() - (plan.updates_early() ? 1 : 0));
+    sum(false, plan.kept_sums(), plan.terms() - (plan.updates_early() ? 1 : 0));
     // The last tied sum is added to the other one.
-    if (plan.blocks.tied_elements() > 0) sum(true, plan.levels() - 1, plan.micro_batches() - 1);
+    if (plan.blocks.tied_elements() > 0) sum(true, plan.partial_levels(), plan.terms() - 1);
   }
   if (!plan.updates_early()) walk("gradients", Category::gradients, plan.step.gradients, 0, true, false);
   return vectors;
@@ -281,8 +287,7 @@ LinkBytes link_traffic(const OffloadPlan& plan)
   count_gathers(bytes, plan);
   if (plan.tier_of(Category::gradients) != Tier::device)
     bytes[static_cast<std::size_t>(TierLink::from_device)] +=
-        plan.micro_batches() * bytes_of(plan.step.gradients) *
-        (plan.blocks.elements() + plan.blocks.tied_elements());
+        plan.terms() * bytes_of(plan.step.gradients) * (plan.blocks.elements() + plan.blocks.tied_elements());
   // END EXERCISE
   return bytes;
 }

@@ -14,14 +14,16 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
   const Tier tier = plan_.tier_of(Category::gradients);
   const DType type = plan_.step.gradients;
   if (tier == Tier::device) {
-    on_device_.emplace(arithmetic, device_.kernels, device_.stream, device_.memory, sums_of(plan_.step), plan_.own);
+    on_device_.emplace(arithmetic, device_.kernels, device_.stream, device_.memory, sums_of(plan_.step), plan_.own,
+                       separate_ranks(plan_.step, plan_.ranks));
     return;
   }
+  received_.emplace(device_.memory, sums_of(plan_.step), plan_.own, separate_ranks(plan_.step, plan_.ranks));
   for (std::int64_t l = 0; l < plan_.kept_sums(); ++l) {
     const Category category = l == 0 ? Category::gradients : further_sums;
     Level& level = levels_.emplace_back();
     level.sums = std::make_shared<BlockStore>(tiers, tier, category, type, "gradients");
-    if (plan_.blocks.tied_elements() > 0 && l + 1 < plan_.levels())
+    if (plan_.blocks.tied_elements() > 0 && l < plan_.partial_levels())
       level.tied = std::make_shared<BlockStore>(tiers, tier, further_sums, type, "tied gradients", true);
   }
   const auto make_slot = [&](const char* what) { return tiers.make_slot(tier, Tier::host, type, what); };
@@ -31,7 +33,7 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
     for (std::int64_t i = 0; i < plan_.landing_blocks(true); ++i)
       landing.tied.push_back(make_slot("tied gradients"));
   }
-  if (tier == Tier::disk && plan_.micro_batches() > 1)
+  if (tier == Tier::disk && plan_.terms() > 1)
     for (BlockBuffer& slot : buffers_) slot = make_slot("sums of gradients");
 }
 
@@ -78,12 +80,28 @@ void TieredSums::bring(const Arrival& there, Stream& stream)
 void TieredSums::add(const Arrival& there, Range sequences)
 {
   if (on_device_) return on_device_->add(there.shard, sequences, there.from);
-  const std::int64_t pass = sequences.first / sequences.count;
-  add_waiting(there.to, pass);
-  for (const Gradients& g : there.to) keep(g, pass);
+  if (!adds_rank_by_rank()) return add_term(there.to, sequences.first / sequences.count);
+  const std::int64_t B = sequences.count / received_->ranks();
+  for (std::int64_t q = 0; q < received_->ranks(); ++q) {
+    wait_for_stores(landings_[now_]);
+    bring({there.shard, received_->from(q, there.shard), there.to}, device_.stream);
+    add_term(there.to, sequences.first / B + q);
+  }
 }
 
-void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass)
+void TieredSums::receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group)
+{
+  if (on_device_) return on_device_->receive(shard, gradients, group);
+  received_->receive(shard, gradients, group);
+}
+
+void TieredSums::add_term(const std::vector<Gradients>& gradients, std::int64_t term)
+{
+  add_waiting(gradients, term);
+  for (const Gradients& g : gradients) keep(g, term);
+}
+
+void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64_t term)
 {
   /// A stored sum, and the tensor to which it is added.
   struct Term {
@@ -93,7 +111,7 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
   };
   std::vector<Term> terms;
   for (const Gradients& g : gradients)
-    for (std::size_t l = 0; l < micro_batch_order(plan_.step.tied_separate, pass).added; ++l) {
+    for (const std::size_t l : micro_batch_order(plan_.step.tied_separate, term, plan_.terms()).added) {
       terms.push_back({*levels_[l].sums, g.block, g.sum});
       if (!g.tied.empty()) terms.push_back({*levels_[l].tied, g.block, g.tied});
     }
@@ -129,12 +147,12 @@ void TieredSums::complete(const Gradients& g)
   }
 }
 
-void TieredSums::keep(const Gradients& g, std::int64_t pass)
+void TieredSums::keep(const Gradients& g, std::int64_t term)
 {
-  const bool whole = pass + 1 == plan_.micro_batches();
+  const bool whole = term + 1 == plan_.terms();
   if (whole) complete(g);
   if (whole && plan_.updates_early()) return;
-  const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, pass).level];
+  const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, term, plan_.terms()).level];
   const auto store = [&](BlockStore& sums, const Tensor& sum) {
     if (sums.home() == Tier::host) return host_.stream.copy(sums.in_place(g.block), sum);
     landings_[now_].stores.push_back(sums.store(g.block, sum, Tier::host));

@@ -30,7 +30,7 @@ namespace rankwise {
 ///
 /// Off the device the order of sums is the same as on it: a running sum; or in exact arithmetic a tree over the
 /// sequences, kept as a binary counter. Its level l is a sum over 2^l micro-batches, which waits for the next sum
-/// over as many.
+/// over as many, or for the last micro-batch.
 ///
 ///     micro-batch        0  1  2  3
 ///     levels with sums   0  1  0  2
@@ -62,6 +62,10 @@ class TieredSums {
   /// Copies the gradients to the host; they have arrived when this returns.
   /// @param stream  of the device, on which they are computed.
   void bring(const Arrival& there, Stream& stream);
+  /// Whether gradients of each rank are added by themselves: receive() and add() do what bring() does then.
+  bool adds_rank_by_rank() const { return separate_ranks(plan_.step, plan_.ranks) > 1; }
+  /// Receives this rank's shard of a bucket from every rank, on the device; as ShardSums::receive().
+  void receive(std::size_t shard, const std::vector<Tensor>& gradients, Group& group);
   /// Adds the gradients to the sums. The first micro-batch of a step, that of sequence 0, starts new sums. With
   /// early updates (OffloadPlan::updates_early()) the last arrival then holds the complete sum, which is stored
   /// nowhere else.
@@ -91,14 +95,16 @@ class TieredSums {
     std::vector<Pending> stores;  // from there to the disk
   };
   void wait_for_stores(Landing& landing);
-  void add_waiting(const std::vector<Gradients>& gradients, std::int64_t pass);
-  void keep(const Gradients& gradients, std::int64_t pass);
+  void add_term(const std::vector<Gradients>& gradients, std::int64_t term);
+  void add_waiting(const std::vector<Gradients>& gradients, std::int64_t term);
+  void keep(const Gradients& gradients, std::int64_t term);
   void complete(const Gradients& gradients);
 
   OffloadPlan plan_;
   Tiers& tiers_;
   ComputePlace device_, host_;
   std::optional<ShardSums> on_device_;
+  std::optional<ReceivedShards> received_;        // off the device
   std::vector<Tensor> totals_;                    // on the device
   std::vector<Level> levels_;                     // off the device
   std::vector<Landing> landings_;                 // off the device; two with a disk

@@ -71,7 +71,7 @@ class TensorParallel {
     // The losses are added up over replicas only, because all t ranks of a replica have the same loss already.
     {
       const auto counted = run.count("dp");
-      for (const Tensor& sums : gradients->sums()) all_reduce_sum(sums, dp);
+      for (const PartialSum& sums : gradients->sums()) all_reduce_sum(sums, dp);
     }
     all_reduce_sum(loss, dp);
     return update(step, loss, gradients->total());

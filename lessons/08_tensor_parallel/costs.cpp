@@ -17,11 +17,13 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
   const Arithmetic arithmetic(options.arithmetic);
   const SplitPlan plan{config,
                        shape,
-                       options.share(rank.ranks) / shape.B,
+                       micro_batches(options, rank),
                        gradient_layout(table, options.gradients),
                        arithmetic.separates_tied(),
-                       options.algorithm()};
-  const int part = shape.part.index, t = shape.part.count, replica = rank.rank / t;
+                       options.algorithm(),
+                       {},
+                       options.leaves()};
+  const int part = shape.part.index, t = shape.part.count, replica = options.replica(rank).rank;
   const auto along = [&](const std::string& axis) {
     return options.topology(rank.ranks).among(line_of(options.axes(rank.ranks), rank.rank, axis));
   };
@@ -29,7 +31,7 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
 
   Costs costs;
   CategoryBytes& bytes = in_tier(Tier::device, costs.kept);
-  bytes = unsharded_bytes(options, options.activation_shape(rank), options.share(rank.ranks));
+  bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(options.replica(rank)));
   bytes[Category::communication] = message_bytes(plan, tp, dp, part, replica) +
                                    host_values_bytes(options.device, t) +
                                    host_values_bytes(options.device, options.split.dp);
@@ -39,6 +41,11 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
   if (options.split.dp > 1)
     costs.sent.push_back({"dp", "a step, to replicas", replica_traffic(plan, dp, replica), "2 (dp-1)/dp of P_t"});
   return costs;
+}
+
+std::int64_t micro_batches(const TensorParallelOptions& options, RankOf rank)
+{
+  return options.sequences(options.replica(rank)).count / options.batch(rank.ranks).micro_batch;
 }
 
 std::string suggest_options(const TensorParallelOptions& options, int N, std::int64_t bytes)

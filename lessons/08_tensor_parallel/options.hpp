@@ -16,7 +16,7 @@ struct TensorParallelOptions : LessonOptions {
   SplitOptions split;  ///< t, dp, and options of sequence parallelism
 
   /// Degrees of parallelism of N ranks.
-  Layout layout(int N) const { return {.dp = split.dp, .tp = split.parts(N)}; }
+  Layout layout(int N) const { return {.dp = split.dp, .tp = split.parts(N), .uneven = true}; }
   /// Axes of N ranks, the outermost first.
   std::vector<Axis> axes(int N) const { return {{"dp", split.dp}, {"tp", split.parts(N)}}; }
   /// Index and number of the tensor-parallel shard that rank r of N holds.
@@ -26,14 +26,15 @@ struct TensorParallelOptions : LessonOptions {
     return {rank.rank % t, t};
   }
   /// G, B and T. Without --micro-batch a replica computes all of its sequences in one micro-batch.
-  BatchShape batch(int N) const { return TrainingOptions::batch(share(N)); }
+  BatchShape batch(int) const { return cut_batch(split.dp); }
   /// Shape of a micro-batch, with the shard of every layer that a rank computes.
   ActivationShape activation_shape(RankOf rank) const
   {
-    return divided(TrainingOptions::activation_shape(share(rank.ranks)), split, part(rank));
+    const std::int64_t B = batch(rank.ranks).micro_batch;
+    return divided(TrainingOptions::activation_shape(B).with_sequences(B), split, part(rank));
   }
-  /// Sequences of the global batch for one replica.
-  std::int64_t share(int) const { return global_batch / split.dp; }
+  /// The replica to which a rank belongs.
+  RankOf replica(RankOf rank) const { return {rank.rank / split.parts(rank.ranks), split.dp}; }
 };
 
 /// Declares them.

@@ -60,6 +60,7 @@ std::vector<Call> replica_calls(const SplitPlan& plan)
   std::vector<Call> calls{{{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.elements}, 1}};
   if (plan.tied_separate)
     calls.push_back({{"all-reduce", plan.algorithm, plan.gradients.type, plan.gradients.tied.count}, 1});
+  for (Call& call : calls) call.shape.leaves = plan.leaves;
   return calls;
 }
 

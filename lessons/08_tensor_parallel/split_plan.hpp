@@ -26,6 +26,7 @@ struct SplitPlan {
   bool tied_separate = false;      ///< whether the tied embedding's second gradient is kept as a separate sum
   Algorithm algorithm;             ///< of the collectives
   std::vector<std::int64_t> of_row_sums{};  ///< numbers in each sum of RowGradients of a micro-batch; none: one sum
+  std::int64_t leaves = 0;                  ///< LessonOptions::leaves(), of the sums over replicas
 
   /// The same, and that of one sum if there are none.
   std::vector<std::int64_t> row_sums() const;

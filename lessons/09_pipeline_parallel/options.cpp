@@ -6,7 +6,9 @@ namespace rankwise {
 
 BatchShape PipelineParallelOptions::batch(int N) const
 {
-  return TrainingOptions::batch(default_micro_batch(pipeline, share(N), N));
+  BatchShape shape = cut_batch(1);
+  if (micro_batch == 0) shape.micro_batch = default_micro_batch(pipeline, shape.micro_batch, N);
+  return shape;
 }
 
 ActivationShape PipelineParallelOptions::activation_shape(RankOf rank) const

@@ -13,7 +13,7 @@ struct PipelineParallelOptions : LessonOptions {
   PipelineOptions pipeline;  ///< schedule and stages
 
   /// All N ranks form one pipeline.
-  Layout layout(int N) const { return {.pp = N}; }
+  Layout layout(int N) const { return {.pp = N, .uneven = true}; }
   /// Sequences that pass through it in a step: the whole global batch.
   std::int64_t share(int) const { return global_batch; }
   /// G, B and T on N ranks; B without --micro-batch is default_micro_batch().

@@ -63,7 +63,7 @@ std::int64_t PipelinePlan::flops_of(int rank) const
 PipelinePlan plan_of(const PipelineParallelOptions& options, int N)
 {
   const std::int64_t B = options.batch(N).micro_batch;
-  ActivationShape shape = options.TrainingOptions::activation_shape(B);
+  ActivationShape shape = options.TrainingOptions::activation_shape(B).with_sequences(B);
   shape.gradients = options.gradients;
   return {options.config(), shape, stage_units(options.pipeline, options.config(), N, shape.T),
           make_schedule(options.pipeline, N, options.share(N) / B)};

@@ -212,7 +212,7 @@ class MeshParallel {
     const auto span = run.time.span(Work::exposed, "summing gradients");
     // NEW: second sum, along dp. ZeRO-1 needs it only for the shard that a rank updates: a reduce-scatter of
     // (dp-1)/dp of the P / (tp pp) gradients, where an all-reduce sends twice as many.
-    const auto sum_over_replicas = [&](const Tensor& range) {
+    const auto sum_over_replicas = [&](const PartialSum& range) {
       if (!mesh_plan.zero) return all_reduce_sum(range, dp);
       reduce_scatter_sum(range, dp);
     };
@@ -221,8 +221,8 @@ class MeshParallel {
       const std::vector<Range> lengths = ranges_of(plan.table, own.stage);
       // Range by range, as parameters are sharded. With one stage and exact arithmetic, the tied embedding's second
       // gradient is kept as a separate sum until all sums are complete.
-      const std::vector<Tensor> of_stage = own.gradients->sums();
-      for (const Tensor& range : cut(of_stage.front(), lengths)) sum_over_replicas(range);
+      const std::vector<PartialSum> of_stage = own.gradients->sums();
+      for (const PartialSum& range : cut(of_stage.front(), lengths)) sum_over_replicas(range);
       if (of_stage.size() > 1) sum_over_replicas(of_stage.back());
       for (const Tensor& range : cut(own.gradients->total(), lengths)) sums.push_back(range);
     }

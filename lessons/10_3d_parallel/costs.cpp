@@ -21,7 +21,7 @@ Costs costs(const MeshParallelOptions& options, RankOf rank)
   for (const PipelineStage& stage : plan.stages())
     bytes += Arithmetic(options.arithmetic)
                  .gradient_bytes(gradient_layout(pipeline.table, stage, options.gradients),
-                                 pipeline.schedule.micro_batches);
+                                 {plan.first_micro_batch, pipeline.schedule.micro_batches});
   bytes[Category::parameters] = bytes_of(options.precision) * elements_of(plan.ranges());
   bytes[Category::optimizer] = adamw_bytes(elements_of(plan.updated()), options.precision);
   bytes[Category::activations] = pipeline.activation_bytes(plan.place.pp);

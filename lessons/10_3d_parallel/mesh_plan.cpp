@@ -139,8 +139,9 @@ std::vector<CollectiveShape> replica_calls(const MeshPlan& plan, const Replicas&
 {
   std::vector<CollectiveShape> calls;
   const auto sum = [&](std::int64_t count) {
-    if (!along.added_up)
-      calls.push_back({plan.zero ? "reduce-scatter" : "all-reduce", plan.algorithm, plan.gradients, count});
+    if (along.added_up) return;
+    calls.push_back({plan.zero ? "reduce-scatter" : "all-reduce", plan.algorithm, plan.gradients, count});
+    calls.back().leaves = plan.leaves;
   };
   // What is left of a range, once the replicas before these have divided it.
   const auto for_range = [&](Range range, bool gathered) {
@@ -236,12 +237,14 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
   const Part part{place.tp, static_cast<int>(layout.tp)};
   const int p = static_cast<int>(layout.pp);
   const std::int64_t B = options.batch(N).micro_batch;
-  ActivationShape shape = divided(options.TrainingOptions::activation_shape(B, part), options.mesh.split(N), part);
+  const Range sequences = options.sequences({place.dp, static_cast<int>(layout.dp)});
+  ActivationShape shape =
+      divided(options.TrainingOptions::activation_shape(B, part).with_sequences(B), options.mesh.split(N), part);
   shape.gradients = options.gradients;
   return {layout,
           place,
           {options.config(), shape, stage_units(options.pipeline, options.config(), p, shape.T),
-           make_schedule(options.pipeline, p, options.share(N) / B)},
+           make_schedule(options.pipeline, p, sequences.count / B)},
           options.mesh.zero == 1,
           options.gradients,
           Arithmetic(options.arithmetic).separates_tied(),
@@ -249,7 +252,10 @@ MeshPlan plan_of(const MeshParallelOptions& options, RankOf rank)
           options.topology(N),
           r,
           axes_of(layout),
-          {{"dp", {place.dp, static_cast<int>(layout.dp)}}}};
+          {{"dp", {place.dp, static_cast<int>(layout.dp)}}},
+          1,
+          options.leaves(),
+          sequences.first / B};
 }
 
 }  // namespace rankwise

@@ -44,6 +44,8 @@ struct MeshPlan {
   std::vector<Axis> axes;          ///< of the mesh, the outermost first
   std::vector<Replicas> replicas;  ///< axes of replicas; with ZeRO-1 each divides what those before it have left
   std::int64_t runs = 1;           ///< micro-batches, or runs of their tokens, that pass through a stage together
+  std::int64_t leaves = 0;         ///< LessonOptions::leaves(), if replicas may have different numbers of sequences
+  std::int64_t first_micro_batch = 0;  ///< of this replica in the global batch
 
   /// This rank's stages.
   std::vector<PipelineStage> stages() const { return pipeline.stages_of(place.pp); }

@@ -7,7 +7,10 @@ namespace rankwise {
 
 BatchShape MeshParallelOptions::batch(int N) const
 {
-  return TrainingOptions::batch(default_micro_batch(pipeline, share(N), static_cast<int>(layout(N).pp)));
+  BatchShape shape = cut_batch(layout(N).dp);
+  if (micro_batch == 0)
+    shape.micro_batch = default_micro_batch(pipeline, shape.micro_batch, static_cast<int>(layout(N).pp));
+  return shape;
 }
 
 ActivationShape MeshParallelOptions::activation_shape(RankOf rank) const
@@ -28,13 +31,17 @@ void check_lesson(const MeshParallelOptions& options, int N)
   const Layout layout = options.layout(N);
   const BatchShape batch = options.batch(N);
   check_split(options.mesh.split(N), options.config(), batch.sequence, static_cast<int>(layout.tp));
-  check_share(options.global_batch, static_cast<int>(layout.dp));
+  check_share(options, layout);
   check_algorithm(options.algorithm(), options.topology(N), axes_of(layout));
   TrainingOptions chosen = options;
   chosen.micro_batch = batch.micro_batch;
   check_options(chosen, layout);
-  check_pipeline(options.pipeline, options.config(), static_cast<int>(layout.pp), options.share(N),
-                 options.share(N) / chosen.micro_batch);
+  const auto dp = static_cast<int>(layout.dp);
+  for (const int replica : {0, dp - 1}) {  // those with the most and the fewest sequences
+    const std::int64_t sequences = options.sequences({replica, dp}).count;
+    check_pipeline(options.pipeline, options.config(), static_cast<int>(layout.pp), sequences,
+                   sequences / chosen.micro_batch);
+  }
 }
 
 }  // namespace rankwise

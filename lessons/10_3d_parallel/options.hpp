@@ -15,9 +15,12 @@ struct MeshParallelOptions : LessonOptions {
   PipelineOptions pipeline;  ///< schedule and stages
 
   /// Degrees of parallelism of N ranks.
-  Layout layout(int N) const { return mesh.layout(N); }
-  /// Sequences of the global batch for one replica.
-  std::int64_t share(int N) const { return global_batch / layout(N).dp; }
+  Layout layout(int N) const
+  {
+    Layout layout = mesh.layout(N);
+    layout.uneven = true;
+    return layout;
+  }
   /// G, B and T on N ranks; without --micro-batch, B is default_micro_batch() of a replica.
   BatchShape batch(int N) const;
   /// Shape of a micro-batch on one of N ranks, with its shard of every layer.

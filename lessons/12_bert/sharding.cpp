@@ -66,7 +66,7 @@ class ReplicatedParameters final : public Sharding {
     if (sequences_.end() != share_.end()) return;
     for (const Bucket& bucket : buckets_) {
       if (bucket.units.first != unit) continue;
-      const std::vector<Tensor> ready = gradients_->finish(bucket.elements);
+      const std::vector<PartialSum> ready = gradients_->finish(bucket.elements);
       pending_.push_back(queue_.start(fmt::format("bucket of unit {}", unit), [this, ready](Group& group) {
         if (sharded_) reduce_scatter_sum(ready[0], group);
         for (std::size_t i = sharded_ ? 1 : 0; i < ready.size(); ++i) all_reduce_sum(ready[i], group);

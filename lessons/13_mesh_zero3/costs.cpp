@@ -79,7 +79,7 @@ SplitPlan split_plan(const MeshZeroOptions& options, const StepPlan& plan, RankO
 /// The collectives of a step, each once: along replicas, shard and tp.
 std::array<std::vector<CollectiveShape>, 3> collectives_by_axis(const OffloadPlan& plan, const SplitPlan& split)
 {
-  return {replica_calls(plan), collectives_of(plan.step), tensor_parallel_collectives(split)};
+  return {replica_calls(plan), collectives_of(plan.step, plan.ranks), tensor_parallel_collectives(split)};
 }
 
 /// Bytes that a rank allocates for all messages of a run.

@@ -66,7 +66,7 @@ class ContextParallel {
       // Every rank has all parameters. NEW: ranks that share a sequence add up gradients just as replicas do. (In exact
       // arithmetic the ranks of a group have done so for each sequence, and only replicas are left.)
       const auto span = run.time.span(Work::exposed, "summing gradients");
-      for (const Tensor& sum : gradients->sums()) all_reduce_sum(sum, of_sums);
+      for (const PartialSum& sum : gradients->sums()) all_reduce_sum(sum.whole(), of_sums);
     }
     all_reduce_sum(loss, world);
     return update(step, loss, gradients->total());

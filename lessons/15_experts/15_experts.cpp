@@ -67,7 +67,7 @@ class Experts {
       }
       // Every rank has the dense parameters, so their gradients are summed over all N ranks.
       const auto span = run.time.span(Work::exposed, "summing gradients");
-      for (const Tensor& sum : dense_gradients->sums()) all_reduce_sum(sum, world);
+      for (const PartialSum& sum : dense_gradients->sums()) all_reduce_sum(sum.whole(), world);
       // NEW: an expert has N / e replicas, and only these sum its gradients. Those of its own group's rows have come to
       // it with the rows.
       if (has_experts) all_reduce_sum(of_experts = expert_gradients.total(), replicas);

@@ -141,10 +141,10 @@ class FiveAxes {
     std::vector<Tensor> sums, of_experts;
     for (std::size_t place = 0; place < stages.size(); ++place) {
       const std::vector<Range> of_stage = ranges_of(plan.table, stages[place].stage);
-      const std::vector<Tensor> separate = stages[place].gradients->sums();
-      const std::vector<Tensor> dense = cut(separate.front(), of_stage);
+      const std::vector<PartialSum> separate = stages[place].gradients->sums();
+      const std::vector<Tensor> dense = cut(separate.front().whole(), of_stage);
       for (std::size_t i = 0; i < dense.size(); ++i) exchange(Way::to_shards, dense[i], of_stage[i]);
-      if (separate.size() > 1) exchange(Way::to_shards, separate.back(), of_stage.front());
+      if (separate.size() > 1) exchange(Way::to_shards, separate.back().whole(), of_stage.front());
       for (const Tensor& range : cut(stages[place].gradients->total(), of_stage)) sums.push_back(range);
       // NEW: the gradients of experts: of the rows of all ranks along ep, which have come here with them.
       if (const Tensor total = experts.total(place); !total.empty()) {

@@ -159,7 +159,7 @@ void check_lesson(const FiveAxesOptions& options, int N)
   check_degrees(options, N);
   const FiveDegrees degrees = options.degrees(N);
   check_mesh_options(options.mesh, N / degrees.cp);
-  const auto [dp, tp, pp, token_runs] = degrees.layout;
+  const auto [dp, tp, pp, token_runs, uneven] = degrees.layout;
   const BatchShape batch = options.batch(N);
   check_split(options.mesh.split(N / degrees.cp), options.config(), batch.sequence, static_cast<int>(tp));
   check_runs(options, degrees, options.runs(N));

@@ -10,12 +10,13 @@
 
 namespace rankwise {
 
-CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, std::int64_t sequences)
+CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShape& shape, Range sequences)
 {
   const ModelConfig config = options.config();
   const ParameterTable table(config, shape.part);
-  CategoryBytes bytes =
-      Arithmetic(options.arithmetic).gradient_bytes(gradient_layout(table, options.gradients), sequences / shape.B);
+  CategoryBytes bytes = Arithmetic(options.arithmetic)
+                            .gradient_bytes(gradient_layout(table, options.gradients),
+                                            {sequences.first / shape.B, sequences.count / shape.B});
   bytes[Category::parameters] = bytes_of(options.precision) * table.elements();
   bytes[Category::optimizer] = adamw_bytes(table.elements(), options.precision);
   bytes[Category::activations] = activation_bytes(config, shape);

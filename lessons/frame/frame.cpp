@@ -40,7 +40,7 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
     throw UserError(fmt::format("--check-every={} is out of range.", options.check_every),
                     "Use a number of steps, or 0.");
   if (!options.peak.empty() && options.peak != "measured") parse_flops(options.peak, "peak");
-  check_share(options.global_batch, static_cast<int>(layout.dp));
+  check_share(options, layout);
   TrainingOptions chosen = options;
   chosen.micro_batch = batch.micro_batch;
   check_options(chosen, layout);

@@ -31,17 +31,21 @@ struct LessonOptions : TrainingOptions {
   int ranks = 0;                  ///< `--ranks`: number of ranks of a dry run; 0: those that were started
   std::string script;  ///< file for what each rank does in the steps that a dry run rehearses; empty: none
 
-  /// Degrees of parallelism of N ranks: N replicas.
-  Layout layout(int N) const { return {.dp = N}; }
+  /// Degrees of parallelism of N ranks: N replicas, for any N.
+  Layout layout(int N) const { return {.dp = N, .uneven = true}; }
   /// G, B and T on N ranks. Without --micro-batch a rank computes its G / N sequences in one micro-batch.
-  BatchShape batch(int N) const { return TrainingOptions::batch(share(N)); }
+  BatchShape batch(int N) const { return cut_batch(N); }
   /// Shape of a micro-batch on one of N ranks.
   ActivationShape activation_shape(RankOf rank) const
   {
-    return TrainingOptions::activation_shape(share(rank.ranks));
+    return TrainingOptions::activation_shape(share(rank.ranks)).with_sequences(batch(rank.ranks).micro_batch);
   }
-  /// Sequences of the global batch that one of N replicas computes.
+  /// The fewest sequences of the global batch that one of N replicas computes.
   std::int64_t share(int N) const { return global_batch / N; }
+  /// The sequences of one of N replicas: of all the same number, or in exact arithmetic one more of the first ones.
+  Range sequences(RankOf replica) const { return Partition(global_batch, replica.ranks).shard(replica.rank); }
+  /// Terms of a PartialSum of all replicas: in exact arithmetic the sequences of the global batch, in the order of a tree.
+  std::int64_t leaves() const { return Arithmetic(arithmetic).continues_tree() ? global_batch : 0; }
   /// Algorithm of all collectives: --collectives, or the default for --arithmetic.
   Algorithm algorithm() const { return messages.algorithm(default_algorithm(Arithmetic(arithmetic))); }
   /// Nodes of N ranks: those of the job; for another N a single node, divided by --ranks-per-node.

@@ -11,6 +11,7 @@
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
+#include "common/collectives/subtrees.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/job_report.hpp"
 
@@ -34,6 +35,24 @@ void check_share(std::int64_t global_batch, int ranks)
       fmt::format("Every rank computes the same number of sequences. Use a multiple of {}, or start another "
                   "number of ranks.",
                   ranks));
+}
+
+void check_share(const LessonOptions& options, const Layout& layout)
+{
+  const auto replicas = static_cast<int>(layout.dp);
+  if (options.arithmetic == Sums::fast || !layout.uneven) return check_share(options.global_batch, replicas);
+  if (options.global_batch < replicas)
+    throw UserError(
+        fmt::format("--global-batch={} has fewer sequences than there are data-parallel ranks, {}.",
+                    options.global_batch, replicas),
+        fmt::format("Every rank computes at least one. Use --global-batch={} or more, or start fewer ranks.",
+                    replicas));
+  if (options.algorithm() == Algorithm::shared && replicas > 1 &&
+      !DealtLeaves(options.global_batch, replicas).are_balanced())
+    throw UserError(fmt::format("--collectives=shared cannot sum {} sequences of {} ranks in exact arithmetic.",
+                                options.global_batch, replicas),
+                    "The ranks have different numbers of sums to exchange, and would have to place all of them in\n"
+                    "shared memory together. Use --collectives=halving, or powers of two.");
 }
 
 void check_alike(const OptionTable& options, const Tokens& tokens)

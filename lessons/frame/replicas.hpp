@@ -7,6 +7,7 @@
 #include "common/program/options.hpp"
 #include "data/loader.hpp"
 #include "gpt2/model.hpp"
+#include "lessons/frame/options.hpp"
 
 /// @file
 /// Sums over the replicas of a model, and comparisons of replicas.
@@ -25,6 +26,9 @@ void all_reduce_sum(LossSum& loss, Group& group);
 /// Refuses a global batch that cannot be divided equally among the ranks.
 /// @throws UserError  with the possible sizes.
 void check_share(std::int64_t global_batch, int ranks);
+/// The same for the replicas of a layout, which need not have equally many sequences in exact arithmetic if it is
+/// Layout::uneven; but one at least, and no shared memory then.
+void check_share(const LessonOptions& options, const Layout& layout);
 
 /// Refuses ranks that were started with different options or data. All ranks make this call before training.
 /// @throws UserError  on all ranks: the options that differ, with the value of each rank.

@@ -79,7 +79,8 @@ MicroBatch Run::load(const Activations& kept, Range sequences, std::int64_t step
 MicroBatch Run::load(const Activations& kept, Range sequences, std::int64_t step, Range positions)
 {
   const auto reading = time.span(Work::io, "reading tokens");
-  loader.load(step, sequences, host_batch_);
+  loader.load(step, intersect(sequences, {0, batch.global_batch}), host_batch_);
+  pad(host_batch_, sequences.count);
   return place_tokens(kept, sequences, step, positions);
 }
 

@@ -54,12 +54,18 @@ struct Run {
   StepReport checked{};                 ///< loss, norm and learning rate of the step that check_finite() saw last
 
   /// Setup of a group of ranks.
-  GroupSetup group_setup() { return messages.setup(default_algorithm(arithmetic)); }
+  GroupSetup group_setup()
+  {
+    GroupSetup setup = messages.setup(default_algorithm(arithmetic));
+    setup.leaves = options.leaves();
+    return setup;
+  }
 
   /// The run's arithmetic on another stream.
   std::unique_ptr<Kernels> make_kernels(const DeviceMemory& where, Stream& queue) const;
 
-  /// Reads sequences of a step's global batch and copies them to the device.
+  /// Reads sequences of a step's global batch and copies them to the device. Those after its last one are padding, which
+  /// is not counted.
   /// @param kept  activations of the micro-batch, which hold its tokens.
   MicroBatch load(const Activations& kept, Range sequences, std::int64_t step);
 

@@ -82,7 +82,7 @@ std::vector<Tensor> whole_batch(Laboratory& lab)
   const std::unique_ptr<GradientSum> sum = make_sum(lab);
   add_all(*sum, {{0, G}});
   std::vector<Tensor> sums;
-  for (const Tensor& tensor : sum->sums()) sums.push_back(lab.copied(tensor));
+  for (const PartialSum& one : sum->sums()) sums.push_back(lab.copied(one.whole()));
   return sums;
 }
 
@@ -101,8 +101,8 @@ TEST_CASE("make_tree_sum: ranks that add runs of the batch first have the bits o
         for (std::int64_t r = 0; r < N; ++r) {
           ranks.push_back(make_sum(lab));
           add_all(*ranks.back(), micro_batches({r * G / N, G / N}, B, shuffle));
-          flat.push_back(ranks.back()->sums().at(0));
-          tied.push_back(ranks.back()->sums().at(1));
+          flat.push_back(ranks.back()->sums().at(0).whole());
+          tied.push_back(ranks.back()->sums().at(1).whole());
         }
         add_neighbours_first(lab.kernels(), flat);
         add_neighbours_first(lab.kernels(), tied);
@@ -112,6 +112,55 @@ TEST_CASE("make_tree_sum: ranks that add runs of the batch first have the bits o
         const Tensor sum = lab.copied(expected[0]);
         lab.kernels().add(sum.slice(layout.tied), expected[1]);
         CHECK(different_bits(ranks[0]->total(), sum) == 0);
+      }
+}
+
+TEST_CASE(
+    "make_tree_sum: any number of sequences, on one rank or dealt out among any number of ranks, is tree_sum()")
+{
+  for (std::int64_t all = 1; all <= G; ++all)
+    for (std::int64_t N = 1; N <= std::min<std::int64_t>(all, 8); ++N)
+      for (const bool piecewise : {false, true}) {
+        INFO(all << " sequences of " << N << " ranks");
+        Laboratory lab;
+        std::vector<std::unique_ptr<GradientSum>> ranks;
+        std::vector<Range> runs;
+        std::vector<Tensor> flat, tied;
+        for (std::int64_t r = 0; r < N; ++r) {
+          const Range share = Partition(all, N).shard(r);
+          ranks.push_back(make_sum(lab));
+          GradientSum& sum = *ranks.back();
+          add_all(sum, micro_batches({share.first, share.count - 1}, 1, 0));
+          const Range last{share.end() - 1, 1};
+          backward(sum.begin(last), last);
+          // Lesson 03 sums over ranks during the last backward pass, others after it.
+          std::vector<PartialSum> sums = piecewise ? sum.finish({0, layout.elements}) : std::vector<PartialSum>{};
+          sum.end(last);
+          if (N == 1 && !piecewise) continue;  // total() has to add up by itself
+          if (!piecewise) sums = sum.sums();
+          const std::vector<Range> of_rank = aligned_runs(share);
+          REQUIRE(sums[0].subtrees.size() == of_rank.size());
+          runs.insert(runs.end(), of_rank.begin(), of_rank.end());
+          flat.insert(flat.end(), sums[0].subtrees.begin(), sums[0].subtrees.end());
+          tied.insert(tied.end(), sums[1].subtrees.begin(), sums[1].subtrees.end());
+          const CategoryBytes bytes = Arithmetic(Sums::exact).gradient_bytes(layout, share);
+          if (N == 1) CHECK(lab.ledger().current(Tier::device) == bytes);
+        }
+        tree_over_runs(runs, [&](std::size_t i, std::size_t j) {
+          lab.kernels().add(flat[i], flat[j]);
+          lab.kernels().add(tied[i], tied[j]);
+        });
+        const Tensor total = ranks[0]->total();
+        const auto sum_of = [&](std::int64_t i) {
+          return tree_sum(0, all, [&](std::int64_t g) { return leaf(g, i); });
+        };
+        std::int64_t wrong = 0;
+        for (std::int64_t i = 0; i < layout.elements; ++i) {
+          const bool is_tied = layout.tied.contains(i);
+          const float other = is_tied ? sum_of(layout.elements + i - layout.tied.first) : 0;
+          wrong += total.data<float>()[i] != (is_tied ? sum_of(i) + other : sum_of(i));
+        }
+        CHECK(wrong == 0);
       }
 }
 
@@ -160,12 +209,13 @@ TEST_CASE("GradientSum: finish() gives, piece by piece, what sums() gives after 
         }
         std::vector<Tensor> pieces;
         for (const Range piece : {Range{30, 20}, Range{29, 1}, Range{7, 22}}) {
-          const std::vector<Tensor> finished = sum->finish(piece);
+          const std::vector<PartialSum> finished = sum->finish(piece);
           CHECK(finished.size() == (tree && piece.end() == layout.elements ? 2 : 1));
-          for (const Tensor& tensor : finished) pieces.push_back(lab.copied(tensor));
+          for (const PartialSum& one : finished) pieces.push_back(lab.copied(one.whole()));
         }
         sum->end(run);  // finishes the rest
-        const std::vector<Tensor> whole = sum->sums();
+        std::vector<Tensor> whole;
+        for (const PartialSum& one : sum->sums()) whole.push_back(one.whole());
         INFO((tree ? "tree" : "running") << " sum, micro-batches of " << B);
         CHECK(different_bits(pieces[0], whole[0].slice({30, 20})) == 0);
         if (tree) CHECK(different_bits(pieces[1], whole[1]) == 0);
@@ -198,7 +248,7 @@ TEST_CASE("make_tree_sum: the order of the tree matters; the textbook order over
   for (std::int64_t r = 0; r < 4; ++r) {
     const std::unique_ptr<GradientSum> sum = make_sum(lab);
     add_all(*sum, micro_batches({r * 4, 4}, 1, 0));
-    flat.push_back(lab.copied(sum->sums()[0]));
+    flat.push_back(lab.copied(sum->sums()[0].whole()));
   }
   std::swap(flat[1], flat[2]);  // 0 + 2 and 1 + 3 first
   add_neighbours_first(lab.kernels(), flat);
@@ -256,10 +306,10 @@ TEST_CASE(
         else
           add_all(*mixed, {range});
       }
-      CHECK(lab.kernels().squared_norm(expected->sums()[0]).value() > 0);
+      CHECK(lab.kernels().squared_norm(expected->sums()[0].whole()).value() > 0);
       for (std::size_t i = 0; i < expected->sums().size(); ++i) {
-        CHECK(different_bits(sum->sums()[i], expected->sums()[i]) == 0);
-        CHECK(different_bits(mixed->sums()[i], expected->sums()[i]) == 0);
+        CHECK(different_bits(sum->sums()[i].whole(), expected->sums()[i].whole()) == 0);
+        CHECK(different_bits(mixed->sums()[i].whole(), expected->sums()[i].whole()) == 0);
       }
     }
   }
@@ -271,7 +321,7 @@ TEST_CASE("make_running_sum: is zero before anything is added")
   const std::unique_ptr<GradientSum> sum = make_running_sum(lab.kernels(), lab.stream(), lab.memory(), layout);
   CHECK(lab.kernels().squared_norm(sum->total()).value() == 0);
   sum->clear();
-  CHECK(lab.kernels().squared_norm(sum->finish({0, 50})[0]).value() == 0);
+  CHECK(lab.kernels().squared_norm(sum->finish({0, 50})[0].whole()).value() == 0);
   sum->clear();
   CHECK(lab.kernels().squared_norm(sum->begin({0, 1}).flat).value() == 0);
 }
@@ -290,12 +340,14 @@ TEST_CASE("make_tree_sum: micro-batches that do not fit the tree are refused")
   sum->end({2, 2});
   CHECK_NOTHROW(sum->sums());  // a run by itself is a sum
   add_all(*sum, {{4, 2}});
-  CHECK_THROWS_AS(sum->sums(), Error);  // [2, 4) and [4, 6) are no neighbours
-  CHECK_THROWS_AS(sum->total(), Error);
-  add_all(*sum, {{6, 2}});
-  CHECK_THROWS_AS(sum->sums(), Error);  // [0, 2) is missing
-  add_all(*sum, {{0, 2}});
-  CHECK_NOTHROW(sum->sums());
+  CHECK(sum->sums()[0].subtrees.size() == 2);  // [2, 4) and [4, 6) are no neighbours
+  CHECK_THROWS_AS(sum->sums()[0].whole(), Error);
+  sum->clear();
+  add_all(*sum, {{2, 2}, {4, 2}});
+  CHECK_THROWS_AS(sum->total(), Error);  // [0, 2) is missing, and no ranks have summed
+  sum->clear();
+  add_all(*sum, {{0, 2}, {4, 2}});
+  CHECK_THROWS_AS(sum->total(), Error);  // [2, 4) is missing
 }
 
 TEST_CASE("make_tree_sum: repeats after clear() with the same buffers, as many as gradient_bytes() counts")
@@ -308,8 +360,8 @@ TEST_CASE("make_tree_sum: repeats after clear() with the same buffers, as many a
     for (int step = 0; step < 3; ++step) {
       sum->clear();
       add_all(*sum, micro_batches({0, G}, B, 0));
-      CHECK(different_bits(sum->sums()[0], expected[0]) == 0);
-      CHECK(different_bits(sum->sums()[1], expected[1]) == 0);
+      CHECK(different_bits(sum->sums()[0].whole(), expected[0]) == 0);
+      CHECK(different_bits(sum->sums()[1].whole(), expected[1]) == 0);
       const Arithmetic arithmetic(Sums::exact);
       CHECK(lab.ledger().current(Tier::device) == arithmetic.gradient_bytes(layout, G / B));
     }
@@ -320,15 +372,16 @@ TEST_CASE("make_tree_sum: repeats after clear() with the same buffers, as many a
 TEST_CASE("micro_batch_order: a micro-batch adds the sums that wait for it, and the last leaves one sum")
 {
   for (const bool tree : {false, true}) {
-    for (const std::int64_t M : {1, 2, 4, 16}) {
+    for (std::int64_t M = 1; M <= 20; ++M) {
       INFO("tree = " << tree << ", M = " << M);
       std::vector<std::int64_t> levels(
           static_cast<std::size_t>(micro_batch_levels(tree, M)));  // passes in each sum
       for (std::int64_t m = 0; m < M; ++m) {
-        const MicroBatchOrder order = micro_batch_order(tree, m);
+        const MicroBatchOrder order = micro_batch_order(tree, m, M);
         std::int64_t sum = 1;
-        for (std::size_t l = 0; l < order.added; ++l) {
-          if (tree) REQUIRE(levels[l] == sum);  // neighbours of the same size
+        for (const std::size_t l : order.added) {
+          if (tree && m + 1 < M) REQUIRE(levels[l] == sum);  // neighbours of the same size
+          if (tree) REQUIRE(levels[l] >= sum);               // the rest is added from the last
           sum += std::exchange(levels[l], 0);
         }
         REQUIRE(levels.at(order.level) == 0);

@@ -1,5 +1,7 @@
 // gpt2/training_options.hpp and arithmetic.hpp: defaults that depend on other options, and refused combinations.
 
+#include <bit>
+
 #include "common/base/activity.hpp"
 #include "common/base/text.hpp"
 #include "gpt2/training_options.hpp"
@@ -90,7 +92,9 @@ TEST_CASE("check_options: a run is compared only where a single device could tra
   options.micro_batch = 4;
   CHECK_NOTHROW(check_options(options, {.dp = 4}));
   options.global_batch = 12;
-  CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=10") && Contains("--global-batch=12"));
+  CHECK_NOTHROW(check_options(options, {.dp = 3}));
+  options.sequence = 20;
+  CHECK_THROWS_WITH(check_options(options, {.dp = 3}), Contains("--compare=10") && Contains("--sequence=20"));
   options.compare = 0;
   CHECK_NOTHROW(check_options(options, {.dp = 3}));
   options.compare = -1;
@@ -152,7 +156,34 @@ TEST_CASE("check_exact: degrees, batches and sizes that do not fit the tree are 
   CHECK_THROWS_WITH(check_exact({.pp = 5}, nano, batch), Contains("pipeline-parallel ranks: 5"));
   CHECK_THROWS_WITH(check_exact({}, nano, {12, 4, 64}), Contains("--global-batch=12") && Contains("8 or 16"));
   CHECK_THROWS_WITH(check_exact({}, nano, {24, 3, 64}), Contains("power of two"));
+  CHECK_NOTHROW(check_exact({.dp = 3, .tp = 2, .pp = 5, .uneven = true}, nano, {15, 1, 64}));
+  CHECK_THROWS_WITH(check_exact({.tp = 6, .uneven = true}, nano, batch), Contains("--tp=6") && Contains("4 or 8"));
+  CHECK_THROWS_WITH(check_exact({.uneven = true}, nano, {24, 3, 64}), Contains("--micro-batch=3"));
   CHECK_THROWS_WITH(check_exact({}, nano, {16, 4, 63}), Contains("--sequence=63") && Contains("64"));
+}
+
+TEST_CASE("cut_batch: in exact arithmetic no micro-batch crosses the end of an aligned run of any replica")
+{
+  TrainingOptions options;
+  for (options.global_batch = 1; options.global_batch <= 40; ++options.global_batch)
+    for (const std::int64_t asked : {0, 1, 2, 4, 8})
+      for (std::int64_t N = 1; N <= options.global_batch; ++N) {
+        INFO("G = " << options.global_batch << ", N = " << N << ", --micro-batch=" << asked);
+        options.micro_batch = asked;
+        options.arithmetic = Sums::exact;
+        const std::int64_t B = options.cut_batch(N).micro_batch;
+        REQUIRE(std::has_single_bit(static_cast<std::uint64_t>(B)));
+        if (options.micro_batch > 0) REQUIRE(B <= options.micro_batch);
+        bool twice = true;  // whether micro-batches of twice as many would do
+        for (std::int64_t r = 0; r < N; ++r) {
+          const Range share = Partition(options.global_batch, N).shard(r);
+          REQUIRE((share.first % B == 0 && share.count % B == 0));
+          twice = twice && share.first % (2 * B) == 0 && share.count % (2 * B) == 0;
+        }
+        REQUIRE((!twice || B == options.micro_batch));
+        options.arithmetic = Sums::fast;
+        REQUIRE(options.cut_batch(N).micro_batch == options.batch(options.global_batch / N).micro_batch);
+      }
 }
 
 TEST_CASE("Arithmetic: its kernels are watched")
@@ -175,15 +206,18 @@ TEST_CASE("Arithmetic: gradient_bytes is what the ledger sees, for any number of
   const auto stream = device->make_stream();
   const GradientLayout layout{.elements = 100, .tied = {0, 30}};
   for (const Sums sums : {Sums::fast, Sums::exact})
-    for (const std::int64_t micro_batches : {1, 2, 4, 8, 16}) {
+    for (const Range micro_batches :
+         {Range{0, 1}, {0, 2}, {0, 4}, {0, 16}, {0, 6}, {0, 7}, {3, 4}, {5, 11}, {7, 2}}) {
+      INFO("micro-batches [" << micro_batches.first << ", " << micro_batches.end() << ")");
       const Arithmetic arithmetic(sums);
       MemoryLedger ledger;
       const auto kernels = arithmetic.make_kernels({device.get(), &ledger}, *stream);
       const auto sum = arithmetic.make_gradient_sum(*kernels, *stream, {device.get(), &ledger}, layout);
-      for (std::int64_t i = 0; i < micro_batches; ++i) {
+      for (std::int64_t i = micro_batches.first; i < micro_batches.end(); ++i) {
         sum->begin({i, 1});
         sum->end({i, 1});
       }
+      sum->sums();
       sum->total();
       CHECK(ledger.peak(Tier::device) == arithmetic.gradient_bytes(layout, micro_batches));
     }

@@ -98,6 +98,24 @@ class Exactness(Lesson):
         self.assertEqual(report["deviation"], {"steps": 3, "loss": 0, "parameters": 0})
 
 
+class AnyNumber(Lesson):
+    """In exact arithmetic ranks and sequences need not be powers of two, nor one divide the other."""
+
+    def test_any_number_of_ranks_and_of_sequences_gives_the_bits_of_lesson_01(self):
+        for G, variants in [
+            (16, [(3, "--micro-batch=2"), (5, self.cut("1B")), (6,), (7, self.cut("1GB"))]),
+            (12, [(1, "--micro-batch=8"), (2,), (3, "--micro-batch=2"), (5, "--recompute=block"), (8,)]),
+            (7, [(2,), (3, "--check-messages"), (4, self.cut("50kB")), (5, "--chaos=1"), (7,)]),
+        ]:
+            if not ALL:
+                variants = variants[G % 2::2]
+            fixed = [*self.small, "--sequence=32", "--arithmetic=exact", "--dropout=0.1", f"--global-batch={G}"]
+            expected = self.report_of(L01, *fixed)["digest"]
+            for ranks, *options in variants:
+                with self.subTest(G=G, ranks=ranks, options=options):
+                    self.assertEqual(self.report(*fixed, *options, ranks=ranks)["digest"], expected)
+
+
 class FastSums(Lesson):
     same_as_lesson_03 = [(1, "200kB"), (2, "200kB"), (3, "200kB", "--global-batch=12"), (4, "100kB"),
                          (4, "200kB", "--precision=bf16", "--gradients=bf16"), (5, "1B", "--global-batch=10")]
@@ -295,7 +313,7 @@ class WrongInput(Lesson):
         self.assert_all_refused([
             (["--global-batch=15"], ["--global-batch=15 cannot be shared out among 2 ranks"]),
             (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"]),
-            (["--arithmetic=exact", "--global-batch=12"], ["power of two", "8 or 16"]),
+            (["--arithmetic=exact", "--global-batch=1"], ["--global-batch=1", "ranks, 2", "--global-batch=2 or more"]),
             (["--gradients=bf16"], ["--precision=bf16"]),
             (["--strategy=flat"], ["--strategy"]),
             *self.refused,

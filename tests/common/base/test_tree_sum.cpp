@@ -1,6 +1,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -117,6 +118,41 @@ TEST_CASE("tree_sum: aligned runs are subtrees of counts that are no power of tw
       if (count % run != 0) continue;
       const float of_runs = tree_sum(0, count / run, [&](std::int64_t i) { return tree_of(values, i * run, run); });
       CHECK(same_bits(of_runs, whole));
+    }
+  }
+}
+
+TEST_CASE("aligned_runs: powers of two, aligned, in order, and at most two of each length")
+{
+  for (std::int64_t first = 0; first < 40; ++first)
+    for (std::int64_t count = 0; count < 40; ++count) {
+      INFO("[" << first << ", " << first + count << ")");
+      std::int64_t next = first;
+      std::map<std::int64_t, int> of_length;
+      for (const Range run : aligned_runs({first, count})) {
+        REQUIRE(run.first == next);
+        REQUIRE(std::has_single_bit(static_cast<std::uint64_t>(run.count)));
+        REQUIRE(run.first % run.count == 0);
+        REQUIRE(++of_length[run.count] <= 2);
+        next = run.end();
+      }
+      REQUIRE(next == first + count);
+    }
+}
+
+TEST_CASE("tree_over_runs: callers that each sum the runs of their leaves have the bits of one caller")
+{
+  for (std::int64_t count = 1; count <= 40; ++count) {
+    const std::vector<float> values = wild_floats(count, static_cast<std::uint32_t>(count));
+    for (std::int64_t callers = 1; callers <= std::min<std::int64_t>(count, 9); ++callers) {
+      std::vector<Range> runs;
+      for (std::int64_t r = 0; r < callers; ++r)
+        for (const Range run : aligned_runs(Partition(count, callers).shard(r))) runs.push_back(run);
+      std::vector<float> sums;
+      for (const Range run : runs) sums.push_back(tree_of(values, run.first, run.count));
+      tree_over_runs(runs, [&](std::size_t i, std::size_t j) { sums[i] += sums[j]; });
+      INFO(count << " leaves of " << callers);
+      REQUIRE(same_bits(sums[0], tree_of(values, 0, count)));
     }
   }
 }

@@ -15,8 +15,15 @@ namespace rankwise {
 
 /// A group of all ranks of the test with all that it needs.
 struct GroupForTest {
-  explicit GroupForTest(Algorithm algorithm, int ranks_per_node = 0, bool check_messages = false)
-      : setup{memory, stream.get(), &traffic, algorithm, ranks_per_node, check_messages},
+  explicit GroupForTest(Algorithm algorithm, int ranks_per_node = 0, bool check_messages = false,
+                        std::int64_t leaves = 0)
+      : setup{.memory = memory,
+              .stream = stream.get(),
+              .traffic = &traffic,
+              .algorithm = algorithm,
+              .ranks_per_node = ranks_per_node,
+              .check_messages = check_messages,
+              .leaves = leaves},
         group("world", Communicator::world(), setup)
   {
   }

@@ -50,6 +50,21 @@ class Exactness(Lesson):
             (8, "--strategy=overlapped", "--micro-batch=1", "--threads=2"),
         ])
 
+    def test_any_number_of_ranks_and_of_sequences_gives_the_bits_of_lesson_01(self):
+        for G, variants in [
+            (16, [(3, "--strategy=flat"), (5, "--micro-batch=2"), (6, "--strategy=per-tensor"), (7, "--strategy=bucketed")]),
+            (12, [(1, "--micro-batch=8"), (2, "--micro-batch=4"), (3, "--bucket=1B"), (4,), (7, "--recompute=block")]),
+            (7, [(2, "--strategy=flat"), (3, "--check-messages"), (5, "--chaos=1"), (7, "--micro-batch=1")]),
+        ]:
+            fixed = [*SMALL, "--sequence=32", "--arithmetic=exact", "--dropout=0.1", "--clip=0.5", f"--global-batch={G}"]
+            self.same_digest(fixed, variants)
+
+    def test_micro_batches_that_are_cut_are_reported(self):
+        options = ["--layers=1", "--steps=1", "--arithmetic=exact", "--micro-batch=2"]
+        text = {ranks: self.run_program(self.data, *options, ranks=ranks).stdout for ranks in (3, 4)}
+        self.assertIn("micro-batches of 1, not 2: 3 ranks share 16 sequences", text[3])
+        self.assertNotIn("micro-batches of", text[4])
+
     def test_chaos_changes_nothing(self):
         fixed = ["--layers=1", "--steps=2", "--arithmetic=exact", "--micro-batch=2"]
         seeds = int(os.environ.get("RANKWISE_CHAOS_SEEDS", "5"))
@@ -123,6 +138,21 @@ class Traffic(Lesson):
                 elements = 256 * 64 + 64 * 64 + 49984 + 128
                 self.assertEqual(traffic["bytes"], 8 * elements * (ranks - 1) // ranks, (ranks, strategy))
                 self.assertEqual(traffic["bytes"], traffic["formula"])
+
+    def test_where_shares_are_several_subtrees_each_of_them_travels(self):
+        n, tied = 256 * 64 + 64 * 64 + 49984 + 128, 256 * 64  # elements of the flat vector and of the separate sum
+        # 16 sequences of three ranks: 0 1 2 3 | 4 5; 6 7 | 8 9 | 10; 11 | 12 13 14 15. Rank 0 sends what others own of its
+        # two subtrees. In the all-gather it gives rank 1 two shards, and rank 2, for which it acts, everything.
+        expected = 0
+        for size in (n, tied):
+            first, last = (size + 2) // 3, size // 3
+            expected += 4 * (2 * (size - first) + first + last + size)
+        report = self.report("--steps=2", "--layers=1", "--strategy=flat", "--arithmetic=exact", ranks=3)
+        self.assertEqual(report["traffic"]["world"]["bytes"], expected)
+        self.assertEqual(report["traffic"]["world"]["formula"], expected)
+        # The most sums at a time: 0 1 2 3, 4 and 5; 6 7, 8 9 and 10; 11, 12 13, 14 and 15. The first is no extra one.
+        exact = [rank["device"]["exact"]["current"] for rank in report["memory_ranks"]]
+        self.assertEqual(exact, [4 * ((sums - 1) * n + sums * tied) for sums in (3, 3, 4)])
 
     def test_accumulation_sends_nothing_more(self):
         sent = {B: self.report("--steps=2", "--layers=1", f"--micro-batch={B}", ranks=2)["traffic"] for B in (8, 4, 1)}
@@ -206,15 +236,14 @@ class WrongInput(Lesson):
             (["--check-every=-1"], ["--check-every=-1"]),
             (["--timeout=-1"], ["--timeout=-1"]),
             (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"]),
-            (["--arithmetic=exact", "--global-batch=12"], ["power of two", "8 or 16"]),
+            (["--arithmetic=exact", "--global-batch=1"], ["--global-batch=1", "ranks, 2", "--global-batch=2 or more"]),
+            (["--arithmetic=exact", "--global-batch=12", "--collectives=shared"], ["--collectives=shared", "halving"]),
+            (["--arithmetic=exact", "--global-batch=12", "--micro-batch=3"], ["--micro-batch=3", "power of two"]),
             (["--micro-batch=3"], ["--micro-batch=3"]),
             (["--collectives=rings"], ["--collectives"]),
         ]:
             with self.subTest(options=options):
                 self.assert_refused(*options, ranks=2, says=says)
-
-    def test_exact_arithmetic_says_which_numbers_of_ranks_are_possible(self):
-        self.assert_refused("--arithmetic=exact", "--global-batch=12", ranks=3, says=["3", "2 or 4"])
 
     def different(self, first, second):
         program = os.path.join(BUILD, self.program)

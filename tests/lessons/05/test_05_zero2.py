@@ -12,6 +12,10 @@ class Exactness(zero_case.Exactness):
     program = PROGRAM
 
 
+class AnyNumber(zero_case.AnyNumber):
+    program = PROGRAM
+
+
 class FastSums(zero_case.FastSums):
     program = PROGRAM
 

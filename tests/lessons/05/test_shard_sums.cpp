@@ -69,20 +69,22 @@ TEST_CASE("ShardSums: the formula's bytes are those allocated")
       INFO("kind = " << static_cast<int>(kind) << ", M = " << M);
       Laboratory lab;
       const Arithmetic arithmetic(kind);
+      const int N = world().ranks();
       const StepPlan plan{table,
                           make_buckets(table, DType::f32, 20'000),
                           DType::f32,
                           DType::f32,
                           arithmetic.separates_tied(),
                           Algorithm::ring,
-                          M,
+                          M * N,
                           1};
       const std::vector<Range> own = owned_shards(plan, world());
-      ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), sums_of(plan), own);
+      ShardSums sums(arithmetic, lab.kernels(), lab.stream(), lab.memory(), sums_of(plan), own,
+                     separate_ranks(plan, N));
       for (std::int64_t m = 0; m < M; ++m)
         for (std::size_t s = 0; s < own.size(); ++s) {
           const Tensor flat = lab.filled(DType::f32, {own[s].count}, 1);
-          sums.add(s, {m, 1}, {flat});
+          sums.add(s, {m * N, N}, {flat});
         }
       CHECK(lab.ledger().current(Tier::device) == ShardSums::bytes(arithmetic, plan, world()));
     }

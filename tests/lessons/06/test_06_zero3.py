@@ -40,6 +40,10 @@ class Exactness(Sharded, zero_case.Exactness):
         ]
 
 
+class AnyNumber(Sharded, zero_case.AnyNumber):
+    pass
+
+
 class FastSums(Sharded, zero_case.FastSums):
     same_as_lesson_03 = [(1, "1GB"), (2, "1B"), (3, "1B", "--global-batch=12"), (4, "1GB"),
                          (4, "1B", "--precision=bf16", "--gradients=bf16"), (5, "1B", "--global-batch=10")]

@@ -204,6 +204,16 @@ class Exactness(Offload, zero_case.Exactness):
                                   f"--micro-batch={8 // ranks}") for ranks, what, tier in cases])
 
 
+class AnyNumber(Offload, zero_case.AnyNumber):
+    def test_wherever_the_sums_are(self):
+        for G, ranks, clip, *options in [(7, 3, 1, *self.off("all", "disk")), (12, 5, 1, *self.off("gradients", "host")),
+                                         (7, 2, 0, *self.off("all", "host")), (6, 3, 0, *self.off("all", "disk"))]:
+            fixed = [*self.small, "--sequence=32", "--arithmetic=exact", f"--global-batch={G}", f"--clip={clip}"]
+            with self.subTest(G=G, ranks=ranks, clip=clip, options=options):
+                report = self.report(*fixed, *options, ranks=ranks)
+                self.assertEqual(report["digest"], self.report_of(L01, *fixed)["digest"])
+
+
 class FastSums(Offload, zero_case.Lesson):
     def test_what_lies_where_changes_no_bit_of_lesson_06(self):
         """With the norm's order of terms left out: clipping adds the squares of a block up first."""

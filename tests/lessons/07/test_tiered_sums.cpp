@@ -103,7 +103,7 @@ TEST_CASE("TieredSums: in each tier the bits of lesson 05, step by step")
 {
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
     for (const bool tied_separate : {false, true})
-      for (const std::int64_t M : {1, 2, 4, 8}) {
+      for (const std::int64_t M : {1, 2, 3, 4, 5, 6, 7, 8}) {
         const PlanOptions options = sums_in(tier, M, tied_separate);
         INFO(text_of(options));
         Summed summed(options);
@@ -115,7 +115,7 @@ TEST_CASE("TieredSums: for an early update the last arrival is the complete sum,
 {
   for (const Tier tier : {Tier::host, Tier::disk})
     for (const bool tied_separate : {false, true})
-      for (const std::int64_t M : {1, 2, 4, 8})
+      for (const std::int64_t M : {1, 2, 3, 4, 6, 8})
         for (const DType type : {DType::f32, DType::bf16}) {
           if (tied_separate && type == DType::bf16) continue;
           PlanOptions options = sums_in(tier, M, tied_separate, type);

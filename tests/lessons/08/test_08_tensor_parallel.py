@@ -58,6 +58,10 @@ class Exactness(Divided, zero_case.Exactness):
             (8, "--tp=4", HALVES, "--dp=2"),
         ]
 
+    def test_any_number_of_replicas_and_of_sequences(self):
+        for G, *variants in [(7, (6, "--dp=3"), (5, "--dp=5")), (12, (6, "--dp=3", HALVES), (4, "--dp=2", "--micro-batch=4"))]:
+            self.same_digest([*self.small, "--arithmetic=exact", "--dropout=0.1", f"--global-batch={G}"], variants)
+
     def test_eight_parts_of_eight_heads(self):
         fixed = [*self.small, "--heads=8", "--arithmetic=exact", "--dropout=0.1", "--clip=1"]
         cases = [(8, HALVES, "--micro-batch=2"), (8, RECOMPUTE)]

@@ -86,6 +86,11 @@ class Exactness(Staged, zero_case.Exactness):
             fixed = self.options("--arithmetic=exact", "--dropout=0.1", *options)
             self.same_digest(fixed, [(2, INTERLEAVED), (4,)])
 
+    def test_any_number_of_stages_and_of_sequences(self):
+        for G, *variants in [(16, (3,), (5, "--micro-batch=2"), (7, RECOMPUTE)), (7, (2, GPIPE), (6,)),
+                             (12, (3, INTERLEAVED), (1, "--micro-batch=8"), (5, "--collectives=shared"))]:
+            self.same_digest(self.options(EIGHT, "--arithmetic=exact", "--dropout=0.1", f"--global-batch={G}"), variants)
+
     def test_in_bf16_too(self):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--precision=bf16")
         self.same_digest(fixed, [(2, INTERLEAVED, RECOMPUTE), (4, "--micro-batch=2")])
@@ -439,7 +444,7 @@ class WrongInput(Staged, zero_case.Lesson):
                      (["--partition=2,2,"], ["'' is not a number of blocks"]),
                      (["--micro-batch=3"], ["--micro-batch=3"]),
                      (["--arithmetic=exact", "--collectives=ring"], ["--collectives=ring", "halving"])]),
-                (3, [(["--arithmetic=exact"], ["3 is not a power of two", "2 or 4"]),
+                (3, [(["--arithmetic=exact", "--global-batch=12", "--micro-batch=3"], ["--micro-batch=3 is not a power of two"]),
                      (["--global-batch=8", EIGHT, INTERLEAVED], ["groups of 3", "there are 8", "another --global-batch"])]),
                 (5, [([], ["5 ranks with a stage each make 5 stages", "4 blocks", "at most 4"])])]:
             self.assert_all_refused(cases, ranks=ranks)

@@ -72,6 +72,12 @@ class Exactness(OnMesh, zero_case.Exactness):
             mesh(4, 2, 1, GPIPE, REGATHER, HALVES),
         ]
 
+    def test_any_number_of_replicas_stages_and_sequences(self):
+        for G, *variants in [(16, mesh(3, 1, 2, "--zero=1"), mesh(1, 2, 3, HALVES), mesh(7, 1, 1)),
+                             (12, mesh(3, 2, 1, "--zero=1"), mesh(2, 1, 3), mesh(5, 1, 1, "--micro-batch=2")),
+                             (7, mesh(3, 1, 2, GPIPE), mesh(3, 2, 1, HALVES, REGATHER, RECOMPUTE))]:
+            self.same_digest(self.options("--arithmetic=exact", "--dropout=0.1", f"--global-batch={G}"), variants)
+
     def test_in_bf16_too(self):
         """Without tensor parallelism, whose partial sums would be rounded."""
         self.same_digest(self.options("--arithmetic=exact", "--dropout=0.1", "--precision=bf16"),
@@ -339,7 +345,9 @@ class Impossible(OnMesh, zero_case.Lesson):
             (["--memory-limit=100kB"], ["this run needs", "The least that works on this mesh", "Start more ranks"]),
             (["--memory-limit=1500kB", "--dp=4"], ["The least that works on this mesh", "With these options --dp=1 --tp=4 --pp=1 fits"]),
         ], ranks=4)
-        self.assert_refused("--arithmetic=exact", "--dp=1", "--tp=1", ranks=3, says=["pipeline-parallel ranks: 3 is not a power of two"])
+        self.assert_refused("--arithmetic=exact", "--dp=1", "--tp=3", "--heads=6", "--channels=48", ranks=3,
+                            says=["--tp=3 is not a power of two"])
+        self.assert_refused("--arithmetic=exact", "--dp=3", "--global-batch=2", ranks=3, says=["--global-batch=2", "ranks, 3"])
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ TEST_CASE(
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));
-    const auto& [dp, tp, pp, token_runs] = c.layout;
+    const auto& [dp, tp, pp, token_runs, uneven] = c.layout;
     const ModelConfig& config = c.options.config;
     std::int64_t bytes = 0;
     for_each_place(c.layout, [&](const MeshCoordinates& place) {
@@ -58,7 +58,7 @@ TEST_CASE("MeshPlan: stages divide a tensor-parallel rank's table, and replicas 
 {
   for (const MeshCase& c : mesh_cases()) {
     INFO(describe(c));
-    const auto& [dp, tp, pp, token_runs] = c.layout;
+    const auto& [dp, tp, pp, token_runs, uneven] = c.layout;
     std::int64_t all = 0;
     for (int stage = 0; stage < pp; ++stage) {
       const std::vector<Range> ranges = mesh_plan(c.layout, {.pp = stage}, c.options).ranges();

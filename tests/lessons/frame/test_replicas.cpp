@@ -64,4 +64,15 @@ TEST_CASE("check_share: a batch that the ranks cannot divide is refused")
 {
   REQUIRE_NOTHROW(check_share(12, 3));
   REQUIRE_THROWS_WITH(check_share(16, 3), Contains("--global-batch=16") && Contains("multiple of 3"));
+  LessonOptions options;
+  options.global_batch = 5;
+  const Layout uneven{.dp = 3, .uneven = true};
+  REQUIRE_THROWS_WITH(check_share(options, uneven), Contains("--global-batch=5") && Contains("multiple of 3"));
+  options.arithmetic = Sums::exact;
+  REQUIRE_NOTHROW(check_share(options, uneven));
+  REQUIRE_THROWS_WITH(check_share(options, {.dp = 3}), Contains("multiple of 3"));
+  REQUIRE_THROWS_WITH(check_share(options, {.dp = 6, .uneven = true}),
+                      Contains("--global-batch=5") && Contains("--global-batch=6"));
+  options.messages.collectives = "shared";
+  REQUIRE_THROWS_WITH(check_share(options, uneven), Contains("--collectives=shared") && Contains("halving"));
 }
