@@ -1,0 +1,136 @@
+"""Runs of lessons 03, 04 and 06 whose ranks are killed: they go on with the rest, and end with the digest of a run that nothing
+disturbed.
+
+RANKWISE_KILLS says how many runs to kill ranks of, at random moments: one rank or two at once, also rank 0, also while a
+checkpoint is written. The build must be with an MPI that has ULFM, and its mpirun in PATH; else only refusals are tested."""
+
+import os
+import random
+import re
+import subprocess
+import time
+import unittest
+
+from program_case import BUILD, SLOWNESS, TIME_LIMIT_S, ProgramCase
+
+LESSONS = ("lessons/03_ddp", "lessons/04_zero1", "lessons/06_zero3")
+RANKS = 4
+FIXED = ["--steps=12", "--arithmetic=exact", "--global-batch=12", "--layers=2", "--dropout=0.1"]
+KILLS = int(os.environ.get("RANKWISE_KILLS", "9"))
+LAUNCHER = ["mpirun", "--oversubscribe", "--with-ft", "ulfm"]
+
+
+def can_survive():
+    """Whether a lesson takes --elastic."""
+    done = subprocess.run([*LAUNCHER, "-np", "2", os.path.join(BUILD, LESSONS[0]), "--elastic", "--steps=1"],
+                          capture_output=True, text=True, errors="replace", check=False, timeout=TIME_LIMIT_S)
+    return done.returncode == 0
+
+
+def processes_of(job):
+    """The processes of a job by their ranks: those of this launcher's descendants that MPI has numbered."""
+    parents, ranks = {}, {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                parents[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
+            with open(f"/proc/{name}/environ", encoding="utf-8", errors="replace") as file:
+                rank = re.search(r"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", file.read())
+        except OSError:
+            continue
+        if rank:
+            ranks[int(name)] = int(rank.group(1))
+
+    def descends(process):
+        while process in parents and process != job:
+            process = parents[process]
+        return process == job
+
+    return {rank: process for process, rank in ranks.items() if descends(process)}
+
+
+class Refusals(ProgramCase):
+    program = "lessons/04_zero1"
+
+    def test_where_it_is_not_possible(self):
+        self.assert_refused("--elastic", "--copies=4", ranks=2, says=["--copies=4", "0 to 1"])
+        self.assert_refused("--elastic", "--collectives=shared", ranks=2, says=["--elastic", "--collectives=shared"])
+        self.assert_refused("--elastic", ranks=2, says=["--elastic", "ulfm" if can_survive() else "ULFM"])
+
+    def test_a_dry_run_plans_the_copies(self):
+        done = self.run_program("--dry-run", "--ranks=4", "--elastic", "--copies=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"copies in a step +441,088")  # 2 x 4 P / 4
+
+
+class Kills(ProgramCase):
+    @classmethod
+    def setUpClass(cls):
+        if not can_survive():
+            raise unittest.SkipTest("this build's MPI has no ULFM")
+
+    def start(self, *options):
+        command = [*LAUNCHER, "-np", str(RANKS), os.path.join(BUILD, self.program), *FIXED, *options]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+
+    def finish(self, process):
+        try:
+            output, _ = process.communicate(timeout=TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            self.fail(f"the run had not ended after {TIME_LIMIT_S:.0f} s:\n{output}")
+        return output
+
+    def digest_in(self, output):
+        found = re.findall(r"^ ?# digest (\w+)", output, re.MULTILINE)
+        self.assertTrue(found, output)
+        return found[-1]
+
+    def killed(self, delay_s, victims, *options):
+        """What a run printed of which these ranks were killed so long after its start, and whether it had not ended by then."""
+        process = self.start("--elastic", *options)
+        time.sleep(delay_s)
+        there = processes_of(process.pid)
+        for victim in victims:
+            if victim in there:
+                os.kill(there[victim], 9)
+        return self.finish(process), all(victim in there for victim in victims)
+
+    def test_a_run_that_loses_ranks_has_the_digest_of_one_that_does_not(self):
+        draw = random.Random(1)
+        undisturbed, seconds = {}, {}
+        for self.program in LESSONS:
+            began = time.monotonic()
+            undisturbed[self.program] = self.digest_in(self.finish(self.start("--elastic")))
+            seconds[self.program] = time.monotonic() - began
+        self.assertEqual(len(set(undisturbed.values())), 1)
+        survived = []
+        for number in range(KILLS):
+            self.program = LESSONS[number % len(LESSONS)]
+            victims = draw.sample(range(RANKS), 1 + number // 3 % 2)
+            options = ["--copies=2"] if self.program != LESSONS[0] and len(victims) == 2 else []
+            if number // 6 % 2:  # a checkpoint after each step
+                options += [f"--checkpoint={self.folder}/{number}.h5", "--checkpoint-every=1"]
+            delay_s = draw.uniform(0.3, 1) * seconds[self.program]
+            with self.subTest(number=number, program=self.program, victims=victims, options=options, delay_s=delay_s):
+                output, living = self.killed(delay_s, victims, *options)
+                self.assertEqual(self.digest_in(output), undisturbed[self.program], output)
+                self.assertNotRegex(output, "FAIL")
+                survived += re.findall(r"^ ?# ranks? (.*) died in step .* after ([\d.]+) s", output, re.MULTILINE) if living else []
+        self.assertTrue(survived or KILLS == 0)
+        print(f"{len(survived)} recoveries, {max(float(s) for _, s in survived):.3f} s at most", flush=True)
+
+    def test_a_shard_without_a_copy_ends_the_run(self):
+        self.program = LESSONS[1]
+        for delay_s in (1.5, 2, 3, 4, 6):
+            output, living = self.killed(delay_s * SLOWNESS, (1, 2), "--steps=200", "--copies=1")
+            if living and "died" in output:
+                self.assertRegex(output, r"error: ranks 1 and 2 of 4 died in step \d+, and with them a shard")
+                self.assertIn("--copies=2", output)
+                return
+        self.fail("no run was killed in time")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
