@@ -1,7 +1,7 @@
 # Short names for the scripts and presets. `make` alone lists them.
 # ARGS="..." is passed on where a program or a script takes options:  make lesson-01 ARGS="--steps=5 --model=mini"
 
-.PHONY: help build doctor ladder test nightly sanitize threads emulated gpu bench docs format output golden grade
+.PHONY: help build doctor ladder test nightly sanitize threads emulated gpu bench films docs format output golden grade
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NN", $$1); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ grade-%:  ## check and grade the exercises of lesson NN
 
 bench: build  ## time training steps beside the best matrix products here (ARGS=--write keeps the tables)
 	@. scripts/mpi_environment.sh && scripts/bench/bench.py $(ARGS)
+
+films: build  ## film a step of each lesson from 03 to 16 (build/films); `make docs` puts them into the site
+	@scripts/film/films.sh
 
 docs:  ## make the site of the documentation (build/docs/html/index.html)
 	@scripts/docs.sh

@@ -5,7 +5,6 @@
 
 #include "common/base/digest.hpp"
 #include "data/grammar.hpp"
-#include "data/token_file.hpp"
 
 namespace rankwise {
 
@@ -37,11 +36,6 @@ Tokens embedded_corpus()
                                   "the embedded corpus");
   tokens.floor = embedded_grammar().entropy_per_byte();
   return tokens;
-}
-
-Tokens open_corpus(const std::string& path)
-{
-  return path.empty() ? embedded_corpus() : open_token_file(path);
 }
 
 }  // namespace rankwise

@@ -7,7 +7,7 @@
 #include "data/loader.hpp"
 
 /// @file
-/// The data of a run.
+/// Data of a run that are no file: the embedded corpus.
 
 namespace rankwise {
 
@@ -20,10 +20,5 @@ Tokens tokens_of_bytes(std::string_view text, std::size_t train_bytes, const std
 /// The embedded corpus: 300,000 bytes of embedded_grammar(), generated in a few milliseconds, the same in every
 /// run; the first 270,000 for training, the last 30,000 for validation. Its floor is known.
 Tokens embedded_corpus();
-
-/// The data that `--data` names.
-/// @param path  a token file made by `build/data/prepare`, or empty for the embedded corpus.
-/// Throws UserError as open_token_file() does.
-Tokens open_corpus(const std::string& path);
 
 }  // namespace rankwise

@@ -1,8 +1,8 @@
 #include "gpt2/adamw.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+
+#include "common/base/portable_math.hpp"
 
 namespace rankwise {
 
@@ -12,7 +12,7 @@ double LearningRateSchedule::at(std::int64_t step) const
   if (decay == Decay::constant) return peak;
   const std::int64_t decaying = std::max<std::int64_t>(steps - 1 - warmup, 1);
   const double progress = static_cast<double>(step - warmup) / static_cast<double>(decaying);
-  return least + 0.5 * (peak - least) * (1 + std::cos(std::numbers::pi * progress));
+  return least + 0.5 * (peak - least) * (1 + portable::cos_pi(progress));
 }
 
 std::vector<DecayRun> decay_runs(const ParameterTable& table, Range elements)
@@ -66,16 +66,22 @@ void AdamW::step(const Kernels& kernels, const Tensor& parameters, const Tensor&
   check(parameters.elements() == owned_.count && gradients.elements() == owned_.count,
         "AdamW was given another range than the one it updates");
   check((parameters.type() == DType::f32) == !master_, "AdamW was given parameters of another precision");
-  const Tensor& weights = master(parameters);
-  const AdamWStep step{.learning_rate = learning_rate,
-                       .beta1 = options_.beta1,
-                       .beta2 = options_.beta2,
-                       .epsilon = options_.epsilon,
-                       .gradient_scale = gradient_scale,
-                       .number = ++updates_};
+  const AdamWStep step = next(learning_rate, gradient_scale);
+  if (before_update_) before_update_({gradients}, step);
   update_adamw(kernels, runs_, owned_,
-               {weights, first_.tensor(), second_.tensor(), gradients, master_ ? parameters : Tensor()}, step,
-               options_.weight_decay);
+               {master(parameters), first_.tensor(), second_.tensor(), gradients, master_ ? parameters : Tensor()},
+               step, options_.weight_decay);
+  ++updates_;
+}
+
+AdamWStep AdamW::next(double learning_rate, double gradient_scale) const
+{
+  return {.learning_rate = learning_rate,
+          .beta1 = options_.beta1,
+          .beta2 = options_.beta2,
+          .epsilon = options_.epsilon,
+          .gradient_scale = gradient_scale,
+          .number = updates_ + 1};
 }
 
 double clip_factor(double norm, double limit)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -68,6 +69,10 @@ struct AdamWTensors {
 void update_adamw(const Kernels& kernels, const std::vector<DecayRun>& runs, Range elements,
                   const AdamWTensors& tensors, AdamWStep step, double decay);
 
+/// Called before an update with the gradients of each updated range and the constants of the update, when nothing has
+/// changed yet.
+using BeforeUpdate = std::function<void(const std::vector<Tensor>& gradients, const AdamWStep& step)>;
+
 /// The two moments of a range of a parameter table's flat vector, and the update of those parameters.
 ///
 /// Parameters in bf16 have 8 bits of precision: an update of less than 1/256 of a parameter would be lost.
@@ -100,6 +105,11 @@ class AdamW {
   void step(const Kernels& kernels, const Tensor& parameters, const Tensor& gradients, double learning_rate,
             double gradient_scale);
 
+  /// Sets what is called before each update.
+  void before_update(BeforeUpdate call) { before_update_ = std::move(call); }
+  /// The constants of the next update; see step().
+  AdamWStep next(double learning_rate, double gradient_scale) const;
+
   /// The first moments, (owned.count) f32.
   const Tensor& first_moments() const { return first_.tensor(); }
   /// The second moments, (owned.count) f32.
@@ -115,6 +125,7 @@ class AdamW {
   AdamWOptions options_;
   Buffer first_, second_;
   std::optional<Buffer> master_;  // with bf16 parameters
+  BeforeUpdate before_update_;
   std::int64_t updates_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "common/base/text.hpp"
 #include "data/corpus.hpp"
 #include "data/dialogues.hpp"
+#include "data/token_file.hpp"
 #include "gpt2/parameter_table.hpp"
 #include "gpt2/prompt.hpp"
 
@@ -82,7 +83,8 @@ PairLoaderOptions TrainingOptions::pair_options() const
 
 Tokens TrainingOptions::open_data() const
 {
-  return data.empty() && architecture == Architecture::bert ? embedded_dialogues() : open_corpus(data);
+  if (!data.empty()) return open_token_file(data);
+  return architecture == Architecture::bert ? embedded_dialogues() : embedded_corpus();
 }
 
 std::int64_t TrainingOptions::sequences_of_epoch(const Tokens& tokens) const

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "common/base/clock.hpp"
 #include "common/base/text.hpp"
 
 namespace rankwise {
@@ -110,7 +109,7 @@ std::vector<MemoryEvent> MemoryLedger::events() const
 void MemoryLedger::keep_event(Tier tier)
 {
   if (recording_ && tier == Tier::device)
-    events_.push_back({event_clock_ns(), current_[static_cast<std::size_t>(tier)]});
+    events_.push_back({event_time(), current_[static_cast<std::size_t>(tier)]});
 }
 
 }  // namespace rankwise

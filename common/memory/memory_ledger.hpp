@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 
 /// @file
@@ -78,8 +79,8 @@ void check_memory_limit(const CategoryBytes& planned, std::int64_t limit_bytes, 
 
 /// Change of the device tier's contents, as a trace shows it.
 struct MemoryEvent {
-  std::int64_t time_ns;  ///< time of event_clock_ns() (clock.hpp)
-  CategoryBytes bytes;   ///< allocated from then on, until the next event
+  EventTime time;       ///< when it changed
+  CategoryBytes bytes;  ///< allocated from then on, until the next event
 };
 
 /// Current and peak bytes of this rank by category and tier. Buffers register themselves, on any thread: a

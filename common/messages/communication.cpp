@@ -77,13 +77,17 @@ Communication::Communication(const CommunicationOptions& options, const DeviceMe
       carrier_(choose_carrier(options.transport, memory.device->kind(), !options.link.empty()))
 {
   flight_recorder().follow(&time);
-  if (!options.link.empty()) clock_ = make_clock(parse_link(options.link), parse_flops(options.flops));
+  if (!options.link.empty()) {
+    clock_ = make_clock(parse_link(options.link), parse_flops(options.flops));
+    follow_virtual_clock([this] { return clock_->now().since_start; });
+  }
   if (options.chaos != 0) chaos_ = Chaos{options.chaos};
 }
 
 Communication::~Communication()
 {
   flight_recorder().follow(nullptr);
+  follow_virtual_clock(nullptr);
 }
 
 GroupSetup Communication::setup(Algorithm fallback)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/messages/rehearsal/rehearsal.hpp"
+#include "common/program/rank_failure.hpp"
 
 namespace rankwise {
 
@@ -33,7 +34,11 @@ CommunicationQueue::~CommunicationQueue()
     changed_.notify_all();
     if (failing) {
       jobs_.clear();
-      working = !changed_.wait_for(lock, time_to_end, [&] { return !working_; });
+      const auto idle = [&] { return !working_; };
+      if (can_survive())  // after a rank's death no call of MPI waits
+        changed_.wait(lock, idle);
+      else
+        working = !changed_.wait_for(lock, time_to_end, idle);
     }
   }
   // A thread that still works probably waits for ranks that wait for this one; it ends with the job, which is about to end.
@@ -60,15 +65,16 @@ Pending CommunicationQueue::start(std::string label, std::function<void(Group&)>
     jobs_.pop_front();
   }
   return {fmt::format("the collective that was started here ({})", label),
-          [this, number, handle] { wait_for(number, handle); }, [] {}, where};
+          [this, number, handle](SourceLocation waiting) { wait_for(number, handle, waiting); }, [] {}, where};
 }
 
-void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
+void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle, SourceLocation where)
 {
   if (FlightRecorder* recorder = group_.recorder()) recorder->handle_waited(handle);
-  const auto span = time_.span(Work::exposed, "waiting for a collective");
+  const auto span = time_.span(Work::exposed, "waiting for a collective", where);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_ >= number; });
+  changed_.wait(lock, [&] { return done_ >= number || failure_ != nullptr; });
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
   const End end = ended_.extract(number).mapped();
   group_.compute().wait(end.point);
   if (VirtualClock* clock = group_.clock()) clock->wait_for(end.moment);
@@ -76,16 +82,18 @@ void CommunicationQueue::wait_for(std::int64_t number, std::int64_t handle)
 
 CommunicationQueue::End CommunicationQueue::perform(const Job& job)
 {
-  const auto span = thread_time_.span(Work::hidden, job.label, job.where);
   const CollectiveLabel label(job.label);
   VirtualClock* const clock = group_.clock();
   End end;
   if (clock) clock->begin(job.handed, job.label);
-  group_.follow_compute(false);
-  group_.stream().wait(job.ready);
-  job.work(group_);
-  end.point = group_.stream().record();
-  group_.follow_compute(true);
+  {
+    const auto span = thread_time_.span(Work::hidden, job.label, job.where);
+    group_.follow_compute(false);
+    group_.stream().wait(job.ready);
+    job.work(group_);
+    end.point = group_.stream().record();
+    group_.follow_compute(true);
+  }
   if (clock) end.moment = clock->end();
   return end;
 }
@@ -100,12 +108,19 @@ void CommunicationQueue::run()
     jobs_.pop_front();
     working_ = true;
     lock.unlock();
-    const End end = perform(job);
+    End end;
+    std::exception_ptr failure;
+    try {
+      end = perform(job);
+    } catch (const RankFailure&) {
+      failure = std::current_exception();
+    }
     lock.lock();
     working_ = false;
-    ++done_;
-    ended_.emplace(done_, end);
+    failure_ = failure;
+    if (failure == nullptr) ended_.emplace(++done_, end);
     changed_.notify_all();
+    if (failure != nullptr) return;
   }
 }
 

@@ -27,7 +27,7 @@ namespace rankwise {
 /// concurrently.
 ///
 /// All ranks start the same collectives in the same order. While one is under way nothing else may use the group.
-/// An exception in the thread ends the job (abort_job()).
+/// An exception in the thread ends the job (abort_job()), but RankFailure is thrown where its collective is waited for.
 class CommunicationQueue {
  public:
   /// @param group  group of the collectives; outlives the queue.
@@ -68,7 +68,7 @@ class CommunicationQueue {
     Event point{};    // on the device
   };
 
-  void wait_for(std::int64_t number, std::int64_t handle);
+  void wait_for(std::int64_t number, std::int64_t handle, SourceLocation where);
   void run();
   End perform(const Job& job);
 
@@ -82,6 +82,7 @@ class CommunicationQueue {
   std::int64_t started_ = 0;           // number of collectives started so far
   std::int64_t done_ = 0;              // number of collectives done so far
   bool working_ = false;               // whether one is running now
+  std::exception_ptr failure_;         // a rank has died: the thread has ended
   std::map<std::int64_t, End> ended_;  // by number, until waited for
   bool ending_ = false;
   std::thread thread_;  // last member: it uses all others

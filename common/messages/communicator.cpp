@@ -7,12 +7,14 @@
 
 #include "common/base/error.hpp"
 #include "common/messages/rehearsal/rehearsal.hpp"
+#include "common/program/rank_failure.hpp"
 
 namespace rankwise {
 
 Communicator::Communicator(MPI_Comm handle) : handle_(handle), exceptions_(std::uncaught_exceptions())
 {
   check_mpi(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  revoke_on_failure(handle_);
   check_mpi(MPI_Comm_rank(handle_, &rank_), "asking for the rank in a group");
   check_mpi(MPI_Comm_size(handle_, &ranks_), "asking for the size of a group");
 }
@@ -24,7 +26,9 @@ Communicator::Communicator(std::vector<int> rehearsed, int rank)
 
 Communicator::~Communicator()
 {
-  if (handle_ == MPI_COMM_NULL || std::uncaught_exceptions() > exceptions_) return;
+  if (handle_ == MPI_COMM_NULL) return;
+  forget_communicator(handle_);
+  if (std::uncaught_exceptions() > exceptions_) return;
   try {
     check_mpi(MPI_Comm_free(&handle_), "freeing a communicator");
   } catch (...) {
@@ -60,7 +64,7 @@ Communicator Communicator::world()
     return {std::move(all), rehearsal->rank.rank};
   }
   MPI_Comm copy = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "making a communicator of all ranks");
+  check_mpi(MPI_Comm_dup(job_ranks(), &copy), "making a communicator of all ranks");
   return Communicator(copy);
 }
 
@@ -100,7 +104,7 @@ std::vector<int> Communicator::ranks_in_job() const
   if (!rehearsed_.empty()) return rehearsed_;
   MPI_Group own = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(handle_, &own), "asking for the ranks of a group");
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &job), "asking for the ranks of the job");
+  check_mpi(MPI_Comm_group(job_ranks(), &job), "asking for the ranks of the job");
   std::vector<int> here(static_cast<std::size_t>(ranks_)), in_job(here.size());
   std::iota(here.begin(), here.end(), 0);
   check_mpi(MPI_Group_translate_ranks(own, ranks_, here.data(), job, in_job.data()), "asking for ranks in the job");

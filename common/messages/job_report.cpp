@@ -52,7 +52,7 @@ std::vector<RankMemory> memory_of_all(const Session& session, const MemoryLedger
   const RankMemory own{measured.current(Tier::device), measured.peak(Tier::device), formula, most,
                        measured.peak_total(Tier::device)};
   std::vector<RankMemory> all(static_cast<std::size_t>(session.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, job_ranks()),
             "gathering the memory of all ranks");
   return all;
 }
@@ -80,7 +80,9 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
     bool as_formula = true, most_as_formula = true;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       json["memory_ranks"][r]["device"][name] = {{"current", ranks[r].current[category]},
-                                                 {"peak", ranks[r].peak[category]}};
+                                                 {"peak", ranks[r].peak[category]},
+                                                 {"formula", ranks[r].formula[category]},
+                                                 {"formula_peak", ranks[r].most[category]}};
       as_formula = as_formula && ranks[r].current[category] == ranks[r].formula[category];
       most_as_formula = most_as_formula && ranks[r].peak[category] == ranks[r].most[category];
     }
@@ -112,7 +114,7 @@ void report_traffic(Report& report, const std::string& group, const std::string&
 bool on_all_ranks(bool holds)
 {
   int all = holds ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "combining the ranks' checks");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, job_ranks()), "combining the ranks' checks");
   return all == 1;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/messages/watchdog/mpi_calls.hpp"
+#include "common/program/rank_failure.hpp"
 
 namespace rankwise {
 
@@ -48,7 +49,9 @@ MpiTransport::MpiTransport(const Communicator& communicator, Stream& stream, Sen
 MpiTransport::~MpiTransport()
 {
   const bool all_finished = std::none_of(batches_.begin(), batches_.end(), [](const Batch& b) { return b.open; });
-  if (all_finished || std::uncaught_exceptions() > 0) return;
+  if (all_finished) return;
+  if (can_survive()) give_up();
+  if (std::uncaught_exceptions() > 0) return;
   abort_job({"a group was destroyed while one of its messages was in flight", exit_failure});
 }
 
@@ -62,8 +65,19 @@ Ticket MpiTransport::start(std::span<const Transfer> transfers)
   free->open = true;
   free->requests.clear();
   free->expected.clear();
-  for (const Transfer& transfer : transfers) start_transfer(transfer, *free);
+  try {
+    for (const Transfer& transfer : transfers) start_transfer(transfer, *free);
+  } catch (const RankFailure&) {
+    give_up();
+    throw;
+  }
   return free - batches_.begin();
+}
+
+/// Waits for all messages in flight, which fail, because a rank has died: what holds their data is destroyed next.
+void MpiTransport::give_up()
+{
+  for (Batch& batch : batches_) std::ranges::for_each(batch.requests, wait_for_failure);
 }
 
 void MpiTransport::start_transfer(const Transfer& transfer, Batch& batch)
@@ -88,11 +102,23 @@ void MpiTransport::finish(Ticket ticket)
   check(0 <= ticket && ticket < static_cast<Ticket>(batches_.size()) &&
             batches_[static_cast<std::size_t>(ticket)].open,
         "finish() was called for transfers that are not in flight");
-  Batch& batch = batches_[static_cast<std::size_t>(ticket)];
   const OwnMpiCalls own;
+  try {
+    wait_for(batches_[static_cast<std::size_t>(ticket)]);
+  } catch (const RankFailure&) {
+    give_up();
+    throw;
+  }
+}
+
+void MpiTransport::wait_for(Batch& batch)
+{
   statuses_.resize(batch.requests.size());
-  check_mpi(MPI_Waitall(static_cast<int>(batch.requests.size()), batch.requests.data(), statuses_.data()),
-            "waiting for messages");
+  const int code = MPI_Waitall(static_cast<int>(batch.requests.size()), batch.requests.data(), statuses_.data());
+  if (code == MPI_ERR_IN_STATUS)  // each message has a code of its own
+    for (const MPI_Status& status : statuses_)
+      if (status.MPI_ERROR != MPI_ERR_PENDING) check_mpi(status.MPI_ERROR, "waiting for messages");
+  check_mpi(code, "waiting for messages");
   batch.open = false;
   for (std::size_t i = 0; i < statuses_.size(); ++i) {
     if (batch.expected[i] < 0) continue;

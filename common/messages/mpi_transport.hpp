@@ -51,6 +51,8 @@ class MpiTransport final : public Transport {
   };
 
   void start_transfer(const Transfer& transfer, Batch& batch);
+  void wait_for(Batch& batch);
+  void give_up();
 
   const Communicator& communicator_;
   Stream& stream_;

@@ -10,7 +10,8 @@
 
 namespace rankwise {
 
-Pending::Pending(std::string what, std::function<void()> wait, std::function<void()> abandon, SourceLocation where)
+Pending::Pending(std::string what, std::function<void(SourceLocation)> wait, std::function<void()> abandon,
+                 SourceLocation where)
     : started_(new Started{std::move(what), std::move(wait), std::move(abandon), where, std::uncaught_exceptions()})
 {
 }
@@ -34,9 +35,9 @@ Pending& Pending::operator=(Pending&& other) noexcept
   return *this;
 }
 
-void Pending::wait()
+void Pending::wait(SourceLocation where)
 {
-  if (const std::unique_ptr<Started> started = std::move(started_)) started->wait();
+  if (const std::unique_ptr<Started> started = std::move(started_)) started->wait(where);
 }
 
 }  // namespace rankwise

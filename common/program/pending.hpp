@@ -16,23 +16,25 @@ class Pending {
  public:
   Pending() = default;  ///< nothing to wait for
   /// @param what     name of the work, for the message that it was never waited for.
-  /// @param wait     returns when it is done.
+  /// @param wait     returns when it is done; gets the line that waits.
   /// @param abandon  called instead of @p wait if an exception destroys this.
   /// @param where    line where it was started.
-  Pending(std::string what, std::function<void()> wait, std::function<void()> abandon, SourceLocation where);
+  Pending(std::string what, std::function<void(SourceLocation)> wait, std::function<void()> abandon,
+          SourceLocation where);
   ~Pending();
   Pending(Pending&& other) noexcept = default;   ///< leaves @p other with nothing to wait for
   Pending& operator=(Pending&& other) noexcept;  ///< as above; this object must have nothing to wait for
 
   /// Returns when the work is done and its result can be used; further calls do nothing.
   /// @throws  what the work's queue throws.
-  void wait();
+  void wait(SourceLocation where = SourceLocation::current());
 
  private:
   /// The work, from its start until it was waited for.
   struct Started {
     std::string what;
-    std::function<void()> wait, abandon;
+    std::function<void(SourceLocation)> wait;
+    std::function<void()> abandon;
     SourceLocation where;
     int exceptions;  // in flight at construction
   };

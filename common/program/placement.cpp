@@ -78,7 +78,7 @@ void report_placement(Report& report, const Session& session, DeviceKind device)
   if (device != DeviceKind::cuda) return;
   const Place own = own_place();
   std::vector<Place> places(static_cast<std::size_t>(session.ranks()));
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, job_ranks()),
             "asking where all ranks compute");
   std::string table = fmt::format("{:>4}  {:<20}  {:>3}  {:<24}  {:>16}", "rank", "host", "GPU", "name", "bytes");
   nlohmann::json& json = report.json()["placement"];

@@ -38,6 +38,9 @@ class Report {
   /// @param out        stream to print to.
   Report(bool print, std::string json_path, std::FILE* out = stdout);
 
+  /// From now on this rank prints and writes, or no more: its number has changed, since ranks have died.
+  void print_here(bool print) { print_ = print; }
+
   /// Prints @p text with "# " before each of its lines.
   void comment(std::string_view text);
 

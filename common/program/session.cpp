@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "common/files/output_file.hpp"
 #include "common/program/crash_report.hpp"
 #include "common/program/launcher.hpp"
+#include "common/program/rank_failure.hpp"
 #include "common/program/time_ledger.hpp"
 #include "common/program/wait.hpp"
 
@@ -32,6 +34,7 @@ namespace {
 
 // State of the session for abort_job(), which may be called anywhere in the process.
 struct Job {
+  MPI_Comm communicator = MPI_COMM_WORLD;
   bool running = false;  // between MPI_Init and MPI_Finalize
   bool ending = false;   // abort_job() has been called
   pid_t process = 0;     // to recognise a forked child
@@ -101,6 +104,11 @@ std::string mpi_library()
 
 }  // namespace
 
+MPI_Comm job_ranks()
+{
+  return job.communicator;
+}
+
 int ranks_on_machine()
 {
   return job.ranks_on_machine;
@@ -126,10 +134,8 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   job.running = true;
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "asking MPI for error codes");
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "asking MPI for error codes");
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "asking for the rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "asking for the number of ranks");
-  job.rank = rank_;
-  job.ranks = ranks_;
+  revoke_on_failure(MPI_COMM_WORLD);
+  find_ranks();
   check_launcher(ranks_, mpi_library());
   job.process = getpid();
   job.program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "program";
@@ -137,24 +143,54 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   report_crashes(fmt::format("rank {} of {}: {}", rank_, ranks_, job.program), first_to_fail);
   check(threads == MPI_THREAD_MULTIPLE, "this MPI library does not support MPI_THREAD_MULTIPLE");
   std::uint64_t number = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
-  check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "numbering the job");
+  check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, job_ranks()), "numbering the job");
   set_job_number(number);
   if (ranks_ == 1) return;
   find_machines();
   share_flag();
 }
 
-/// Determines which ranks share a machine.
+/// Determines this rank and the number of ranks.
+void Session::find_ranks()
+{
+  check_mpi(MPI_Comm_rank(job_ranks(), &rank_), "asking for the rank");
+  check_mpi(MPI_Comm_size(job_ranks(), &ranks_), "asking for the number of ranks");
+  job.rank = rank_;
+  job.ranks = ranks_;
+}
+
+std::vector<int> Session::shrink()
+{
+  MPI_Group before = MPI_GROUP_NULL, alive = MPI_GROUP_NULL, dead = MPI_GROUP_NULL;
+  const MPI_Comm all = job.communicator;
+  forget_communicator(all);
+  check_mpi(MPI_Comm_group(all, &before), "asking for the ranks of the job");
+  job.communicator = survivors_of(all);
+  check_mpi(MPI_Comm_set_errhandler(job.communicator, MPI_ERRORS_RETURN), "asking MPI for error codes");
+  check_mpi(MPI_Comm_group(job.communicator, &alive), "asking for the ranks that are alive");
+  check_mpi(MPI_Group_difference(before, alive, &dead), "asking for the ranks that have died");
+  int count = 0;
+  check_mpi(MPI_Group_size(dead, &count), "counting the ranks that have died");
+  std::vector<int> numbers(static_cast<std::size_t>(count)), died(numbers.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  check_mpi(MPI_Group_translate_ranks(dead, count, numbers.data(), before, died.data()),
+            "naming ranks that have died");
+  for (MPI_Group* group : {&before, &alive, &dead}) check_mpi(MPI_Group_free(group), "freeing a group of ranks");
+  revoke_on_failure(job.communicator);
+  find_ranks();
+  return died;
+}
+
 void Session::find_machines()
 {
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
+  check_mpi(MPI_Comm_split_type(job_ranks(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
             "finding the ranks of this machine");
   check_mpi(MPI_Comm_rank(machine_, &job.rank_on_machine), "asking for the rank on this machine");
   check_mpi(MPI_Comm_size(machine_, &job.ranks_on_machine), "asking for the ranks on this machine");
   int lowest = rank_;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, machine_), "naming a machine");
   job.machine_of.resize(static_cast<std::size_t>(ranks_));
-  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, job.machine_of.data(), 1, MPI_INT, MPI_COMM_WORLD),
+  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, job.machine_of.data(), 1, MPI_INT, job_ranks()),
             "asking for the machines of all ranks");
 }
 
@@ -179,8 +215,10 @@ Session::~Session()
   if (rehearsed_ || std::uncaught_exceptions() > exceptions_) return;
   try {
     job.spoken = nullptr;
-    if (spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");
-    if (machine_ != MPI_COMM_NULL) check_mpi(MPI_Comm_free(&machine_), "freeing a communicator");
+    // What the dead had in common with others stays.
+    const bool complete = job.communicator == MPI_COMM_WORLD;
+    if (complete && spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");
+    if (complete && machine_ != MPI_COMM_NULL) check_mpi(MPI_Comm_free(&machine_), "freeing a communicator");
     keep_libraries();
     check_mpi(MPI_Finalize(), "ending MPI");
     job.running = false;
@@ -195,10 +233,12 @@ void check_mpi(int code, std::string_view doing, SourceLocation where)
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
-  throw Error(fmt::format("MPI failed at {}: {}", doing,
-                          length > 0 ? std::string(text.data(), static_cast<std::size_t>(length))
-                                     : fmt::format("error code {}", code)),
-              where);
+  const std::string message = fmt::format(
+      "MPI failed at {}: {}", doing,
+      length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : fmt::format("error code {}", code));
+  if (!is_rank_failure(code)) throw Error(message, where);
+  revoke_all();
+  throw RankFailure(message, false, where);
 }
 
 Failure describe(std::exception_ptr exception)

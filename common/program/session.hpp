@@ -42,15 +42,22 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  /// Goes on without the ranks that have died: the others, in their order, are the ranks of the job from now on. They make
+  /// this call together, after all that used a communicator is gone, and then find_machines().
+  /// @return  the ranks that have died since the last call, as they were numbered before.
+  std::vector<int> shrink();
+  /// Determines which ranks share a machine. All ranks make this call.
+  void find_machines();
+
   /// This rank, 0 <= rank < ranks.
   int rank() const { return rank_; }
-  /// N, the number of ranks of the job.
+  /// N, the number of ranks of the job that are alive.
   int ranks() const { return ranks_; }
   /// Rank and number of ranks, for a formula.
   operator RankOf() const { return {rank_, ranks_}; }
 
  private:
-  void find_machines();
+  void find_ranks();
   void share_flag();
 
   int rank_ = 0;
@@ -61,6 +68,9 @@ class Session {
   MPI_Win spoken_ = MPI_WIN_NULL;     // a flag that they share: whether a failing rank has reported
 };
 
+/// The ranks of the job: MPI_COMM_WORLD until one of them has died.
+MPI_Comm job_ranks();
+
 /// Number of ranks of the job on this machine; 1 without a session.
 int ranks_on_machine();
 
@@ -70,8 +80,9 @@ int rank_on_machine();
 /// Machine of each rank of the job, identified by the lowest rank on it; without a session one rank on machine 0.
 const std::vector<int>& machine_of_ranks();
 
-/// Throws Error with MPI's error text unless @p code is MPI_SUCCESS. Every MPI call is checked with it:
-/// `check_mpi(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks")`.
+/// Throws Error with MPI's error text unless @p code is MPI_SUCCESS, or RankFailure if a rank has died, after it has revoked
+/// all communicators (rank_failure.hpp). Every MPI call is checked with it:
+/// `check_mpi(MPI_Barrier(job_ranks()), "waiting for all ranks")`.
 void check_mpi(int code, std::string_view doing, SourceLocation where = SourceLocation::current());
 
 /// Message about an exception, and the exit status of the job.

@@ -17,8 +17,15 @@ namespace {
 // Spans nest within a thread, so each thread has its own innermost span.
 thread_local TimeLedger::Span* innermost = nullptr;
 thread_local std::string failed;
+// When this thread's latest span or piece began or ended.
+thread_local EventTime latest;
 TimeLedger::Span* const* const innermost_of_first_thread =
     &innermost;  // static objects are initialised by the first thread
+
+TraceEvent event_of(std::string_view name, Work work, EventTime start, EventTime duration, SourceLocation where)
+{
+  return {std::string(name), work, start.wall_ns, duration.wall_ns, start.virtual_ps, duration.virtual_ps, where};
+}
 
 }  // namespace
 
@@ -43,18 +50,19 @@ TimeLedger::Span::Span(TimeLedger& ledger, Work work, std::string_view name, Sou
   begin_gpu_range(name_.data());
   const std::scoped_lock lock(ledger_.mutex_);
   ledger_.open_.push_back(this);
-  start_ns_ = event_clock_ns();
+  latest = start_ = event_time();
 }
 
 TimeLedger::Span::~Span()
 {
-  const std::int64_t duration_ns = event_clock_ns() - start_ns_;
+  latest = event_time();
+  const EventTime duration = latest - start_;
   end_gpu_range();
   innermost = outer_;
   // The time of this span does not count for the enclosing span of the same ledger.
   for (Span* outer = outer_; outer != nullptr; outer = outer->outer_) {
     if (&outer->ledger_ != &ledger_) continue;
-    outer->inside_ns_ += duration_ns;
+    outer->inside_ns_ += duration.wall_ns;
     break;
   }
   const std::string_view name(name_.data(), name_length_);
@@ -63,10 +71,21 @@ TimeLedger::Span::~Span()
   }
   const std::scoped_lock lock(ledger_.mutex_);
   std::erase(ledger_.open_, this);
-  ledger_.spent_ns_[static_cast<std::size_t>(work_)] += duration_ns - inside_ns_;
-  if (ledger_.recording_) {
-    ledger_.events_.push_back({std::string(name), work_, start_ns_, duration_ns});
-  }
+  ledger_.spent_ns_[static_cast<std::size_t>(work_)] += duration.wall_ns - inside_ns_;
+  if (ledger_.recording_) ledger_.events_.push_back(event_of(name, work_, start_, duration, where_));
+}
+
+void TimeLedger::piece(std::string_view name, SourceLocation where)
+{
+  const EventTime begin = std::exchange(latest, event_time());
+  const std::scoped_lock lock(mutex_);
+  if (recording_) events_.push_back(event_of(name, Work::compute, begin, latest - begin, where));
+}
+
+std::pair<std::string_view, Work> TimeLedger::innermost_span()
+{
+  if (innermost == nullptr) return {"", Work::compute};
+  return {{innermost->name_.data(), innermost->name_length_}, innermost->work_};
 }
 
 std::string TimeLedger::Span::text() const

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.hpp"
@@ -38,6 +39,9 @@ struct TraceEvent {
   Work work;                 ///< what kind of work
   std::int64_t start_ns;     ///< time of event_clock_ns(), comparable between machines
   std::int64_t duration_ns;  ///< duration, nested spans included
+  std::int64_t start_ps;     ///< the same two on the virtual clock; 0 without one
+  std::int64_t duration_ps;  ///< >= 0
+  SourceLocation where;      ///< line that did it
 };
 
 /// Adds up this rank's time by kind of work.
@@ -76,7 +80,7 @@ class TimeLedger {
     std::size_t name_length_;
     SourceLocation where_;
     Span* outer_;  // enclosing span of this thread
-    std::int64_t start_ns_;
+    EventTime start_;
     std::int64_t inside_ns_ = 0;  // time in nested spans
     int exceptions_;              // in flight when the span began
   };
@@ -91,6 +95,10 @@ class TimeLedger {
   {
     return Span(*this, work, name, where);
   }
+
+  /// Records a finished piece of arithmetic as an event: what this thread has done since its latest event or span
+  /// began or ended. Nothing is recorded, nor counted as time, unless record() was called.
+  void piece(std::string_view name, SourceLocation where = SourceLocation::current());
 
   /// Seconds spent so far in closed spans of this kind, without nested spans.
   double seconds(Work work) const;
@@ -107,6 +115,9 @@ class TimeLedger {
   /// memory and takes no lock, for use in signal handlers.
   /// @return  number of characters written to @p text; 0 if no span is open.
   static std::size_t write_innermost_span(std::span<char> text);
+
+  /// Name and kind of the calling thread's innermost open span of any ledger; "" and compute if none is open.
+  static std::pair<std::string_view, Work> innermost_span();
 
   /// Starts recording spans as events for a trace, including those of attached ledgers.
   void record();

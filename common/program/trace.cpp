@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 #include "common/files/output_file.hpp"
 
@@ -37,15 +38,47 @@ std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memo
     all.push_back({{"name", "memory"},
                    {"ph", "C"},
                    {"pid", rank},
-                   {"ts", since_us(origin_ns, event.time_ns)},
+                   {"ts", since_us(origin_ns, event.time.wall_ns)},
+                   {"ps", event.time.virtual_ps},
                    {"args", series}});
   }
   return all;
 }
 
+std::string text_of(SourceLocation where)
+{
+  return fmt::format("{}:{}", short_file_name(where.file_name()), where.line());
+}
+
+/// One end of the arrow of a message. Both ends have one id, by which a viewer joins them.
+nlohmann::json message_end(int rank, const MessageEvent& event, std::int64_t origin_ns)
+{
+  const int from = event.sends ? rank : event.peer, to = event.sends ? event.peer : rank;
+  const std::string message = fmt::format("{} {} {} {}", event.group, from, to, event.number);
+  return {{"name", event.collective},
+          {"cat", "message"},
+          {"ph", event.sends ? "s" : "f"},
+          {"bp", "e"},
+          {"id", fast_hash(std::as_bytes(std::span(message))) >> 11},  // a number that JSON readers keep exactly
+          {"pid", rank},
+          {"tid", static_cast<int>(event.lane)},
+          {"ts", since_us(origin_ns, event.time.wall_ns)},
+          {"ps", event.time.virtual_ps},
+          {"args",
+           {{"from", from},
+            {"to", to},
+            {"bytes", event.bytes},
+            {"group", event.group},
+            {"call", event.call},
+            {"purpose", event.purpose},
+            {"all_bytes", event.all_bytes},
+            {"counted", event.counted},
+            {"where", text_of(event.where)}}}};
+}
+
 /// The events of one rank as lines of JSON, each ending with a comma; the names of its lanes come first.
 std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::span<const MemoryEvent> memory,
-                          std::int64_t origin_ns)
+                          std::span<const MessageEvent> messages, std::int64_t origin_ns)
 {
   using nlohmann::json;
   std::string text;
@@ -63,9 +96,13 @@ std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::spa
           {"pid", rank},
           {"tid", static_cast<int>(event.work)},
           {"ts", since_us(origin_ns, event.start_ns)},
-          {"dur", since_us(0, event.duration_ns)}});
+          {"dur", since_us(0, event.duration_ns)},
+          {"ps", event.start_ps},
+          {"dur_ps", event.duration_ps},
+          {"args", {{"where", text_of(event.where)}}}});
   }
   for (const json& counter : counters(rank, memory, origin_ns)) line(counter);
+  for (const MessageEvent& message : messages) line(message_end(rank, message, origin_ns));
   return text;
 }
 
@@ -73,11 +110,11 @@ std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::spa
 std::string receive_text(int rank)
 {
   MPI_Status status;
-  check_mpi(MPI_Probe(rank, 0, MPI_COMM_WORLD, &status), "waiting for a trace");
+  check_mpi(MPI_Probe(rank, 0, job_ranks(), &status), "waiting for a trace");
   int count = 0;
   check_mpi(MPI_Get_count(&status, MPI_CHAR, &count), "asking for the length of a trace");
   std::string text(static_cast<std::size_t>(count), ' ');
-  check_mpi(MPI_Recv(text.data(), count, MPI_CHAR, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+  check_mpi(MPI_Recv(text.data(), count, MPI_CHAR, rank, 0, job_ranks(), MPI_STATUS_IGNORE),
             "receiving a trace");
   return text;
 }
@@ -85,19 +122,20 @@ std::string receive_text(int rank)
 }  // namespace
 
 void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
-                 const MemoryLedger& memory)
+                 const MemoryLedger& memory, std::span<const MessageEvent> messages)
 {
   const std::vector<MemoryEvent> memory_events = memory.events();
   std::int64_t origin_ns = std::numeric_limits<std::int64_t>::max();
   for (const TraceEvent& event : events) origin_ns = std::min(origin_ns, event.start_ns);
-  for (const MemoryEvent& event : memory_events) origin_ns = std::min(origin_ns, event.time_ns);
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD),
+  for (const MemoryEvent& event : memory_events) origin_ns = std::min(origin_ns, event.time.wall_ns);
+  for (const MessageEvent& event : messages) origin_ns = std::min(origin_ns, event.time.wall_ns);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, job_ranks()),
             "finding the earliest event");
 
-  std::string text = trace_of_rank(session.rank(), events, memory_events, origin_ns);
+  std::string text = trace_of_rank(session.rank(), events, memory_events, messages, origin_ns);
   if (session.rank() != 0) {
     check(text.size() <= std::numeric_limits<int>::max(), "a trace of more than 2 GB cannot be sent");
-    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD),
+    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, job_ranks()),
               "sending a trace");
     return;
   }

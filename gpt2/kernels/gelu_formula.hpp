@@ -1,12 +1,11 @@
 #pragma once
 
-#include <cmath>
 #include <numbers>
 
+#include "common/base/portable_math.hpp"
+
 /// @file
-/// GELU, its slope and tanh of the reference families, on the host and on a GPU. They are computed in f64 and rounded once: the
-/// last bit of tanh() in f32 differs between versions of the C library, and on a GPU. The standard library's tanh() is not
-/// constexpr; the functions are marked so because nvcc then compiles them for both.
+/// GELU, its slope and tanh of the reference families, on the host and on a GPU. They are computed in f64 and rounded once.
 
 namespace rankwise {
 
@@ -16,7 +15,7 @@ constexpr double gelu_factor = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 /// tanh(sqrt(2/pi) (x + 0.044715 x^3)).
 constexpr double gelu_tanh(double x)
 {
-  return std::tanh(gelu_factor * (x + 0.044715 * x * x * x));
+  return portable::tanh(gelu_factor * (x + 0.044715 * x * x * x));
 }
 
 /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), rounded to the type of @p of, f32 or f64.
@@ -41,7 +40,7 @@ constexpr A gelu_slope(A at)
 template <class A>
 constexpr A rounded_tanh(A x)
 {
-  return static_cast<A>(std::tanh(static_cast<double>(x)));
+  return static_cast<A>(portable::tanh(static_cast<double>(x)));
 }
 
 }  // namespace rankwise

@@ -22,6 +22,7 @@ void declare(OptionTable& table, DdpOptions& options)
                               {"bucketed", Strategy::bucketed},
                               {"overlapped", Strategy::overlapped}},
                              "when gradients are summed over the ranks");
+  declare_elastic(table, options, false);
 }
 
 }  // namespace rankwise

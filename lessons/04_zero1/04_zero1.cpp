@@ -197,7 +197,7 @@ class Zero1 {
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     // A loss or gradient that is not finite ends the run before it reaches the parameters.
-    check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
+    check_finite(run, step, loss.mean(), norm, adamw.shards(), shard_gradients, world);
     // Each rank updates P / N parameters, with moments of 8 P / N bytes, in place of P.
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();

@@ -2,6 +2,7 @@
 
 #include "lessons/03_ddp/buckets.hpp"
 #include "lessons/04_zero1/bucket_shards.hpp"
+#include "lessons/frame/elastic.hpp"
 
 namespace rankwise {
 
@@ -23,6 +24,7 @@ Costs costs(const Zero1Options& options, RankOf rank)
   costs.most = costs.kept;
   costs.sent = {{"world", "a step", sent,
                  "(N-1)/N of the gradients and of the parameters" + describe_subtrees(options, rank)}};
+  add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
   return costs;
 }
 

@@ -59,6 +59,7 @@ void ShardedAdamW::step(const Kernels& kernels, const std::vector<Tensor>& gradi
                         double gradient_scale)
 {
   check(gradients.size() == parameters_.size(), "AdamW needs the gradients of each shard that it owns");
+  if (before_update_) before_update_(gradients, of_shards_.front().next(learning_rate, gradient_scale));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     of_shards_[i].step(kernels, parameters_[i], gradients[i], learning_rate, gradient_scale);
 }

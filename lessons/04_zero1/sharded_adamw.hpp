@@ -47,6 +47,9 @@ class ShardedAdamW {
   void step(const Kernels& kernels, const std::vector<Tensor>& gradients, double learning_rate,
             double gradient_scale);
 
+  /// Sets what is called before each update.
+  void before_update(BeforeUpdate call) { before_update_ = std::move(call); }
+
   /// Number of updates so far.
   std::int64_t updates() const { return of_shards_.front().updates(); }
   /// Continues after @p updates updates; the caller has filled in the moments.
@@ -56,6 +59,7 @@ class ShardedAdamW {
   std::vector<Tensor> parameters_;
   std::vector<AdamW> of_shards_;
   std::vector<Shard> shards_;
+  BeforeUpdate before_update_;
 };
 
 }  // namespace rankwise

@@ -94,6 +94,15 @@ std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank)
   return shards_of(rank.rank, make_bucket_shards(plan.buckets, rank.ranks));
 }
 
+std::vector<std::vector<std::int64_t>> shards_of_all(const StepPlan& plan, int ranks)
+{
+  std::vector<std::vector<std::int64_t>> all(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    for (const Range& shard : owned_shards(plan, {rank, ranks}))
+      all[static_cast<std::size_t>(rank)].push_back(shard.count);
+  return all;
+}
+
 Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank)
 {
   Traffic sum;

@@ -57,6 +57,9 @@ GradientLayout sums_of(const StepPlan& plan);
 /// Shards that a rank owns.
 std::vector<Range> owned_shards(const StepPlan& plan, RankOf rank);
 
+/// The elements of the shards of each rank.
+std::vector<std::vector<std::int64_t>> shards_of_all(const StepPlan& plan, int ranks);
+
 /// Traffic of one rank for the gradients of a step: reduce-scatters of all buckets.
 Traffic gradient_traffic(const StepPlan& plan, const Topology& topology, int rank);
 

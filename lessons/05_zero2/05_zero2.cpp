@@ -192,7 +192,7 @@ class Zero2 {
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
-    check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
+    check_finite(run, step, loss.mean(), norm, adamw.shards(), shard_gradients, world);
     // The update stands between the two halves of an all-reduce: each rank updates only its shards, (P/N), and the
     // all-gather after it makes the updated parameters the same on all ranks.
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);

@@ -211,7 +211,7 @@ class Zero3 {
     const auto valid_tokens = static_cast<double>(loss.valid_tokens);
     const double norm = std::sqrt(squared_norm(*run.kernels, shard_gradients, world)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
-    check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), shard_gradients, world);
+    check_finite(run, step, loss.mean(), norm, adamw.shards(), shard_gradients, world);
     // Each rank updates its shards, (P/N). NEW: no all-gather of P parameters follows: the next forward pass
     // gathers what it uses. Only replicated parameters (--persist) are made the same on all ranks here.
     adamw.step(*run.kernels, shard_gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);

@@ -19,6 +19,7 @@ inline void declare(OptionTable& table, Zero3Options& options)
 {
   declare(table, static_cast<LessonOptions&>(options));
   declare(table, options.gathering);
+  declare_elastic(table, options, true);
 }
 
 /// Refuses gather options that are out of range.

@@ -22,7 +22,8 @@ struct ZeroOffloadOptions : Zero3Options {
 /// Declares them.
 inline void declare(OptionTable& table, ZeroOffloadOptions& options)
 {
-  declare(table, static_cast<Zero3Options&>(options));
+  declare(table, static_cast<LessonOptions&>(options));
+  declare(table, options.gathering);
   declare(table, options.offload);
 }
 /// The same with the host in place of a disk: the messages do not change.

@@ -48,7 +48,8 @@ Pending TransferQueue::start(Lane& lane, Job job)
     lane.jobs.push_back(std::move(job));
   }
   changed_.notify_all();
-  return {what, [this, number] { wait_for(number, false); }, [this, number] { wait_for(number, true); }, where};
+  return {what, [this, number](SourceLocation) { wait_for(number, false); },
+          [this, number] { wait_for(number, true); }, where};
 }
 
 void TransferQueue::run(Lane& lane, const Lane& other)

@@ -210,8 +210,8 @@ class TensorParallel {
     const double norm = std::sqrt(squared_norm(*run.kernels, own, tp)) / valid_tokens;
     // A rank updates all it holds. Replicated parameters have the same gradient on all t ranks and stay the same.
     const double learning_rate = run.schedule.at(step);
-    check_finite(step, loss.mean(), norm, *run.kernels, {{table, {0, table.elements()}, master, {}, {}}},
-                 {gradient}, mesh.world());
+    check_finite(run, step, loss.mean(), norm, {{table, {0, table.elements()}, master, {}, {}}}, {gradient},
+                 mesh.world());
     adamw.step(*run.kernels, parameters.tensor(), gradient, learning_rate,
                clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};

@@ -260,7 +260,7 @@ class MeshParallel {
     // The mean is over the tokens of the whole global batch, whichever replica computed them.
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
-    check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), gradients, mesh.world());
+    check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, mesh.world());
     // Of (P / (tp pp)) parameters a rank updates 1 / dp with ZeRO-1; then the replicas exchange their shards.
     adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();

@@ -236,7 +236,7 @@ class ZeroBubble {
         std::sqrt(squared_norm(*run.kernels, without_copy(gradients, stages.back().stage), pp)) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
     // Both ends update the token embedding with the same gradient, so it stays the same.
-    check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), gradients, pp);
+    check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, pp);
     adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     return {loss.mean(), norm, learning_rate};
   }

@@ -6,7 +6,8 @@ namespace rankwise {
 
 void declare(OptionTable& table, BertOptions& options)
 {
-  declare(table, static_cast<Zero3Options&>(options));
+  declare(table, static_cast<LessonOptions&>(options));
+  declare(table, options.gathering);
   table.add("Data parallelism", "zero", options.zero,
             "what is sharded: 0 nothing (DDP), 1 the optimizer (ZeRO-1), 3 parameters too (ZeRO-3)");
   table.add("Data parallelism", "bucket", options.bucket,

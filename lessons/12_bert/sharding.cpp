@@ -92,7 +92,7 @@ class ReplicatedParameters final : public Sharding {
   }
   void check_finite(std::int64_t step, double loss, double norm, const std::vector<Tensor>& sums) override
   {
-    rankwise::check_finite(step, loss, norm, *run_.kernels, adamw_.shards(), sums, world_);
+    rankwise::check_finite(run_, step, loss, norm, adamw_.shards(), sums, world_);
   }
   void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
   {
@@ -197,7 +197,7 @@ class ShardedUnits final : public Sharding {
   }
   void check_finite(std::int64_t step, double loss, double norm, const std::vector<Tensor>& sums) override
   {
-    rankwise::check_finite(step, loss, norm, *run_.kernels, adamw_.shards(), sums, world_);
+    rankwise::check_finite(run_, step, loss, norm, adamw_.shards(), sums, world_);
   }
   void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
   {

@@ -200,7 +200,7 @@ class Experts {
     const double scale = clip_factor(norm, run.options.clip) / valid_tokens;
     std::vector<Tensor> gradients{dense};
     if (has_experts) gradients.push_back(of_experts);
-    check_finite(step, loss.mean(), norm, *run.kernels, held(), gradients, world);
+    check_finite(run, step, loss.mean(), norm, held(), gradients, world);
     for (std::size_t i = 0; i < gradients.size(); ++i)
       adamw.of[i].step(*run.kernels, parameters.tensor().slice(stored[i]), gradients[i], learning_rate, scale);
     return {loss.mean(), norm, learning_rate};

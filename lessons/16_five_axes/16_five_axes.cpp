@@ -210,7 +210,7 @@ class FiveAxes {
     // BEGIN TWIN 04.3
     const double norm = std::sqrt(squares.value()) / valid_tokens;
     const double learning_rate = run.schedule.at(step);
-    check_finite(step, loss.mean(), norm, *run.kernels, adamw.shards(), gradients, mesh.world());
+    check_finite(run, step, loss.mean(), norm, adamw.shards(), gradients, mesh.world());
     adamw.step(*run.kernels, gradients, learning_rate, clip_factor(norm, run.options.clip) / valid_tokens);
     gather_parameters();
     return {loss.mean(), norm, learning_rate};

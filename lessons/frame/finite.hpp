@@ -7,21 +7,21 @@
 
 #include "common/collectives/collectives.hpp"
 #include "gpt2/checkpoint.hpp"
-#include "gpt2/kernels/kernels.hpp"
+#include "lessons/frame/run.hpp"
 
 /// @file
 /// Ends a run whose loss or gradient is not finite, if each rank has shards of the model.
 
 namespace rankwise {
 
-/// Ends the run on all ranks unless loss and gradient are finite.
+/// Ends the run on all ranks unless loss and gradient are finite. Notes them in the run.
 /// @param loss, gradient_norm  the same on all ranks.
 /// @param shards               shards that this rank owns.
 /// @param gradients            gradients of each shard.
 /// @throws Error  the same on all ranks: the step, and the first tensor with a parameter or else a gradient that is
 ///                not finite.
-void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
-                  const std::vector<Shard>& shards, const std::vector<Tensor>& gradients, Group& group);
+void check_finite(Run& run, std::int64_t step, double loss, double gradient_norm, const std::vector<Shard>& shards,
+                  const std::vector<Tensor>& gradients, Group& group);
 /// As above, for shards that are not all in memory at the same time.
 /// @param table            all parameters.
 /// @param first_of_own     finds the first element of this rank that is not finite, numbered through all parameters

@@ -221,7 +221,8 @@ std::string progress_note(const StepReport& last, const Run& run, std::int64_t s
 
 }  // namespace
 
-Progress::Progress(Run& run, Report& report) : run_(run), report_(report), last_(run.options.last_step(run.epoch))
+Progress::Progress(Run& run, Report& report, Reached& reached)
+    : run_(run), report_(report), last_(run.options.last_step(run.epoch)), reached_(reached)
 {
 }
 
@@ -245,6 +246,7 @@ void Progress::begin(const OptionTable& table, const Layout& layout, const std::
   if (run_.options.trace.empty()) return;
   run_.time.record();
   run_.ledger.record();
+  run_.messages.traffic().record();
 }
 
 std::optional<std::int64_t> Progress::load(const ModelOnRanks& model)
@@ -260,7 +262,7 @@ std::optional<std::int64_t> Progress::load(const ModelOnRanks& model)
   const CheckpointInfo saved = check_checkpoint(o.checkpoint, "--checkpoint=" + o.checkpoint);
   model.held.for_each(Access::write,
                       [&](const Shard& shard, Stream& stream) { read_checkpoint(o.checkpoint, stream, shard); });
-  record_.first_step = made_ = saved.step;
+  record_.first_step = made_ = reached_.settled = saved.step;
   return saved.updates;
 }
 
@@ -284,12 +286,23 @@ void Progress::make_step(const std::function<StepReport()>& train_step)
     run_.messages.end_step();
   }
   measured.seconds = clock.seconds();
+  note_step(measured, before);
+  stepped_ = true;
+  stopped_by_ = stop_.end_step();
+}
+
+void Progress::note_step(const StepReport& measured, const std::map<std::string, double>& before)
+{
   record_.steps.push_back(measured);
   report_step(report_, made_, measured);
   log(line_of(made_, measured, run_, before));
   ++made_;
   report_.progress(made_, last_, progress_note(measured, run_, last_ - made_));
-  stopped_by_ = stop_.end_step();
+}
+
+void Progress::report_last_step()
+{
+  if (reached_.last) note_step(*std::exchange(reached_.last, std::nullopt), seconds_by_kind(run_.time));
 }
 
 void Progress::check_replicated(const Tensor& parameters) const
@@ -303,11 +316,12 @@ void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const
 {
   const TrainingOptions& o = run_.options;
   if (made_ == o.compare)
-    compared_ = gather_parameters(run_.config, model.owned,
-                                  Communicator::world().split(model.replica, run_.session.rank()));
+    reached_.compared = gather_parameters(run_.config, model.owned,
+                                          Communicator::world().split(model.replica, run_.session.rank()));
   const bool validation_is_due = o.evaluate_every > 0 && made_ % o.evaluate_every == 0;
   const bool stops = stopped_by_ != 0;
-  if (!stops && (made_ == last_ || validation_is_due)) {
+  const bool validated = !record_.validation.empty() && record_.validation.back().step == made_;
+  if (!stops && !validated && (made_ == last_ || validation_is_due)) {
     const auto span = run_.time.span(Work::compute, "validation");
     record_.validation.push_back({made_, evaluate()});
     report_validation(report_, record_.validation.back(), run_.options.architecture);
@@ -315,6 +329,7 @@ void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const
   }
   const bool save_is_due = checkpoint_is_due(o, made_, last_) || (stops && !o.checkpoint.empty());
   if (save_is_due) save(model, updates);
+  reached_.settled = made_;
   if (!validation_is_due && !save_is_due && !stops) return;
   enter_record(report_, record_);
   report_.write_so_far();
@@ -362,8 +377,8 @@ void Progress::compare()
   in_turn(run_.session, [&] {
     if (run_.session.rank() != 0) return;
     const ReferenceRun reference = reference_run(run_.options, run_.tokens);
-    report_deviation(report_, record_, reference, deviation_of(run_.config, compared_, reference.parameters),
-                     run_.options);
+    report_deviation(report_, record_, reference,
+                     deviation_of(run_.config, reached_.compared, reference.parameters), run_.options);
   });
 }
 
@@ -397,7 +412,9 @@ void Progress::report_times()
   report_time(report_, record_, run_.time, run_.options);
   if (!run_.options.peak.empty()) report_utilisation();
   run_.messages.report_virtual_clock(report_);
-  if (!run_.options.trace.empty()) write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger);
+  if (!run_.options.trace.empty())
+    write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger,
+                run_.messages.traffic().events());
 }
 
 int Progress::finish()

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -88,11 +89,20 @@ struct ModelOnRanks {
 /// Initialises the shards that this rank holds: parameters from --seed, moments with zero.
 void initialize(const ModelOnRanks& model, const Run& run);
 
+/// How far a run has come, whatever ranks it is on.
+struct Reached {
+  RunRecord record;                ///< losses, norms, validations
+  std::int64_t made = 0;           ///< number of steps, including those before a checkpoint
+  std::int64_t settled = 0;        ///< number of steps after which what is due between two steps was done
+  std::vector<float> compared;     ///< parameters of rank 0 after --compare steps
+  std::optional<StepReport> last;  ///< of a step that was made as a rank died, and is not reported yet
+};
+
 /// The progress of a run: steps, validation, checkpoints and report. All ranks make the same calls.
 class Progress {
  public:
-  /// @param run, report  outlive it.
-  Progress(Run& run, Report& report);
+  /// @param run, report, reached  outlive it.
+  Progress(Run& run, Report& report, Reached& reached);
 
   /// Prints model, data, options, placement and @p description; opens the table of steps.
   void begin(const OptionTable& table, const Layout& layout, const std::string& description);
@@ -104,6 +114,12 @@ class Progress {
   std::optional<std::int64_t> next_step() const;
   /// Runs that step and reports it.
   void make_step(const std::function<StepReport()>& train_step);
+  /// Whether these ranks have made a step: if not, they have sent nothing that could be compared with a formula.
+  bool has_stepped() const { return stepped_; }
+  /// Whether a step was made after which nothing has been done yet: after_step() is due.
+  bool step_to_settle() const { return reached_.settled < reached_.made; }
+  /// Reports the step that was made as a rank died, if there is one.
+  void report_last_step();
   /// Compares replicated parameters, which every rank has whole, every --check-every steps.
   /// @failure  Error on all ranks, with the ranks that differ.
   void check_replicated(const Tensor& parameters) const;
@@ -120,6 +136,7 @@ class Progress {
 
  private:
   void log(const nlohmann::json& line) const;
+  void note_step(const StepReport& measured, const std::map<std::string, double>& before);
   void save(const ModelOnRanks& model, std::int64_t updates);
   void compare();
   void report_utilisation();
@@ -127,11 +144,12 @@ class Progress {
   Run& run_;
   Report& report_;
   StopRequests stop_;
+  bool stepped_ = false;   // whether these ranks have made a step
   int stopped_by_ = 0;     // signal; 0 for none
-  std::int64_t made_ = 0;  // number of steps, including those before a checkpoint
   std::int64_t last_ = 0;  // number of steps after which the run ends
-  RunRecord record_;
-  std::vector<float> compared_;  // parameters of rank 0 after --compare steps
+  Reached& reached_;
+  RunRecord& record_ = reached_.record;
+  std::int64_t& made_ = reached_.made;
 };
 
 }  // namespace rankwise

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/program/rank_failure.hpp"
 
 namespace rankwise {
 
@@ -37,6 +38,30 @@ void declare(OptionTable& table, LessonOptions& options)
             "with --dry-run: number of ranks to plan for; 0: those that were started");
   table.add_file("Output", "script", options.script, FileUse::print,
                  "with --dry-run and --link: file for what each rank does in two steps, a line of JSON each");
+}
+
+void declare_elastic(OptionTable& table, LessonOptions& options, bool shards)
+{
+  table.add("Elastic", "elastic", options.elastic, "when ranks die, go on with the rest (needs an MPI with ULFM)");
+  if (shards)
+    table.add("Elastic", "copies", options.copies,
+              "with --elastic: ranks that have a copy of each shard of the model");
+  else
+    options.copies = 0;
+}
+
+void check_elastic(const LessonOptions& options, int N)
+{
+  if (!options.elastic) return;
+  if (options.device != DeviceKind::cpu)
+    throw UserError("--elastic with --device=cuda.", "Groups of GPUs do not go on without one. Use --device=cpu.");
+  if (options.algorithm() == Algorithm::shared)
+    throw UserError("--elastic with --collectives=shared.",
+                    "Memory that ranks share is not freed when one of them dies. Use another algorithm.");
+  if (options.copies < 0 || options.copies >= std::max(N, 2))
+    throw UserError(fmt::format("--copies={} is out of range.", options.copies),
+                    fmt::format("Each shard has copies on 0 to {} other ranks.", N - 1));
+  if (!options.dry_run && !can_survive()) throw UserError("--elastic is not possible here.", why_not_survive());
 }
 
 }  // namespace rankwise

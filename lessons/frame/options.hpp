@@ -26,6 +26,8 @@ void check_order(Algorithm algorithm, const Arithmetic& arithmetic);
 struct LessonOptions : TrainingOptions {
   CommunicationOptions messages;  ///< algorithms, transport and checks of messages
   std::int64_t check_every = 10;  ///< steps between comparisons of replicated parameters; 0: only at the end
+  bool elastic = false;           ///< go on without ranks that die
+  int copies = 1;                 ///< with elastic: ranks that have a copy of each shard
   int ranks = 0;                  ///< `--ranks`: number of ranks of a dry run; 0: those that were started
   std::string script;  ///< file for what each rank does in the steps that a dry run rehearses; empty: none
 
@@ -52,6 +54,12 @@ struct LessonOptions : TrainingOptions {
 
 /// Declares the options of training and of messages, --check-every and --ranks.
 void declare(OptionTable& table, LessonOptions& options);
+/// Declares --elastic, for a lesson that can run on any number of ranks.
+/// @param shards  whether a rank holds a shard of the model, so that --copies is declared too; else it has all of it.
+void declare_elastic(OptionTable& table, LessonOptions& options, bool shards);
+/// Refuses --elastic where N ranks cannot go on without some of them.
+/// @throws UserError  if so, with the reason.
+void check_elastic(const LessonOptions& options, int N);
 /// The default: accepts all options. A lesson whose own options can be invalid declares an overload that refuses them.
 /// @param N  number of ranks.
 /// @throws UserError  if N ranks cannot run with these options.

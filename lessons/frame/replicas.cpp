@@ -79,7 +79,7 @@ void check_replicas(Stream& stream, const Tensor& parameters, const std::string&
 {
   const std::uint64_t own = hash_of(stream, parameters);
   std::vector<std::uint64_t> hashes(machine_of_ranks().size());
-  check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD),
+  check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, job_ranks()),
             "comparing what ranks have");
 
   std::vector<std::size_t> different;
@@ -108,7 +108,7 @@ bool same_on_all_ranks(const std::string& text, Group& group)
 bool same_on_all_ranks(const std::string& text)
 {
   std::string first = text;
-  check_mpi(MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_CHAR, 0, MPI_COMM_WORLD),
+  check_mpi(MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_CHAR, 0, job_ranks()),
             "comparing what ranks have");
   return on_all_ranks(first == text);
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <omp.h>
 
+#include <fmt/format.h>
+
 #include "common/cuda/devices.hpp"
 #include "common/messages/rehearsal/rehearsal.hpp"
 
@@ -131,13 +133,20 @@ LossSum Run::validate(Part part, const std::function<LossSum(Range windows)>& fo
   return loss;
 }
 
-void Run::charge(std::int64_t unit, int passes, const char* what)
+void Run::charge(std::int64_t unit, int passes, const char* what, SourceLocation where)
 {
   const double flops = unit_flops(config, unit, shape.rows(), batch.sequence) / shape.part.count;
-  charge_flops(passes * std::llround(flops), what);
+  advance_clock(passes * std::llround(flops), what);
+  time.piece(fmt::format("{} pass of unit {}", what, unit), where);
 }
 
-void Run::charge_flops(std::int64_t flops, const char* what)
+void Run::charge_flops(std::int64_t flops, const char* what, SourceLocation where)
+{
+  advance_clock(flops, what);
+  time.piece(what, where);
+}
+
+void Run::advance_clock(std::int64_t flops, const char* what)
 {
   if (VirtualClock* const clock = messages.clock()) clock->charge_compute(flops, what);
 }
@@ -146,17 +155,19 @@ Traffic Run::sent_so_far(const std::string& axis) const
 {
   Traffic all;
   for (const auto& [group, collectives] : messages.traffic().all())
-    if (group == axis || group.starts_with(axis + " ")) all += messages.traffic().of(group);
+    if (is_of_axis(group, axis)) all += messages.traffic().of(group);
   return all;
 }
 
 Run::Counted::Counted(Run& run, std::string axis, bool left_out)
     : run_(run), axis_(std::move(axis)), left_out_(left_out), before_(run.sent_so_far(axis_))
 {
+  run_.messages.traffic().count_axis(axis_, left_out_ ? -1 : 1);
 }
 
 Run::Counted::~Counted()
 {
+  run_.messages.traffic().count_axis(axis_, left_out_ ? 1 : -1);
   Traffic& sent = run_.sent[axis_];
   const Traffic meanwhile = run_.sent_so_far(axis_) - before_;
   if (left_out_)

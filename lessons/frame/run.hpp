@@ -15,6 +15,7 @@
 #include "data/loader.hpp"
 #include "gpt2/activations.hpp"
 #include "gpt2/model.hpp"
+#include "gpt2/run_report.hpp"
 #include "lessons/frame/options.hpp"
 
 /// @file
@@ -50,6 +51,7 @@ struct Run {
   LearningRateSchedule schedule;  ///< learning rate of each step
 
   std::map<std::string, Traffic> sent;  ///< traffic of this step so far, by axis
+  StepReport checked{};                 ///< loss, norm and learning rate of the step that check_finite() saw last
 
   /// Setup of a group of ranks.
   GroupSetup group_setup()
@@ -92,12 +94,19 @@ struct Run {
   LossSum validate(Part part, const std::function<LossSum(Range windows)>& forward) const;
 
   /// Advances the virtual clock, if there is one, by the forward pass of a unit of the parameter table.
-  void charge_forward(std::int64_t unit) { charge(unit, 1, "forward"); }
+  /// A trace shows that pass as an event of its own, with the caller's line.
+  void charge_forward(std::int64_t unit, SourceLocation where = SourceLocation::current())
+  {
+    charge(unit, 1, "forward", where);
+  }
   /// Advances it by the backward pass, which takes two matrix products for each one of the forward pass.
-  void charge_backward(std::int64_t unit) { charge(unit, 2, "backward"); }
+  void charge_backward(std::int64_t unit, SourceLocation where = SourceLocation::current())
+  {
+    charge(unit, 2, "backward", where);
+  }
 
   /// Advances it by the floating-point operations of a part of a unit.
-  void charge_flops(std::int64_t flops, const char* what);
+  void charge_flops(std::int64_t flops, const char* what, SourceLocation where = SourceLocation::current());
 
   /// Traffic of this rank along an axis so far: of the groups whose names begin with it, as "dp", "dp inside".
   Traffic sent_so_far(const std::string& axis) const;
@@ -125,7 +134,8 @@ struct Run {
   [[nodiscard]] Counted leave_out(const std::string& axis) { return {*this, axis, true}; }
 
  private:
-  void charge(std::int64_t unit, int passes, const char* what);
+  void charge(std::int64_t unit, int passes, const char* what, SourceLocation where);
+  void advance_clock(std::int64_t flops, const char* what);
   MicroBatch place_tokens(const Activations& kept, Range sequences, std::int64_t step, Range positions);
 
   Batch host_batch_;  // windows on the host, before they are copied to the device

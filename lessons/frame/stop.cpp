@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "common/program/crash_report.hpp"
+#include "common/program/rank_failure.hpp"
 #include "common/program/session.hpp"
 
 namespace rankwise {
@@ -59,6 +60,7 @@ StopRequests::StopRequests() : world_(Communicator::world())
 
 StopRequests::~StopRequests()
 {
+  if (can_survive()) wait_for_failure(agreeing_);  // a rank has died during a step
   for (const int signal : requests)
     if (!is_ignored(signal)) std::signal(signal, SIG_DFL);
 }

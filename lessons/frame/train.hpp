@@ -14,6 +14,7 @@
 #include "gpt2/prompt.hpp"
 #include "gpt2/run_report.hpp"
 #include "lessons/frame/costs.hpp"
+#include "lessons/frame/elastic.hpp"
 #include "lessons/frame/finite.hpp"
 #include "lessons/frame/frame.hpp"
 #include "lessons/frame/options.hpp"
@@ -174,37 +175,99 @@ void report_samples(Report& report, L& lesson, Run& run)
   }
 }
 
-/// Trains, validates, saves and reports.
+/// What a run prints at its end.
 template <Lesson L>
-int run_lesson(Report& report, const OptionTable& table, const typename L::Options& options, const Session& session)
+void report_run(Report& report, L& lesson, const typename L::Options& options, const ModelOnRanks& model, Run& run,
+                Progress& progress)
 {
-  const int N = session.ranks();
-  check_alike(table, options.open_data());
-  Run run(options, session, options.batch(N), options.activation_shape(session));
-  L lesson(run, options);
-  const ModelOnRanks model = model_on_ranks(lesson);
-
-  Progress progress(run, report);
-  progress.begin(table, options.layout(N), lesson.describe());
-  initialize(model, run);
-  if (const auto updates = progress.load(model)) lesson.optimizer().resume(*updates);
-  lesson.after_load();
-  while (const auto step = progress.next_step()) {
-    progress.make_step([&] { return lesson.train_step(*step); });
-    if constexpr (requires { lesson.replicated(); }) progress.check_replicated(lesson.replicated());
-    progress.after_step(model, lesson.optimizer().updates(), [&] { return lesson.evaluate().mean(); });
-  }
-
   progress.report_results(model);
-  report_costs(report, run, costs(options, RankOf(session)));
-  report_arithmetic(report, run, charged_flops(options, RankOf(session)));
+  if (!options.elastic || progress.has_stepped()) {
+    report_costs(report, run, costs(options, RankOf(run.session)));
+    report_arithmetic(report, run, charged_flops(options, RankOf(run.session)));
+  }
   if constexpr (requires { lesson.replicated(); }) report_replicated(report, run, lesson.replicated());
   if constexpr (requires { lesson.report(report); }) lesson.report(report);
   progress.report_times();
   if constexpr (requires(std::span<const Token> text) { lesson.next_token(text, 0); })
     if (options.sample > 0) report_samples(report, lesson, run);
+}
+
+/// The state of the model on these ranks: from the seed, from a file, or from what was kept as a rank died.
+template <Lesson L>
+void set_state(L& lesson, const ModelOnRanks& model, const Run& run, Progress& progress, Survivors& survivors)
+{
+  if (run.options.elastic)
+    if (const auto updates = survivors.restore(model.held, run.options)) return lesson.optimizer().resume(*updates);
+  initialize(model, run);
+  if (const auto updates = progress.load(model)) lesson.optimizer().resume(*updates);
+}
+
+/// The steps that are left, and what is due between them.
+template <Lesson L>
+void make_steps(L& lesson, const ModelOnRanks& model, Progress& progress)
+{
+  progress.report_last_step();
+  while (true) {
+    if (progress.step_to_settle()) {
+      if constexpr (requires { lesson.replicated(); }) progress.check_replicated(lesson.replicated());
+      progress.after_step(model, lesson.optimizer().updates(), [&] { return lesson.evaluate().mean(); });
+    }
+    const auto step = progress.next_step();
+    if (!step) return;
+    progress.make_step([&] { return lesson.train_step(*step); });
+  }
+}
+
+/// Trains, validates, saves and reports on the ranks that are alive.
+/// @throws RankFailure  when one of them dies; the survivors have what the others need to go on.
+template <Lesson L>
+int run_on_ranks(Report& report, const OptionTable& table, const typename L::Options& options,
+                 const Session& session, Survivors& survivors)
+{
+  check_alike(table, options.open_data());
+  Run run(options, session, options.batch(session.ranks()), options.activation_shape(session));
+  L lesson(run, options);
+  const ModelOnRanks model = model_on_ranks(lesson);
+
+  Progress progress(run, report, survivors.reached);
+  if (!survivors.has_state()) progress.begin(table, options.layout(session.ranks()), lesson.describe());
+  set_state(lesson, model, run, progress, survivors);
+  lesson.after_load();
+  std::optional<Copies> copies;
+  if (options.elastic) {
+    copies.emplace(run, model.held, options.copies);
+    copies->fill();
+    survivors.done(report, session);
+    lesson.optimizer().before_update(
+        [&](const auto& gradients, const AdamWStep& step) { copies->commit(gradients, step); });
+  }
+  const std::int64_t before = lesson.optimizer().updates() - survivors.reached.made;
+  try {
+    make_steps(lesson, model, progress);
+    report_run(report, lesson, options, model, run, progress);
+    if (copies) copies->agree();
+  } catch (const RankFailure&) {
+    const std::int64_t updates = lesson.optimizer().updates();
+    if (copies) survivors.keep(*copies, updates);
+    if (updates - before > survivors.reached.made) survivors.reached.last = run.checked;
+    throw;
+  }
   if constexpr (requires { lesson.close(); }) lesson.close();
   return progress.finish();
+}
+
+/// The run on all ranks, and with --elastic on those that are left whenever some have died.
+template <Lesson L>
+int run_lesson(Report& report, const OptionTable& table, const typename L::Options& options, Session& session)
+{
+  Survivors survivors;
+  while (true) try {
+      return run_on_ranks<L>(report, table, options, session, survivors);
+    } catch (const RankFailure& failure) {
+      if (!options.elastic) throw;
+      survivors.go_on(session, report, failure);
+      check_run<L>(options, session);
+    }
 }
 
 /// The whole program of a lesson.
@@ -220,8 +283,9 @@ int train(int argc, char** argv)
       [&](const Session& session) {
         take_initial_sizes(options, table);
         check_run<L>(options, session);
+        check_elastic(options, ranks_of(options, session));
       },
-      [&](const Session& session) {
+      [&](Session& session) {
         Report report(session.rank() == 0, options.report);
         begin_job(report, L::name, ranks_of(options, session));
         return options.dry_run ? dry_run<L>(report, table, options, session)

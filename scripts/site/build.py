@@ -27,16 +27,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 KATEX = pathlib.Path("/usr/share/javascript/katex")
 TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/clusters.md", "On a cluster"),
          ("docs/dependencies.md", "Dependencies"), ("docs/design.md", "Design"), ("docs/performance.md", "Performance"),
-         ("docs/utilisation.md", "Utilisation"), ("docs/prefix_mask.md", "Prefix mask"),
+         ("docs/utilisation.md", "Utilisation"), ("docs/film.md", "The film of a step"), ("docs/prefix_mask.md", "Prefix mask"),
          ("docs/baselines.md", "The same run in PyTorch"), ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"),
          ("docs/platforms.md", "Platforms"), ("docs/references.md", "References"))
 
 
 class Site:
-    """The pages of one tree."""
+    """The pages of one tree.
+    @param films  folder with films of lessons, which scripts/film/films.sh makes; it need not exist."""
 
-    def __init__(self, root, html, reference):
-        self.tree, self.html, self.reference = Tree(root), pathlib.Path(html), reference
+    def __init__(self, root, html, reference, films):
+        self.tree, self.html, self.reference, self.films = Tree(root), pathlib.Path(html), reference, films
         self.lessons = read_lessons(self.tree)
         self.tree.headers = {path: url for path, url in reference.headers.items() if not path.startswith("lessons/")}
         self.prose = Prose(self.tree, reference, Glossary(self.tree))
@@ -66,6 +67,15 @@ class Site:
         for name in ("style.css", "site.js"):
             shutil.copy(HERE / name, self.html / "site")
         self.index.write(self.html / "site/search_index.js")
+        for lesson in self.lessons:
+            if film := self.film(lesson):
+                (self.html / "films").mkdir(exist_ok=True)
+                shutil.copy(self.films / pathlib.Path(film).name, self.html / film)
+
+    def film(self, lesson):
+        """Address of a lesson's film; None without one."""
+        name = f"{pathlib.Path(lesson.folder).name}.html"
+        return f"films/{name}" if (self.films / name).is_file() else None
 
     def math(self):
         """Copies KaTeX with its fonts into the site, once."""
@@ -157,6 +167,8 @@ class Site:
         links = [("Text", self.tree.url(f"{lesson.folder}/README.md")), ("Program, annotated", self.tree.url(lesson.program))]
         if lesson.builds_on:
             links.append((f"Changes from lesson {lesson.builds_on[0]}", self.tree.url(lesson.program) + "#changes"))
+        if film := self.film(lesson):
+            links.append(("Film of a step", film))
         return [{"title": title, "url": relative(url, page), "here": url == page} for title, url in links]
 
     def changes(self, path, lesson):
@@ -224,7 +236,7 @@ def main():
     reference = Reference()
     if (arguments.root / "docs/Doxyfile").exists():
         reference = Reference(run_doxygen(arguments.root, arguments.out, *doxygen_frame()), arguments.root)
-    pages = Site(arguments.root, html, reference).make()
+    pages = Site(arguments.root, html, reference, arguments.out.parent / "films").make()
     found = list(check_links.findings(html))
     if found:
         print("\n".join(found), file=sys.stderr)

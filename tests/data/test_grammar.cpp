@@ -298,5 +298,4 @@ TEST_CASE("embedded_corpus: its bytes are the same on every machine")
   corpus.validation->read(0, begin);
   end.insert(end.end(), begin.begin(), begin.end());
   CHECK(ByteTokenizer().decode(end) == embedded_grammar().text(1, 271'000).substr(269'000));
-  CHECK(open_corpus("").sha256 == corpus.sha256);
 }

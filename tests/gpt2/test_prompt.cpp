@@ -44,7 +44,7 @@ TEST_CASE("check_prompt: refuses tokens that the model does not know")
 {
   TrainingOptions options;
   options.sample = 3;
-  const Tokens tokens = open_corpus("");
+  const Tokens tokens = embedded_corpus();
   CHECK_NOTHROW(check_prompt(options, tokens));
   options.vocabulary = 64;
   CHECK_NOTHROW(check_prompt(options, tokens));

@@ -1,8 +1,8 @@
-"""One digest for all layouts on GPUs, in exact arithmetic."""
+"""One digest for all layouts on GPUs, in exact arithmetic: that of a CPU."""
 
 import unittest
 
-from gpu_case import EMULATED, GPUS, HALVES, GpuCase
+from gpu_case import GPUS, HALVES, GpuCase
 
 
 class Digests(GpuCase):
@@ -17,8 +17,7 @@ class Digests(GpuCase):
         fixed = self.options("--arithmetic=exact", "--dropout=0.1")
         expected = self.report_of("01", *fixed)["digest"]
         self.assertEqual(self.report_of("01", *fixed, "--micro-batch=1", "--recompute=block")["digest"], expected)
-        if EMULATED:  # the same operations on the same processor
-            self.assertEqual(self.report_of("01", *fixed, device="cpu")["digest"], expected)
+        self.assertEqual(self.report_of("01", *fixed, device="cpu")["digest"], expected)
         for ranks, *options in [(1,), (2, "--micro-batch=1", "--bucket=5kB"), (4, "--strategy=flat"),
                                 (2, "--strategy=per-tensor"), (4, "--bucket=5kB")]:
             self.check_digest(expected, "03", ranks, [*fixed, *options])
@@ -46,8 +45,7 @@ class Digests(GpuCase):
         fixed = self.options("--dropout=0.1", "--context=48")
         exact = [*fixed, "--arithmetic=exact"]
         expected = self.report_of("12", *exact)["digest"]
-        if EMULATED:
-            self.assertEqual(self.report_of("12", *exact, device="cpu")["digest"], expected)
+        self.assertEqual(self.report_of("12", *exact, device="cpu")["digest"], expected)
         for ranks, *options in [(2, "--zero=1", "--micro-batch=1"), (4, "--zero=3", "--recompute=block"), (2, "--zero=0")]:
             self.check_digest(expected, "12", ranks, [*exact, *options])
         for precision, bound in [("f32", 1e-5), ("bf16", 2e-2)]:
@@ -102,8 +100,7 @@ class Digests(GpuCase):
         for model in ([], ["--experts-per-token=2", "--capacity-factor=1"]):
             fixed = self.options("--arithmetic=exact", "--dropout=0.1", "--expert-every=1", *model)
             expected = self.report_of("15", *fixed)["digest"]
-            if EMULATED:
-                self.assertEqual(self.report_of("15", *fixed, device="cpu")["digest"], expected)
+            self.assertEqual(self.report_of("15", *fixed, device="cpu")["digest"], expected)
             for ranks, *options in [(2, "--ep=2", "--micro-batch=1"), (4, "--ep=2", "--check-messages"), (4, "--ep=4", "--chaos=1")]:
                 self.check_digest(expected, "15", ranks, [*fixed, *options])
         fixed = self.options("--arithmetic=exact", "--dropout=0.1")

@@ -1,5 +1,7 @@
 #include "common/messages/layers/traffic_ledger.hpp"
 
+#include <algorithm>
+
 namespace rankwise {
 
 Traffic& Traffic::operator+=(const Traffic& other)
@@ -72,8 +74,75 @@ void TrafficLedger::clear()
   receivers_.clear();
 }
 
+void TrafficLedger::count_axis(const std::string& axis, int by)
+{
+  const std::lock_guard lock(mutex_);
+  counted_axes_[axis] += by;
+}
+
+void TrafficLedger::record()
+{
+  const std::lock_guard lock(mutex_);
+  recording_ = true;
+}
+
+bool TrafficLedger::recording() const
+{
+  const std::lock_guard lock(mutex_);
+  return recording_;
+}
+
+void TrafficLedger::keep(MessageEvent event)
+{
+  const std::lock_guard lock(mutex_);
+  event.counted = std::ranges::any_of(
+      counted_axes_, [&](const auto& axis) { return axis.second > 0 && is_of_axis(event.group, axis.first); });
+  events_.push_back(std::move(event));
+}
+
+std::vector<MessageEvent> TrafficLedger::events() const
+{
+  const std::lock_guard lock(mutex_);
+  return events_;
+}
+
+bool is_of_axis(const std::string& group, const std::string& axis)
+{
+  return group == axis || group.starts_with(axis + " ");
+}
+
+MessageEvent CountingTransport::event_of(const Transfer& transfer)
+{
+  const auto [span, lane] = TimeLedger::innermost_span();
+  const std::string_view label = CollectiveLabel::current();
+  const bool sends = transfer.direction == Transfer::Direction::send, alone = collective_.algorithm.empty();
+  return {.sends = sends,
+          .peer = ranks_in_job_.at(static_cast<std::size_t>(transfer.peer)),
+          .number = numbers_[{sends, transfer.peer}]++,
+          .bytes = transfer.data.bytes(),
+          .group = group_,
+          .collective = std::string(collective_.name),
+          .call = alone ? 0 : calls_,
+          .purpose = std::string(label.empty() ? span : label),
+          .all_bytes = alone ? transfer.data.bytes() : collective_.count * bytes_of(collective_.type),
+          .counted = false,
+          .lane = lane,
+          .where = alone ? transfer.where : collective_.where,
+          .time = event_time()};
+}
+
 Ticket CountingTransport::start(std::span<const Transfer> transfers)
 {
+  const bool recording = ledger_.recording();
+  std::vector<MessageEvent> received;
+  for (const Transfer& transfer : transfers) {
+    if (!recording || transfer.data.elements() == 0) continue;
+    MessageEvent event = event_of(transfer);
+    if (event.sends)
+      ledger_.keep(std::move(event));
+    else
+      received.push_back(std::move(event));
+  }
   const Ticket ticket = TransportLayer::start(transfers);  // refuses ranks that do not exist
   Traffic sent;
   for (const Transfer& transfer : transfers) {
@@ -81,19 +150,33 @@ Ticket CountingTransport::start(std::span<const Transfer> transfers)
     sent += {.messages = 1, .bytes = transfer.data.bytes()};
     ledger_.count_to(group_, ranks_in_job_[static_cast<std::size_t>(transfer.peer)], transfer.data.bytes());
   }
-  if (sent.messages > 0) ledger_.count(group_, collective_, sent);
+  if (sent.messages > 0) ledger_.count(group_, std::string(collective_.name), sent);
+  if (!received.empty()) awaited_[ticket] = std::move(received);
   return ticket;
+}
+
+void CountingTransport::finish(Ticket ticket)
+{
+  TransportLayer::finish(ticket);
+  auto received = awaited_.extract(ticket);
+  if (received.empty()) return;
+  for (MessageEvent& event : received.mapped()) {
+    event.time = event_time();
+    if (const std::string_view label = CollectiveLabel::current(); !label.empty()) event.purpose = label;
+    ledger_.keep(std::move(event));
+  }
 }
 
 void CountingTransport::enter(const Collective& collective)
 {
-  collective_ = collective.name;
+  collective_ = collective;
+  ++calls_;
   TransportLayer::enter(collective);
 }
 
 void CountingTransport::leave()
 {
-  collective_ = "send";
+  collective_ = {"send", ""};
   TransportLayer::leave();
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/messages/transport.hpp"
+#include "common/program/trace.hpp"
 
 /// @file
 /// The traffic ledger: counts messages and bytes that this rank sends, by group and collective and by receiver, at
@@ -55,11 +56,29 @@ class TrafficLedger {
   /// Resets all counts to zero.
   void clear();
 
+  /// Counts (@p by = 1) or no longer counts (-1) the messages along an axis, those of the groups whose names begin with
+  /// it, as traffic of a step, MessageEvent::counted.
+  void count_axis(const std::string& axis, int by);
+  /// Starts recording messages as events, for a trace.
+  void record();
+  /// Whether they are recorded.
+  bool recording() const;
+  /// Keeps an event, which is `counted` if its axis is at this moment.
+  void keep(MessageEvent event);
+  /// Events so far.
+  std::vector<MessageEvent> events() const;
+
  private:
   mutable std::mutex mutex_;
   std::map<std::string, std::map<std::string, Traffic>> traffic_;
   std::map<std::string, std::map<int, std::int64_t>> receivers_;
+  std::map<std::string, int> counted_axes_;
+  bool recording_ = false;
+  std::vector<MessageEvent> events_;
 };
+
+/// Whether a group is of an axis: "dp" and "dp inside" are of the axis "dp".
+bool is_of_axis(const std::string& group, const std::string& axis);
 
 /// The layer that counts sent messages.
 class CountingTransport final : public TransportLayer {
@@ -74,14 +93,20 @@ class CountingTransport final : public TransportLayer {
   }
 
   Ticket start(std::span<const Transfer> transfers) override;
+  void finish(Ticket ticket) override;
   void enter(const Collective& collective) override;
   void leave() override;
 
  private:
+  MessageEvent event_of(const Transfer& transfer);
+
   TrafficLedger& ledger_;
   std::string group_;
   std::vector<int> ranks_in_job_;
-  std::string collective_ = "send";
+  Collective collective_{"send", ""};
+  std::int64_t calls_ = 0;                                // of collectives
+  std::map<std::pair<bool, int>, std::int64_t> numbers_;  // of messages to and from each rank, if recorded
+  std::map<Ticket, std::vector<MessageEvent>> awaited_;   // being received, if recorded
 };
 
 }  // namespace rankwise

@@ -213,6 +213,14 @@ void FlightRecorder::set_finished(bool finished)
   finished_ = finished;
 }
 
+void FlightRecorder::forget()
+{
+  const std::lock_guard lock(mutex_);
+  tracks_.clear();
+  handles_.clear();
+  mpi_counts_.clear();
+}
+
 void FlightRecorder::restart_clocks()
 {
   const std::lock_guard lock(mutex_);

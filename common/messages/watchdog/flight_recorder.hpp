@@ -74,6 +74,8 @@ class FlightRecorder {
   /// Sets whether the rank has finished its work.
   void set_finished(bool finished);
 
+  /// Forgets all operations and messages, because a rank has died and the groups are gone.
+  void forget();
   /// Restarts the times of all pending operations, because the rank itself was suspended.
   void restart_clocks();
 

@@ -38,7 +38,7 @@ int rank_in_job(int rank, MPI_Comm comm)
   MPI_Group group = MPI_GROUP_NULL, job = MPI_GROUP_NULL;
   int in_job = -1;
   if (PMPI_Comm_group(comm, &group) != MPI_SUCCESS) return -1;
-  if (PMPI_Comm_group(MPI_COMM_WORLD, &job) == MPI_SUCCESS) {
+  if (PMPI_Comm_group(job_ranks(), &job) == MPI_SUCCESS) {
     if (PMPI_Group_translate_ranks(group, 1, &rank, job, &in_job) != MPI_SUCCESS || in_job < 0) in_job = -1;
     PMPI_Group_free(&job);
   }

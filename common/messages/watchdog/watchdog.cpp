@@ -9,6 +9,7 @@
 #include "common/messages/watchdog/code_places.hpp"
 #include "common/messages/watchdog/diagnosis.hpp"
 #include "common/messages/watchdog/mpi_calls.hpp"
+#include "common/program/rank_failure.hpp"
 
 namespace rankwise {
 
@@ -24,6 +25,9 @@ constexpr double longest_pause_s = 2;  // between two checks: longer than a busy
 
 // The tags of the three messages.
 constexpr int tag_alarm = 1, tag_question = 2, tag_answer = 3;
+
+/// The watchdog of the job.
+Watchdog* of_this_job = nullptr;
 
 /// Replaces code offsets of MPI calls by function names and lines.
 void name_places(std::vector<FlightRecord>& records)
@@ -47,10 +51,12 @@ Watchdog::Watchdog(FlightRecorder& recorder, double timeout_s)
 {
   recorder_.set_finished(false);
   thread_ = std::thread([this] { run(); });
+  of_this_job = this;
 }
 
 Watchdog::~Watchdog()
 {
+  of_this_job = nullptr;
   if (!thread_.joinable()) return;
   if (std::uncaught_exceptions() > exceptions_)
     end(End::at_once);
@@ -62,6 +68,25 @@ void Watchdog::end_together()
 {
   recorder_.set_finished(true);
   end(End::together);
+}
+
+void Watchdog::restart()
+{
+  end(End::at_once);
+  for (Sent& sent : sent_) wait_for_failure(sent.request);
+  sent_.clear();
+  wait_for_failure(all_ended_);
+  alarm_.reset();
+  asked_.reset();
+  end_ = End::none;
+  communicator_ = Communicator::world();
+  thread_ = std::thread([this] { run(); });
+}
+
+void watch_survivors()
+{
+  flight_recorder().forget();
+  if (of_this_job != nullptr) of_this_job->restart();
 }
 
 void Watchdog::end(End how)
@@ -81,7 +106,12 @@ void Watchdog::run()
   while (end_ != End::at_once) {
     const End end = end_;
     lock.unlock();
-    const bool goes_on = look_after(end);
+    bool goes_on = false;
+    try {
+      goes_on = look_after(end);
+    } catch (const RankFailure&) {
+      goes_on = false;  // until restart()
+    }
     lock.lock();
     if (!goes_on) return;
     changed_.wait_for(lock, end == End::none ? look_every : look_at_the_end_every, [&] { return end_ != end; });

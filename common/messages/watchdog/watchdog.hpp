@@ -55,6 +55,8 @@ class Watchdog {
 
   /// This rank has finished its work: waits until all ranks have, then ends the watchdog.
   void end_together();
+  /// Ranks have died: watches those that are alive, which make this call together.
+  void restart();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -77,7 +79,7 @@ class Watchdog {
   FlightRecorder& recorder_;
   std::atomic<double> timeout_s_;
   const int exceptions_;  // in flight at construction
-  const Communicator communicator_;
+  Communicator communicator_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -102,5 +104,8 @@ class Watchdog {
   MPI_Request all_ended_ = MPI_REQUEST_NULL;
   std::thread thread_;  // last member: it uses all others
 };
+
+/// Restarts the watchdog of this job, if it has one, for the ranks that are alive; forgets what is pending with the dead.
+void watch_survivors();
 
 }  // namespace rankwise

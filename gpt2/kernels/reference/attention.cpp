@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/reference/attention_layer.hpp"
 
 namespace rankwise {
@@ -26,7 +27,7 @@ void merge(const SoftmaxView<A>& into, const SoftmaxView<A>& from, std::int64_t 
   if (from.sum == 0) return;
   const bool first = into.sum == 0;
   const A maximum = first ? from.maximum : std::max(into.maximum, from.maximum);
-  const A a = first ? A(0) : std::exp(into.maximum - maximum), b = std::exp(from.maximum - maximum);
+  const A a = first ? A(0) : portable::exp(into.maximum - maximum), b = portable::exp(from.maximum - maximum);
   into.maximum = maximum;
   into.sum = into.sum * a + from.sum * b;
   for (std::int64_t d = 0; d < D; ++d) into.output[d] = into.output[d] * a + from.output[d] * b;
@@ -64,20 +65,19 @@ template <class A, class T>
 void leaf_softmax(const SoftmaxView<A>& to, QueryScratch<A>& scratch, const HeadView<T>& head, std::int64_t query,
                   Range keys, A scale)
 {
+  A* const weights = scratch.weights.data();  // first the scores, then their exponentials
   to.maximum = -std::numeric_limits<A>::infinity();
   to.sum = 0;
   std::fill_n(to.output, head.D, A(0));
   for (std::int64_t k = keys.first; k < keys.end(); ++k) {
-    const A score = scale * dot(head.query(query), head.key(k), head.D);
-    scratch.weights[static_cast<std::size_t>(k)] = score;
-    to.maximum = std::max(to.maximum, score);
+    weights[k] = scale * dot(head.query(query), head.key(k), head.D);
+    to.maximum = std::max(to.maximum, weights[k]);
   }
   // The maximum is subtracted first, so that no exponential overflows.
+  for (std::int64_t k = keys.first; k < keys.end(); ++k) weights[k] = portable::exp(weights[k] - to.maximum);
   for (std::int64_t k = keys.first; k < keys.end(); ++k) {
-    const auto i = static_cast<std::size_t>(k);
-    const A weight = std::exp(scratch.weights[i] - to.maximum);
-    to.sum += weight;
-    add_scaled(to.output, scratch.factors[i] * weight, head.value(k), head.D);
+    to.sum += weights[k];
+    add_scaled(to.output, scratch.factors[static_cast<std::size_t>(k)] * weights[k], head.value(k), head.D);
   }
 }
 
@@ -122,7 +122,7 @@ template <class T, class A>
 A divide(T* y, const SoftmaxView<A>& softmax, std::int64_t D)
 {
   for (std::int64_t d = 0; d < D; ++d) y[d] = T(softmax.output[d] / softmax.sum);
-  return softmax.maximum + std::log(softmax.sum);
+  return softmax.maximum + portable::log(softmax.sum);
 }
 
 /// The tensors of a SoftmaxPartial, row by row of (B, heads, queries).

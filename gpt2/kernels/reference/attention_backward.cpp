@@ -1,6 +1,6 @@
-#include <cmath>
 #include <vector>
 
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/reference/attention_layer.hpp"
 
 namespace rankwise {
@@ -35,9 +35,10 @@ template <class T>
 void weights_again(HeadGradient<Accumulator<T>>& g, const HeadView<T>& head, std::int64_t query, std::int64_t keys,
                    Accumulator<T> scale, Accumulator<T> log_sum_exp)
 {
+  Accumulator<T>* const weights = g.weights.data();
   for (std::int64_t k = 0; k < keys; ++k)
-    g.weights[static_cast<std::size_t>(k)] =
-        std::exp(scale * dot(head.query(query), head.key(k), head.D) - log_sum_exp);
+    weights[k] = scale * dot(head.query(query), head.key(k), head.D) - log_sum_exp;
+  for (std::int64_t k = 0; k < keys; ++k) weights[k] = portable::exp(weights[k]);
 }
 
 /// The gradient of the scores of one query, g.dscore[k] for each of the @p keys keys that it sees, from g.weights and

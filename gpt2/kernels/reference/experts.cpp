@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 namespace rankwise {
@@ -36,7 +35,7 @@ void ReferenceKernels::route(const Tensor& probabilities, const Tensor& choices,
       // p[e] = exp(logit[e] - largest) / sum over i of exp(logit[i] - largest)
       const A largest = *std::max_element(logit, logit + E);
       A sum = 0, chosen = 0;
-      for (std::int64_t e = 0; e < E; ++e) sum += p[e] = std::exp(logit[e] - largest);
+      for (std::int64_t e = 0; e < E; ++e) sum += p[e] = portable::exp(logit[e] - largest);
       for (std::int64_t e = 0; e < E; ++e) p[e] /= sum;
       choose_largest(choice, k, p, E);
       // weight[j] = p[choice j], for k > 1 over the sum of these

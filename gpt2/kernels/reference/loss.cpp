@@ -1,6 +1,7 @@
-#include <cmath>
 #include <limits>
+#include <vector>
 
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 namespace rankwise {
@@ -36,11 +37,14 @@ void ReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, co
     for (std::int64_t r = 0; r < R; ++r) {
       const T* const row = from + r * V;
       // sum[r] = sum over v of exp(logit[r, v] - maximum[r]), without the padding columns.
+      std::vector<A> exponentials(static_cast<std::size_t>(vocabulary.count));
+      for (std::int64_t v = 0; v < vocabulary.count; ++v)
+        exponentials[static_cast<std::size_t>(v)] = portable::exp(widen(row[v]) - maxima[r]);
       sums[r] = tree_sum(0, order.leaves(), [&](std::int64_t leaf) {
         const Range columns = intersect(order.run(leaf, 0), {0, vocabulary.count});
         A leaf_sum = 0;
         for (std::int64_t v = columns.first; v < columns.end(); ++v)
-          leaf_sum += std::exp(widen(row[v]) - maxima[r]);
+          leaf_sum += exponentials[static_cast<std::size_t>(v)];
         return leaf_sum;
       });
       // target_logit[r] is zero on all shards but the one with
@@ -69,7 +73,7 @@ ExactScalar ReferenceKernels::loss_sum(const Tensor& sum, const Tensor& maximum,
     const std::int32_t* const target = targets.data<std::int32_t>();
     for (std::int64_t r = 0; r < targets.elements(); ++r)
       if (target[r] >= 0)
-        loss.add(static_cast<double>(std::log(widen(sums[r])) + widen(maxima[r]) - widen(wanted[r])));
+        loss.add(static_cast<double>(portable::log(widen(sums[r])) + widen(maxima[r]) - widen(wanted[r])));
   });
   return loss;
 }
@@ -86,15 +90,17 @@ void ReferenceKernels::loss_backward(const Tensor& logits, const Tensor& maximum
     const std::int32_t* const target = targets.data<std::int32_t>();
     const std::int64_t R = maximum.elements(), V = logits.elements() / R;
 #pragma omp parallel for
-    for (std::int64_t r = 0; r < R; ++r)
-      for (std::int64_t v = 0; v < V; ++v) {
-        T& element = at[r * V + v];
-        // Rows that are not counted and padding columns get the gradient zero.
-        const bool counted = target[r] >= 0 && v < vocabulary.count;
-        const A probability = counted ? std::exp(widen(element) - maxima[r]) / sums[r] : A(0);
-        const A expected = counted && target[r] == vocabulary.first + v ? A(1) : A(0);
-        element = T(static_cast<A>(weight) * (probability - expected));
+    for (std::int64_t r = 0; r < R; ++r) {
+      T* const row = at + r * V;
+      // Rows that are not counted and padding columns get the gradient zero.
+      const std::int64_t counted = target[r] >= 0 ? vocabulary.count : 0;
+      for (std::int64_t v = 0; v < counted; ++v) {
+        const A probability = portable::exp(widen(row[v]) - maxima[r]) / sums[r];
+        const A expected = target[r] == vocabulary.first + v ? A(1) : A(0);
+        row[v] = T(static_cast<A>(weight) * (probability - expected));
       }
+      std::fill(row + counted, row + V, T(0));
+    }
   });
 }
 

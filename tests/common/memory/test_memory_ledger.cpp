@@ -157,10 +157,10 @@ TEST_CASE("MemoryLedger: after record() every allocation and release is an event
   CHECK(held(2, Category::parameters) == 40);
   CHECK(events[2].bytes.total() == 70);
   CHECK(events[2].bytes == ledger.current(Tier::device));
-  CHECK(before_ns <= events[0].time_ns);
-  CHECK(events[0].time_ns <= events[1].time_ns);
-  CHECK(events[1].time_ns <= events[2].time_ns);
-  CHECK(events[2].time_ns <= event_clock_ns());
+  CHECK(before_ns <= events[0].time.wall_ns);
+  CHECK(events[0].time.wall_ns <= events[1].time.wall_ns);
+  CHECK(events[1].time.wall_ns <= events[2].time.wall_ns);
+  CHECK(events[2].time.wall_ns <= event_clock_ns());
 }
 
 TEST_CASE("MemoryLedger: a buffer that is refused is no event")
@@ -194,7 +194,8 @@ TEST_CASE("MemoryLedger: two threads count together")
   REQUIRE(events.size() == 1 + 9 * buffers);
   CHECK(events.back().bytes == ledger.current(Tier::device));
   for (std::size_t i = 1; i < events.size(); ++i)
-    if (events[i].time_ns < events[i - 1].time_ns) FAIL("event " << i << " is earlier than the one before");
+    if (events[i].time.wall_ns < events[i - 1].time.wall_ns)
+      FAIL("event " << i << " is earlier than the one before");
 }
 
 TEST_CASE("check_memory_limit: refuses a plan that does not fit, with its categories and the remedy")

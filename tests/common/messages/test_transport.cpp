@@ -231,6 +231,41 @@ TEST_CASE("TrafficLedger: sends are counted by group and collective, receives ar
   REQUIRE(test.traffic.of("nobody") == Traffic{});
 }
 
+TEST_CASE("TrafficLedger: messages are events from record() on, with their collective and its purpose")
+{
+  GroupForTest test(Algorithm::ring);
+  const int N = test.group.ranks(), r = test.group.rank();
+  std::vector<float> values(12);
+  const Tensor tensor(std::span<float>(values), {12});
+  broadcast(tensor, 0, test.group);
+  CHECK(test.traffic.events().empty());
+  test.traffic.record();
+  {
+    const CollectiveLabel label("weights");
+    broadcast(tensor, 0, test.group);
+  }
+  test.traffic.count_axis("world", 1);
+  broadcast(tensor, 0, test.group);
+  test.traffic.count_axis("world", -1);
+  std::vector<MessageEvent> sent, received;
+  for (const MessageEvent& event : test.traffic.events()) (event.sends ? sent : received).push_back(event);
+  REQUIRE(sent.size() == (r + 1 < N ? 2 : 0));
+  REQUIRE(received.size() == (r > 0 ? 2 : 0));
+  for (const auto& [events, peer] : {std::pair(sent, r + 1), std::pair(received, r - 1)})
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      CHECK(events[i].peer == peer);
+      CHECK(events[i].number == static_cast<std::int64_t>(i));
+      CHECK(events[i].bytes == 48);
+      CHECK(events[i].all_bytes == 48);
+      CHECK(events[i].group == "world");
+      CHECK(events[i].collective == "broadcast");
+      CHECK(events[i].call == events[0].call + static_cast<std::int64_t>(i));
+      CHECK(events[i].purpose == (i == 0 ? "weights" : ""));
+      CHECK(events[i].counted == (i == 1));
+      CHECK(short_file_name(events[i].where.file_name()) == "tests/common/messages/test_transport.cpp");
+    }
+}
+
 TEST_CASE("TrafficLedger: bytes are counted by the receiver's rank in the job")
 {
   GroupForTest test(Algorithm::ring);

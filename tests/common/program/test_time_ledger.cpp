@@ -163,6 +163,57 @@ TEST_CASE("TimeLedger: events are kept only after record()")
   CHECK(age_s < clock.seconds() + 1);  // the two clocks may drift apart
 }
 
+TEST_CASE("TimeLedger::piece: what the thread has done since its latest event, with its line")
+{
+  TimeLedger time;
+  time.piece("not recorded");
+  time.record();
+  CHECK(TimeLedger::innermost_span().first.empty());
+  {
+    const auto step = time.span(Work::io, "step");
+    CHECK(TimeLedger::innermost_span() == std::pair<std::string_view, Work>("step", Work::io));
+    work_for(1);
+    time.piece("first");
+    {
+      const auto inner = time.span(Work::waiting, "inner");
+      work_for(1);
+    }
+    time.piece("second");
+  }
+  const std::vector<TraceEvent> events = time.events();
+  REQUIRE(events.size() == 4);  // first, inner, second, step
+  CHECK(events[0].name == "first");
+  CHECK(events[0].work == Work::compute);
+  CHECK(events[0].start_ns == events[3].start_ns);
+  CHECK(events[0].duration_ns >= 1'000'000);
+  CHECK(events[2].start_ns == events[1].start_ns + events[1].duration_ns);
+  CHECK(short_file_name(events[0].where.file_name()) == "tests/common/program/test_time_ledger.cpp");
+  CHECK(events[2].where.line() == events[0].where.line() + 5);
+  CHECK(time.seconds(Work::compute) == 0);  // its time is that of the span around it
+}
+
+TEST_CASE("TimeLedger: events have the times of a virtual clock, too")
+{
+  TimeLedger time;
+  time.record();
+  std::int64_t now_ps = 1000;
+  follow_virtual_clock([&] { return now_ps; });
+  {
+    const auto span = time.span(Work::compute, "step");
+    now_ps = 1500;
+    time.piece("piece");
+    now_ps = 1700;
+  }
+  follow_virtual_clock(nullptr);
+  CHECK(event_time().virtual_ps == 0);
+  const std::vector<TraceEvent> events = time.events();
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].start_ps == 1000);
+  CHECK(events[0].duration_ps == 500);
+  CHECK(events[1].start_ps == 1000);
+  CHECK(events[1].duration_ps == 700);
+}
+
 TEST_CASE("innermost_failed_span: the innermost span that an exception left")
 {
   TimeLedger time;
@@ -269,6 +320,49 @@ TEST_CASE("write_trace: the memory of each rank as a counter, on the clock of th
       CHECK(counters[r][0]["ts"].get<double>() <= begin_us - 2000);
       CHECK(counters[r][1]["ts"].get<double>() >= begin_us);
       CHECK(counters[r].back()["ts"].get<double>() <= end_us);
+    }
+    std::filesystem::remove(path);
+  }
+}
+
+TEST_CASE("write_trace: an arrow for each message, whose ends have one number")
+{
+  const std::string path =
+      std::filesystem::temp_directory_path() / fmt::format("rankwise_{}_test_arrows.json", getpid());
+  const int rank = world().rank(), N = world().ranks();
+  const auto end_of = [](bool sends, int peer) {
+    return MessageEvent{.sends = sends,
+                        .peer = peer,
+                        .number = 3,
+                        .bytes = 40,
+                        .group = "dp",
+                        .collective = "all-gather",
+                        .call = 2,
+                        .purpose = "unit 1",
+                        .all_bytes = 80,
+                        .counted = true,
+                        .lane = Work::hidden,
+                        .where = SourceLocation::current(),
+                        .time = event_time()};
+  };
+  std::vector<MessageEvent> messages;  // from each rank to the next one
+  if (N > 1) messages = {end_of(true, (rank + 1) % N), end_of(false, (rank + N - 1) % N)};
+  write_trace(world(), path, {}, MemoryLedger(), messages);
+  if (rank == 0) {
+    std::ifstream file(path);
+    const nlohmann::json trace = nlohmann::json::parse(file);
+    std::map<std::int64_t, std::map<std::string, nlohmann::json>> arrows;
+    for (const auto& event : trace["traceEvents"])
+      if (event["ph"] != "M") arrows[event["id"]][event["ph"]] = event;
+    CHECK(static_cast<int>(arrows.size()) == (N > 1 ? N : 0));
+    for (auto& [id, ends] : arrows) {
+      CHECK(ends.size() == 2);
+      CHECK(ends["s"]["pid"] == ends["s"]["args"]["from"]);
+      CHECK(ends["f"]["pid"] == ends["s"]["args"]["to"]);
+      CHECK(ends["s"]["args"] == ends["f"]["args"]);
+      CHECK(ends["s"]["ts"].get<double>() >= 0);
+      CHECK(ends["s"]["args"]["bytes"] == 40);
+      CHECK(ends["s"]["tid"] == static_cast<int>(Work::hidden));
     }
     std::filesystem::remove(path);
   }

@@ -265,23 +265,14 @@ struct Tolerance {
   double floor_of(DType type) const { return type == DType::bf16 ? std::max(floor, bf16_floor) : floor; }
 };
 
-/// Which functions a computation needs beside sums, products, quotients and roots, which all devices round alike.
-enum class Functions : std::uint8_t {
-  none,     ///< none: the reference of a GPU has the bits of that of the CPU
-  library,  ///< exponential, logarithm or tangent, which a GPU's library rounds in its own way
-};
-
 /// A family that is held against the reference, and how it runs.
 struct Family {
   std::string name;  ///< in messages
   std::unique_ptr<Kernels>
-      kernels;           ///< for tensors on the host; one for all cases, so that what it keeps is of others too
-  int threads = 1;       ///< of the host
-  bool ordered = false;  ///< whether it adds in the order of every SumOrder
-  bool twin = false;     ///< whether there is the same once more, in other surroundings
-
-  /// Whether its results must have the bits of the reference.
-  bool exact(Functions functions) const { return ordered && (functions == Functions::none || gpu_is_emulated()); }
+      kernels;         ///< for tensors on the host; one for all cases, so that what it keeps is of others too
+  int threads = 1;     ///< of the host
+  bool exact = false;  ///< whether its results must have the bits of the reference
+  bool twin = false;   ///< whether there is the same once more, in other surroundings
 };
 
 /// The cpu family with 1, 2 and 3 threads; where there is a GPU, both of its families, the fast one in both surroundings.
@@ -361,7 +352,7 @@ inline void check_outputs(const std::vector<Output>& found, const std::vector<Ou
 /// Holds all families that know @p types against the reference. Two runs have the same bits, though between them whatever
 /// scratch the kernels keep is filled with NaN; a run that must have the bits of the reference needs no second one.
 /// @return whether the computation has gradients of parameters.
-inline bool check_in(const Types& types, const Computation& compute, Tolerance tolerance, Functions functions)
+inline bool check_in(const Types& types, const Computation& compute, Tolerance tolerance)
 {
   INFO(types.text());
   if (types.activation == DType::bf16) tolerance.floor = std::max(tolerance.floor, tolerance.sums_floor);
@@ -372,8 +363,8 @@ inline bool check_in(const Types& types, const Computation& compute, Tolerance t
     INFO(family->name);
     const Threads threads(family->threads);
     run_and_use(compute, *family->kernels, types, [&](const std::vector<Output>& first) {
-      check_outputs(first, reference, truth, family->exact(functions), tolerance);
-      if (family->exact(functions)) return;
+      check_outputs(first, reference, truth, family->exact, tolerance);
+      if (family->exact) return;
       Data nan(types, Data::Content::nan);
       compute(nan, *family->kernels);
       run_and_use(compute, *family->kernels, types, [&](const std::vector<Output>& second) {
@@ -388,18 +379,16 @@ inline bool check_in(const Types& types, const Computation& compute, Tolerance t
 }
 
 /// Holds all families against the reference in bf16, with gradients of parameters in f32 and in bf16.
-inline void check_in_bf16(const Computation& compute, Tolerance tolerance = {},
-                          Functions functions = Functions::none)
+inline void check_in_bf16(const Computation& compute, Tolerance tolerance = {})
 {
-  if (check_in(mixed, compute, tolerance, functions)) check_in(all_bf16, compute, tolerance, functions);
+  if (check_in(mixed, compute, tolerance)) check_in(all_bf16, compute, tolerance);
 }
 
 /// Holds all families against the reference, in f32 and in bf16.
-inline void check_against_reference(const Computation& compute, Tolerance tolerance = {},
-                                    Functions functions = Functions::none)
+inline void check_against_reference(const Computation& compute, Tolerance tolerance = {})
 {
-  check_in(all_f32, compute, tolerance, functions);
-  check_in_bf16(compute, tolerance, functions);
+  check_in(all_f32, compute, tolerance);
+  check_in_bf16(compute, tolerance);
 }
 
 }  // namespace rankwise::testing

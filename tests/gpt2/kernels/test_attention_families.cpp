@@ -127,8 +127,8 @@ void check_both(const Case& c)
   INFO("B " << c.shape.B << ", T " << c.shape.T << ", heads " << c.shape.heads.first << " + " << c.shape.heads.count
             << ", D " << c.shape.D << ", " << c.shape.mask.text() << ", dropout " << c.dropout_rate << ", slope "
             << c.slope << (c.lengths.empty() ? "" : ", with padding"));
-  check_against_reference(forward(c), {}, Functions::library);
-  check_against_reference(backward(c), backward_tolerance(c), Functions::library);
+  check_against_reference(forward(c));
+  check_against_reference(backward(c), backward_tolerance(c));
 }
 
 /// Of a (B T, sections W) matrix with one row a token, sections [first, first + count) of the tokens of a run.
@@ -280,8 +280,8 @@ TEST_CASE("every attention between runs of tokens: is the reference's, also wher
                 << mask.text());
       Tolerance tolerance;
       tolerance.sums_floor = tolerance.factor * bf16_rounding;  // weights and gradients of scores are rounded
-      check_against_reference(forward_in_runs(c, division.queries, division.keys), tolerance, Functions::library);
-      check_against_reference(backward_in_runs(c, division.queries, division.keys), tolerance, Functions::library);
+      check_against_reference(forward_in_runs(c, division.queries, division.keys), tolerance);
+      check_against_reference(backward_in_runs(c, division.queries, division.keys), tolerance);
       ++i;
     }
 }
@@ -314,7 +314,7 @@ TEST_CASE("every cached_attention: is the reference's for the first token, for m
       const Range heads = all_heads[i++ % 3];
       INFO("D " << D << ", heads " << heads.first << " + " << heads.count << ", tokens " << rows.first << " + "
                 << rows.count);
-      check_against_reference(cached_forward(heads, D, rows), {}, Functions::library);
+      check_against_reference(cached_forward(heads, D, rows));
     }
 }
 

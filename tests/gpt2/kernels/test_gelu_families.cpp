@@ -42,9 +42,8 @@ constexpr Tolerance in_f32{.floor = 5e-6};
 void check_both(const Size& s, const Values& x)
 {
   INFO(s.R << " rows of " << s.n);
-  check_against_reference(forward(s, x), in_f32, Functions::library);
-  for (const bool in_place : {false, true})
-    check_against_reference(backward(s, x, in_place), in_f32, Functions::library);
+  check_against_reference(forward(s, x), in_f32);
+  for (const bool in_place : {false, true}) check_against_reference(backward(s, x, in_place), in_f32);
 }
 
 }  // namespace
@@ -108,7 +107,7 @@ TEST_CASE("every gelu: after a product, in one call or in two")
                                       data.input({s.n}, numbers(3, 2)));
           return std::vector<Output>{{"y", y, s.n}, {"x", x, s.n}};
         },
-        {}, Functions::library);
+        {});
     check_against_reference(
         [=](Data& data, const Kernels& kernels) {
           const Tensor dx = data.output({s.m, s.n}), dy = data.input({s.m, s.k}, numbers(4));
@@ -117,7 +116,7 @@ TEST_CASE("every gelu: after a product, in one call or in two")
                                        order, data.input({s.m, s.n}, numbers(5, 3)));
           return std::vector<Output>{{"dx", dx, s.n}};
         },
-        {}, Functions::library);
+        {});
   }
 }
 
@@ -142,7 +141,7 @@ TEST_CASE("every tanh: is the reference's in all sizes and ranges, also in place
     for (const double scale : {1e-20, 1e-3, 0.5, 3.0, 1e4})
       for (const bool in_place : {false, true}) {
         INFO("n " << n << ", |x| up to " << scale << ", in place " << in_place);
-        check_against_reference(forward_of(n, numbers(1, scale), in_place), {}, Functions::library);
+        check_against_reference(forward_of(n, numbers(1, scale), in_place));
         check_against_reference(backward_of(n, numbers(1, scale), in_place));
       }
 }

@@ -115,13 +115,15 @@ def write(folder, changed=()):
 
 
 def make(folder, changed=()):
-    """Makes the site of the project, with a reference of two pages; returns its folder."""
-    root, html = pathlib.Path(folder, "root"), pathlib.Path(folder, "html")
+    """Makes the site of the project, with a reference of two pages and a film of lesson 01; returns its folder."""
+    root, html, films = (pathlib.Path(folder, name) for name in ("root", "html", "films"))
     write(root, changed)
     (html / "reference").mkdir(parents=True)
     for name, anchor in (("sum_8hpp.html", "a1"), ("group.html", "b2"), ("index.html", "top")):
         (html / "reference" / name).write_text(f'<p id="{anchor}">It.</p>\n', encoding="utf-8")
     tags = pathlib.Path(folder, "tags.xml")
     tags.write_text(TAGS, encoding="utf-8")
-    Site(root, html, Reference(tags, root)).make()
+    films.mkdir()
+    (films / "01_one.html").write_text("<p>A film.</p>\n", encoding="utf-8")
+    Site(root, html, Reference(tags, root), films).make()
     return html

@@ -134,6 +134,11 @@ class Texts(OfSmallTree):
             self.assertIn(part, front)
         self.assertEqual(front.count('class="arrow"'), 1)
 
+    def test_film(self):
+        self.assertIn('href="../../films/01_one.html"', self.page)
+        self.assertIn("A film.", self.text("films/01_one.html"))
+        self.assertNotIn("films/", self.text("lessons/02_two/README.html"))
+
     def test_neighbours(self):
         self.assertRegex(self.page, r'rel="next" href="../02_two/README.html"')
         self.assertRegex(self.text("lessons/02_two/README.html"), r'rel="prev" href="../01_one/README.html"')

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/cuda/reference/attention_layer.hpp"
 
 namespace rankwise {
@@ -20,7 +21,7 @@ __device__ inline void merge(float& maximum, float& sum, float* output, float ot
   if (other_sum == 0) return;
   const bool first = sum == 0;
   const float larger = first || maximum < other_maximum ? other_maximum : maximum;
-  const float a = first ? 0 : std::exp(maximum - larger), b = std::exp(other_maximum - larger);
+  const float a = first ? 0 : portable::exp(maximum - larger), b = portable::exp(other_maximum - larger);
   maximum = larger;
   sum = sum * a + other_sum * b;
   for (std::int64_t d = 0; d < channels; ++d) output[d] = output[d] * a + other_output[d] * b;
@@ -44,7 +45,7 @@ __device__ SoftmaxSums softmax(const HeadView<T>& head, std::int64_t query, cons
           if (to.maximum < score) to.maximum = score;
         }
         for (std::int64_t k = keys.first; k < keys.end(); ++k) {
-          const float weight = std::exp(scale * dot(head.query(query), head.key(k), head.D) - to.maximum);
+          const float weight = portable::exp(scale * dot(head.query(query), head.key(k), head.D) - to.maximum);
           to.sum += weight;
           to.output.add(factor(k) * weight, head.value(k), channels);
         }
@@ -69,7 +70,7 @@ void forward(cudaStream_t stream, T* y, float* log_sum_exp, HeadSource<T> in, Cu
                      const SoftmaxSums found = softmax(head, q, leaves, layer.scale, factor, channels);
                      T* const to = y + layer.offset(b, h, q) + channels.first;
                      for (std::int64_t d = 0; d < channels.count; ++d) to[d] = T(found.output.at[d] / found.sum);
-                     log_sum_exp[layer.row(b, h, q)] = found.maximum + std::log(found.sum);
+                     log_sum_exp[layer.row(b, h, q)] = found.maximum + portable::log(found.sum);
                    });
                  });
 }
@@ -132,7 +133,7 @@ void divide(cudaStream_t stream, T* y, float* log_sum_exp, PartialView partial)
   for_each(stream, partial.rows, [=] __device__(std::int64_t i) {
     const std::int64_t at = partial.offset(i);
     for (std::int64_t d = 0; d < partial.D; ++d) y[at + d] = T(partial.output[at + d] / partial.sum[i]);
-    log_sum_exp[i] = partial.maximum[i] + std::log(partial.sum[i]);
+    log_sum_exp[i] = partial.maximum[i] + portable::log(partial.sum[i]);
   });
 }
 

@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/cuda/reference/attention_layer.hpp"
 
 namespace rankwise {
@@ -56,8 +55,8 @@ __device__ PairGradient pair_backward(const CudaReferenceLayer& layer, const Hea
                                       std::int64_t key)
 {
   const std::int64_t D = layer.shape.D, at = layer.offset(b, h, query);
-  const float weight =
-      std::exp(layer.scale * dot(head.query(query), head.key(key), D) - in.log_sum_exp[layer.row(b, h, query)]);
+  const float weight = portable::exp(layer.scale * dot(head.query(query), head.key(key), D) -
+                                     in.log_sum_exp[layer.row(b, h, query)]);
   const float factor = layer.factor(b, h, query, key);
   const float dweight = factor * dot(in.dy + at, head.value(key), D);
   return {weight * (dweight - dot(in.dy + at, in.y + at, D)), weight * factor};

@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 
 namespace rankwise {
@@ -33,7 +32,7 @@ void choose_experts(cudaStream_t stream, RouterView to, const float* logits, std
     for (std::int64_t e = 1; e < E; ++e)
       if (largest < logit[e]) largest = logit[e];
     for (std::int64_t e = 0; e < E; ++e) {
-      p[e] = std::exp(logit[e] - largest);
+      p[e] = portable::exp(logit[e] - largest);
       sum += p[e];
     }
     for (std::int64_t e = 0; e < E; ++e) p[e] /= sum;

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 
@@ -45,7 +45,7 @@ void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, cons
       const Range columns = intersect(order.run(leaf, 0), {0, rows.vocabulary.count});
       float leaf_sum = 0;
       for (std::int64_t v = columns.first; v < columns.end(); ++v)
-        leaf_sum += std::exp(widened(row[v]) - rows.maximum[r]);
+        leaf_sum += portable::exp(widened(row[v]) - rows.maximum[r]);
       return leaf_sum;
     });
     target_logit[r] = rows.vocabulary.contains(target) ? widened(row[target - rows.vocabulary.first]) : 0.0f;
@@ -57,7 +57,7 @@ void sum_exponentials(cudaStream_t stream, float* sum, float* target_logit, cons
 void row_losses(cudaStream_t stream, float* losses, RowView rows)
 {
   for_each(stream, rows.R, [=] __device__(std::int64_t r) {
-    losses[r] = rows.targets[r] >= 0 ? std::log(rows.sum[r]) + rows.maximum[r] - rows.target_logit[r] : 0.0f;
+    losses[r] = rows.targets[r] >= 0 ? portable::log(rows.sum[r]) + rows.maximum[r] - rows.target_logit[r] : 0.0f;
   });
 }
 
@@ -68,7 +68,7 @@ void backward(cudaStream_t stream, T* logits, RowView rows, float weight)
   for_each_element(stream, rows.R, rows.V, [=] __device__(std::int64_t r, std::int64_t v) {
     T& element = logits[r * rows.V + v];
     const bool counted = rows.targets[r] >= 0 && v < rows.vocabulary.count;
-    const float probability = counted ? std::exp(widened(element) - rows.maximum[r]) / rows.sum[r] : 0.0f;
+    const float probability = counted ? portable::exp(widened(element) - rows.maximum[r]) / rows.sum[r] : 0.0f;
     const float expected = counted && rows.targets[r] == rows.vocabulary.first + v ? 1.0f : 0.0f;
     element = T(weight * (probability - expected));
   });

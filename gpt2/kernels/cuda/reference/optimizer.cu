@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/base/portable_math.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 
 namespace rankwise {
@@ -57,8 +58,8 @@ struct AdamWNumbers {
         b2(static_cast<float>(step.beta2)),
         fresh1(static_cast<float>(1 - step.beta1)),
         fresh2(static_cast<float>(1 - step.beta2)),
-        correction1(static_cast<float>(1 - std::pow(step.beta1, static_cast<double>(step.number)))),
-        correction2(static_cast<float>(1 - std::pow(step.beta2, static_cast<double>(step.number)))),
+        correction1(static_cast<float>(1 - portable::power(step.beta1, step.number))),
+        correction2(static_cast<float>(1 - portable::power(step.beta2, step.number))),
         kept(static_cast<float>(1 - step.learning_rate * step.weight_decay)),
         learning_rate(static_cast<float>(step.learning_rate)),
         epsilon(static_cast<float>(step.epsilon))

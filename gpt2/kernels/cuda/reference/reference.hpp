@@ -10,9 +10,8 @@
 /// The reference kernels of a GPU, for f32 and bf16. For source files of CUDA (.cu) only.
 ///
 /// Plain code without shared memory: a thread computes one output, or one row if a sum over it is needed, and adds
-/// in the same order as the reference kernels of the CPU. They are compiled without contraction to fused
-/// multiply-adds, so they give the same bits, unless exponentials, logarithms or tangents are involved, which every
-/// vendor's library rounds differently. The comment of each kernel says which outputs a thread computes, and the
+/// in the same order as the reference kernels of the CPU. They are compiled without contraction to fused multiply-adds,
+/// and exponentials, logarithms and tangents are portable_math.hpp's, so they give the same bits. The comment of each kernel says which outputs a thread computes, and the
 /// least number of bytes that it must move in f32. Sums are computed in f32 and rounded once, when they are stored.
 
 namespace rankwise {

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/messages/group.hpp"
+#include "common/program/rank_failure.hpp"
+#include "common/program/report.hpp"
+#include "gpt2/adamw.hpp"
+#include "lessons/frame/costs.hpp"
+#include "lessons/frame/frame.hpp"
+#include "lessons/frame/options.hpp"
+#include "lessons/frame/run.hpp"
+#include "lessons/frame/shards.hpp"
+
+/// @file
+/// Runs that lose ranks and go on with the rest (`--elastic`).
+///
+/// Each shard has copies on the next `--copies` ranks. Before an update its gradient is sent to them, and all ranks agree
+/// that everybody has all gradients. Only then each rank updates its shards, and in the same way the copies that it holds:
+/// they have the same bits. A death is noticed by the messages that fail. If it comes before the agreement, nothing has
+/// changed yet and the step is repeated; if it comes later, the step is made. So all living ranks always hold the state after
+/// the same step. They shrink the communicator, deal the sequences and the shards anew, send each other what they miss, and
+/// go on. In exact arithmetic the parameters are those of a run that nothing disturbed, since these do not depend on the
+/// number of ranks.
+
+namespace rankwise {
+
+/// Elements of the flat vector of the parameter table, on the host.
+struct KeptShard {
+  Range elements;                                             ///< which
+  std::vector<float> weights, first_moments, second_moments;  ///< one of each for every element
+};
+
+/// Elements that a rank sends to another, or has itself.
+struct Move {
+  int from = 0;    ///< rank that has them
+  int to = 0;      ///< rank that needs them
+  Range elements;  ///< of the flat vector
+
+  /// Whether both are equal.
+  friend bool operator==(const Move&, const Move&) = default;
+};
+
+/// Who sends what to whom so that each rank gets what it needs: what it has itself, else from the lowest rank that has it.
+/// @param kept    by rank, the ranges that it has.
+/// @param wanted  by rank, the ranges that it needs.
+/// @return  in the order of ranks and ranges; nothing if elements are lost.
+std::optional<std::vector<Move>> plan_moves(const std::vector<std::vector<Range>>& kept,
+                                            const std::vector<std::vector<Range>>& wanted);
+
+/// The copies of other ranks' shards on this rank, and the agreement before each update. All ranks make the same calls.
+class Copies {
+ public:
+  /// @param run    outlives the copies.
+  /// @param held   this rank's shards; the ranks before it get theirs copied here.
+  /// @param count  k: rank r holds copies of the shards of ranks r - 1, ..., r - k, at most all others; 0: every rank holds
+  ///               the whole model.
+  Copies(Run& run, const HeldShards& held, int count);
+
+  /// Copies the values of all shards, and waits until all ranks have done so.
+  void fill();
+  /// Sends the gradients of this rank's shards to their copies, and updates the copies here once all ranks agree.
+  /// @throws RankFailure  before anything has changed on any rank.
+  void commit(const std::vector<Tensor>& gradients, const AdamWStep& step);
+  /// Waits until all ranks have come to the same place.
+  /// @throws RankFailure  on all ranks, if one has died.
+  void agree() const;
+  /// Whether fill() has ended, so that the state of the run is here.
+  bool filled() const { return filled_; }
+
+  /// All that this rank has: its own shards, then the copies.
+  std::vector<KeptShard> kept() const;
+
+ private:
+  /// The copy of a shard.
+  struct Copy {
+    int owner;
+    Range elements;
+    std::vector<DecayRun> decays;
+    Buffer weights, first_moments, second_moments, gradient;
+  };
+
+  void exchange(const std::vector<Tensor>& own, const Buffer Copy::*received);
+
+  Run& run_;
+  const HeldShards& held_;
+  int count_;
+  std::vector<Copy> copies_;
+  Group group_;
+  bool filled_ = false;
+};
+
+/// What is left of a run when a rank has died: everything that does not depend on the ranks.
+class Survivors {
+ public:
+  Reached reached;  ///< steps, losses and validations so far
+
+  /// Whether a rank has kept the state of the run, which has begun before.
+  bool has_state() const { return updates_.has_value(); }
+
+  /// Keeps what this rank has until restore() has ended on all ranks.
+  /// @param updates  updates of the optimizer so far.
+  void keep(const Copies& copies, std::int64_t updates);
+  /// Agrees with the other living ranks that @p failure has happened, and makes them the ranks of the job.
+  void go_on(Session& session, Report& report, const RankFailure& failure);
+
+  /// Fills this rank's shards from what the living ranks have kept.
+  /// @return  updates of the optimizer so far; nothing if no rank has kept anything yet, so that the run begins anew.
+  /// @throws UserError  if a shard and all of its copies are lost, and the run has no checkpoint.
+  std::optional<std::int64_t> restore(const HeldShards& held, const LessonOptions& options);
+  /// All ranks have what they need: drops what was kept, and says how long it took.
+  void done(Report& report, const Session& session);
+
+ private:
+  bool shrink(Session& session);
+  void receive(const HeldShards& held, const std::vector<Move>& moves);
+
+  std::vector<KeptShard> kept_;
+  std::optional<std::int64_t> updates_;
+  std::string died_;              // who, in words
+  std::int64_t moved_bytes_ = 0;  // by all ranks
+  std::optional<Stopwatch> since_;
+};
+
+/// Bytes of the copies on a rank and of the gradients that they receive, by category, and messages and bytes of a step.
+/// @param shards  elements of each shard, by rank.
+void add_copies(Costs& costs, const LessonOptions& options, RankOf rank,
+                const std::vector<std::vector<std::int64_t>>& shards);
+
+}  // namespace rankwise
