@@ -27,7 +27,7 @@ Costs costs(const DdpOptions& options, RankOf rank)
   bytes = unsharded_bytes(options, options.activation_shape(rank), options.sequences(rank));
   bytes[Category::communication] = message_bytes(options, calls, rank);
   costs.most = costs.kept;
-  costs.sent = {{"world", "a step", sent, "2 (N-1)/N of the gradients"}};
+  costs.sent = {{"world", "a step", sent, "2 (N-1)/N of the gradients" + describe_subtrees(options, rank)}};
   return costs;
 }
 

@@ -22,7 +22,8 @@ Costs costs(const Zero1Options& options, RankOf rank)
   bytes[Category::optimizer] = adamw_bytes(elements_of(owned_shards(plan, rank)), options.precision);
   bytes[Category::communication] = message_bytes(options, collectives_of(plan, rank.ranks), rank);
   costs.most = costs.kept;
-  costs.sent = {{"world", "a step", sent, "(N-1)/N of the gradients and of the parameters"}};
+  costs.sent = {{"world", "a step", sent,
+                 "(N-1)/N of the gradients and of the parameters" + describe_subtrees(options, rank)}};
   add_copies(costs, options, rank, shards_of_all(plan, rank.ranks));
   return costs;
 }

@@ -100,18 +100,19 @@ bool OffloadPlan::has_master() const
 
 std::int64_t OffloadPlan::levels() const
 {
-  return micro_batch_levels(step.tied_separate, terms());
+  return micro_batch_levels(step.tied_separate, terms_of_step());
 }
 
 std::int64_t OffloadPlan::partial_levels() const
 {
-  return step.tied_separate && !std::has_single_bit(static_cast<std::uint64_t>(terms())) ? levels() : levels() - 1;
+  return step.tied_separate && !std::has_single_bit(static_cast<std::uint64_t>(terms_of_step())) ? levels()
+                                                                                                 : levels() - 1;
 }
 
 std::int64_t OffloadPlan::kept_sums() const
 {
   if (!updates_early()) return levels();
-  return terms() == 1 ? 0 : std::max<std::int64_t>(partial_levels(), 1);
+  return terms_of_step() == 1 ? 0 : std::max<std::int64_t>(partial_levels(), 1);
 }
 
 std::int64_t OffloadPlan::disk_block_bytes() const
@@ -172,7 +173,7 @@ std::vector<VectorPlan> vectors_of(const OffloadPlan& plan)
   };
   // Sums over micro-batches: each term fetches the sum that it adds to, and stores the result.
   const auto sum = [&](bool tied, std::int64_t copies, std::int64_t passes_that_store) {
-    const std::int64_t passes = plan.terms();
+    const std::int64_t passes = plan.terms_of_step();
     const Tier home = plan.tier_of(Category::gradients);
     const bool moves = home != Tier::host;
     vectors.push_back({.what = tied ? "tied gradients" : "sums of gradients",
@@ -191,9 +192,9 @@ std::vector<VectorPlan> vectors_of(const OffloadPlan& plan)
   walk("second moments", Category::optimizer, DType::f32, 1, true, true);
   if (plan.has_master()) walk("master weights", Category::optimizer, DType::f32, 1, true, true);
   if (plan.tier_of(Category::gradients) != Tier::device) {
-    sum(false, plan.kept_sums(), plan.terms() - (plan.updates_early() ? 1 : 0));
+    sum(false, plan.kept_sums(), plan.terms_of_step() - (plan.updates_early() ? 1 : 0));
     // The last tied sum is added to the other one.
-    if (plan.blocks.tied_elements() > 0) sum(true, plan.partial_levels(), plan.terms() - 1);
+    if (plan.blocks.tied_elements() > 0) sum(true, plan.partial_levels(), plan.terms_of_step() - 1);
   }
   if (!plan.updates_early()) walk("gradients", Category::gradients, plan.step.gradients, 0, true, false);
   return vectors;
@@ -287,8 +288,14 @@ LinkBytes link_traffic(const OffloadPlan& plan)
   count_gathers(bytes, plan);
   if (plan.tier_of(Category::gradients) != Tier::device)
     bytes[static_cast<std::size_t>(TierLink::from_device)] +=
-        plan.terms() * bytes_of(plan.step.gradients) * (plan.blocks.elements() + plan.blocks.tied_elements());
+        plan.micro_batches() * bytes_of(plan.step.gradients) *
+        (plan.blocks.elements() + plan.blocks.tied_elements());
   // END EXERCISE
+  // Where the gradients of all ranks are added one by one, those of the other ranks leave the device too.
+  if (plan.tier_of(Category::gradients) != Tier::device)
+    bytes[static_cast<std::size_t>(TierLink::from_device)] +=
+        (plan.terms_of_step() - plan.micro_batches()) * bytes_of(plan.step.gradients) *
+        (plan.blocks.elements() + plan.blocks.tied_elements());
   return bytes;
 }
 

@@ -88,12 +88,12 @@ struct OffloadPlan {
   /// Micro-batches of a step, M.
   std::int64_t micro_batches() const { return sums_of_step(step, ranks); }
   /// Terms that are added up in a step: micro-batches of all ranks together, or of each rank (adds_rank_by_rank()).
-  std::int64_t terms() const { return separate_ranks(step, ranks) * micro_batches(); }
+  std::int64_t terms_of_step() const { return separate_ranks(step, ranks) * micro_batches(); }
   /// The elements of a range that this rank counts in the norm, as ranges that are not empty.
   std::vector<Range> counted_in(Range elements) const;
-  /// Largest number of partial sums of gradients at a time: log2 of terms() + 1 in a binary tree, else one.
+  /// Largest number of partial sums of gradients at a time: log2 of terms_of_step() + 1 in a binary tree, else one.
   std::int64_t levels() const;
-  /// The same without the last level if that has only the complete sum; it has others if terms() is no power of two.
+  /// The same without the last level if that has only the complete sum; it has others if terms_of_step() is no power of two.
   std::int64_t partial_levels() const;
   /// Vectors of sums stored off the device between micro-batches and until the update: one per level, but none for
   /// a level that would hold only complete sums, which an early update has used already.

@@ -33,7 +33,7 @@ TieredSums::TieredSums(const OffloadPlan& plan, const Arithmetic& arithmetic, Ti
     for (std::int64_t i = 0; i < plan_.landing_blocks(true); ++i)
       landing.tied.push_back(make_slot("tied gradients"));
   }
-  if (tier == Tier::disk && plan_.terms() > 1)
+  if (tier == Tier::disk && plan_.terms_of_step() > 1)
     for (BlockBuffer& slot : buffers_) slot = make_slot("sums of gradients");
 }
 
@@ -111,7 +111,7 @@ void TieredSums::add_waiting(const std::vector<Gradients>& gradients, std::int64
   };
   std::vector<Term> terms;
   for (const Gradients& g : gradients)
-    for (const std::size_t l : micro_batch_order(plan_.step.tied_separate, term, plan_.terms()).added) {
+    for (const std::size_t l : micro_batch_order(plan_.step.tied_separate, term, plan_.terms_of_step()).added) {
       terms.push_back({*levels_[l].sums, g.block, g.sum});
       if (!g.tied.empty()) terms.push_back({*levels_[l].tied, g.block, g.tied});
     }
@@ -149,10 +149,10 @@ void TieredSums::complete(const Gradients& g)
 
 void TieredSums::keep(const Gradients& g, std::int64_t term)
 {
-  const bool whole = term + 1 == plan_.terms();
+  const bool whole = term + 1 == plan_.terms_of_step();
   if (whole) complete(g);
   if (whole && plan_.updates_early()) return;
-  const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, term, plan_.terms()).level];
+  const Level& level = levels_[micro_batch_order(plan_.step.tied_separate, term, plan_.terms_of_step()).level];
   const auto store = [&](BlockStore& sums, const Tensor& sum) {
     if (sums.home() == Tier::host) return host_.stream.copy(sums.in_place(g.block), sum);
     landings_[now_].stores.push_back(sums.store(g.block, sum, Tier::host));

@@ -39,7 +39,8 @@ Costs costs(const TensorParallelOptions& options, RankOf rank)
 
   costs.sent = {{"tp", "a step", tensor_parallel_traffic(plan, tp, part), describe_tensor_parallel_traffic(shape)}};
   if (options.split.dp > 1)
-    costs.sent.push_back({"dp", "a step, to replicas", replica_traffic(plan, dp, replica), "2 (dp-1)/dp of P_t"});
+    costs.sent.push_back({"dp", "a step, to replicas", replica_traffic(plan, dp, replica),
+                          "2 (dp-1)/dp of P_t" + describe_subtrees(options, options.replica(rank))});
   return costs;
 }
 

@@ -33,7 +33,9 @@ Costs costs(const MeshParallelOptions& options, RankOf rank)
                 {"pp", "a step, to stages", plan.to_stages(), "m B T C elements a boundary and direction"},
                 {"tied", "a step, of the tied embedding", plan.to_other_end(),
                  "2 V C / tp in all, between first and last stage"},
-                {"dp", "a step, to replicas", plan.to_replicas(), "2 (dp-1)/dp of a stage's shard"}};
+                {"dp", "a step, to replicas", plan.to_replicas(),
+                 "2 (dp-1)/dp of a stage's shard" +
+                     describe_subtrees(options, {plan.place.dp, static_cast<int>(plan.layout.dp)})}};
   return costs;
 }
 

@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "common/collectives/subtrees.hpp"
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/arithmetic.hpp"
@@ -22,6 +25,13 @@ CategoryBytes unsharded_bytes(const LessonOptions& options, const ActivationShap
   bytes[Category::activations] = activation_bytes(config, shape);
   bytes[Category::workspace] = workspace_bytes(config, shape) + kernel_bytes(options.device);
   return bytes;
+}
+
+std::string describe_subtrees(const LessonOptions& options, RankOf replica)
+{
+  const DealtLeaves leaves(options.leaves(), replica.ranks);
+  if (leaves.are_balanced()) return "";
+  return fmt::format("; {} subtrees, a reduce-scatter each", leaves.runs_of(replica.rank).size());
 }
 
 std::int64_t charged_flops(const ModelConfig& config, const ActivationShape& shape, std::int64_t micro_batches)

@@ -44,6 +44,10 @@ std::int64_t message_bytes(const LessonOptions& options, std::vector<CollectiveS
 /// Traffic of a rank in these collectives of all ranks.
 Traffic sent_in(const std::vector<CollectiveShape>& calls, const LessonOptions& options, RankOf rank);
 
+/// What the formula of a sum of gradients over replicas has to add, for the report: how many subtrees of it a replica
+/// sends; nothing if one.
+std::string describe_subtrees(const LessonOptions& options, RankOf replica);
+
 /// Floating-point operations that a rank charges to the virtual clock in a step of @p micro_batches: a forward pass, a
 /// backward pass of two for each of its operations, and with recomputation the branches' forward pass once more.
 /// @param shape  shape of a micro-batch, with the rank's shard of every layer under tensor parallelism.
