@@ -42,7 +42,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Goes on without the ranks that have died: the others, in their order, are the ranks of the job from now on. They make
+  /// Continues without the ranks that have died: the others, in their order, are the ranks of the job from now on. They make
   /// this call together, after all that used a communicator is gone, and then find_machines().
   /// @return  the ranks that have died since the last call, as they were numbered before.
   std::vector<int> shrink();

@@ -114,8 +114,7 @@ std::string receive_text(int rank)
   int count = 0;
   check_mpi(MPI_Get_count(&status, MPI_CHAR, &count), "asking for the length of a trace");
   std::string text(static_cast<std::size_t>(count), ' ');
-  check_mpi(MPI_Recv(text.data(), count, MPI_CHAR, rank, 0, job_ranks(), MPI_STATUS_IGNORE),
-            "receiving a trace");
+  check_mpi(MPI_Recv(text.data(), count, MPI_CHAR, rank, 0, job_ranks(), MPI_STATUS_IGNORE), "receiving a trace");
   return text;
 }
 
@@ -135,8 +134,7 @@ void write_trace(const Session& session, const std::string& path, std::span<cons
   std::string text = trace_of_rank(session.rank(), events, memory_events, messages, origin_ns);
   if (session.rank() != 0) {
     check(text.size() <= std::numeric_limits<int>::max(), "a trace of more than 2 GB cannot be sent");
-    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, job_ranks()),
-              "sending a trace");
+    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, job_ranks()), "sending a trace");
     return;
   }
   for (int rank = 1; rank < session.ranks(); ++rank) text += receive_text(rank);

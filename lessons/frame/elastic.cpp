@@ -47,18 +47,13 @@ std::array<Tensor, 3> tensors_of(const Shard& shard)
   return {shard.parameters, shard.first_moments, shard.second_moments};
 }
 
-/// Messages that are waited for before their memory is freed, even if a rank dies.
-struct Requests {
-  std::vector<MPI_Request> all;
-  Requests() = default;
-  Requests(const Requests&) = delete;
-  Requests& operator=(const Requests&) = delete;
-  ~Requests() { std::ranges::for_each(all, wait_for_failure); }
-};
-
-std::vector<float>::difference_type offset(const KeptShard& shard, Range elements)
+/// Some elements of one of the values of the shard that has them.
+Tensor part_of(std::vector<KeptShard>& shards, Range elements, std::size_t value)
 {
-  return elements.first - shard.elements.first;
+  KeptShard& shard =
+      *std::ranges::find_if(shards, [&](const KeptShard& kept) { return kept.elements.contains(elements.first); });
+  float* const first = values_of(shard)[value]->data() + (elements.first - shard.elements.first);
+  return {first, DType::f32, {elements.count}};
 }
 
 }  // namespace
@@ -146,7 +141,7 @@ void Copies::commit(const std::vector<Tensor>& gradients, const AdamWStep& step)
     const auto span = run_.time.span(Work::exposed, "sending gradients to copies");
     exchange(gradients, &Copy::gradient);
   }
-  // From here on every rank makes the update, whoever dies: the others have all that it takes.
+  // From here on every living rank makes the update, even if others die: it has all that it takes.
   agree();
   for (const Copy& copy : copies_)
     update_adamw(*run_.kernels, copy.decays, copy.elements,
@@ -211,7 +206,7 @@ bool Survivors::shrink(Session& session)
   }
 }
 
-std::optional<std::int64_t> Survivors::restore(const HeldShards& held, const LessonOptions& options)
+std::optional<std::int64_t> Survivors::restore(Run& run, const HeldShards& held)
 {
   std::vector<Range> own;
   for (const KeptShard& shard : kept_) own.push_back(shard.elements);
@@ -225,52 +220,35 @@ std::optional<std::int64_t> Survivors::restore(const HeldShards& held, const Les
                     reached.made),
         fmt::format("More copies survive more deaths at once: --copies={}. With --checkpoint the run can "
                     "be resumed from its last checkpoint.",
-                    options.copies + 1));
+                    run.options.copies + 1));
   moved_bytes_ = 0;
   for (const Move& move : *moves)
     if (move.from != move.to) moved_bytes_ += 3 * bytes_of(DType::f32) * move.elements.count;
-  receive(held, *moves);
+  receive(run, held, *moves);
   return updates_;
 }
 
 /// Carries out the moves, and fills the shards with what they bring.
-void Survivors::receive(const HeldShards& held, const std::vector<Move>& moves)
+void Survivors::receive(Run& run, const HeldShards& held, const std::vector<Move>& moves)
 {
-  const Communicator world = Communicator::world();
   std::vector<KeptShard> filled;
   for (const Range& range : held.ranges) {
-    const auto count = static_cast<std::size_t>(range.count);
-    filled.push_back({range, std::vector<float>(count), std::vector<float>(count), std::vector<float>(count)});
+    const std::vector<float> values(static_cast<std::size_t>(range.count));
+    filled.push_back({range, values, values, values});
   }
-  const auto shard_with = [](std::vector<KeptShard>& shards, Range elements) -> KeptShard& {
-    return *std::ranges::find_if(shards,
-                                 [&](const KeptShard& shard) { return shard.elements.contains(elements.first); });
-  };
-  Requests requests;
-  for (const Move& move : moves) {
-    const auto count = static_cast<int>(move.elements.count);
-    const bool sends = move.from == world.rank(), receives = move.to == world.rank();
-    for (std::size_t i = 0; i < 3; ++i) {
-      float *from = nullptr, *to = nullptr;
-      if (sends) {
-        KeptShard& shard = shard_with(kept_, move.elements);
-        from = values_of(shard)[i]->data() + offset(shard, move.elements);
-      }
-      if (receives) {
-        KeptShard& shard = shard_with(filled, move.elements);
-        to = values_of(shard)[i]->data() + offset(shard, move.elements);
-      }
+  Group group("survivors", Communicator::world(), run.group_setup());
+  std::vector<Transfer> transfers;
+  for (const Move& move : moves)
+    for (std::size_t value = 0; value < 3; ++value) {
+      const bool sends = move.from == group.rank(), receives = move.to == group.rank();
       if (sends && receives)
-        std::copy_n(from, count, to);
+        run.stream->copy(part_of(filled, move.elements, value), part_of(kept_, move.elements, value));
       else if (sends)
-        check_mpi(MPI_Isend(from, count, MPI_FLOAT, move.to, 0, world.handle(), &requests.all.emplace_back()),
-                  "sending what a rank has kept");
+        transfers.push_back({Transfer::Direction::send, part_of(kept_, move.elements, value), move.to});
       else if (receives)
-        check_mpi(MPI_Irecv(to, count, MPI_FLOAT, move.from, 0, world.handle(), &requests.all.emplace_back()),
-                  "receiving what a rank has kept");
+        transfers.push_back({Transfer::Direction::receive, part_of(filled, move.elements, value), move.from});
     }
-  }
-  for (MPI_Request& request : requests.all) check_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "moving shards");
+  group.transport().finish(group.transport().start(transfers));
   auto next = filled.begin();
   held.for_each(Access::write, [&](const Shard& shard, Stream& stream) {
     const std::array<Tensor, 3> tensors = tensors_of(shard);

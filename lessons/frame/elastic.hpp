@@ -110,13 +110,13 @@ class Survivors {
   /// Fills this rank's shards from what the living ranks have kept.
   /// @return  updates of the optimizer so far; nothing if no rank has kept anything yet, so that the run begins anew.
   /// @throws UserError  if a shard and all of its copies are lost, and the run has no checkpoint.
-  std::optional<std::int64_t> restore(const HeldShards& held, const LessonOptions& options);
+  std::optional<std::int64_t> restore(Run& run, const HeldShards& held);
   /// All ranks have what they need: drops what was kept, and says how long it took.
   void done(Report& report, const Session& session);
 
  private:
   bool shrink(Session& session);
-  void receive(const HeldShards& held, const std::vector<Move>& moves);
+  void receive(Run& run, const HeldShards& held, const std::vector<Move>& moves);
 
   std::vector<KeptShard> kept_;
   std::optional<std::int64_t> updates_;

@@ -194,10 +194,10 @@ void report_run(Report& report, L& lesson, const typename L::Options& options, c
 
 /// The state of the model on these ranks: from the seed, from a file, or from what was kept as a rank died.
 template <Lesson L>
-void set_state(L& lesson, const ModelOnRanks& model, const Run& run, Progress& progress, Survivors& survivors)
+void set_state(L& lesson, const ModelOnRanks& model, Run& run, Progress& progress, Survivors& survivors)
 {
   if (run.options.elastic)
-    if (const auto updates = survivors.restore(model.held, run.options)) return lesson.optimizer().resume(*updates);
+    if (const auto updates = survivors.restore(run, model.held)) return lesson.optimizer().resume(*updates);
   initialize(model, run);
   if (const auto updates = progress.load(model)) lesson.optimizer().resume(*updates);
 }
