@@ -77,7 +77,7 @@ Ticket MpiTransport::start(std::span<const Transfer> transfers)
 /// Waits for all messages in flight, which fail, because a rank has died: what holds their data is destroyed next.
 void MpiTransport::give_up()
 {
-  for (Batch& batch : batches_) std::ranges::for_each(batch.requests, wait_for_failure);
+  for (Batch& batch : batches_) wait_for_failure(batch.requests);
 }
 
 void MpiTransport::start_transfer(const Transfer& transfer, Batch& batch)
@@ -113,12 +113,10 @@ void MpiTransport::finish(Ticket ticket)
 
 void MpiTransport::wait_for(Batch& batch)
 {
+  if (can_survive()) wait_or_fail(batch.requests, communicator_.handle());
   statuses_.resize(batch.requests.size());
-  const int code = MPI_Waitall(static_cast<int>(batch.requests.size()), batch.requests.data(), statuses_.data());
-  if (code == MPI_ERR_IN_STATUS)  // each message has a code of its own
-    for (const MPI_Status& status : statuses_)
-      if (status.MPI_ERROR != MPI_ERR_PENDING) check_mpi(status.MPI_ERROR, "waiting for messages");
-  check_mpi(code, "waiting for messages");
+  check_mpi(MPI_Waitall(static_cast<int>(batch.requests.size()), batch.requests.data(), statuses_.data()),
+            "waiting for messages");
   batch.open = false;
   for (std::size_t i = 0; i < statuses_.size(); ++i) {
     if (batch.expected[i] < 0) continue;

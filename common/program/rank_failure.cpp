@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "common/base/clock.hpp"
 #include "common/program/session.hpp"
 
 #if __has_include(<mpi-ext.h>)
@@ -66,19 +68,28 @@ void forget_communicator(MPI_Comm communicator)
 
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
 
+namespace {
+
+/// Whether a rank of the communicator has died or the communicator was revoked.
+bool has_failed(MPI_Comm communicator)
+{
+  int revoked = 0, dead = 0;
+  MPI_Group failed = MPI_GROUP_EMPTY;
+  MPIX_Comm_is_revoked(communicator, &revoked);
+  MPIX_Comm_get_failed(communicator, &failed);
+  MPI_Group_size(failed, &dead);
+  if (failed != MPI_GROUP_EMPTY) MPI_Group_free(&failed);
+  return revoked != 0 || dead > 0;
+}
+
+}  // namespace
+
 bool is_rank_failure(int code)
 {
   int kind = MPI_SUCCESS;
   if (MPI_Error_class(code, &kind) != MPI_SUCCESS) return false;
   if (kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING || kind == MPIX_ERR_REVOKED) return true;
-  // Some collectives of Open MPI 5.0 return another code.
-  int revoked = 0, dead = 0;
-  MPI_Group failed = MPI_GROUP_EMPTY;
-  MPIX_Comm_is_revoked(job_ranks(), &revoked);
-  MPIX_Comm_get_failed(job_ranks(), &failed);
-  MPI_Group_size(failed, &dead);
-  if (failed != MPI_GROUP_EMPTY) MPI_Group_free(&failed);
-  return revoked != 0 || dead > 0;
+  return has_failed(job_ranks());  // some collectives of Open MPI 5.0 return another code
 }
 
 void revoke_all()
@@ -87,13 +98,18 @@ void revoke_all()
   for (MPI_Comm communicator : in_use().communicators) MPIX_Comm_revoke(communicator);
 }
 
-bool all_agree(MPI_Comm communicator, bool own)
+namespace {
+
+/// A logical "and" of the ranks' bits; works on a revoked communicator too.
+unsigned agree(unsigned bits)
 {
+  int all = static_cast<int>(bits);
   // The code says whether ranks have died; what the living ones agree on holds in any case.
-  int all = own ? 1 : 0;
-  MPIX_Comm_agree(communicator, &all);
-  return all != 0;
+  MPIX_Comm_agree(job_ranks(), &all);
+  return static_cast<unsigned>(all);
 }
+
+}  // namespace
 
 MPI_Comm survivors_of(MPI_Comm communicator)
 {
@@ -104,6 +120,15 @@ MPI_Comm survivors_of(MPI_Comm communicator)
 
 #else
 
+namespace {
+
+bool has_failed(MPI_Comm)
+{
+  return false;
+}
+
+}  // namespace
+
 bool is_rank_failure(int)
 {
   return false;
@@ -111,10 +136,14 @@ bool is_rank_failure(int)
 
 void revoke_all() {}
 
-bool all_agree(MPI_Comm, bool own)
+namespace {
+
+unsigned agree(unsigned bits)
 {
-  return own;
+  return bits;
 }
+
+}  // namespace
 
 MPI_Comm survivors_of(MPI_Comm)
 {
@@ -123,9 +152,51 @@ MPI_Comm survivors_of(MPI_Comm)
 
 #endif
 
-void wait_for_failure(MPI_Request& request)
+unsigned agree_on(unsigned bits)
 {
-  if (request != MPI_REQUEST_NULL) MPI_Wait(&request, MPI_STATUS_IGNORE);
+  const unsigned all = agree(bits << 1 | 1);  // the lowest bit: nobody gives up
+  if ((all & 1) != 0) return all >> 1;
+  revoke_all();
+  throw RankFailure("a rank has died", true, SourceLocation::current());
+}
+
+void give_up_agreement()
+{
+  agree(0);
+}
+
+namespace {
+
+/// Whether all messages are complete; frees none.
+bool are_complete(std::span<MPI_Request> requests)
+{
+  return std::ranges::all_of(requests, [](MPI_Request request) {
+    int done = 1;
+    if (request != MPI_REQUEST_NULL) MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  });
+}
+
+}  // namespace
+
+void wait_or_fail(std::span<MPI_Request> requests, MPI_Comm communicator)
+{
+  while (true) {
+    const bool complete = are_complete(requests);
+    if (has_failed(communicator)) break;
+    if (complete) return;
+    std::this_thread::yield();
+  }
+  revoke_all();
+  throw RankFailure("a rank died while another one waited for messages", false, SourceLocation::current());
+}
+
+void wait_for_failure(std::span<MPI_Request> requests)
+{
+  constexpr double longest_s = 0.05;
+  const Stopwatch clock;
+  while (!are_complete(requests) && clock.seconds() < longest_s) std::this_thread::yield();
+  std::ranges::fill(requests, MPI_REQUEST_NULL);
 }
 
 }  // namespace rankwise

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <span>
 #include <string>
 
 #include "common/base/error.hpp"
@@ -20,7 +21,7 @@ namespace rankwise {
 class RankFailure : public Error {
  public:
   /// @param message  what was being done.
-  /// @param agreed   whether all_agree() threw it, so that all ranks know.
+  /// @param agreed   whether agree_on() threw it, so that all ranks know.
   /// @param where    the line of the call.
   RankFailure(const std::string& message, bool agreed, SourceLocation where)
       : Error(message, where), agreed_(agreed)
@@ -49,12 +50,23 @@ void forget_communicator(MPI_Comm communicator);
 /// Revokes all these communicators.
 void revoke_all();
 
-/// Waits for a message that was started and will fail, because its communicator was revoked. Its memory can be freed then.
-void wait_for_failure(MPI_Request& request);
+/// Returns when messages between ranks of @p communicator are complete, so that MPI_Waitall() frees them at once.
+///
+/// If a rank dies meanwhile they are never freed: Open MPI 5.0 ends the job when it finds that a send has failed whose
+/// request is freed ("Send error after request freed").
+/// @throws RankFailure  then.
+void wait_or_fail(std::span<MPI_Request> requests, MPI_Comm communicator);
+/// Waits for messages that were started, after their communicator was revoked, and leaves their requests alone. Messages between
+/// living ranks that have both begun are complete within a moment, and their memory can be freed then; those with a dead rank,
+/// or with one that has given up, never are, and touch no memory. So it waits for 50 ms at most.
+void wait_for_failure(std::span<MPI_Request> requests);
 
-/// Whether all living ranks of @p communicator pass true: the same answer on all of them, even if some die meanwhile. Also
-/// works on a revoked communicator.
-bool all_agree(MPI_Comm communicator, bool own);
+/// The bits that all living ranks of the job pass, the same on all of them even if some die meanwhile, and if none of them
+/// gives up. Ranks that have not died make equally many of these calls.
+/// @throws RankFailure  if a rank gives up.
+unsigned agree_on(unsigned bits);
+/// Takes part in the others' agree_on(), whenever it comes, and makes it fail.
+void give_up_agreement();
 
 /// The ranks of @p communicator that are alive, in their order, as a communicator of their own. They make this call together.
 /// @throws Error  if MPI fails.

@@ -147,7 +147,7 @@ Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions
   set_job_number(number);
   if (ranks_ == 1) return;
   find_machines();
-  share_flag();
+  if (!can_survive()) share_flag();  // Open MPI cannot free such memory after a death
 }
 
 /// Determines this rank and the number of ranks.
@@ -220,7 +220,7 @@ Session::~Session()
     if (complete && spoken_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&spoken_), "freeing shared memory");
     if (complete && machine_ != MPI_COMM_NULL) check_mpi(MPI_Comm_free(&machine_), "freeing a communicator");
     keep_libraries();
-    check_mpi(MPI_Finalize(), "ending MPI");
+    if (complete) check_mpi(MPI_Finalize(), "ending MPI");  // it may wait for the dead
     job.running = false;
   } catch (...) {
     abort_job(describe(std::current_exception()));

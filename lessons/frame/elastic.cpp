@@ -153,9 +153,7 @@ void Copies::commit(const std::vector<Tensor>& gradients, const AdamWStep& step)
 void Copies::agree() const
 {
   const auto span = run_.time.span(Work::exposed, "agreeing that all ranks are alive");
-  if (all_agree(job_ranks(), true)) return;
-  revoke_all();
-  throw RankFailure("a rank has died", true, SourceLocation::current());
+  agree_on(0);
 }
 
 std::vector<KeptShard> Copies::kept() const
@@ -185,8 +183,8 @@ void Survivors::go_on(Session& session, Report& report, const RankFailure& failu
 {
   if (!since_) since_.emplace();
   // A rank that waits for an agreement gets its answer, so that all ranks have made equally many.
-  if (!failure.agreed()) all_agree(job_ranks(), false);
-  while (!shrink(session)) all_agree(job_ranks(), false);
+  if (!failure.agreed()) give_up_agreement();
+  while (!shrink(session)) give_up_agreement();
   report.print_here(session.rank() == 0);
 }
 

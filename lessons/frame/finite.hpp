@@ -14,12 +14,15 @@
 
 namespace rankwise {
 
-/// Ends the run on all ranks unless loss and gradient are finite. Notes them in the run.
+/// Ends the run on all ranks unless loss and gradient are finite.
 /// @param loss, gradient_norm  the same on all ranks.
 /// @param shards               shards that this rank owns.
 /// @param gradients            gradients of each shard.
 /// @throws Error  the same on all ranks: the step, and the first tensor with a parameter or else a gradient that is
 ///                not finite.
+void check_finite(std::int64_t step, double loss, double gradient_norm, const Kernels& kernels,
+                  const std::vector<Shard>& shards, const std::vector<Tensor>& gradients, Group& group);
+/// The same with the kernels of a run, which notes the loss and the norm.
 void check_finite(Run& run, std::int64_t step, double loss, double gradient_norm, const std::vector<Shard>& shards,
                   const std::vector<Tensor>& gradients, Group& group);
 /// As above, for shards that are not all in memory at the same time.

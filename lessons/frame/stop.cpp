@@ -36,6 +36,19 @@ void handle_once(int signal)
   sigaction(signal, &action, nullptr);
 }
 
+/// A signal that a rank has noted, the same on all ranks; 0 for none. In a job that may lose ranks an all-reduce that has
+/// been started cannot be ended after a death: MPI's agreement takes its place, whose bits say that a signal was not noted.
+int agreed_signal(int noted)
+{
+  unsigned bits = 0;
+  for (std::size_t i = 0; i < std::size(requests); ++i)
+    if (noted != requests[i]) bits |= 1U << i;
+  const unsigned all = agree_on(bits);
+  for (std::size_t i = 0; i < std::size(requests); ++i)
+    if ((all >> i & 1) == 0) return requests[i];
+  return 0;
+}
+
 /// Leaves the signals to the first thread, and gives it a stack for the handler. A matrix product of a library may
 /// move the stack pointer (oneDNN 2.6 does), and then the handler's frame would overwrite other memory.
 void handle_on_own_stack()
@@ -60,7 +73,6 @@ StopRequests::StopRequests() : world_(Communicator::world())
 
 StopRequests::~StopRequests()
 {
-  if (can_survive()) wait_for_failure(agreeing_);  // a rank has died during a step
   for (const int signal : requests)
     if (!is_ignored(signal)) std::signal(signal, SIG_DFL);
 }
@@ -68,12 +80,14 @@ StopRequests::~StopRequests()
 void StopRequests::begin_step()
 {
   noted_ = noted_signal;
+  if (can_survive()) return;
   check_mpi(MPI_Iallreduce(&noted_, &agreed_, 1, MPI_INT, MPI_MAX, world_.handle(), &agreeing_),
             "sending a request to stop to the other ranks");
 }
 
 int StopRequests::end_step()
 {
+  if (can_survive()) return agreed_signal(noted_);
   check_mpi(MPI_Wait(&agreeing_, MPI_STATUS_IGNORE), "agreeing on whether to stop");
   return agreed_;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/files/output_file.hpp"
 #include "common/messages/job_report.hpp"
 #include "common/messages/program.hpp"
 #include "common/messages/rehearsal/rehearsal.hpp"
@@ -86,17 +87,24 @@ ModelOnRanks model_on_ranks(L& lesson)
     return {lesson.shards(), lesson.shards(), replica};
 }
 
-/// Refuses invalid options before anything is allocated or sent.
+/// Refuses options with which N ranks cannot run.
 template <Lesson L>
-void check_run(const typename L::Options& options, const Session& session)
+void check_ranks(const typename L::Options& options, int N)
 {
-  const int N = ranks_of(options, session);
   check_lesson(options, N);
   check_sizes(options, N, options.layout(N), options.batch(N));
   const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
   const CategoryBytes most = largest_on_device(costs_of_rank, N);
   const auto suggest = [&](std::int64_t bytes) { return suggest_options(options, N, bytes); };
   check_capacity(options, most, suggest);
+}
+
+/// Refuses invalid options before anything is allocated or sent.
+template <Lesson L>
+void check_run(const typename L::Options& options, const Session& session)
+{
+  check_ranks<L>(options, ranks_of(options, session));
+  check_elastic(options, ranks_of(options, session));
   if (options.dry_run) return;
   check_data(options);
   if constexpr (requires { prepare(options, RankOf{}); }) prepare(options, RankOf(session));
@@ -234,13 +242,14 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
   set_state(lesson, model, run, progress, survivors);
   lesson.after_load();
   std::optional<Copies> copies;
-  if (options.elastic) {
-    copies.emplace(run, model.held, options.copies);
-    copies->fill();
-    survivors.done(report, session);
-    lesson.optimizer().before_update(
-        [&](const auto& gradients, const AdamWStep& step) { copies->commit(gradients, step); });
-  }
+  if constexpr (requires { lesson.optimizer().before_update(BeforeUpdate()); })
+    if (options.elastic) {
+      copies.emplace(run, model.held, options.copies);
+      copies->fill();
+      survivors.done(report, session);
+      lesson.optimizer().before_update(
+          [&](const std::vector<Tensor>& gradients, const AdamWStep& step) { copies->commit(gradients, step); });
+    }
   const std::int64_t before = lesson.optimizer().updates() - survivors.reached.made;
   try {
     make_steps(lesson, model, progress);
@@ -266,7 +275,8 @@ int run_lesson(Report& report, const OptionTable& table, const typename L::Optio
     } catch (const RankFailure& failure) {
       if (!options.elastic) throw;
       survivors.go_on(session, report, failure);
-      check_run<L>(options, session);
+      check_ranks<L>(options, session.ranks());
+      if (session.rank() == 0 && !options.checkpoint.empty()) remove_temporary(options.checkpoint);  // begun before
     }
 }
 
@@ -283,7 +293,6 @@ int train(int argc, char** argv)
       [&](const Session& session) {
         take_initial_sizes(options, table);
         check_run<L>(options, session);
-        check_elastic(options, ranks_of(options, session));
       },
       [&](Session& session) {
         Report report(session.rank() == 0, options.report);

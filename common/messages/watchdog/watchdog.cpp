@@ -73,9 +73,9 @@ void Watchdog::end_together()
 void Watchdog::restart()
 {
   end(End::at_once);
-  for (Sent& sent : sent_) wait_for_failure(sent.request);
+  for (Sent& sent : sent_) wait_for_failure({&sent.request, 1});
   sent_.clear();
-  wait_for_failure(all_ended_);
+  wait_for_failure({&all_ended_, 1});
   alarm_.reset();
   asked_.reset();
   end_ = End::none;
