@@ -154,7 +154,7 @@ MPI_Comm survivors_of(MPI_Comm)
 
 unsigned agree_on(unsigned bits)
 {
-  const unsigned all = agree(bits << 1 | 1);  // the lowest bit: nobody gives up
+  const unsigned all = agree(bits << 1 | 1);  // the lowest bit: no rank gives up
   if ((all & 1) != 0) return all >> 1;
   revoke_all();
   throw RankFailure("a rank has died", true, SourceLocation::current());
