@@ -96,6 +96,9 @@ struct Reached {
   std::int64_t settled = 0;        ///< number of steps after which what is due between two steps was done
   std::vector<float> compared;     ///< parameters of rank 0 after --compare steps
   std::optional<StepReport> last;  ///< of a step that was made as a rank died, and is not reported yet
+
+  /// Steps that are made, reported or not.
+  std::int64_t steps() const { return made + (last ? 1 : 0); }
 };
 
 /// The progress of a run: steps, validation, checkpoints and report. All ranks make the same calls.

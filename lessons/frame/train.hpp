@@ -250,7 +250,7 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
       lesson.optimizer().before_update(
           [&](const std::vector<Tensor>& gradients, const AdamWStep& step) { copies->commit(gradients, step); });
     }
-  const std::int64_t before = lesson.optimizer().updates() - survivors.reached.made;
+  const std::int64_t updates_before = lesson.optimizer().updates() - survivors.reached.steps();
   try {
     make_steps(lesson, model, progress);
     report_run(report, lesson, options, model, run, progress);
@@ -258,7 +258,7 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
   } catch (const RankFailure&) {
     const std::int64_t updates = lesson.optimizer().updates();
     if (copies) survivors.keep(*copies, updates);
-    if (updates - before > survivors.reached.made) survivors.reached.last = run.checked;
+    if (updates - updates_before > survivors.reached.steps()) survivors.reached.last = run.checked;
     throw;
   }
   if constexpr (requires { lesson.close(); }) lesson.close();

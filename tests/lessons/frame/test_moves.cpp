@@ -12,12 +12,9 @@ TEST_CASE("plan_moves: a rank takes what it has itself, and the rest from the lo
   // Three of four ranks are left: 10 elements each, with a copy of the shard of the rank before. Rank 2 has died.
   const Ranges kept{{{0, 10}, {30, 10}}, {{10, 10}, {0, 10}}, {{30, 10}, {20, 10}}};
   const Ranges wanted{{{0, 14}}, {{14, 13}}, {{27, 13}}};
-  CHECK(plan_moves(kept, wanted) == Moves{{0, 0, {0, 10}},
-                                          {1, 0, {10, 4}},
-                                          {1, 1, {14, 6}},
-                                          {2, 1, {20, 7}},
-                                          {2, 2, {27, 3}},
-                                          {2, 2, {30, 10}}});
+  CHECK(
+      plan_moves(kept, wanted) ==
+      Moves{{0, 0, {0, 10}}, {1, 0, {10, 4}}, {1, 1, {14, 6}}, {2, 1, {20, 7}}, {2, 2, {27, 3}}, {2, 2, {30, 10}}});
 }
 
 TEST_CASE("plan_moves: every rank keeps what all ranks have")
