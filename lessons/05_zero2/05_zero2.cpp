@@ -251,15 +251,10 @@ class Zero2 {
   std::vector<BucketShard> bucket_shards = make_bucket_shards(buckets, world.ranks());  // owner of each element
   std::vector<Range> own = shards_of(world.rank(), bucket_shards);  // this rank's shard of each bucket
   ShardedAdamW adamw{run.memory,       *run.stream, table, own, slices(parameters.tensor(), own),
-                     run.options.adamw};                // (P/N) moments
-  GradientLayout layout = sums_of(step_plan(options));  // their type, the tied range
-  ShardSums sums{run.arithmetic,
-                 *run.kernels,
-                 *run.stream,
-                 run.memory,
-                 layout,
-                 own,
-                 separate_ranks(step_plan(options), world.ranks())};           // (P/N)  <- NEW
+                     run.options.adamw};                                   // (P/N) moments
+  GradientLayout layout = sums_of(step_plan(options));                     // their type, the tied range
+  std::int64_t apart = separate_ranks(step_plan(options), world.ranks());  // ranks that are added one by one
+  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own, apart};  // (P/N)  <- NEW
   BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive  <- NEW
   Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass

@@ -271,14 +271,9 @@ class Zero3 {
   ShardedParameters parameters{run.memory, *run.stream, queue,          table,  // (P/N), and gathered units  <- NEW
                                buckets,    own,         run.shape.type, options.gathering};
   ShardedAdamW adamw{run.memory, *run.stream, table, own, parameters.own(), run.options.adamw};  // (P/N) moments
-  GradientLayout layout = sums_of(step_plan(options));  // their type, the tied range
-  ShardSums sums{run.arithmetic,
-                 *run.kernels,
-                 *run.stream,
-                 run.memory,
-                 layout,
-                 own,
-                 separate_ranks(step_plan(options), world.ranks())};           // (P/N)
+  GradientLayout layout = sums_of(step_plan(options));                     // their type, the tied range
+  std::int64_t apart = separate_ranks(step_plan(options), world.ranks());  // ranks that are added one by one
+  ShardSums sums{run.arithmetic, *run.kernels, *run.stream, run.memory, layout, own, apart};  // (P/N)
   BucketGradients gradients{run.memory, *run.stream, table, buckets, layout};  // buckets that are alive
   Workspace work{run.memory, run.config, run.shape};                           // scratch of both passes
   Activations kept{run.memory, run.config, run.shape, work};                   // saved for the backward pass

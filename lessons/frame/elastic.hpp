@@ -30,8 +30,10 @@ namespace rankwise {
 
 /// Elements of the flat vector of the parameter table, on the host.
 struct KeptShard {
-  Range elements;                                             ///< which
-  std::vector<float> weights, first_moments, second_moments;  ///< one of each for every element
+  Range elements;                     ///< which
+  std::vector<float> weights;         ///< of each element
+  std::vector<float> first_moments;   ///< of each element
+  std::vector<float> second_moments;  ///< of each element
 };
 
 /// Elements that a rank sends to another, or has itself.
