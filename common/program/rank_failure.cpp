@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.hpp"
 #include "common/program/session.hpp"
+#include "common/program/wait.hpp"
 
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
@@ -16,13 +16,114 @@
 
 namespace rankwise {
 
+// ---- What ULFM offers -------------------------------------------------------------------------------------------------
+
 namespace {
 
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
+
 constexpr bool built_to_survive = true;
-#else
+
+bool is_ulfm_error(int kind)
+{
+  return kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING || kind == MPIX_ERR_REVOKED;
+}
+
+/// Whether a rank of the communicator has died or the communicator was revoked.
+bool has_failed(MPI_Comm communicator)
+{
+  int revoked = 0, dead = 0;
+  MPI_Group failed = MPI_GROUP_EMPTY;
+  MPIX_Comm_is_revoked(communicator, &revoked);
+  MPIX_Comm_get_failed(communicator, &failed);
+  MPI_Group_size(failed, &dead);
+  if (failed != MPI_GROUP_EMPTY) MPI_Group_free(&failed);
+  return revoked != 0 || dead > 0;
+}
+
+void revoke(MPI_Comm communicator)
+{
+  MPIX_Comm_revoke(communicator);
+}
+
+/// The logical "and" of the bits of all living ranks; works on a revoked communicator too.
+unsigned agree(unsigned bits)
+{
+  int all = static_cast<int>(bits);
+  // The code says whether ranks have died; what the living ones agree on holds in any case.
+  MPIX_Comm_agree(job_ranks(), &all);
+  return static_cast<unsigned>(all);
+}
+
+int shrink(MPI_Comm communicator, MPI_Comm* alive)
+{
+  return MPIX_Comm_shrink(communicator, alive);
+}
+
+#else  // the calls of a library without it: no rank ever fails alone
+
 constexpr bool built_to_survive = false;
+
+bool is_ulfm_error(int)
+{
+  return false;
+}
+
+bool has_failed(MPI_Comm)
+{
+  return false;
+}
+
+void revoke(MPI_Comm) {}
+
+unsigned agree(unsigned bits)
+{
+  return bits;
+}
+
+int shrink(MPI_Comm, MPI_Comm*)
+{
+  return MPI_ERR_OTHER;
+}
+
 #endif
+
+}  // namespace
+
+bool can_survive()
+{
+  static const bool can = [] {
+    const char* const asked = std::getenv("OMPI_MCA_mpi_ft_enable");  // mpirun sets it for its processes
+    return built_to_survive && asked != nullptr && std::string_view(asked) == "1";
+  }();
+  return can;
+}
+
+std::string why_not_survive()
+{
+  if (built_to_survive)
+    return "Start it with mpirun --with-ft ulfm, which lets ranks live on when another one dies.";
+  return "It needs an MPI library with User-Level Failure Mitigation (ULFM), such as Open MPI 5.\n"
+         "This program was built with another one. Leave --elastic out; with --checkpoint a run can be resumed.";
+}
+
+bool is_rank_failure(int code)
+{
+  int kind = MPI_SUCCESS;
+  if (!can_survive() || MPI_Error_class(code, &kind) != MPI_SUCCESS) return false;
+  return is_ulfm_error(kind) || has_failed(job_ranks());  // some collectives of Open MPI 5.0 return another code
+}
+
+MPI_Comm survivors_of(MPI_Comm communicator)
+{
+  MPI_Comm alive = MPI_COMM_NULL;
+  check_mpi(shrink(communicator, &alive), "making a communicator of the ranks that are alive");
+  return alive;
+}
+
+// ---- Revoking -----------------------------------------------------------------------------------------------------------
+
+namespace {
 
 /// The communicators in use.
 struct InUse {
@@ -38,22 +139,6 @@ InUse& in_use()
 
 }  // namespace
 
-bool can_survive()
-{
-  // mpirun sets it for its processes.
-  const char* const asked = std::getenv("OMPI_MCA_mpi_ft_enable");
-  return built_to_survive && asked != nullptr && std::string_view(asked) == "1";
-}
-
-std::string why_not_survive()
-{
-  if (built_to_survive)
-    return "Start it with mpirun --with-ft ulfm, which lets ranks live on when another one dies.";
-  return "It needs an MPI library with User-Level Failure Mitigation (ULFM), such as Open MPI 5. This program was "
-         "built with "
-         "another one. Leave --elastic out; --checkpoint saves the run so that it can be resumed.";
-}
-
 void revoke_on_failure(MPI_Comm communicator)
 {
   const std::lock_guard lock(in_use().mutex);
@@ -66,91 +151,13 @@ void forget_communicator(MPI_Comm communicator)
   std::erase(in_use().communicators, communicator);
 }
 
-#ifdef OMPI_HAVE_MPI_EXT_FTMPI
-
-namespace {
-
-/// Whether a rank of the communicator has died or the communicator was revoked.
-bool has_failed(MPI_Comm communicator)
-{
-  int revoked = 0, dead = 0;
-  MPI_Group failed = MPI_GROUP_EMPTY;
-  MPIX_Comm_is_revoked(communicator, &revoked);
-  MPIX_Comm_get_failed(communicator, &failed);
-  MPI_Group_size(failed, &dead);
-  if (failed != MPI_GROUP_EMPTY) MPI_Group_free(&failed);
-  return revoked != 0 || dead > 0;
-}
-
-}  // namespace
-
-bool is_rank_failure(int code)
-{
-  int kind = MPI_SUCCESS;
-  if (MPI_Error_class(code, &kind) != MPI_SUCCESS) return false;
-  if (kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING || kind == MPIX_ERR_REVOKED) return true;
-  return has_failed(job_ranks());  // some collectives of Open MPI 5.0 return another code
-}
-
 void revoke_all()
 {
   const std::lock_guard lock(in_use().mutex);
-  for (MPI_Comm communicator : in_use().communicators) MPIX_Comm_revoke(communicator);
+  std::ranges::for_each(in_use().communicators, revoke);
 }
 
-namespace {
-
-/// A logical "and" of the ranks' bits; works on a revoked communicator too.
-unsigned agree(unsigned bits)
-{
-  int all = static_cast<int>(bits);
-  // The code says whether ranks have died; what the living ones agree on holds in any case.
-  MPIX_Comm_agree(job_ranks(), &all);
-  return static_cast<unsigned>(all);
-}
-
-}  // namespace
-
-MPI_Comm survivors_of(MPI_Comm communicator)
-{
-  MPI_Comm alive = MPI_COMM_NULL;
-  check_mpi(MPIX_Comm_shrink(communicator, &alive), "making a communicator of the ranks that are alive");
-  return alive;
-}
-
-#else
-
-namespace {
-
-bool has_failed(MPI_Comm)
-{
-  return false;
-}
-
-}  // namespace
-
-bool is_rank_failure(int)
-{
-  return false;
-}
-
-void revoke_all() {}
-
-namespace {
-
-unsigned agree(unsigned bits)
-{
-  return bits;
-}
-
-}  // namespace
-
-MPI_Comm survivors_of(MPI_Comm)
-{
-  throw Error("this MPI library cannot shrink a communicator");
-}
-
-#endif
+// ---- Agreeing -----------------------------------------------------------------------------------------------------------
 
 unsigned agree_on(unsigned bits)
 {
@@ -164,6 +171,8 @@ void give_up_agreement()
 {
   agree(0);
 }
+
+// ---- Messages -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -181,12 +190,13 @@ bool are_complete(std::span<MPI_Request> requests)
 
 void wait_or_fail(std::span<MPI_Request> requests, MPI_Comm communicator)
 {
-  while (true) {
+  bool failed = false;
+  spin_then_nap([&] {
     const bool complete = are_complete(requests);
-    if (has_failed(communicator)) break;
-    if (complete) return;
-    std::this_thread::yield();
-  }
+    failed = has_failed(communicator);
+    return complete || failed;
+  });
+  if (!failed) return;
   revoke_all();
   throw RankFailure("a rank died while another one waited for messages", false, SourceLocation::current());
 }
@@ -195,7 +205,7 @@ void wait_for_failure(std::span<MPI_Request> requests)
 {
   constexpr double longest_s = 0.05;
   const Stopwatch clock;
-  while (!are_complete(requests) && clock.seconds() < longest_s) std::this_thread::yield();
+  spin_then_nap([&] { return are_complete(requests) || clock.seconds() >= longest_s; });
   std::ranges::fill(requests, MPI_REQUEST_NULL);
 }
 

@@ -183,8 +183,10 @@ std::vector<int> Session::shrink()
 
 void Session::find_machines()
 {
+  forget_communicator(machine_);
   check_mpi(MPI_Comm_split_type(job_ranks(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
             "finding the ranks of this machine");
+  revoke_on_failure(machine_);
   check_mpi(MPI_Comm_rank(machine_, &job.rank_on_machine), "asking for the rank on this machine");
   check_mpi(MPI_Comm_size(machine_, &job.ranks_on_machine), "asking for the ranks on this machine");
   int lowest = rank_;

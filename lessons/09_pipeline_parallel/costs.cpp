@@ -5,7 +5,7 @@
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"
 #include "gpt2/smaller_run.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 
 namespace rankwise {
 

@@ -8,7 +8,7 @@
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "lessons/10_3d_parallel/mesh_forecast.hpp"
 #include "lessons/10_3d_parallel/mesh_plan.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 
 namespace rankwise {
 

@@ -9,7 +9,7 @@
 #include "common/base/text.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/10_3d_parallel/costs.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 
 namespace rankwise {
 

@@ -5,7 +5,7 @@
 #include "gpt2/smaller_run.hpp"
 #include "lessons/09_pipeline_parallel/costs.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 
 namespace rankwise {
 

@@ -12,7 +12,7 @@
 #include "lessons/08_tensor_parallel/row_gradients.hpp"
 #include "lessons/08_tensor_parallel/split_plan.hpp"
 #include "lessons/08_tensor_parallel/tensor_parallel_messages.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {

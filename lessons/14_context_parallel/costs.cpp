@@ -13,7 +13,7 @@
 #include "lessons/14_context_parallel/context_gradients.hpp"
 #include "lessons/14_context_parallel/head_exchange.hpp"
 #include "lessons/14_context_parallel/ring_attention.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 
 namespace rankwise {
 

@@ -31,10 +31,4 @@ std::string suggest_options(const ContextParallelOptions& options, int N, std::i
 /// Prints which tokens each rank has, and how many pairs of a query and a key.
 void report_plan(Report& report, const ContextParallelOptions& options, int N);
 
-/// Micro-batches of a rank in a step: of its share of the global batch.
-inline std::int64_t micro_batches(const ContextParallelOptions& options, RankOf rank)
-{
-  return options.share(rank.ranks) / options.activation_shape(rank).B;
-}
-
 }  // namespace rankwise

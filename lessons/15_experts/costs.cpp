@@ -5,7 +5,7 @@
 #include "common/base/text.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "lessons/15_experts/expert_gradients.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {

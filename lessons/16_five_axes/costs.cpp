@@ -15,7 +15,7 @@
 #include "lessons/10_3d_parallel/mesh_forecast.hpp"
 #include "lessons/14_context_parallel/context_gradients.hpp"
 #include "lessons/15_experts/expert_gradients.hpp"
-#include "lessons/frame/frame.hpp"
+#include "lessons/frame/plan.hpp"
 
 namespace rankwise {
 

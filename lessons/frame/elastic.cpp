@@ -35,13 +35,7 @@ const Range* range_with(const std::vector<Range>& ranges, std::int64_t element)
   return found == ranges.end() ? nullptr : &*found;
 }
 
-/// The weights and the two moments of a shard.
-template <class Shard>
-auto values_of(Shard& shard)
-{
-  return std::array{&shard.weights, &shard.first_moments, &shard.second_moments};
-}
-
+/// Weights, first moments and second moments.
 std::array<Tensor, 3> tensors_of(const Shard& shard)
 {
   return {shard.parameters, shard.first_moments, shard.second_moments};
@@ -52,7 +46,7 @@ Tensor part_of(std::vector<KeptShard>& shards, Range elements, std::size_t value
 {
   KeptShard& shard =
       *std::ranges::find_if(shards, [&](const KeptShard& kept) { return kept.elements.contains(elements.first); });
-  float* const first = values_of(shard)[value]->data() + (elements.first - shard.elements.first);
+  float* const first = shard.values[value].data() + (elements.first - shard.elements.first);
   return {first, DType::f32, {elements.count}};
 }
 
@@ -131,7 +125,6 @@ void Copies::fill()
     exchange(own[2], &Copy::second_moments);
   }
   agree();
-  filled_ = true;
 }
 
 void Copies::commit(const std::vector<Tensor>& gradients, const AdamWStep& step)
@@ -160,8 +153,8 @@ std::vector<KeptShard> Copies::kept() const
 {
   std::vector<KeptShard> all;
   const auto keep = [&](Range elements, const std::array<Tensor, 3>& tensors, Stream& stream) {
-    all.push_back({elements, to_host<float>(stream, tensors[0]), to_host<float>(stream, tensors[1]),
-                   to_host<float>(stream, tensors[2])});
+    KeptShard& shard = all.emplace_back(KeptShard{elements, {}});
+    for (std::size_t i = 0; i < tensors.size(); ++i) shard.values[i] = to_host<float>(stream, tensors[i]);
   };
   held_.for_each(Access::read,
                  [&](const Shard& shard, Stream& stream) { keep(shard.owned, tensors_of(shard), stream); });
@@ -231,8 +224,8 @@ void Survivors::receive(Run& run, const HeldShards& held, const std::vector<Move
 {
   std::vector<KeptShard> filled;
   for (const Range& range : held.ranges) {
-    const std::vector<float> values(static_cast<std::size_t>(range.count));
-    filled.push_back({range, values, values, values});
+    KeptShard& shard = filled.emplace_back(KeptShard{range, {}});
+    for (std::vector<float>& values : shard.values) values.resize(static_cast<std::size_t>(range.count));
   }
   Group group("survivors", Communicator::world(), run.group_setup());
   std::vector<Transfer> transfers;
@@ -251,7 +244,7 @@ void Survivors::receive(Run& run, const HeldShards& held, const std::vector<Move
   held.for_each(Access::write, [&](const Shard& shard, Stream& stream) {
     const std::array<Tensor, 3> tensors = tensors_of(shard);
     for (std::size_t i = 0; i < tensors.size(); ++i)
-      stream.copy(tensors[i], Tensor(values_of(*next)[i]->data(), DType::f32, {shard.owned.count}));
+      stream.copy(tensors[i], Tensor(next->values[i].data(), DType::f32, {shard.owned.count}));
     stream.synchronise();
     ++next;
   });

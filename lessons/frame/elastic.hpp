@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,24 +17,22 @@
 #include "lessons/frame/shards.hpp"
 
 /// @file
-/// Runs that lose ranks and go on with the rest (`--elastic`).
+/// Runs that lose ranks and continue with the rest (`--elastic`).
 ///
 /// Each shard has copies on the next `--copies` ranks. Before an update its gradient is sent to them, and all ranks agree
-/// that everybody has all gradients. Only then each rank updates its shards, and in the same way the copies that it holds:
-/// they have the same bits. A death is noticed by the messages that fail. If it comes before the agreement, nothing has
-/// changed yet and the step is repeated; if it comes later, the step is made. So all living ranks always hold the state after
-/// the same step. They shrink the communicator, deal the sequences and the shards anew, send each other what they miss, and
-/// go on. In exact arithmetic the parameters are those of a run that nothing disturbed, since these do not depend on the
+/// that every rank has all the gradients that it needs. Only then does a rank update its shards, and in the same way the
+/// copies that it holds, so both have the same bits. A death shows in messages that fail. If it comes before the agreement,
+/// nothing has changed yet, and the step is repeated; if it comes later, the step has been made. So all living ranks are
+/// always at the same step. They shrink the communicator, deal the sequences and the shards anew, send each other what is
+/// missing, and continue. In exact arithmetic the parameters are those of a run that nothing disturbed, since these do not depend on the
 /// number of ranks.
 
 namespace rankwise {
 
 /// Elements of the flat vector of the parameter table, on the host.
 struct KeptShard {
-  Range elements;                     ///< which
-  std::vector<float> weights;         ///< of each element
-  std::vector<float> first_moments;   ///< of each element
-  std::vector<float> second_moments;  ///< of each element
+  Range elements;                            ///< which
+  std::array<std::vector<float>, 3> values;  ///< weights, first moments and second moments of each
 };
 
 /// Elements that a rank sends to another, or has itself.
@@ -70,8 +69,6 @@ class Copies {
   /// Waits until all ranks have come to the same place.
   /// @throws RankFailure  on all ranks, if one has died.
   void agree() const;
-  /// Whether fill() has ended, so that the state of the run is here.
-  bool filled() const { return filled_; }
 
   /// All that this rank has: its own shards, then the copies.
   std::vector<KeptShard> kept() const;
@@ -92,7 +89,6 @@ class Copies {
   int count_;
   std::vector<Copy> copies_;
   Group group_;
-  bool filled_ = false;
 };
 
 /// What is left of a run when a rank has died: everything that does not depend on the ranks.
@@ -103,15 +99,15 @@ class Survivors {
   /// Whether a rank has kept the state of the run, which has begun before.
   bool has_state() const { return updates_.has_value(); }
 
-  /// Keeps what this rank has until restore() has ended on all ranks.
+  /// Keeps what this rank has, until done().
   /// @param updates  updates of the optimizer so far.
   void keep(const Copies& copies, std::int64_t updates);
-  /// Agrees with the other living ranks that @p failure has happened, and makes them the ranks of the job.
+  /// Agrees with the other living ranks that @p failure has happened; together they become the ranks of the job.
   void go_on(Session& session, Report& report, const RankFailure& failure);
 
   /// Fills this rank's shards from what the living ranks have kept.
   /// @return  updates of the optimizer so far; nothing if no rank has kept anything yet, so that the run begins anew.
-  /// @throws UserError  if a shard and all of its copies are lost, and the run has no checkpoint.
+  /// @throws UserError  if a shard and all of its copies are lost.
   std::optional<std::int64_t> restore(Run& run, const HeldShards& held);
   /// All ranks have what they need: drops what was kept, and says how long it took.
   void done(Report& report, const Session& session);

@@ -19,6 +19,7 @@
 #include "lessons/frame/finite.hpp"
 #include "lessons/frame/frame.hpp"
 #include "lessons/frame/options.hpp"
+#include "lessons/frame/plan.hpp"
 #include "lessons/frame/replicas.hpp"
 #include "lessons/frame/run.hpp"
 #include "lessons/frame/shards.hpp"

@@ -17,6 +17,7 @@ LESSONS = ("lessons/03_ddp", "lessons/04_zero1", "lessons/06_zero3")
 RANKS = 4
 STEPS = 12
 FIXED = [f"--steps={STEPS}", "--arithmetic=exact", "--global-batch=12", "--layers=2", "--dropout=0.1"]
+P = 220544  # parameters of nano
 KILLS = int(os.environ.get("RANKWISE_KILLS", "9"))
 LAUNCHER = ["mpirun", "--oversubscribe", "--with-ft", "ulfm"]
 
@@ -59,9 +60,15 @@ class Refusals(ProgramCase):
         self.assert_refused("--elastic", ranks=2, says=["--elastic", "ulfm" if can_survive() else "ULFM"])
 
     def test_a_dry_run_plans_the_copies(self):
-        done = self.run_program("--dry-run", "--ranks=4", "--elastic", "--copies=2")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"copies in a step +441,088")  # 2 x 4 P / 4
+        plans = [self.report("--dry-run", "--ranks=4", *options)["plan"]["ranks"] for options in ([], ["--elastic", "--copies=2"])]
+
+        def more_of_all_ranks(category):
+            without, copied = (sum(rank["memory"]["device"][category]["peak"] for rank in plan) for plan in plans)
+            return copied - without
+
+        self.assertEqual(more_of_all_ranks("optimizer"), 2 * 12 * P)
+        self.assertEqual(more_of_all_ranks("communication"), 2 * 4 * P)
+        self.assertEqual(sum(rank["sent"]["copies"]["bytes"] for rank in plans[1]), 2 * 4 * P)
 
 
 class Kills(ProgramCase):

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "common/messages/rehearsal/rehearsal.hpp"
+#include "common/program/report.hpp"
+#include "common/program/session.hpp"
+#include "lessons/frame/costs.hpp"
+
+/// @file
+/// What a run will need, from its sizes alone: the report of a dry run.
+
+namespace rankwise {
+
+/// Computes the costs of rank r of N.
+using CostsOfRank = std::function<Costs(RankOf)>;
+
+/// Device memory of the rank that needs most, of N ranks.
+CategoryBytes largest_on_device(const CostsOfRank& costs, int N);
+
+/// Block "traffic" of a dry run: bytes that rank 0 would send.
+void report_planned_traffic(Report& report, const Costs& costs);
+
+/// Block "time" of a dry run with --link: the step of the slowest rank; enters `rehearsed` in the document, a list with an
+/// entry for each rank.
+/// @param scripts  a step of each rank.
+void report_planned_time(Report& report, const CommunicationOptions& options,
+                         const std::vector<StepScript>& scripts);
+
+/// Seconds of the rank whose step takes longest.
+double longest_step_s(const std::vector<VirtualStep>& steps);
+
+/// Enters memory, traffic and arithmetic of every rank into the document, as `plan`: for each rank bytes kept and peak
+/// bytes by tier and category, messages and bytes that it sends in a step by axis, and floating-point operations.
+/// @param flops_of_rank  floating-point operations of rank r of N in a step.
+void enter_plan(Report& report, const ModelConfig& config, const CostsOfRank& costs,
+                const std::function<std::int64_t(RankOf)>& flops_of_rank, int N);
+
+}  // namespace rankwise
