@@ -273,7 +273,7 @@ class Refusals(Lesson):
 
     def test_exact_arithmetic_names_what_stands_in_its_way(self):
         for options, says in [
-            (["--micro-batch=6"], ["--micro-batch=6", "4 or 8"]),
+            (["--micro-batch=6", "--global-batch=12"], ["--micro-batch=6", "4 or 8"]),
             (["--sequence=20"], ["--sequence=20", "32"]),
             (["--global-batch=6", "--micro-batch=3"], ["power of two"]),
             (["--channels=60"], ["--channels=60", "64"]),

@@ -1,6 +1,7 @@
 // Where lesson 07 stores its state, and the cost: formulas beside a step whose transfers are added one by one.
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <string>
@@ -18,6 +19,24 @@ using namespace rankwise::testing;
 namespace {
 
 constexpr std::int64_t page = 4096;
+
+bool even_ranks()
+{
+  return std::has_single_bit(static_cast<unsigned>(world().ranks()));
+}
+
+/// Gradients that a rank adds in a step of M micro-batches in exact arithmetic. Shares of 2^k ranks are subtrees, so a
+/// micro-batch gives one sum of all ranks; those of other numbers of ranks are added rank by rank.
+std::uint64_t terms_of(std::int64_t M)
+{
+  return static_cast<std::uint64_t>(even_ranks() ? M : M * world().ranks());
+}
+
+/// Sums in a tree over them of which one is complete.
+std::int64_t levels_of_tree(std::int64_t M)
+{
+  return static_cast<std::int64_t>(std::bit_width(terms_of(M)));
+}
 
 /// Transfers and memory of a step of this rank, added one by one.
 class Recount {
@@ -75,13 +94,19 @@ class Recount {
     return adamw() == Tier::host && parameters() == Tier::device;
   }
   bool early() const { return o.what == Offload::all && !o.clips; }
-  /// Sums that wait in a binary tree of all passes, the last one included.
+  std::int64_t terms() const
+  {
+    return o.tied_separate ? static_cast<std::int64_t>(terms_of(o.micro_batches)) : o.micro_batches;
+  }
+  /// Sums that wait in a binary tree of all terms, the last one included.
   std::int64_t levels() const
   {
     std::int64_t count = 1;
-    for (std::int64_t m = o.micro_batches; o.tied_separate && m > 1; m /= 2) ++count;
+    for (std::int64_t m = terms(); o.tied_separate && m > 1; m /= 2) ++count;
     return count;
   }
+  /// The highest level of a tree with 2^k leaves holds the complete sum only.
+  std::int64_t partial_levels() const { return levels() - (o.tied_separate && !even_ranks() ? 0 : 1); }
 
   /// Moves a block from one tier to another.
   void move(Tier from, Tier to, std::int64_t elements, DType type)
@@ -107,8 +132,8 @@ class Recount {
         for (int times = replicated ? 0 : head ? 1 : 2; times > 0; --times)
           move(parameters(), Tier::device, of_units[static_cast<std::size_t>(unit)], o.parameters);
       }
-      if (gradients() != Tier::device) add_pass(pass);
     }
+    for (std::int64_t term = 0; gradients() != Tier::device && term < terms(); ++term) add(term);
     for (int vector = 0; vector < (master() ? 3 : 2); ++vector) {
       move(states(), adamw(), sizes, DType::f32);
       move(adamw(), states(), sizes, DType::f32);
@@ -119,19 +144,21 @@ class Recount {
     if (o.persist > 0) move(parameters(), Tier::device, of_units.back(), o.parameters);
   }
 
-  void add_pass(std::int64_t pass)
+  void add(std::int64_t term)
   {
+    const bool last = term + 1 == terms();
     move(Tier::device, Tier::host, sizes, o.gradients);
     move(Tier::device, Tier::host, tied_sizes, o.gradients);
-    std::int64_t waiting = pass > 0 ? 1 : 0;  // sums that this pass adds
+    std::int64_t waiting = term > 0 ? 1 : 0;  // sums that this term is added to
     if (o.tied_separate)
-      for (waiting = 0; (pass >> waiting) % 2 == 1;) ++waiting;
+      for (waiting = 0; (term >> waiting) % 2 == 1;) ++waiting;
+    if (o.tied_separate && last) waiting = std::popcount(static_cast<std::uint64_t>(term));
     for (std::int64_t sum = 0; sum < waiting; ++sum) {
       move(gradients(), Tier::host, sizes, o.gradients);
       move(gradients(), Tier::host, tied_sizes, o.gradients);
     }
-    if (pass + 1 < o.micro_batches || !early()) move(Tier::host, gradients(), sizes, o.gradients);
-    if (pass + 1 < o.micro_batches) move(Tier::host, gradients(), tied_sizes, o.gradients);
+    if (!last || !early()) move(Tier::host, gradients(), sizes, o.gradients);
+    if (!last) move(Tier::host, gradients(), tied_sizes, o.gradients);
   }
 
   void keep(Tier tier, Category category, const std::vector<std::int64_t>& blocks, DType type)
@@ -168,18 +195,18 @@ class Recount {
     keep(parameters(), Category::parameters, sizes, o.parameters);
     slots_for_walk(parameters(), o.parameters);
     // With early updates the complete sum is used on arrival: in a tree the highest level holds nothing else.
-    if (!early() || o.micro_batches > 1) keep(gradients(), Category::gradients, sizes, o.gradients);
+    const std::int64_t kept = !early() ? levels() : terms() > 1 ? std::max<std::int64_t>(partial_levels(), 1) : 0;
+    if (kept > 0) keep(gradients(), Category::gradients, sizes, o.gradients);
     if (!early()) slots_for_walk(gradients(), o.gradients);
-    for (std::int64_t level = 1; level < levels(); ++level) {
-      if (!early() || level > 1) keep(gradients(), Category::exact_sums, sizes, o.gradients);
+    for (std::int64_t level = 1; level < kept; ++level) keep(gradients(), Category::exact_sums, sizes, o.gradients);
+    for (std::int64_t level = 0; level < partial_levels(); ++level)
       keep(gradients(), Category::exact_sums, tied_sizes, o.gradients);
-    }
     if (gradients() != Tier::device) {
-      const bool written = gradients() == Tier::disk && (!early() || o.micro_batches > 1);
+      const bool written = gradients() == Tier::disk && (!early() || terms() > 1);
       const std::size_t bucket_shards = written ? 2 : 1;  // one comes, one is written
       slot(gradients(), Tier::host, o.gradients, bucket_shards * (most_of_unit + most_tied_of_unit));
     }
-    if (gradients() == Tier::disk && o.micro_batches > 1) slot(Tier::disk, Tier::host, o.gradients, 2);
+    if (gradients() == Tier::disk && terms() > 1) slot(Tier::disk, Tier::host, o.gradients, 2);
     if (o.tier == Tier::disk) slot(Tier::disk, Tier::host, DType::f32, 2);  // between disk and device
   }
 
@@ -285,11 +312,8 @@ TEST_CASE("OffloadPlan: the number of stored sums, and of landing buffers for gr
   for (const std::int64_t M : {1, 2, 4, 8}) {
     CHECK(plan(M, false).micro_batches() == M);
     CHECK(plan(M, false).levels() == 1);
+    CHECK(plan(M, true).levels() == levels_of_tree(M));
   }
-  CHECK(plan(1, true).levels() == 1);
-  CHECK(plan(2, true).levels() == 2);
-  CHECK(plan(4, true).levels() == 3);
-  CHECK(plan(8, true).levels() == 4);
   CHECK(plan(1, false, Tier::host).landings() == 1);
   CHECK(plan(1, false, Tier::disk).landings() == 2);
   CHECK(plan(1, false, Tier::disk, Offload::optimizer).landings() == 0);
@@ -313,9 +337,10 @@ TEST_CASE("OffloadPlan: updates are early without clipping and with all state of
   CHECK(kept(1, false, true) == 1);
   CHECK(kept(1, false, false) == 0);
   CHECK(kept(4, false, false) == 1);
-  CHECK(kept(4, true, true) == 3);
-  CHECK(kept(4, true, false) == 2);
-  CHECK(kept(1, true, false) == 0);
+  CHECK(kept(4, true, true) == levels_of_tree(4));
+  // The last level of a tree of 2^k sums has only the complete sum, which is not kept.
+  CHECK(kept(4, true, false) == levels_of_tree(4) - (even_ranks() ? 1 : 0));
+  CHECK(kept(1, true, false) == levels_of_tree(1) - (even_ranks() ? 1 : 0));
 }
 
 TEST_CASE("OffloadPlan: no unit is gathered after its last use, which computes its gradients")
