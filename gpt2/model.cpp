@@ -60,6 +60,19 @@ SumOrder batch_order(const MicroBatch& batch)
   return SumOrder::batch(batch.rows.sequences.count, batch.rows.tokens.count, batch.sixteenths);
 }
 
+void ModelContext::record(StepPhase phase, std::int64_t unit, Layer layer, const Tensor& values,
+                          const MicroBatch& batch, const RecordedColumns& columns) const
+{
+  if (kernels->recorder() != nullptr && batch.training)
+    kernels->recorder()->rows(phase, unit, layer, values, batch.rows, columns);
+}
+
+void ModelContext::record_gradient(std::int64_t unit, int number, const Tensor& gradient,
+                                   const MicroBatch& batch) const
+{
+  if (kernels->recorder() != nullptr) kernels->recorder()->gradient(unit, number, gradient, batch.rows, part);
+}
+
 namespace {
 
 /// The vocabulary entries that tensor-parallel shard @p part stores, padding included.
@@ -82,6 +95,7 @@ void Embedding::add(const Tensor& x, const Tensor& y, const EmbeddingTensors& p,
 {
   context_.kernels->position_forward(x, y, p.position, batch.rows,
                                      context_.dropout_of(Purpose::embedding_dropout, 0, batch));
+  context_.record(StepPhase::forward, 0, Layer::stream, x, batch);
 }
 
 void Embedding::backward(const EmbeddingTensors& d, const Tensor& dx, const MicroBatch& batch) const
@@ -91,6 +105,8 @@ void Embedding::backward(const EmbeddingTensors& d, const Tensor& dx, const Micr
   context_.kernels->position_backward(d.position, dx, batch.rows);
   context_.kernels->token_backward(d.token, dx, batch.inputs, stored_vocabulary(context_.config, context_.part),
                                    batch_order(batch));
+  context_.record_gradient(0, 1, d.position, batch);
+  context_.record_gradient(0, 0, d.token, batch);
 }
 
 // ---- branch ----------------------------------------------------------------------------------------------------
@@ -131,6 +147,7 @@ void Branch::query_key_value(const BranchActivations& a, const BranchTensors& p,
   const std::int64_t R = batch.rows.count(), C = context_.config.channels;
   context_.kernels->matmul(Matrix::of(a.inner, R), Matrix::of(a.normalised, R), Matrix::of(p.in_weight, C),
                            SumOrder::sequential(C), p.in_bias);
+  record_inner(a, batch);
 }
 
 void Branch::project(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
@@ -140,6 +157,7 @@ void Branch::project(const Tensor& output, const BranchActivations& a, const Bra
   context_.kernels->matmul(Matrix::of(output, R), Matrix::of(a.hidden, R),
                            Matrix::of(p.out_weight, hidden_channels),
                            SumOrder::split(hidden_channels, leaves_of(context_.part)));
+  context_.record(StepPhase::forward, unit(), Layer::hidden, a.hidden, batch, {context_.part});
 }
 
 void Branch::apply(const Tensor& output, const BranchActivations& a, const BranchTensors& p,
@@ -152,6 +170,7 @@ void Branch::apply(const Tensor& output, const BranchActivations& a, const Branc
   else
     kernels.matmul_gelu_forward(a.hidden, Matrix::of(a.inner, R), Matrix::of(a.normalised, R),
                                 Matrix::of(p.in_weight, C), SumOrder::sequential(C), p.in_bias);
+  if (!attention()) record_inner(a, batch);
   if (attention() && a.cache.empty())
     kernels.attention_forward(a.hidden, a.log_sum_exp, a.inner, attention_shape(batch), attention_dropout(batch));
   else if (attention())
@@ -163,6 +182,14 @@ void Branch::add(const Tensor& next, const BranchActivations& a, const Tensor& o
                  const MicroBatch& batch) const
 {
   context_.kernels->residual_forward(next, a.input, output, p.out_bias, residual_dropout(batch));
+  context_.record(StepPhase::forward, unit(), Layer::output, output, batch);
+  context_.record(StepPhase::forward, unit(), Layer::stream, next, batch);
+}
+
+void Branch::record_inner(const BranchActivations& a, const MicroBatch& batch) const
+{
+  context_.record(StepPhase::forward, unit(), Layer::norm, a.normalised, batch);
+  context_.record(StepPhase::forward, unit(), Layer::inner, a.inner, batch, {context_.part, attention() ? 3 : 1});
 }
 
 Tensor Branch::output_backward(const Tensor& dx, const Tensor& scratch, const MicroBatch& batch) const
@@ -176,6 +203,8 @@ Tensor Branch::output_backward(const Tensor& dx, const Tensor& scratch, const Mi
 void Branch::out_bias_backward(const BranchTensors& d, const Tensor& doutput, const MicroBatch& batch) const
 {
   context_.kernels->bias_backward(d.out_bias, doutput, batch_order(batch));
+  context_.record(StepPhase::backward, unit(), Layer::output, doutput, batch);
+  context_.record_gradient(unit(), 5, d.out_bias, batch);
 }
 
 Tensor Branch::add_backward(const BranchTensors& d, const Tensor& dx, const Tensor& scratch,
@@ -229,6 +258,10 @@ void Branch::weights_backward(const BranchTensors& d, const Tensor& doutput, con
   kernels.bias_backward(d.in_bias, dinner, over_batch);
   kernels.matmul(Matrix::of(d.in_weight, context_.config.channels), Matrix::of(a.normalised, R).transposed(),
                  Matrix::of(dinner, R), over_batch, {}, !d.unwritten);
+  context_.record(StepPhase::backward, unit(), Layer::inner, dinner, batch, {context_.part, attention() ? 3 : 1});
+  context_.record_gradient(unit(), 4, d.out_weight, batch);
+  context_.record_gradient(unit(), 3, d.in_bias, batch);
+  context_.record_gradient(unit(), 2, d.in_weight, batch);
 }
 
 void Branch::apply_backward(const Tensor& dnormalised, const BranchTensors& d, const Tensor& doutput,
@@ -248,6 +281,10 @@ void Branch::normalise_backward(const Tensor& dx, const BranchTensors& d, const 
 {
   context_.kernels->norm_backward(dx, d.norm_weight, d.norm_bias, dnormalised, a.input, a.mean, a.rstd,
                                   p.norm_weight, batch_order(batch));
+  context_.record(StepPhase::backward, unit(), Layer::norm, dnormalised, batch);
+  context_.record_gradient(unit(), 0, d.norm_weight, batch);
+  context_.record_gradient(unit(), 1, d.norm_bias, batch);
+  context_.record(StepPhase::backward, unit(), Layer::stream, dx, batch);
 }
 
 // ---- head ------------------------------------------------------------------------------------------------------
@@ -284,6 +321,7 @@ void Head::row_sum(const HeadActivations& a, const MicroBatch& batch) const
 {
   context_.kernels->row_sum(a.sum, a.target_logit, a.logits, a.maximum, batch.targets, vocabulary(),
                             vocabulary_order());
+  record_logits(a, batch);
 }
 
 LossSum Head::loss(const HeadActivations& a, const MicroBatch& batch) const
@@ -297,6 +335,7 @@ LossSum Head::forward(const HeadActivations& a, const HeadTensors& p, const Micr
   logits(a, p);
   context_.kernels->row_statistics(a.maximum, a.sum, a.target_logit, a.logits, batch.targets, vocabulary(),
                                    vocabulary_order());
+  record_logits(a, batch);
   return loss(a, batch);
 }
 
@@ -307,6 +346,8 @@ void Head::logits_backward(const Tensor& dnormalised, const HeadActivations& a, 
   context_.kernels->loss_backward(a.logits, a.maximum, a.sum, batch.targets, vocabulary());
   context_.kernels->matmul(Matrix::of(dnormalised, R), Matrix::of(a.logits, R),
                            Matrix::of(p.token, p.token.extent(0)), vocabulary_order());
+  context_.record(StepPhase::backward, unit(), Layer::logits, a.logits, batch,
+                  {context_.part, 1, context_.config.vocabulary});
 }
 
 void Head::weights_backward(const HeadTensors& d, const HeadActivations& a, const MicroBatch& batch) const
@@ -314,6 +355,7 @@ void Head::weights_backward(const HeadTensors& d, const HeadActivations& a, cons
   const std::int64_t R = batch.rows.count();
   context_.kernels->matmul(Matrix::of(d.token, d.token.extent(0)), Matrix::of(a.logits, R).transposed(),
                            Matrix::of(a.normalised, R), batch_order(batch), {}, !d.unwritten);
+  context_.record_gradient(unit(), -1, d.token, batch);
 }
 
 void Head::apply_backward(const Tensor& dnormalised, const HeadTensors& d, const HeadActivations& a,
@@ -328,6 +370,17 @@ void Head::normalise_backward(const Tensor& dx, const HeadTensors& d, const Tens
 {
   context_.kernels->norm_backward(dx, d.norm_weight, d.norm_bias, dnormalised, a.input, a.mean, a.rstd,
                                   p.norm_weight, batch_order(batch));
+  context_.record(StepPhase::backward, unit(), Layer::norm, dnormalised, batch);
+  context_.record_gradient(unit(), 0, d.norm_weight, batch);
+  context_.record_gradient(unit(), 1, d.norm_bias, batch);
+  context_.record(StepPhase::backward, unit(), Layer::stream, dx, batch);
+}
+
+void Head::record_logits(const HeadActivations& a, const MicroBatch& batch) const
+{
+  context_.record(StepPhase::forward, unit(), Layer::norm, a.normalised, batch);
+  context_.record(StepPhase::forward, unit(), Layer::logits, a.logits, batch,
+                  {context_.part, 1, context_.config.vocabulary});
 }
 
 // ---- chain -----------------------------------------------------------------------------------------------------

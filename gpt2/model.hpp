@@ -9,6 +9,7 @@
 #include "gpt2/config.hpp"
 #include "gpt2/kernels/kernels.hpp"
 #include "gpt2/parameter_table.hpp"
+#include "gpt2/record/recorder.hpp"
 
 /// @file
 /// A GPT-2 as a chain of residual branches: the building blocks that a lesson calls in order.
@@ -72,6 +73,12 @@ struct ModelContext {
 
   /// The mask of one dropout layer in one unit; inactive outside training.
   Dropout dropout_of(Purpose purpose, std::int64_t unit, const MicroBatch& batch) const;
+
+  /// With --record: notes rows that a layer has computed, which are nothing of validation.
+  void record(StepPhase phase, std::int64_t unit, Layer layer, const Tensor& values, const MicroBatch& batch,
+              const RecordedColumns& columns = {}) const;
+  /// With --record: notes the gradient of a tensor; see Recorder::gradient().
+  void record_gradient(std::int64_t unit, int number, const Tensor& gradient, const MicroBatch& batch) const;
 };
 
 /// Unit 0: x = dropout(wte[token] + wpe[position]).
@@ -169,6 +176,7 @@ class Branch {
  private:
   Dropout residual_dropout(const MicroBatch& batch) const;
   SumOrder in_order(std::int64_t F) const;
+  void record_inner(const BranchActivations& a, const MicroBatch& batch) const;
 
   ModelContext context_;
   int index_;
@@ -211,6 +219,8 @@ class Head {
  private:
   Range vocabulary() const;
   SumOrder vocabulary_order() const;
+  std::int64_t unit() const { return 2 * context_.config.layers + 1; }
+  void record_logits(const HeadActivations& a, const MicroBatch& batch) const;
 
   ModelContext context_;
 };

@@ -15,10 +15,10 @@ namespace {
 
 /// A single device in exact arithmetic with a whole model.
 struct ReferenceDevice {
-  explicit ReferenceDevice(const TrainingOptions& o)
+  ReferenceDevice(const TrainingOptions& o, std::int64_t micro_batch)
       : options(o),
         config(o.config()),
-        shape{.type = DType::f32, .B = 1, .T = o.batch(o.global_batch).sequence},
+        shape{.type = DType::f32, .B = micro_batch, .T = o.batch(o.global_batch).sequence},
         device(make_device(o.device)),
         stream(device->make_stream()),
         memory{device.get(), &ledger},
@@ -47,6 +47,7 @@ struct ReferenceDevice {
   std::unique_ptr<GradientSum> gradients;
   AdamW adamw;
   Workspace work;
+  std::unique_ptr<Recorder> recorder;  // null: nothing is noted
 };
 
 /// One sequence of a GPT-2, forward and backward.
@@ -101,6 +102,19 @@ class BertSequence {
   PairBatch batch_;
 };
 
+/// Notes the end of a step.
+void note_step(const ReferenceDevice& on, double loss, double norm, double learning_rate)
+{
+  Recorder& notes = *on.recorder;
+  const Range all{0, on.table.elements()};
+  notes.number("loss", loss);
+  notes.number("gradient norm", norm);
+  notes.number("learning rate", learning_rate);
+  notes.shard(StepPhase::update, State::first_moment, on.table, all, on.adamw.first_moments());
+  notes.shard(StepPhase::update, State::second_moment, on.table, all, on.adamw.second_moments());
+  notes.shard(StepPhase::update, State::parameter, on.table, all, on.flat.tensor());
+}
+
 /// The plain loop over steps and sequences.
 template <class Sequence>
 ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
@@ -112,8 +126,9 @@ ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
   for (std::int64_t step = 0; step < options.compare; ++step) {
     typename Sequence::Loss loss;
     on.gradients->clear();
-    for (std::int64_t g = 0; g < options.global_batch; ++g) {
-      const Range sequence{g, 1};
+    if (on.recorder) on.recorder->begin_step(step);
+    for (std::int64_t g = 0; g < options.global_batch; g += on.shape.B) {
+      const Range sequence{g, on.shape.B};
       loss += one.train(step, sequence, on.gradients->begin(sequence));
       on.gradients->end(sequence);
     }
@@ -122,8 +137,11 @@ ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
     check(std::isfinite(loss.mean()) && std::isfinite(norm),
           fmt::format("--compare={}: step {} of the reference run has loss {} and gradient norm {}",
                       options.compare, step, loss.mean(), norm));
+    if (on.recorder)
+      on.recorder->shard(StepPhase::sums, State::parameter, on.table, {0, on.table.elements()}, gradient);
     on.adamw.step(*on.kernels, on.flat.tensor(), gradient, schedule.at(step),
                   clip_factor(norm, options.clip) / Sequence::divisor(loss));
+    if (on.recorder) note_step(on, loss.mean(), norm, schedule.at(step));
     run.losses.push_back(loss.mean());
   }
   run.parameters = to_host<float>(*on.stream, on.flat.tensor());
@@ -132,11 +150,20 @@ ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
 
 }  // namespace
 
-ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens)
+ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens, std::int64_t micro_batch,
+                           Record* record)
 {
-  ReferenceDevice on(options);
-  return options.architecture == Architecture::bert ? train<BertSequence>(on, tokens)
-                                                    : train<Gpt2Sequence>(on, tokens);
+  ReferenceDevice on(options, micro_batch);
+  if (record != nullptr) {
+    *record = new_record(options, 1);
+    record->exact = true, record->rounded = false;
+    on.recorder = std::make_unique<Recorder>(*on.stream, on.config, options.global_batch, on.shape.T, true, 0, "");
+    on.kernels->record_in(*on.recorder);
+  }
+  const ReferenceRun run = options.architecture == Architecture::bert ? train<BertSequence>(on, tokens)
+                                                                      : train<Gpt2Sequence>(on, tokens);
+  if (record != nullptr) record->entries = on.recorder->take_entries();
+  return run;
 }
 
 double loss_deviation(std::span<const double> losses, std::span<const double> reference)

@@ -6,6 +6,7 @@
 
 #include "common/base/exact_scalar.hpp"
 #include "data/loader.hpp"
+#include "gpt2/record/record.hpp"
 #include "gpt2/training_options.hpp"
 
 /// @file
@@ -20,16 +21,19 @@ struct ReferenceRun {
 };
 
 /// Trains the first `--compare` steps of a run on a single device, in exact arithmetic: the plain loop over
-/// forward_backward(), with one sequence per micro-batch. The result depends neither on the layout of the run nor
+/// forward_backward(), with one sequence per micro-batch by default. The result depends neither on the layout of the run nor
 /// on its `--arithmetic`, `--micro-batch`, `--recompute` and `--threads`.
 ///
 /// Its memory is counted in a separate ledger without a limit, and is freed before the call returns. So the ledger
 /// of the run under comparison does not change, and `--memory-limit` does not apply here.
 /// @param options  options of the run, checked by check_options() and check_fits_data().
 /// @param tokens   the data of the run.
+/// @param micro_batch  sequences of a micro-batch, on which the result does not depend.
+/// @param record   notes what is computed, if not null.
 /// @cost           `--compare` steps of the reference kernels.
 /// @throws Error   when a loss or a gradient is not finite.
-ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens);
+ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens, std::int64_t micro_batch = 1,
+                           Record* record = nullptr);
 
 /// The largest |loss - reference| / |reference| of any step.
 /// @param losses, reference  losses of the same steps.

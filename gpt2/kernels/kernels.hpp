@@ -23,6 +23,8 @@
 
 namespace rankwise {
 
+class Recorder;
+
 /// A matrix inside a tensor: element (i, j) is at i row_stride + j column_stride.
 struct Matrix {
   Tensor data;                     ///< the elements, beginning with (0, 0)
@@ -105,6 +107,11 @@ constexpr double norm_epsilon = 1e-5;
 class Kernels {
  public:
   virtual ~Kernels() = default;
+
+  /// Where the layers that compute with these kernels note their results; null: nowhere, the default.
+  Recorder* recorder() const { return recorder_; }
+  /// Sets it; @p recorder outlives the kernels.
+  void record_in(Recorder& recorder) { recorder_ = &recorder; }
 
   /// out = a b + bias, or out += a b: (m, n) from (m, k) and (k, n).
   /// @param out         (m, n), contiguous rows; the type of a and b, or its accumulator_of().
@@ -363,6 +370,9 @@ class Kernels {
   /// @param to    (n) f32 or bf16.
   /// @param from  (n) f32 or bf16.
   virtual void convert(const Tensor& to, const Tensor& from) const = 0;
+
+ private:
+  Recorder* recorder_ = nullptr;
 };
 
 /// The reference kernels: plain loops, the specification of every other family.

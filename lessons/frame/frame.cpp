@@ -14,6 +14,7 @@
 #include "gpt2/checkpoint.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/utilisation.hpp"
+#include "lessons/frame/recording.hpp"
 #include "lessons/frame/replicas.hpp"
 
 namespace rankwise {
@@ -40,6 +41,7 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
                     "Use a number of steps, or 0.");
   if (!options.peak.empty() && options.peak != "measured") parse_flops(options.peak, "peak");
   check_share(options, layout);
+  check_recording(options);
   TrainingOptions chosen = options;
   chosen.micro_batch = batch.micro_batch;
   check_options(chosen, layout);
@@ -202,11 +204,12 @@ std::optional<std::int64_t> Progress::next_step() const
   return made_ < last_ && stopped_by_ == 0 ? std::optional(made_) : std::nullopt;
 }
 
-void Progress::make_step(const std::function<StepReport()>& train_step)
+void Progress::make_step(const ModelOnRanks& model, const std::function<StepReport()>& train_step)
 {
   stop_.begin_step();
   run_.messages.begin_step();
   run_.sent.clear();
+  if (run_.recorder) run_.recorder->begin_step(made_);
   const std::map<std::string, double> before = seconds_by_kind(run_.time);
   const Stopwatch clock;
   StepReport measured;
@@ -217,6 +220,7 @@ void Progress::make_step(const std::function<StepReport()>& train_step)
     run_.messages.end_step();
   }
   measured.seconds = clock.seconds();
+  record_step(run_, measured, model.held);
   note_step(measured, before);
   stepped_ = true;
   stopped_by_ = stop_.end_step();
@@ -300,6 +304,7 @@ void Progress::report_results(const ModelOnRanks& model)
   if (stopped_by_ != 0)
     report_.comment(fmt::format("stopped by {} after step {} of {}", name_of_signal(stopped_by_), made_, last_));
   if (run_.options.compare > 0 && made_ >= run_.options.compare) compare();
+  report_recording(report_, run_);
 }
 
 /// Rank 0 computes the reference run while the other ranks wait.

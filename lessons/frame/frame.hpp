@@ -91,7 +91,7 @@ class Progress {
   /// Number of the next step; nothing after the last one, or after a signal to stop (stop.hpp).
   std::optional<std::int64_t> next_step() const;
   /// Runs that step and reports it.
-  void make_step(const std::function<StepReport()>& train_step);
+  void make_step(const ModelOnRanks& model, const std::function<StepReport()>& train_step);
   /// Whether these ranks have made a step: if not, they have sent nothing that could be compared with a formula.
   bool has_stepped() const { return stepped_; }
   /// Whether a step was made after which nothing has been done yet: after_step() is due.

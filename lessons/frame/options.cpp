@@ -28,6 +28,17 @@ Topology LessonOptions::topology(int N) const
   return topology_of_ranks(N, std::max(messages.ranks_per_node, 0), device);
 }
 
+void declare_record(OptionTable& table, LessonOptions& options)
+{
+  table.add_file("Output", "record", options.record, FileUse::print,
+                 "HDF5 file for what each rank computes, tensor by tensor, to compare runs with compare_records");
+  table.add("Output", "record-values", options.record_values,
+            "with --record: tensors whose values are kept too, by patterns as logits,h.0.*; empty: none");
+  table.add_choice<bool>("Output", "check-against", options.check_against_reference,
+                         {{"none", false}, {"reference", true}},
+                         "run to compare every tensor with: that on a single device; names the first that differs");
+}
+
 void declare(OptionTable& table, LessonOptions& options)
 {
   declare(table, static_cast<TrainingOptions&>(options));
@@ -36,6 +47,7 @@ void declare(OptionTable& table, LessonOptions& options)
             "steps between comparisons of replicated parameters; 0: only at the end");
   table.add("Run", "ranks", options.ranks,
             "with --dry-run: number of ranks to plan for; 0: those that were started");
+  declare_record(table, options);
   table.add_file("Output", "script", options.script, FileUse::print,
                  "with --dry-run and --link: file for what each rank does in two steps, a line of JSON each");
 }

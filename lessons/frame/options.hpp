@@ -24,13 +24,18 @@ void check_order(Algorithm algorithm, const Arithmetic& arithmetic);
 /// Options of training and of messages. A lesson derives its own options from these. If it divides the work in
 /// another way than data parallelism does, it redefines the functions.
 struct LessonOptions : TrainingOptions {
-  CommunicationOptions messages;  ///< algorithms, transport and checks of messages
-  std::int64_t check_every = 10;  ///< steps between comparisons of replicated parameters; 0: only at the end
-  bool elastic = false;           ///< go on without ranks that die
-  int copies = 1;                 ///< with elastic: ranks that have a copy of each shard
-  int ranks = 0;                  ///< `--ranks`: number of ranks of a dry run; 0: those that were started
+  CommunicationOptions messages;         ///< algorithms, transport and checks of messages
+  std::int64_t check_every = 10;         ///< steps between comparisons of replicated parameters; 0: only at the end
+  bool elastic = false;                  ///< go on without ranks that die
+  int copies = 1;                        ///< with elastic: ranks that have a copy of each shard
+  int ranks = 0;                         ///< `--ranks`: number of ranks of a dry run; 0: those that were started
+  std::string record;                    ///< file for what each rank computes, number by number; empty: none
+  std::string record_values;             ///< patterns of tensors whose values it has too; empty: none
+  bool check_against_reference = false;  ///< whether to compare that with the reference run
   std::string script;  ///< file for what each rank does in the steps that a dry run rehearses; empty: none
 
+  /// Whether the run notes what it computes.
+  bool records() const { return !record.empty() || check_against_reference; }
   /// Degrees of parallelism of N ranks: N replicas, for any N.
   Layout layout(int N) const { return {.dp = N, .uneven = true}; }
   /// G, B and T on N ranks. Without --micro-batch a rank computes its G / N sequences in one micro-batch.
@@ -54,6 +59,8 @@ struct LessonOptions : TrainingOptions {
 
 /// Declares the options of training and of messages, --check-every and --ranks.
 void declare(OptionTable& table, LessonOptions& options);
+/// Declares --record and --check-against, which are among those.
+void declare_record(OptionTable& table, LessonOptions& options);
 /// Declares --elastic, for a lesson that can run on any number of ranks.
 /// @param shards  whether a rank holds a shard of the model, so that --copies is declared too; else it has all of it.
 void declare_elastic(OptionTable& table, LessonOptions& options, bool shards);

@@ -64,6 +64,11 @@ Run::Run(const LessonOptions& o, const Session& s, const BatchShape& b, const Ac
       epoch(o.sequences_of_epoch(tokens)),
       schedule(o.schedule_over(epoch))
 {
+  if (!o.records() || Rehearsal::current()) return;
+  record = new_record(o, s.ranks());
+  recorder = std::make_unique<Recorder>(*stream, config, record.global_batch, b.sequence, record.exact, s.rank(),
+                                        o.record_values);
+  kernels->record_in(*recorder);
 }
 
 std::unique_ptr<Kernels> Run::make_kernels(const DeviceMemory& where, Stream& queue) const

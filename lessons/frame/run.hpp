@@ -35,14 +35,16 @@ struct Run {
   BatchShape batch;              ///< G, B, T
   ActivationShape shape;         ///< shape of one micro-batch
 
-  TimeLedger time;                   ///< time by kind of work
-  MemoryLedger ledger;               ///< every buffer, by category
-  std::unique_ptr<Device> device;    ///< device on which this rank computes
-  std::unique_ptr<Stream> stream;    ///< its queue of work, processed in order
-  DeviceMemory memory;               ///< device memory, counted in the ledger
-  Arithmetic arithmetic;             ///< order and precision of sums
-  Communication messages;            ///< setup of all groups: traffic ledger, virtual clock, transport
-  std::unique_ptr<Kernels> kernels;  ///< arithmetic of the model's layers
+  TimeLedger time;                     ///< time by kind of work
+  MemoryLedger ledger;                 ///< every buffer, by category
+  std::unique_ptr<Device> device;      ///< device on which this rank computes
+  std::unique_ptr<Stream> stream;      ///< its queue of work, processed in order
+  DeviceMemory memory;                 ///< device memory, counted in the ledger
+  Arithmetic arithmetic;               ///< order and precision of sums
+  Communication messages;              ///< setup of all groups: traffic ledger, virtual clock, transport
+  std::unique_ptr<Kernels> kernels;    ///< arithmetic of the model's layers
+  std::unique_ptr<Recorder> recorder;  ///< notes what they compute, with --record; else null
+  Record record;                       ///< what all ranks have noted, on rank 0
 
   Tokens tokens;                  ///< tokens of the corpus
   Loader loader;                  ///< windows of the training split, by step

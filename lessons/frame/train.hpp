@@ -20,6 +20,7 @@
 #include "lessons/frame/frame.hpp"
 #include "lessons/frame/options.hpp"
 #include "lessons/frame/plan.hpp"
+#include "lessons/frame/recording.hpp"
 #include "lessons/frame/replicas.hpp"
 #include "lessons/frame/run.hpp"
 #include "lessons/frame/shards.hpp"
@@ -223,7 +224,7 @@ void make_steps(L& lesson, const ModelOnRanks& model, Progress& progress)
     }
     const auto step = progress.next_step();
     if (!step) return;
-    progress.make_step([&] { return lesson.train_step(*step); });
+    progress.make_step(model, [&] { return lesson.train_step(*step); });
   }
 }
 
@@ -243,7 +244,10 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
   set_state(lesson, model, run, progress, survivors);
   lesson.after_load();
   std::optional<Copies> copies;
-  if constexpr (requires { lesson.optimizer().before_update(BeforeUpdate()); })
+  if constexpr (requires { lesson.optimizer().before_update(BeforeUpdate()); }) {
+    if (run.recorder)
+      lesson.optimizer().before_update(
+          [&](const std::vector<Tensor>& gradients, const AdamWStep&) { record_sums(run, model.held, gradients); });
     if (options.elastic) {
       copies.emplace(run, model.held, options.copies);
       copies->fill();
@@ -251,6 +255,7 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
       lesson.optimizer().before_update(
           [&](const std::vector<Tensor>& gradients, const AdamWStep& step) { copies->commit(gradients, step); });
     }
+  }
   const std::int64_t updates_before = lesson.optimizer().updates() - survivors.reached.steps();
   try {
     make_steps(lesson, model, progress);

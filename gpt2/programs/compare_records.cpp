@@ -1,0 +1,56 @@
+// Compares what two runs computed, number by number, and names the first in which they differ.
+//
+// Sample runs:  build/data/compare_records right.h5 other.h5
+//
+// Both files are from --record=FILE of a lesson. The runs may have different layouts: the tensors of a run in exact arithmetic
+// do not depend on them. Exit status 1 if there is a difference.
+
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/base/error.hpp"
+#include "common/base/text.hpp"
+#include "common/messages/program.hpp"
+#include "common/program/file_arguments.hpp"
+#include "gpt2/record/first_difference.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// The comparison of the two files of a command line.
+Comparison compare_files(const std::vector<std::string>& files)
+{
+  if (files.size() != 2)
+    throw UserError(fmt::format("two records are needed; {} given.", files.size()),
+                    "build/data/compare_records RIGHT.h5 OTHER.h5");
+  return compare(read_record(files[0]), read_record(files[1]));
+}
+
+}  // namespace
+
+}  // namespace rankwise
+
+int main(int argc, char** argv)
+{
+  using namespace rankwise;
+  Comparison comparison;
+  FileArguments arguments(argc, argv);
+  OptionTable table("compare_records",
+                    "Names the first number in which two runs differ: compare_records RIGHT OTHER");
+  return run_program(
+      arguments.count(), arguments.rest(), table,
+      [&](const Session& session) {
+        if (session.rank() == 0) comparison = compare_files(arguments.files());
+      },
+      [&](Session& session) {
+        if (session.rank() != 0) return exit_success;
+        fmt::print("{} tensors compared{}.\n{}\n", group_digits(comparison.compared),
+                   comparison.bits ? " bit by bit" : " up to rounding",
+                   comparison.step < 0 ? "No difference." : "First difference: " + comparison.text);
+        if (!comparison.after.empty()) fmt::print("Then: {}.\n", fmt::join(comparison.after, "; "));
+        return comparison.step < 0 ? exit_success : exit_failure;
+      });
+}

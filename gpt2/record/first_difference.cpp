@@ -1,0 +1,139 @@
+#include "gpt2/record/first_difference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/base/error.hpp"
+#include "gpt2/record/suspects.hpp"
+
+namespace rankwise {
+
+namespace {
+
+/// How far the norm of a difference may be from 0, as a part of the norm. Each layer and each step adds to it.
+double tolerance(const Record& record, const RecordKey& key)
+{
+  constexpr double of_f32 = 0x1p-18, of_bf16 = 0x1p-5;
+  const auto layers = static_cast<double>(key.order) / 16;
+  const double depth = key.phase == StepPhase::forward ? 1 + layers / 2 : 8 + layers;
+  return (record.rounded ? of_bf16 : of_f32) * depth * static_cast<double>(1 + key.step * key.step);
+}
+
+/// Compares merged notes of two runs.
+class Judge {
+ public:
+  Judge(const Record& right, const Record& other) : right_(right), bits_(right.exact && other.exact) {}
+
+  bool bits() const { return bits_; }
+  bool differs(const RecordKey& key, const Condensed& a, const Condensed& b) const
+  {
+    if (bits_) return a.digest != b.digest;
+    if (!std::isfinite(b.squares)) return true;
+    return distance(a, b) > tolerance(right_, key) * std::sqrt(a.squares);
+  }
+  /// Whether ranks that have the same part of a tensor differ.
+  bool differs(const RecordKey& key, const MergedNote& note) const
+  {
+    return std::ranges::any_of(
+        note.copies, [&](const auto& pair) { return differs(key, pair.first->value, pair.second->value); });
+  }
+
+ private:
+  const Record& right_;
+  bool bits_;
+};
+
+/// "sequences 4 to 7", "sequence 3", of those in ascending order.
+std::string text_of(const std::vector<Range>& runs)
+{
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < runs.size();) {
+    const std::int64_t first = runs[i].first;
+    std::int64_t end = runs[i].end();
+    while (++i < runs.size() && runs[i].first == end) end = runs[i].end();
+    texts.push_back(end == first + 1 ? fmt::format("{}", first) : fmt::format("{} to {}", first, end - 1));
+  }
+  return fmt::format("sequence{} {}", texts.size() == 1 && texts[0].find(' ') == std::string::npos ? "" : "s",
+                     fmt::join(texts, ", "));
+}
+
+/// What the numbers of a key are, as "gradient of h.0.ln_1.weight".
+std::string what(const RecordKey& key, const std::string& name)
+{
+  switch (key.phase) {
+    case StepPhase::backward:
+      return "gradient of " + name;
+    case StepPhase::sums:
+      return "summed gradient of " + name;
+    case StepPhase::update:
+      return name + " after the update";
+    default:
+      return name;
+  }
+}
+
+/// Where a difference is: sequences and ranks.
+std::string place_of(const MergedRecord& right, const MergedRecord& other, const Judge& judge,
+                     const RecordKey& first)
+{
+  std::vector<Range> equal, different;
+  std::set<std::int64_t> ranks;
+  for (auto i = other.notes.lower_bound(first); i != other.notes.end() && i->first.same_tensor(first); ++i) {
+    const auto of_right = right.notes.find(i->first);
+    if (of_right == right.notes.end()) continue;
+    const bool differs =
+        judge.differs(i->first, of_right->second.sum, i->second.sum) || judge.differs(i->first, i->second);
+    (differs ? different : equal).push_back(i->first.sequences);
+    if (differs)
+      for (const RecordEntry* part : i->second.parts) ranks.insert(part->rank);
+  }
+  std::string text;
+  if (first.phase == StepPhase::forward || first.phase == StepPhase::backward)
+    text = ", " + text_of(different) + (equal.empty() ? "" : " (equal on " + text_of(equal) + ")");
+  if (std::ssize(ranks) < other.record.ranks)
+    text += fmt::format(", on rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+  return text;
+}
+
+}  // namespace
+
+Comparison compare(const Record& right, const Record& other)
+{
+  if (right.names != other.names || right.global_batch != other.global_batch)
+    throw UserError("the two records are of different models or batches.",
+                    "Compare runs with the same sizes and the same --global-batch.");
+  const Judge judge(right, other);
+  const MergedRecord a(right), b(other);
+  Comparison result;
+  result.bits = judge.bits();
+  std::optional<RecordKey> last;
+  for (const auto& [key, note] : b.notes) {
+    const auto found = a.notes.find(key);
+    if (found == a.notes.end()) continue;
+    ++result.compared;
+    if (!judge.differs(key, found->second.sum, note.sum) && !judge.differs(key, note)) continue;
+    const std::string& name = right.names[static_cast<std::size_t>(key.tensor)];
+    if (result.step < 0) {
+      result.step = key.step, result.phase = key.phase, result.tensor = name;
+      result.text = fmt::format("step {}, {}: {}{}.", key.step, name_of(key.phase), what(key, name),
+                                place_of(a, b, judge, key));
+      for (const std::string& suspect : suspects(a, b, key)) result.text += " " + suspect;
+    } else if (last && !last->same_tensor(key) && result.after.size() < 3) {
+      result.after.push_back(what(key, name));
+    }
+    last = key;
+  }
+  if (result.compared == 0)
+    throw UserError("the two records have no tensor of the same step in common.",
+                    "Compare runs that begin with the same step.");
+  return result;
+}
+
+}  // namespace rankwise

@@ -1,0 +1,137 @@
+#include "gpt2/record/record.hpp"
+
+#include <cstring>
+#include <span>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.hpp"
+#include "common/files/hdf5.hpp"
+#include "gpt2/parameter_table.hpp"
+
+namespace rankwise {
+
+namespace {
+
+static_assert(sizeof(RecordEntry) % sizeof(std::uint64_t) == 0 && std::is_trivially_copyable_v<RecordEntry>);
+constexpr std::size_t entry_words = sizeof(RecordEntry) / sizeof(std::uint64_t);
+constexpr const char* kind = "rankwise record";
+
+/// "3 backward h.0.ln_1.weight sequences 0+4 rows 0+1 columns 0+64 rank 1": the dataset with the values of an entry.
+std::string dataset_name(const Record& record, const RecordEntry& e)
+{
+  return fmt::format("{} {} {} sequences {}+{} rows {}+{} columns {}+{} rank {}", e.step, name_of(e.phase),
+                     record.names[static_cast<std::size_t>(e.tensor)], e.sequences.first, e.sequences.count,
+                     e.rows.first, e.rows.count, e.columns.first, e.columns.count, e.rank);
+}
+
+void write_values(const Hdf5Object& file, const Record& record)
+{
+  const Hdf5Object group = create_group(file, "values");
+  for (const RecordedValues& part : record.values) {
+    const std::int64_t rows = part.entry.rows.count,
+                       columns = std::ssize(part.values) / std::max<std::int64_t>(rows, 1);
+    const std::string name = dataset_name(record, part.entry);
+    Hdf5Object dataset = create_f32_dataset(group, name, {rows, columns});
+    write_slab(dataset, {.count = {rows, columns}, .block = {rows, columns}}, part.values.data());
+    dataset.close("write " + name);
+  }
+}
+
+}  // namespace
+
+std::string name_of(StepPhase phase)
+{
+  switch (phase) {
+    case StepPhase::forward:
+      return "forward";
+    case StepPhase::backward:
+      return "backward";
+    case StepPhase::sums:
+      return "gradients summed";
+    case StepPhase::norm:
+      return "loss and norm";
+    case StepPhase::update:
+      return "update";
+  }
+  return {};
+}
+
+Record new_record(const TrainingOptions& options, int ranks)
+{
+  return {.ranks = ranks,
+          .exact = Arithmetic(options.arithmetic).continues_tree(),
+          .rounded = options.precision == DType::bf16,
+          .global_batch = options.global_batch,
+          .dropout = options.dropout,
+          .names = record_names(options.config()),
+          .entries = {},
+          .values = {}};
+}
+
+std::vector<std::string> record_names(const ModelConfig& config)
+{
+  std::vector<std::string> names{"loss", "gradient norm", "learning rate", "embedding"};
+  for (std::int64_t i = 0; i < config.layers; ++i)
+    for (const char* what : {"ln_1", "attn.q_k_v", "attn.heads", "attn", "attn.stream", "ln_2", "mlp.inner",
+                             "mlp.hidden", "mlp", "mlp.stream"})
+      names.push_back(fmt::format("h.{}.{}", i, what));
+  names.insert(names.end(), {"ln_f", "logits", "wte.weight of the head"});
+  const ParameterTable table(config);
+  for (const char* prefix : {"", "first moment of ", "second moment of "})
+    for (const Parameter& p : table.entries()) names.push_back(prefix + p.name);
+  return names;
+}
+
+void write_record(const std::string& path, const Record& record)
+{
+  Hdf5Object file = create_hdf5(path);
+  write_attribute(file, "kind", kind);
+  const nlohmann::json run{{"ranks", record.ranks},
+                           {"exact", record.exact},
+                           {"rounded", record.rounded},
+                           {"global_batch", record.global_batch},
+                           {"dropout", record.dropout}};
+  write_attribute(file, "run", run.dump());
+  std::string names;
+  for (const std::string& name : record.names) names += name + "\n";
+  write_attribute(file, "names", names);
+  write_attribute(file, "words of an entry", static_cast<std::int64_t>(entry_words));
+  Hdf5Object dataset = create_u64_dataset(file, "entries", std::ssize(record.entries) * std::int64_t{entry_words});
+  write_u64(dataset,
+            {reinterpret_cast<const std::uint64_t*>(record.entries.data()), record.entries.size() * entry_words});
+  dataset.close("write entries of " + path);
+  if (!record.values.empty()) write_values(file, record);
+  file.close("write " + path);
+}
+
+Record read_record(const std::string& path)
+{
+  try {
+    const Hdf5Object file = open_hdf5(path);
+    check(has_attribute(file, "kind") && read_text_attribute(file, "kind") == kind, "it has no record");
+    Record record;
+    const nlohmann::json run = nlohmann::json::parse(read_text_attribute(file, "run"));
+    record.ranks = run.at("ranks");
+    record.exact = run.at("exact"), record.rounded = run.at("rounded");
+    record.global_batch = run.at("global_batch"), record.dropout = run.at("dropout");
+    const std::string names = read_text_attribute(file, "names");
+    for (std::size_t first = 0, end = 0; (end = names.find('\n', first)) != std::string::npos; first = end + 1)
+      record.names.push_back(names.substr(first, end - first));
+    check(read_integer_attribute(file, "words of an entry") == entry_words, "its entries have another size");
+    const std::vector<std::uint64_t> words = read_u64(open_plain_dataset(file, "entries"));
+    check(words.size() % entry_words == 0, "its last entry is incomplete");
+    record.entries.resize(words.size() / entry_words);
+    if (!words.empty())
+      std::memcpy(static_cast<void*>(record.entries.data()), words.data(), words.size() * sizeof(words[0]));
+    for (const RecordEntry& e : record.entries)
+      check(e.tensor >= 0 && e.tensor < std::ssize(record.names), "an entry has a tensor without a name");
+    return record;
+  } catch (const std::exception& error) {
+    throw UserError(fmt::format("{} is not a record of a run: {}.", path, error.what()),
+                    "Name a file that a lesson has written with --record=FILE.");
+  }
+}
+
+}  // namespace rankwise

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpt2/record/recorder.hpp"
+#include "lessons/frame/frame.hpp"
+
+/// @file
+/// `--record` and `--check-against`: what all ranks compute, number by number.
+
+namespace rankwise {
+
+/// Refuses options that a record cannot have.
+/// @throws UserError  for the first of them.
+void check_recording(const LessonOptions& options);
+
+/// Notes the gradients that a step's update is made with.
+/// @param held       shards of this rank.
+/// @param gradients  of each of them, in order.
+void record_sums(Run& run, const HeldShards& held, const std::vector<Tensor>& gradients);
+/// Notes what a step returned and left, and gathers the notes of all ranks on rank 0. All ranks make this call.
+void record_step(Run& run, const StepReport& measured, const HeldShards& held);
+/// Writes the record, and compares it with that of the reference run if that was asked for. All ranks make this call.
+void report_recording(Report& report, Run& run);
+
+}  // namespace rankwise
