@@ -1,5 +1,6 @@
 #include "gpt2/record/condensed.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -7,13 +8,39 @@ namespace rankwise {
 
 namespace {
 
-/// Odd constants with well mixed bits (Steele et al. 2014, SplitMix64).
-constexpr std::uint64_t golden = 0x9E3779B97F4A7C15, second = 0xBF58476D1CE4E5B9, third = 0x94D049BB133111EB;
-
-constexpr std::uint64_t mix(std::uint64_t x)
+/// Mixes the bits of a word (Wellons 2018, lowbias32).
+constexpr std::uint32_t mix(std::uint32_t x)
 {
-  x = (x ^ (x >> 30)) * second;
-  return (x ^ (x >> 27)) * third;
+  x = (x ^ (x >> 16)) * 0x7FEB352Du;
+  x = (x ^ (x >> 15)) * 0x846CA68Bu;
+  return x ^ (x >> 16);
+}
+
+/// The number with another sign if the highest bit of @p sign is set.
+float with_sign(std::uint32_t number, std::uint32_t sign)
+{
+  return std::bit_cast<float>(number ^ (sign & 0x80000000u));
+}
+
+/// Condenses up to `longest_run` elements. Sums of that many f32 lose nothing that matters.
+constexpr std::int64_t longest_run = 1024;
+Condensed condense_run(std::uint32_t first, const float* values, std::int64_t n)
+{
+  std::uint64_t digest = 0;
+  float squares = 0, p0 = 0, p1 = 0, p2 = 0, p3 = 0;
+#pragma omp simd reduction(+ : digest, squares, p0, p1, p2, p3)
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t place = mix(first + static_cast<std::uint32_t>(i));
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+    const std::uint32_t number = bits == 0x80000000u ? 0u : bits;  // a zero has no sign here
+    digest += std::uint64_t{mix(number ^ place)} * (place | 1u);
+    squares += values[i] * values[i];
+    p0 += with_sign(number, place);
+    p1 += with_sign(number, place << 1);
+    p2 += with_sign(number, place << 2);
+    p3 += with_sign(number, place << 3);
+  }
+  return {digest, squares, {p0, p1, p2, p3}};
 }
 
 }  // namespace
@@ -43,21 +70,10 @@ double distance(const Condensed& a, const Condensed& b)
 
 Condensed condense(std::int64_t first, const float* values, std::int64_t n)
 {
-  std::uint64_t digest = 0;
-  double squares = 0, p0 = 0, p1 = 0, p2 = 0, p3 = 0;
-#pragma omp simd reduction(+ : digest, squares, p0, p1, p2, p3)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t place = mix(static_cast<std::uint64_t>(first + i + 1) * golden);
-    const float value = values[i] == 0 ? 0.0f : values[i];  // a zero has no sign here
-    digest += mix(place ^ std::bit_cast<std::uint32_t>(value));
-    const double v = value;
-    squares += v * v;
-    p0 += (place >> 60 & 1) != 0 ? v : -v;
-    p1 += (place >> 61 & 1) != 0 ? v : -v;
-    p2 += (place >> 62 & 1) != 0 ? v : -v;
-    p3 += (place >> 63 & 1) != 0 ? v : -v;
-  }
-  return {digest, squares, {p0, p1, p2, p3}};
+  Condensed sum;
+  for (std::int64_t done = 0; done < n; done += longest_run)
+    sum += condense_run(static_cast<std::uint32_t>(first + done), values + done, std::min(n - done, longest_run));
+  return sum;
 }
 
 Condensed condense(const Piece& piece, const float* values, std::int64_t stride)

@@ -13,6 +13,7 @@ namespace {
 /// The values of a tensor as f32 on the host.
 std::vector<float> host_values(Stream& stream, const Tensor& tensor)
 {
+  if (tensor.type() == DType::f32) return to_host<float>(stream, tensor);
   std::vector<float> values;
   with_real_type(tensor.type(), [&]<class T>(T) {
     const std::vector<T> own = to_host<T>(stream, tensor);

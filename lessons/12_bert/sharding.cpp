@@ -94,6 +94,7 @@ class ReplicatedParameters final : public Sharding {
   {
     rankwise::check_finite(run_, step, loss, norm, adamw_.shards(), sums, world_);
   }
+  void before_update(BeforeUpdate call) override { adamw_.before_update(std::move(call)); }
   void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
   {
     adamw_.step(*run_.kernels, sums, learning_rate, scale);
@@ -199,6 +200,7 @@ class ShardedUnits final : public Sharding {
   {
     rankwise::check_finite(run_, step, loss, norm, adamw_.shards(), sums, world_);
   }
+  void before_update(BeforeUpdate call) override { adamw_.before_update(std::move(call)); }
   void update(const std::vector<Tensor>& sums, double learning_rate, double scale) override
   {
     adamw_.step(*run_.kernels, sums, learning_rate, scale);

@@ -62,6 +62,8 @@ class Sharding {
   virtual int replica() const = 0;
   /// Number of updates so far.
   virtual std::int64_t updates() const = 0;
+  /// Sets what is called before each update, with the gradients of the shards.
+  virtual void before_update(BeforeUpdate call) = 0;
   /// Continues after this number of updates.
   virtual void resume(std::int64_t updates) = 0;
   /// The shards have values now: makes all ranks find them.

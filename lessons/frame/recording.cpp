@@ -116,6 +116,7 @@ void report_recording(Report& report, Run& run)
   in_turn(run.session, [&] {
     if (run.session.rank() != 0) return;
     const Comparison found = compare(reference_record(run), run.record);
+    report.json()["first_difference"] = found.text;
     report.check("tensors that differ from the reference run", "none", found.step < 0 ? "none" : found.text,
                  found.step < 0);
   });

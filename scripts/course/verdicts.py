@@ -97,7 +97,9 @@ def compare(judged, cases, expected, got):
         if got.report is None:
             return "failed", f"{where}: the program ended without a report\n{without_answers(got.text)}"
         if found := first_difference(wanted, answer, judged.near):
-            return "failed", f"{where}\n{said(judged, cases[0], 0, found)}"
+            first = got.report.get("first_difference")
+            text = f"\nthe first tensor that differs from a run on one device: {str(first)[:500]}" if first else ""
+            return "failed", f"{where}\n{said(judged, cases[0], 0, found)}{text}"
     for c, case in enumerate(cases if not cases[0].options else []):
         for rank, answers in enumerate(got.outputs):
             rank_text = f"rank {rank}: " if len(got.outputs) > 1 else ""
