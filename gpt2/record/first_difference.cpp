@@ -63,20 +63,6 @@ class Judge {
   bool rounded_, bits_;
 };
 
-/// "sequences 4 to 7", "sequence 3", of those in ascending order.
-std::string text_of(const std::vector<Range>& runs)
-{
-  std::vector<std::string> texts;
-  for (std::size_t i = 0; i < runs.size();) {
-    const std::int64_t first = runs[i].first;
-    std::int64_t end = runs[i].end();
-    while (++i < runs.size() && runs[i].first == end) end = runs[i].end();
-    texts.push_back(end == first + 1 ? fmt::format("{}", first) : fmt::format("{} to {}", first, end - 1));
-  }
-  return fmt::format("sequence{} {}", texts.size() == 1 && texts[0].find(' ') == std::string::npos ? "" : "s",
-                     fmt::join(texts, ", "));
-}
-
 /// What the numbers of a key are, as "gradient of h.0.ln_1.weight".
 std::string what(const RecordKey& key, const std::string& name)
 {
@@ -98,7 +84,9 @@ std::string place_of(const MergedRecord& right, const MergedRecord& other, const
 {
   std::vector<Range> equal, different;
   std::set<std::int64_t> ranks;
-  for (auto i = other.notes.lower_bound(first); i != other.notes.end() && i->first.same_tensor(first); ++i) {
+  RecordKey begin = first;
+  begin.sequences = {};
+  for (auto i = other.notes.lower_bound(begin); i != other.notes.end() && i->first.same_tensor(first); ++i) {
     const auto of_right = right.notes.find(i->first);
     if (of_right == right.notes.end()) continue;
     const bool differs =
@@ -115,6 +103,24 @@ std::string place_of(const MergedRecord& right, const MergedRecord& other, const
   return text;
 }
 
+/// Sequences of a step that the right run computed and the other one did not, from its first tensor's notes.
+std::vector<Range> not_computed(const MergedRecord& right, const MergedRecord& other, const RecordKey& first)
+{
+  std::vector<Range> missing;
+  RecordKey key = first;
+  key.sequences = {};
+  for (auto i = right.notes.lower_bound(key); i != right.notes.end() && i->first.same_tensor(key); ++i)
+    if (!other.notes.contains(i->first)) missing.push_back(i->first.sequences);
+  return missing;
+}
+
+/// Enters the first difference.
+void enter(Comparison& result, const RecordKey& key, const std::string& name, const std::string& text)
+{
+  result.step = key.step, result.phase = key.phase, result.tensor = name;
+  result.text = fmt::format("step {}, {}: {}", key.step, name_of(key.phase), text);
+}
+
 }  // namespace
 
 Comparison compare(const Record& right, const Record& other)
@@ -126,22 +132,25 @@ Comparison compare(const Record& right, const Record& other)
   const MergedRecord a(right), b(other);
   Comparison result;
   result.bits = judge.bits();
-  std::optional<RecordKey> last;
+  std::optional<RecordKey> last;  // noted by both runs
+  std::string last_different;
   for (const auto& [key, note] : b.notes) {
     const auto found = a.notes.find(key);
     if (found == a.notes.end()) continue;
     ++result.compared;
-    if (!judge.differs(key, found->second.sum, note.sum) && !judge.differs(key, note)) continue;
     const std::string& name = right.names[static_cast<std::size_t>(key.tensor)];
+    if (result.step < 0 && key.phase == StepPhase::forward && (!last || last->step != key.step))
+      if (const std::vector<Range> missing = not_computed(a, b, key); !missing.empty())
+        enter(result, key, name, fmt::format("no rank computes {}.", text_of(missing)));
+    last = key;
+    if (!judge.differs(key, found->second.sum, note.sum) && !judge.differs(key, note)) continue;
     if (result.step < 0) {
-      result.step = key.step, result.phase = key.phase, result.tensor = name;
-      result.text = fmt::format("step {}, {}: {}{}.", key.step, name_of(key.phase), what(key, name),
-                                place_of(a, b, judge, key));
+      enter(result, key, name, what(key, name) + place_of(a, b, judge, key) + ".");
       for (const std::string& suspect : suspects(a, b, key)) result.text += " " + suspect;
-    } else if (last && !last->same_tensor(key) && result.after.size() < 3) {
+    } else if (what(key, name) != last_different && result.after.size() < 3) {
       result.after.push_back(what(key, name));
     }
-    last = key;
+    last_different = what(key, name);
   }
   if (result.compared == 0)
     throw UserError("the two records have no tensor of the same step in common.",

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace rankwise {
 
@@ -24,6 +25,19 @@ MergedRecord::MergedRecord(const Record& r) : record(r)
       note.copies.emplace_back(*copy, &e);
     note.parts.push_back(&e);
   }
+}
+
+std::string text_of(const std::vector<Range>& runs)
+{
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < runs.size();) {
+    const std::int64_t first = runs[i].first;
+    std::int64_t end = runs[i].end();
+    while (++i < runs.size() && runs[i].first == end) end = runs[i].end();
+    texts.push_back(end == first + 1 ? fmt::format("{}", first) : fmt::format("{} to {}", first, end - 1));
+  }
+  return fmt::format("sequence{} {}", texts.size() == 1 && texts[0].find(' ') == std::string::npos ? "" : "s",
+                     fmt::join(texts, ", "));
 }
 
 namespace {
@@ -65,7 +79,7 @@ class Suspicion {
     if (b_.squares == 0) say("It is zero: not computed, or cleared.");
     stale();
     other_sequence();
-    if (said_.empty() && key_.phase == StepPhase::sums) contributions();
+    if (key_.phase == StepPhase::sums) contributions();
     if (said_.empty()) factor();
     if (said_.empty()) inputs();
     if (said_.empty()) say("None of the usual mistakes explains it.");
@@ -118,16 +132,18 @@ class Suspicion {
     Condensed all;
     for (const Term& t : terms) all += t.value;
     if (terms.size() < 2 || !nearly(all, a_)) return;
+    const auto N = static_cast<double>(other_.record.ranks);
+    const std::string copy =
+        note_.copies.empty() ? "It" : fmt::format("The copy of rank {}", note_.parts.front()->rank);
     for (const auto& [name, members] : subsets(terms)) {
       Condensed part;
       for (const Term* t : members) part += t->value;
       if (nearly(part, a_) || part.squares == 0) continue;
-      if (nearly(b_, part)) return say("It is {} alone, not the sum over all.", name);
-      if (nearly(b_, sum_of({{1, &a_}, {-1, &part}}))) return say("It lacks {}.", name);
-      if (nearly(b_, sum_of({{1, &a_}, {1, &part}}))) return say("It has {} twice.", name);
-      const double N = static_cast<double>(other_.record.ranks);
-      if (N > 2 && nearly(b_, sum_of({{1, &a_}, {N - 1, &part}}))) return say("It has {} {} times.", name, N);
-      if (nearly(b_, sum_of({{N, &part}}))) return say("It is {} times {}, not the sum over all.", N, name);
+      if (nearly(b_, part)) return say("{} is {} alone, not the sum over all.", copy, name);
+      if (nearly(b_, sum_of({{1, &a_}, {-1, &part}}))) return say("{} lacks {}.", copy, name);
+      if (nearly(b_, sum_of({{1, &a_}, {1, &part}}))) return say("{} has {} twice.", copy, name);
+      if (N > 2 && nearly(b_, sum_of({{1, &a_}, {N - 1, &part}}))) return say("{} has {} {} times.", copy, name, N);
+      if (nearly(b_, sum_of({{N, &part}}))) return say("{} is {} times {}, not the sum over all.", copy, N, name);
     }
   }
 
@@ -162,8 +178,7 @@ class Suspicion {
     std::map<std::string, std::vector<const Term*>> sets;
     for (const Term& t : terms) {
       sets[fmt::format("the gradient of rank {}", t.rank)].push_back(&t);
-      sets[fmt::format("the gradient of sequences {} to {}", t.sequences.first, t.sequences.end() - 1)].push_back(
-          &t);
+      sets["the gradient of " + text_of({t.sequences})].push_back(&t);
       sets[fmt::format("the gradient of micro-batch {} of each rank", t.pass)].push_back(&t);
       sets[t.from_head ? "the gradient from the output head" : "the gradient from the embedding"].push_back(&t);
     }
@@ -192,14 +207,26 @@ class Suspicion {
   /// What is computed from what is equal is computed in another way.
   void inputs()
   {
+    const bool begins = key_.phase == StepPhase::forward && key_.step > other_.record.entries.front().step;
     const bool stream = name().ends_with("stream") || name() == "embedding" || name().ends_with("heads");
-    if (key_.phase == StepPhase::forward && stream && other_.record.dropout > 0)
+    if (begins && updated_alike())
+      say("All of the step before is equal, and so is its update: this is computed with other parameters, perhaps "
+          "those "
+          "before the update.");
+    else if (key_.phase == StepPhase::forward && stream && other_.record.dropout > 0)
       say("All before it is equal, and dropout is on: perhaps another mask (seed, step, layer and position key "
           "it).");
     else if (key_.phase == StepPhase::update)
       say("Gradients, loss and norm are equal: the update itself differs.");
     else if (key_.phase == StepPhase::sums)
       say("The gradients of each micro-batch that both runs have are equal: the sum over them differs.");
+  }
+
+  /// Whether both runs have noted the update of the step before; it is equal, because this difference is the first.
+  bool updated_alike() const
+  {
+    const auto last = other_.notes.lower_bound({key_.step, StepPhase::forward, -1, 0, {}});
+    return last != other_.notes.begin() && std::prev(last)->first.phase == StepPhase::update;
   }
 
   const std::string& name() const { return right_.record.names[static_cast<std::size_t>(key_.tensor)]; }

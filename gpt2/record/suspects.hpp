@@ -52,6 +52,9 @@ struct MergedRecord {
   std::map<RecordKey, MergedNote> notes;  ///< in the order of computation
 };
 
+/// "sequences 4 to 7", "sequence 3", of runs in ascending order.
+std::string text_of(const std::vector<Range>& runs);
+
 /// What explains the first difference, a sentence each; a single one that says so if nothing does.
 std::vector<std::string> suspects(const MergedRecord& right, const MergedRecord& other, const RecordKey& key);
 

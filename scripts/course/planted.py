@@ -143,14 +143,15 @@ def failed(report, names):
 
 
 def first_wrong_number(bench, exhibit, program):
-    """What scripts/compare_records.py says of the records of the right run and the wrong one; empty without that script."""
-    compare, records = ROOT / "scripts/compare_records.py", [bench.work / f"{name}.h5" for name in ("right", "wrong")]
-    if not compare.exists():
-        return ""
+    """What compare_records says of the records of the right run and the wrong one; empty if one has none."""
+    records = [bench.work / f"{name}.h5" for name in ("right", "wrong")]
     for which, record in zip((bench.path(exhibit.lesson), program), records):
+        record.unlink(missing_ok=True)
         bench.run(which, exhibit, "--arithmetic=exact", f"--record={record}", steps=STEPS)
-    done = subprocess.run([sys.executable, compare, *records], capture_output=True, text=True, check=False)
-    return done.stdout.strip().split("\n")[-1]
+        if not record.exists():
+            return ""
+    done = subprocess.run([bench.folder / "data/compare_records", *records], capture_output=True, text=True, check=False)
+    return "".join(re.findall("First difference: (.*)", done.stdout))
 
 
 def look_at_curve(bench, exhibit, program):
