@@ -6,7 +6,7 @@
 #include "common/base/partition.hpp"
 
 /// @file
-/// A tensor in a few numbers, of which parts can be added: whoever has a part condenses it, and the sum over all parts is
+/// A tensor in a few numbers, of which parts can be added: the sum over the parts that several devices have is
 /// that of the whole tensor, however it was divided.
 
 namespace rankwise {

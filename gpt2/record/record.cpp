@@ -18,12 +18,12 @@ static_assert(sizeof(RecordEntry) % sizeof(std::uint64_t) == 0 && std::is_trivia
 constexpr std::size_t entry_words = sizeof(RecordEntry) / sizeof(std::uint64_t);
 constexpr const char* kind = "rankwise record";
 
-/// "3 backward h.0.ln_1.weight sequences 0+4 rows 0+1 columns 0+64 rank 1": the dataset with the values of an entry.
+/// "3 backward h.0.ln_1.weight sequences 0+4 rows 0+1 columns 0+64 device 1": the dataset with the values of an entry.
 std::string dataset_name(const Record& record, const RecordEntry& e)
 {
-  return fmt::format("{} {} {} sequences {}+{} rows {}+{} columns {}+{} rank {}", e.step, name_of(e.phase),
+  return fmt::format("{} {} {} sequences {}+{} rows {}+{} columns {}+{} device {}", e.step, name_of(e.phase),
                      record.names[static_cast<std::size_t>(e.tensor)], e.sequences.first, e.sequences.count,
-                     e.rows.first, e.rows.count, e.columns.first, e.columns.count, e.rank);
+                     e.rows.first, e.rows.count, e.columns.first, e.columns.count, e.device);
 }
 
 void write_values(const Hdf5Object& file, const Record& record)
@@ -58,9 +58,9 @@ std::string name_of(StepPhase phase)
   return {};
 }
 
-Record new_record(const TrainingOptions& options, int ranks)
+Record new_record(const TrainingOptions& options, int devices)
 {
-  return {.ranks = ranks,
+  return {.devices = devices,
           .exact = Arithmetic(options.arithmetic).continues_tree(),
           .rounded = options.precision == DType::bf16,
           .global_batch = options.global_batch,
@@ -88,7 +88,7 @@ void write_record(const std::string& path, const Record& record)
 {
   Hdf5Object file = create_hdf5(path);
   write_attribute(file, "kind", kind);
-  const nlohmann::json run{{"ranks", record.ranks},
+  const nlohmann::json run{{"devices", record.devices},
                            {"exact", record.exact},
                            {"rounded", record.rounded},
                            {"global_batch", record.global_batch},
@@ -113,7 +113,7 @@ Record read_record(const std::string& path)
     check(has_attribute(file, "kind") && read_text_attribute(file, "kind") == kind, "it has no record");
     Record record;
     const nlohmann::json run = nlohmann::json::parse(read_text_attribute(file, "run"));
-    record.ranks = run.at("ranks");
+    record.devices = run.at("devices");
     record.exact = run.at("exact"), record.rounded = run.at("rounded");
     record.global_batch = run.at("global_batch"), record.dropout = run.at("dropout");
     const std::string names = read_text_attribute(file, "names");

@@ -18,17 +18,17 @@ enum class StepPhase : std::int64_t { forward, backward, sums, norm, update };
 /// "forward", "backward", "gradients summed", "loss and norm", "update".
 std::string name_of(StepPhase phase);
 
-/// What one rank had of a tensor: of whole tensors, all ranks that had the same part have an entry each.
+/// What one device had of a tensor: all devices that had the same part have an entry each.
 struct RecordEntry {
   std::int64_t step = 0;    ///< optimizer step
   StepPhase phase{};        ///< part of the step
   std::int64_t order = 0;   ///< place in the order of computation, within the phase
   std::int64_t tensor = 0;  ///< index in record_names()
-  Range sequences{};      ///< sequences of the global batch that were computed with; for a sum over the batch, all
-  Range rows{};           ///< rows of the whole tensor
-  Range columns{};        ///< columns of each of its sections
-  std::int64_t rank = 0;  ///< the rank that had it
-  Condensed value{};      ///< what it was
+  Range sequences{};  ///< sequences of the global batch that were computed with; for a sum over the batch, all
+  Range rows{};       ///< rows of the whole tensor
+  Range columns{};    ///< columns of each of its sections
+  std::int64_t device = 0;  ///< number of the device that had it: its rank
+  Condensed value{};        ///< what it was
 };
 
 /// Values of a part of a tensor, with --record-values.
@@ -39,18 +39,18 @@ struct RecordedValues {
 
 /// All that a run has recorded.
 struct Record {
-  std::int64_t ranks = 1;              ///< N
+  std::int64_t devices = 1;            ///< N
   bool exact = false;                  ///< whether all sums were those of exact arithmetic
   bool rounded = false;                ///< whether values were rounded to bf16
   std::int64_t global_batch = 0;       ///< G
   double dropout = 0;                  ///< dropout rate
   std::vector<std::string> names;      ///< record_names()
-  std::vector<RecordEntry> entries;    ///< of all ranks
-  std::vector<RecordedValues> values;  ///< of all ranks
+  std::vector<RecordEntry> entries;    ///< of all devices
+  std::vector<RecordedValues> values;  ///< of all devices
 };
 
 /// The record of a run that begins.
-Record new_record(const TrainingOptions& options, int ranks);
+Record new_record(const TrainingOptions& options, int devices);
 
 /// Names of everything that a run of a model records.
 std::vector<std::string> record_names(const ModelConfig& config);

@@ -70,9 +70,9 @@ std::int64_t place_of_gradient(bool embedding, int number)
 
 }  // namespace
 
-Recorder::Recorder(Stream& stream, const ModelConfig& config, std::int64_t G, std::int64_t T, bool runs, int rank,
+Recorder::Recorder(Stream& stream, const ModelConfig& config, std::int64_t G, std::int64_t T, bool runs, int device,
                    const std::string& values)
-    : stream_(stream), config_(config), G_(G), T_(T), runs_(runs), rank_(rank)
+    : stream_(stream), config_(config), G_(G), T_(T), runs_(runs), device_(device)
 {
   for (const std::string& name : record_names(config)) number_of_.emplace(name, std::ssize(number_of_));
   std::stringstream list(values);
@@ -87,7 +87,7 @@ const ParameterTable& Recorder::table_of(Part part)
 void Recorder::add(const RecordEntry& entry, const std::string& name, std::vector<float> values)
 {
   RecordEntry noted = entry;
-  noted.step = step_, noted.rank = rank_, noted.tensor = number_of_.at(name);
+  noted.step = step_, noted.device = device_, noted.tensor = number_of_.at(name);
   entries_.push_back(noted);
   for (const std::string& pattern : patterns_)
     if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return values_.push_back({noted, std::move(values)});

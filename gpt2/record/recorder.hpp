@@ -12,7 +12,7 @@
 #include "gpt2/record/record.hpp"
 
 /// @file
-/// Notes what a rank computes. The building blocks of the model note activations and gradients (kernels.recorder()), the frame
+/// Notes what a device computes. The building blocks of the model note activations and gradients (kernels.recorder()), the frame
 /// notes sums of gradients, the loss, the norm and the updated shards.
 
 namespace rankwise {
@@ -37,7 +37,7 @@ struct RecordedColumns {
 /// What a shard of the state holds.
 enum class State : std::int64_t { parameter, first_moment, second_moment };
 
-/// The notes of one rank.
+/// The notes of one device.
 class Recorder {
  public:
   /// @param stream    stream of the device that computes; outlives this.
@@ -46,9 +46,9 @@ class Recorder {
   /// @param T         tokens of a sequence.
   /// @param runs      whether gradients are noted by micro-batch, which is meaningful where each one has sums of its own,
   ///                  as in exact arithmetic.
-  /// @param rank      this rank.
+  /// @param device    its number among those of the run.
   /// @param values    patterns of the names whose values are kept too, with commas between.
-  Recorder(Stream& stream, const ModelConfig& config, std::int64_t G, std::int64_t T, bool runs, int rank,
+  Recorder(Stream& stream, const ModelConfig& config, std::int64_t G, std::int64_t T, bool runs, int device,
            const std::string& values);
 
   /// What follows belongs to this step.
@@ -68,7 +68,7 @@ class Recorder {
   /// Notes a shard of all gradients, parameters or moments.
   /// @param table  of the flat vector, of which the shard has the elements @p owned.
   void shard(StepPhase phase, State state, const ParameterTable& table, Range owned, const Tensor& values);
-  /// Notes a number that is the same on all ranks.
+  /// Notes a number that is the same on all devices.
   void number(const std::string& name, double value);
 
   /// The notes so far, which are taken away.
@@ -86,7 +86,7 @@ class Recorder {
   ModelConfig config_;
   std::int64_t G_, T_ = 0;
   bool runs_;
-  std::int64_t rank_, step_ = 0;
+  std::int64_t device_, step_ = 0;
   std::vector<std::string> patterns_;
   std::map<std::string, std::int64_t> number_of_;         // of the names
   std::map<std::pair<int, int>, ParameterTable> tables_;  // by index and number of tensor-parallel shards

@@ -7,8 +7,8 @@
 #include "common/base/text.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/program/in_turn.hpp"
-#include "gpt2/record/first_difference.hpp"
 #include "gpt2/reference_run.hpp"
+#include "lessons/frame/first_difference.hpp"
 
 namespace rankwise {
 

@@ -12,7 +12,6 @@ import pathlib
 import re
 import shlex
 import subprocess
-import sys
 
 from exercise_tree import Refused, apply_patch, read_tree
 from workshop import Workshop, first_error

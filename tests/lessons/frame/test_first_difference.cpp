@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "gpt2/record/first_difference.hpp"
+#include "lessons/frame/first_difference.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 #include "tests/gpt2/tiny_model.hpp"
@@ -50,7 +50,7 @@ std::vector<float> sum(const std::vector<std::int64_t>& sequences)
 /// A run of which one tensor's gradient and its sum were noted.
 struct Notes {
   Record record = {
-      .ranks = N, .exact = true, .global_batch = G, .names = record_names(config), .entries = {}, .values = {}};
+      .devices = N, .exact = true, .global_batch = G, .names = record_names(config), .entries = {}, .values = {}};
 
   void add(std::int64_t step, StepPhase phase, Range sequences, std::int64_t rank, const std::vector<float>& values)
   {

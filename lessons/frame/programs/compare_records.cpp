@@ -14,7 +14,7 @@
 #include "common/base/text.hpp"
 #include "common/messages/program.hpp"
 #include "common/program/file_arguments.hpp"
-#include "gpt2/record/first_difference.hpp"
+#include "lessons/frame/first_difference.hpp"
 
 namespace rankwise {
 

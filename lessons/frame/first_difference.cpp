@@ -1,4 +1,4 @@
-#include "gpt2/record/first_difference.hpp"
+#include "lessons/frame/first_difference.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
-#include "gpt2/record/suspects.hpp"
+#include "lessons/frame/suspects.hpp"
 
 namespace rankwise {
 
@@ -93,12 +93,12 @@ std::string place_of(const MergedRecord& right, const MergedRecord& other, const
         judge.differs(i->first, of_right->second.sum, i->second.sum) || judge.differs(i->first, i->second);
     (differs ? different : equal).push_back(i->first.sequences);
     if (differs)
-      for (const RecordEntry* part : i->second.parts) ranks.insert(part->rank);
+      for (const RecordEntry* part : i->second.parts) ranks.insert(part->device);
   }
   std::string text;
   if (first.phase == StepPhase::forward || first.phase == StepPhase::backward)
     text = ", " + text_of(different) + (equal.empty() ? "" : " (equal on " + text_of(equal) + ")");
-  if (std::ssize(ranks) < other.record.ranks)
+  if (std::ssize(ranks) < other.record.devices)
     text += fmt::format(", on rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
   return text;
 }

@@ -1,4 +1,4 @@
-#include "gpt2/record/suspects.hpp"
+#include "lessons/frame/suspects.hpp"
 
 #include <algorithm>
 #include <array>
@@ -103,7 +103,7 @@ class Suspicion {
   {
     for (const auto& [one, another] : note_.copies)
       if (one->value.digest != another->value.digest)
-        return say("Ranks {} and {} have different copies of it.", one->rank, another->rank);
+        return say("Ranks {} and {} have different copies of it.", one->device, another->device);
   }
 
   void stale()
@@ -132,9 +132,9 @@ class Suspicion {
     Condensed all;
     for (const Term& t : terms) all += t.value;
     if (terms.size() < 2 || !nearly(all, a_)) return;
-    const auto N = static_cast<double>(other_.record.ranks);
+    const auto N = static_cast<double>(other_.record.devices);
     const std::string copy =
-        note_.copies.empty() ? "It" : fmt::format("The copy of rank {}", note_.parts.front()->rank);
+        note_.copies.empty() ? "It" : fmt::format("The copy of rank {}", note_.parts.front()->device);
     for (const auto& [name, members] : subsets(terms)) {
       Condensed part;
       for (const Term* t : members) part += t->value;
@@ -166,7 +166,7 @@ class Suspicion {
       const std::string& part = right_.record.names[static_cast<std::size_t>(i->first.tensor)];
       const bool from_head = part == name + " of the head";
       if (part != name && !from_head) continue;
-      const std::int64_t rank = i->second.parts.front()->rank;
+      const std::int64_t rank = i->second.parts.front()->device;
       terms.push_back({i->second.sum, i->first.sequences, rank, passes[{rank, from_head}]++, from_head});
     }
     return terms;
@@ -193,7 +193,7 @@ class Suspicion {
       ab += a_.projected[k] * b_.projected[k], aa += a_.projected[k] * a_.projected[k];
     const double c = aa > 0 ? ab / aa : 0;
     if (key_.phase == StepPhase::norm || std::abs(c - 1) < 1e-3 || !nearly(b_, sum_of({{c, &a_}}))) return;
-    const double N = static_cast<double>(other_.record.ranks);
+    const double N = static_cast<double>(other_.record.devices);
     if (std::abs(c * N - 1) < 1e-3 && N > 1)
       say("It is 1/{} of the right one: a mean over the ranks instead of a sum, or divided twice.", N);
     else if (std::abs(c / N - 1) < 1e-3 && N > 1)
