@@ -150,6 +150,18 @@ ReferenceRun train(ReferenceDevice& on, const Tokens& tokens)
 
 }  // namespace
 
+Record new_record(const TrainingOptions& options, int devices)
+{
+  return {.devices = devices,
+          .exact = Arithmetic(options.arithmetic).continues_tree(),
+          .rounded = options.precision == DType::bf16,
+          .global_batch = options.global_batch,
+          .dropout = options.dropout,
+          .names = record_names(options.config()),
+          .entries = {},
+          .values = {}};
+}
+
 ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens, std::int64_t micro_batch,
                            Record* record)
 {

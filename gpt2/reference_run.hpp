@@ -14,6 +14,10 @@
 
 namespace rankwise {
 
+/// The record of a run that begins.
+/// @param devices  on which it runs.
+Record new_record(const TrainingOptions& options, int devices);
+
 /// Results of a single device in exact arithmetic.
 struct ReferenceRun {
   std::vector<double> losses;     ///< one for each step

@@ -58,18 +58,6 @@ std::string name_of(StepPhase phase)
   return {};
 }
 
-Record new_record(const TrainingOptions& options, int devices)
-{
-  return {.devices = devices,
-          .exact = Arithmetic(options.arithmetic).continues_tree(),
-          .rounded = options.precision == DType::bf16,
-          .global_batch = options.global_batch,
-          .dropout = options.dropout,
-          .names = record_names(options.config()),
-          .entries = {},
-          .values = {}};
-}
-
 std::vector<std::string> record_names(const ModelConfig& config)
 {
   std::vector<std::string> names{"loss", "gradient norm", "learning rate", "embedding"};

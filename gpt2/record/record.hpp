@@ -6,7 +6,6 @@
 
 #include "gpt2/config.hpp"
 #include "gpt2/record/condensed.hpp"
-#include "gpt2/training_options.hpp"
 
 /// @file
 /// What a run has computed, number by number: a record, and its file.
@@ -48,9 +47,6 @@ struct Record {
   std::vector<RecordEntry> entries;    ///< of all devices
   std::vector<RecordedValues> values;  ///< of all devices
 };
-
-/// The record of a run that begins.
-Record new_record(const TrainingOptions& options, int devices);
 
 /// Names of everything that a run of a model records.
 std::vector<std::string> record_names(const ModelConfig& config);

@@ -8,6 +8,7 @@
 
 #include "common/cuda/devices.hpp"
 #include "common/messages/rehearsal/rehearsal.hpp"
+#include "gpt2/reference_run.hpp"
 
 namespace rankwise {
 
