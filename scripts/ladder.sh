@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Climbs the ladder: builds, runs the lessons on the embedded data, prints one table, and draws it as build/ladder/ladder.svg.
+# build/ladder/ladder.html has the first runs of all lessons side by side, for a browser.
 #
 #   scripts/ladder.sh [--ranks=N] [--lessons=NN,NN,...] [--wide] [OPTION OF THE LESSONS]...
 #   scripts/ladder.sh --ranks=4 --model=mini --steps=3
@@ -110,6 +111,10 @@ for lesson in "${lessons[@]}"; do
   done
 done
 
+pages=("$reports"/*.fast.json)
+if [[ -e ${pages[0]} ]]; then scripts/compare_runs.py "${pages[@]}" --output="$reports/ladder.html" >/dev/null; fi
 scripts/plot/plot_ladder.py "$reports" "$reports/ladder.svg" >&2 || true  # the table says which runs broke
 echo
-scripts/plot/ladder_table.py "$reports" "${wide[@]}"
+scripts/plot/ladder_table.py "$reports" "${wide[@]}" || status=$?
+if [[ -e $reports/ladder.html ]]; then echo "The runs side by side, for a browser: $reports/ladder.html" >&2; fi
+exit "${status:-0}"

@@ -1,6 +1,7 @@
 #include "common/messages/job_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <vector>
 
@@ -109,6 +110,32 @@ void report_traffic(Report& report, const std::string& group, const std::string&
   report.block("traffic", {{what, format_bytes(bytes), format_bytes(should), how + "; " + formula}});
   report.check("traffic of " + what, should, bytes, on_all_ranks(measured == expected));
   report.json()["traffic"][group] = {{"bytes", bytes}, {"messages", measured.messages}, {"formula", should}};
+}
+
+void report_receivers(Report& report, const std::string& axis, std::vector<std::int64_t> sent, int ranks)
+{
+  sent.resize(static_cast<std::size_t>(ranks));
+  std::vector<std::int64_t> all(static_cast<std::size_t>(ranks * ranks));
+  check_mpi(MPI_Allgather(sent.data(), ranks, MPI_INT64_T, all.data(), ranks, MPI_INT64_T, job_ranks()),
+            "gathering the bytes sent between ranks");
+  nlohmann::json& rows = report.json()["receivers"][axis];
+  for (auto row = all.begin(); row != all.end(); row += ranks)
+    rows.push_back(std::vector<std::int64_t>(row, row + ranks));
+}
+
+void report_clocks(Report& report, const nlohmann::json& clocks)
+{
+  const auto most = [&](const char* name) {
+    double found = 0;
+    for (const nlohmann::json& clock : clocks) found = std::max(found, std::abs(clock[name].get<double>()));
+    return found;
+  };
+  bool corrected = false;
+  for (const nlohmann::json& clock : clocks) corrected = corrected || clock["corrected"].get<bool>();
+  report.comment(fmt::format(
+      "clocks: at most {:.1f} us from rank 0's, measured within {:.1f} us, drift {:.1f} us; {}", most("offset_us"),
+      most("error_us"), most("drift_us"), corrected ? "the trace is corrected" : "one clock"));
+  report.json()["clocks"] = clocks;
 }
 
 bool on_all_ranks(bool holds)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/memory/memory_ledger.hpp"
 #include "common/messages/layers/traffic_ledger.hpp"
@@ -38,6 +39,16 @@ void report_memory(Report& report, const Session& session, const MemoryLedger& m
 /// @param formula   the formula in letters, for people.
 void report_traffic(Report& report, const std::string& group, const std::string& what, const Traffic& measured,
                     const Traffic& expected, const std::string& formula);
+
+/// Enters the bytes that each rank sent to each other rank along an axis in the last step as `receivers[axis][rank][rank]`. All
+/// ranks make this call.
+/// @param sent   bytes that this rank sent to each rank of the job; empty: none.
+/// @param ranks  number of ranks.
+void report_receivers(Report& report, const std::string& axis, std::vector<std::int64_t> sent, int ranks);
+
+/// Prints how well the clocks of a trace agree, and enters it as `clocks`. Rank 0 makes this call.
+/// @param clocks  AlignedClock::json() of each rank.
+void report_clocks(Report& report, const nlohmann::json& clocks);
 
 /// Logical AND of @p holds over all ranks, which make this call together.
 bool on_all_ranks(bool holds);

@@ -26,7 +26,7 @@ void ProgressBar::show(std::int64_t done, std::int64_t total, const std::string&
 void ProgressBar::clear()
 {
   if (!shown_) return;
-  std::fputs("\r\033[K", stderr);  // back to the first column, clear the line
+  std::fputs(clear_picture.data(), stderr);
   std::fflush(stderr);
   shown_ = false;
 }

@@ -1,6 +1,7 @@
 #include "common/program/report.hpp"
 
 #include <algorithm>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -40,7 +41,11 @@ std::string coloured(const std::string& line)
 }  // namespace
 
 Report::Report(bool print, std::string json_path, std::FILE* out)
-    : print_(print), colour_(out == stdout && wants_colour()), json_path_(std::move(json_path)), out_(out)
+    : print_(print),
+      terminal_(out == stdout && on_terminal(STDOUT_FILENO)),
+      colour_(out == stdout && wants_colour()),
+      json_path_(std::move(json_path)),
+      out_(out)
 {
 }
 
@@ -48,7 +53,12 @@ void Report::print(const std::string& text)
 {
   if (!print_) return;
   bar_.clear();
-  check_system(std::fputs(text.c_str(), out_) >= 0 && std::fflush(out_) == 0, "print the report");
+  // One stream for the text and the picture that it replaces, since a launcher passes two of them on in any order.
+  const bool with_picture = terminal_ && drawn_below_cursor;
+  std::FILE* const out = with_picture ? stderr : out_;
+  check_system(std::fputs((with_picture ? std::string(clear_picture) + text : text).c_str(), out) >= 0 &&
+                   std::fflush(out) == 0,
+               "print the report");
 }
 
 void Report::comment(std::string_view text)

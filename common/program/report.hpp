@@ -30,7 +30,8 @@ struct Line {
   std::string note;      ///< may be empty
 };
 
-/// The report of one run. Rank 0 prints and writes; on the other ranks the same calls print nothing.
+/// The report of one run. While rank 0 draws on the terminal that its standard output reaches (drawn_below_cursor), it is
+/// printed there by standard error. Rank 0 prints and writes; on the other ranks the same calls print nothing.
 class Report {
  public:
   /// @param print      whether this rank prints and writes: rank 0.
@@ -86,7 +87,7 @@ class Report {
     bool pass;
   };
 
-  bool print_, colour_;
+  bool print_, terminal_, colour_;
   std::string json_path_;
   std::FILE* out_;
   ProgressBar bar_{"steps"};

@@ -20,6 +20,7 @@
 #include "common/program/crash_report.hpp"
 #include "common/program/launcher.hpp"
 #include "common/program/rank_failure.hpp"
+#include "common/program/terminal.hpp"
 #include "common/program/time_ledger.hpp"
 #include "common/program/wait.hpp"
 
@@ -276,6 +277,7 @@ void abort_job(const Failure& failure)
     else if (failure.status != exit_watchdog)
       text = fmt::format("rank {} of {}: {}", job.rank, job.ranks, text);
     std::fflush(stdout);
+    if (drawn_below_cursor) text.insert(0, clear_picture);
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     // MPICH's launcher forgets what it has not read yet when a job ends.

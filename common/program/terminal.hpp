@@ -1,5 +1,8 @@
 #pragma once
 
+#include <atomic>
+#include <string_view>
+
 /// @file
 /// Whether a person reads the output.
 
@@ -9,6 +12,11 @@ namespace rankwise {
 /// output on through pipes or terminals of its own, so then its own descriptor counts; on Linux, where it can be seen. Of ranks on
 /// other machines it cannot.
 bool on_terminal(int descriptor);
+
+/// Whether rank 0 draws, or has drawn, a picture below the cursor of the terminal, so that text has to clear it first.
+inline std::atomic<bool> drawn_below_cursor = false;
+/// Text for a terminal that clears the line of the cursor and all below.
+inline constexpr std::string_view clear_picture = "\r\033[J";
 
 /// Whether standard output may be coloured: it reaches a terminal, and NO_COLOR (https://no-color.org) is not set.
 bool wants_colour();

@@ -15,14 +15,23 @@ namespace rankwise {
 
 namespace {
 
-/// Time in the trace, in microseconds.
-double since_us(std::int64_t origin_ns, std::int64_t time_ns)
+/// Nanoseconds in microseconds.
+double us(std::int64_t time_ns)
 {
-  return 1e-3 * static_cast<double>(time_ns - origin_ns);
+  return 1e-3 * static_cast<double>(time_ns);
 }
 
+/// The clock of a trace: that of rank 0, from the earliest event of all ranks on.
+struct TraceClock {
+  AlignedClock aligned;
+  std::int64_t origin_ns = 0;
+
+  /// Time in the trace, in microseconds.
+  double operator()(std::int64_t time_ns) const { return us(aligned(time_ns) - origin_ns); }
+};
+
 /// One counter event for each memory event, each with the same series: the categories that ever have bytes.
-std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memory, std::int64_t origin_ns)
+std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memory, const TraceClock& clock)
 {
   std::vector<Category> used;
   for (int c = 0; c < category_count; ++c) {
@@ -38,7 +47,7 @@ std::vector<nlohmann::json> counters(int rank, std::span<const MemoryEvent> memo
     all.push_back({{"name", "memory"},
                    {"ph", "C"},
                    {"pid", rank},
-                   {"ts", since_us(origin_ns, event.time.wall_ns)},
+                   {"ts", clock(event.time.wall_ns)},
                    {"ps", event.time.virtual_ps},
                    {"args", series}});
   }
@@ -51,7 +60,7 @@ std::string text_of(SourceLocation where)
 }
 
 /// One end of the arrow of a message. Both ends have one id, by which a viewer joins them.
-nlohmann::json message_end(int rank, const MessageEvent& event, std::int64_t origin_ns)
+nlohmann::json message_end(int rank, const MessageEvent& event, const TraceClock& clock)
 {
   const int from = event.sends ? rank : event.peer, to = event.sends ? event.peer : rank;
   const std::string message = fmt::format("{} {} {} {}", event.group, from, to, event.number);
@@ -62,7 +71,7 @@ nlohmann::json message_end(int rank, const MessageEvent& event, std::int64_t ori
           {"id", fast_hash(std::as_bytes(std::span(message))) >> 11},  // a number that JSON readers keep exactly
           {"pid", rank},
           {"tid", static_cast<int>(event.lane)},
-          {"ts", since_us(origin_ns, event.time.wall_ns)},
+          {"ts", clock(event.time.wall_ns)},
           {"ps", event.time.virtual_ps},
           {"args",
            {{"from", from},
@@ -78,7 +87,7 @@ nlohmann::json message_end(int rank, const MessageEvent& event, std::int64_t ori
 
 /// The events of one rank as lines of JSON, each ending with a comma; the names of its lanes come first.
 std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::span<const MemoryEvent> memory,
-                          std::span<const MessageEvent> messages, std::int64_t origin_ns)
+                          std::span<const MessageEvent> messages, const TraceClock& clock)
 {
   using nlohmann::json;
   std::string text;
@@ -95,15 +104,22 @@ std::string trace_of_rank(int rank, std::span<const TraceEvent> events, std::spa
           {"ph", "X"},
           {"pid", rank},
           {"tid", static_cast<int>(event.work)},
-          {"ts", since_us(origin_ns, event.start_ns)},
-          {"dur", since_us(0, event.duration_ns)},
+          {"ts", clock(event.start_ns)},
+          {"dur", clock(event.start_ns + event.duration_ns) - clock(event.start_ns)},
           {"ps", event.start_ps},
           {"dur_ps", event.duration_ps},
           {"args", {{"where", text_of(event.where)}}}});
   }
-  for (const json& counter : counters(rank, memory, origin_ns)) line(counter);
-  for (const MessageEvent& message : messages) line(message_end(rank, message, origin_ns));
+  for (const json& counter : counters(rank, memory, clock)) line(counter);
+  for (const MessageEvent& message : messages) line(message_end(rank, message, clock));
   return text;
+}
+
+/// Sends a text to rank 0.
+void send_text(const std::string& text)
+{
+  check(text.size() <= std::numeric_limits<int>::max(), "a trace of more than 2 GB cannot be sent");
+  check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, job_ranks()), "sending a trace");
 }
 
 /// Receives the text of another rank, on rank 0.
@@ -120,26 +136,36 @@ std::string receive_text(int rank)
 
 }  // namespace
 
-void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
-                 const MemoryLedger& memory, std::span<const MessageEvent> messages)
+nlohmann::json write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
+                           const MemoryLedger& memory, std::span<const MessageEvent> messages,
+                           const std::optional<ClockOffset>& begun)
 {
   const std::vector<MemoryEvent> memory_events = memory.events();
-  std::int64_t origin_ns = std::numeric_limits<std::int64_t>::max();
-  for (const TraceEvent& event : events) origin_ns = std::min(origin_ns, event.start_ns);
-  for (const MemoryEvent& event : memory_events) origin_ns = std::min(origin_ns, event.time.wall_ns);
-  for (const MessageEvent& event : messages) origin_ns = std::min(origin_ns, event.time.wall_ns);
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &origin_ns, 1, MPI_INT64_T, MPI_MIN, job_ranks()),
+  TraceClock clock{AlignedClock(begun, measure_clock(session))};
+  std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();
+  for (const TraceEvent& event : events) first_ns = std::min(first_ns, clock.aligned(event.start_ns));
+  for (const MemoryEvent& event : memory_events) first_ns = std::min(first_ns, clock.aligned(event.time.wall_ns));
+  for (const MessageEvent& event : messages) first_ns = std::min(first_ns, clock.aligned(event.time.wall_ns));
+  check_mpi(MPI_Allreduce(&first_ns, &clock.origin_ns, 1, MPI_INT64_T, MPI_MIN, job_ranks()),
             "finding the earliest event");
 
-  std::string text = trace_of_rank(session.rank(), events, memory_events, messages, origin_ns);
+  std::string text = trace_of_rank(session.rank(), events, memory_events, messages, clock);
+  nlohmann::json clocks = {clock.aligned.json()};
   if (session.rank() != 0) {
-    check(text.size() <= std::numeric_limits<int>::max(), "a trace of more than 2 GB cannot be sent");
-    check_mpi(MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, job_ranks()), "sending a trace");
-    return;
+    send_text(text);
+    send_text(clocks[0].dump());
+    return {};
   }
-  for (int rank = 1; rank < session.ranks(); ++rank) text += receive_text(rank);
+  for (int rank = 1; rank < session.ranks(); ++rank) {
+    text += receive_text(rank);
+    clocks.push_back(nlohmann::json::parse(receive_text(rank)));
+  }
   text.erase(text.size() - 2);  // the last comma
-  write_file(path, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + text + "\n]}\n");
+  write_file(
+      path,
+      fmt::format("{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"clocks\": {}}}, \"traceEvents\": [\n{}\n]}}\n",
+                  clocks.dump(), text));
+  return clocks;
 }
 
 }  // namespace rankwise

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/memory/memory_ledger.hpp"
+#include "common/program/clock_offset.hpp"
 #include "common/program/session.hpp"
 #include "common/program/time_ledger.hpp"
 
@@ -34,7 +36,8 @@ struct MessageEvent {
 ///
 /// Each rank is a process and each kind of work one of its lanes (`pid` = rank, `tid` = kind). Above the lanes the
 /// counter "memory" shows the bytes on its device tier, with a series for each category that is used. An arrow leads
-/// from the span that starts a message to the one that receives it. Times are in microseconds since the earliest event.
+/// from the span that starts a message to the one that receives it. Times are in microseconds since the earliest event, on
+/// rank 0's clock (AlignedClock); `otherData` has what was measured of each rank's.
 /// Each event has the time of the virtual clock too, in picoseconds, `ps` and `dur_ps`; viewers ignore these. Open the file in https://ui.perfetto.dev or chrome://tracing, or draw a
 /// step with scripts/plot/plot_memory.py. Rank 0 gathers the events of all ranks and writes them (write_file).
 ///
@@ -43,10 +46,13 @@ struct MessageEvent {
 /// @param events   this rank's events, from one ledger or several.
 /// @param memory   the ledger whose events are shown, if it has any.
 /// @param messages what this rank has sent and received.
+/// @param clock    how far its clock was from rank 0's at the start of the run, if that was measured; at the end it is measured here.
+/// @return  on rank 0, AlignedClock::json() of each rank.
 /// @failure  Error when the file cannot be written.
 /// @source   "Trace Event Format", Google 2016: complete events "X", counter events "C", flow events "s" and "f", and
 ///           metadata events "M".
-void write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
-                 const MemoryLedger& memory, std::span<const MessageEvent> messages = {});
+nlohmann::json write_trace(const Session& session, const std::string& path, std::span<const TraceEvent> events,
+                           const MemoryLedger& memory, std::span<const MessageEvent> messages = {},
+                           const std::optional<ClockOffset>& clock = {});
 
 }  // namespace rankwise

@@ -269,7 +269,7 @@ class MeshParallel {
   }
 
   /// Counts what is sent along an axis until the end of the scope, in total and by receiver.
-  CountedByReceiver count(const std::string& axis) { return {run, axis, receivers}; }
+  Run::Counted count(const std::string& axis) { return run.count(axis); }
 
  public:
   // ---- What the frame asks for --------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class MeshParallel {
   {
     check_tied(report, ranges, adamw.shards(), *run.stream, ends.get());
     for (const char* axis : {"tp", "pp", "tied", "dp"})
-      report_receivers(report, axis, receivers[axis], mesh_plan.line(axis));
+      check_receivers(report, axis, run.receivers[axis], mesh_plan.line(axis));
     report_schedule(report, plan, performed, run, pp);
   }
 
@@ -330,7 +330,6 @@ class MeshParallel {
       make_local_stages(run, plan, pp.rank(), parameters.tensor(), work);  // of this rank, with stash and gradients
   std::vector<RowGradients> row_gradients = make_row_gradients(run, stages);  // of each stage: sums over rows
   std::vector<PerformedAction> performed;                                     // in the last step
-  Receivers receivers;                                                        // bytes sent in the last step
   std::optional<TextOnMesh> generator;                                        // used by --sample
 };
 

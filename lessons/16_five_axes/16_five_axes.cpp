@@ -236,7 +236,7 @@ class FiveAxes {
                      name_of(action.kind).c_str());
   }
   /// Counts what is sent along an axis until the end of the scope, in total and by receiver.
-  CountedByReceiver count(const std::string& axis) { return {run, axis, receivers}; }
+  Run::Counted count(const std::string& axis) { return run.count(axis); }
 
  public:
   // ---- What the frame asks for --------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class FiveAxes {
   {
     check_tied(report, ranges, adamw.shards(), *run.stream, ends.get());
     for (const char* axis : {"tp", "cp", "pp", "tied", "ep", "dp"})
-      report_receivers(report, axis, receivers[axis], mesh_plan.line(axis));
+      check_receivers(report, axis, run.receivers[axis], mesh_plan.line(axis));
     experts.report(report);
     in_flight.report(report, performed, pp);
   }
@@ -312,7 +312,6 @@ class FiveAxes {
   ExpertsOnMesh experts{run, axes_plan, stages, experts_of_all(), ep, cp, tp};  // of this rank's stages
   StageLayers layers{run, axes_plan, stages, work, experts, cp, tp};  // forward and backward passes of both runs
   std::vector<PerformedAction> performed;                             // in the last step
-  Receivers receivers;                                                // bytes sent in the last step
 
   /// The parameters of experts, which follow those of the stages.
   Tensor experts_of_all() const

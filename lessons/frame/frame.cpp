@@ -1,5 +1,9 @@
 #include "lessons/frame/frame.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include "common/base/text.hpp"
@@ -10,10 +14,12 @@
 #include "common/program/in_turn.hpp"
 #include "common/program/launcher.hpp"
 #include "common/program/placement.hpp"
+#include "common/program/terminal.hpp"
 #include "common/program/trace.hpp"
 #include "gpt2/checkpoint.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/utilisation.hpp"
+#include "lessons/frame/page.hpp"
 #include "lessons/frame/recording.hpp"
 #include "lessons/frame/replicas.hpp"
 
@@ -48,6 +54,22 @@ void check_sizes(const LessonOptions& options, int N, const Layout& layout, cons
   const Arithmetic arithmetic(options.arithmetic);
   check_options(options.messages, default_algorithm(arithmetic), options.topology(N));
   check_order(options.algorithm(), arithmetic);
+}
+
+void check_output(const LessonOptions& options, const Session& session)
+{
+  if (options.dry_run && !options.html.empty())
+    throw UserError(
+        fmt::format("--html={} with --dry-run.", options.html),
+        "A dry run makes no step that the page could show. Use --report=FILE.json, or run without --dry-run.");
+  if (!options.watch) return;
+  if (options.dry_run || session.ranks() == 1)
+    throw UserError(fmt::format("--watch {}.", options.dry_run ? "with --dry-run" : "on one rank"),
+                    "It shows which rank waits for which in a run: start several ranks, or leave --watch out.");
+  if (session.rank() == 0 && !on_terminal(STDERR_FILENO))
+    throw UserError(
+        "--watch, but standard error is not a terminal of this machine.",
+        "There is no place to draw in. Run in a terminal, on the machine of rank 0, or leave --watch out.");
 }
 
 void check_capacity(const LessonOptions& options, const CategoryBytes& most,
@@ -89,6 +111,10 @@ void report_costs(Report& report, const Run& run, const Costs& formula)
     const auto measured = run.sent.find(sent.axis);
     report_traffic(report, sent.axis, sent.what, measured == run.sent.end() ? Traffic{} : measured->second,
                    sent.traffic, sent.formula);
+    const auto counted = run.receivers.find(sent.axis);
+    report_receivers(report, sent.axis,
+                     counted == run.receivers.end() ? std::vector<std::int64_t>() : counted->second,
+                     run.session.ranks());
   }
 }
 
@@ -177,6 +203,7 @@ void Progress::begin(const OptionTable& table, const Layout& layout, const std::
   if (run_.session.rank() == 0 && !path.empty() && !run_.options.resume && !is_stream(path)) write_file(path, "");
   log({{"run", report_.json()}});
   if (run_.options.trace.empty()) return;
+  clock_ = measure_clock(run_.session);
   run_.time.record();
   run_.ledger.record();
   run_.messages.traffic().record();
@@ -210,6 +237,7 @@ void Progress::make_step(const ModelOnRanks& model, const std::function<StepRepo
   run_.messages.begin_step();
   run_.sent.clear();
   if (run_.recorder) run_.recorder->begin_step(made_);
+  run_.receivers.clear();
   const std::map<std::string, double> before = seconds_by_kind(run_.time);
   const Stopwatch clock;
   StepReport measured;
@@ -230,7 +258,11 @@ void Progress::note_step(const StepReport& measured, const std::map<std::string,
 {
   record_.steps.push_back(measured);
   report_step(report_, made_, measured);
-  log(line_of(made_, measured, run_, before));
+  const nlohmann::json line = line_of(made_, measured, run_, before);
+  log(line);
+  nlohmann::json& steps = report_.json()["steps"];
+  steps["step_s"].push_back(measured.seconds);
+  for (const auto& [kind, seconds] : line["time"].items()) steps[kind + "_s"].push_back(seconds);
   ++made_;
   report_.progress(made_, last_, progress_note(measured, run_, last_ - made_));
 }
@@ -348,14 +380,16 @@ void Progress::report_times()
   report_time(report_, record_, run_.time, run_.options);
   if (!run_.options.peak.empty()) report_utilisation();
   run_.messages.report_virtual_clock(report_);
-  if (!run_.options.trace.empty())
-    write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger,
-                run_.messages.traffic().events());
+  if (run_.options.trace.empty()) return;
+  const nlohmann::json clocks = write_trace(run_.session, run_.options.trace, run_.time.events(), run_.ledger,
+                                            run_.messages.traffic().events(), clock_);
+  if (run_.session.rank() == 0) report_clocks(report_, clocks);
 }
 
 int Progress::finish()
 {
   const int status = report_.finish();
+  if (run_.session.rank() == 0 && !run_.options.html.empty()) write_page(run_.options.html, report_.json());
   constexpr int ended_by_signal = 128;  // as shells report it
   return stopped_by_ != 0 && status == exit_success ? ended_by_signal + stopped_by_ : status;
 }

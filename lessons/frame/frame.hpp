@@ -32,6 +32,10 @@ int ranks_of(const LessonOptions& options, const Session& session);
 /// @throws UserError  for the first problem.
 void check_sizes(const LessonOptions& options, int N, const Layout& layout, const BatchShape& batch);
 
+/// Refuses --html and --watch where there is nothing to show, or no terminal to draw in.
+/// @throws UserError  if so; for a missing terminal on rank 0 only.
+void check_output(const LessonOptions& options, const Session& session);
+
 /// Refuses a run that does not fit into --memory-limit or into the device.
 /// @param most     bytes of the rank that needs most.
 /// @param suggest  returns options with which the run would fit into a given number of bytes.
@@ -106,9 +110,11 @@ class Progress {
 
   /// Blocks "loss" and "deviation", and the digest with its checks.
   void report_results(const ModelOnRanks& model);
+  /// Shows what all ranks do, with --watch, until the result is destroyed.
+  [[nodiscard]] ShownRanks show_ranks() const { return ShownRanks(run_.options.watch); }
   /// Blocks "time", "utilisation" (with --peak) and "virtual clock"; writes the trace.
   void report_times();
-  /// Ends the report.
+  /// Ends the report, and writes the page of --html.
   /// @return  the exit status; 128 + the signal if a signal stopped the run.
   int finish();
 
@@ -126,6 +132,7 @@ class Progress {
   int stopped_by_ = 0;     // signal; 0 for none
   std::int64_t last_ = 0;  // number of steps after which the run ends
   Reached& reached_;
+  std::optional<ClockOffset> clock_;  // at the start, for a trace
   RunRecord& record_ = reached_.record;
   std::int64_t& made_ = reached_.made;
 };

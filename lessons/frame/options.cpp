@@ -48,6 +48,10 @@ void declare(OptionTable& table, LessonOptions& options)
   table.add("Run", "ranks", options.ranks,
             "with --dry-run: number of ranks to plan for; 0: those that were started");
   declare_record(table, options);
+  table.add_file("Output", "html", options.html, FileUse::print,
+                 "page of the run for a browser: losses, times, memory, traffic, checks");
+  table.add("Output", "watch", options.watch,
+            "draw in the terminal what each rank does now, and for whom it waits");
   table.add_file("Output", "script", options.script, FileUse::print,
                  "with --dry-run and --link: file for what each rank does in two steps, a line of JSON each");
 }

@@ -32,6 +32,8 @@ struct LessonOptions : TrainingOptions {
   std::string record;                    ///< file for what each rank computes, number by number; empty: none
   std::string record_values;             ///< patterns of tensors whose values it has too; empty: none
   bool check_against_reference = false;  ///< whether to compare that with the reference run
+  std::string html;                      ///< page to write; empty: none
+  bool watch = false;                    ///< show on the terminal what all ranks do
   std::string script;  ///< file for what each rank does in the steps that a dry run rehearses; empty: none
 
   /// Whether the run notes what it computes.

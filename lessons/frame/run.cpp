@@ -166,7 +166,11 @@ Traffic Run::sent_so_far(const std::string& axis) const
 }
 
 Run::Counted::Counted(Run& run, std::string axis, bool left_out)
-    : run_(run), axis_(std::move(axis)), left_out_(left_out), before_(run.sent_so_far(axis_))
+    : run_(run),
+      axis_(std::move(axis)),
+      left_out_(left_out),
+      before_(run.sent_so_far(axis_)),
+      before_to_(sent_to_ranks(run.messages.traffic(), axis_, run.session.ranks()))
 {
   run_.messages.traffic().count_axis(axis_, left_out_ ? -1 : 1);
 }
@@ -180,6 +184,10 @@ Run::Counted::~Counted()
     sent = sent - meanwhile;
   else
     sent += meanwhile;
+  const std::vector<std::int64_t> now = sent_to_ranks(run_.messages.traffic(), axis_, run_.session.ranks());
+  std::vector<std::int64_t>& to = run_.receivers[axis_];
+  to.resize(now.size());
+  for (std::size_t r = 0; r < now.size(); ++r) to[r] += (left_out_ ? -1 : 1) * (now[r] - before_to_[r]);
 }
 
 }  // namespace rankwise

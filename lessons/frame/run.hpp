@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/memory/device.hpp"
 #include "common/messages/communication.hpp"
@@ -53,7 +54,9 @@ struct Run {
   LearningRateSchedule schedule;  ///< learning rate of each step
 
   std::map<std::string, Traffic> sent;  ///< traffic of this step so far, by axis
-  StepReport checked{};                 ///< loss, norm and learning rate of the step that check_finite() saw last
+  std::map<std::string, std::vector<std::int64_t>>
+      receivers;         ///< its bytes, by axis and by the rank that receives them
+  StepReport checked{};  ///< loss, norm and learning rate of the step that check_finite() saw last
 
   /// Setup of a group of ranks.
   GroupSetup group_setup()
@@ -113,7 +116,7 @@ struct Run {
   /// Traffic of this rank along an axis so far: of the groups whose names begin with it, as "dp", "dp inside".
   Traffic sent_so_far(const std::string& axis) const;
 
-  /// Scope that adds the traffic along an axis during its lifetime to Run::sent, or subtracts it.
+  /// Scope that adds the traffic along an axis during its lifetime to Run::sent and Run::receivers, or subtracts it.
   class Counted {
    public:
     /// @param run       outlives it.
@@ -129,6 +132,7 @@ struct Run {
     std::string axis_;
     bool left_out_;
     Traffic before_;
+    std::vector<std::int64_t> before_to_;  // by receiver
   };
   /// Counts the traffic along an axis until the end of the scope: `const auto counted = run.count("world");`
   [[nodiscard]] Counted count(const std::string& axis) { return {*this, axis, false}; }

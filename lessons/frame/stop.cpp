@@ -2,10 +2,12 @@
 
 #include <csignal>
 #include <omp.h>
+#include <unistd.h>
 
 #include "common/program/crash_report.hpp"
 #include "common/program/rank_failure.hpp"
 #include "common/program/session.hpp"
+#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -18,6 +20,9 @@ volatile std::sig_atomic_t noted_signal = 0;
 extern "C" void note(int signal)
 {
   noted_signal = signal;
+  // A launcher leaves little time after a signal: no more pictures.
+  if (drawn_below_cursor.exchange(false))
+    static_cast<void>(!write(STDERR_FILENO, clear_picture.data(), clear_picture.size()));
 }
 
 /// Whether the process was started with this signal ignored, as by a shell for background commands of a script.

@@ -107,6 +107,7 @@ void check_run(const typename L::Options& options, const Session& session)
 {
   check_ranks<L>(options, ranks_of(options, session));
   check_elastic(options, ranks_of(options, session));
+  check_output(options, session);
   if (options.dry_run) return;
   check_data(options);
   if constexpr (requires { prepare(options, RankOf{}); }) prepare(options, RankOf(session));
@@ -216,6 +217,7 @@ void set_state(L& lesson, const ModelOnRanks& model, Run& run, Progress& progres
 template <Lesson L>
 void make_steps(L& lesson, const ModelOnRanks& model, Progress& progress)
 {
+  const ShownRanks shown = progress.show_ranks();
   progress.report_last_step();
   while (true) {
     if (progress.step_to_settle()) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Films a step of each lesson that sends messages in training:  scripts/film/films.sh [BUILD_FOLDER]
 #
-# Writes BUILD_FOLDER/films/NN_name.html, of the nano model on both clocks. The site of the documentation takes them from there.
+# Writes BUILD_FOLDER/films/NN_name.html, of the nano model on both clocks. runs.html has all of
+# these runs side by side. The site of the documentation takes them from there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source-path=SCRIPTDIR/../..
@@ -9,12 +10,14 @@ source scripts/mpi_environment.sh
 build=${1:-build}
 films=$build/films
 mkdir -p "$films"
+runs=()
 
 film() {  # LESSON RANKS OPTION...
   local lesson=$1 ranks=$2 run=$films/$1
   shift 2
   mpirun -np "$ranks" "$build/lessons/$lesson" "$@" --steps=2 --link=20us,500MB/s --report="$run.json" --trace="$run.trace.json" >"$run.log" ||
     { echo "error: lesson $lesson could not be filmed; $run.log has its output." >&2; exit 1; }
+  runs+=("$run.json")
   scripts/film/film.py "$run.json" "$run.trace.json" --output="$run.html"
 }
 
@@ -32,3 +35,4 @@ film 13_mesh_zero3 4
 film 14_context_parallel 4
 film 15_experts 4
 film 16_five_axes 8
+scripts/compare_runs.py "${runs[@]}" --output="$films/runs.html"

@@ -26,8 +26,8 @@ class NotThere(Exception):
 def receivers_of(path):
     """{axis: bytes by sender and receiver} of a report, axes along which something is sent only; and the number of ranks."""
     report = json.loads(path.read_text(encoding="utf-8"))
-    if "receivers" not in report:
-        raise NotThere(f"{path} does not say who receives what")
+    if not set(AXES) & report.get("receivers", {}).keys():
+        raise NotThere(f"{path} does not say who receives what on a mesh")
     axes = {axis: report["receivers"][axis] for axis in AXES if axis in report["receivers"]}
     return {axis: rows for axis, rows in axes.items() if any(map(any, rows))}, report["ranks"]
 

@@ -27,8 +27,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 KATEX = pathlib.Path("/usr/share/javascript/katex")
 TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/clusters.md", "On a cluster"),
          ("docs/dependencies.md", "Dependencies"), ("docs/design.md", "Design"), ("docs/performance.md", "Performance"),
-         ("docs/utilisation.md", "Utilisation"), ("docs/film.md", "The film of a step"), ("docs/prefix_mask.md", "Prefix mask"),
-         ("docs/museum.md", "A museum of real bugs"),
+         ("docs/utilisation.md", "Utilisation"), ("docs/film.md", "The film of a step"), ("docs/pages.md", "Pages of runs"),
+         ("docs/prefix_mask.md", "Prefix mask"), ("docs/museum.md", "A museum of real bugs"),
          ("docs/baselines.md", "The same run in PyTorch"), ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"),
          ("docs/platforms.md", "Platforms"), ("docs/references.md", "References"))
 
@@ -69,14 +69,14 @@ class Site:
             shutil.copy(HERE / name, self.html / "site")
         self.index.write(self.html / "site/search_index.js")
         for lesson in self.lessons:
-            if film := self.film(lesson):
+            for _, page in self.drawn(lesson):
                 (self.html / "films").mkdir(exist_ok=True)
-                shutil.copy(self.films / pathlib.Path(film).name, self.html / film)
+                shutil.copy(self.films / pathlib.Path(page).name, self.html / page)
 
-    def film(self, lesson):
-        """Address of a lesson's film; None without one."""
-        name = f"{pathlib.Path(lesson.folder).name}.html"
-        return f"films/{name}" if (self.films / name).is_file() else None
+    def drawn(self, lesson):
+        """(words, address) of the pages that scripts/film/films.sh has made of a lesson."""
+        pages = (("Film of a step", f"{pathlib.Path(lesson.folder).name}.html"), ("Runs side by side", "runs.html"))
+        return [(words, f"films/{name}") for words, name in pages if (self.films / name).is_file()]
 
     def math(self):
         """Copies KaTeX with its fonts into the site, once."""
@@ -168,8 +168,7 @@ class Site:
         links = [("Text", self.tree.url(f"{lesson.folder}/README.md")), ("Program, annotated", self.tree.url(lesson.program))]
         if lesson.builds_on:
             links.append((f"Changes from lesson {lesson.builds_on[0]}", self.tree.url(lesson.program) + "#changes"))
-        if film := self.film(lesson):
-            links.append(("Film of a step", film))
+        links += self.drawn(lesson)
         return [{"title": title, "url": relative(url, page), "here": url == page} for title, url in links]
 
     def changes(self, path, lesson):

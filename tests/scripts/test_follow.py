@@ -1,4 +1,4 @@
-"""scripts/follow/: what it reads of a log, and what TensorBoard, Weights & Biases and MLflow are given (stand-ins of them)."""
+"""scripts/follow/: what it reads of a log, and what Weights & Biases and MLflow are given (stand-ins of them)."""
 
 import contextlib
 import importlib
@@ -42,11 +42,6 @@ class Follow(unittest.TestCase):
 
     def test_numbers(self):
         self.assertEqual(dict(log_lines.numbers_of({"step": 3, "loss": None, "time": {"io": 0.5}})), {"time/io": 0.5})
-
-    def test_tensorboard(self):
-        writer = mock.MagicMock()
-        self.given("to_tensorboard", tensorboardX=types.SimpleNamespace(SummaryWriter=lambda _: contextlib.nullcontext(writer)))
-        self.assertEqual([call.args for call in writer.add_scalar.call_args_list], [("loss", 5.5, 0), ("memory/gradients", 8, 0)])
 
     def test_wandb(self):
         run = mock.MagicMock()

@@ -106,6 +106,16 @@ std::vector<MessageEvent> TrafficLedger::events() const
   return events_;
 }
 
+std::vector<std::int64_t> sent_to_ranks(const TrafficLedger& ledger, const std::string& axis, int ranks)
+{
+  std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks));
+  for (const auto& [group, collectives] : ledger.all())
+    if (is_of_axis(group, axis))
+      for (const auto& [receiver, bytes] : ledger.receivers_of(group))
+        sent[static_cast<std::size_t>(receiver)] += bytes;
+  return sent;
+}
+
 bool is_of_axis(const std::string& group, const std::string& axis)
 {
   return group == axis || group.starts_with(axis + " ");

@@ -77,6 +77,9 @@ class TrafficLedger {
   std::vector<MessageEvent> events_;
 };
 
+/// Bytes sent along an axis so far, to each of @p ranks ranks of the job: in the groups whose names begin with the axis.
+std::vector<std::int64_t> sent_to_ranks(const TrafficLedger& ledger, const std::string& axis, int ranks);
+
 /// Whether a group is of an axis: "dp" and "dp inside" are of the axis "dp".
 bool is_of_axis(const std::string& group, const std::string& axis);
 

@@ -17,7 +17,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TransferRecord, sends, peer, bytes, label, wh
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrackRecord, group, members, made, calls, last, transfers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HandleRecord, label, where, since_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MpiCallRecord, name, peer, bytes, code, where, since_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightRecord, answers, finished, idle_s, phase, span, mpi_calls, tracks, handles)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightRecord, answers, finished, working, idle_s, phase, span, mpi_calls, tracks,
+                                   handles)
 
 bool CallRecord::matches(const CallRecord& other) const
 {

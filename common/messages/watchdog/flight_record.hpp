@@ -80,6 +80,7 @@ struct MpiCallRecord {
 struct FlightRecord {
   bool answers = true;                   ///< whether the rank answered; if not, the rest is empty
   bool finished = false;                 ///< whether the rank has finished its work
+  bool working = false;                  ///< whether it is in a kernel
   double idle_s = 0;                     ///< seconds without progress; 0 while it is in a kernel
   std::string phase;                     ///< its current Phase, as "has its turn"; empty if unknown
   std::string span;                      ///< its open span, as "backward (file:line)"; empty if unknown

@@ -1,6 +1,7 @@
 #include "common/messages/watchdog/watchdog.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "common/messages/watchdog/diagnosis.hpp"
 #include "common/messages/watchdog/mpi_calls.hpp"
 #include "common/program/rank_failure.hpp"
+#include "common/program/terminal.hpp"
 
 namespace rankwise {
 
@@ -20,11 +22,12 @@ using namespace std::chrono_literals;
 constexpr auto look_every = 50ms;
 constexpr auto look_at_the_end_every = 2ms;
 constexpr auto answer_within = 2s;
+constexpr auto draw_every = 200ms;
 constexpr auto rank_0_asks_within = 500ms;
 constexpr double longest_pause_s = 2;  // between two checks: longer than a busy machine delays a thread
 
-// The tags of the three messages.
-constexpr int tag_alarm = 1, tag_question = 2, tag_answer = 3;
+// The tags of its messages; the last two are about ranks that are shown.
+constexpr int tag_alarm = 1, tag_question = 2, tag_answer = 3, tag_look = 4, tag_seen = 5;
 
 /// The watchdog of the job.
 Watchdog* of_this_job = nullptr;
@@ -78,9 +81,21 @@ void Watchdog::restart()
   wait_for_failure({&all_ended_, 1});
   alarm_.reset();
   asked_.reset();
+  seen_.clear();
+  looking_.clear();
   end_ = End::none;
   communicator_ = Communicator::world();
   thread_ = std::thread([this] { run(); });
+}
+
+ShownRanks::ShownRanks(bool shown) : shown_(shown && of_this_job != nullptr)
+{
+  if (shown_) of_this_job->show(true);
+}
+
+ShownRanks::~ShownRanks()
+{
+  if (shown_) of_this_job->show(false);
 }
 
 void watch_survivors()
@@ -124,6 +139,7 @@ bool Watchdog::look_after(End end)
   notice_a_stop(Clock::now());
   notice_activity(Clock::now());
   receive_all();
+  look(Clock::now());
   watch(Clock::now());
   std::erase_if(sent_, [](Sent& sent) {
     int done = 0;
@@ -131,7 +147,9 @@ bool Watchdog::look_after(End end)
     return done != 0;
   });
   // The other ranks must not leave before all answers have been sent and received.
-  if (end == End::none || asked_ || !sent_.empty()) return true;
+  const bool looks =
+      std::any_of(looking_.begin(), looking_.end(), [](const auto& asked) { return asked.has_value(); });
+  if (end == End::none || asked_ || looks || !sent_.empty()) return true;
   if (all_ended_ == MPI_REQUEST_NULL)
     check_mpi(MPI_Ibarrier(communicator_.handle(), &all_ended_), "waiting for all watchdogs");
   int done = 0;
@@ -170,6 +188,7 @@ double Watchdog::idle_s(Clock::time_point now) const
 FlightRecord Watchdog::record(Clock::time_point now) const
 {
   FlightRecord record = recorder_.record();
+  record.working = current_activity().working > 0;
   record.idle_s = idle_s(now);
   return record;
 }
@@ -224,9 +243,13 @@ void Watchdog::receive_all()
       send(status.MPI_SOURCE, tag_answer, to_text(record(now)));
       if (alarm_) keep_quiet(now);
     }
+    if (status.MPI_TAG == tag_look) send(status.MPI_SOURCE, tag_seen, to_text(record(now)));
     if (status.MPI_TAG == tag_alarm && !asked_) ask_all(now, std::stod(text));
-    if (status.MPI_TAG == tag_answer && asked_)
-      answers_[static_cast<std::size_t>(status.MPI_SOURCE)] = flight_record_from(text);
+    const auto source = static_cast<std::size_t>(status.MPI_SOURCE);
+    if (status.MPI_TAG == tag_answer && asked_) answers_[source] = flight_record_from(text);
+    if (status.MPI_TAG != tag_seen || source >= seen_.size()) continue;
+    seen_[source] = flight_record_from(text);
+    looking_[source].reset();
   }
 }
 
@@ -236,6 +259,38 @@ void Watchdog::send(int rank, int tag, std::string text)
   check_mpi(MPI_Isend(sent.text.data(), static_cast<int>(sent.text.size()), MPI_BYTE, rank, tag,
                       communicator_.handle(), &sent.request),
             "sending a message of the watchdog");
+}
+
+void Watchdog::show(bool shown)
+{
+  const std::lock_guard lock(drawing_);
+  shown_ = shown;
+  if (shown) drawn_below_cursor = true;
+  if (shown || communicator_.rank() != 0) return;
+  std::fputs(clear_picture.data(), stderr);
+  std::fflush(stderr);
+}
+
+/// Draws the latest records, and asks for new ones.
+void Watchdog::look(Clock::time_point now)
+{
+  const std::lock_guard lock(drawing_);
+  if (!shown_ || communicator_.rank() != 0 || now < next_look_) return;
+  next_look_ = now + draw_every;
+  const auto ranks = static_cast<std::size_t>(communicator_.ranks());
+  const bool first = seen_.empty();
+  seen_.resize(ranks);
+  looking_.resize(ranks);
+  seen_[0] = record(now);
+  for (std::size_t r = 1; r < ranks; ++r) {
+    if (first || (looking_[r] && now - *looking_[r] >= answer_within)) seen_[r].answers = false;
+    if (looking_[r]) continue;
+    looking_[r] = now;
+    send(static_cast<int>(r), tag_look, "");
+  }
+  if (first || !drawn_below_cursor) return;
+  std::fputs(view_.draw(seen_).c_str(), stderr);
+  std::fflush(stderr);
 }
 
 void Watchdog::ask_all(Clock::time_point now, double timeout_s)

@@ -13,6 +13,7 @@
 
 #include "common/messages/communicator.hpp"
 #include "common/messages/watchdog/flight_recorder.hpp"
+#include "common/messages/watchdog/rank_view.hpp"
 
 /// @file
 /// The watchdog: ends a deadlocked job and reports which rank waits for what.
@@ -34,6 +35,9 @@ namespace rankwise {
 /// If a watchdog wakes much later than planned, its process was suspended (SIGSTOP, a suspended job, a closed
 /// laptop). It cannot know what the other ranks did meanwhile, so all times are restarted.
 ///
+/// While ranks are shown, rank 0 asks all ranks for their records five times a second and draws them (RankView). Its messages
+/// are the watchdog's own, so the run itself sends nothing for it and waits for nothing.
+///
 /// All ranks create and end it together; run_program() does so for each job of several ranks. A rank that has
 /// finished its work waits for the others at the end, and still answers and is reported.
 class Watchdog {
@@ -52,6 +56,9 @@ class Watchdog {
   /// Sets the timeout. Ranks may have different ones: the first rank whose timeout expires raises the alarm.
   /// @param timeout_s  0: this rank raises no alarm.
   void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
+
+  /// Begins or ends to show on rank 0's terminal what all ranks do; all ranks make this call. At the end the lines are cleared.
+  void show(bool shown);
 
   /// This rank has finished its work: waits until all ranks have, then ends the watchdog.
   void end_together();
@@ -75,6 +82,7 @@ class Watchdog {
   void ask_all(Clock::time_point now, double timeout_s);
   void keep_quiet(Clock::time_point now);
   void conclude(Clock::time_point now);
+  void look(Clock::time_point now);
 
   FlightRecorder& recorder_;
   std::atomic<double> timeout_s_;
@@ -84,6 +92,9 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable changed_;
   End end_ = End::none;
+
+  std::mutex drawing_;
+  bool shown_ = false;
 
   /// A message being sent; MPI may still read its text.
   struct Sent {
@@ -101,11 +112,29 @@ class Watchdog {
   std::optional<Clock::time_point> asked_;   // when this rank began to wait for answers
   double asked_timeout_s_ = 0;               // timeout of the rank that raised the alarm
   std::vector<FlightRecord> answers_;        // by rank
+  RankView view_;
+  std::vector<FlightRecord> seen_;  // by rank: the latest record, to be shown
+  std::vector<std::optional<Clock::time_point>>
+      looking_;                    // by rank: when it was asked for a record that has not come yet
+  Clock::time_point next_look_{};  // when the ranks are drawn next
   MPI_Request all_ended_ = MPI_REQUEST_NULL;
   std::thread thread_;  // last member: it uses all others
 };
 
 /// Restarts the watchdog of this job, if it has one, for the ranks that are alive; forgets what is pending with the dead.
 void watch_survivors();
+
+/// Shows what all ranks do, where the job has a watchdog, until it is destroyed; all ranks make and destroy it together.
+class ShownRanks {
+ public:
+  /// @param shown  whether to do so.
+  explicit ShownRanks(bool shown);
+  ~ShownRanks();
+  ShownRanks(const ShownRanks&) = delete;
+  ShownRanks& operator=(const ShownRanks&) = delete;
+
+ private:
+  bool shown_;
+};
 
 }  // namespace rankwise

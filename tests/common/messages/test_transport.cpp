@@ -333,3 +333,20 @@ TEST_CASE("ComparingTransport: calls that agree pass, others are refused with ea
                }),
                Contains("barrier (ring)"));
 }
+
+TEST_CASE("sent_to_ranks: groups whose names begin with the axis's, and no others")
+{
+  TrafficLedger ledger;
+  for (const char* group : {"tp", "tp inside", "tp between", "tied", "pp forward"})
+    ledger.count(group, "all-reduce", {1, 10});
+  ledger.count_to("tp", 1, 10);
+  ledger.count_to("tp inside", 1, 15);
+  ledger.count_to("tp inside", 3, 5);
+  ledger.count_to("tp between", 2, 30);
+  ledger.count_to("tied", 0, 1000);
+  ledger.count_to("pp forward", 3, 7);
+  CHECK(sent_to_ranks(ledger, "tp", 4) == std::vector<std::int64_t>{0, 25, 30, 5});
+  CHECK(sent_to_ranks(ledger, "pp", 4) == std::vector<std::int64_t>{0, 0, 0, 7});
+  CHECK(sent_to_ranks(ledger, "t", 4) == std::vector<std::int64_t>{0, 0, 0, 0});
+  CHECK(sent_to_ranks(ledger, "dp", 2) == std::vector<std::int64_t>{0, 0});
+}

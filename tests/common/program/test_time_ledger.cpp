@@ -367,3 +367,37 @@ TEST_CASE("write_trace: an arrow for each message, whose ends have one number")
     std::filesystem::remove(path);
   }
 }
+
+TEST_CASE("measure_clock: the offset of a clock that is wrong is found within the error that is reported")
+{
+  const std::int64_t wrong_ns = 1'000'000'000 * world().rank();
+  const ClockOffset found = measure_clock(world(), [&] {  // the steady clock is one on a machine
+    const auto steady = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(steady).count() + wrong_ns;
+  });
+  CHECK(std::abs(found.offset_ns + wrong_ns) <= found.error_ns);
+  CHECK(found.error_ns < 1'000'000'000);
+  CHECK((found.error_ns == 0) == (world().rank() == 0));
+}
+
+TEST_CASE("AlignedClock: corrects what is larger than its error, and drift evenly")
+{
+  const AlignedClock same({{.at_ns = 0, .offset_ns = 5, .error_ns = 9}},
+                          {.at_ns = 1000, .offset_ns = -7, .error_ns = 8});
+  CHECK(same(500) == 500);
+  CHECK(same.json() ==
+        nlohmann::json{{"offset_us", -0.007}, {"error_us", 0.008}, {"drift_us", -0.012}, {"corrected", false}});
+
+  const AlignedClock late({{.at_ns = 0, .offset_ns = 105, .error_ns = 9}},
+                          {.at_ns = 1000, .offset_ns = 100, .error_ns = 3});
+  CHECK(late(500) == 600);  // the better measurement
+
+  const AlignedClock drifts({{.at_ns = 0, .offset_ns = 100, .error_ns = 9}},
+                            {.at_ns = 1000, .offset_ns = 200, .error_ns = 3});
+  CHECK(drifts(0) == 100);
+  CHECK(drifts(500) == 650);
+  CHECK(drifts(1000) == 1200);
+  CHECK(drifts.json()["corrected"] == true);
+
+  CHECK(AlignedClock({}, {.at_ns = 10, .offset_ns = -100, .error_ns = 3})(500) == 400);
+}

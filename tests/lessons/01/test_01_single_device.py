@@ -160,6 +160,8 @@ class Reports(Lesson):
         self.assertEqual(report["options"]["steps"], 4)
         self.assertEqual([len(report[name]) for name in ("loss", "grad_norm", "validation")], [4, 4, 2])
         self.assertEqual([v["step"] for v in report["validation"]], [2, 4])
+        self.assertLessEqual({"step_s", "compute_s", "exposed_s", "waiting_s", "io_s"}, report["steps"].keys())
+        self.assertEqual({len(seconds) for seconds in report["steps"].values()}, {4})
         self.assertRegex(report["digest"], "^[0-9a-f]{64}$")
         self.assertEqual(report["memory"]["parameters"], {"current": 882176, "peak": 882176, "formula": 882176})
         self.assertEqual(report["memory_ranks"][0]["device"]["optimizer"]["current"], 2 * 882176)

@@ -1,0 +1,17 @@
+#include "lessons/frame/page.hpp"
+
+#include "common/files/output_file.hpp"
+
+namespace rankwise {
+
+void write_page(const std::string& path, const nlohmann::json& report)
+{
+  std::string data = nlohmann::json::array({report}).dump();
+  for (std::size_t at = 0; (at = data.find("</", at)) != std::string::npos; at += 3) data.insert(at + 1, "\\");
+  constexpr std::string_view mark = "[[page.json]]";
+  std::string page(page_template);
+  page.replace(page.find(mark), mark.size(), data);
+  write_file(path, page);
+}
+
+}  // namespace rankwise

@@ -1,0 +1,69 @@
+"""scripts/metrics.py: tables, what TensorBoard is given (a stand-in of it), and what is refused."""
+
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import metrics  # noqa: E402
+
+LOG = """{"run": {"lesson": "03_ddp"}}
+{"step": 0, "loss": 5.5, "memory": {"gradients": 8}}
+{"step": 1, "loss": 5.25, "memory": {"gradients": 8}}
+{"step": 1, "validation_loss": 5.4}
+"""
+
+
+class Metrics(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.log = pathlib.Path(folder.name) / "run.jsonl"
+        self.log.write_text(LOG, encoding="utf-8")
+
+    def run_script(self, *options, modules=()):
+        """Status, output, complaints."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(sys.modules, dict(modules)):
+            status = metrics.main([str(self.log), *options])
+        return status, out.getvalue(), err.getvalue()
+
+    def test_a_table(self):
+        self.assertEqual(self.run_script("--to=csv"), (0, f"{self.log}.csv\n", ""))
+        table = pathlib.Path(f"{self.log}.csv").read_text(encoding="utf-8")
+        self.assertEqual(table, "step,loss,memory/gradients,validation_loss\n0,5.5,8,\n1,5.25,8,5.4\n")
+
+    def test_tensorboard(self):
+        for missing, module in (((), "tensorboardX"), (("tensorboardX",), "torch.utils.tensorboard")):
+            writer = mock.MagicMock()
+            stand_in = types.SimpleNamespace(SummaryWriter=lambda _, w=writer: contextlib.nullcontext(w))
+            modules = {"torch": types.SimpleNamespace(), "torch.utils": types.SimpleNamespace(), **dict.fromkeys(missing), module: stand_in}
+            self.assertEqual(self.run_script("--to=tensorboard", modules=modules), (0, f"{self.log}.tensorboard\n", ""))
+            self.assertEqual([call.args for call in writer.add_scalar.call_args_list],
+                             [("loss", 5.5, 0), ("memory/gradients", 8, 0), ("loss", 5.25, 1), ("memory/gradients", 8, 1),
+                              ("validation_loss", 5.4, 1)])
+            writer.add_text.assert_called_once()
+
+    def refused(self, says, *options, **modules):
+        status, out, err = self.run_script(*options, **modules)
+        self.assertEqual((status, out, err.count("error:")), (2, "", 1))
+        self.assertIn(says, err)
+
+    def test_what_it_refuses(self):
+        self.refused("pip install tensorboardX", "--to=tensorboard", modules={"tensorboardX": None, "torch.utils.tensorboard": None})
+        self.refused("--follow with --to=csv", "--to=csv", "--follow")
+        self.log.write_text("no JSON\n", encoding="utf-8")
+        self.refused("is not a log of a lesson", "--to=csv")
+        self.log.write_text("[1]\n", encoding="utf-8")
+        self.refused("is not a log of a lesson", "--to=csv")
+        self.log.unlink()
+        self.refused("No such file", "--to=csv")
+
+
+if __name__ == "__main__":
+    unittest.main()
