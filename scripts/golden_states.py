@@ -54,9 +54,9 @@ def write(path, tensors, metadata):
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(data), len(data) + len(content)]}
         data += content
     header["__metadata__"] = {**metadata, "sha256": hashlib.sha256(data).hexdigest()}
-    text = json.dumps(header).encode("ascii")
-    text += b" " * (-len(text) % 8)
-    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+    first = json.dumps(header).encode("ascii")
+    first += b" " * (-len(first) % 8)
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(first)) + first + data)
 
 
 def read(path):
@@ -102,15 +102,19 @@ def activations(layers):
     return ["embedding", *(f"h.{i}.{layer}" for i in range(layers) for layer in LAYERS), "ln_f", "logits"]
 
 
+def text():
+    """3000 words, the same everywhere; each byte is a token."""
+    return " ".join(WORDS[philox((i, 0, 0, 0), (1, 0)) % len(WORDS)] for i in range(3000)).encode("ascii")
+
+
 class States:
     """Recorded runs of one model, and the tensors of its file."""
 
     def __init__(self, build, folder, sizes):
         self.build, self.folder, self.sizes, self.tensors = build, folder, sizes, {}
         self.shapes = parameter_shapes(*(sizes[name] for name in ("layers", "vocabulary", "context", "channels")))
-        self.text = " ".join(WORDS[philox((i, 0, 0, 0), (1, 0)) % len(WORDS)] for i in range(3000)).encode("ascii")
-        (folder / "text.txt").write_bytes(self.text)
-        self.text = self.text[:len(self.text) * 9 // 10]  # what is trained on; the rest is for validation
+        (folder / "text.txt").write_bytes(text())
+        self.text = text()[:len(text()) * 9 // 10]  # what is trained on; the rest is for validation
         self.run("data/prepare", "--tokenizer=byte", folder / "text.txt", folder / "text.h5")
 
     def run(self, program, *arguments):
@@ -197,7 +201,8 @@ class States:
         self.add_parameters("initial", still, 0, "update")
         for step in range(STEPS):
             self.add_step(step, report, lines, values)
-        write(path, self.tensors, {"version": VERSION, "options": json.dumps(report["options"]), "digest": report["digest"]})
+        options = {name: value for name, value in report["options"].items() if str(self.folder) not in str(value)}
+        write(path, self.tensors, {"version": VERSION, "options": json.dumps(options), "digest": report["digest"]})
         print(f"{path}: {len(self.tensors)} tensors, {pathlib.Path(path).stat().st_size:,} bytes, digest {report['digest'][:16]}")
 
 
