@@ -188,7 +188,7 @@ def verdict(path, kind, mistake):
 
 
 def fits(mistake, kind, ranks, G):
-    """Whether a mistake can be made by this kind on so many ranks."""
+    """Whether a mistake can be made by this kind at this np."""
     if mistake == "micro-batches":
         return G >= 2 * (ranks if kind in ("ddp", "fsdp2") else 1)
     return mistake not in ON_MANY or (ranks > 1 and kind in ON_MANY[mistake])
@@ -202,8 +202,8 @@ def plan(known, ranks):
             raise Refused(f"--kind has no {kind!r}.\n       Choose from {','.join(KINDS)}.")
         for what, number in (("heads", options["heads"]), ("global-batch", options["global-batch"])):
             if (kind == "tp") == (what == "heads") and kind != "plain" and number % ranks:
-                raise Refused(f"{ranks} ranks do not divide {what} {number} of {known.file}, as {kind} has to.\n"
-                              f"       Start a divisor of {number}.")
+                raise Refused(f"np {ranks} does not divide {what}={number} of {known.file}, as {kind} needs it.\n"
+                              f"       Start as many processes as divide {number}.")
         asked = list(MISTAKES) if known.mistake == "all" else known.mistake.split(",")
         for mistake in asked:
             if mistake and mistake not in MISTAKES:
@@ -211,7 +211,7 @@ def plan(known, ranks):
             if not mistake or fits(mistake, kind, ranks, options["global-batch"]):
                 runs.append((kind, mistake))
             elif known.mistake != "all":
-                raise Refused(f"{kind} on {ranks} ranks cannot make --mistake={mistake}.\n       Choose another kind or more ranks, or "
+                raise Refused(f"{kind} at np {ranks} cannot make --mistake={mistake}.\n       Choose another kind, or more ranks, or "
                               "--mistake=all for those that it can.")
     return runs
 

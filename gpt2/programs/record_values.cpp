@@ -71,7 +71,8 @@ int main(int argc, char** argv)
   using namespace rankwise;
   std::vector<FileLock> locks;
   FileArguments arguments(argc, argv);
-  OptionTable table("record_values", "Writes recorded values as safetensors: record_values RECORD.h5 VALUES.safetensors");
+  OptionTable table("record_values",
+                    "Writes recorded values as safetensors: record_values RECORD.h5 VALUES.safetensors");
   return run_program(
       arguments.count(), arguments.rest(), table,
       [&](const Session& session) {
