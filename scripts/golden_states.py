@@ -174,21 +174,23 @@ class States:
             tokens = array("q", [self.text[start + t + shift] for start in starts for t in range(T)])
             self.tensors[f"step{step}/{name}"] = ("I64", (G, T), tokens.tobytes())
 
+    def add_activations(self, phase, values):
+        """Adds the activations of the first step, or their gradients, of which the passes keep none of attn.heads and mlp.hidden."""
+        G, T = self.sizes["global-batch"], self.sizes["sequence"]
+        names = activations(self.sizes["layers"])
+        for name in names if phase == "forward" else reversed(names):
+            if (0, phase, name) in values:
+                self.add_rows(f"step0/{phase}/{name}", G, T, values[0, phase, name])
+
     def add_step(self, step, report, lines, values):
         """Adds what a step has computed, in its order."""
         self.add_tokens(step, report["options"])
-        G, T = self.sizes["global-batch"], self.sizes["sequence"]
-        for phase in ("forward", "backward") if step == 0 else ():
-            names = activations(self.sizes["layers"])
-            for name in names if phase == "forward" else reversed(names):
-                if (step, phase, name) in values:  # the passes keep no gradient of attn.heads and mlp.hidden
-                    self.add_rows(f"step{step}/{phase}/{name}", G, T, values[step, phase, name])
-            if phase == "forward":
-                self.add_number(step, "loss", report["loss"][step])
         if step == 0:
+            self.add_activations("forward", values)
+        self.add_number(step, "loss", report["loss"][step])
+        if step == 0:
+            self.add_activations("backward", values)
             self.add_parameters("step0/gradient", values, 0, "gradients summed")
-        if step > 0:
-            self.add_number(step, "loss", report["loss"][step])
         self.add_number(step, "gradient_norm", report["grad_norm"][step])
         self.add_number(step, "learning_rate", lines[step]["learning_rate"])
         for prefix in ("first moment of ", "second moment of ", "") if step in (0, STEPS - 1) else ():
