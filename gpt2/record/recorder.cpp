@@ -111,13 +111,16 @@ void Recorder::rows(StepPhase phase, std::int64_t unit, Layer layer, const Tenso
   const std::vector<float> host = host_values(stream_, values);
   for (std::int64_t b = 0; b < rows.sequences.count && rows.sequences.first + b < G_; ++b) {
     const float* const first = host.data() + b * rows.tokens.count * stride;
+    std::vector<float> kept;  // without the padding of a vocabulary
+    for (std::int64_t row = 0; row < rows.tokens.count && !patterns_.empty(); ++row)
+      kept.insert(kept.end(), first + row * stride, first + row * stride + piece.sections * piece.columns.count);
     add({.phase = phase,
          .order = order,
          .sequences = {rows.sequences.first + b, 1},
          .rows = piece.rows,
          .columns = piece.columns,
          .value = condense(piece, first, stride)},
-        name, patterns_.empty() ? std::vector<float>() : std::vector(first, first + rows.tokens.count * stride));
+        name, std::move(kept));
   }
 }
 

@@ -29,8 +29,8 @@ TEXTS = (("README.md", "Read me"), ("docs/install.md", "Installing"), ("docs/clu
          ("docs/dependencies.md", "Dependencies"), ("docs/design.md", "Design"), ("docs/performance.md", "Performance"),
          ("docs/utilisation.md", "Utilisation"), ("docs/film.md", "The film of a step"), ("docs/pages.md", "Pages of runs"),
          ("docs/prefix_mask.md", "Prefix mask"), ("docs/records.md", "The first wrong number"),
-         ("docs/museum.md", "A museum of real bugs"),
-         ("docs/baselines.md", "The same run in PyTorch"), ("docs/conformance.md", "Conformance"), ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"),
+         ("docs/museum.md", "A museum of real bugs"), ("docs/baselines.md", "The same run in PyTorch"),
+         ("docs/conformance.md", "Conformance"), ("docs/notation.md", "Notation"), (GLOSSARY, "Glossary"),
          ("docs/platforms.md", "Platforms"), ("docs/references.md", "References"))
 
 
