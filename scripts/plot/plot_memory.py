@@ -14,7 +14,6 @@ others disturbed least. --compare adds a line at what another lesson holds at th
 
 import argparse
 import json
-import math
 import pathlib
 import sys
 

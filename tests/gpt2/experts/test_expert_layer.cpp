@@ -159,8 +159,8 @@ TEST_CASE("experts: a run of tokens may send all rows that the capacity for whol
 namespace {
 
 /// The experts of block 1 of a model or of a part of it, over the same normalised rows.
-struct Layer {
-  Layer(TinyModel& tiny, const Tensor& normalised) : m(tiny), batch(m.batch(0))
+struct TestedLayer {
+  TestedLayer(TinyModel& tiny, const Tensor& normalised) : m(tiny), batch(m.batch(0))
   {
     m.lab.stream().copy(a.normalised, normalised);
     layer.route(m.work.experts, a, p.router, batch);
@@ -186,7 +186,7 @@ struct Layer {
 
 /// Adds up what the parts have in @p which(part), neighbours first, and leaves the sum in all of them.
 template <class Which>
-void all_reduce(Laboratory& lab, std::vector<std::unique_ptr<Layer>>& parts, const Which& which)
+void all_reduce(Laboratory& lab, std::vector<std::unique_ptr<TestedLayer>>& parts, const Which& which)
 {
   std::vector<Tensor> sums;
   for (const auto& part : parts) sums.push_back(part->routed(which(*part)));
@@ -207,21 +207,21 @@ TEST_CASE("experts: n parts of each expert, with sums over the parts, are the wh
       const TinyOptions options{.type = DType::f32, .B = 2, .T = 16};
       const Tensor normalised = lab.filled(DType::f32, {32, 16}, 1), doutput = lab.filled(DType::f32, {32, 16}, 2);
       TinyModel whole_model(lab, config, options);
-      Layer whole(whole_model, normalised);
+      TestedLayer whole(whole_model, normalised);
       whole.forward();
       whole.backward(doutput);
       std::vector<std::unique_ptr<TinyModel>> models;
-      std::vector<std::unique_ptr<Layer>> parts;
+      std::vector<std::unique_ptr<TestedLayer>> parts;
       for (int i = 0; i < n; ++i) {
         TinyOptions mine = options;
         mine.part = {i, n};
         TinyModel& part = *models.emplace_back(std::make_unique<TinyModel>(lab, config, mine));
         lab.stream().copy(part.parameters, part_of(lab, part.table, whole_model.table, whole_model.parameters));
-        parts.push_back(std::make_unique<Layer>(part, normalised));
+        parts.push_back(std::make_unique<TestedLayer>(part, normalised));
         parts.back()->forward();
       }
-      const auto returned = [](const Layer& l) { return l.a.routed.returned; };
-      const auto inputs = [](const Layer& l) { return l.m.work.experts.output; };
+      const auto returned = [](const TestedLayer& l) { return l.a.routed.returned; };
+      const auto inputs = [](const TestedLayer& l) { return l.m.work.experts.output; };
       all_reduce(lab, parts, returned);
       for (const auto& part : parts) {
         CHECK(different_bits(part->routed(returned(*part)), whole.routed(returned(whole))) > 0);
