@@ -192,7 +192,7 @@ class Suspicion {
     for (std::size_t k = 0; k < a_.projected.size(); ++k)
       ab += a_.projected[k] * b_.projected[k], aa += a_.projected[k] * a_.projected[k];
     const double c = aa > 0 ? ab / aa : 0;
-    if (key_.phase == StepPhase::norm || std::abs(c - 1) < 1e-3 || !nearly(b_, sum_of({{c, &a_}}))) return;
+    if (std::abs(c - 1) < 1e-3 || !nearly(b_, sum_of({{c, &a_}}))) return;
     const double N = static_cast<double>(other_.record.devices);
     if (std::abs(c * N - 1) < 1e-3 && N > 1)
       say("It is 1/{} of the right one: a mean over the ranks instead of a sum, or divided twice.", N);
@@ -210,9 +210,8 @@ class Suspicion {
     const bool begins = key_.phase == StepPhase::forward && key_.step > other_.record.entries.front().step;
     const bool stream = name().ends_with("stream") || name() == "embedding" || name().ends_with("heads");
     if (begins && updated_alike())
-      say("All of the step before is equal, and so is its update: this is computed with other parameters, perhaps "
-          "those "
-          "before the update.");
+      say("The step before is equal, and so is its update: this layer reads other parameters, perhaps those before "
+          "the update, or adds one more than once.");
     else if (key_.phase == StepPhase::forward && stream && other_.record.dropout > 0)
       say("All before it is equal, and dropout is on: perhaps another mask (seed, step, layer and position key "
           "it).");
