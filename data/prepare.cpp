@@ -15,7 +15,6 @@
 #include "common/base/text.hpp"
 #include "common/files/named_files.hpp"
 #include "common/messages/program.hpp"
-#include "common/program/file_arguments.hpp"
 #include "common/program/progress_bar.hpp"
 #include "data/text_file.hpp"
 
@@ -102,21 +101,20 @@ int main(int argc, char** argv)
 {
   using namespace rankwise;
   Options options;
-  FileArguments arguments(argc, argv);
-  options.files = arguments.files();
   OptionTable table("prepare", "Encodes a text as a token file: prepare [options] TEXT.txt FILE.h5");
   table.add("data", "tokenizer", options.tokenizer,
             "tokenizer: byte (each byte is a token) or gpt2 (GPT-2's byte pair encoding)");
   table.add("data", "vocabulary-from", options.vocabulary_from, "folder with encoder.json and vocab.bpe, for gpt2");
 
   Job job;
-  return run_program(
-      arguments.count(), arguments.rest(), table,
-      [&](const Session& session) {
-        if (session.rank() == 0) check_job(options, job);
+  return run_file_program(
+      argc, argv, table,
+      [&](const std::vector<std::string>& files) {
+        options.files = files;
+        check_job(options, job);
       },
-      [&](Session& session) {
-        if (session.rank() == 0) run_job(options, job);
+      [&](const std::vector<std::string>&) {
+        run_job(options, job);
         return exit_success;
       });
 }

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,19 +16,6 @@
 #include "gpt2/prompt.hpp"
 
 namespace rankwise {
-
-namespace {
-
-/// The words of @p text between its commas.
-std::vector<std::string> words_of(const std::string& text)
-{
-  std::vector<std::string> words;
-  std::istringstream list(text);
-  for (std::string word; std::getline(list, word, ',');) words.push_back(word);
-  return words;
-}
-
-}  // namespace
 
 ModelConfig TrainingOptions::config() const
 {
@@ -45,7 +31,7 @@ ModelConfig TrainingOptions::config() const
   config.experts = experts;
   if (!sizes_from.empty()) config.name = sizes_from;
   config.mask = Mask::parse(mask);
-  config.frozen = words_of(freeze);
+  config.frozen = split(freeze, ',');
   check_config(config);
   return config;
 }

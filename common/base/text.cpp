@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -84,6 +85,14 @@ std::string_view trimmed(std::string_view text)
   const std::size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+std::vector<std::string> split(const std::string& text, char at)
+{
+  std::vector<std::string> parts;
+  std::istringstream list(text);
+  for (std::string part; std::getline(list, part, at);) parts.push_back(part);
+  return parts;
 }
 
 }  // namespace rankwise

@@ -31,6 +31,9 @@ std::string one_of(const std::vector<std::string>& words);
 /// Where a relative path was looked for, as " (/home/me/run.h5)": for messages about files. Empty for an absolute path.
 std::string looked_for(const std::string& path);
 
+/// The parts of a text between the characters @p at, the last one only if it is not empty: split("a,b", ',') is a, b.
+std::vector<std::string> split(const std::string& text, char at);
+
 /// The text without blanks at its ends.
 std::string_view trimmed(std::string_view text);
 

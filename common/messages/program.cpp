@@ -11,6 +11,7 @@
 #include "common/base/error.hpp"
 #include "common/messages/watchdog/message_counts.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
+#include "common/program/file_arguments.hpp"
 #include "common/program/launcher.hpp"
 #include "common/program/terminal.hpp"
 
@@ -121,6 +122,19 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
   } catch (...) {
     abort_job(describe(std::current_exception()));
   }
+}
+
+int run_file_program(int argc, char** argv, OptionTable& options,
+                     const std::function<void(const std::vector<std::string>& files)>& check,
+                     const std::function<int(const std::vector<std::string>& files)>& run)
+{
+  FileArguments arguments(argc, argv);
+  return run_program(
+      arguments.count(), arguments.rest(), options,
+      [&](const Session& session) {
+        if (session.rank() == 0) check(arguments.files());
+      },
+      [&](Session& session) { return session.rank() == 0 ? run(arguments.files()) : exit_success; });
 }
 
 }  // namespace rankwise

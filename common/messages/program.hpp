@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "common/program/options.hpp"
 #include "common/program/session.hpp"
@@ -29,5 +31,13 @@ namespace rankwise {
 /// rank, file, line and the innermost span.
 int run_program(int argc, char** argv, OptionTable& options, const std::function<void(const Session&)>& check,
                 const std::function<int(Session&)>& run);
+
+/// The same for a program whose command line has files besides options (FileArguments). Rank 0 does the work; other ranks have
+/// nothing to do.
+/// @param check  called on rank 0 with the files; as above.
+/// @param run    called on rank 0; returns the exit status.
+int run_file_program(int argc, char** argv, OptionTable& options,
+                     const std::function<void(const std::vector<std::string>& files)>& check,
+                     const std::function<int(const std::vector<std::string>& files)>& run);
 
 }  // namespace rankwise

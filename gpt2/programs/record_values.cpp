@@ -15,7 +15,6 @@
 #include "common/files/hdf5.hpp"
 #include "common/files/named_files.hpp"
 #include "common/messages/program.hpp"
-#include "common/program/file_arguments.hpp"
 #include "gpt2/record/record.hpp"
 #include "gpt2/safetensors.hpp"
 
@@ -70,18 +69,12 @@ int main(int argc, char** argv)
 {
   using namespace rankwise;
   std::vector<FileLock> locks;
-  FileArguments arguments(argc, argv);
   OptionTable table("record_values",
                     "Writes recorded values as safetensors: record_values RECORD.h5 VALUES.safetensors");
-  return run_program(
-      arguments.count(), arguments.rest(), table,
-      [&](const Session& session) {
-        if (session.rank() == 0) locks = check_arguments(arguments.files());
-      },
-      [&](Session& session) {
-        if (session.rank() == 0)
-          fmt::print("{}: {} values\n", arguments.files()[1],
-                     group_digits(write_values(arguments.files()[0], arguments.files()[1])));
+  return run_file_program(
+      argc, argv, table, [&](const std::vector<std::string>& files) { locks = check_arguments(files); },
+      [](const std::vector<std::string>& files) {
+        fmt::print("{}: {} values\n", files[1], group_digits(write_values(files[0], files[1])));
         return exit_success;
       });
 }

@@ -20,7 +20,6 @@
 #include "common/base/text.hpp"
 #include "common/files/named_files.hpp"
 #include "common/messages/program.hpp"
-#include "common/program/file_arguments.hpp"
 
 namespace rankwise {
 
@@ -105,18 +104,14 @@ int main(int argc, char** argv)
 {
   using namespace rankwise;
   Job job;
-  FileArguments arguments(argc, argv);
   OptionTable table("weights",
                     "Imports and exports weights in Hugging Face's format: weights import|export FROM TO");
   table.add("model", "heads", job.heads, "attention heads, for import; 0: one for every 64 channels");
   table.add("model", "allow-not-finite", job.allow_not_finite, "also import weights that are NaN or infinite");
-  return run_program(
-      arguments.count(), arguments.rest(), table,
-      [&](const Session& session) {
-        if (session.rank() == 0) check_job(arguments.files(), job);
-      },
-      [&](Session& session) {
-        if (session.rank() == 0) run_job(arguments.files(), job);
+  return run_file_program(
+      argc, argv, table, [&](const std::vector<std::string>& words) { check_job(words, job); },
+      [&](const std::vector<std::string>& words) {
+        run_job(words, job);
         return exit_success;
       });
 }

@@ -27,14 +27,16 @@ constexpr std::int64_t longest_run = 1024;
 Condensed condense_run(std::uint32_t first, const float* values, std::int64_t n)
 {
   std::uint64_t digest = 0;
-  float squares = 0, p0 = 0, p1 = 0, p2 = 0, p3 = 0;
+  double squares = 0;
+  float p0 = 0, p1 = 0, p2 = 0, p3 = 0;
 #pragma omp simd reduction(+ : digest, squares, p0, p1, p2, p3)
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t place = mix(first + static_cast<std::uint32_t>(i));
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
     const std::uint32_t number = bits == 0x80000000u ? 0u : bits;  // a zero has no sign here
     digest += std::uint64_t{mix(number ^ place)} * (place | 1u);
-    squares += values[i] * values[i];
+    const double value = values[i];
+    squares += value * value;  // in f64, where the square of no f32 is lost
     p0 += with_sign(number, place);
     p1 += with_sign(number, place << 1);
     p2 += with_sign(number, place << 2);

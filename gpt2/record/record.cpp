@@ -4,9 +4,11 @@
 #include <span>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/files/hdf5.hpp"
 #include "gpt2/parameter_table.hpp"
 
@@ -82,9 +84,7 @@ void write_record(const std::string& path, const Record& record)
                            {"global_batch", record.global_batch},
                            {"dropout", record.dropout}};
   write_attribute(file, "run", run.dump());
-  std::string names;
-  for (const std::string& name : record.names) names += name + "\n";
-  write_attribute(file, "names", names);
+  write_attribute(file, "names", fmt::format("{}", fmt::join(record.names, "\n")));
   write_attribute(file, "words of an entry", static_cast<std::int64_t>(entry_words));
   Hdf5Object dataset = create_u64_dataset(file, "entries", std::ssize(record.entries) * std::int64_t{entry_words});
   write_u64(dataset,
@@ -104,9 +104,7 @@ Record read_record(const std::string& path)
     record.devices = run.at("devices");
     record.exact = run.at("exact"), record.rounded = run.at("rounded");
     record.global_batch = run.at("global_batch"), record.dropout = run.at("dropout");
-    const std::string names = read_text_attribute(file, "names");
-    for (std::size_t first = 0, end = 0; (end = names.find('\n', first)) != std::string::npos; first = end + 1)
-      record.names.push_back(names.substr(first, end - first));
+    record.names = split(read_text_attribute(file, "names"), '\n');
     check(read_integer_attribute(file, "words of an entry") == entry_words, "its entries have another size");
     const std::vector<std::uint64_t> words = read_u64(open_plain_dataset(file, "entries"));
     check(words.size() % entry_words == 0, "its last entry is incomplete");

@@ -24,7 +24,7 @@ struct RecordEntry {
   std::int64_t order = 0;   ///< place in the order of computation, within the phase
   std::int64_t tensor = 0;  ///< index in record_names()
   Range sequences{};  ///< sequences of the global batch that were computed with; for a sum over the batch, all
-  Range rows{};       ///< rows of the whole tensor
+  Range rows{};       ///< rows of the whole tensor; of parameters, elements of the stored shard
   Range columns{};    ///< columns of each of its sections
   std::int64_t device = 0;  ///< number of the device that had it: its rank
   Condensed value{};        ///< what it was

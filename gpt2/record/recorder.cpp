@@ -1,10 +1,11 @@
 #include "gpt2/record/recorder.hpp"
 
 #include <fnmatch.h>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "common/base/text.hpp"
 
 namespace rankwise {
 
@@ -72,11 +73,9 @@ std::int64_t place_of_gradient(bool embedding, int number)
 
 Recorder::Recorder(Stream& stream, const ModelConfig& config, std::int64_t G, std::int64_t T, bool runs, int device,
                    const std::string& values)
-    : stream_(stream), config_(config), G_(G), T_(T), runs_(runs), device_(device)
+    : stream_(stream), config_(config), G_(G), T_(T), runs_(runs), device_(device), patterns_(split(values, ','))
 {
   for (const std::string& name : record_names(config)) number_of_.emplace(name, std::ssize(number_of_));
-  std::stringstream list(values);
-  for (std::string pattern; std::getline(list, pattern, ',');) patterns_.push_back(pattern);
 }
 
 const ParameterTable& Recorder::table_of(Part part)

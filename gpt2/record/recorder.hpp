@@ -58,7 +58,7 @@ class Recorder {
   /// rows that enter the unit.
   /// @param phase   forward or backward.
   /// @param unit    of the parameter table.
-  /// @param values  (rows.count(), columns of this shard); nothing is noted if it has other rows.
+  /// @param values  (rows.count(), columns of this shard). Normalised rows of which this rank has only its own are not noted.
   void rows(StepPhase phase, std::int64_t unit, Layer layer, const Tensor& values, const Rows& rows,
             const RecordedColumns& columns);
   /// Notes the gradient of a tensor from the sequences of a micro-batch.

@@ -27,23 +27,22 @@ void check_recording(const LessonOptions& options)
 
 namespace {
 
-/// Bytes of objects, as text.
+/// The objects of all ranks, by rank; on rank 0 only. All ranks make this call.
 template <class T>
-std::string bytes_of_all(const std::vector<T>& objects)
+std::vector<std::vector<T>> gather_on_rank_0(const Session& session, const std::vector<T>& own)
 {
-  return {reinterpret_cast<const char*>(objects.data()), objects.size() * sizeof(T)};
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(T));
+  std::vector<std::vector<T>> all;
+  for (const std::string& text : gather_texts(Communicator::world(), bytes)) {
+    if (session.rank() != 0) return all;
+    all.emplace_back(text.size() / sizeof(T));
+    if (!text.empty()) std::memcpy(static_cast<void*>(all.back().data()), text.data(), text.size());
+  }
+  return all;
 }
 
-template <class T>
-std::vector<T> objects_of(const std::string& bytes)
-{
-  std::vector<T> objects(bytes.size() / sizeof(T));
-  if (!bytes.empty()) std::memcpy(static_cast<void*>(objects.data()), bytes.data(), bytes.size());
-  return objects;
-}
-
-/// Adds the values of all ranks to a record.
-void gather_values(Record& record, const std::vector<RecordedValues>& own)
+/// Adds the values of all ranks to the record of rank 0.
+void gather_values(Run& run, const std::vector<RecordedValues>& own)
 {
   std::vector<RecordEntry> entries;
   std::vector<std::int64_t> counts;
@@ -53,18 +52,15 @@ void gather_values(Record& record, const std::vector<RecordedValues>& own)
     counts.push_back(std::ssize(part.values));
     numbers.insert(numbers.end(), part.values.begin(), part.values.end());
   }
-  const Communicator world = Communicator::world();
-  const std::vector<std::string> all_entries = gather_texts(world, bytes_of_all(entries)),
-                                 all_counts = gather_texts(world, bytes_of_all(counts)),
-                                 all_numbers = gather_texts(world, bytes_of_all(numbers));
+  const auto all_entries = gather_on_rank_0(run.session, entries);
+  const auto all_counts = gather_on_rank_0(run.session, counts);
+  const auto all_numbers = gather_on_rank_0(run.session, numbers);
   for (std::size_t r = 0; r < all_entries.size(); ++r) {
-    const auto of_rank = objects_of<RecordEntry>(all_entries[r]);
-    const auto sizes = objects_of<std::int64_t>(all_counts[r]);
-    const auto values = objects_of<float>(all_numbers[r]);
-    for (std::size_t i = 0, first = 0; i < of_rank.size(); ++i) {
-      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first);
-      record.values.push_back({of_rank[i], std::vector(begin, begin + sizes[i])});
-      first += static_cast<std::size_t>(sizes[i]);
+    auto begin = all_numbers[r].begin();
+    for (std::size_t i = 0; i < all_entries[r].size(); ++i) {
+      const auto end = begin + all_counts[r][i];
+      run.record.values.push_back({all_entries[r][i], std::vector(begin, end)});
+      begin = end;
     }
   }
 }
@@ -101,20 +97,19 @@ void record_step(Run& run, const StepReport& measured, const HeldShards& held)
     notes.shard(StepPhase::update, State::second_moment, shard.table, shard.owned, shard.second_moments);
     notes.shard(StepPhase::update, State::parameter, shard.table, shard.owned, shard.parameters);
   });
-  for (const std::string& bytes : gather_texts(Communicator::world(), bytes_of_all(notes.take_entries()))) {
-    const auto entries = objects_of<RecordEntry>(bytes);
-    run.record.entries.insert(run.record.entries.end(), entries.begin(), entries.end());
-  }
-  if (!run.options.record_values.empty()) gather_values(run.record, notes.take_values());
+  const auto of_all = gather_on_rank_0(run.session, notes.take_entries());
+  for (const std::vector<RecordEntry>& of_rank : of_all)
+    run.record.entries.insert(run.record.entries.end(), of_rank.begin(), of_rank.end());
+  if (!run.options.record_values.empty()) gather_values(run, notes.take_values());
 }
 
 void report_recording(Report& report, Run& run)
 {
   if (!run.recorder) return;
   if (run.session.rank() == 0 && !run.options.record.empty()) write_record(run.options.record, run.record);
-  if (!run.options.check_against_reference || run.record.entries.empty()) return;
+  if (!run.options.check_against_reference) return;
   in_turn(run.session, [&] {
-    if (run.session.rank() != 0) return;
+    if (run.record.entries.empty()) return;  // of the other ranks, or of a run without steps
     const Comparison found = compare(reference_record(run), run.record);
     report.json()["first_difference"] = found.text;
     report.check("tensors that differ from the reference run", "none", found.step < 0 ? "none" : found.text,

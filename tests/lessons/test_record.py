@@ -1,5 +1,6 @@
 """--record and --check-against: two runs are compared tensor by tensor, whatever their layouts."""
 
+import json
 import os
 import subprocess
 import unittest
@@ -54,11 +55,19 @@ class Records(ShortTextCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("First difference: step 0, forward: embedding, sequences 0 to 7.", done.stdout)
 
-    def test_another_dropout_rate_and_learning_rate_are_named(self):
+    def test_what_an_option_changes_first_is_named(self):
         right = self.record("right", "--dropout=0.1")
-        self.assertIn("perhaps another mask", self.compare(right, self.record("other", "--dropout=0.2")).stdout)
-        done = self.compare(right, self.record("other", "--dropout=0.1", "--learning-rate=2e-3"))
-        self.assertIn("step 0, loss and norm: learning rate.", done.stdout)
+        for option, says in [("--dropout=0.2", "forward: embedding, sequences 0 to 7. All before it is equal, and dropout is on: perhaps"),
+                             ("--mask=full", "forward: h.0.attn.heads, sequences 0 to 7."),
+                             ("--freeze=wpe.weight", "gradients summed: summed gradient of wpe.weight. It is zero"),
+                             ("--learning-rate=2e-3", "loss and norm: learning rate. It is 2 times the right one."),
+                             ("--beta1=0.8", "update: first moment of wte.weight after the update. It is 2 times the right one."),
+                             ("--beta2=0.9", "update: second moment of wte.weight after the update. It is 2 times the right one."),
+                             ("--epsilon=1", "update: wte.weight after the update. Gradients, loss and norm are equal")]:
+            with self.subTest(option=option):
+                dropout = [] if option.startswith("--dropout") else ["--dropout=0.1"]
+                done = self.compare(right, self.record("other", *dropout, option))
+                self.assertIn(f"First difference: step 0, {says}", done.stdout)
 
     def test_a_record_changes_nothing(self):
         plain, noted = self.report(*EXACT, self.data), self.report(*EXACT, self.data, f"--record={self.folder}/x.h5")
@@ -71,6 +80,16 @@ class Records(ShortTextCase):
             with self.subTest(options=options):
                 report = self.report(*SMALL, self.data, *options.split(), "--check-against=reference", ranks=2)
                 self.assertEqual(report["first_difference"], "")
+
+    def test_a_run_that_leaves_the_reference_fails(self):
+        # Rounding decides elements with tiny gradients, and so large a learning rate makes much of that.
+        path = os.path.join(self.folder, "report.json")
+        done = self.run_program("--steps=8", *SMALL[1:], self.data, "--learning-rate=1", "--warmup=1",
+                                "--check-against=reference", f"--report={path}")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, "FAIL  tensors that differ from the reference run +step \\d, ")
+        with open(path, encoding="utf-8") as file:
+            self.assertIn("step ", json.load(file)["first_difference"])
 
     def test_what_cannot_be_recorded_is_refused(self):
         none = os.path.join(self.folder, "none.h5")

@@ -13,7 +13,6 @@
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
 #include "common/messages/program.hpp"
-#include "common/program/file_arguments.hpp"
 #include "lessons/frame/first_difference.hpp"
 
 namespace rankwise {
@@ -37,16 +36,11 @@ int main(int argc, char** argv)
 {
   using namespace rankwise;
   Comparison comparison;
-  FileArguments arguments(argc, argv);
   OptionTable table("compare_records",
                     "Names the first number in which two runs differ: compare_records RIGHT OTHER");
-  return run_program(
-      arguments.count(), arguments.rest(), table,
-      [&](const Session& session) {
-        if (session.rank() == 0) comparison = compare_files(arguments.files());
-      },
-      [&](Session& session) {
-        if (session.rank() != 0) return exit_success;
+  return run_file_program(
+      argc, argv, table, [&](const std::vector<std::string>& files) { comparison = compare_files(files); },
+      [&](const std::vector<std::string>&) {
         fmt::print("{} tensors compared{}.\n{}\n", group_digits(comparison.compared),
                    comparison.bits ? " bit by bit" : " up to rounding",
                    comparison.step < 0 ? "No difference." : "First difference: " + comparison.text);

@@ -11,7 +11,7 @@ using namespace rankwise;
 
 namespace {
 
-/// A rank that has made so many collectives of world, and is in the last one or not.
+/// A rank whose latest collective of world has this number; @p open: it has not ended.
 FlightRecord rank_in(std::int64_t number, bool open)
 {
   FlightRecord record;

@@ -1,0 +1,41 @@
+"""Verdicts in words: what a student reads of a run of a training program that went wrong."""
+
+import pathlib
+import sys
+import types
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/course"))
+
+from verdicts import compare  # noqa: E402
+
+JUDGED = types.SimpleNamespace(number="03.1", fields=("loss", "digest"), near={}, explain=None, hint="")
+CASE = types.SimpleNamespace(text="4 ranks", options=["--steps=2"])
+
+
+def answer(**report):
+    return types.SimpleNamespace(outputs=[], text="", reason="ended", report={"loss": [5.5], "digest": "a", **report}, outcome=None)
+
+
+class Training(unittest.TestCase):
+    def test_a_run_that_is_right_passes(self):
+        self.assertEqual(compare(JUDGED, [CASE], answer(), answer(first_difference="")), ("passed", ""))
+
+    def test_the_first_wrong_tensor_is_named(self):
+        sentence = "step 0, gradients summed: summed gradient of wte.weight. It lacks the gradient of rank 1."
+        verdict, detail = compare(JUDGED, [CASE], answer(), answer(loss=[5.4], first_difference=sentence))
+        self.assertEqual(verdict, "failed")
+        self.assertIn("loss[0]: got 5.4, expected 5.5", detail)
+        self.assertTrue(detail.endswith("differs from a run on one device: " + sentence), detail)
+
+    def test_where_no_tensor_was_compared_nothing_is_said_of_it(self):
+        for report in ({}, {"first_difference": ""}):
+            self.assertNotIn("tensor", compare(JUDGED, [CASE], answer(), answer(loss=[5.4], **report))[1])
+
+    def test_what_a_program_says_of_itself_stays_short(self):
+        detail = compare(JUDGED, [CASE], answer(), answer(loss=[5.4], first_difference="x" * 10_000))[1]
+        self.assertLess(len(detail), 1000)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
