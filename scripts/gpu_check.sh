@@ -53,7 +53,7 @@ cp "$build"/lessons/* "$pack/build/lessons/"
 cp "$build/data/prepare" "$pack/build/data/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp -t "$pack/build/tests" {} +
 cp "$build/gpu_tests.txt" "$pack/build/"
-cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,torch_speed,torch_gpt2}.py "$pack/scripts/bench/"
+cp scripts/bench/{gpu_check,gpu_speed_tables,bench_tables,torch_speed,torch_gpt2,llmc_speed}.py "$pack/scripts/bench/"
 cp scripts/mpi_environment.sh "$pack/scripts/"
 cp tests/lessons/{test_gpus,test_gpu_digests,test_gpu_layouts,gpu_case,program_case}.py "$pack/tests/lessons/"
 

@@ -65,12 +65,18 @@ void check_alike(const OptionTable& options, const Tokens& tokens)
 
 namespace {
 
-/// A fast hash of elements of any type.
+/// A fast hash of elements of any type: that of the hashes of its pieces, of which only one is copied at a time.
 std::uint64_t hash_of(Stream& stream, const Tensor& elements)
 {
+  constexpr std::int64_t piece_bytes = 1 << 20;
   const Tensor bytes(elements.raw(), DType::u8, {elements.bytes()});
-  const std::vector<std::uint8_t> host = to_host<std::uint8_t>(stream, bytes);
-  return fast_hash(std::as_bytes(std::span(host)));
+  std::vector<std::uint64_t> hashes;
+  for (std::int64_t first = 0; first < bytes.elements(); first += piece_bytes) {
+    const auto piece = bytes.slice({first, std::min(piece_bytes, bytes.elements() - first)});
+    const std::vector<std::uint8_t> host = to_host<std::uint8_t>(stream, piece);
+    hashes.push_back(fast_hash(std::as_bytes(std::span(host))));
+  }
+  return fast_hash(std::as_bytes(std::span(hashes)));
 }
 
 }  // namespace

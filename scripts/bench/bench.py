@@ -5,10 +5,11 @@ lessons that shard or divide a model beside those that do not, and all-reduce by
     scripts/bench/bench.py [--case=NAME]... [--rounds=N] [--write]
     scripts/bench/bench.py --case=ways [--rounds=N] [OPTION OF THE LESSON]...
     scripts/bench/bench.py --case=peers|peer-ranks [--python=PROGRAM] [--rounds=N] [--write]
+    scripts/bench/bench.py --case=llm.c --llmc=PROGRAM [--rounds=N] [--write]
 
 What is compared takes turns within one run, so that a machine that grows slower slows all of it; what is shown is the
-median of the rounds. "peers" are steps of PyTorch on one rank, "peer-ranks" on two; PROGRAM has to have it. They are measured only
-when they are asked for.
+median of the rounds. "peers" are steps of PyTorch on one rank, "peer-ranks" on two; PROGRAM has to have it. "llm.c" is a step of
+its train_gpt2. They are measured only when they are asked for.
 A machine that is busy with other things is refused, because its figures say nothing. "below" in a
 table says that a floor is not met; the status is 0 all the same.
 
@@ -38,6 +39,7 @@ import bench_peers
 import bench_pipeline
 import bench_sharding
 import bench_tensor
+import llmc_speed
 import plot_bandwidth
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
                           replace_block, training_steps_table, ways_table, where_table)
@@ -280,6 +282,19 @@ def measure_peers(python, rounds):
     return measured
 
 
+def measure_llmc(program, rounds):
+    """Seconds of a step of the first case in f32, here and by a program of llm.c, once a round."""
+    own, turns = bench_peers.own_command(BUILD, CASES[0], "f32"), []
+    with tempfile.TemporaryDirectory() as folder:
+        llmc_speed.prepare_cpu(folder)
+        for _ in range(rounds or bench_peers.ROUNDS):
+            turns.append({"own": json.loads(run_program(own))["rounds"][0]["step_s"][-1],
+                          "llm.c": llmc_speed.cpu_step(program, folder, bench_peers.environment())})
+            if turns[-1]["llm.c"] is None:
+                raise Refused(f"{program} made no {llmc_speed.STEPS} steps.\n       Build train_gpt2 of llm.c, and name it.")
+    return json.loads(kept("llm.c", json.dumps(turns)))
+
+
 def measure_peer_ranks(python, rounds):
     """The reports of lessons 03 and 06 and of PyTorch for each model, once a round."""
     measured = {}
@@ -365,15 +380,16 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"], ["peers"], ["peer-ranks"]]  # have tables for themselves
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"], ["peers"], ["peer-ranks"], ["llm.c"]]  # have tables for themselves
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
           "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
           "machine of pipeline parallelism", "pipeline parallelism", "machine of busy machines", "busy machines",
           "machine of all-reduce", "all-reduce", "more ranks than cores", "machine of peers", "peers", "machine of peers on ranks",
-          "peers on ranks"]
+          "peers on ranks", "machine of llm.c", "llm.c"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, peer_ranks, date):
+def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, peer_ranks, llmc,
+              date):
     """All tables by the name of their block in the page; those that nothing was measured for are left out."""
     blocks = {}
     if measured:
@@ -413,6 +429,9 @@ def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, bus
     if peer_ranks:
         blocks["machine of peers on ranks"] = machine_text(date)
         blocks["peers on ranks"] = bench_peer_ranks.peer_ranks_table(peer_ranks)
+    if llmc:
+        blocks["machine of llm.c"] = machine_text(date)
+        blocks["llm.c"] = llmc_speed.cpu_table(llmc)
     return blocks
 
 
@@ -454,9 +473,10 @@ def parse(arguments):
     names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "busy", "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
-    parser.add_argument("--case", action="append", choices=[*names, "peers", "peer-ranks"], help="measure only this; may be repeated")
+    parser.add_argument("--case", action="append", choices=[*names, "peers", "peer-ranks", "llm.c"], help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, help="turns that each measurement gets (default: 3 to 12)")
     parser.add_argument("--python", default=sys.executable, help="with PyTorch, for --case=peers and --case=peer-ranks")
+    parser.add_argument("--llmc", metavar="PROGRAM", help="train_gpt2 of llm.c, for --case=llm.c")
     parser.add_argument("--write", action="store_true", help="keep the tables in docs/performance.md")
     options, for_lesson = parser.parse_known_args(arguments)
     if for_lesson and options.case != ["ways"]:
@@ -464,6 +484,8 @@ def parse(arguments):
                       "       Options of lesson 01 go with --case=ways; the other cases are what they are.")
     if options.rounds is not None and options.rounds < 1:
         raise Refused(f"--rounds={options.rounds} is too small.\n       Use --rounds=1 or more.")
+    if "llm.c" in (options.case or []) and not options.llmc:
+        raise Refused("--case=llm.c needs a program of llm.c.\n       Name its train_gpt2: --llmc=PROGRAM.")
     if options.write and options.case not in (None, *ALONE):
         raise Refused("--write keeps all tables of one run, and --case leaves some out.\n"
                       f"       Use one of them; only {' and '.join(f'--case={alone}' for [alone] in ALONE)} have tables for "
@@ -491,9 +513,10 @@ def bench(arguments):
     peers = watched("peers", lambda: measure_peers(options.python, options.rounds)) if "peers" in options.case else None
     peer_ranks = (watched("peer-ranks", lambda: measure_peer_ranks(options.python, options.rounds))
                   if "peer-ranks" in options.case else None)
+    llmc = watched("llm.c", lambda: measure_llmc(options.llmc, options.rounds)) if "llm.c" in options.case else None
 
     blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, peer_ranks,
-                       date)
+                       llmc, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)

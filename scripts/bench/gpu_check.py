@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs tests and lessons on the GPU of this machine and writes one table, and figures of its speed:
 
-    gpu_check.py BUILD [--quick | --speed] [--write] [-- OPTION...]
+    gpu_check.py BUILD [--quick | --speed] [--llmc=PROGRAM] [--write] [-- OPTION...]
 
 Tests of kernels and collectives; every lesson on one rank, and on 2 and 4 ranks that share the GPU over MPI; the small
 tests once more under compute-sanitizer, where that is installed; and build/tests/gpu_speed, with PyTorch's attention in
-turns where there is PyTorch. OPTIONs go to lessons 01 and 03; with --speed, which measures the speed alone, to
+turns where there is PyTorch and with steps of llm.c where --llmc names its train_gpt2cu. OPTIONs go to lessons 01 and 03; with --speed, which measures the speed alone, to
 gpu_speed. --figures=FILE takes figures that were measured before, as on another machine, and --write keeps their tables in
 docs/performance.md. "below" in a table says that a floor is not met. Ends with status 1 if anything fails.
 """
@@ -21,6 +21,7 @@ import tempfile
 
 from bench_tables import replace_block, torch_config
 from gpu_speed_tables import NO_TORCH, gpu_blocks
+from llmc_speed import gpu_step
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = ["check", "ranks", "result", "ms a step", "tokens/s", "counted bytes", "in use", "digest"]
@@ -29,6 +30,7 @@ EXACT = ["--arithmetic=exact", "--steps=5", "--dropout=0.1"]
 FAST = ["--steps=20", "--compare=10"]
 PAGE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs/performance.md")
 TORCH_TURNS, TORCH_TURN_S = 5, 0.2
+LLMC_TURNS = 3
 
 
 class Checks:
@@ -130,12 +132,15 @@ def document_of(done):
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
+def outside():
+    """The environment of a program that is not of this folder, and has libraries of its own."""
+    return {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))}
+
+
 def run_torch(checks, what, *arguments, turns=1):
     """The documents that torch_speed.py printed: {} where there is no PyTorch; none where it failed."""
-    outside = {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", "")}
-    environment = outside if "OUTSIDE_LD_LIBRARY_PATH" in os.environ else None  # PyTorch has libraries of its own
     done = checks.run([sys.executable, os.path.join(HERE, "torch_speed.py"), what, str(TORCH_TURN_S), *arguments],
-                      environment=environment, lines="\n" * turns)
+                      environment=outside(), lines="\n" * turns)
     if done.returncode != 0:
         checks.add(f"{what} of PyTorch", done)
         return []
@@ -169,8 +174,18 @@ def torch_step(checks, document):
     return {"name": said["name"], "micro_batch": said["B"], "rounds": [turn["step_s"] for turn in turns]} if said else {}
 
 
-def measure_speed(checks, options):
-    """The document of gpu_speed with PyTorch's turns and the machine; {} when it failed."""
+def llmc_step(checks, program, document):
+    """llm.c's step of its 124M model, with as many sequences as PyTorch's."""
+    with tempfile.TemporaryDirectory() as folder:
+        most = document["torch"]["step"].get("micro_batch") or document["training"]["micro_batch"]
+        rounds = [gpu_step(program, folder, most, document["sequence"], outside()) for _ in range(LLMC_TURNS)]
+    failed = any(seconds is None for seconds, _ in rounds)
+    checks.add("llm.c", subprocess.CompletedProcess([], int(failed), "", f"{program} made no steps\n"))
+    return {} if failed else {"micro_batch": rounds[0][1], "rounds": [seconds for seconds, _ in rounds]}
+
+
+def measure_speed(checks, options, llmc):
+    """The document of gpu_speed with the turns of PyTorch and llm.c, and the machine; {} when it failed."""
     done = checks.run([os.path.join(checks.build, "tests/gpu_speed"), *options])
     checks.add("gpu_speed", done)
     document = document_of(done)
@@ -179,6 +194,8 @@ def measure_speed(checks, options):
             document["torch"] = torch_turns(checks, document["attention"], options)
             if "training" in document:
                 document["torch"]["step"] = torch_step(checks, document)
+                if llmc:
+                    document["llmc"] = llmc_step(checks, llmc, document)
         document["machine"] = machine()
         with open(os.path.join(checks.build, "gpu_speed.json"), "w", encoding="utf-8") as file:
             json.dump(document, file, indent=1)
@@ -201,7 +218,7 @@ def report_speed(checks, options, more):
         with open(options.figures, encoding="utf-8") as file:
             document = json.load(file)
     else:
-        document = measure_speed(checks, more)
+        document = measure_speed(checks, more, options.llmc)
     if not document:
         return ""
     blocks = gpu_blocks(document)
@@ -222,6 +239,7 @@ def parse(arguments):
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true", help="the small model only, no compute-sanitizer, no speed")
     parser.add_argument("--speed", action="store_true", help="the speed alone")
+    parser.add_argument("--llmc", metavar="PROGRAM", help="train_gpt2cu of llm.c, built with cuDNN; its step stands beside")
     parser.add_argument("--figures", help="take the speed from this file, as BUILD/gpu_speed.json, and measure nothing")
     parser.add_argument("--write", action="store_true", help="keep the tables of the speed in docs/performance.md")
     options = parser.parse_args(own)

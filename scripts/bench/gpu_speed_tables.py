@@ -5,6 +5,7 @@ import statistics
 from bench_tables import against, by_time, roofline_table, text_table
 
 FLOPS_FLOOR, FLOPS_GOAL = 0.40, 0.55          # model FLOP/s of a step, over the matrix product's
+LLMC_GOAL = 1.1                               # tokens a second here, over llm.c's
 ATTENTION_FLOOR, ATTENTION_GOAL = 0.30, 0.50  # attention forwards, over PyTorch's flash attention
 KERNEL_FLOOR = 0.80                           # bytes a second of a kernel that memory bounds, over copying
 MEMORY_CEILING = 1.05                         # bytes in use, over those that the ledger counts
@@ -64,15 +65,18 @@ def step_rows(document):
             ["  without what is masked", f"{1e-12 * training['flops']['causal'] / step_s:.1f}", "TFLOP/s", "", "", ""]]
 
 
-def torch_step_rows(document):
-    """PyTorch's step beside this one. The ratio is how many times as many tokens a second are trained here."""
-    theirs, training = document.get("torch", {}).get("step"), document["training"]
-    if not theirs:
-        return []
-    rate = theirs["micro_batch"] * document["sequence"] / statistics.median(theirs["rounds"])
+def peer_step_rows(document):
+    """Steps of PyTorch and llm.c beside this one. A ratio is how many times as many tokens a second are trained here."""
+    training, torch = document["training"], document.get("torch", {}).get("step")
     own = training["micro_batch"] * document["sequence"] / median(training["rounds"], lambda turn: turn["step_s"])
-    return [[f"step of {theirs['name']}, compiled, B={theirs['micro_batch']}", f"{rate:,.0f}", "tokens/s",
-             f"{own / rate:.3f}", "", ""]]
+    rows = []
+    for name, theirs, goal in ((f"{torch['name']}, compiled" if torch else "", torch, None),
+                               ("llm.c", document.get("llmc"), LLMC_GOAL)):
+        if theirs:
+            rate = theirs["micro_batch"] * document["sequence"] / statistics.median(theirs["rounds"])
+            rows.append([f"step of {name}, B={theirs['micro_batch']}", f"{rate:,.0f}", "tokens/s", f"{own / rate:.3f}", "",
+                         against(goal, own / rate) if goal else ""])
+    return rows
 
 
 def precision_rows(document):
@@ -123,7 +127,7 @@ def speed_table(document):
     """The yardsticks and what stands beside them, each figure with its floor and its goal."""
     rows = [["what", "figure", "", "ratio", "floor", "goal"]]
     if "training" in document:
-        for part in (yardstick_rows, step_rows, torch_step_rows, precision_rows, memory_rows):
+        for part in (yardstick_rows, step_rows, peer_step_rows, precision_rows, memory_rows):
             rows += part(document)
     return text_table(rows + attention_rows(document))
 

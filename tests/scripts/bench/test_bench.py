@@ -29,6 +29,7 @@ import bench_pipeline  # noqa: E402
 import bench_sharding  # noqa: E402
 import bench_tensor  # noqa: E402
 import check_ratios  # noqa: E402
+import llmc_speed  # noqa: E402
 import update_output  # noqa: E402
 from all_reduce_document import all_reduce_document  # noqa: E402
 from bench_tables import (CSV_COLUMNS, Case, append_csv, bf16_tables, csv_rows, figures_of,  # noqa: E402
@@ -178,6 +179,20 @@ class Peers(unittest.TestCase):
         lines = bench_peers.peers_table(PEERS).split("\n")
         self.assertEqual(lines[2].removeprefix(CASE.title).split(), ["f32", "32", "20", "23", "1.40", "1.30", "met"])
         self.assertEqual(lines[3].removeprefix(CASE.title).split(), ["bf16", "32", "20", "23", "1.40", "2.00", "below"])
+
+    def test_llmc_stands_beside_the_median_of_its_ratios(self):
+        line = llmc_speed.cpu_table([{"own": 0.5, "llm.c": 1.0}, {"own": 0.5, "llm.c": 2.0}, {"own": 1.0, "llm.c": 4.0}]).split("\n")[2]
+        self.assertEqual(line.split(), ["gpt2", "B=4", "T=64,", "f32", "512", "128", "4.00"])
+
+    def test_llmc_needs_a_program_that_makes_steps(self):
+        with self.assertRaisesRegex(bench.Refused, "Name its train_gpt2"):
+            bench.parse(["--case=llm.c"])
+
+    def test_the_model_of_llmc_has_all_its_parameters(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(llmc_speed, PADDED=64, CONTEXT=8, LAYERS=2, CHANNELS=16):
+            llmc_speed.write_model(f"{folder}/model.bin")
+            self.assertEqual(os.path.getsize(f"{folder}/model.bin"),
+                             1024 + 4 * ((64 + 8) * 16 + 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16))
 
     def test_the_picture_has_a_bar_for_each_and_a_line_at_its_goal(self):
         root = xml.etree.ElementTree.fromstring(bench_peers.picture(PEERS))

@@ -124,6 +124,10 @@ class Tables(unittest.TestCase):
                          "step": {"name": "PyTorch 9.9", "micro_batch": 4, "rounds": [0.4, 0.8, 0.8]}}
         self.assertEqual(row_of(speed_table(both), "step of PyTorch 9.9, compiled, B=4"), ["40", "tokens/s", "2.000"])
 
+    def test_the_step_stands_beside_that_of_llmc(self):
+        both = {**document(), "torch": {"name": "", "turns": [], "step": {}}, "llmc": {"micro_batch": 4, "rounds": [0.8, 0.8, 1.6]}}
+        self.assertEqual(row_of(speed_table(both), "step of llm.c, B=4"), ["40", "tokens/s", "2.000", "1.10", "met"])
+
     def test_kernels_stand_beside_the_copy_of_their_own_round(self):
         table = kernels_table(document())
         self.assertEqual(row_of(table, "norm forward"), ["800.0", "1500.000", "0.5", "0.800", "0.80", "met"])
@@ -222,6 +226,20 @@ class Script(unittest.TestCase):
                              {"name": "PyTorch 9.9", "micro_batch": 16, "rounds": [2.0] * gpu_check.TORCH_TURNS})
             path.write_text("raise SystemExit(3)", encoding="utf-8")
             self.assertEqual(gpu_check.torch_step(checks, document()), {})
+        self.assertEqual(len(checks.failures), 1)
+
+    def test_llmc_makes_steps_of_as_many_sequences_as_fit(self):
+        program = self.folder / "train_gpt2cu"
+        program.write_text('#!/bin/sh\necho "$*" >> calls\ncase "$*" in *"-b 16 "*) exit 1;; esac\n'
+                           'for i in 1 2 3 4 5 6 7 8 9; do\n'
+                           '  echo "step $i/9 | loss 11.0 (+nanz)| norm 1.0 (+nanz)| lr 1e-4 | $i.50 ms | 9.0% bf16 MFU | 5 tok/s"\ndone\n',
+                           encoding="utf-8")
+        program.chmod(0o755)
+        both, checks = {**document(), "torch": {"step": {}}}, gpu_check.Checks(str(self.folder), [])
+        self.assertEqual(gpu_check.llmc_step(checks, str(program), both),
+                         {"micro_batch": 8, "rounds": [6e-3] * gpu_check.LLMC_TURNS})
+        program.write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
+        self.assertEqual(gpu_check.llmc_step(checks, str(program), both), {})
         self.assertEqual(len(checks.failures), 1)
 
     def test_a_pytorch_without_its_libraries_is_none(self):
