@@ -268,6 +268,9 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
     if (copies) survivors.keep(*copies, updates);
     if (updates - updates_before > survivors.reached.steps()) survivors.reached.last = run.checked;
     throw;
+  } catch (...) {
+    tell_recorded(run);
+    throw;
   }
   if constexpr (requires { lesson.close(); }) lesson.close();
   return progress.finish();
