@@ -22,8 +22,8 @@ MADE_BY = {
     "02.1": SUMS, "02.2": SUMS,
     "02.8": ROWS + r"h\.\d+\.mlp\b", "02.9": ROWS + r"h\.\d+\.mlp\b",
     # Sums of gradients over ranks, and their buckets.
-    "03.1": SUMS, "03.2": SUMS, "03.3": SUMS, "03_no_wait": SUMS, "03_subtrees_one_by_one": SUMS,
-    "04.1": f"({SUMS}|{UPDATE})",
+    "03.1": SUMS, "03.2": SUMS, "03.3": f"({SUMS}|{STREAM})", "03_no_wait": SUMS, "03_subtrees_one_by_one": SUMS,
+    "04.1": f"({ROWS}|{SUMS}|{UPDATE})",
     "04.2": NORM,
     "04.3": f"({NORM}|{LOSS}|{UPDATE}|{NEXT_STEP})",
     "05.1": SUMS, "05.2": SUMS, "05_ranks_from_the_last": SUMS,
