@@ -131,7 +131,8 @@ Record read_record(const std::string& path)
     record.names = split(read_text_attribute(file, "names"), '\n');
     check(read_integer_attribute(file, "words of an entry") == entry_words, "its entries have another size");
     const Hdf5Object steps = open_group(file, "entries");
-    for (const std::string& step : members(steps)) append_entries(record.entries, read_u64(open_plain_dataset(steps, step)));
+    for (const std::string& step : members(steps))
+      append_entries(record.entries, read_u64(open_plain_dataset(steps, step)));
     for (const RecordEntry& e : record.entries)
       check(e.tensor >= 0 && e.tensor < std::ssize(record.names), "an entry has a tensor without a name");
     return record;

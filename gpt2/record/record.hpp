@@ -39,13 +39,13 @@ struct RecordedValues {
 
 /// All that a run has recorded.
 struct Record {
-  std::int64_t devices = 1;            ///< N
-  bool exact = false;                  ///< whether all sums were those of exact arithmetic
-  bool rounded = false;                ///< whether values were rounded to bf16
-  std::int64_t global_batch = 0;       ///< G
-  double dropout = 0;                  ///< dropout rate
-  std::vector<std::string> names;      ///< record_names()
-  std::vector<RecordEntry> entries;    ///< of all devices
+  std::int64_t devices = 1;          ///< N
+  bool exact = false;                ///< whether all sums were those of exact arithmetic
+  bool rounded = false;              ///< whether values were rounded to bf16
+  std::int64_t global_batch = 0;     ///< G
+  double dropout = 0;                ///< dropout rate
+  std::vector<std::string> names;    ///< record_names()
+  std::vector<RecordEntry> entries;  ///< of all devices
 };
 
 /// Names of everything that a run of a model records.

@@ -42,7 +42,7 @@ RUNS = {
            ("14_context_parallel", 4, "--cp=2 --order=contiguous")],
     "15": [("15_experts", 4, ""), ("15_experts", 2, "--experts-per-token=2 --capacity-factor=1"),
            ("15_experts", 4, "--ep=2 --experts-per-token=2 --micro-batch=1")],
-    "16": [("16_five_axes", 4, "--dp=2 --ep=2 --cp=2 --tp=1 --pp=1"),
+    "16": [("16_five_axes", 4, "--dp=2 --ep=2 --cp=2 --tp=1 --pp=1 --capacity-factor=1"),
            ("16_five_axes", 4, "--dp=2 --ep=2 --tp=2 --cp=1 --pp=1 --experts-per-token=2 --capacity-factor=1"),
            ("16_five_axes", 4, "--cp=2 --pp=2 --dp=1 --tp=1 --micro-batch=1"),
            ("16_five_axes", 4, "--dp=2 --ep=2 --tp=1 --cp=1 --pp=2 --micro-batch=1")],

@@ -12,6 +12,7 @@ STREAM = r"step \d+, backward: gradient of "
 OWN_SEQUENCES = r"step \d+, (forward: no rank computes|forward: embedding|backward: gradient of logits)"
 NEXT_STEP = r"step [1-9]\d*, forward: "  # with parameters that the update before it has left
 ANY = r"step \d+, "
+EXPERTS = r"step \d+, (forward: h\.\d+\.mlp\b|backward: gradient of h\.\d+\.ln_2|gradients summed: summed gradient of h\.\d+\.mlp)"
 
 MADE_BY = {
     # Kernels of the backward pass and of the optimizer.
@@ -72,9 +73,8 @@ MADE_BY = {
     "14_gradients_replace_those_before": STREAM + r"h\.\d+\.attn\.q_k_v",
     "14_queries_in_order_of_ranks": STREAM + r"h\.\d+\.attn\.q_k_v",
     "14_zigzag_is_contiguous": ROWS + r"(embedding|h\.\d+\.attn\.heads)",
-    # Experts: the MLP's output is the first that is noted of them.
-    "15.1": ROWS + r"h\.\d+\.mlp\b", "16.3": ROWS + r"h\.\d+\.mlp\b", "16.2": f"({ROWS}|{STREAM})" + r"h\.\d+\.(mlp\b|ln_2)",
-    "16.1": f"({ROWS}|{STREAM})" + r"h\.\d+\.(mlp\b|ln_2)",
+    # Experts: of their insides nothing is noted between the input's norm and the MLP's output.
+    "15.1": EXPERTS, "16.2": EXPERTS, "16.3": EXPERTS, "16.1": f"({SUMS}|{ROWS})",
     "15_experts_summed_over_all": SUMS + r"h\.\d+\.mlp", "15_sums_in_order_of_ranks": SUMS + r"h\.\d+\.mlp",
     "16_experts_not_summed": SUMS + r"h\.\d+\.mlp",
     "15_norm_of_own_experts": NORM, "16_norm_of_own_experts": NORM, "16_norm_of_own_shards_along_cp": NORM,

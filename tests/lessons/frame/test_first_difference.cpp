@@ -49,16 +49,22 @@ std::vector<float> sum(const std::vector<std::int64_t>& sequences)
 
 /// A run of which one tensor's gradient and its sum were noted.
 struct Notes {
-  Record record = {
-      .devices = N, .exact = true, .global_batch = G, .names = record_names(config), .entries = {}};
+  Record record = {.devices = N, .exact = true, .global_batch = G, .names = record_names(config), .entries = {}};
 
   void add(std::int64_t step, StepPhase phase, Range sequences, std::int64_t rank, const std::vector<float>& values,
            Range elements = {0, n})
   {
     std::int64_t name = 0;
     while (record.names[static_cast<std::size_t>(name)] != "h.0.mlp.c_fc.weight") ++name;
-    record.entries.push_back(
-        {step, phase, 1, name, sequences, elements, {0, 1}, rank, condense(elements.first, values.data(), elements.count)});
+    record.entries.push_back({step,
+                              phase,
+                              1,
+                              name,
+                              sequences,
+                              elements,
+                              {0, 1},
+                              rank,
+                              condense(elements.first, values.data(), elements.count)});
   }
 
   /// One step: gradients of all sequences, two a rank, and @p total on the ranks that have it.
@@ -197,15 +203,19 @@ TEST_CASE("compare: shards that are shifted, stale or missing, and a tensor that
     return compare(right.record, other.record).text;
   };
   CHECK(said(part(values, 0), part(values, half)).empty());
-  CHECK(said(part(values, half), part(values, 0)).find("It has all the right numbers, at other places") != std::string::npos);
-  CHECK(said(part(values, half), part(values, half)).find("Ranks 0 and 1 have the same numbers") != std::string::npos);
-  CHECK(said(part(values, 0), part(old, half)).find("The part of rank 1 is that of step 0: stale") != std::string::npos);
+  CHECK(said(part(values, half), part(values, 0)).find("It has all the right numbers, at other places") !=
+        std::string::npos);
+  CHECK(said(part(values, half), part(values, half)).find("Ranks 0 and 1 have the same numbers") !=
+        std::string::npos);
+  CHECK(said(part(values, 0), part(old, half)).find("The part of rank 1 is that of step 0: stale") !=
+        std::string::npos);
   CHECK(said(part(values, 0), scaled(0, part(old, half))).find("The part of rank 1 is zero") != std::string::npos);
   std::vector<float> transposed;
   for (std::int64_t column = 0; column < 20; ++column)
     for (std::int64_t row = 0; row < n / 20; ++row)
       transposed.push_back(values[static_cast<std::size_t>(row * 20 + column)]);
-  CHECK(said(part(transposed, 0), part(transposed, half)).find("It has all the right numbers") != std::string::npos);
+  CHECK(said(part(transposed, 0), part(transposed, half)).find("It has all the right numbers") !=
+        std::string::npos);
 }
 
 TEST_CASE("compare: in fast arithmetic a small part of the norm is no difference, in exact arithmetic every bit is")
