@@ -158,8 +158,7 @@ Record new_record(const TrainingOptions& options, int devices)
           .global_batch = options.global_batch,
           .dropout = options.dropout,
           .names = record_names(options.config()),
-          .entries = {},
-          .values = {}};
+          .entries = {}};
 }
 
 ReferenceRun reference_run(const TrainingOptions& options, const Tokens& tokens, std::int64_t micro_batch,

@@ -26,15 +26,16 @@ float with_sign(std::uint32_t number, std::uint32_t sign)
 constexpr std::int64_t longest_run = 1024;
 Condensed condense_run(std::uint32_t first, const float* values, std::int64_t n)
 {
-  std::uint64_t digest = 0;
+  std::uint64_t digest = 0, numbers = 0;
   double squares = 0;
   float p0 = 0, p1 = 0, p2 = 0, p3 = 0;
-#pragma omp simd reduction(+ : digest, squares, p0, p1, p2, p3)
+#pragma omp simd reduction(+ : digest, numbers, squares, p0, p1, p2, p3)
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t place = mix(first + static_cast<std::uint32_t>(i));
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
     const std::uint32_t number = bits == 0x80000000u ? 0u : bits;  // a zero has no sign here
     digest += std::uint64_t{mix(number ^ place)} * (place | 1u);
+    numbers += mix(number);
     const double value = values[i];
     squares += value * value;  // in f64, where the square of no f32 is lost
     p0 += with_sign(number, place);
@@ -42,7 +43,7 @@ Condensed condense_run(std::uint32_t first, const float* values, std::int64_t n)
     p2 += with_sign(number, place << 2);
     p3 += with_sign(number, place << 3);
   }
-  return {digest, squares, {p0, p1, p2, p3}};
+  return {digest, numbers, squares, {p0, p1, p2, p3}};
 }
 
 }  // namespace
@@ -50,6 +51,7 @@ Condensed condense_run(std::uint32_t first, const float* values, std::int64_t n)
 Condensed& Condensed::operator+=(const Condensed& other)
 {
   digest += other.digest;
+  numbers += other.numbers;
   squares += other.squares;
   for (std::size_t k = 0; k < projected.size(); ++k) projected[k] += other.projected[k];
   return *this;
@@ -90,7 +92,8 @@ Condensed condense(const Piece& piece, const float* values, std::int64_t stride)
 
 Condensed condense(double number)
 {
-  return {std::bit_cast<std::uint64_t>(number), number * number, {number, number, number, number}};
+  const auto bits = std::bit_cast<std::uint64_t>(number);
+  return {bits, bits, number * number, {number, number, number, number}};
 }
 
 }  // namespace rankwise

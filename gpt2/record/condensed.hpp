@@ -16,8 +16,9 @@ inline constexpr int projections = 4;
 
 /// A digest and the size of some elements of a tensor. Those of disjoint elements of the same tensor add up.
 struct Condensed {
-  std::uint64_t digest = 0;  ///< sum over the elements, modulo 2^64, of a hash of an element's place and bits
-  double squares = 0;        ///< sum of the squares
+  std::uint64_t digest = 0;   ///< sum over the elements, modulo 2^64, of a hash of an element's place and bits
+  std::uint64_t numbers = 0;  ///< the same of their bits alone: equal where only the places are others
+  double squares = 0;         ///< sum of the squares
   /// Sums of the elements with signs that depend on their places. A projection of a difference is the difference of the
   /// projections, and the mean of its squares estimates the squared norm of the difference (Achlioptas 2003).
   std::array<double, projections> projected{};

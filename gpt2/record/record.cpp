@@ -1,7 +1,7 @@
 #include "gpt2/record/record.hpp"
 
+#include <algorithm>
 #include <cstring>
-#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,10 +28,9 @@ std::string dataset_name(const Record& record, const RecordEntry& e)
                      e.rows.first, e.rows.count, e.columns.first, e.columns.count, e.device);
 }
 
-void write_values(const Hdf5Object& file, const Record& record)
+void write_values(const Hdf5Object& group, const Record& record, std::span<const RecordedValues> values)
 {
-  const Hdf5Object group = create_group(file, "values");
-  for (const RecordedValues& part : record.values) {
+  for (const RecordedValues& part : values) {
     const std::int64_t rows = part.entry.rows.count,
                        columns = std::ssize(part.values) / std::max<std::int64_t>(rows, 1);
     const std::string name = dataset_name(record, part.entry);
@@ -39,6 +38,16 @@ void write_values(const Hdf5Object& file, const Record& record)
     write_slab(dataset, {.count = {rows, columns}, .block = {rows, columns}}, part.values.data());
     dataset.close("write " + name);
   }
+}
+
+/// Adds the entries of a step, as they are in the file.
+void append_entries(std::vector<RecordEntry>& entries, const std::vector<std::uint64_t>& words)
+{
+  check(words.size() % entry_words == 0, "its last entry is incomplete");
+  const std::size_t before = entries.size();
+  entries.resize(before + words.size() / entry_words);
+  if (!words.empty())
+    std::memcpy(static_cast<void*>(&entries[before]), words.data(), words.size() * sizeof(words[0]));
 }
 
 }  // namespace
@@ -74,7 +83,7 @@ std::vector<std::string> record_names(const ModelConfig& config)
   return names;
 }
 
-void write_record(const std::string& path, const Record& record)
+void create_record(const std::string& path, const Record& record)
 {
   Hdf5Object file = create_hdf5(path);
   write_attribute(file, "kind", kind);
@@ -86,11 +95,26 @@ void write_record(const std::string& path, const Record& record)
   write_attribute(file, "run", run.dump());
   write_attribute(file, "names", fmt::format("{}", fmt::join(record.names, "\n")));
   write_attribute(file, "words of an entry", static_cast<std::int64_t>(entry_words));
-  Hdf5Object dataset = create_u64_dataset(file, "entries", std::ssize(record.entries) * std::int64_t{entry_words});
-  write_u64(dataset,
-            {reinterpret_cast<const std::uint64_t*>(record.entries.data()), record.entries.size() * entry_words});
-  dataset.close("write entries of " + path);
-  if (!record.values.empty()) write_values(file, record);
+  create_group(file, "entries").close("create entries of " + path);
+  file.close("write " + path);
+}
+
+void append_record(const std::string& path, const Record& record, std::span<const RecordEntry> step,
+                   std::span<const RecordedValues> values)
+{
+  Hdf5Object file = open_hdf5_to_write(path);
+  {
+    const Hdf5Object group = open_group(file, "entries");
+    Hdf5Object dataset = create_u64_dataset(group, fmt::format("step {:08}", step.front().step),
+                                            std::ssize(step) * std::int64_t{entry_words});
+    write_u64(dataset, {reinterpret_cast<const std::uint64_t*>(step.data()), step.size() * entry_words});
+    dataset.close("write entries of " + path);
+  }
+  if (!values.empty()) {
+    const std::vector<std::string> groups = members(file);
+    const bool first = std::ranges::find(groups, "values") == groups.end();
+    write_values(first ? create_group(file, "values") : open_group(file, "values"), record, values);
+  }
   file.close("write " + path);
 }
 
@@ -106,11 +130,9 @@ Record read_record(const std::string& path)
     record.global_batch = run.at("global_batch"), record.dropout = run.at("dropout");
     record.names = split(read_text_attribute(file, "names"), '\n');
     check(read_integer_attribute(file, "words of an entry") == entry_words, "its entries have another size");
-    const std::vector<std::uint64_t> words = read_u64(open_plain_dataset(file, "entries"));
-    check(words.size() % entry_words == 0, "its last entry is incomplete");
-    record.entries.resize(words.size() / entry_words);
-    if (!words.empty())
-      std::memcpy(static_cast<void*>(record.entries.data()), words.data(), words.size() * sizeof(words[0]));
+    const Hdf5Object steps = open_group(file, "entries");
+    for (const std::string& step : members(steps))
+      append_entries(record.entries, read_u64(open_plain_dataset(steps, step)));
     for (const RecordEntry& e : record.entries)
       check(e.tensor >= 0 && e.tensor < std::ssize(record.names), "an entry has a tensor without a name");
     return record;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,22 +39,27 @@ struct RecordedValues {
 
 /// All that a run has recorded.
 struct Record {
-  std::int64_t devices = 1;            ///< N
-  bool exact = false;                  ///< whether all sums were those of exact arithmetic
-  bool rounded = false;                ///< whether values were rounded to bf16
-  std::int64_t global_batch = 0;       ///< G
-  double dropout = 0;                  ///< dropout rate
-  std::vector<std::string> names;      ///< record_names()
-  std::vector<RecordEntry> entries;    ///< of all devices
-  std::vector<RecordedValues> values;  ///< of all devices
+  std::int64_t devices = 1;          ///< N
+  bool exact = false;                ///< whether all sums were those of exact arithmetic
+  bool rounded = false;              ///< whether values were rounded to bf16
+  std::int64_t global_batch = 0;     ///< G
+  double dropout = 0;                ///< dropout rate
+  std::vector<std::string> names;    ///< record_names()
+  std::vector<RecordEntry> entries;  ///< of all devices
 };
 
 /// Names of everything that a run of a model records.
 std::vector<std::string> record_names(const ModelConfig& config);
 
-/// Writes a record as HDF5.
-/// @failure  Error  if that is not possible; the file is then incomplete.
-void write_record(const std::string& path, const Record& record);
+/// Creates the HDF5 file of a record, with all but its entries and values.
+/// @failure  Error  if that is not possible.
+void create_record(const std::string& path, const Record& record);
+/// Adds what was noted in a step. The file is complete again when this returns, so that a run that fails later leaves it.
+/// @param step     entries of it.
+/// @param values   values of it.
+/// @failure  Error  if that is not possible; the file may be damaged then.
+void append_record(const std::string& path, const Record& record, std::span<const RecordEntry> step,
+                   std::span<const RecordedValues> values);
 /// Reads the file of --record, without its values.
 /// @throws UserError  if it is none.
 Record read_record(const std::string& path);

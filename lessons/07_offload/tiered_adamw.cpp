@@ -122,6 +122,7 @@ void TieredAdamW::update(std::size_t block, const Tensor& gradient)
                           .epsilon = options_.epsilon,
                           .gradient_scale = step_.gradient_scale,
                           .number = updates_};
+  if (before_block_) before_block_(tiers_.blocks()[block], gradient);
   const Tensor changed = weights().block(block);
   update_adamw(where_.kernels, runs_[block], tiers_.blocks()[block],
                {changed, first_.block(block), second_.block(block), gradient, {}}, numbers, options_.weight_decay);

@@ -25,6 +25,9 @@ struct TieredStep {
   double gradient_scale = 1;  ///< factor of the gradients
 };
 
+/// Called with the elements of a block, and the sums of their gradients over the global batch.
+using BeforeBlock = std::function<void(Range elements, const Tensor& gradients)>;
+
 /// AdamW over one rank's shards, block by block. Blocks are fetched to where AdamW runs, and stored after the
 /// update. An element's update depends on no other element, so the result is that of one AdamW over all elements.
 ///
@@ -71,6 +74,8 @@ class TieredAdamW {
   /// @param block     0, 1, ... in this order.
   /// @param gradient  (its elements) sums over the global batch, where AdamW runs; finite.
   void update(std::size_t block, const Tensor& gradient);
+  /// Sets what is called with the elements and the summed gradients of each block, before it is updated.
+  void before_block(BeforeBlock call) { before_block_ = std::move(call); }
   /// Ends an update after its last block. All blocks are stored when this returns.
   void end();
   /// Stops an update with gradients that are not finite.
@@ -104,6 +109,7 @@ class TieredAdamW {
   TieredVector first_, second_;
   std::optional<TieredVector> master_;
   std::optional<TieredVector> gradients_;  // none for early updates
+  BeforeBlock before_block_;
   std::int64_t updates_ = 0;
   TieredStep step_;  // of the current update
   bool under_way_ = false;

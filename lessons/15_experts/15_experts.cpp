@@ -201,6 +201,7 @@ class Experts {
     std::vector<Tensor> gradients{dense};
     if (has_experts) gradients.push_back(of_experts);
     check_finite(run, step, loss.mean(), norm, held(), gradients, world);
+    if (adamw.called_before) adamw.called_before(gradients, adamw.of[0].next(learning_rate, scale));
     for (std::size_t i = 0; i < gradients.size(); ++i)
       adamw.of[i].step(*run.kernels, parameters.tensor().slice(stored[i]), gradients[i], learning_rate, scale);
     return {loss.mean(), norm, learning_rate};
@@ -257,6 +258,8 @@ class Experts {
   /// The optimizer of the dense parameters, and that of the experts.
   struct Optimizers {
     std::vector<AdamW> of;
+    BeforeUpdate called_before;  // with the gradients of all
+    void before_update(BeforeUpdate call) { called_before = std::move(call); }
     std::int64_t updates() const { return of.front().updates(); }
     void resume(std::int64_t made)
     {

@@ -1,6 +1,8 @@
 #include "lessons/frame/recording.hpp"
 
+#include <cstdio>
 #include <cstring>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -41,8 +43,8 @@ std::vector<std::vector<T>> gather_on_rank_0(const Session& session, const std::
   return all;
 }
 
-/// Adds the values of all ranks to the record of rank 0.
-void gather_values(Run& run, const std::vector<RecordedValues>& own)
+/// The values of all ranks, on rank 0.
+std::vector<RecordedValues> gather_values(const Session& session, const std::vector<RecordedValues>& own)
 {
   std::vector<RecordEntry> entries;
   std::vector<std::int64_t> counts;
@@ -52,17 +54,31 @@ void gather_values(Run& run, const std::vector<RecordedValues>& own)
     counts.push_back(std::ssize(part.values));
     numbers.insert(numbers.end(), part.values.begin(), part.values.end());
   }
-  const auto all_entries = gather_on_rank_0(run.session, entries);
-  const auto all_counts = gather_on_rank_0(run.session, counts);
-  const auto all_numbers = gather_on_rank_0(run.session, numbers);
+  const auto all_entries = gather_on_rank_0(session, entries);
+  const auto all_counts = gather_on_rank_0(session, counts);
+  const auto all_numbers = gather_on_rank_0(session, numbers);
+  std::vector<RecordedValues> all;
   for (std::size_t r = 0; r < all_entries.size(); ++r) {
     auto begin = all_numbers[r].begin();
     for (std::size_t i = 0; i < all_entries[r].size(); ++i) {
       const auto end = begin + all_counts[r][i];
-      run.record.values.push_back({all_entries[r][i], std::vector(begin, end)});
+      all.push_back({all_entries[r][i], std::vector(begin, end)});
       begin = end;
     }
   }
+  return all;
+}
+
+/// Writes what all ranks have noted in a step. All ranks make this call and wait for rank 0, so that an error in the next step
+/// does not end it while it writes.
+void write_step(Run& run, std::span<const RecordEntry> step, const std::vector<RecordedValues>& values)
+{
+  const std::string& path = run.options.record;
+  in_turn(run.session, [&] {
+    if (run.session.rank() > 0) return;
+    if (run.recorded_steps == 0) create_record(path, run.record);
+    append_record(path, run.record, step, values);
+  });
 }
 
 /// The record of the reference run.
@@ -97,16 +113,26 @@ void record_step(Run& run, const StepReport& measured, const HeldShards& held)
     notes.shard(StepPhase::update, State::second_moment, shard.table, shard.owned, shard.second_moments);
     notes.shard(StepPhase::update, State::parameter, shard.table, shard.owned, shard.parameters);
   });
-  const auto of_all = gather_on_rank_0(run.session, notes.take_entries());
-  for (const std::vector<RecordEntry>& of_rank : of_all)
-    run.record.entries.insert(run.record.entries.end(), of_rank.begin(), of_rank.end());
-  if (!run.options.record_values.empty()) gather_values(run, notes.take_values());
+  std::vector<RecordEntry>& entries = run.record.entries;
+  const std::size_t before = entries.size();
+  for (const std::vector<RecordEntry>& of_rank : gather_on_rank_0(run.session, notes.take_entries()))
+    entries.insert(entries.end(), of_rank.begin(), of_rank.end());
+  std::vector<RecordedValues> values;
+  if (!run.options.record_values.empty()) values = gather_values(run.session, notes.take_values());
+  if (!run.options.record.empty()) write_step(run, std::span(entries).subspan(before), values);
+  ++run.recorded_steps;
+}
+
+void tell_recorded(const Run& run)
+{
+  if (run.recorded_steps == 0 || run.options.record.empty()) return;
+  fmt::print(stderr, "{} has what was noted in the {} before: compare_records reads it.\n", run.options.record,
+             run.recorded_steps == 1 ? "step" : fmt::format("{} steps", run.recorded_steps));
 }
 
 void report_recording(Report& report, Run& run)
 {
   if (!run.recorder) return;
-  if (run.session.rank() == 0 && !run.options.record.empty()) write_record(run.options.record, run.record);
   if (!run.options.check_against_reference) return;
   in_turn(run.session, [&] {
     if (run.record.entries.empty()) return;  // of the other ranks, or of a run without steps

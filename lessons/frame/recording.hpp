@@ -20,9 +20,12 @@ void check_recording(const LessonOptions& options);
 /// @param held       shards of this rank.
 /// @param gradients  of each of them, in order.
 void record_sums(Run& run, const HeldShards& held, const std::vector<Tensor>& gradients);
-/// Notes what a step returned and left, and gathers the notes of all ranks on rank 0. All ranks make this call.
+/// Notes what a step returned and left, gathers the notes of all ranks on rank 0, and adds them to the file. All ranks make this
+/// call.
 void record_step(Run& run, const StepReport& measured, const HeldShards& held);
-/// Writes the record, and compares it with that of the reference run if that was asked for. All ranks make this call.
+/// Says on stderr that the file has the steps before an error, if it has any.
+void tell_recorded(const Run& run);
+/// Compares the record with that of the reference run if that was asked for. All ranks make this call.
 void report_recording(Report& report, Run& run);
 
 }  // namespace rankwise

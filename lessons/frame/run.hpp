@@ -46,6 +46,7 @@ struct Run {
   std::unique_ptr<Kernels> kernels;    ///< arithmetic of the model's layers
   std::unique_ptr<Recorder> recorder;  ///< notes what they compute, with --record; else null
   Record record;                       ///< what all ranks have noted, on rank 0
+  std::int64_t recorded_steps = 0;     ///< steps of it
 
   Tokens tokens;                  ///< tokens of the corpus
   Loader loader;                  ///< windows of the training split, by step

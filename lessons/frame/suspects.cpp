@@ -78,6 +78,8 @@ class Suspicion {
     copies();
     if (b_.squares == 0) say("It is zero: not computed, or cleared.");
     stale();
+    parts();
+    other_places();
     other_sequence();
     if (key_.phase == StepPhase::sums) contributions();
     if (said_.empty()) factor();
@@ -114,6 +116,39 @@ class Suspicion {
       if (const Condensed* old = of(*run, before))
         if (old->digest == b_.digest && key_.phase != StepPhase::norm)
           return say("It is that of step {}: stale.", before.step);
+  }
+
+  /// A part that some rank has not received, or read before it was complete.
+  void parts()
+  {
+    RecordKey before = key_;
+    --before.step;
+    const auto old = other_.notes.find(before);
+    for (const RecordEntry* part : note_.parts) {
+      if (note_.parts.size() == 1 || b_.squares == 0) return;
+      if (part->value.squares == 0)
+        return say("The part of rank {} is zero: perhaps not computed, or read before it arrived.", part->device);
+      if (old == other_.notes.end() || !said_.empty()) continue;
+      for (const RecordEntry* then : old->second.parts)
+        if (then->device == part->device && then->value.digest == part->value.digest)
+          return say("The part of rank {} is that of step {}: stale, perhaps read before it arrived.", part->device,
+                     before.step);
+    }
+  }
+
+  /// The right numbers, elsewhere.
+  void other_places()
+  {
+    if (b_.squares == 0 || a_.digest == b_.digest) return;
+    if (a_.numbers == b_.numbers)
+      return say("It has all the right numbers, at other places: transposed, or shards in another order.");
+    for (std::size_t i = 0; i < note_.parts.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        const RecordEntry &one = *note_.parts[j], &two = *note_.parts[i];
+        if (one.value.squares > 0 && one.value.numbers == two.value.numbers && one.value.digest != two.value.digest)
+          return say("Ranks {} and {} have the same numbers for two parts: a shard that is shifted.", one.device,
+                     two.device);
+      }
   }
 
   /// Rows of another sequence: a shard that is shifted, or sequences that were dealt in another order.

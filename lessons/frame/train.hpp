@@ -230,6 +230,19 @@ void make_steps(L& lesson, const ModelOnRanks& model, Progress& progress)
   }
 }
 
+/// Notes the gradients that each update is made with, of all shards at once or block by block.
+template <Lesson L>
+void note_sums(L& lesson, Run& run, const HeldShards& held)
+{
+  if constexpr (requires { lesson.optimizer().before_update(BeforeUpdate()); })
+    lesson.optimizer().before_update(
+        [&](const std::vector<Tensor>& gradients, const AdamWStep&) { record_sums(run, held, gradients); });
+  else if constexpr (requires { lesson.optimizer().before_block(nullptr); })
+    lesson.optimizer().before_block([&](Range elements, const Tensor& gradients) {
+      run.recorder->shard(StepPhase::sums, State::parameter, held.table, elements, gradients);
+    });
+}
+
 /// Trains, validates, saves and reports on the ranks that are alive.
 /// @throws RankFailure  when one of them dies; the survivors have what the others need to go on.
 template <Lesson L>
@@ -246,10 +259,8 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
   set_state(lesson, model, run, progress, survivors);
   lesson.after_load();
   std::optional<Copies> copies;
+  if (run.recorder) note_sums(lesson, run, model.held);
   if constexpr (requires { lesson.optimizer().before_update(BeforeUpdate()); }) {
-    if (run.recorder)
-      lesson.optimizer().before_update(
-          [&](const std::vector<Tensor>& gradients, const AdamWStep&) { record_sums(run, model.held, gradients); });
     if (options.elastic) {
       copies.emplace(run, model.held, options.copies);
       copies->fill();
@@ -267,6 +278,9 @@ int run_on_ranks(Report& report, const OptionTable& table, const typename L::Opt
     const std::int64_t updates = lesson.optimizer().updates();
     if (copies) survivors.keep(*copies, updates);
     if (updates - updates_before > survivors.reached.steps()) survivors.reached.last = run.checked;
+    throw;
+  } catch (...) {
+    tell_recorded(run);
     throw;
   }
   if constexpr (requires { lesson.close(); }) lesson.close();

@@ -72,10 +72,12 @@ class Bench(Workshop):
         commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
         self.commands = {entry["file"]: shlex.split(entry["command"]) for entry in commands}
 
-    def compile(self, path, source, output, *flags):
-        """Compiles a file of the tree as it stands in @p source: the compiler's first error, or nothing."""
-        words = self.compile_command(path, source, output)
-        done = subprocess.run([*words, *flags], cwd=self.folder, capture_output=True, check=False)
+    def compile(self, path, source, output, *flags, headers=None):
+        """Compiles a file of the tree as it stands in `source`, with headers of the folder `headers` in place of the tree's: the
+        compiler's first error, or nothing."""
+        compiler, *words = self.compile_command(path, source, output)
+        first = [f"-I{headers}"] if headers else []
+        done = subprocess.run([compiler, *first, *words, *flags], cwd=self.folder, capture_output=True, check=False)
         return first_error(done.stderr.decode(errors="replace"), self.work) if done.returncode != 0 else ""
 
     def link(self, lesson, objects, program):

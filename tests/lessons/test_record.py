@@ -9,20 +9,34 @@ from program_case import ALL, BUILD, ShortTextCase
 
 SMALL = ("--steps=2", "--layers=2", "--channels=32", "--heads=4", "--context=32", "--global-batch=8")
 EXACT = (*SMALL, "--arithmetic=exact")
-# ranks, options: layouts of one run. Those without ALL have every kind of group and of shard.
-LAYOUTS = {
-    "03_ddp": [(4, "--micro-batch=2"), (3, "")],
-    "04_zero1": [(2, "")],
-    "05_zero2": [(2, "--micro-batch=2")],
-    "06_zero3": [(4, "--recompute=block")],
-    "07_offload": [(2, "")],
-    "08_tensor_parallel": [(4, "--micro-batch=2 --sequence-parallel"), (2, "--micro-batch=2")],
-    "09_pipeline_parallel": [(2, "--micro-batch=2")],
-    "10_3d_parallel": [(4, "--tp=2 --pp=2 --micro-batch=2")],
-    "11_zero_bubble": [(2, "--micro-batch=2")],
-    "13_mesh_zero3": [(4, "")],
-    "14_context_parallel": [(2, "--micro-batch=1")],
-}
+# Models, each with the run on one rank that is right, and ranks and options of layouts of it: 50 and more at night.
+MODELS = [
+    ("01_single_device", "", {
+        "03_ddp": [(4, "--micro-batch=2"), (3, ""), (2, "--micro-batch=1"), (4, "--strategy=per-tensor"),
+                   (4, "--strategy=flat --collectives=shared"), (4, "--strategy=bucketed --bucket=20kB"), (2, "--recompute=block")],
+        "04_zero1": [(2, ""), (3, ""), (4, "--micro-batch=1"), (4, "--bucket=20kB --recompute=block")],
+        "05_zero2": [(2, "--micro-batch=2"), (3, "--micro-batch=1"), (4, ""), (4, "--bucket=20kB --micro-batch=1")],
+        "06_zero3": [(4, "--recompute=block"), (3, "--persist=100"), (2, "--unit=branch --prefetch=2"), (4, "--micro-batch=1"),
+                     (2, "--unit=model --prefetch=0 --reshard=after-backward")],
+        "07_offload": [(2, ""), (3, "--micro-batch=1"), (2, "--offload=optimizer"), (4, "--offload=gradients --persist=100")],
+        "08_tensor_parallel": [(4, "--micro-batch=2 --sequence-parallel"), (2, "--micro-batch=2"), (4, "--tp=2 --dp=2"), (4, ""),
+                               (4, "--tp=2 --dp=2 --sequence-parallel --regather"), (2, "--recompute=block --sequence-parallel")],
+        "09_pipeline_parallel": [(2, "--micro-batch=2"), (2, "--micro-batch=1 --schedule=gpipe"), (2, "--micro-batch=4 --recompute=block")],
+        "10_3d_parallel": [(4, "--tp=2 --pp=2 --micro-batch=2"), (4, "--dp=2 --pp=2 --micro-batch=1"), (4, "--dp=2 --tp=2 --zero=0"),
+                           (4, "--dp=2 --tp=2 --sequence-parallel --regather"), (4, "--dp=4 --tp=1 --pp=1")],
+        "11_zero_bubble": [(2, "--micro-batch=2"), (2, "--micro-batch=1")],
+        "13_mesh_zero3": [(4, ""), (4, "--tp=1 --shard-ranks=2"), (4, "--zero=2 --sequence-parallel"), (2, "--tp=1 --micro-batch=1")],
+        "14_context_parallel": [(2, "--micro-batch=1"), (4, "--micro-batch=1 --cp=2"), (4, "--micro-batch=1 --attention=all-to-all"),
+                                (2, "--micro-batch=1 --order=contiguous"), (4, "--micro-batch=1")]}),
+    ("12_bert", "", {"12_bert": [(2, "--micro-batch=2"), (4, "--zero=0 --bucket=20kB"), (4, "--zero=1"), (4, "--unit=branch")]}),
+    ("15_experts", "", {
+        "15_experts": [(4, ""), (2, "--micro-batch=1"), (4, "--ep=2")],
+        "16_five_axes": [(4, "--dp=2 --ep=2 --cp=2 --tp=1 --pp=1 --micro-batch=1"), (2, "--dp=1 --cp=1 --tp=2 --pp=1"),
+                         (4, "--dp=2 --ep=2 --tp=1 --cp=1 --pp=2 --micro-batch=1")]}),
+    ("15_experts", "--experts-per-token=2 --capacity-factor=1", {
+        "15_experts": [(4, "--ep=2 --micro-batch=1"), (2, "")],
+        "16_five_axes": [(4, "--dp=2 --ep=2 --tp=2 --cp=1 --pp=1")]}),
+]
 CHOSEN = ("03_ddp", "06_zero3", "08_tensor_parallel", "10_3d_parallel", "14_context_parallel")
 
 
@@ -40,15 +54,23 @@ class Records(ShortTextCase):
                               check=False)
 
     def test_the_layout_changes_no_tensor(self):
-        right = self.record("right", "--dropout=0.1", "--micro-batch=2")
-        for lesson, layouts in LAYOUTS.items():
-            for ranks, options in layouts if ALL or lesson in CHOSEN else []:
-                with self.subTest(lesson=lesson, ranks=ranks, options=options):
-                    other = self.record("other", "--dropout=0.1", *options.split(), program=f"lessons/{lesson}", ranks=ranks)
-                    done = self.compare(right, other)
-                    self.assertEqual(done.returncode, 0, done.stdout)
-                    self.assertIn("bit by bit.\nNo difference.", done.stdout)
-                    self.assertGreater(int(done.stdout.split(" ")[0].replace(",", "")), 500)
+        for program, model, lessons in MODELS if ALL else MODELS[:1]:
+            common = ("--dropout=0.1", *model.split())
+            right = self.record("right", *common, "--micro-batch=2", program=f"lessons/{program}", ranks=None)
+            for lesson, layouts in lessons.items():
+                for ranks, options in layouts if ALL else layouts[:2 * (lesson in CHOSEN)]:
+                    with self.subTest(lesson=lesson, model=model, ranks=ranks, options=options):
+                        self.assert_no_difference(right, self.record("other", *common, *options.split(),
+                                                                     program=f"lessons/{lesson}", ranks=ranks))
+
+    def assert_no_difference(self, right, other):
+        done = self.compare(right, other)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("bit by bit.\nNo difference.", done.stdout)
+        self.assertGreater(int(done.stdout.split(" ")[0].replace(",", "")), 500)
+
+    def test_there_are_fifty_pairs(self):
+        self.assertGreaterEqual(sum(len(layouts) for _, _, lessons in MODELS for layouts in lessons.values()), 50)
 
     def test_another_seed_differs_from_the_first_tensor_on(self):
         done = self.compare(self.record("right"), self.record("other", "--seed=2"))
@@ -90,6 +112,14 @@ class Records(ShortTextCase):
         self.assertRegex(done.stdout, "FAIL  tensors that differ from the reference run +step \\d, ")
         with open(path, encoding="utf-8") as file:
             self.assertIn("step ", json.load(file)["first_difference"])
+
+    def test_a_run_that_ends_with_an_error_leaves_the_steps_before(self):
+        right, path = self.record("right"), os.path.join(self.folder, "ended.h5")
+        done = self.run_program("--steps=9", *EXACT[1:], self.data, "--learning-rate=1e30", "--warmup=1", f"--record={path}",
+                                program="lessons/03_ddp", ranks=2)
+        self.assertNotIn(done.returncode, (0, 2), done.stdout + done.stderr)
+        self.assertRegex(done.stderr, f"{path} has what was noted in the (step|\\d steps) before")
+        self.assertIn("First difference: step 0, loss and norm: learning rate.", self.compare(right, path).stdout)
 
     def test_what_cannot_be_recorded_is_refused(self):
         none = os.path.join(self.folder, "none.h5")

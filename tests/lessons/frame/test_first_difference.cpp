@@ -49,15 +49,22 @@ std::vector<float> sum(const std::vector<std::int64_t>& sequences)
 
 /// A run of which one tensor's gradient and its sum were noted.
 struct Notes {
-  Record record = {
-      .devices = N, .exact = true, .global_batch = G, .names = record_names(config), .entries = {}, .values = {}};
+  Record record = {.devices = N, .exact = true, .global_batch = G, .names = record_names(config), .entries = {}};
 
-  void add(std::int64_t step, StepPhase phase, Range sequences, std::int64_t rank, const std::vector<float>& values)
+  void add(std::int64_t step, StepPhase phase, Range sequences, std::int64_t rank, const std::vector<float>& values,
+           Range elements = {0, n})
   {
     std::int64_t name = 0;
     while (record.names[static_cast<std::size_t>(name)] != "h.0.mlp.c_fc.weight") ++name;
-    record.entries.push_back(
-        {step, phase, 1, name, sequences, {0, n}, {0, 1}, rank, condense(0, values.data(), n)});
+    record.entries.push_back({step,
+                              phase,
+                              1,
+                              name,
+                              sequences,
+                              elements,
+                              {0, 1},
+                              rank,
+                              condense(elements.first, values.data(), elements.count)});
   }
 
   /// One step: gradients of all sequences, two a rank, and @p total on the ranks that have it.
@@ -177,6 +184,40 @@ TEST_CASE("compare: a stale value, another sequence, and sequences that no rank 
   CHECK(compare(right.record, lacking.record).text == "step 1, forward: no rank computes sequences 6 to 7.");
 }
 
+TEST_CASE("compare: shards that are shifted, stale or missing, and a tensor that is transposed")
+{
+  constexpr std::int64_t half = n / 2;
+  const std::vector<float> old = tensor(1), values = tensor(2);
+  const auto part = [&](const std::vector<float>& of, std::int64_t first) {
+    return std::vector<float>(of.begin() + first, of.begin() + first + half);
+  };
+  // What is said where two ranks have these halves of the sum in step 1.
+  const auto said = [&](const std::vector<float>& first, const std::vector<float>& second) {
+    Notes right, other;
+    right.add(0, StepPhase::sums, {0, G}, 0, old);
+    right.add(1, StepPhase::sums, {0, G}, 0, values);
+    other.add(0, StepPhase::sums, {0, G}, 0, part(old, 0), {0, half});
+    other.add(0, StepPhase::sums, {0, G}, 1, part(old, half), {half, half});
+    other.add(1, StepPhase::sums, {0, G}, 0, first, {0, half});
+    other.add(1, StepPhase::sums, {0, G}, 1, second, {half, half});
+    return compare(right.record, other.record).text;
+  };
+  CHECK(said(part(values, 0), part(values, half)).empty());
+  CHECK(said(part(values, half), part(values, 0)).find("It has all the right numbers, at other places") !=
+        std::string::npos);
+  CHECK(said(part(values, half), part(values, half)).find("Ranks 0 and 1 have the same numbers") !=
+        std::string::npos);
+  CHECK(said(part(values, 0), part(old, half)).find("The part of rank 1 is that of step 0: stale") !=
+        std::string::npos);
+  CHECK(said(part(values, 0), scaled(0, part(old, half))).find("The part of rank 1 is zero") != std::string::npos);
+  std::vector<float> transposed;
+  for (std::int64_t column = 0; column < 20; ++column)
+    for (std::int64_t row = 0; row < n / 20; ++row)
+      transposed.push_back(values[static_cast<std::size_t>(row * 20 + column)]);
+  CHECK(said(part(transposed, 0), part(transposed, half)).find("It has all the right numbers") !=
+        std::string::npos);
+}
+
 TEST_CASE("compare: in fast arithmetic a small part of the norm is no difference, in exact arithmetic every bit is")
 {
   const auto compared = [](float factor, bool exact) {
@@ -189,14 +230,20 @@ TEST_CASE("compare: in fast arithmetic a small part of the norm is no difference
   CHECK(compared(1.01f, false).step == 0);
 }
 
-TEST_CASE("read_record: has what write_record wrote, and refuses what is none")
+TEST_CASE("read_record: has the steps that append_record wrote, and refuses what is no record")
 {
   const std::string path = "test_record.h5";
   const Notes notes = Notes::step({sum(all)});
-  write_record(path, notes.record);
+  std::vector<RecordEntry> next = notes.record.entries;
+  for (RecordEntry& e : next) e.step = 1;
+  create_record(path, notes.record);
+  CHECK(read_record(path).entries.empty());
+  append_record(path, notes.record, notes.record.entries, {});
+  append_record(path, notes.record, next, {});
   const Record read = read_record(path);
   CHECK(read.names == notes.record.names);
-  CHECK(read.entries.size() == notes.record.entries.size());
+  CHECK(read.entries.size() == 2 * notes.record.entries.size());
+  CHECK(read.entries.back().step == 1);
   CHECK(compare(read, notes.record).step == -1);
   CHECK(compare(read, notes.record).compared == G + 1);
   std::remove(path.c_str());
