@@ -1,5 +1,6 @@
 #include "common/program/clock_offset.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -43,12 +44,13 @@ ClockOffset measure_clock(const Session& session, const std::function<std::int64
 }
 
 AlignedClock::AlignedClock(const std::optional<ClockOffset>& begin, const ClockOffset& end)
-    : best_(begin && begin->error_ns < end.error_ns ? *begin : end)
+    : best_(begin && begin->error_ns < end.error_ns ? *begin : end), error_ns_(best_.error_ns)
 {
   if (begin && end.at_ns > begin->at_ns) {
     measured_drift_ns_ = end.offset_ns - begin->offset_ns;
     drift_ns_ = if_larger(measured_drift_ns_, begin->error_ns + end.error_ns);
     span_ns_ = end.at_ns - begin->at_ns;
+    if (drift_ns_ != 0) error_ns_ = std::max(begin->error_ns, end.error_ns);  // near to either of them
   }
   offset_ns_ = drift_ns_ != 0 ? best_.offset_ns : if_larger(best_.offset_ns, best_.error_ns);
 }
@@ -63,7 +65,7 @@ nlohmann::json AlignedClock::json() const
 {
   const auto us = [](std::int64_t ns) { return 1e-3 * static_cast<double>(ns); };
   return {{"offset_us", us(best_.offset_ns)},
-          {"error_us", us(best_.error_ns)},
+          {"error_us", us(error_ns_)},
           {"drift_us", us(measured_drift_ns_)},
           {"corrected", offset_ns_ != 0 || drift_ns_ != 0}};
 }

@@ -43,7 +43,7 @@ class AlignedClock {
 
  private:
   ClockOffset best_;  // the measurement with the smaller error
-  std::int64_t measured_drift_ns_ = 0, drift_ns_ = 0, offset_ns_ = 0, span_ns_ = 1;
+  std::int64_t error_ns_ = 0, measured_drift_ns_ = 0, drift_ns_ = 0, offset_ns_ = 0, span_ns_ = 1;
 };
 
 }  // namespace rankwise

@@ -409,7 +409,7 @@ function label() {
                     ["chip message", "message, from the moment it is sent until it is received"], ["chip message now", "on its way now"]]);
   legend("#states", Object.entries(STATES).map(([state, words]) => [`state ${state.split(" ").at(-1)}`, words]));
   for (const sample of document.querySelectorAll("#states .state")) sample.style = "--r: 1; --n: 4";
-  const sums = Object.entries(film.traffic).map(([axis, bytes]) => `${count(bytes)} bytes along ${axis}`);
+  const sums = Object.entries(film.traffic).filter(([, bytes]) => bytes > 0).map(([axis, bytes]) => `${count(bytes)} bytes along ${axis}`);
   find("#sums").textContent = `Rank 0 sends, as its report says: ${sums.join(", ")}.`;
 }
 

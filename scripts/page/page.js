@@ -20,6 +20,7 @@ function make(name, attributes = {}, ...children) {
 const titled = (text) => make("svg:title", {}, text);
 const grouped = (number) => number === undefined || number === null ? "–" : number.toLocaleString("en-US", {maximumFractionDigits: 6});
 const short = (number, digits = 4) => number === undefined || number === null ? "–" : String(Number(number.toPrecision(digits)));
+const milliseconds = (seconds) => seconds ? (1e3 * seconds).toFixed(1) : "–";
 const shown = (value) => typeof value === "number" ? grouped(value) : typeof value === "string" ? value || "–" : JSON.stringify(value);
 const sum = (numbers) => numbers.reduce((all, number) => all + number, 0);
 const most = (numbers) => numbers.reduce((all, number) => Math.max(all, number), 0);
@@ -145,18 +146,19 @@ function trafficPart(run) {
     ...sent.map((bytes, to) => cell(bytes, from, to))));
   return part("Traffic of a step, bytes by sender and receiver",
     scrolled(table(["", "sum", ...rows.map((_, rank) => `to ${rank}`)], lines, {class: "matrix"})),
-    ...axes.map(([axis, sent]) => {
+    ...axes.filter(([, sent]) => sent.bytes || sent.formula).map(([axis, sent]) => {
       const drawn = sum(run.receivers[axis] ? run.receivers[axis][0] : []);
       const [does, but] = drawn === sent.bytes ? ["sends", ""] : ["sends or reads", "; what has no single receiver is not in the table"];
-      return make("p", {}, `${axis}: rank 0 ${does} ${grouped(sent.bytes)} bytes in ${grouped(sent.messages)} messages, `
-        + `by formula ${grouped(sent.formula)}${but}`);
+      const pieces = sent.messages ? ` in ${grouped(sent.messages)} messages` : "";
+      return make("p", {class: "note"}, `${axis}: rank 0 ${does} ${grouped(sent.bytes)} bytes${pieces}, by formula ${grouped(sent.formula)}${but}`);
     }));
 }
 
 function checksPart(run) {
   const checks = run.checks, failed = checks.filter((check) => !check.pass).length;
   const lines = checks.map((check) => make("tr", {}, make("th", {class: check.pass ? "" : "FAIL"}, check.pass ? "PASS" : "FAIL"),
-    ...[check.name, shown(check.measured), `expected ${shown(check.expected)}`].map((text) => make("td", {class: "text"}, text))));
+    make("td", {class: "text"}, check.name),
+    make("td", {class: "whole text"}, shown(check.measured)), make("td", {class: "text"}, `expected ${shown(check.expected)}`)));
   return make("details", failed ? {open: ""} : {},
     make("summary", {class: failed ? "FAIL" : ""}, `Checks: ${checks.length - failed} of ${checks.length} passed`), table(null, lines));
 }
@@ -188,7 +190,7 @@ if (one)
     first.digest && `digest ${first.digest.slice(0, 12)}`].filter(Boolean).join(", ");
 const COLUMNS = {
   run: nameOf, ranks: (run) => run.ranks, "last loss": (run) => short(run.loss.at(-1), 6), validation: (run) => short((run.validation.at(-1) || {}).loss, 6),
-  "step, s": (run) => short(run.time.step_s), "tokens/s": (run) => grouped(run.time.tokens_per_s && Math.round(run.time.tokens_per_s)),
+  "step, ms": (run) => milliseconds(run.time.step_s), "tokens/s": (run) => grouped(run.time.tokens_per_s && Math.round(run.time.tokens_per_s)),
   "memory, bytes": (run) => grouped(run.memory_peak), "sent in a step": (run) => grouped(sum(Object.values(run.traffic).map((axis) => axis.bytes))),
   checks: (run) => run.checks.every((check) => check.pass) ? `${run.checks.length} pass` : "FAIL", digest: (run) => (run.digest || "–").slice(0, 8)};
 find("#summary").append(...table(Object.keys(COLUMNS), runs.map((run) => row(Object.values(COLUMNS).map((column) => column(run))))).children);

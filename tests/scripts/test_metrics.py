@@ -1,6 +1,7 @@
-"""scripts/metrics.py: tables, what TensorBoard is given (a stand-in of it), and what is refused."""
+"""scripts/metrics.py: tables, what TensorBoard is given (a stand-in of it, and itself if it is here), and what is refused."""
 
 import contextlib
+import importlib.util
 import io
 import pathlib
 import sys
@@ -48,6 +49,16 @@ class Metrics(unittest.TestCase):
                              [("loss", 5.5, 0), ("memory/gradients", 8, 0), ("loss", 5.25, 1), ("memory/gradients", 8, 1),
                               ("validation_loss", 5.4, 1)])
             writer.add_text.assert_called_once()
+
+    @unittest.skipUnless(importlib.util.find_spec("tensorboard") and importlib.util.find_spec("tensorboardX"), "no TensorBoard here")
+    def test_tensorboard_reads_it(self):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        self.assertEqual(self.run_script("--to=tensorboard")[0], 0)
+        read = EventAccumulator(f"{self.log}.tensorboard").Reload()
+        found = {name: [(event.step, event.value) for event in read.Scalars(name)] for name in read.Tags()["scalars"]}
+        self.assertEqual(found, {"loss": [(0, 5.5), (1, 5.25)], "memory/gradients": [(0, 8), (1, 8)],
+                                 "validation_loss": [(1, mock.ANY)]})
+        self.assertAlmostEqual(found["validation_loss"][0][1], 5.4, places=6)  # f32
 
     def refused(self, says, *options, **modules):
         status, out, err = self.run_script(*options, **modules)

@@ -398,6 +398,8 @@ TEST_CASE("AlignedClock: corrects what is larger than its error, and drift evenl
   CHECK(drifts(500) == 650);
   CHECK(drifts(1000) == 1200);
   CHECK(drifts.json()["corrected"] == true);
+  CHECK(drifts.json()["error_us"].get<double>() ==
+        Approx(0.009));  // the drift is as wrong as the worse measurement
 
   CHECK(AlignedClock({}, {.at_ns = 10, .offset_ns = -100, .error_ns = 3})(500) == 400);
 }

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 from program_case import BUILD, TIME_LIMIT_S, ShortTextCase
 
@@ -74,6 +75,28 @@ class PagesOfRuns(ShortTextCase):
         for clock in clocks[1:]:
             self.assertGreater(clock["error_us"], 0)
             self.assertLess(clock["error_us"], 1e6)
+
+    def test_a_trace_of_clocks_that_differ_has_one(self):
+        """Rank r is r seconds ahead, and r per cent too fast. No message arrives before it is sent, within the errors told."""
+        wrong = {"LD_PRELOAD": os.environ["SHIFTED_CLOCK"], "SHIFTED_S": "1", "SHIFTED_PPM": "10000",
+                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        trace = pathlib.Path(self.folder) / "trace.json"
+        with mock.patch.dict(os.environ, wrong):
+            report, _ = self.made(f"--trace={trace}")
+        for rank, clock in enumerate(report["clocks"]):
+            self.assertEqual(clock["corrected"], rank > 0)
+            self.assertAlmostEqual(clock["offset_us"] * 1e-6, -rank, delta=0.2)
+        self.assertLess(report["clocks"][2]["drift_us"], 0)
+        ends = {"s": {}, "f": {}}
+        for event in json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]:
+            if event["ph"] in ends:
+                ends[event["ph"]][event["id"]] = event
+        self.assertEqual(ends["s"].keys(), ends["f"].keys())
+        self.assertTrue(ends["s"])
+        for number, sent in ends["s"].items():
+            received = ends["f"][number]
+            error_us = sum(report["clocks"][end["pid"]]["error_us"] for end in (sent, received))
+            self.assertGreaterEqual(received["ts"] + error_us + 0.01, sent["ts"], number)
 
     def test_what_is_refused(self):
         self.assert_refused(self.data, "--html=/nowhere/run.html", says=["--html=/nowhere/run.html", "there is no folder"], ranks=2)
