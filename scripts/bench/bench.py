@@ -292,7 +292,7 @@ def measure_llmc(program, rounds):
                           "llm.c": llmc_speed.cpu_step(program, folder, bench_peers.environment())})
             if turns[-1]["llm.c"] is None:
                 raise Refused(f"{program} made no {llmc_speed.STEPS} steps.\n       Build train_gpt2 of llm.c, and name it.")
-    return json.loads(kept("llm.c", json.dumps(turns)))
+    return kept("llm.c", json.dumps(turns))
 
 
 def measure_peer_ranks(python, rounds):
