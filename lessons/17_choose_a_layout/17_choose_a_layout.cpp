@@ -33,6 +33,7 @@ void calibrate_and_check(Report& report, const PlannerOptions& options, Machine&
 {
   RowOptions rows = options.measured;
   rows.system = options.system;
+  rows.peak = machine.half;
   if (!options.calibrate.empty()) calibrate(report, machine, read_rows(options.calibrate, rows), options.rows);
   if (!options.check.empty())
     report_errors(report, "errors of the rows of --check", read_rows(options.check, rows), machine);

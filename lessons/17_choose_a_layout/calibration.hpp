@@ -30,12 +30,13 @@ struct RowOptions {
   std::string recompute = "none";    ///< of rows without this column
   std::int64_t vocabulary = 51200;   ///< the same
   System system = System::megatron;  ///< whose program was measured
+  double peak = 0;                   ///< FLOP/s of a GPU, which no row exceeds; 0: not known
 };
 
 /// Reads a table of comma-separated values with a line of names. The columns may be called as in the tables that
 /// docs/planner.md names.
 /// @throws UserError  with file and line for a row that cannot be: a number that is none, degrees whose product is not the
-///                    number of GPUs, a batch that is not divided.
+///                    number of GPUs, a batch that is not divided, a step faster than the peak.
 std::vector<MeasuredRow> read_rows(const std::string& path, const RowOptions& options);
 
 /// Seconds of a row by the model of time.

@@ -1,11 +1,13 @@
 #include "lessons/17_choose_a_layout/machine.hpp"
 
 #include <array>
+#include <fstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/program/options.hpp"
 
 namespace rankwise {
@@ -24,12 +26,25 @@ constexpr std::array facts{
     Fact{"host-memory", &Machine::host_memory}, Fact{"host-memory-rate", &Machine::host_memory_rate},
     Fact{"host-rate", &Machine::host_rate},     Fact{"disk-rate", &Machine::disk_rate}};
 
+/// The line of a file that sets this name.
+int line_of(const std::string& path, const std::string& name)
+{
+  std::ifstream file(path);
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    if (trimmed(line.substr(0, line.find('='))) == name) break;
+  }
+  return number;
+}
+
 /// Refuses values that no machine has.
 void check_machine(const Machine& machine, const std::string& path)
 {
   const auto refuse = [&](const std::string& name, double value, const std::string& expected) {
-    throw UserError(fmt::format("{} = {:.4g} in {} is not {}.", name, value, path, expected),
-                    "Correct the machine file.");
+    throw UserError(
+        fmt::format("{} = {:.4g} in {}, line {}, is not {}.", name, value, path, line_of(path, name), expected),
+        "Correct the machine file.");
   };
   if (machine.gpus_per_node < 1) refuse("gpus-per-node", machine.gpus_per_node, "a number of GPUs");
   for (const Fact& fact : facts)

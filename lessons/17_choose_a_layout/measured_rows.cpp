@@ -142,6 +142,17 @@ double seconds_of(const RowReader& row, const MeasuredRow& measured)
          (tflops * 1e12 * static_cast<double>(measured.layout.gpus()));
 }
 
+/// Refuses a step in which each GPU did more operations than it can, even without recomputation.
+void check_speed(const RowReader& row, const MeasuredRow& measured, double peak)
+{
+  if (peak == 0 || measured.one_layer) return;
+  const double computed = 0.75 * narayanan_flops(measured.job.model, measured.job.global_batch);
+  const double rate = computed / (measured.seconds * static_cast<double>(measured.layout.gpus()));
+  if (rate > peak)
+    row.refuse(fmt::format("{:.4g} s are {:.4g} TFLOP/s a GPU, which has {:.4g}", measured.seconds, rate / 1e12,
+                           peak / 1e12));
+}
+
 MeasuredRow read_row(const RowReader& row, const std::string& line, const RowOptions& options)
 {
   MeasuredRow measured;
@@ -160,6 +171,7 @@ MeasuredRow read_row(const RowReader& row, const std::string& line, const RowOpt
   const System system = l.zero >= 2 ? System::deepspeed : options.system;
   if (const std::string why = obstacle(system, measured.job.model, l, G); !why.empty()) row.refuse(why);
   measured.seconds = seconds_of(row, measured);
+  check_speed(row, measured, options.peak);
   return measured;
 }
 

@@ -46,7 +46,7 @@ std::string refusal(const std::string& text)
   const std::string path = folder / "rows.csv";
   std::ofstream(path) << text;
   try {
-    read_rows(path, {});
+    read_rows(path, {.only = "", .skip = "", .peak = 312e12});
   } catch (const UserError& error) {
     return error.what();
   }
@@ -124,6 +124,8 @@ TEST_CASE("read_rows: refuses what cannot be, with the line")
             .find("line 3 cannot be used: it is "
                   "there twice") != std::string::npos);
   CHECK(refusal(names + "8,8,1,1024,7,4,512,2,4,1,100\n").find("does not divide the 7 heads") != std::string::npos);
+  CHECK(refusal(names + "8,8,1,1024,16,4,512,2,4,1,0.1\n").find("TFLOP/s a GPU, which has 312") !=
+        std::string::npos);
   CHECK(refusal(names).find("has no row to use") != std::string::npos);
 }
 
@@ -155,6 +157,7 @@ TEST_CASE("read_machine: every machine file, and what is missing or has no unit"
   CHECK(says("host = ", "host = ") == "accepted");
   CHECK(says("memory = 80 GB", "memory = 80").find("line 6 is not a number with its unit") != std::string::npos);
   CHECK(says("network = 200 GB/s\n", "").find("does not say network") != std::string::npos);
-  CHECK(says("network = 200 GB/s", "network = 0 GB/s").find("not more than 0") != std::string::npos);
-  CHECK(says("product-share = 0.8", "product-share = 1.8").find("not from 0.2 to 0.95") != std::string::npos);
+  CHECK(says("network = 200 GB/s", "network = 0 GB/s").find("line 10, is not more than 0") != std::string::npos);
+  CHECK(says("product-share = 0.8", "product-share = 1.8").find("line 19, is not from 0.2 to 0.95") !=
+        std::string::npos);
 }
