@@ -222,7 +222,7 @@ void answer_largest_model(Report& report, const PlannerOptions& options, const M
   std::int64_t least = 0, most = 8192;  // layers that fit, and that do not
   while (most - least > 8) {
     job.model.layers = (least + most) / 16 * 8;
-    (on_gpus(options, job, machine, options.gpus) ? least : most) = job.model.layers;
+    (any_fits(job, options.wishes, machine, options.gpus) ? least : most) = job.model.layers;
   }
   if (least == 0) throw UserError("Not even 8 layers of this shape fit.", "Use a smaller --channels or more GPUs.");
   job.model.layers = least;

@@ -1,6 +1,7 @@
 #include "lessons/17_choose_a_layout/memory.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -131,16 +132,16 @@ double layer_activation_bytes(const Job& job, const PlannedLayout& layout)
   return row * ((layout.sequence_parallel ? 34 / t : 10 + 24 / t) + scores);
 }
 
-std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& layout)
+std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& layout, double most)
 {
   std::vector<RankMemory> stages;
-  if (job.system == System::rankwise) {
-    const LessonRun run = lesson_run(job, layout);
-    const int N = static_cast<int>(layout.gpus()), of_a_stage = N / static_cast<int>(layout.pp);
-    for (int stage = 0; stage < layout.pp; ++stage)
-      stages.push_back(memory_of_rank(run.costs({stage * of_a_stage, N}), why_most(layout, stage)));
-  } else {
-    for (std::int64_t stage = 0; stage < layout.pp; ++stage) stages.push_back(memory_of_stage(job, layout, stage));
+  std::optional<LessonRun> run;
+  if (job.system == System::rankwise) run = lesson_run(job, layout);
+  const int N = static_cast<int>(layout.gpus()), of_a_stage = N / static_cast<int>(layout.pp);
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    stages.push_back(run ? memory_of_rank(run->costs({stage * of_a_stage, N}), why_most(layout, stage))
+                         : memory_of_stage(job, layout, stage));
+    if (stages.back().total() > most) break;
   }
   return stages;
 }
@@ -161,9 +162,9 @@ double least_bytes(const Job& job, const PlannedLayout& l)
   return state_bytes(job, P, l.zero, replicas) - away + activations;
 }
 
-RankMemory largest_memory(const Job& job, const PlannedLayout& layout)
+RankMemory largest_memory(const Job& job, const PlannedLayout& layout, double most)
 {
-  return std::ranges::max(memory_by_stage(job, layout), {}, &RankMemory::total);
+  return std::ranges::max(memory_by_stage(job, layout, most), {}, &RankMemory::total);
 }
 
 }  // namespace rankwise

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,13 @@ struct RankMemory {
 };
 
 /// Memory of the first rank of each stage of the pipeline; the other ranks of a stage have no more.
-std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& layout);
+/// @param most  bytes on the GPU: stages after the first that needs more are left out.
+std::vector<RankMemory> memory_by_stage(const Job& job, const PlannedLayout& layout,
+                                        double most = std::numeric_limits<double>::infinity());
 
-/// Memory of the rank that needs most.
-RankMemory largest_memory(const Job& job, const PlannedLayout& layout);
+/// Memory of the rank that needs most; of one that needs more than @p most bytes, if there is one.
+RankMemory largest_memory(const Job& job, const PlannedLayout& layout,
+                          double most = std::numeric_limits<double>::infinity());
 
 /// Bytes that the rank that needs most has at least, computed at once: its model states, and of the lessons what
 /// blocks keep.

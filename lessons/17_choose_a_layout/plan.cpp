@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,10 +29,22 @@ std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Mach
   for (Plan& plan : all) {
     if (fitting.size() == most) break;
     if (least_bytes(job, plan.layout) > machine.memory) continue;
-    plan.memory = largest_memory(job, plan.layout);
+    plan.memory = largest_memory(job, plan.layout, machine.memory);
     if (fits(plan.memory, machine)) fitting.push_back(std::move(plan));
   }
   return fitting;
+}
+
+bool any_fits(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus)
+{
+  std::vector<std::pair<double, PlannedLayout>> all;
+  for (const PlannedLayout& layout :
+       all_layouts(job.system, job.model, wishes, gpus, job.global_batch, machine.gpus_per_node))
+    if (const double least = least_bytes(job, layout); least <= machine.memory) all.emplace_back(least, layout);
+  std::ranges::stable_sort(all, {}, [](const auto& candidate) { return candidate.first; });
+  return std::ranges::any_of(all, [&](const auto& candidate) {
+    return fits(largest_memory(job, candidate.second, machine.memory), machine);
+  });
 }
 
 std::optional<Plan> smallest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus)
@@ -42,9 +55,9 @@ std::optional<Plan> smallest(const Job& job, const LayoutWishes& wishes, const M
   std::optional<Plan> least;
   for (const PlannedLayout& layout : all) {
     if (least && least_bytes(job, layout) >= least->memory.total()) break;
-    RankMemory memory = largest_memory(job, layout);
-    if (!least || memory.total() < least->memory.total())
-      least = Plan{layout, step_time(job, layout, machine), std::move(memory)};
+    const double most = least ? least->memory.total() : std::numeric_limits<double>::infinity();
+    RankMemory memory = largest_memory(job, layout, most);
+    if (memory.total() < most) least = Plan{layout, step_time(job, layout, machine), std::move(memory)};
   }
   return least;
 }

@@ -31,6 +31,9 @@ bool fits(const RankMemory& memory, const Machine& machine);
 std::vector<Plan> fastest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus,
                           std::size_t most);
 
+/// Whether some layout fits. Those that may need least are looked at first.
+bool any_fits(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus);
+
 /// The layout that needs least memory, if there is any.
 std::optional<Plan> smallest(const Job& job, const LayoutWishes& wishes, const Machine& machine, std::int64_t gpus);
 
