@@ -78,11 +78,11 @@ class Suspicion {
     copies();
     if (b_.squares == 0) say("It is zero: not computed, or cleared.");
     stale();
-    parts();
     other_places();
     other_sequence();
     if (key_.phase == StepPhase::sums) contributions();
     if (said_.empty()) factor();
+    if (said_.empty()) parts();
     if (said_.empty()) inputs();
     if (said_.empty()) say("None of the usual mistakes explains it.");
     return said_;
@@ -121,14 +121,15 @@ class Suspicion {
   /// A part that some rank has not received, or read before it was complete.
   void parts()
   {
+    const bool whole = note_.parts.size() == note_.copies.size() + 1;  // each rank has all of it
+    if (whole || b_.squares == 0) return;
     RecordKey before = key_;
     --before.step;
     const auto old = other_.notes.find(before);
     for (const RecordEntry* part : note_.parts) {
-      if (note_.parts.size() == 1 || b_.squares == 0) return;
       if (part->value.squares == 0)
         return say("The part of rank {} is zero: perhaps not computed, or read before it arrived.", part->device);
-      if (old == other_.notes.end() || !said_.empty()) continue;
+      if (old == other_.notes.end()) continue;
       for (const RecordEntry* then : old->second.parts)
         if (then->device == part->device && then->value.digest == part->value.digest)
           return say("The part of rank {} is that of step {}: stale, perhaps read before it arrived.", part->device,

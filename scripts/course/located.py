@@ -39,7 +39,7 @@ RUNS = {
     "13": [("13_mesh_zero3", 4, "--tp=2"), ("13_mesh_zero3", 4, "--tp=1 --shard-ranks=2 --micro-batch=1"),
            ("13_mesh_zero3", 4, "--tp=2 --zero=2 --sequence-parallel")],
     "14": [("14_context_parallel", 2, "--micro-batch=1"), ("14_context_parallel", 4, "--attention=all-to-all"),
-           ("14_context_parallel", 4, "--cp=2 --order=contiguous")],
+           ("14_context_parallel", 4, "--cp=2 --order=contiguous"), ("14_context_parallel", 4, "--arithmetic=fast")],
     "15": [("15_experts", 4, ""), ("15_experts", 2, "--experts-per-token=2 --capacity-factor=1"),
            ("15_experts", 4, "--ep=2 --experts-per-token=2 --micro-batch=1")],
     "16": [("16_five_axes", 4, "--dp=2 --ep=2 --cp=2 --tp=1 --pp=1 --capacity-factor=1"),

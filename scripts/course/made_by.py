@@ -12,6 +12,7 @@ STREAM = r"step \d+, backward: gradient of "
 OWN_SEQUENCES = r"step \d+, (forward: no rank computes|forward: embedding|backward: gradient of logits)"
 NEXT_STEP = r"step [1-9]\d*, forward: "  # with parameters that the update before it has left
 ANY = r"step \d+, "
+SUMS_OF_EXPERTS = SUMS + r"summed gradient of h\.\d+\.mlp\.experts"
 EXPERTS = r"step \d+, (forward: h\.\d+\.mlp\b|backward: gradient of h\.\d+\.ln_2|gradients summed: summed gradient of h\.\d+\.mlp)"
 
 MADE_BY = {
@@ -27,13 +28,13 @@ MADE_BY = {
     "04.1": f"({ROWS}|{SUMS}|{UPDATE})",
     "04.2": NORM,
     "04.3": f"({NORM}|{LOSS}|{UPDATE}|{NEXT_STEP})",
-    "05.1": SUMS, "05.2": SUMS, "05_ranks_from_the_last": SUMS,
+    "05.1": f"({SUMS}|{STREAM})", "05.2": f"({SUMS}|{OWN_SEQUENCES})", "05_ranks_from_the_last": SUMS,
     "05.3": f"({SUMS}|{STREAM})",
     # Parameters that are gathered: the layer that reads them first.
     "06.1": f"({ROWS}|{STREAM})", "06.2": f"({ROWS}|{STREAM})", "06.4": f"({ROWS}|{STREAM})",
     "06.3": f"({SUMS}|{NORM}|{UPDATE}|{ROWS})",
     "06_updates_forgotten": UPDATE,
-    "07.1": UPDATE, "07.3": UPDATE, "07_moments_swapped_on_read": UPDATE, "07_updated_in_the_first_pass": UPDATE,
+    "07.1": f"({SUMS}|{UPDATE})", "07.3": UPDATE, "07_moments_swapped_on_read": UPDATE, "07_updated_in_the_first_pass": UPDATE,
     "07_sums_not_begun_anew": f"({SUMS}|{NORM})", "07_early_sums_without_the_tied": f"({SUMS}|{NORM})",
     "07_divided_by_own_tokens": f"({SUMS}|{NORM}|{STREAM})",
     "07_overtakes": f"({UPDATE}|{NEXT_STEP})",
@@ -69,14 +70,14 @@ MADE_BY = {
     "12.1": SUMS, "12.2": f"({LOSS}|{STREAM}|{SUMS}|{NORM})",
     "12_freed_too_early": f"({ROWS}|{STREAM})", "12_pooler_of_the_wrong_row": f"({LOSS}|{STREAM})",
     # Attention over sequences that are divided.
-    "14.1": ROWS + r"h\.\d+\.attn\.heads", "14.2": ROWS + r"h\.\d+\.attn\.heads",
+    "14.1": ROWS + r"h\.\d+\.attn\.heads", "14.2": f"({ROWS}|{STREAM})" + r"h\.\d+\.attn\.(heads|q_k_v)",
     "14_gradients_replace_those_before": STREAM + r"h\.\d+\.attn\.q_k_v",
     "14_queries_in_order_of_ranks": STREAM + r"h\.\d+\.attn\.q_k_v",
     "14_zigzag_is_contiguous": ROWS + r"(embedding|h\.\d+\.attn\.heads)",
     # Experts: of their insides nothing is noted between the input's norm and the MLP's output.
     "15.1": EXPERTS, "16.2": EXPERTS, "16.3": EXPERTS, "16.1": f"({SUMS}|{ROWS})",
-    "15_experts_summed_over_all": SUMS + r"h\.\d+\.mlp", "15_sums_in_order_of_ranks": SUMS + r"h\.\d+\.mlp",
-    "16_experts_not_summed": SUMS + r"h\.\d+\.mlp",
+    "15_experts_summed_over_all": SUMS_OF_EXPERTS, "15_sums_in_order_of_ranks": SUMS_OF_EXPERTS,
+    "16_experts_not_summed": SUMS_OF_EXPERTS,
     "15_norm_of_own_experts": NORM, "16_norm_of_own_experts": NORM, "16_norm_of_own_shards_along_cp": NORM,
     "15_returned_by_the_wrong_counts": ROWS + r"h\.\d+\.mlp\b",
     "16_bias_of_each_part": ROWS + r"h\.\d+\.mlp\b",
