@@ -171,7 +171,7 @@ void ParameterTable::lay_out(std::int64_t replicated)
 
 Range ParameterTable::unit_elements(int unit) const
 {
-  Range elements{0, 0};
+  Range elements{0, 0};  // entries are in the order of units
   for (const Parameter& p : std::ranges::equal_range(entries_, unit, {}, &Parameter::unit)) {
     if (p.expert >= 0 || replicated_.contains(p.elements.first)) continue;
     if (elements.empty()) elements.first = p.elements.first;

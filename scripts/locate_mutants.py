@@ -12,7 +12,6 @@ A mutant takes some 5 seconds on an idle machine.
 Exit status: 0; 1 if one is no longer located; 2 asked for something impossible.
 """
 
-import argparse
 import collections
 import json
 import pathlib
@@ -21,8 +20,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts/course"))
 
-from exercise_tree import Refused, read_tree  # noqa: E402
+from exercise_tree import read_tree  # noqa: E402
 from located import Locator, all_mutants, made_by  # noqa: E402
+import planted  # noqa: E402
 from planted import Bench  # noqa: E402
 
 LOCATED = ROOT / "tests/mutants/located.json"
@@ -83,21 +83,5 @@ def table():
     print(f"\nOf {total['changes a number']} that change a number, {total['located']} are located, {share:.1f} %.\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("run", "check", "judge", "table"))
-    parser.add_argument("names", nargs="*", help="beginnings of names, as 01 or 03.2; default: all")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="a build of the right programs")
-    options = parser.parse_args()
-    try:
-        if options.command in ("run", "check"):
-            return look_at_all(options.command, options.names, options.build.resolve())
-        judge() if options.command == "judge" else table()
-        return 0
-    except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(planted.main(__doc__, "beginnings of names, as 01 or 03.2", look_at_all, {"judge": judge, "table": table}))

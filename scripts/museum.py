@@ -10,7 +10,6 @@ The programs of a build are the right ones. An exhibit takes some 20 seconds.
 Exit status: 0; 1 if an exhibit is caught otherwise than the file says; 2 asked for something impossible.
 """
 
-import argparse
 import json
 import pathlib
 import re
@@ -20,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts/course"))
 
 from exercise_tree import Refused  # noqa: E402
+import planted  # noqa: E402
 from planted import INSTRUMENTS, Bench, look_at, read_exhibit  # noqa: E402
 
 FOLDER = ROOT / "tests/museum"
@@ -87,21 +87,5 @@ def look_at_all(command, numbers, build):
     return status
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("run", "check", "table", "texts"))
-    parser.add_argument("numbers", nargs="*", help="of exhibits, as 01; default: all")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="a build of the right programs")
-    options = parser.parse_args()
-    try:
-        if options.command in ("run", "check"):
-            return look_at_all(options.command, options.numbers, options.build.resolve())
-        table() if options.command == "table" else texts()
-        return 0
-    except (Refused, OSError) as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(planted.main(__doc__, "of exhibits, as 01", look_at_all, {"table": table, "texts": texts}))

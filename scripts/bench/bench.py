@@ -380,7 +380,14 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"], ["peers"], ["peer-ranks"], ["llm.c"]]  # have tables for themselves
+# Cases that have a table for themselves.
+ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"],
+                                                ["peers"], ["peer-ranks"], ["llm.c"]]
+# The blocks of the page that have a table alone and the machine of its day: the case, the block, and what makes the table.
+TABLES = [("sharding", "sharding", bench_sharding.sharding_table), ("offload", "offload", bench_offload.offload_table),
+          ("tensor", "tensor parallelism", bench_tensor.tensor_table), ("pipeline", "pipeline parallelism", bench_pipeline.pipeline_table),
+          ("busy", "busy machines", bench_busy.busy_table), ("peers", "peers", bench_peers.peers_table),
+          ("peer-ranks", "peers on ranks", bench_peer_ranks.peer_ranks_table), ("llm.c", "llm.c", llmc_speed.cpu_table)]
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
           "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
           "machine of pipeline parallelism", "pipeline parallelism", "machine of busy machines", "busy machines",
@@ -388,9 +395,9 @@ BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the tim
           "peers on ranks", "machine of llm.c", "llm.c"]
 
 
-def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, peer_ranks, llmc,
-              date):
-    """All tables by the name of their block in the page; those that nothing was measured for are left out."""
+def blocks_of(measured, in_bf16, collectives, others, date):
+    """All tables by the name of their block in the page; those that nothing was measured for are left out. `others`: what was
+    measured of other cases, by case."""
     blocks = {}
     if measured:
         first = measured[0][1]
@@ -403,35 +410,14 @@ def blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, bus
         first = in_bf16[0][1]
         blocks["machine of bf16"] = machine_text(date, compiler=first["compiler"], libraries=", ".join(first["libraries"]))
         blocks["bf16"] = bf16_tables(in_bf16, multiplies_bf16(processor_fields()))
-    if turns:
-        blocks["ways of lesson 01"] = ways_table(turns)
-    if sharding:
-        blocks["machine of sharding"] = machine_text(date)
-        blocks["sharding"] = bench_sharding.sharding_table(sharding)
-    if offload:
-        blocks["machine of offload"] = machine_text(date)
-        blocks["offload"] = bench_offload.offload_table(offload)
-    if tensor:
-        blocks["machine of tensor parallelism"] = machine_text(date)
-        blocks["tensor parallelism"] = bench_tensor.tensor_table(tensor)
-    if pipeline:
-        blocks["machine of pipeline parallelism"] = machine_text(date)
-        blocks["pipeline parallelism"] = bench_pipeline.pipeline_table(pipeline)
-    if busy:
-        blocks["machine of busy machines"] = machine_text(date)
-        blocks["busy machines"] = bench_busy.busy_table(busy)
+    if "ways" in others:
+        blocks["ways of lesson 01"] = ways_table(others["ways"])
     if collectives:
         blocks["machine of all-reduce"] = machine_text(date, library=collectives[0][1]["library"])
         blocks.update(bench_collectives.collective_blocks(collectives))
-    if peers:
-        blocks["machine of peers"] = machine_text(date)
-        blocks["peers"] = bench_peers.peers_table(peers)
-    if peer_ranks:
-        blocks["machine of peers on ranks"] = machine_text(date)
-        blocks["peers on ranks"] = bench_peer_ranks.peer_ranks_table(peer_ranks)
-    if llmc:
-        blocks["machine of llm.c"] = machine_text(date)
-        blocks["llm.c"] = llmc_speed.cpu_table(llmc)
+    for case, block, table in TABLES:
+        if case in others:
+            blocks[f"machine of {block}"], blocks[block] = machine_text(date), table(others[case])
     return blocks
 
 
@@ -502,21 +488,21 @@ def bench(arguments):
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     measured, in_bf16 = ([(case, watched(case.name, lambda case=case: measure_case(case, options.rounds)))
                           for case in cases if case.name in options.case] for cases in (CASES, BF16_CASES))
-    turns = watched("ways", lambda: measure_ways(options.rounds, for_lesson)) if "ways" in options.case else None
-    sharding = watched("sharding", lambda: measure_sharding(options.rounds)) if "sharding" in options.case else None
-    offload = watched("offload", lambda: measure_offload(options.rounds)) if "offload" in options.case else None
-    tensor = watched("tensor", lambda: measure_tensor(options.rounds)) if "tensor" in options.case else None
-    pipeline = watched("pipeline", lambda: measure_pipeline(options.rounds)) if "pipeline" in options.case else None
-    busy = watched("busy", lambda: measure_busy(options.rounds)) if "busy" in options.case else None
+
+    def those_asked_for(measures):
+        return {case: watched(case, measure) for case, measure in measures.items() if case in options.case}
+
+    others = those_asked_for({"ways": lambda: measure_ways(options.rounds, for_lesson),
+                              "sharding": lambda: measure_sharding(options.rounds), "offload": lambda: measure_offload(options.rounds),
+                              "tensor": lambda: measure_tensor(options.rounds), "pipeline": lambda: measure_pipeline(options.rounds),
+                              "busy": lambda: measure_busy(options.rounds)})
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
-    peers = watched("peers", lambda: measure_peers(options.python, options.rounds)) if "peers" in options.case else None
-    peer_ranks = (watched("peer-ranks", lambda: measure_peer_ranks(options.python, options.rounds))
-                  if "peer-ranks" in options.case else None)
-    llmc = watched("llm.c", lambda: measure_llmc(options.llmc, options.rounds)) if "llm.c" in options.case else None
+    others |= those_asked_for({"peers": lambda: measure_peers(options.python, options.rounds),
+                               "peer-ranks": lambda: measure_peer_ranks(options.python, options.rounds),
+                               "llm.c": lambda: measure_llmc(options.llmc, options.rounds)})
 
-    blocks = blocks_of(measured, in_bf16, turns, sharding, offload, tensor, pipeline, busy, collectives, peers, peer_ranks,
-                       llmc, date)
+    blocks = blocks_of(measured, in_bf16, collectives, others, date)
     print("\n".join(blocks.values()), end="")
     rows = [row for pair in measured + in_bf16 for row in csv_rows(*pair, date, commit())]
     append_csv(BUILD / "bench/bench.csv", rows)
@@ -528,8 +514,8 @@ def bench(arguments):
         record_ratios(measured + in_bf16)
     if options.write and collectives:
         PAGE.with_name("collectives.svg").write_text(plot_bandwidth.draw(plot_bandwidth.read(table)), encoding="utf-8")
-    if options.write and peers:
-        PAGE.with_name("peers.svg").write_text(bench_peers.picture(peers), encoding="utf-8")
+    if options.write and "peers" in others:
+        PAGE.with_name("peers.svg").write_text(bench_peers.picture(others["peers"]), encoding="utf-8")
 
 
 def main(arguments):

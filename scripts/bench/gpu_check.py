@@ -5,8 +5,8 @@
 
 Tests of kernels and collectives; every lesson on one rank, and on 2 and 4 ranks that share the GPU over MPI; the small
 tests once more under compute-sanitizer, where that is installed; and build/tests/gpu_speed, with PyTorch's attention in
-turns where there is PyTorch and with steps of llm.c where --llmc names its train_gpt2cu. OPTIONs go to lessons 01 and 03; with --speed, which measures the speed alone, to
-gpu_speed. --figures=FILE takes figures that were measured before, as on another machine, and --write keeps their tables in
+turns where there is PyTorch, and with steps of llm.c where --llmc names its train_gpt2cu. OPTIONs go to lessons 01 and 03;
+with --speed, which measures the speed alone, to gpu_speed. --figures=FILE takes figures that were measured before, as on another machine, and --write keeps their tables in
 docs/performance.md. "below" in a table says that a floor is not met. Ends with status 1 if anything fails.
 """
 
@@ -21,7 +21,7 @@ import tempfile
 
 from bench_tables import replace_block, torch_config
 from gpu_speed_tables import NO_TORCH, gpu_blocks
-from llmc_speed import gpu_step
+from llmc_speed import gpu_steps
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = ["check", "ranks", "result", "ms a step", "tokens/s", "counted bytes", "in use", "digest"]
@@ -134,7 +134,8 @@ def document_of(done):
 
 def outside():
     """The environment of a program that is not of this folder, and has libraries of its own."""
-    return {**os.environ, "LD_LIBRARY_PATH": os.environ.get("OUTSIDE_LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))}
+    libraries = os.environ.get("OUTSIDE_LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))
+    return {**os.environ, "LD_LIBRARY_PATH": libraries}
 
 
 def run_torch(checks, what, *arguments, turns=1):
@@ -178,10 +179,10 @@ def llmc_step(checks, program, document):
     """llm.c's step of its 124M model, with as many sequences as PyTorch's."""
     with tempfile.TemporaryDirectory() as folder:
         most = document["torch"]["step"].get("micro_batch") or document["training"]["micro_batch"]
-        rounds = [gpu_step(program, folder, most, document["sequence"], outside()) for _ in range(LLMC_TURNS)]
-    failed = any(seconds is None for seconds, _ in rounds)
+        sequences, rounds = gpu_steps(program, folder, most, document["sequence"], LLMC_TURNS, outside())
+    failed = None in rounds
     checks.add("llm.c", subprocess.CompletedProcess([], int(failed), "", f"{program} made no steps\n"))
-    return {} if failed else {"micro_batch": rounds[0][1], "rounds": [seconds for seconds, _ in rounds]}
+    return {} if failed else {"micro_batch": sequences, "rounds": rounds}
 
 
 def measure_speed(checks, options, llmc):

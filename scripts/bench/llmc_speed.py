@@ -86,15 +86,19 @@ def cpu_table(rounds):
                        [f"gpt2 B={CPU_SHAPE[0]} T={CPU_SHAPE[1]}, f32", *rates, f"{ratio:.2f}"]])
 
 
-def gpu_step(program, folder, sequences, tokens, environment):
-    """Seconds of a step in bf16, and how many sequences it had: half as many while they do not fit."""
+def gpu_steps(program, folder, sequences, tokens, turns, environment):
+    """How many sequences a step has, half as many while they do not fit, and its seconds in bf16, once for each turn."""
     for split in ("train", "val"):
         write_tokens(os.path.join(folder, f"tokens_{split}.bin"), 4 * sequences * (tokens + 1))
-    while True:
-        fixed = {"-i": "tokens_train.bin", "-j": "tokens_val.bin", "-e": "d12", "-t": tokens, "-x": STEPS + 1, "-m": 0, "-s": 0,
-                 "-h": 0, "-r": 0, "-ge": 2, "-b": sequences, "-d": sequences * tokens}
-        seconds = seconds_of(steps_of(program, folder, *(str(word) for pair in fixed.items() for word in pair),
-                                      environment=environment))
-        if seconds or sequences == 1:
-            return seconds, sequences
+
+    def turn(sequences):
+        options = {"-i": "tokens_train.bin", "-j": "tokens_val.bin", "-e": "d12", "-t": tokens, "-x": STEPS + 1, "-m": 0, "-s": 0,
+                   "-h": 0, "-r": 0, "-ge": 2, "-b": sequences, "-d": sequences * tokens}
+        words = [str(word) for option in options.items() for word in option]
+        return seconds_of(steps_of(program, folder, *words, environment=environment))
+
+    first = turn(sequences)
+    while first is None and sequences > 1:
         sequences //= 2
+        first = turn(sequences)
+    return sequences, [first, *(turn(sequences) for _ in range(turns - 1))]

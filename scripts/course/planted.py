@@ -5,6 +5,7 @@ An exhibit is tests/museum/NN_name.patch: a line with its title; lines "Source: 
 and "Resumes: yes" where the run stops half-way and resumes; a paragraph; a unified diff (-p1) of source files, .cpp.
 """
 
+import argparse
 import dataclasses
 import functools
 import json
@@ -12,6 +13,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 
 from exercise_tree import Refused, apply_patch, read_tree
 from workshop import Workshop, first_error
@@ -192,3 +194,21 @@ def look_at(bench, exhibit):
             caught.update({name: "by chance" for name in ("digest", "error", "deviation", "loss curve") if caught[name]})
     caught["first wrong number"] = first_wrong_number(bench, exhibit, program)
     return {name: value if isinstance(value, str) else "yes" for name, value in caught.items() if value}
+
+
+def main(doc, named, look_at_all, others):
+    """The command line of a script that plants patches: run and check call look_at_all(command, names, build); `others` are
+    functions by command. `named` says what names are. Returns the exit status."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("run", "check", *others))
+    parser.add_argument("names", nargs="*", help=f"{named}; default: all")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="a build of the right programs")
+    options = parser.parse_args()
+    try:
+        if options.command in others:
+            others[options.command]()
+            return 0
+        return look_at_all(options.command, options.names, options.build.resolve())
+    except (Refused, OSError) as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return 2

@@ -1,4 +1,4 @@
-"""What a rank's process had resident at most is what its ledger counts, and a constant for what no lesson allocates."""
+"""The most that a rank's process has resident is what its ledger counts, and a constant for what no lesson allocates."""
 
 import json
 import os
@@ -7,33 +7,19 @@ import unittest
 
 from program_case import ALL, BUILD, ShortTextCase, run_to_its_end
 
-SIZES = ("--steps=1", "--layers=8", "--channels=384", "--heads=4", "--context=128", "--vocabulary=8192", "--global-batch=4")
-RUNS = {
-    "01_single_device": (1, "--micro-batch=1"),
-    "03_ddp": (2, "--micro-batch=1"),
-    "04_zero1": (2, "--micro-batch=1"),
-    "05_zero2": (2, "--micro-batch=1"),
-    "06_zero3": (2, "--micro-batch=1"),
-    "07_offload": (2, "--micro-batch=1"),
-    "08_tensor_parallel": (2, "--micro-batch=1"),
-    "09_pipeline_parallel": (2, "--micro-batch=1"),
-    "10_3d_parallel": (4, "--tp=2 --pp=2 --micro-batch=1"),
-    "11_zero_bubble": (2, "--micro-batch=1"),
-    "12_bert": (2, "--micro-batch=1"),
-    "13_mesh_zero3": (4, "--micro-batch=1"),
-    "14_context_parallel": (2, "--micro-batch=1"),
-    "15_experts": (2, "--micro-batch=1"),
-    "16_five_axes": (2, "--micro-batch=1"),
-}
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts"))
+from compare_with_pytorch import RESIDENT  # noqa: E402
+
+SIZES = ("--steps=1", "--layers=8", "--channels=384", "--heads=4", "--context=128", "--vocabulary=8192", "--global-batch=4",
+         "--micro-batch=1")
+LESSONS = ("01_single_device", "03_ddp", "04_zero1", "05_zero2", "06_zero3", "07_offload", "08_tensor_parallel", "09_pipeline_parallel",
+           "10_3d_parallel", "11_zero_bubble", "12_bert", "13_mesh_zero3", "14_context_parallel", "15_experts", "16_five_axes")
+RANKS = {"01_single_device": 1, "10_3d_parallel": 4, "13_mesh_zero3": 4}  # of the others: 2
 CHOSEN = ("01_single_device", "03_ddp", "07_offload")
 WITHIN = 1.05
 PROCESS_BYTES = 64 << 20  # the program and its libraries, MPI's buffers, tokens, HDF5
 # Buffers of 2 MiB and more end on a large page. These lessons have one for the shard of each bucket: of the sums, the moments.
 ROUNDED_BYTES = dict.fromkeys(("04_zero1", "05_zero2", "06_zero3", "12_bert"), 48 << 20)
-# Runs a program and adds the most memory that it had resident, in KiB, to a file.
-RESIDENT = ("import resource, subprocess, sys; done = subprocess.run(sys.argv[2:]); "
-            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=open(sys.argv[1], 'a')); "
-            "sys.exit(done.returncode)")
 
 
 def counted(report):
@@ -44,12 +30,12 @@ def counted(report):
 
 
 class ProcessMemory(ShortTextCase):
-    def resident(self, lesson, ranks, *options):
+    def resident(self, lesson):
         """The report of a run, and the most bytes that a rank had resident."""
         report, most = (os.path.join(self.folder, f"{lesson}.{end}") for end in ("json", "txt"))
         program = os.path.join(BUILD, "lessons", lesson)
-        done = run_to_its_end(["mpirun", "-np", str(ranks), sys.executable, "-c", RESIDENT, most, program, self.data, *SIZES, *options,
-                               f"--report={report}"])
+        done = run_to_its_end(["mpirun", "-np", str(RANKS.get(lesson, 2)), sys.executable, "-c", RESIDENT, most, program, self.data,
+                               *SIZES, f"--report={report}"])
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(report, encoding="utf-8") as file:
             document = json.load(file)
@@ -57,11 +43,10 @@ class ProcessMemory(ShortTextCase):
             return document, 1024 * max(int(line) for line in file)
 
     def test_it_is_what_the_ledger_counts(self):
-        for lesson, (ranks, options) in RUNS.items():
-            if ALL or lesson in CHOSEN:
-                with self.subTest(lesson=lesson):
-                    report, resident = self.resident(lesson, ranks, *options.split())
-                    self.assertLess(resident, WITHIN * counted(report) + PROCESS_BYTES + ROUNDED_BYTES.get(lesson, 0))
+        for lesson in LESSONS if ALL else CHOSEN:
+            with self.subTest(lesson=lesson):
+                report, resident = self.resident(lesson)
+                self.assertLess(resident, WITHIN * counted(report) + PROCESS_BYTES + ROUNDED_BYTES.get(lesson, 0))
 
 
 if __name__ == "__main__":

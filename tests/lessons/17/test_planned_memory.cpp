@@ -116,6 +116,9 @@ TEST_CASE("memory_by_stage: of the lessons it is what the rank that needs most w
     INFO(describe(layout, job.global_batch) << ": " << run.command);
     CHECK(largest_memory(job, layout).total() == static_cast<double>(most));
     CHECK(least_bytes(job, layout) <= static_cast<double>(most));
+    CHECK(largest_memory(job, layout, static_cast<double>(most)).total() == static_cast<double>(most));
+    CHECK(largest_memory(job, layout, static_cast<double>(most) - 1).total() == static_cast<double>(most));
+    CHECK(memory_by_stage(job, layout, 0).size() == 1);
     ++tried;
   }
   CHECK(tried > 100);

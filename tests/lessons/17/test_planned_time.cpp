@@ -147,6 +147,18 @@ TEST_CASE("the search: the fastest first, every one of them fits, and nothing fa
   CHECK(fastest(job, {.tp = 3}, machine, 16, 5).empty());
 }
 
+TEST_CASE("any_fits: as long as the search finds a layout, though others need more")
+{
+  Machine machine = ideal();
+  const Job job = job_of();
+  const double least = smallest(job, {}, machine, 16)->memory.total();
+  for (const double share : {0.5, 0.99, 1.0, 1.01, 1.5, 3.0}) {
+    machine.memory.value = share * least;
+    CHECK(any_fits(job, {}, machine, 16) == (share >= 1));
+    CHECK(any_fits(job, {}, machine, 16) == !fastest(job, {}, machine, 16, 1).empty());
+  }
+}
+
 TEST_CASE(
     "ZeRO-3 sends parameters twice and gradients once for each micro-batch, and each layer's fetch takes a while")
 {

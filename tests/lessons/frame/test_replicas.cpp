@@ -23,6 +23,17 @@ TEST_CASE("check_replicas: one bit that differs on one rank is noticed on all, w
                       Contains("after step 3") && Contains("rank " + std::to_string(last) + " differ"));
 }
 
+TEST_CASE("check_replicas: of more elements than are copied at a time, to the last one")
+{
+  GroupForTest test(Algorithm::ring);
+  std::vector<float> parameters((5 << 20) / sizeof(float) / 2 + 1, 0.5f);
+  const Tensor tensor(std::span<float>(parameters), {std::ssize(parameters)});
+  REQUIRE_NOTHROW(check_replicas(*test.stream, tensor, "after step 3"));
+  if (world().ranks() == 1) return;
+  if (world().rank() == 0) parameters.back() = 0.25f;
+  REQUIRE_THROWS(check_replicas(*test.stream, tensor, "after step 3"));
+}
+
 TEST_CASE("check_replicas, replica_hash: of bf16 parameters too, to the last bit")
 {
   GroupForTest test(Algorithm::ring);
