@@ -113,6 +113,15 @@ class Records(ShortTextCase):
         with open(path, encoding="utf-8") as file:
             self.assertIn("step ", json.load(file)["first_difference"])
 
+    def test_the_file_has_every_step(self):
+        counts = []
+        for steps in (1, 3):
+            path = os.path.join(self.folder, f"{steps}.h5")
+            done = self.run_program(f"--steps={steps}", *EXACT[1:], self.data, f"--record={path}")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            counts.append(int(self.compare(path, path).stdout.split(" ")[0].replace(",", "")))
+        self.assertEqual(counts[1], 3 * counts[0])
+
     def test_a_run_that_ends_with_an_error_leaves_the_steps_before(self):
         right, path = self.record("right"), os.path.join(self.folder, "ended.h5")
         done = self.run_program("--steps=9", *EXACT[1:], self.data, "--learning-rate=1e30", "--warmup=1", f"--record={path}",
