@@ -605,7 +605,10 @@ class Failures(Offload, zero_case.Lesson):
         self.assertEqual(process.returncode, 1, text)
         self.assertRegex(text, says)
         self.assertEqual(len(re.findall(r"rank \d of 2: ", text)), 1, text)
-        self.assertEqual(self.open_files(), [])
+        until = time.monotonic() + TIME_LIMIT_S
+        while self.open_files():  # mpirun may end before the system has taken the last rank apart
+            self.assertLess(time.monotonic(), until, self.open_files())
+            time.sleep(0.01)
         resume = [*self.fixed, f"--checkpoint={self.file}", "--resume"]
         refused = self.run_program(*resume, "--stop-after=1", program=L01).stderr
         saved = int(re.search(r"made after step (\d+)", refused).group(1))
