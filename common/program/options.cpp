@@ -155,7 +155,7 @@ void OptionTable::read_config_file(const std::string& path)
     set(*entry, text, fmt::format("{}={} {}", name, text, where));
   }
   if (!file.eof()) {
-    throw UserError(fmt::format("--config={} cannot be read{}.", path, looked_for(path)),
+    throw UserError(fmt::format("{} cannot be read{}.", path, looked_for(path)),
                     "Name a text file with one name = value per line.");
   }
 }

@@ -36,9 +36,10 @@ std::vector<Range> counted_elements(const ParameterTable& table, Part part, cons
   // BEGIN EXERCISE 13.2 points=10 "Count each element once: all of counted_elements(), the ranges of this rank's shards "
   //     "that it counts. owned_elements() of lesson 08 says which elements of its table a tensor-parallel rank counts, "
   //     "whole tensors; this rank has only the shards in own, which end anywhere inside them."
+  const std::vector<Range> owned = owned_elements(table, part);
   std::vector<Range> counted;
   for (const Range& shard : own)
-    for (const Range& elements : owned_elements(table, part))
+    for (const Range& elements : owned)
       if (const Range both = intersect(shard, elements); !both.empty()) counted.push_back(both);
   return counted;
   // END EXERCISE

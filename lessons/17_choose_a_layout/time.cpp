@@ -199,7 +199,10 @@ class StepModel {
     const bool halves = job.half && (job.half_gradients || job.system == System::deepspeed);
     const double gradient = halves ? 2 : 4;
     if (l.zero >= 2) {
-      const double bytes = part * P * (l.zero == 3 ? m * (2 * E + gradient) : m * gradient + E);
+      // The lessons still have the last block whole when its backward pass begins.
+      const double still_whole = job.system == System::rankwise ? 12 * C * C / t : 0;
+      const double gathered = l.zero == 3 ? m * (2 * P - still_whole) : P;
+      const double bytes = part * (E * gathered + m * gradient * P);
       const double gathers = constants.gather_share * machine.network / std::sqrt(std::min(t, node));
       double messages = bytes / (on_one_node() ? inside_rate() : std::min(inside_rate(), gathers));
       if (l.zero == 3) messages += 3 * d(job.model.layers) * m * constants.gather;

@@ -23,7 +23,7 @@ void record_sums(Run& run, const HeldShards& held, const std::vector<Tensor>& gr
 /// Notes what a step returned and left, gathers the notes of all ranks on rank 0, and adds them to the file. All ranks make this
 /// call.
 void record_step(Run& run, const StepReport& measured, const HeldShards& held);
-/// Says on stderr that the file has the steps before an error, if it has any.
+/// Rank 0 says on stderr that the file has the steps before an error, if it has any.
 void tell_recorded(const Run& run);
 /// Compares the record with that of the reference run if that was asked for. All ranks make this call.
 void report_recording(Report& report, Run& run);

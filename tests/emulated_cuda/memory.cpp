@@ -65,6 +65,16 @@ const Allocation* find_among(const std::map<std::byte*, Allocation>& live, const
   return offset <= allocation.bytes && bytes <= allocation.bytes - offset ? &allocation : nullptr;
 }
 
+/// Poisons an allocation for the host's code, or opens it; of a long one only both ends: marking 32 MiB of workspace at every
+/// call takes longer than most calls.
+void mark(const Allocation& allocation, void (*mark_bytes)(const void*, std::size_t))
+{
+  constexpr std::size_t end_bytes = 256 << 10;
+  if (allocation.bytes <= 2 * end_bytes) return mark_bytes(allocation.data, allocation.bytes);
+  mark_bytes(allocation.data, end_bytes);
+  mark_bytes(allocation.data + allocation.bytes - end_bytes, end_bytes);
+}
+
 }  // namespace
 
 std::byte* DeviceMemory::place_for(std::size_t bytes)
@@ -106,8 +116,10 @@ void* DeviceMemory::allocate(std::size_t bytes)
   std::memset(data, 0xff, bytes);
   fill_zone(place, data);
   fill_zone(data + bytes, end);
-  poison(place, footprint(bytes));
+  poison(place, zone);
+  poison(data + bytes, static_cast<std::size_t>(end - (data + bytes)));
   live_[data] = {data, bytes};
+  mark(live_[data], poison);
   used_ += rounded;
   return data;
 }
@@ -144,7 +156,7 @@ const Allocation* DeviceMemory::damaged() const
 
 void DeviceMemory::open(bool is_open) const
 {
-  for (const auto& [data, allocation] : live_) (is_open ? unpoison : poison)(data, allocation.bytes);
+  for (const auto& [data, allocation] : live_) mark(allocation, is_open ? unpoison : poison);
 }
 
 void* PinnedMemory::allocate(std::size_t bytes)

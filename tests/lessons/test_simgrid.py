@@ -64,6 +64,8 @@ class SimGrid(ProgramCase):
 
     def test_many_ranks(self):
         self.check("03_ddp", 64, FAR, "--global-batch=64")
+        self.check("06_zero3", 64, FAR, "--global-batch=64")
+        self.check("08_tensor_parallel", 32, FAR, "--heads=32", "--channels=128")
         self.check("09_pipeline_parallel", 256, FAR, "--layers=256", "--global-batch=256", "--micro-batch=1")
         self.check("10_3d_parallel", 128, FAR, "--layers=8", "--dp=32", "--tp=2", "--pp=2", "--global-batch=128")
 

@@ -28,6 +28,30 @@ class Planner(ProgramCase):
         return f"--machine={path}"
 
 
+    def on_slow_links(self):
+        """A machine file with the slowest links and the fastest computation that there may be, so that a step is its messages."""
+        text = (MACHINES / "a100-80gb-sxm.conf").read_text(encoding="utf-8")
+        for name, value in {"device": "cpu", "gpus-per-node": "1024", "memory": "10 TB", "half": "1e6 TFLOP/s", "single": "1e6 TFLOP/s",
+                            "memory-rate": "1e6 TB/s", "node-rate": "1 GB/s", "meeting": "1 us", "hidden-sums": "0", "hidden-gathers": "0",
+                            "gather": "0.1 ms"}.items():
+            text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+        path = pathlib.Path(self.folder) / "slow_links.conf"
+        path.write_text(text, encoding="utf-8")
+        return f"--machine={path}"
+
+    def plan_and_dry_run(self, machine, gpus, *options):
+        """The plan, and the report and the text of the dry run of the command that the planner prints."""
+        report = pathlib.Path(self.folder) / "report.json"
+        done = self.run_program(machine, f"--gpus={gpus}", *options, f"--report={report}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(report.read_text(encoding="utf-8"))["plan"]
+        words = shlex.split(re.search(r"# run it: (.*)", done.stdout).group(1))
+        self.assertEqual(words[:3], ["mpirun", "-np", str(gpus)])
+        dry = self.run_program(*words[4:], "--dry-run", f"--ranks={gpus}", f"--report={report}", program=words[3].removeprefix("build/"))
+        self.assertEqual(dry.returncode, 0, dry.stderr)
+        return plan, json.loads(report.read_text(encoding="utf-8")), dry.stdout
+
+
 class OfTheLessons(Planner):
     def test_memory_is_that_of_the_command_that_it_prints(self):
         machine = self.on_cpus()
@@ -37,17 +61,36 @@ class OfTheLessons(Planner):
                               (4, ["--zero=3", "--optimizer=host"]), (8, ["--tp=4", "--sequence-parallel=on"]),
                               (1024, ["--tp=4", "--pp=2"]), (256, ["--zero=3", "--tp=1"])]:
             with self.subTest(gpus=gpus, options=options):
-                done = self.run_program(machine, *SMALL, f"--global-batch={max(16, gpus)}", f"--gpus={gpus}", *options, f"--report={self.folder}/plan.json")
-                self.assertEqual(done.returncode, 0, done.stderr)
-                plan = json.loads((pathlib.Path(self.folder) / "plan.json").read_text(encoding="utf-8"))["plan"]
-                words = shlex.split(re.search(r"# run it: (.*)", done.stdout).group(1))
-                self.assertEqual(words[:3], ["mpirun", "-np", str(gpus)])
-                dry = self.run_program(*words[4:], "--dry-run", f"--ranks={gpus}", f"--report={self.folder}/dry.json",
-                                       program=words[3].removeprefix("build/"))
-                self.assertEqual(dry.returncode, 0, dry.stderr)
-                report = json.loads((pathlib.Path(self.folder) / "dry.json").read_text(encoding="utf-8"))
+                plan, report, _ = self.plan_and_dry_run(machine, gpus, *SMALL, f"--global-batch={max(16, gpus)}", *options)
                 most = max(rank["memory"]["device"]["total"]["peak"] for rank in report["plan"]["ranks"])
                 self.assertEqual(plan["bytes"], most)
+
+    def test_messages_take_the_bytes_of_the_command_that_it_prints(self):
+        machine = self.on_slow_links()
+        for dp, tp, pp, zero, divided in [(8, 1, 1, 0, "off"), (8, 1, 1, 1, "off"), (8, 1, 1, 2, "off"), (8, 1, 1, 3, "off"),
+                                          (2, 4, 1, 3, "off"), (1, 8, 1, 0, "off"), (1, 8, 1, 0, "on"), (1, 1, 8, 0, "off"),
+                                          (64, 2, 2, 0, "off"), (256, 4, 1, 2, "off")]:
+            with self.subTest(dp=dp, tp=tp, pp=pp, zero=zero, sequence_parallel=divided):
+                plan, _, text = self.plan_and_dry_run(
+                    machine, dp * tp * pp, "--layers=8", "--heads=32", "--channels=4096", "--sequence=2048", "--vocabulary=51200",
+                    "--precision=f32", f"--global-batch={max(16, 2 * dp)}", "--micro-batch=1", f"--dp={dp}", f"--tp={tp}", f"--pp={pp}",
+                    f"--zero={zero}", f"--sequence-parallel={divided}", "--recompute=none", "--virtual-stages=1")
+                for part, words in [("tensor-parallel sums", "to parts|to tensor-parallel ranks"),
+                                    ("messages between replicas", "to replicas|of the tied embedding|to ranks with other shards")]:
+                    sent = sum(int(number.replace(",", "")) for number in re.findall(rf"a step, (?:{words}) +([\d,]+)", text))
+                    self.assertAlmostEqual(plan["time_s"][part], sent / 1e9, delta=0.002 * sent / 1e9 + 1e-4)
+
+    def test_the_idle_share_is_that_of_the_command_that_it_prints(self):
+        machine = self.on_slow_links()
+        for gpus, pp, stages in [(4, 4, 1), (4, 4, 2), (8, 2, 4), (1024, 16, 1)]:
+            with self.subTest(gpus=gpus, pp=pp, stages=stages):
+                plan, report, _ = self.plan_and_dry_run(
+                    machine, gpus, "--layers=64", "--heads=4", "--channels=256", "--sequence=256", "--vocabulary=64", "--precision=f32",
+                    f"--global-batch={16 * gpus // pp}", "--micro-batch=1", f"--dp={gpus // pp}", "--tp=1", f"--pp={pp}",
+                    f"--virtual-stages={stages}", "--zero=0", "--sequence-parallel=off", "--recompute=none")
+                time_s = plan["time_s"]
+                in_pipeline = sum(time_s[part] for part in ("computation", "waiting for the host", "bubble"))
+                self.assertAlmostEqual(time_s["bubble"] / in_pipeline / report["schedule"]["idle"]["formula"], 1, delta=0.02)
 
 
 class Questions(Planner):
