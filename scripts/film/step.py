@@ -7,14 +7,12 @@ its first rank begins and ends when its last rank ends.
 import collections
 import re
 
+from pages import NotThere
+
 STEP = "training step"
 LANES = ["program", "hidden", "fetching", "storing"]  # of a rank: its main thread, then what runs beside it
 REDUCED = {"reduce-scatter": "sharded", "all-reduce": "whole", "reduce": "whole"}
 Call = collections.namedtuple("Call", "begin end collective purpose bytes receives where")
-
-
-class NotThere(Exception):
-    """Documents that do not have what is drawn; the sentence says what."""
 
 
 class Step:
