@@ -8,7 +8,7 @@ const KINDS = {forward: "forward pass", backward: "backward pass", other: "other
                storing: "copies to another memory", io: "input and output"};
 const STATES = {whole: "whole", sharded: "sharded: this rank's piece", partial: "partial sums", "on its way": "on its way",
                 nothing: "nothing"};
-const show = {clock: 0, time: 0, rank: 0, zoom: 1, left: 0, view: null, playing: false, asked: new Set(), file: "", line: null};
+const show = {clock: 0, time: 0, rank: 0, zoom: 1, left: 0, playing: false, asked: new Set()};
 const length = () => film.clocks.find(([clock]) => clock === show.clock)[2];
 const milliseconds = (time) => `${(time / 1e6).toFixed(3)} ms`;
 
@@ -161,16 +161,20 @@ function stateNow(states) {
 const stateSign = (state, [index, of]) =>
   make("span", {class: `state ${state.split(" ").at(-1)}`, style: `--r: ${index}; --n: ${of}`});
 
-/** A row for each tensor, of those that pass only while they are there. */
+/** The row of a tensor: what each rank has of it. */
+function rowOf({name, places}, states) {
+  const cells = states.map((state, rank) =>
+    state ? make("td", {"data-name": `${name} on rank ${rank}: ${state}`}, stateSign(state, places[rank])) : make("td"));
+  return make("tr", {}, make("th", {}, name), ...cells);
+}
+
+/** A tensor that passes has a row only while it is there. Tables take long to lay out, so this one is drawn at changes only. */
 function updateTensors() {
-  const rows = [];
-  for (const {name, passing, places, ranks} of film.tensors) {
-    const states = ranks.map(stateNow);
-    if (passing && states.every((state) => !state || state === "nothing")) continue;
-    const cells = states.map((state, rank) =>
-      state ? make("td", {"data-name": `${name} on rank ${rank}: ${state}`}, stateSign(state, places[rank])) : make("td"));
-    rows.push(make("tr", {}, make("th", {}, name), ...cells));
-  }
+  const states = film.tensors.map((tensor) => tensor.ranks.map(stateNow));
+  if (String(states) === show.states) return;
+  show.states = String(states);
+  const gone = (row) => states[row].every((state) => !state || state === "nothing");
+  const rows = film.tensors.flatMap((tensor, row) => (tensor.passing && gone(row) ? [] : [rowOf(tensor, states[row])]));
   find("#tensors tbody").replaceChildren(...rows);
 }
 
