@@ -22,9 +22,9 @@ function make(name, attributes = {}, ...content) {
 /** The entries of a legend, of the class of each sign and its meaning. */
 const legend = (signs) => signs.map(([sign, meaning]) => make("span", {}, make("span", {class: sign}), meaning));
 
-/** Round numbers from low to high, with at most so many distances between them. */
-function roundNumbers(low, high, distances) {
-  const least = (high - low) / distances || 1, power = 10 ** Math.floor(Math.log10(least));
+/** Round numbers from low to high, which have at most `parts` distances between them. */
+function roundNumbers(low, high, parts) {
+  const least = (high - low) / parts || 1, power = 10 ** Math.floor(Math.log10(least));
   const distance = power * [1, 2, 5, 10].find((factor) => factor * power >= least);
   const first = Math.ceil(low / distance), last = Math.floor(high / distance + 1e-9);
   return Array.from({length: last - first + 1}, (_, i) => (first + i) * distance);
