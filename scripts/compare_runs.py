@@ -25,7 +25,8 @@ def reports_of(paths):
         if not isinstance(report, dict) or not {"lesson", "ranks"} <= report.keys():
             raise NotThere(f"{path} is not a report of a lesson")
     kinds = [(report["lesson"], report["ranks"]) for report in reports]
-    return [{**report, "file": path.stem} if kinds.count(kind) > 1 else report for path, report, kind in zip(paths, reports, kinds)]
+    return [{**report, "file": path.stem} if kinds.count(kind) > 1 else report
+            for path, report, kind in zip(paths, reports, kinds)]
 
 
 def main(arguments):

@@ -110,8 +110,8 @@ def main(arguments):
     parser = argparse.ArgumentParser(prog="scripts/metrics.py", allow_abbrev=False,
                                      description="Turns the log of a run into what other programs show.")
     parser.add_argument("log", type=pathlib.Path, help="what a lesson writes with --log")
-    parser.add_argument("--to", choices=WAYS, required=True, help="what shows it; csv and tensorboard are written beside the log")
-    parser.add_argument("--follow", action="store_true", help="go on with the steps as they come (not with csv); Ctrl-C ends it")
+    parser.add_argument("--to", choices=WAYS, required=True, help="what shows it; csv and tensorboard are files beside the log")
+    parser.add_argument("--follow", action="store_true", help="go on with the steps as they come, but for csv; Ctrl-C ends it")
     options = parser.parse_args(arguments)
     path = options.log.with_name(f"{options.log.name}.{options.to}")
     try:

@@ -127,8 +127,8 @@ class Step:
         for axis, here in self.traffic().items():
             there = self.report["traffic"][axis]["bytes"]
             if here != there:
-                raise NotThere(f"rank 0 sends {here:,} bytes along {axis} in messages of the trace and {there:,} in the report. "
-                               "Write both in one run, with --collectives=ring")
+                raise NotThere(f"rank 0 sends {here:,} bytes along {axis} in messages of the trace and {there:,} in the "
+                               "report. Write both in one run, with --collectives=ring")
 
     # ---- Memory ------------------------------------------------------------------------------------------------------
 
