@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Turns the log of a run into what other programs show.
 
-    scripts/metrics.py run.jsonl --to=csv                      run.jsonl.csv: a row for each step
-    scripts/metrics.py run.jsonl --to=tensorboard [--follow]   run.jsonl.tensorboard/, for tensorboard --logdir
+    scripts/metrics.py run.jsonl --to=csv           run.jsonl.csv: a row for each step
+    scripts/metrics.py run.jsonl --to=tensorboard   run.jsonl.tensorboard/, for tensorboard --logdir
+    scripts/metrics.py run.jsonl --to=wandb         Weights & Biases; WANDB_MODE=offline keeps everything here
+    scripts/metrics.py run.jsonl --to=mlflow        MLflow; MLFLOW_TRACKING_URI says where it keeps them
 
-The log is that of --log. TensorBoard's files are written by tensorboardX, or else by PyTorch and tensorboard, from PyPI.
+The log is that of --log. With --follow all but the table go on with the steps as they come. They need libraries from PyPI:
+tensorboardX, or else PyTorch and tensorboard; wandb; mlflow.
 """
 
 import argparse
@@ -14,13 +17,44 @@ import importlib
 import json
 import pathlib
 import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "follow"))
-import log_lines  # noqa: E402
+import time
 
 
 class CannotTurn(Exception):
     """What cannot be done, and what to do."""
+
+
+def lines_of(path, follow):
+    """Each whole line as a dictionary: one with `run`, then those with `step`."""
+    with open(path, encoding="utf-8") as log:
+        line = ""
+        while True:
+            line += log.readline()
+            if line.endswith("\n"):
+                yield json.loads(line)
+                line = ""
+            elif not follow:
+                return
+            else:
+                time.sleep(0.5)
+
+
+def numbers_of(line, prefix=""):
+    """(name, number) of all numbers in a line but the step, as "memory/gradients"."""
+    for name, value in line.items():
+        if isinstance(value, dict):
+            yield from numbers_of(value, f"{prefix}{name}/")
+        elif name != "step" and value is not None:
+            yield prefix + name, value
+
+
+def library(to, *modules):
+    """The first of these modules that is installed."""
+    for module in modules:
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(module)
+    raise CannotTurn(f"--to={to} needs a library that is not installed.\n"
+                     f"       Install one: pip install {modules[0]}. Or use --to=csv")
 
 
 def to_csv(lines, path):
@@ -28,7 +62,7 @@ def to_csv(lines, path):
     rows = {}
     for line in lines:
         if line.get("step") is not None:
-            rows.setdefault(line["step"], {}).update(log_lines.numbers_of(line))
+            rows.setdefault(line["step"], {}).update(numbers_of(line))
     if not rows:
         raise ValueError("it has no steps")
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
@@ -38,43 +72,60 @@ def to_csv(lines, path):
         writer.writerows({"step": step, **row} for step, row in sorted(rows.items()))
 
 
-def to_tensorboard(lines, path):
-    for module in ("tensorboardX", "torch.utils.tensorboard"):
-        with contextlib.suppress(ImportError):
-            maker = importlib.import_module(module).SummaryWriter
-            break
-    else:
-        raise CannotTurn("--to=tensorboard needs a library that is not installed.\n"
-                         "       Install one: pip install tensorboardX. Or use --to=csv")
-    with maker(str(path)) as writer, contextlib.suppress(KeyboardInterrupt):
+def give(lines, take_run, take_step):
+    """Gives the run's description to one function, and each step with {name: number} to another, until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
         for line in lines:
             if "run" in line:
-                writer.add_text("run", f"    {json.dumps(line['run'])}")
+                take_run(line["run"])
             else:
-                for name, value in log_lines.numbers_of(line):
-                    writer.add_scalar(name, value, line["step"])
+                take_step(line["step"], dict(numbers_of(line)))
+
+
+def to_tensorboard(lines, path):
+    def take_step(step, numbers):
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, step)
+
+    with library("tensorboard", "tensorboardX", "torch.utils.tensorboard").SummaryWriter(str(path)) as writer:
+        give(lines, lambda run: writer.add_text("run", f"    {json.dumps(run)}"), take_step)
+
+
+def to_wandb(lines, _):
+    with library("wandb", "wandb").init(project="rankwise") as there:
+        give(lines, lambda run: there.config.update(run, allow_val_change=True),
+             lambda step, numbers: there.log(numbers, step=step))
+
+
+def to_mlflow(lines, _):
+    mlflow = library("mlflow", "mlflow")
+    with mlflow.start_run():
+        give(lines, lambda run: mlflow.log_dict(run, "run.json"), lambda step, numbers: mlflow.log_metrics(numbers, step=step))
+
+
+WAYS = {"csv": to_csv, "tensorboard": to_tensorboard, "wandb": to_wandb, "mlflow": to_mlflow}
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="scripts/metrics.py", allow_abbrev=False,
                                      description="Turns the log of a run into what other programs show.")
     parser.add_argument("log", type=pathlib.Path, help="what a lesson writes with --log")
-    parser.add_argument("--to", choices=["tensorboard", "csv"], required=True, help="what to write beside the log")
-    parser.add_argument("--follow", action="store_true", help="with --to=tensorboard: go on with the steps as they come; Ctrl-C ends it")
+    parser.add_argument("--to", choices=WAYS, required=True, help="what shows it; csv and tensorboard are files beside the log")
+    parser.add_argument("--follow", action="store_true", help="go on with the steps as they come, but for csv; Ctrl-C ends it")
     options = parser.parse_args(arguments)
-    options.once = not options.follow
     path = options.log.with_name(f"{options.log.name}.{options.to}")
     try:
         if options.follow and options.to == "csv":
             raise CannotTurn("--follow with --to=csv: a table has all its columns only at the end.\n       Leave --follow out")
-        (to_csv if options.to == "csv" else to_tensorboard)(log_lines.lines_of(options), path)
+        WAYS[options.to](lines_of(options.log, options.follow), path)
     except (OSError, CannotTurn) as error:
         print(f"error: {error}.", file=sys.stderr)
         return 2
     except (AttributeError, TypeError, ValueError) as error:
         print(f"error: {options.log} is not a log of a lesson ({error}).\n       Name a file of --log.", file=sys.stderr)
         return 2
-    print(path)
+    if options.to in ("csv", "tensorboard"):
+        print(path)
     return 0
 
 

@@ -1,10 +1,10 @@
 # The page of a run (--html) without its data, as a constant of the programs: what scripts/compare_runs.py fills in too.
 
 file(READ scripts/page/page.html page)
-foreach(part film/film.css page/page.css page/page.js)
-  get_filename_component(name ${part} NAME)
+string(REPLACE "[[own." "[[page/runs." page "${page}")
+foreach(part page/page.css page/runs.css page/runs.html page/page.js page/runs.js)
   file(READ scripts/${part} text)
-  string(REPLACE "[[${name}]]" "${text}" page "${page}")
+  string(REPLACE "[[${part}]]" "${text}" page "${page}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/${part})
 endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/page/page.html)

@@ -9,31 +9,15 @@ Sums are those of the ledgers: where the report has other ones, no page is made.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
+from pages import NotThere, filled, read
 from quiz import questions
-from step import NotThere, Step
+from step import Step
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOCKS = ["wall clock", "virtual clock"]
-
-
-class Words:
-    """Texts that are used often, by number."""
-
-    def __init__(self):
-        self.numbers = {}
-
-    def __call__(self, text):
-        return self.numbers.setdefault(text, len(self.numbers))
-
-
-def clocks_of(step):
-    """Numbers of the clocks on which the step takes time."""
-    return [clock for clock in range(2) if step.length[clock] > 0]
 
 
 def sources(step):
@@ -51,67 +35,54 @@ def title(report):
 
 
 def data_of(step):
-    """All that the page shows, as JSON has it."""
-    report, words = step.report, Words()
-    ranks = []
-    for rank, tiers in zip(step.ranks, report["memory_ranks"]):
-        held, changes = step.memory[rank]
-        ranks.append({
-            "spans": [[words(s["name"]), words(s["kind"]), words(s["where"]), s["lane"], *s["begin"], *s["end"]]
-                      for s in step.pieces[rank]],
-            "held": held, "changes": [[*time, words(category), change] for time, category, change in changes],
-            "formula": {category: tiers["device"][category] for category in held}})
+    """All that the page shows, as JSON has it. Texts that are used often are numbers of `words`."""
+    report, words = step.report, {}
+    clocks = [clock for clock in range(2) if step.length[clock] > 0]
+
+    def word(text):
+        return words.setdefault(text, len(words))
+
+    def values(event, texts, others):
+        return [word(event[name]) for name in texts.split()] + [event[name] for name in others.split()]
+
+    ranks = [{
+        "spans": [values(span, "name kind where", "lane begin end") for span in step.pieces[rank]],
+        "held": held, "changes": [[*time, word(category), change] for time, category, change in changes],
+        "formula": {category: tiers["device"][category] for category in held}}
+        for rank, tiers, (held, changes) in zip(step.ranks, report["memory_ranks"], step.memory)]
     return {
-        "title": title(report), "about": f"{report['model']['name']}, {report['ranks']} ranks, step {step.number + 1} of {step.made}",
-        "clocks": [[clock, CLOCKS[clock], step.length[clock]] for clock in clocks_of(step)],
+        "title": title(report),
+        "about": f"{report['model']['name']}, {report['ranks']} ranks, step {step.number + 1} of {step.made}",
+        "clocks": [[clock, CLOCKS[clock], step.length[clock]] for clock in clocks],
         "ranks": ranks, "traffic": step.traffic(),
-        "messages": [[words(m["collective"]), words(m["purpose"]), words(m["group"]), words(m["where"]), m["lane"], m["from"], m["to"],
-                      m["bytes"], m["counted"], *m["begin"], *m["end"]] for m in step.messages],
-        "tensors": [{**row, "ranks": [[[*time, words(state)] for time, state in states] for states in row["ranks"]]}
+        "messages": [values(message, "collective purpose group where", "lane from to bytes counted begin end")
+                     for message in step.messages],
+        "tensors": [{**row, "ranks": [[[*time, word(state)] for time, state in states] for states in row["ranks"]]}
                     for row in step.tensors()],
-        "quiz": {clock: questions(step, clock) for clock in clocks_of(step)},
-        "files": sources(step), "words": list(words.numbers)}
+        "quiz": {clock: questions(step, clock) for clock in clocks}, "files": sources(step), "words": list(words)}
 
 
-def page(data):
-    """The page: template, style, script and data in one text."""
-    text = (HERE / "film.html").read_text(encoding="utf-8")
-    embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
-    for name, content in (("film.css", (HERE / "film.css").read_text(encoding="utf-8")),
-                          ("film.js", (HERE / "film.js").read_text(encoding="utf-8")), ("film.json", embedded)):
-        text = text.replace(f"[[{name}]]", content, 1)
-    return text
-
-
-def read(path):
-    """A JSON document.
-    @throws NotThere  with its name, if it is none."""
+def step_of(options):
+    """The step that is filmed, and its page."""
+    report, trace = read(options.report), read(options.trace)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise NotThere(f"{path} cannot be read: {error}") from error
+        step = Step(report, trace, options.step)
+        return step, filled("film/film", data_of(step))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise NotThere(f"{options.report} and {options.trace} are not a report and a trace of a lesson ({error!r})") from error
 
 
-def options_of(arguments):
+def main(arguments):
     parser = argparse.ArgumentParser(prog="scripts/film/film.py", allow_abbrev=False,
                                      description="Makes the film of a training step, one page for a browser.")
     parser.add_argument("report", type=pathlib.Path, metavar="REPORT.json", help="a document of --report")
     parser.add_argument("trace", type=pathlib.Path, metavar="TRACE.json", help="the document of --trace of the same run")
     parser.add_argument("--step", type=int, help="which of the trace's steps, from 0; else the last")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the page, as HTML")
-    return parser.parse_args(arguments)
-
-
-def main(arguments):
-    options = options_of(arguments)
+    options = parser.parse_args(arguments)
     try:
-        report, trace = read(options.report), read(options.trace)
-        try:
-            step = Step(report, trace, options.step)
-            data = data_of(step)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise NotThere(f"{options.report} and {options.trace} are not a report and a trace of a lesson ({error!r})") from error
-        options.output.write_text(page(data), encoding="utf-8")
+        step, page = step_of(options)
+        options.output.write_text(page, encoding="utf-8")
     except (NotThere, OSError) as error:
         print(f"error: {error}.\n       A lesson writes both with --report=FILE.json --trace=FILE.json.", file=sys.stderr)
         return 2

@@ -28,7 +28,8 @@ def bytes_to_come(step, clock):
     right, total = (sum(message[1] for message in some) for some in (to_come, sent))
     others = [number for number in (total, total - right, 2 * right, right // 2, total + right) if number not in (0, right)]
     kinds = {kind: [m[1] for m in to_come if m[2] == kind] for kind in sorted({m[2] for m in to_come})}
-    why = "; ".join(f"{kind}: {sum(some):,} bytes in {len(some)} message{'s' * (len(some) > 1)}" for kind, some in kinds.items())
+    why = "; ".join(f"{kind}: {sum(some):,} bytes in {len(some)} message{'s' * (len(some) > 1)}"
+                    for kind, some in kinds.items())
     return ask(at, rank, f"How many bytes will rank {rank} send from here to the end of the step?",
                sorted({right, *list(dict.fromkeys(others))[:3]}), right, why + ".")
 
@@ -57,7 +58,8 @@ def category_at_its_peak(step, clock):
     if len(varying) > 1 and alone:
         length, begin, right = max(alone)
         why = f"{right} has {most[right]:,} bytes, its most in this step; the others that change had or will have more."
-        return ask(begin + length // 2, rank, f"Which category of rank {rank}'s memory is at its peak here?", varying, right, why)
+        question = f"Which category of rank {rank}'s memory is at its peak here?"
+        return ask(begin + length // 2, rank, question, varying, right, why)
     right = max(most, key=most.get)
     return ask(step.length[clock] // 2, rank, f"Which category of rank {rank}'s memory is the largest?",
                sorted(most, key=most.get, reverse=True)[:4], right, f"{right} has {most[right]:,} bytes.")
@@ -70,8 +72,9 @@ def state_of_a_tensor(step, clock):
         for rank, states in enumerate(row["ranks"]):
             ordered = sorted(states, key=lambda state: state[0][clock]) + [[step.length, ""]]
             for (begin, state), (end, _) in zip(ordered, ordered[1:]):
-                if state in STATES and begin[clock] > 0 and end[clock] > begin[clock]:
-                    found.append((state in ("partial", "sharded"), end[clock] - begin[clock], begin[clock], rank, row["name"], state))
+                lasts = end[clock] - begin[clock]
+                if state in STATES and begin[clock] > 0 and lasts > 0:
+                    found.append((state in ("partial", "sharded"), lasts, begin[clock], rank, row["name"], state))
     if not found:
         return None
     _, length, begin, rank, name, right = max(found)

@@ -7,14 +7,12 @@ its first rank begins and ends when its last rank ends.
 import collections
 import re
 
+from pages import NotThere
+
 STEP = "training step"
 LANES = ["program", "hidden", "fetching", "storing"]  # of a rank: its main thread, then what runs beside it
 REDUCED = {"reduce-scatter": "sharded", "all-reduce": "whole", "reduce": "whole"}
 Call = collections.namedtuple("Call", "begin end collective purpose bytes receives where")
-
-
-class NotThere(Exception):
-    """Documents that do not have what is drawn; the sentence says what."""
 
 
 class Step:
@@ -29,15 +27,15 @@ class Step:
         if not any(event["ph"] == "s" for event in self.events):
             raise NotThere("the trace has no messages. Train with a build that records them, and with --collectives=ring: the "
                            "library's own collectives and shared memory have none")
-        self.steps = {rank: [e for e in self.events if self.is_span(e, rank) and e["name"] == STEP] for rank in self.ranks}
-        made = min(map(len, self.steps.values()))
-        self.number = made - 1 if number is None else number
-        self.made = made
-        if not 0 <= self.number < made:
-            raise NotThere(f"the trace has the steps 0 to {made - 1}, and not {self.number}")
+        steps = [[event for event in self.events_of(rank, "X") if event["name"] == STEP] for rank in self.ranks]
+        self.made = min(map(len, steps))
+        self.number = self.made - 1 if number is None else number
+        if not 0 <= self.number < self.made:
+            raise NotThere(f"the trace has the steps 0 to {self.made - 1}, and not {self.number}")
         self.check_report()
-        self.own = [self.steps[rank][self.number] for rank in self.ranks]
-        begins, ends = zip(*map(self.stamps, self.own))
+        self.own = [of_rank[self.number] for of_rank in steps]
+        self.origin = [0, 0]
+        begins, ends = zip(*map(self.times, self.own))
         self.origin = [min(clock) for clock in zip(*begins)]
         self.length = [max(clock) - first for clock, first in zip(zip(*ends), self.origin)]
         self.pieces = [self.spans_of(rank) for rank in self.ranks]
@@ -45,12 +43,12 @@ class Step:
         self.messages = self.all_messages()
         self.check_traffic()
         self.calls = [self.calls_of(rank) for rank in self.ranks]
-        for rank in self.ranks:
-            self.pieces[rank] = by_time(self.pieces[rank] + self.bare_calls(rank))
+        for spans, calls in zip(self.pieces, self.calls):
+            spans += map(bare, [call for call in calls if not call.purpose])
+            spans.sort(key=outer_first)
 
-    @staticmethod
-    def is_span(event, rank):
-        return event["ph"] == "X" and event["pid"] == rank
+    def events_of(self, rank, phase):
+        return [event for event in self.events if event["pid"] == rank and event["ph"] == phase]
 
     def check_report(self):
         """The report is of the same run: as many ranks and steps, and each rank ends with the same bytes."""
@@ -61,33 +59,27 @@ class Step:
         if held != traced or len(self.report["loss"]) != self.made:
             raise NotThere("the report and the trace are of different runs. Write both in one run")
 
-    @staticmethod
-    def stamps(event):
-        """Begin and end of an event, each a pair of nanoseconds."""
-        begin = [round(1e3 * event["ts"]), event["ps"] // 1000]
+    def times(self, event):
+        """Begin and end of an event, each a pair of nanoseconds since the step began."""
+        begin = [round(1e3 * event["ts"]) - self.origin[0], event["ps"] // 1000 - self.origin[1]]
         return begin, [begin[0] + round(1e3 * event.get("dur", 0)), begin[1] + event.get("dur_ps", 0) // 1000]
-
-    def since(self, stamp):
-        """A pair of nanoseconds, since the step began."""
-        return [time - origin for time, origin in zip(stamp, self.origin)]
 
     def in_step(self, event):
         """Whether an event of a rank is of this step."""
-        (begin, _), (first, last) = self.stamps(event), self.stamps(self.own[event["pid"]])
+        (begin, _), (first, last) = self.times(event), self.times(self.own[event["pid"]])
         return first[0] <= begin[0] <= last[0]
 
     def spans_of(self, rank):
         """What a rank does, the outer spans before the inner ones."""
         found = []
-        for event in self.events:
-            if self.is_span(event, rank) and self.in_step(event):
-                begin, end = map(self.since, self.stamps(event))
-                kind = event["cat"]
-                if kind == "compute":
-                    kind = next((pass_ for pass_ in ("forward", "backward") if pass_ in event["name"]), "other")
-                found.append({"name": event["name"], "kind": kind, "lane": lane_of(event["cat"]), "where": event["args"]["where"],
-                              "begin": begin, "end": end})
-        return by_time(found)
+        for event in filter(self.in_step, self.events_of(rank, "X")):
+            begin, end = self.times(event)
+            kind = event["cat"]
+            if kind == "compute":
+                kind = next((pass_ for pass_ in ("forward", "backward") if pass_ in event["name"]), "other")
+            found.append({"name": event["name"], "kind": kind, "lane": lane_of(kind), "where": event["args"]["where"],
+                          "begin": begin, "end": end})
+        return sorted(found, key=outer_first)
 
     # ---- Messages ----------------------------------------------------------------------------------------------------
 
@@ -102,8 +94,8 @@ class Step:
             arrived = arrivals.get(event["id"])
             if arrived is None:
                 raise NotThere(f"a message from rank {event['args']['from']} never arrives: ranks are missing in the trace")
-            args, begin = event["args"], self.since(self.stamps(event)[0])
-            end = [max(pair) for pair in zip(begin, self.since(self.stamps(arrived)[0]))]
+            args, begin = event["args"], self.times(event)[0]
+            end = [max(pair) for pair in zip(begin, self.times(arrived)[0])]
             purpose = args["purpose"] if args["call"] else arrived["args"]["purpose"]
             messages.append({**args, "collective": event["name"], "begin": begin, "end": end,
                              "purpose": "" if purpose == STEP else purpose, "lane": lane_of(kinds[event["tid"]])})
@@ -124,11 +116,6 @@ class Step:
                               any(m["to"] == rank for m in own), own[0]["where"]))
         return sorted(calls)
 
-    def bare_calls(self, rank):
-        """The collectives that the step calls itself, outside of any span: they are communication, too."""
-        return [{"name": call.collective, "kind": "exposed", "lane": 0, "where": call.where, "begin": call.begin,
-                 "end": call.end} for call in self.calls[rank] if not call.purpose]
-
     def traffic(self):
         """{axis: bytes} of rank 0 that the formulas are about."""
         return {axis: sum(m["bytes"] for m in self.messages
@@ -138,26 +125,24 @@ class Step:
     def check_traffic(self):
         """The report has the bytes that the messages have."""
         for axis, here in self.traffic().items():
-            if here != self.report["traffic"][axis]["bytes"]:
-                raise NotThere(f"rank 0 sends {here:,} bytes along {axis} in messages of the trace and "
-                               f"{self.report['traffic'][axis]['bytes']:,} in the report. Write both in one run, with --collectives=ring")
+            there = self.report["traffic"][axis]["bytes"]
+            if here != there:
+                raise NotThere(f"rank 0 sends {here:,} bytes along {axis} in messages of the trace and {there:,} in the "
+                               "report. Write both in one run, with --collectives=ring")
 
     # ---- Memory ------------------------------------------------------------------------------------------------------
 
     def memory_of(self, rank):
         """Bytes by category when the step begins, and the changes: [time, category, bytes more or less]."""
         held, changes = {}, []
-        for event in self.events:
-            if event["ph"] != "C" or event["pid"] != rank:
-                continue
+        for event in self.events_of(rank, "C"):
+            now = event["args"]
             if event["ts"] < self.own[rank]["ts"]:
-                held = event["args"]
-                last = dict(held)
+                held = last = now
             elif self.in_step(event):
-                for category, count in event["args"].items():
-                    if count != last[category]:
-                        changes.append([self.since(self.stamps(event)[0]), category, count - last[category]])
-                last = event["args"]
+                changes += [[self.times(event)[0], category, now[category] - last[category]]
+                            for category in now if now[category] != last[category]]
+                last = now
         return held, changes
 
     def freed(self, rank, call):
@@ -170,7 +155,7 @@ class Step:
     # ---- Tensors -----------------------------------------------------------------------------------------------------
 
     def tensors(self):
-        """[{name, passing, places, ranks: [[time, state] ...] of each rank}]: what messages make of the tensors that they are about.
+        """What messages make of the tensors that they are about: [{name, passing, places, ranks: [[time, state] ...] of each}].
 
         A gather makes a tensor whole that was sharded, until its buffer is freed. A reduction makes partial sums, which
         the backward pass has added up, whole or sharded. What is sent outside of a collective is passing: it is used and
@@ -230,9 +215,14 @@ class Step:
         return since
 
 
-def by_time(spans):
-    """Spans in order, the outer before the inner ones."""
-    return sorted(spans, key=lambda span: (span["begin"][0], -span["end"][0]))
+def outer_first(span):
+    """The order of spans: by time, the outer before the inner ones."""
+    return span["begin"][0], -span["end"][0]
+
+
+def bare(call):
+    """The span of a collective that the step calls itself, outside of any span: it is communication, too."""
+    return {"name": call.collective, "kind": "exposed", "lane": 0, "where": call.where, "begin": call.begin, "end": call.end}
 
 
 def lane_of(kind):

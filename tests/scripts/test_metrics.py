@@ -1,4 +1,4 @@
-"""scripts/metrics.py: tables, what TensorBoard is given (a stand-in of it, and itself if it is here), and what is refused."""
+"""scripts/metrics.py: what it reads, tables, what TensorBoard (and itself if it is here), Weights & Biases and MLflow are given."""
 
 import contextlib
 import importlib.util
@@ -60,6 +60,38 @@ class Metrics(unittest.TestCase):
                                  "validation_loss": [(1, mock.ANY)]})
         self.assertAlmostEqual(found["validation_loss"][0][1], 5.4, places=6)  # f32
 
+    def test_wandb(self):
+        run = mock.MagicMock()
+        wandb = types.SimpleNamespace(init=lambda **_: contextlib.nullcontext(run))
+        self.assertEqual(self.run_script("--to=wandb", modules={"wandb": wandb}), (0, "", ""))
+        run.config.update.assert_called_once_with({"lesson": "03_ddp"}, allow_val_change=True)
+        self.assertEqual(run.log.call_args_list[0], mock.call({"loss": 5.5, "memory/gradients": 8}, step=0))
+
+    def test_mlflow(self):
+        mlflow = mock.MagicMock()
+        self.assertEqual(self.run_script("--to=mlflow", modules={"mlflow": mlflow}), (0, "", ""))
+        mlflow.log_dict.assert_called_once_with({"lesson": "03_ddp"}, "run.json")
+        self.assertEqual(mlflow.log_metrics.call_args_list[0], mock.call({"loss": 5.5, "memory/gradients": 8}, step=0))
+
+    def test_lines_as_they_come(self):
+        """A line is read when it is whole, however it is written."""
+        line = '{"step": 2, "loss": 5}\n'
+        with open(self.log, "a", encoding="utf-8") as log, mock.patch.object(metrics.time, "sleep") as sleep:
+            rest = iter([line[:9], line[9:]])
+            sleep.side_effect = lambda _: (log.write(next(rest)), log.flush())
+            lines = metrics.lines_of(self.log, True)
+            self.assertEqual([next(lines).get("step") for _ in range(5)], [None, 0, 1, 1, 2])
+            self.assertEqual(sleep.call_count, 2)
+
+    def test_ctrl_c_ends_it(self):
+        mlflow = mock.MagicMock()
+        with mock.patch.object(metrics.time, "sleep", side_effect=KeyboardInterrupt):
+            self.assertEqual(self.run_script("--to=mlflow", "--follow", modules={"mlflow": mlflow}), (0, "", ""))
+        self.assertEqual(mlflow.log_metrics.call_count, 3)
+
+    def test_numbers(self):
+        self.assertEqual(dict(metrics.numbers_of({"step": 3, "loss": None, "time": {"io": 0.5}})), {"time/io": 0.5})
+
     def refused(self, says, *options, **modules):
         status, out, err = self.run_script(*options, **modules)
         self.assertEqual((status, out, err.count("error:")), (2, "", 1))
@@ -67,6 +99,7 @@ class Metrics(unittest.TestCase):
 
     def test_what_it_refuses(self):
         self.refused("pip install tensorboardX", "--to=tensorboard", modules={"tensorboardX": None, "torch.utils.tensorboard": None})
+        self.refused("pip install wandb", "--to=wandb", modules={"wandb": None})
         self.refused("--follow with --to=csv", "--to=csv", "--follow")
         self.log.write_text("no JSON\n", encoding="utf-8")
         self.refused("is not a log of a lesson", "--to=csv")

@@ -38,7 +38,7 @@ class Films(ShortTextCase):
             raise AssertionError(done.stdout + done.stderr)
         subprocess.run([sys.executable, REPOSITORY / "scripts/film/film.py", report, trace, f"--output={page}"], check=True,
                        stdout=subprocess.DEVNULL)
-        embedded = page.read_text(encoding="utf-8").split('<script type="application/json" id="film">')[1].split("</script>")[0]
+        embedded = page.read_text(encoding="utf-8").split('<script type="application/json" id="data">')[1].split("</script>")[0]
         cls.pages[lesson], cls.data_of[lesson] = page, json.loads(embedded)
         cls.reports[lesson] = json.loads(report.read_text(encoding="utf-8"))
 

@@ -1,0 +1,31 @@
+"""Pages for a browser: each is one file that needs no network."""
+
+import json
+import pathlib
+import re
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
+
+
+class NotThere(Exception):
+    """Documents that do not have what is drawn; the sentence says what."""
+
+
+def read(path):
+    """A JSON document.
+    @throws NotThere  with its name, if it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise NotThere(f"{path} cannot be read: {error}") from error
+
+
+def filled(name, data):
+    """A page: page.html with data, and with the page's own content, style and script, as film/film.js."""
+    embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+
+    def content(mark):
+        return embedded if mark[1] == "page.json" else (SCRIPTS / mark[1]).read_text(encoding="utf-8")
+
+    template = (SCRIPTS / "page/page.html").read_text(encoding="utf-8").replace("[[own.", f"[[{name}.")
+    return re.sub(r"\[\[(.*)\]\]", content, template)
