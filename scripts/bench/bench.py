@@ -25,6 +25,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -38,6 +39,7 @@ import bench_peer_ranks
 import bench_peers
 import bench_pipeline
 import bench_sharding
+import bench_startup
 import bench_tensor
 import llmc_speed
 import plot_bandwidth
@@ -239,6 +241,33 @@ def measure_pipeline(rounds):
     return kept("pipeline", json.dumps(turns))
 
 
+def seconds_to(line, command):
+    """Seconds from the launch of a program until it prints a line that matches, and the match."""
+    begin = time.monotonic()
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for text in process.stdout:
+            if found := re.match(line, text):
+                seconds = time.monotonic() - begin
+                process.stdout.read()
+                return seconds, found
+    raise Refused(f"{command[-1]} failed to start.\n       Start it by hand to see why.")
+
+
+def seconds_to_first_step(command):
+    """Seconds from the launch of lesson 01 until its first step begins."""
+    seconds, found = seconds_to(bench_startup.FIRST_STEP, command)
+    return seconds - float(found[1]) / 1000
+
+
+def measure_startup(rounds):
+    """Seconds of the start of an empty program and of lesson 01, by launch, once a round."""
+    with folder_with_tokens() as (_, tokens):
+        turns = [{launch: (seconds_to(bench_startup.FIRST_LINE, empty)[0], seconds_to_first_step(lesson))
+                  for launch, (empty, lesson) in bench_startup.commands(BUILD, tokens).items()}
+                 for _ in range(rounds or bench_startup.ROUNDS)]
+    return kept("start-up", json.dumps(turns))
+
+
 @contextlib.contextmanager
 def torch_steps(python, job):
     """A function that returns the seconds of one of PyTorch's steps each time that it is called."""
@@ -380,19 +409,18 @@ def machine_text(date, **more):
     return "".join(f"{name:<11}{value}\n" for name, value in lines.items())
 
 
-# Cases that have a table for themselves.
-ALONE = [[case.name] for case in BF16_CASES] + [["sharding"], ["offload"], ["tensor"], ["pipeline"], ["busy"], ["collectives"],
-                                                ["peers"], ["peer-ranks"], ["llm.c"]]
 # The blocks of the page that have a table alone and the machine of its day: the case, the block, and what makes the table.
 TABLES = [("sharding", "sharding", bench_sharding.sharding_table), ("offload", "offload", bench_offload.offload_table),
-          ("tensor", "tensor parallelism", bench_tensor.tensor_table), ("pipeline", "pipeline parallelism", bench_pipeline.pipeline_table),
-          ("busy", "busy machines", bench_busy.busy_table), ("peers", "peers", bench_peers.peers_table),
-          ("peer-ranks", "peers on ranks", bench_peer_ranks.peer_ranks_table), ("llm.c", "llm.c", llmc_speed.cpu_table)]
+          ("tensor", "tensor parallelism", bench_tensor.tensor_table),
+          ("pipeline", "pipeline parallelism", bench_pipeline.pipeline_table),
+          ("start-up", "start-up", bench_startup.startup_table), ("busy", "busy machines", bench_busy.busy_table),
+          ("peers", "peers", bench_peers.peers_table), ("peer-ranks", "peers on ranks", bench_peer_ranks.peer_ranks_table),
+          ("llm.c", "llm.c", llmc_speed.cpu_table)]
+# Cases that have a table for themselves.
+ALONE = [[name] for name in [*(case.name for case in BF16_CASES), *(case for case, _, _ in TABLES), "collectives"]]
 BLOCKS = ["machine", "training steps", "machine rates", "memory", "where the time goes", "machine of bf16", "bf16", "ways of lesson 01",
-          "machine of sharding", "sharding", "machine of offload", "offload", "machine of tensor parallelism", "tensor parallelism",
-          "machine of pipeline parallelism", "pipeline parallelism", "machine of busy machines", "busy machines",
-          "machine of all-reduce", "all-reduce", "more ranks than cores", "machine of peers", "peers", "machine of peers on ranks",
-          "peers on ranks", "machine of llm.c", "llm.c"]
+          *(name for _, block, _ in TABLES for name in (f"machine of {block}", block)),
+          "machine of all-reduce", "all-reduce", "more ranks than cores"]
 
 
 def blocks_of(measured, in_bf16, collectives, others, date):
@@ -456,7 +484,8 @@ def check_page(page):
 
 def parse(arguments):
     """The options, and those that go on to the lesson."""
-    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "busy", "collectives"]
+    names = [case.name for case in CASES + BF16_CASES] + ["ways", "sharding", "offload", "tensor", "pipeline", "start-up", "busy",
+                                                          "collectives"]
     parser = argparse.ArgumentParser(prog="scripts/bench/bench.py", allow_abbrev=False,
                                      description="Times training steps and all-reduce; docs/performance.md says how.")
     parser.add_argument("--case", action="append", choices=[*names, "peers", "peer-ranks", "llm.c"], help="measure only this; may be repeated")
@@ -495,7 +524,7 @@ def bench(arguments):
     others = those_asked_for({"ways": lambda: measure_ways(options.rounds, for_lesson),
                               "sharding": lambda: measure_sharding(options.rounds), "offload": lambda: measure_offload(options.rounds),
                               "tensor": lambda: measure_tensor(options.rounds), "pipeline": lambda: measure_pipeline(options.rounds),
-                              "busy": lambda: measure_busy(options.rounds)})
+                              "start-up": lambda: measure_startup(options.rounds), "busy": lambda: measure_busy(options.rounds)})
     collectives = [(run, watched(run.name, lambda run=run: measure_run(run, options.rounds)))
                    for run in bench_collectives.RUNS if "collectives" in options.case]
     others |= those_asked_for({"peers": lambda: measure_peers(options.python, options.rounds),

@@ -27,6 +27,7 @@ import bench_peer_ranks  # noqa: E402
 import bench_peers  # noqa: E402
 import bench_pipeline  # noqa: E402
 import bench_sharding  # noqa: E402
+import bench_startup  # noqa: E402
 import bench_tensor  # noqa: E402
 import check_ratios  # noqa: E402
 import llmc_speed  # noqa: E402
@@ -432,6 +433,29 @@ class PipelineBench(unittest.TestCase):
         self.assertEqual(row[9:11], ["1", "within"])  # the virtual clock
 
 
+def startup_turn(empty, lesson):
+    """One round in which the programs took so long to start, whatever launched them."""
+    return {launch: (empty, lesson) for launch in bench_startup.LAUNCHES}
+
+
+class StartUp(unittest.TestCase):
+    def test_more_is_the_median_of_differences_within_each_round(self):
+        table = bench_startup.startup_table([startup_turn(0.1, 0.14), startup_turn(0.2, 0.25), startup_turn(0.3, 0.36)])
+        for launch in bench_startup.LAUNCHES:
+            self.assertEqual(row_of(table, launch), ["0.200", "0.250", "0.050", "0.05", "met"])
+        self.assertEqual(row_of(bench_startup.startup_table([startup_turn(0.1, 0.2)]), "mpirun -np 1")[3:], ["0.05", "above"])
+
+    def test_the_start_of_both_programs_is_noticed(self):
+        [turn] = bench.measure_startup(1)
+        for empty, lesson in turn.values():
+            self.assertGreater(empty, 0)
+            self.assertGreater(lesson, 0)
+
+    def test_a_program_that_does_not_start_is_refused(self):
+        with self.assertRaisesRegex(bench.Refused, "false failed to start"):
+            bench.seconds_to(bench_startup.FIRST_LINE, ["false"])
+
+
 def busy_turn(active, passive, brief):
     """One round in which a step took so long by each policy, everywhere."""
     steps = {"active": active, "passive": passive, "brief": brief}
@@ -530,6 +554,11 @@ class Processors(unittest.TestCase):
             self.assertGreaterEqual(bench.busy_seconds(), busy)
 
 
+# A turn of each case that has a table for itself and needs no other programs.
+TURNS = {"sharding": sharding_turn(1, 1, 1, 1), "offload": offload_turn(1, 1, 1), "tensor": tensor_turn(1, 1, 1, 1, 1),
+         "pipeline": pipeline_turn(1, 1, 1), "start-up": startup_turn(0.1, 0.2), "busy": busy_turn(1, 1, 1)}
+
+
 def block_of(page, name):
     """The content of one block."""
     return page.split(f"<!-- bench: {name} -->")[1].split("```\n")[1]
@@ -551,9 +580,8 @@ class Script(unittest.TestCase):
         for name, value in (("BUILD", self.folder), ("PAGE", self.page), ("RATIOS", self.folder / "ratios.json"), ("time", clock),
                             ("busy_seconds", lambda: self.busy), ("own_seconds", lambda: self.own),
                             ("measure_case", self.measure_case), ("measure_ways", self.measure_ways),
-                            ("measure_sharding", self.measure_sharding), ("measure_offload", self.measure_offload),
-                            ("measure_tensor", self.measure_tensor), ("measure_pipeline", self.measure_pipeline),
-                            ("measure_busy", self.measure_busy), ("measure_run", self.measure_run),
+                            ("measure_run", self.measure_run),
+                            *((f"measure_{case.replace('-', '')}", self.as_measured(case, turn)) for case, turn in TURNS.items()),
                             ("measure_peers", self.measure_peers), ("measure_peer_ranks", self.measure_peer_ranks)):
             patch = mock.patch.object(bench, name, value)
             patch.start()
@@ -575,30 +603,13 @@ class Script(unittest.TestCase):
         self.measured.append(("ways", rounds, *options))
         return [{way: (1.0, 0.1) for way in bench.WAYS}]
 
-    def measure_sharding(self, rounds):
-        self.pass_time(10, own=2)
-        self.measured.append(("sharding", rounds))
-        return [sharding_turn(1, 1, 1, 1)]
-
-    def measure_offload(self, rounds):
-        self.pass_time(10, own=2)
-        self.measured.append(("offload", rounds))
-        return [offload_turn(1, 1, 1)]
-
-    def measure_tensor(self, rounds):
-        self.pass_time(10, own=2)
-        self.measured.append(("tensor", rounds))
-        return [tensor_turn(1, 1, 1, 1, 1)]
-
-    def measure_pipeline(self, rounds):
-        self.pass_time(10, own=2)
-        self.measured.append(("pipeline", rounds))
-        return [pipeline_turn(1, 1, 1)]
-
-    def measure_busy(self, rounds):
-        self.pass_time(10, own=2)
-        self.measured.append(("busy", rounds))
-        return [busy_turn(1, 1, 1)]
+    def as_measured(self, case, turn):
+        """A function that measures a case in one turn."""
+        def measure(rounds):
+            self.pass_time(10, own=2)
+            self.measured.append((case, rounds))
+            return [turn]
+        return measure
 
     def measure_run(self, run, rounds):
         self.pass_time(10, own=2)
@@ -626,7 +637,7 @@ class Script(unittest.TestCase):
         status, output, _ = self.run_script("--rounds=2")
         self.assertEqual(status, 0)
         self.assertEqual(self.measured, [(case.name, 2) for case in bench.CASES + bench.BF16_CASES] +
-                         [(name, 2) for name in ("ways", "sharding", "offload", "tensor", "pipeline", "busy")] +
+                         [(name, 2) for name in ("ways", *TURNS)] +
                          [(run.name, 2) for run in bench_collectives.RUNS])
         for text in [case.title for case in bench.CASES] + list(bench.WAYS) + ["below", "GNU 12", "256 MiB", "Some MPI",
                                                                                     "ZeRO-2"]:
@@ -694,40 +705,15 @@ class Script(unittest.TestCase):
         self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
                          ["machine of peers on ranks", "peers on ranks"])
 
-    def test_sharding_has_tables_for_itself(self):
-        before = self.page.read_text(encoding="utf-8")
-        self.assertEqual(self.run_script("--case=sharding", "--write")[0], 0)
-        page = self.page.read_text(encoding="utf-8")
-        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
-                         ["machine of sharding", "sharding"])
-
-    def test_offload_has_tables_for_itself(self):
-        before = self.page.read_text(encoding="utf-8")
-        self.assertEqual(self.run_script("--case=offload", "--write")[0], 0)
-        page = self.page.read_text(encoding="utf-8")
-        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
-                         ["machine of offload", "offload"])
-
-    def test_tensor_parallelism_has_tables_for_itself(self):
-        before = self.page.read_text(encoding="utf-8")
-        self.assertEqual(self.run_script("--case=tensor", "--write")[0], 0)
-        page = self.page.read_text(encoding="utf-8")
-        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
-                         ["machine of tensor parallelism", "tensor parallelism"])
-
-    def test_pipeline_parallelism_has_tables_for_itself(self):
-        before = self.page.read_text(encoding="utf-8")
-        self.assertEqual(self.run_script("--case=pipeline", "--write")[0], 0)
-        page = self.page.read_text(encoding="utf-8")
-        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
-                         ["machine of pipeline parallelism", "pipeline parallelism"])
-
-    def test_busy_machines_have_tables_for_themselves(self):
-        before = self.page.read_text(encoding="utf-8")
-        self.assertEqual(self.run_script("--case=busy", "--write")[0], 0)
-        page = self.page.read_text(encoding="utf-8")
-        self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
-                         ["machine of busy machines", "busy machines"])
+    def test_cases_that_have_tables_for_themselves(self):
+        for case, block, _ in bench.TABLES:
+            if case in TURNS:
+                with self.subTest(case=case):
+                    before = self.page.read_text(encoding="utf-8")
+                    self.assertEqual(self.run_script(f"--case={case}", "--write")[0], 0)
+                    page = self.page.read_text(encoding="utf-8")
+                    self.assertEqual([name for name in bench.BLOCKS if block_of(before, name) != block_of(page, name)],
+                                     [f"machine of {block}", block])
 
     def test_a_busy_machine_is_refused(self):
         self.processors = 1.5
