@@ -7,7 +7,7 @@ namespace rankwise {
 void declare(OptionTable& table, SingleDeviceOptions& options)
 {
   declare(table, static_cast<TrainingOptions&>(options));
-  declare_record(table, options);
+  declare_output(table, options);
 }
 
 void check_lesson(const SingleDeviceOptions&, int N)

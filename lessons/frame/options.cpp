@@ -28,7 +28,7 @@ Topology LessonOptions::topology(int N) const
   return topology_of_ranks(N, std::max(messages.ranks_per_node, 0), device);
 }
 
-void declare_record(OptionTable& table, LessonOptions& options)
+void declare_output(OptionTable& table, LessonOptions& options)
 {
   table.add_file("Output", "record", options.record, FileUse::print,
                  "HDF5 file for what each rank computes, tensor by tensor, to compare runs with compare_records");
@@ -37,6 +37,8 @@ void declare_record(OptionTable& table, LessonOptions& options)
   table.add_choice<bool>("Output", "check-against", options.check_against_reference,
                          {{"none", false}, {"reference", true}},
                          "run to compare every tensor with: that on a single device; names the first that differs");
+  table.add_file("Output", "html", options.html, FileUse::print,
+                 "page of the run for a browser: losses, times, memory, traffic, checks");
 }
 
 void declare(OptionTable& table, LessonOptions& options)
@@ -47,9 +49,7 @@ void declare(OptionTable& table, LessonOptions& options)
             "steps between comparisons of replicated parameters; 0: only at the end");
   table.add("Run", "ranks", options.ranks,
             "with --dry-run: number of ranks to plan for; 0: those that were started");
-  declare_record(table, options);
-  table.add_file("Output", "html", options.html, FileUse::print,
-                 "page of the run for a browser: losses, times, memory, traffic, checks");
+  declare_output(table, options);
   table.add("Output", "watch", options.watch,
             "draw in the terminal what each rank does now, and for whom it waits");
   table.add_file("Output", "script", options.script, FileUse::print,

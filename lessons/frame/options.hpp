@@ -61,8 +61,8 @@ struct LessonOptions : TrainingOptions {
 
 /// Declares the options of training and of messages, --check-every and --ranks.
 void declare(OptionTable& table, LessonOptions& options);
-/// Declares --record and --check-against, which are among those.
-void declare_record(OptionTable& table, LessonOptions& options);
+/// Declares --record, --check-against and --html, which are among those.
+void declare_output(OptionTable& table, LessonOptions& options);
 /// Declares --elastic, for a lesson that can run on any number of ranks.
 /// @param shards  whether a rank holds a shard of the model, so that --copies is declared too; else it has all of it.
 void declare_elastic(OptionTable& table, LessonOptions& options, bool shards);

@@ -1,4 +1,4 @@
-"""Pages that runs write with --html, what --watch draws, and the clocks of a trace: with lessons 03 and 06."""
+"""Pages that runs write with --html, what --watch draws, and the clocks of a trace: with lessons 01, 03 and 06."""
 
 import json
 import os
@@ -34,6 +34,12 @@ class PagesOfRuns(ShortTextCase):
         self.assertEqual(written[0], made[0])
         (data, _, after), (same, _, script) = (text[2].partition("</script>") for text in (written, made))
         self.assertEqual((json.loads(data), after), (json.loads(same), script))
+
+    def test_a_single_device_has_a_page_too(self):
+        with mock.patch.object(self, "program", "lessons/01_single_device"):
+            report, page = self.made(ranks=1)
+        data = page.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
+        self.assertEqual(json.loads(data.replace("<\\/", "</")), [report])
 
     def test_sums_equal_the_ledgers(self):
         log = pathlib.Path(self.folder) / "run.jsonl"
