@@ -71,6 +71,11 @@ def texts():
     print()
 
 
+def always(exhibit, caught):
+    """What is the same in each run of an exhibit."""
+    return {what: text for what, text in caught.items() if not (exhibit.races and what == "first wrong number")}
+
+
 def look_at_all(command, numbers, build):
     """Looks at exhibits, and writes what catches them, or compares it with what is known."""
     work, known, status = build / "museum", read_caught(), 0
@@ -81,7 +86,7 @@ def look_at_all(command, numbers, build):
         if command == "run":
             known[exhibit.number] = caught
             CAUGHT.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
-        same = caught == known.get(exhibit.number)
+        same = always(exhibit, caught) == always(exhibit, known.get(exhibit.number, {}))
         status |= not same
         print(f"{'PASS' if same else 'FAIL'}  {exhibit.number} {exhibit.title}: {caught}", flush=True)
     return status

@@ -2,7 +2,8 @@
 course catch it.
 
 An exhibit is tests/museum/NN_name.patch: a line with its title; lines "Source: URL", "Lesson: 03_ddp", "Run: -np 2 --option=...",
-and "Resumes: yes" where the run stops half-way and resumes; a paragraph; a unified diff (-p1) of source files, .cpp.
+"Resumes: yes" where the run stops half-way and resumes, and "Races: yes" where the first wrong number depends on who is faster; a
+paragraph; a unified diff (-p1) of source files, .cpp.
 """
 
 import argparse
@@ -40,6 +41,7 @@ class Exhibit:
     resumes: bool
     text: str
     patch: str
+    races: bool = False
 
     @property
     def number(self):
@@ -57,7 +59,7 @@ def read_exhibit(path):
     if lacking := [name for name in ("Source", "Lesson") if name not in fields] + ["Run: -np N ..."] * (not ranks):
         raise Refused(f"{path.name} lacks {', '.join(lacking)}")
     return Exhibit(path.relative_to(ROOT).as_posix(), title, fields["Source"], fields["Lesson"], ranks[1],
-                   tuple(fields["Run"][ranks.end():].split()), "Resumes" in fields, text, patch)
+                   tuple(fields["Run"][ranks.end():].split()), "Resumes" in fields, text, patch, "Races" in fields)
 
 
 # ---- Build and run ----------------------------------------------------------------------------------------------------
