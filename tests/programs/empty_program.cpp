@@ -1,5 +1,4 @@
 #include <cstdio>
-
 #include <mpi.h>
 
 /// Starts MPI, says so and ends: what every program of MPI takes before its own work begins (scripts/bench/bench_startup.py).
