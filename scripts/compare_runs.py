@@ -10,7 +10,7 @@ import argparse
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "film"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "page"))
 from pages import NotThere, filled, read  # noqa: E402
 
 

@@ -12,11 +12,13 @@ import argparse
 import pathlib
 import sys
 
-from pages import NotThere, filled, read
-from quiz import questions
-from step import Step
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts/page"))
+
+from pages import NotThere, filled, read  # noqa: E402
+from quiz import questions  # noqa: E402
+from step import Step  # noqa: E402
+
 CLOCKS = ["wall clock", "virtual clock"]
 
 

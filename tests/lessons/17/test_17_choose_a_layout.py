@@ -20,24 +20,24 @@ SMALL = ["--layers=4", "--heads=4", "--channels=32", "--sequence=32", "--vocabul
 class Planner(ProgramCase):
     program = PROGRAM
 
-    def on_cpus(self):
-        """A machine file whose devices are cores, with 4 GB each."""
+    def machine(self, **changes):
+        """A machine file: that of the A100, with these values of its facts in place of its own."""
         text = (MACHINES / "a100-80gb-sxm.conf").read_text(encoding="utf-8")
-        path = pathlib.Path(self.folder) / "cpus.conf"
-        path.write_text(text.replace("device = cuda", "device = cpu").replace("memory = 80 GB", "memory = 4 GB", 1), encoding="utf-8")
+        for name, value in changes.items():
+            text = re.sub(rf"(?m)^{name.replace('_', '-')} = .*$", f"{name.replace('_', '-')} = {value}", text)
+        path = pathlib.Path(self.folder) / "changed.conf"
+        path.write_text(text, encoding="utf-8")
         return f"--machine={path}"
 
+    def on_cpus(self):
+        """A machine file whose devices are cores, with 4 GB each."""
+        return self.machine(device="cpu", memory="4 GB")
 
     def on_slow_links(self):
         """A machine file with the slowest links and the fastest computation that there may be, so that a step is its messages."""
-        text = (MACHINES / "a100-80gb-sxm.conf").read_text(encoding="utf-8")
-        for name, value in {"device": "cpu", "gpus-per-node": "1024", "memory": "10 TB", "half": "1e6 TFLOP/s", "single": "1e6 TFLOP/s",
-                            "memory-rate": "1e6 TB/s", "node-rate": "1 GB/s", "meeting": "1 us", "hidden-sums": "0", "hidden-gathers": "0",
-                            "gather": "0.1 ms"}.items():
-            text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
-        path = pathlib.Path(self.folder) / "slow_links.conf"
-        path.write_text(text, encoding="utf-8")
-        return f"--machine={path}"
+        return self.machine(device="cpu", gpus_per_node=1024, memory="10 TB", half="1e6 TFLOP/s", single="1e6 TFLOP/s",
+                            memory_rate="1e6 TB/s", node_rate="1 GB/s", meeting="1 us", hidden_sums=0, hidden_gathers=0,
+                            gather="0.1 ms")
 
     def plan_and_dry_run(self, machine, gpus, *options):
         """The plan, and the report and the text of the dry run of the command that the planner prints."""

@@ -451,6 +451,11 @@ class StartUp(unittest.TestCase):
             self.assertGreater(empty, 0)
             self.assertGreater(lesson, 0)
 
+    def test_the_time_of_the_first_step_itself_is_not_counted(self):
+        line = "       0    5.458765     5.5076      5.000e+29    1000000.0"
+        self.assertLess(bench.seconds_to_first_step(["echo", line]), 0)
+        self.assertGreater(bench.seconds_to_first_step(["echo", line.replace("1000000.0", "0.0")]), 0)
+
     def test_a_program_that_does_not_start_is_refused(self):
         with self.assertRaisesRegex(bench.Refused, "false failed to start"):
             bench.seconds_to(bench_startup.FIRST_LINE, ["false"])
