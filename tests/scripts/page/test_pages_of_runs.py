@@ -70,6 +70,8 @@ class PagesOfRuns(ShortTextCase):
             self.assertEqual([url for url in browser.requests() if not url.startswith("data:")], [page.as_uri()])
             drawn = browser.value("[...document.querySelectorAll('.matrix .sum')].map(e => +e.textContent.replaceAll(',', ''))")
             self.assertEqual(drawn, [sum(row) for row in report["receivers"]["world"]])
+            cells = browser.value("[...document.querySelectorAll('.matrix td:not(.sum)')].map(e => +e.textContent.replaceAll(',', '') || 0)")
+            self.assertEqual(cells, [sum(bytes_) for rows in zip(*report["receivers"].values()) for bytes_ in zip(*rows)])
             self.assertEqual(browser.value("document.querySelectorAll('.FAIL').length"), 0)
 
     def test_a_trace_has_one_clock(self):
