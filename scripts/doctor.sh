@@ -88,7 +88,7 @@ CODE
 check_libraries() {
   command -v cmake >/dev/null && command -v ninja >/dev/null || return 0
   if cmake -G Ninja -S . -B "$folder/build" -DRANKWISE_CUDA=off >"$folder/log" 2>&1; then
-    ok libraries "all found: MPI, HDF5, OpenMP, OpenSSL, fmt, CLI11, nlohmann-json, xxHash, PCRE2, NLopt, Boost, Catch2, a matrix library"
+    ok libraries "all found: MPI, HDF5, OpenMP, OpenSSL, fmt, nlohmann-json, xxHash, PCRE2, NLopt, Boost, Catch2, a matrix library"
   else
     bad libraries "$(sed -n '/^CMake Error/,/^Call Stack/{/^CMake Error/d;/^Call Stack/d;p}' "$folder/log" | tr -s ' \n' ' ' | sed 's/^ //')" \
       "Without the tests: cmake --preset release -DRANKWISE_TESTS=OFF"

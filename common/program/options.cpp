@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
@@ -96,36 +95,49 @@ bool OptionTable::given(const std::string& name) const
 
 void OptionTable::parse(int argc, char** argv)
 {
-  // CLI11 splits the command line; values are interpreted here, with the same messages for command line and file.
-  CLI::App app;
-  app.set_help_flag("--help");
-  app.allow_extras();
-  std::vector<CLI::Option*> options;
-  for (const Entry& entry : entries_) {
-    const std::string name = "--" + entry.name;
-    options.push_back(entry.kind.empty() ? app.add_flag(name) : app.add_option(name));
-    options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    throw HelpRequest(help());
-  } catch (const CLI::ArgumentMismatch& error) {
-    const std::string what = error.what();  // "--name: what is missing"
-    refuse_without_value(what.substr(0, what.find(':')));
-  }
-  refuse_extras(app.remaining());
+  // All words are split before the first value is read: --help answers beside any mistake, and a misspelt name is reported first.
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (std::find(words.begin(), words.end(), "--help") != words.end()) throw HelpRequest(help());
+  const std::vector<std::optional<std::string>> texts = split(words);
 
   // The first option is --config: its file is read before the other options, so that they take precedence.
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const std::vector<std::string>& texts = options[i]->results();
-    const std::string name = "--" + entries_[i].name;
-    if (texts.size() > 1) throw UserError(name + " is given more than once.", "Keep one of them.");
-    if (texts.empty()) continue;
-    if (texts[0].starts_with("--")) refuse_without_value(name);  // CLI11 took the next option as the value
-    set(entries_[i], texts[0], fmt::format("{}={}", name, texts[0]));
+    if (!texts[i]) continue;
+    set(entries_[i], *texts[i], fmt::format("--{}={}", entries_[i].name, *texts[i]));
     if (i == 0) read_config_file(config_);
   }
+}
+
+std::vector<std::optional<std::string>> OptionTable::split(const std::vector<std::string>& words) const
+{
+  std::vector<std::optional<std::string>> texts(entries_.size());
+  std::optional<std::string> stray;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--")) {
+      if (!stray) stray = words[i];
+      continue;
+    }
+    const std::size_t equals = words[i].find('=');
+    const std::string option = words[i].substr(0, equals);
+    const Entry* const entry = find(option.substr(2));
+    if (entry == nullptr) refuse_unknown(option.substr(2), option);
+    std::optional<std::string>& text = texts[static_cast<std::size_t>(entry - entries_.data())];
+    if (text) throw UserError(option + " is given more than once.", "Keep one of them.");
+    const bool last = i + 1 == words.size() || words[i + 1].starts_with("--");
+    if (equals != std::string::npos) {
+      text = words[i].substr(equals + 1);
+    } else if (entry->kind.empty()) {
+      text = "true";
+    } else if (!last) {
+      text = words[++i];
+    }
+    if (!text || text->empty()) refuse_without_value(*entry);
+  }
+  if (stray) {
+    throw UserError(fmt::format("\"{}\" is not an option.", *stray),
+                    fmt::format("Options have the form --name=value. {}", list_all));
+  }
+  return texts;
 }
 
 void OptionTable::read_config_file(const std::string& path)
@@ -177,23 +189,11 @@ void OptionTable::set(Entry& entry, const std::string& text, const std::string& 
                       fmt::format("The choices are {}.", one_of(entry.choices)));
 }
 
-void OptionTable::refuse_without_value(const std::string& option) const
+void OptionTable::refuse_without_value(const Entry& entry) const
 {
-  const Entry* entry = find(option.substr(2));
-  check(entry != nullptr, "the command line cannot be parsed at " + option);
-  const std::string example = entry->default_text.empty() ? entry->kind : entry->default_text;
-  throw UserError(option + " needs a value.", fmt::format("Write it as {}={}. {}", option, example, list_all));
-}
-
-void OptionTable::refuse_extras(const std::vector<std::string>& extras) const
-{
-  if (extras.empty()) return;
-  for (const std::string& extra : extras) {
-    const std::string option = extra.substr(0, extra.find('='));
-    if (option.starts_with("--")) refuse_unknown(option.substr(2), option);
-  }
-  throw UserError(fmt::format("\"{}\" is not an option.", extras[0]),
-                  fmt::format("Options have the form --name=value. {}", list_all));
+  const std::string example = entry.default_text.empty() ? entry.kind : entry.default_text;
+  throw UserError(fmt::format("--{} needs a value.", entry.name),
+                  fmt::format("Write it as --{}={}. {}", entry.name, example, list_all));
 }
 
 void OptionTable::refuse_unknown(const std::string& name, const std::string& asked) const

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.hpp"
 #include "common/files/named_files.hpp"
 #include "common/program/option_value.hpp"
 
@@ -97,8 +96,9 @@ class OptionTable {
   const Entry* find(const std::string& name) const;
   void read_config_file(const std::string& path);
   void set(Entry& entry, const std::string& text, const std::string& asked);
-  [[noreturn]] void refuse_without_value(const std::string& option) const;
-  void refuse_extras(const std::vector<std::string>& extras) const;
+  /// The text after each entry's name on the command line; empty if it is not given.
+  std::vector<std::optional<std::string>> split(const std::vector<std::string>& words) const;
+  [[noreturn]] void refuse_without_value(const Entry& entry) const;
   [[noreturn]] void refuse_unknown(const std::string& name, const std::string& asked) const;
 
   std::string program_, description_;
