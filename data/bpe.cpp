@@ -7,9 +7,9 @@
 #include <queue>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 
 namespace rankwise {

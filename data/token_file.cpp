@@ -94,7 +94,7 @@ class FileTokens final : public TokenSource {
 
 // ---- Refusals --------------------------------------------------------------------------------------------------
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why)
+[[noreturn]] void refuse_tokens(const std::string& path, const std::string& why)
 {
   throw UserError(fmt::format("--data={} {}", path, why), remedy);
 }
@@ -105,7 +105,7 @@ Hdf5Object open_checked(const std::string& path)
   try {
     return open_hdf5(path);
   } catch (const Error&) {
-    refuse(path, fmt::format("is damaged: HDF5 says \"{}\".", hdf5_cause()));
+    refuse_tokens(path, fmt::format("is damaged: HDF5 says \"{}\".", hdf5_cause()));
   }
 }
 
@@ -117,11 +117,11 @@ TokenFileInfo read_info(const Hdf5Object& file, const std::string& path)
                              .source = read_text_attribute(file, "source"),
                              .source_sha256 = read_text_attribute(file, "source_sha256")};
     if (info.vocabulary < 1 || info.vocabulary > std::numeric_limits<Token>::max()) {
-      refuse(path, fmt::format("says that its vocabulary has {} entries.", info.vocabulary));
+      refuse_tokens(path, fmt::format("says that its vocabulary has {} entries.", info.vocabulary));
     }
     return info;
   } catch (const Error& error) {
-    refuse(path, fmt::format("is not a complete token file: {}.", error.what()));
+    refuse_tokens(path, fmt::format("is not a complete token file: {}.", error.what()));
   }
 }
 
@@ -140,7 +140,7 @@ std::string read_text(const Hdf5Object& file, const std::string& path, const cha
                fmt::format("read {}", name));
     return text;
   } catch (const Error& error) {
-    refuse(path, fmt::format("has no valid vocabulary: {}.", error.what()));
+    refuse_tokens(path, fmt::format("has no valid vocabulary: {}.", error.what()));
   }
 }
 
@@ -150,8 +150,8 @@ std::shared_ptr<const Tokenizer> read_tokenizer(const Hdf5Object& file, const st
 {
   const std::vector<std::string> known = tokenizer_names();
   if (std::find(known.begin(), known.end(), info.tokenizer) == known.end()) {
-    refuse(path,
-           fmt::format("was made with the tokenizer \"{}\"; this program has {}.", info.tokenizer, one_of(known)));
+    refuse_tokens(path, fmt::format("was made with the tokenizer \"{}\"; this program has {}.", info.tokenizer,
+                                    one_of(known)));
   }
   if (!needs_vocabulary_files(info.tokenizer)) return make_tokenizer(info.tokenizer);
   std::shared_ptr<const Tokenizer> tokenizer =
@@ -159,8 +159,8 @@ std::shared_ptr<const Tokenizer> read_tokenizer(const Hdf5Object& file, const st
                                       .vocab_bpe = read_text(file, path, merges_name),
                                       .source = path});
   if (tokenizer->vocabulary() != info.vocabulary) {
-    refuse(path, fmt::format("says that its vocabulary has {} entries, but that of its tokenizer has {}.",
-                             info.vocabulary, tokenizer->vocabulary()));
+    refuse_tokens(path, fmt::format("says that its vocabulary has {} entries, but that of its tokenizer has {}.",
+                                    info.vocabulary, tokenizer->vocabulary()));
   }
   return tokenizer;
 }
@@ -173,27 +173,29 @@ std::shared_ptr<const TokenSource> open_split(const Hdf5Object& file, const std:
   try {
     dataset = open_plain_dataset(file, name);
   } catch (const Error& error) {
-    refuse(path, fmt::format("is not a complete token file: {}.", error.what()));
+    refuse_tokens(path, fmt::format("is not a complete token file: {}.", error.what()));
   }
   const Hdf5Object type(H5Dget_type(dataset.id()), H5Tclose, "ask for a type");
   const Hdf5Object space(H5Dget_space(dataset.id()), H5Sclose, "ask for a shape");
   const std::size_t bytes = H5Tget_size(type.id());
   if (H5Sget_simple_extent_ndims(space.id()) != 1 || H5Tget_class(type.id()) != H5T_INTEGER ||
       H5Tget_sign(type.id()) != H5T_SGN_NONE || bytes > sizeof(Token)) {
-    refuse(path,
-           fmt::format("is not a token file: its dataset {} is not a row of unsigned integers of 1, 2 or 4 bytes.",
-                       name));
+    refuse_tokens(
+        path,
+        fmt::format("is not a token file: its dataset {} is not a row of unsigned integers of 1, 2 or 4 bytes.",
+                    name));
   }
   auto tokens = std::make_shared<const FileTokens>(std::move(dataset), fmt::format("{} of {}", name, path));
   if (std::int64_t{1} << 8 * bytes <= vocabulary) return tokens;  // the integer type cannot hold a larger token
   try {
     if (const auto beyond = first_token_beyond(*tokens, vocabulary)) {
-      refuse(path, fmt::format(
-                       "has the token {} at position {} of its dataset {}, which is outside its vocabulary of {}.",
-                       beyond->token, group_digits(beyond->position), name, group_digits(vocabulary)));
+      refuse_tokens(
+          path,
+          fmt::format("has the token {} at position {} of its dataset {}, which is outside its vocabulary of {}.",
+                      beyond->token, group_digits(beyond->position), name, group_digits(vocabulary)));
     }
   } catch (const Error& error) {
-    refuse(path, fmt::format("is damaged: {}.", error.what()));
+    refuse_tokens(path, fmt::format("is damaged: {}.", error.what()));
   }
   return tokens;
 }

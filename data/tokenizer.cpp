@@ -16,7 +16,7 @@ namespace rankwise {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why)
+[[noreturn]] void refuse_vocabulary(const std::string& path, const std::string& why)
 {
   throw UserError(fmt::format("the vocabulary file {} {}.", path, why),
                   "--vocabulary-from names a folder with encoder.json and vocab.bpe. GPT-2's are fetched with:\n"
@@ -27,19 +27,20 @@ std::string read_vocabulary_file(const std::filesystem::path& path)
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) refuse(path, "does not exist" + looked_for(path));
-  if (!std::filesystem::is_regular_file(status)) refuse(path, "is not a regular file");
+  if (!std::filesystem::exists(status)) refuse_vocabulary(path, "does not exist" + looked_for(path));
+  if (!std::filesystem::is_regular_file(status)) refuse_vocabulary(path, "is not a regular file");
 
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (file == nullptr) refuse(path, "cannot be read: " + std::generic_category().message(errno));
+  if (file == nullptr) refuse_vocabulary(path, "cannot be read: " + std::generic_category().message(errno));
   std::string text, block(1 << 16, '\0');
   while (const std::size_t count = std::fread(block.data(), 1, block.size(), file.get())) {
     text.append(block, 0, count);
     if (static_cast<std::int64_t>(text.size()) > max_vocabulary_file_bytes) {
-      refuse(path, fmt::format("has more than {} bytes", group_digits(max_vocabulary_file_bytes)));
+      refuse_vocabulary(path, fmt::format("has more than {} bytes", group_digits(max_vocabulary_file_bytes)));
     }
   }
-  if (std::ferror(file.get()) != 0) refuse(path, "cannot be read: " + std::generic_category().message(errno));
+  if (std::ferror(file.get()) != 0)
+    refuse_vocabulary(path, "cannot be read: " + std::generic_category().message(errno));
   return text;
 }
 

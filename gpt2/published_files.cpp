@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/files/output_file.hpp"
 #include "data/pair_loader.hpp"
@@ -38,7 +38,7 @@ constexpr SizeNames bert_size_names{{{"num_hidden_layers", &ModelConfig::layers}
                                      {"max_position_embeddings", &ModelConfig::context},
                                      {"vocab_size", &ModelConfig::vocabulary}}};
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why)
+[[noreturn]] void refuse_published(const std::string& path, const std::string& why)
 {
   throw UserError(
       fmt::format("{} {}.", path, why),
@@ -52,11 +52,11 @@ Json read_object(const std::string& path)
   constexpr std::uintmax_t longest = 100'000'000;
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
-    refuse(path, "does not exist" + looked_for(path) + ", or is not a file");
-  if (std::filesystem::file_size(path, error) > longest) refuse(path, "is longer than 100 MB");
+    refuse_published(path, "does not exist" + looked_for(path) + ", or is not a file");
+  if (std::filesystem::file_size(path, error) > longest) refuse_published(path, "is longer than 100 MB");
   std::ifstream file(path, std::ios::binary);
-  Json json = Json::parse(file, nullptr, false);
-  if (!json.is_object()) refuse(path, "is not a JSON object");
+  Json json = parse_json(file);
+  if (!json.is_object()) refuse_published(path, "is not a JSON object");
   return json;
 }
 
@@ -76,7 +76,8 @@ void expect(const std::string& path, const Json& config, const char* name, const
 {
   const auto found = config.find(name);
   if (found == config.end() || std::ranges::find(possible, *found) != possible.end()) return;
-  refuse(path, fmt::format("has {} = {}; only {} can be computed here", name, found->dump(), possible[0].dump()));
+  refuse_published(
+      path, fmt::format("has {} = {}; only {} can be computed here", name, found->dump(), possible[0].dump()));
 }
 
 void check_gpt2(const std::string& path, const Json& config, const ModelConfig& sizes)
@@ -113,13 +114,14 @@ ModelConfig read_model_config(const std::string& path)
   const Json config = read_object(path);
   const Json type = config.value("model_type", Json("missing"));
   if (type != "gpt2" && type != "bert")
-    refuse(path, fmt::format("has model_type = {}, not \"gpt2\" or \"bert\"", type.dump()));
+    refuse_published(path, fmt::format("has model_type = {}, not \"gpt2\" or \"bert\"", type.dump()));
   ModelConfig sizes;
   const bool bert = type == "bert";
   if (bert) sizes.architecture = Architecture::bert;
   for (const auto& [name, size] : bert ? bert_size_names : gpt2_size_names) {
     const auto found = config.find(name);
-    if (found == config.end() || !found->is_number_integer()) refuse(path, fmt::format("has no number {}", name));
+    if (found == config.end() || !found->is_number_integer())
+      refuse_published(path, fmt::format("has no number {}", name));
     sizes.*size = found->get<std::int64_t>();
   }
   sizes.name = path;
@@ -151,7 +153,7 @@ void PublishedFiles::open_folder(const std::filesystem::path& folder)
   else if (std::filesystem::exists(folder / index_name))
     open_shards(folder);
   else
-    refuse(folder, "has no model.safetensors");
+    refuse_published(folder, "has no model.safetensors");
 }
 
 void PublishedFiles::open(const std::string& path)
@@ -159,7 +161,7 @@ void PublishedFiles::open(const std::string& path)
   SafetensorsFile& file = *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
   for (const SafetensorsEntry& tensor : file.tensors()) {
     if (!by_name_.emplace(tensor.name, std::pair(&file, &tensor)).second)
-      refuse(path, fmt::format("has the tensor {}, which another file has too", tensor.name));
+      refuse_published(path, fmt::format("has the tensor {}, which another file has too", tensor.name));
     tensors_.push_back(&tensor);
   }
 }
@@ -169,13 +171,13 @@ void PublishedFiles::open_shards(const std::filesystem::path& folder)
   const std::string path = folder / index_name;
   const Json index = read_object(path);
   const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object()) refuse(path, "has no object weight_map");
+  if (map == index.end() || !map->is_object()) refuse_published(path, "has no object weight_map");
   std::set<std::string> names;
   for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string()) refuse(path, fmt::format("gives no file for the tensor {}", tensor));
+    if (!file.is_string()) refuse_published(path, fmt::format("gives no file for the tensor {}", tensor));
     const auto name = file.get<std::string>();
     if (name.find('/') != std::string::npos || !name.ends_with(".safetensors"))
-      refuse(path, fmt::format("names \"{}\", which is not a safetensors file of its folder", name));
+      refuse_published(path, fmt::format("names \"{}\", which is not a safetensors file of its folder", name));
     names.insert(name);
   }
   for (const std::string& name : names) {
@@ -183,11 +185,12 @@ void PublishedFiles::open_shards(const std::filesystem::path& folder)
     open(folder / name);
     for (const SafetensorsEntry* const tensor : std::span(tensors_).subspan(before))
       if (map->value(tensor->name, "") != name)
-        refuse(path, fmt::format("does not say that {} has the tensor {}", name, tensor->name));
+        refuse_published(path, fmt::format("does not say that {} has the tensor {}", name, tensor->name));
   }
   for (const auto& [tensor, file] : map->items())
     if (find(tensor) == nullptr)
-      refuse(path, fmt::format("says that {} has the tensor {}, and it has none", file.get<std::string>(), tensor));
+      refuse_published(
+          path, fmt::format("says that {} has the tensor {}, and it has none", file.get<std::string>(), tensor));
 }
 
 const SafetensorsEntry* PublishedFiles::find(std::string_view name) const
@@ -206,9 +209,9 @@ void write_model_config(const std::string& folder, const ModelConfig& config)
   constexpr std::int64_t published_vocabulary = 50257;
   const Json end_of_text =
       config.vocabulary == published_vocabulary ? Json(published_vocabulary - 1) : Json(nullptr);
-  nlohmann::ordered_json json{{"activation_function", "gelu_new"},  {"architectures", {"GPT2LMHeadModel"}},
-                              {"bos_token_id", end_of_text},        {"eos_token_id", end_of_text},
-                              {"layer_norm_epsilon", norm_epsilon}, {"model_type", "gpt2"}};
+  nlohmann::json json{{"activation_function", "gelu_new"},  {"architectures", {"GPT2LMHeadModel"}},
+                      {"bos_token_id", end_of_text},        {"eos_token_id", end_of_text},
+                      {"layer_norm_epsilon", norm_epsilon}, {"model_type", "gpt2"}};
   const bool bert = config.architecture == Architecture::bert;
   if (bert)
     json = {{"architectures", {"BertForPreTraining"}},
@@ -224,7 +227,7 @@ void write_model_config(const std::string& folder, const ModelConfig& config)
   const std::filesystem::path to(folder);
   write_file(to / "config.json", json.dump(2) + "\n");
   if (bert) return;
-  const nlohmann::ordered_json generation{
+  const nlohmann::json generation{
       {"_from_model_config", true}, {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}};
   write_file(to / "generation_config.json", generation.dump(2) + "\n");
 }

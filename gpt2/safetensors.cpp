@@ -12,9 +12,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/memory/tensor.hpp"
 
@@ -28,7 +29,7 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::int64_t length_bytes = 8, longest_header = 100'000'000;
 constexpr std::string_view metadata_name = "__metadata__";
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why)
+[[noreturn]] void refuse_tensors(const std::string& path, const std::string& why)
 {
   throw UserError(fmt::format("{} {}.", path, why),
                   "A safetensors file is a header of names, types and offsets, followed by the elements. Make or "
@@ -97,7 +98,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& key) override
   {
     if (depth_ == 1) {
-      if (!names_.insert(key).second) refuse(path_, fmt::format("names {} twice in its header", in_quotes(key)));
+      if (!names_.insert(key).second)
+        refuse_tensors(path_, fmt::format("names {} twice in its header", in_quotes(key)));
       name_ = key;
     } else {
       if (!fields_.insert(key).second) refuse_entry(fmt::format("has {} twice", in_quotes(key)));
@@ -148,7 +150,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { misplaced("bytes"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override
   {
-    refuse(path_, fmt::format("has a header that is not JSON, at its byte {}", position));
+    refuse_tensors(path_, fmt::format("has a header that is not JSON, at its byte {}", position));
   }
 
  private:
@@ -156,12 +158,12 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   [[noreturn]] void refuse_entry(const std::string& why) const
   {
-    refuse(path_,
-           fmt::format("is damaged: {} {}", in_metadata() ? "its metadata" : "tensor " + in_quotes(name_), why));
+    refuse_tensors(path_, fmt::format("is damaged: {} {}",
+                                      in_metadata() ? "its metadata" : "tensor " + in_quotes(name_), why));
   }
   [[noreturn]] void misplaced(std::string_view what) const
   {
-    if (depth_ == 0) refuse(path_, fmt::format("has a header that is {}, not a list of tensors", what));
+    if (depth_ == 0) refuse_tensors(path_, fmt::format("has a header that is {}, not a list of tensors", what));
     if (depth_ == 1) refuse_entry(fmt::format("is {} instead of an object", what));
     refuse_entry(fmt::format("has {} in its field {}", what, in_quotes(field_)));
   }
@@ -201,7 +203,7 @@ void check_places(const std::string& path, const std::vector<SafetensorsEntry>& 
   std::int64_t end = 0;
   for (const SafetensorsEntry& tensor : tensors) {
     const auto refuse_it = [&](const std::string& why) {
-      refuse(path, fmt::format("is damaged or cut short: tensor {} {}", in_quotes(tensor.name), why));
+      refuse_tensors(path, fmt::format("is damaged or cut short: tensor {} {}", in_quotes(tensor.name), why));
     };
     if (tensor.bytes.end() > data_bytes)
       refuse_it(fmt::format("ends at byte {} of {} bytes of data", tensor.bytes.end(), data_bytes));
@@ -211,7 +213,8 @@ void check_places(const std::string& path, const std::vector<SafetensorsEntry>& 
     end = tensor.bytes.end();
   }
   if (end != data_bytes)
-    refuse(path, fmt::format("is damaged: {} bytes after its last tensor belong to no tensor", data_bytes - end));
+    refuse_tensors(path,
+                   fmt::format("is damaged: {} bytes after its last tensor belong to no tensor", data_bytes - end));
 }
 
 /// Reads exactly @p count bytes.
@@ -225,19 +228,21 @@ std::string read_header(const std::string& path, std::FILE* file, std::int64_t f
 {
   std::uint64_t length = 0;
   if (file_bytes < length_bytes || !read_bytes(file, &length, length_bytes))
-    refuse(path, fmt::format("is not a safetensors file: it has {} bytes, and the length of the header takes 8",
-                             file_bytes));
+    refuse_tensors(path,
+                   fmt::format("is not a safetensors file: it has {} bytes, and the length of the header takes 8",
+                               file_bytes));
   if (length > static_cast<std::uint64_t>(file_bytes - length_bytes))
-    refuse(path,
-           fmt::format("is not a safetensors file, or is cut short: it has {} bytes, and its header would have {}",
-                       file_bytes, length));
+    refuse_tensors(
+        path,
+        fmt::format("is not a safetensors file, or is cut short: it has {} bytes, and its header would have {}",
+                    file_bytes, length));
   if (length > static_cast<std::uint64_t>(longest_header))
-    refuse(path, fmt::format("has a header of {} bytes; the format allows {}", length, longest_header));
+    refuse_tensors(path, fmt::format("has a header of {} bytes; the format allows {}", length, longest_header));
   std::string header(static_cast<std::size_t>(length), ' ');
-  if (!read_bytes(file, header.data(), header.size())) refuse(path, "cannot be read: " + system_error());
+  if (!read_bytes(file, header.data(), header.size())) refuse_tensors(path, "cannot be read: " + system_error());
   // The parser treats a zero byte as the end of the text.
   if (!header.starts_with('{') || header.find('\0') != std::string::npos)
-    refuse(path, "is not a safetensors file: its header is not a JSON object");
+    refuse_tensors(path, "is not a safetensors file: its header is not a JSON object");
   return header;
 }
 
@@ -268,10 +273,10 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path))
 {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path_, error);
-  if (!std::filesystem::exists(status)) refuse(path_, "does not exist" + looked_for(path_));
-  if (!std::filesystem::is_regular_file(status)) refuse(path_, "is not a file");
+  if (!std::filesystem::exists(status)) refuse_tensors(path_, "does not exist" + looked_for(path_));
+  if (!std::filesystem::is_regular_file(status)) refuse_tensors(path_, "is not a file");
   file_.reset(std::fopen(path_.c_str(), "rb"));
-  if (!file_) refuse(path_, "cannot be read: " + system_error());
+  if (!file_) refuse_tensors(path_, "cannot be read: " + system_error());
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path_));
 
   const std::string header = read_header(path_, file_.get(), file_bytes);
@@ -323,8 +328,11 @@ namespace {
 /// The header, padded with spaces so that the elements begin at a multiple of 8 bytes.
 std::string make_header(std::span<const SafetensorsDeclaration> tensors, const SafetensorsMetadata& metadata)
 {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header[std::string(metadata_name)] = metadata;
+  std::vector<std::string> entries;
+  const auto add = [&entries](std::string_view name, const std::string& value) {
+    entries.push_back(nlohmann::json(name).dump() + ":" + value);
+  };
+  if (!metadata.empty()) add(metadata_name, nlohmann::json(metadata).dump());
   std::int64_t end = 0;
   std::set<std::string_view> names;
   for (const SafetensorsDeclaration& tensor : tensors) {
@@ -332,9 +340,10 @@ std::string make_header(std::span<const SafetensorsDeclaration> tensors, const S
           "two tensors of a file have the same name");
     const std::int64_t first = end;
     end += *elements_of(tensor.shape) * static_cast<std::int64_t>(sizeof(float));
-    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {first, end}}};
+    add(tensor.name, fmt::format(R"({{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}})",
+                                 fmt::join(tensor.shape, ","), first, end));
   }
-  std::string text = header.dump();
+  std::string text = fmt::format("{{{}}}", fmt::join(entries, ","));
   text.resize((text.size() + 7) / 8 * 8, ' ');
   check(static_cast<std::int64_t>(text.size()) <= longest_header,
         "the safetensors header is longer than the format allows");

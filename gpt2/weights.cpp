@@ -20,7 +20,7 @@ namespace rankwise {
 
 namespace {
 
-constexpr std::int64_t block_elements = 1 << 22;
+constexpr std::int64_t elements_at_once = 1 << 22;
 constexpr std::int64_t published_head_channels = 64;
 
 /// The architecture of a file by itself, or of a folder.
@@ -33,11 +33,11 @@ Architecture architecture_of(const PublishedFiles& files)
   return bert ? Architecture::bert : Architecture::gpt2;
 }
 
-/// Calls @p work(first, count) for runs of at most block_elements of a tensor's @p elements elements.
+/// Calls @p work(first, count) for runs of at most elements_at_once of a tensor's @p elements elements.
 void for_each_run(std::int64_t elements, const std::function<void(std::int64_t, std::int64_t)>& work)
 {
-  for (std::int64_t first = 0; first < elements; first += block_elements)
-    work(first, std::min(block_elements, elements - first));
+  for (std::int64_t first = 0; first < elements; first += elements_at_once)
+    work(first, std::min(elements_at_once, elements - first));
 }
 
 /// Counts weights that are not finite, and remembers the first.

@@ -7,7 +7,7 @@ lessons (tests/mutants), each planted in a lesson that trains a small model for 
     scripts/locate_mutants.py judge                  judges what the file has once more, after a change of scripts/course/made_by.py
     scripts/locate_mutants.py table                  prints the table of docs/records.md, for scripts/update_output.py
 
-A mutant takes some 5 seconds on an idle machine.
+The right programs are built first, in build/planted: some minutes. A mutant takes some 5 seconds on an idle machine.
 
 Exit status: 0; 1 if one is no longer located; 2 asked for something impossible.
 """
@@ -40,7 +40,7 @@ def write_located(known):
 def look_at_all(command, names, build):
     """Looks at mutants, and writes what becomes of them, or compares it with what is known."""
     work, known, status = build / "located", read_located(), 0
-    work.mkdir(exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
     locator = Locator(Bench(build, work))
     for mutant in all_mutants(locator.tree, names):
         found, before = locator.look_at(mutant), known.get(mutant.name, {})

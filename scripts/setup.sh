@@ -15,28 +15,28 @@ set -euo pipefail
 # Who installs, what for, and what the packages are called there.
 packages() {
   cat <<'TABLE'
-apt-get build          g++ libc6-dev cmake ninja-build make git python3 libdnnl-dev libopenblas-dev libfmt-dev libcli11-dev
+apt-get build          g++ libc6-dev cmake ninja-build make git python3 libdnnl-dev libopenblas-dev libfmt-dev
 apt-get build          nlohmann-json3-dev libssl-dev libpcre2-dev libxxhash-dev libhdf5-dev catch2 libboost-context-dev
 apt-get build          libboost-dev libnlopt-cxx-dev
 apt-get mpi            libopenmpi-dev openmpi-bin
 apt-get documentation  doxygen codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2 libjs-katex
 apt-get grading        bubblewrap
 dnf     build          gcc-c++ cmake ninja-build make git python3 diffutils findutils onednn-devel openblas-devel fmt-devel
-dnf     build          cli11-devel json-devel openssl-devel pcre2-devel xxhash-devel hdf5-devel catch-devel boost-devel
+dnf     build          json-devel openssl-devel pcre2-devel xxhash-devel hdf5-devel catch-devel boost-devel
 dnf     build          NLopt-devel
 dnf     mpi            openmpi-devel
 dnf     documentation  doxygen codespell python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2
 dnf     grading        bubblewrap
-pacman  build          gcc cmake ninja make git python diffutils onednn openblas fmt cli11 nlohmann-json openssl pcre2 xxhash
+pacman  build          gcc cmake ninja make git python diffutils onednn openblas fmt nlohmann-json openssl pcre2 xxhash
 pacman  build          hdf5 catch2 boost nlopt
 pacman  mpi            openmpi
 pacman  documentation  doxygen codespell python-markdown-it-py python-mdit_py_plugins python-pygments python-jinja
 pacman  grading        bubblewrap
-brew    build          bash coreutils cmake ninja openblas fmt cli11 nlohmann-json openssl@3 pcre2 xxhash hdf5 catch2 boost libomp
+brew    build          bash coreutils cmake ninja openblas fmt nlohmann-json openssl@3 pcre2 xxhash hdf5 catch2 boost libomp
 brew    build          nlopt
 brew    mpi            open-mpi
 brew    documentation  doxygen codespell
-conda   build          c-compiler cxx-compiler cmake ninja make git python onednn openblas fmt cli11 nlohmann_json openssl pcre2
+conda   build          c-compiler cxx-compiler cmake ninja make git python onednn openblas fmt nlohmann_json openssl pcre2
 conda   build          xxhash hdf5 catch2 libboost-devel nlopt
 conda   mpi            openmpi
 conda   documentation  doxygen codespell markdown-it-py mdit-py-plugins pygments jinja2
@@ -73,14 +73,14 @@ how_to_install() {
   echo "conda: conda install -c conda-forge"; named conda
   cat <<'TEXT'
 Environment modules: module load gcc cmake ninja openmpi hdf5 onednn openblas openssl python   (the names differ)
-    Install PCRE2, xxHash, fmt, CLI11, nlohmann-json, NLopt, Boost's headers and Catch2 under a folder of yours and name it:
+    Install PCRE2, xxHash, fmt, nlohmann-json, NLopt, Boost's headers and Catch2 under a folder of yours and name it:
     export CMAKE_PREFIX_PATH=FOLDER
 
 HDF5 may be built without MPI, or for the MPI of the programs. Catch2 may be version 2 or 3; where there is none, build without
 tests: cmake --preset release -DRANKWISE_TESTS=OFF
 
 GPUs need the CUDA toolkit, 12.4 or newer, with cuBLAS and NCCL (from NVIDIA, or a module) and nvcc on the path or in
-/usr/local/cuda. Where they are found programs are built for them too; RANKWISE_CUDA=off leaves them out. Of Boost the
+/usr/local/cuda. On a machine with a GPU programs are built for it too; elsewhere scripts/build.sh gpu does. Of Boost the
 programs need headers alone; Boost.Context serves only the tests, which emulate a GPU.
 TEXT
 }

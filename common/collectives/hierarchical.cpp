@@ -10,17 +10,17 @@ namespace rankwise {
 namespace {
 
 /// Shards at both levels. The members of a node or column are in the order of their ranks.
-struct Levels {
+struct LevelShares {
   std::vector<Share> inside;   // by position on the node: shard of its column
   std::vector<Share> between;  // by node: shard of this rank's column there
 };
 
-Levels levels_of(std::int64_t n, Group& group)
+LevelShares level_shares_of(std::int64_t n, Group& group)
 {
   const Partition partition(n, group.ranks());
   const Topology& topology = group.topology();
   const int places = topology.ranks_per_node();
-  Levels levels{std::vector<Share>(static_cast<std::size_t>(places)), {}};
+  LevelShares levels{std::vector<Share>(static_cast<std::size_t>(places)), {}};
   for (int node = 0; node < topology.nodes; ++node) {
     const std::vector<int> ranks = topology.ranks_of(node);
     for (std::size_t place = 0; place < ranks.size(); ++place)
@@ -47,14 +47,14 @@ Seat seat_of(int rank, const Topology& topology)
 
 void hierarchical_reduce_scatter_sum(const Tensor& values, Group& group)
 {
-  const Levels levels = levels_of(values.elements(), group);
+  const LevelShares levels = level_shares_of(values.elements(), group);
   ring_reduce_scatter_sum(values, levels.inside, group.inside());
   ring_reduce_scatter_sum(values, levels.between, group.between());
 }
 
 void hierarchical_all_gather(const Tensor& values, Group& group)
 {
-  const Levels levels = levels_of(values.elements(), group);
+  const LevelShares levels = level_shares_of(values.elements(), group);
   ring_all_gather(values, levels.between, group.between());
   ring_all_gather(values, levels.inside, group.inside());
 }

@@ -10,9 +10,10 @@ namespace rankwise {
 void check_device(DeviceKind kind)
 {
   if (kind != DeviceKind::cuda) return;
-  throw UserError("--device=cuda, but these programs were built without CUDA.",
-                  "Install the CUDA toolkit with cuBLAS and NCCL, and build again (scripts/setup.sh --how), or use "
-                  "--device=cpu.");
+  throw UserError(
+      "--device=cuda, but these programs were built without CUDA.",
+      "scripts/build.sh gpu builds them for GPUs, as build-gpu/lessons/..., with the CUDA toolkit, cuBLAS and NCCL "
+      "(scripts/setup.sh --how). Or use --device=cpu.");
 }
 
 std::unique_ptr<Device> make_cuda_device()

@@ -31,17 +31,17 @@ constexpr bool poisoned = false;
 #endif
 
 /// Location of an address as posted by a rank: window, and offset in bytes.
-struct Place {
+struct PostedPlace {
   std::int64_t window = -1;  // -1: memory that is not shared
   std::int64_t offset = 0;
 
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const PostedPlace&, const PostedPlace&) = default;
 };
 
 /// Header of a rank's section of the first window.
 struct alignas(alignment) Control {
-  Meeting meeting;             // only that of rank 0 is used
-  std::array<Place, 2> place;  // used in turn by calls of peers()
+  Meeting meeting;                   // only that of rank 0 is used
+  std::array<PostedPlace, 2> place;  // used in turn by calls of peers()
 };
 
 constexpr std::int64_t control_bytes = 4096;  // one page, so that the areas are page-aligned
@@ -102,7 +102,7 @@ struct SharedMemory::State final : Device {
   Window make_window(std::int64_t bytes);
   void free_window(Window& window);
   bool on_all_ranks(bool here);
-  Place place_of(const std::byte* own) const;
+  PostedPlace place_of(const std::byte* own) const;
   void let_messages_go_on() const;
 
   const Communicator& ranks;
@@ -213,7 +213,7 @@ void SharedMemory::State::release(void* memory, std::int64_t) noexcept
   }
 }
 
-Place SharedMemory::State::place_of(const std::byte* own) const
+PostedPlace SharedMemory::State::place_of(const std::byte* own) const
 {
   const auto behind = windows.upper_bound(own);
   if (behind == windows.begin()) return {};
@@ -246,7 +246,7 @@ std::span<std::byte* const> SharedMemory::next_areas()
 std::span<void* const> SharedMemory::peers(const void* own)
 {
   State& s = *state_;
-  const Place place = s.place_of(static_cast<const std::byte*>(own));
+  const PostedPlace place = s.place_of(static_cast<const std::byte*>(own));
   // A slow rank may still be reading the previous call's posts, but all have read those of the call before it.
   s.call ^= 1;
   s.control[static_cast<std::size_t>(s.ranks.rank())]->place[s.call] = place;

@@ -4,9 +4,8 @@
 #include <functional>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/clock.hpp"
+#include "common/base/json.hpp"
 #include "common/program/session.hpp"
 
 /// @file

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.hpp"
 
 /// @file
 /// Option values: how each type is parsed, shown and reported.

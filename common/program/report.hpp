@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.hpp"
 #include "common/program/progress_bar.hpp"
 
 /// @file

@@ -5,10 +5,10 @@
 #include <limits>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/files/output_file.hpp"
 
 namespace rankwise {
@@ -158,7 +158,7 @@ nlohmann::json write_trace(const Session& session, const std::string& path, std:
   }
   for (int rank = 1; rank < session.ranks(); ++rank) {
     text += receive_text(rank);
-    clocks.push_back(nlohmann::json::parse(receive_text(rank)));
+    clocks.push_back(parse_json(receive_text(rank)));
   }
   text.erase(text.size() - 2);  // the last comma
   write_file(

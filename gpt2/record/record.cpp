@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/files/hdf5.hpp"
 #include "gpt2/parameter_table.hpp"
@@ -124,7 +124,7 @@ Record read_record(const std::string& path)
     const Hdf5Object file = open_hdf5(path);
     check(has_attribute(file, "kind") && read_text_attribute(file, "kind") == kind, "it has no record");
     Record record;
-    const nlohmann::json run = nlohmann::json::parse(read_text_attribute(file, "run"));
+    const nlohmann::json run = parse_json(read_text_attribute(file, "run"));
     record.devices = run.at("devices");
     record.exact = run.at("exact"), record.rounded = run.at("rounded");
     record.global_batch = run.at("global_batch"), record.dropout = run.at("dropout");

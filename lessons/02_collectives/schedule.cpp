@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/messages/agreement.hpp"
 
 namespace rankwise {
@@ -139,7 +139,7 @@ std::vector<std::vector<LogEvent>> gather_events(const std::vector<LogEvent>& ow
   std::vector<std::vector<LogEvent>> all;
   for (const std::string& text : gather_texts(communicator, of_this_rank.dump())) {
     std::vector<LogEvent>& events = all.emplace_back();
-    for (const auto& e : nlohmann::json::parse(text)) {
+    for (const auto& e : parse_json(text)) {
       events.push_back({e[0], e[1], e[2], {}});
       for (const auto& m : e[3]) events.back().messages.push_back({m[0], m[1], m[2], m[3]});
     }

@@ -53,8 +53,6 @@ struct Plan {
   std::vector<int> place;  // dp, cp
 };
 
-constexpr auto runs_of_a_rank = static_cast<std::int64_t>(TokenRuns::of_a_rank);
-
 /// All-reduces of the gradients: one sum, or two where the tied embedding's contributions are separate.
 std::vector<CollectiveShape> sums(const Plan& plan)
 {

@@ -7,8 +7,6 @@ namespace rankwise {
 
 namespace {
 
-constexpr auto runs_of_a_rank = static_cast<std::int64_t>(TokenRuns::of_a_rank);
-
 /// The two halves of a tensor, one for each run.
 std::array<Tensor, TokenRuns::of_a_rank> halves(const Tensor& both)
 {

@@ -2,12 +2,6 @@
 
 namespace rankwise {
 
-namespace {
-
-constexpr auto runs_of_a_rank = static_cast<std::int64_t>(TokenRuns::of_a_rank);
-
-}  // namespace
-
 std::int64_t RingSizes::workspace_bytes() const
 {
   const std::int64_t results = runs_of_a_rank * SumsOverKeys::kept(arithmetic, runs.count());

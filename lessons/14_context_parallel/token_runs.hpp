@@ -48,6 +48,9 @@ struct TokenRuns {
   constexpr Range tokens(std::int64_t run) const { return {run * length(), length()}; }
 };
 
+/// TokenRuns::of_a_rank, for products with sizes.
+inline constexpr auto runs_of_a_rank = static_cast<std::int64_t>(TokenRuns::of_a_rank);
+
 /// Number of pairs of a query and a key that it sees, for a run of queries and a run of keys of a sequence of T tokens.
 constexpr std::int64_t visible_pairs(const Mask& mask, std::int64_t T, Range queries, Range keys)
 {

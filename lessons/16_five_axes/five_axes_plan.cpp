@@ -8,8 +8,6 @@ namespace rankwise {
 
 namespace {
 
-constexpr auto runs_of_a_rank = static_cast<std::int64_t>(TokenRuns::of_a_rank);
-
 Traffic times(const Traffic& one, std::int64_t n)
 {
   return {n * one.messages, n * one.bytes, n * one.read_bytes};

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.hpp"
 
 /// @file
 /// The page of a run, for a browser.

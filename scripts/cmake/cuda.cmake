@@ -3,10 +3,11 @@
 # Sets RANKWISE_GPU to on, off or emulated, and makes the target rankwise_gpu, which has what code for GPUs needs.
 
 include(CheckLanguage)
-# Kernels are compiled for the GPUs that are here; where there is none, for an A100, and as PTX, which the driver of a newer one
-# compiles at the first start.
+# Kernels are compiled for the GPUs that are here; where there is none and they are asked for, for an A100, and as PTX, which the
+# driver of a newer one compiles at the first start.
 find_program(RANKWISE_NVIDIA_SMI nvidia-smi)
 set(rankwise_architectures 80)
+set(rankwise_no_gpu 1)
 if(RANKWISE_NVIDIA_SMI)
   execute_process(COMMAND ${RANKWISE_NVIDIA_SMI} -L RESULT_VARIABLE rankwise_no_gpu OUTPUT_QUIET ERROR_QUIET)
   if(NOT rankwise_no_gpu)
@@ -16,7 +17,9 @@ endif()
 set(CMAKE_CUDA_ARCHITECTURES ${rankwise_architectures} CACHE STRING "GPUs that kernels are compiled for")
 
 set(RANKWISE_GPU ${RANKWISE_CUDA})
-if(RANKWISE_CUDA MATCHES "^(auto|on)$")
+if(RANKWISE_CUDA STREQUAL auto AND rankwise_no_gpu)
+  set(RANKWISE_GPU off)
+elseif(RANKWISE_CUDA MATCHES "^(auto|on)$")
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(RANKWISE_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
     if(RANKWISE_NVCC)

@@ -22,8 +22,8 @@ install(DIRECTORY common data gpt2 lessons DESTINATION ${CMAKE_INSTALL_INCLUDEDI
         FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
 add_library(lessons_taught INTERFACE)  # what all lessons have taught, and the frame
 set_target_properties(lessons_taught PROPERTIES EXPORT_NAME lessons)
-target_link_libraries(lessons_taught INTERFACE ${taught})
-install(TARGETS lessons_taught ${taught} gpt2 data common rankwise_flags rankwise_hdf5 rankwise_xxhash rankwise_pcre2
+target_link_libraries(lessons_taught INTERFACE ${lesson_libraries})
+install(TARGETS lessons_taught ${lesson_libraries} frame gpt2 data common rankwise_flags rankwise_hdf5 rankwise_xxhash rankwise_pcre2
                 rankwise_gemm rankwise_gpu
         EXPORT Rankwise ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/rankwise)
 

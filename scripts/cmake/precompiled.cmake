@@ -1,5 +1,5 @@
-# A compiler spends most of its time on what a file includes. So that is compiled once, into three headers: one for the libraries
-# below the lessons, one for the lessons, one for the tests. Debug builds have none: there each file has to include what it uses.
+# A compiler spends most of its time on what a file includes. So that is compiled once, into three headers: one for code that is
+# built fast, one for code that runs fast, one for the tests. Debug builds have none: there each file has to include what it uses.
 
 # g++ takes a precompiled header of the standard library for code of ours, and warns of endless copies in its own std::string.
 target_compile_options(rankwise_flags INTERFACE
@@ -7,23 +7,19 @@ target_compile_options(rankwise_flags INTERFACE
 
 set(headers <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <mutex> <numeric>
             <optional> <span> <string> <string_view> <thread> <unordered_map> <utility> <vector> <fmt/format.h> <fmt/ranges.h>
-            <mpi.h>)
-target_precompile_headers(common PRIVATE ${headers})
-set_source_files_properties(${fast_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # they have flags of their own
-foreach(target data gpt2)
-  target_precompile_headers(${target} REUSE_FROM common)
-endforeach()
-
-target_precompile_headers(frame PRIVATE lessons/frame/train.hpp)
-get_property(programs DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
-list(FILTER programs INCLUDE REGEX "^[0-9][0-9]_")
+            <mpi.h> ${PROJECT_SOURCE_DIR}/common/base/json.hpp)
+target_precompile_headers(common PRIVATE ${headers})  # for what is built fast
+target_precompile_headers(common_hot PRIVATE ${headers})
 set(drivers)
 if(RANKWISE_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tests/judge)  # not in a starter repository
   get_property(drivers DIRECTORY tests/judge PROPERTY BUILDSYSTEM_TARGETS)
   list(FILTER drivers INCLUDE REGEX "^judge_")
 endif()
-foreach(target IN LISTS programs drivers)
-  target_precompile_headers(${target} REUSE_FROM frame)
+foreach(target gpt2 frame ${lesson_programs} ${drivers})
+  target_precompile_headers(${target} REUSE_FROM common)
+endforeach()
+foreach(target data_hot gpt2_hot ${lesson_libraries})
+  target_precompile_headers(${target} REUSE_FROM common_hot)
 endforeach()
 
 if(RANKWISE_TESTS)

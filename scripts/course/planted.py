@@ -65,14 +65,15 @@ def read_exhibit(path):
 # ---- Build and run ----------------------------------------------------------------------------------------------------
 
 class Bench(Workshop):
-    """Programs with a bug. Only the file that a patch changes is compiled, and linked in front of the libraries of a build of
-    the right programs."""
+    """Programs with a bug. Only the file that a patch changes is compiled, and linked in front of the libraries of the right
+    programs. Those are built here, each file by itself: where a folder is compiled as one file, no file of it can be replaced."""
 
     def __init__(self, build, work):
         super().__init__(ROOT, work)
         self.source, self.folder, self.work = ROOT, build, work
-        if not (build / "compile_commands.json").is_file():
-            raise Refused(f"{build} is no build; make it with cmake --preset release && cmake --build --preset release")
+        self._run("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DRANKWISE_UNITY=OFF",
+                  "-DRANKWISE_TESTS=OFF", "-DRANKWISE_CUDA=off")
+        self._run("cmake", "--build", build, "--target", "lessons", "prepare", "compare_records")
         commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
         self.commands = {entry["file"]: shlex.split(entry["command"]) for entry in commands}
 
@@ -204,7 +205,7 @@ def main(doc, named, look_at_all, others):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("run", "check", *others))
     parser.add_argument("names", nargs="*", help=f"{named}; default: all")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="a build of the right programs")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/planted", help="where the right programs are built")
     options = parser.parse_args()
     try:
         if options.command in others:

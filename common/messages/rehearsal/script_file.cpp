@@ -1,8 +1,7 @@
 #include <array>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.hpp"
 #include "common/files/output_file.hpp"
 #include "common/messages/rehearsal/rehearsal.hpp"
 

@@ -4,9 +4,9 @@
 #include <tuple>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 
 namespace rankwise {
 
@@ -65,7 +65,7 @@ std::string to_text(const FlightRecord& record)
 FlightRecord flight_record_from(const std::string& text)
 {
   try {
-    return nlohmann::json::parse(text).get<FlightRecord>();
+    return parse_json(text).get<FlightRecord>();
   } catch (const nlohmann::json::exception& error) {
     throw Error(fmt::format("a flight record that cannot be read: {}", error.what()));
   }

@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/messages/agreement.hpp"
 
@@ -73,7 +73,7 @@ std::string lost_messages(const Communicator& world, const std::vector<MessageCo
   std::vector<std::vector<MessageCount>> all;
   const std::string own = nlohmann::json(counts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   for (const std::string& text : gather_texts(world, own))
-    all.push_back(nlohmann::json::parse(text).get<std::vector<MessageCount>>());
+    all.push_back(parse_json(text).get<std::vector<MessageCount>>());
   return lost_messages(all);
 }
 
