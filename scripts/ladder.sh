@@ -68,6 +68,25 @@ fi
 lessons=("${lessons[@]%/}")
 lessons=("${lessons[@]#lessons/}")
 
+# ranks_of LESSON: the numbers of ranks that it runs on.
+ranks_of() {
+  case $1 in
+    01_*) echo 1 ;;
+    03_*) echo "${ranks:-1 2 4}" ;;
+    12_* | 15_*) echo "${ranks:-1 4}" ;;
+    09_* | 11_*) echo "$((${ranks:-4} < 4 ? ${ranks:-4} : 4))" ;;
+    *) echo "${ranks:-4}" ;;
+  esac
+}
+runs=0
+for lesson in "${lessons[@]}"; do
+  read -ra on <<<"$(ranks_of "$lesson")"
+  if [[ $lesson == 0[02]_* ]]; then runs=$((runs + ${#on[@]})); else runs=$((runs + 2 * ${#on[@]})); fi
+done
+about=
+if [[ ${options[*]} == --compare=10 ]]; then about=", about $(((runs * 2 + 59) / 60)) min"; fi  # 2 s each, on two cores
+echo "The ladder: builds what is not built yet, then makes $runs runs of ${#lessons[@]} lessons$about." >&2
+
 scripts/setup.sh
 scripts/build.sh release "${lessons[@]}" prepare weights
 source scripts/mpi_environment.sh
@@ -92,13 +111,7 @@ run() {
 }
 
 for lesson in "${lessons[@]}"; do
-  case $lesson in
-    01_*) on=(1) ;;
-    03_*) read -ra on <<<"${ranks:-1 2 4}" ;;
-    12_* | 15_*) read -ra on <<<"${ranks:-1 4}" ;;
-    09_* | 11_*) on=("$((${ranks:-4} < 4 ? ${ranks:-4} : 4))") ;;
-    *) on=("${ranks:-4}") ;;
-  esac
+  read -ra on <<<"$(ranks_of "$lesson")"
   for np in "${on[@]}"; do
     layout=()
     if [[ $lesson == 08_* ]] && ((np > 4 && np % 4 == 0)); then layout=(--dp=$((np / 4))); fi

@@ -1,8 +1,26 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs all tests but the nightly ones. Options go to ctest: scripts/test.sh -R norm
+# Installs what is missing, builds, runs all tests but the nightly ones, and compares the folders with their budgets.
+#
+#   scripts/test.sh              all of that; what CI runs
+#   scripts/test.sh --quick      only what a change breaks first (ctest -L quick)
+#   scripts/test.sh -R norm      other options go to ctest
+#   scripts/test.sh --times      what each test of the last run took, the longest first; runs nothing
+#
+# Status: that of ctest; 1 if a folder is beyond its budget (scripts/budgets.txt).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case ${1:-} in
+  --times) exec scripts/budgets.py times ;;
+  --quick) shift; set -- -L quick "$@" ;;
+  --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
+esac
 scripts/setup.sh --documentation
 scripts/setup.sh --grading
 scripts/build.sh release
-exec ctest --preset release "$@"
+if (($#)); then exec ctest --preset release "$@"; fi
+rm -rf build/times
+status=0
+ctest --preset release || status=$?
+scripts/budgets.py || status=$((status ? status : 1))
+exit "$status"

@@ -3,6 +3,8 @@
 #
 #   tests/run.sh LIMIT_S mpirun -np 3 PROGRAM
 #
+# With RANKWISE_TEST=NAME the seconds that it took (elapsed, user's and kernel's) are left in RANKWISE_BUILD/times/NAME.
+#
 # The limit is for an idle machine. Here it is RANKWISE_SLOWNESS times as long, which is measured before the command starts,
 # and which the command finds in its environment for time limits of its own. The exit status is 124 if it was cut off.
 set -euo pipefail
@@ -36,7 +38,12 @@ if ! command -v timeout >/dev/null; then exec "$@"; fi
 # All processes of a command have its mark in their environment, wherever they are and whoever started them.
 mark="run-$$-$RANDOM"
 status=0
-RANKWISE_RUNS="${RANKWISE_RUNS:-} $mark" timeout --foreground --kill-after=5 "$limit_s" "$@" || status=$?
+times=/dev/null
+if [ -n "${RANKWISE_TEST:-}" ]; then times=$RANKWISE_BUILD/times/$RANKWISE_TEST; mkdir -p "${times%/*}"; fi
+TIMEFORMAT='%R %U %S'
+exec 3>&2
+{ time RANKWISE_RUNS="${RANKWISE_RUNS:-} $mark" RANKWISE_TEST='' timeout --foreground --kill-after=5 "$limit_s" "$@" 2>&3; } \
+  2>"$times" || status=$?
 if [ "$SECONDS" -lt "$limit_s" ]; then exit "$status"; fi
 for signal in TERM KILL; do
   grep -lsF -- "$mark" /proc/[0-9]*/environ | cut -d/ -f3 |

@@ -4,6 +4,8 @@ tests/golden_digests.json, and every lesson has them, on every machine, with eve
 Each lesson runs with default options and with one further option, in turn; with RANKWISE_ALL with each. A digest changes with
 what is computed (a new order of sums, another initial value), and then the file, the README's ladder and every output with a
 digest do so together.
+
+The class Quick is a test of its own: one run of each lesson on two ranks, and one that is refused.
 """
 
 import json
@@ -12,7 +14,8 @@ import unittest
 
 from program_case import ALL, ProgramCase
 
-with open(os.path.join(os.path.dirname(__file__), "../golden_digests.json"), encoding="utf-8") as golden_file:
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+with open(os.path.join(ROOT, "tests/golden_digests.json"), encoding="utf-8") as golden_file:
     GOLDEN = json.load(golden_file)  # by model, by option
 FIXED = ["--steps=5", "--arithmetic=exact"]
 LESSONS = (  # program, its model, ranks, options
@@ -51,6 +54,35 @@ class GoldenDigests(ProgramCase):
             with_others = [digest for option, digest in digests.items() if option != "--recompute=block"]
             self.assertEqual(len(set(with_others)), len(with_others), model)
             self.assertEqual(digests.get("--recompute=block", digests[""]), digests[""], model)
+
+
+class Quick(ProgramCase):
+    TWO_RANKS = {"10_3d_parallel": ["--dp=1", "--tp=2", "--pp=1"], "15_experts": ["--experts=1"], "16_five_axes": ["--experts=1"]}
+
+    def test_each_lesson_on_two_ranks_has_its_digest_and_its_bytes(self):
+        for program, model, ranks, _ in LESSONS:
+            if model == "experts":
+                continue
+            with self.subTest(program=program):
+                self.program = "lessons/" + program
+                report = self.report(*FIXED, *self.TWO_RANKS.get(program, []), ranks=ranks and 2)
+                self.assertEqual(report["digest"], GOLDEN[model][""])
+                names = {check["name"] for check in report["checks"]}  # report() has seen that all of them hold
+                self.assertIn("bytes of activations", names)
+                if ranks:
+                    self.assertTrue(any(name.startswith("traffic") for name in names), names)
+
+    def test_what_trains_nothing_runs_too(self):
+        machine = f"--machine={ROOT}/lessons/17_choose_a_layout/machines/a100-80gb-sxm.conf"
+        for program, ranks, *options in (("00_mpi", 2), ("02_collectives", 2, "--count=1000"), ("17_choose_a_layout", None, machine)):
+            with self.subTest(program=program):
+                done = self.run_program(*options, ranks=ranks, program="lessons/" + program)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_a_mistake_is_refused(self):
+        for program, _, ranks, _ in LESSONS:
+            self.program = "lessons/" + program
+            self.assert_refused("--steps=none", says=["--steps=none is not a whole number"], ranks=ranks and 2)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import uuid
 from program_case import BUILD, SLOWNESS, ProgramCase, temporaries
 
 SEED = int(os.environ.get("RANKWISE_KILL_SEED", "1"))  # of the first story; the next ones count on from it
-KILLS = int(os.environ.get("RANKWISE_KILLS", "20"))  # two a story
+KILLS = int(os.environ.get("RANKWISE_KILLS", "10"))  # two a story
 TIME_LIMIT_S = 120 * SLOWNESS  # of a job
 GRACE_S = 5 * SLOWNESS  # for what a launcher leaves to end by itself
 LOOK_S = 0.0002  # between two looks at a file; writing a checkpoint takes some milliseconds

@@ -121,16 +121,16 @@ class FastSums(Lesson):
                          (4, "200kB", "--precision=bf16", "--gradients=bf16"), (5, "1B", "--global-batch=10")]
 
     def test_one_pass_and_no_clipping_give_the_bits_of_lesson_03(self):
-        for ranks, bucket, *options in self.same_as_lesson_03:
+        for ranks, bucket, *options in self.same_as_lesson_03 if ALL else self.same_as_lesson_03[1:5]:
             with self.subTest(ranks=ranks, bucket=bucket, options=options):
                 fixed = [*self.small, "--clip=0", *options]
                 self.assertEqual(self.report(*fixed, self.cut(bucket), ranks=ranks)["digest"],
                                  self.report_of(L03, *fixed, f"--bucket={bucket}", ranks=ranks)["digest"])
 
     def test_losses_stay_within_their_bound_on_any_number_of_ranks(self):
-        more = [(2, "--micro-batch=2"), (4, "--collectives=tree"), (4, "--collectives=library")]
-        for ranks, *options in [(3, "--global-batch=24"), (5, "--global-batch=40"),
-                                (4, "--collectives=hierarchical", "--ranks-per-node=2"), *(more if ALL else [])]:
+        more = [(2, "--micro-batch=2"), (5, "--global-batch=40"), (4, "--collectives=tree"), (4, "--collectives=library")]
+        for ranks, *options in [(3, "--global-batch=24"), (4, "--collectives=hierarchical", "--ranks-per-node=2"),
+                                *(more if ALL else [])]:
             with self.subTest(ranks=ranks, options=options):
                 fixed = [self.data, "--steps=10" if ALL else "--steps=5"]
                 batch = [o for o in options if o.startswith("--global-batch")]
@@ -139,7 +139,8 @@ class FastSums(Lesson):
                     self.assertLess(abs(a - b), 1e-6 * b)
 
     def test_the_program_prints_its_own_deviation(self):
-        report = self.report("--steps=10", "--compare=10", "--micro-batch=4", ranks=4)
+        fixed = ["--steps=10", "--compare=10"] if ALL else [*self.small, "--compare=3"]
+        report = self.report(*fixed, "--micro-batch=4", ranks=4)
         self.assertTrue(0 < report["deviation"]["loss"] <= 1e-6, report["deviation"])
         self.assertTrue(0 < report["deviation"]["parameters"] <= 1e-5, report["deviation"])
 
@@ -215,7 +216,8 @@ class Checkpoints(Lesson):
         """Of this lesson and those below it on the ladder: a later one's test has the pairs with that."""
         below = self.partners()
         others, own = [(L01, 1), *((lesson, 4) for lesson in below[1:])], [(self.program, *layout) for layout in self.layouts()]
-        pairs = [*zip(itertools.cycle(others), own), *zip(own, itertools.cycle(reversed(others))), (own[2], own[1])]
+        met = zip(own, itertools.cycle(others))  # each layout writes for another lesson or reads what that one wrote
+        pairs = [*((mine, other) if i % 2 else (other, mine) for i, (mine, other) in enumerate(met)), (own[2], own[1])]
         if ALL:
             everyone = [(L01, 1), *itertools.product(below[1:], (1, 2, 4)), *own]
             pairs = itertools.product(everyone, repeat=2)

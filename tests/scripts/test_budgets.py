@@ -1,0 +1,60 @@
+"""scripts/budgets.py: it counts code, files and seconds, and what is beyond a budget is one sentence and status 1."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/budgets.py"
+
+
+class Budgets(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "scripts").mkdir()
+        shutil.copy(SCRIPT, self.root / "scripts")
+        self.write("common/a.cpp", '#include "a.hpp"\n\n// A comment.\n  int a = 1;  // one\n')
+        self.write("common/a.md", "no code\n")
+        self.write("build/times/common/partition", "1.5 2.25 0.75\n")
+        self.write("build/times/lessons/06/06_zero3", "60 70 30\n")
+        self.write("build/times/common/cut_off", "")  # by a signal
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        subprocess.run(["git", "-C", self.root, "add", "common"], check=True)
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def run_script(self, *words):
+        return subprocess.run([sys.executable, self.root / "scripts/budgets.py", *words], capture_output=True, text=True, check=False)
+
+    def test_within(self):
+        self.write("scripts/budgets.txt", "# folder\ncommon 2 2 3\nlessons - - 100\n")
+        done = self.run_script()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = [line.split() for line in done.stdout.splitlines()[2:]]
+        self.assertEqual(rows, [["common", "2", "2", "2", "2", "3", "3"], ["lessons", "0", "-", "0", "-", "100", "100"]])
+
+    def test_beyond(self):
+        self.write("scripts/budgets.txt", "common 1 1 3\nlessons - - 99\n")
+        done = self.run_script()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "error: common has 2 code lines, 1 beyond its budget (scripts/budgets.txt).\n"
+                                      "error: common has 2 files, 1 beyond its budget (scripts/budgets.txt).\n"
+                                      "error: lessons has 100 seconds of tests, 1 beyond its budget (scripts/budgets.txt).\n")
+
+    def test_times_begin_with_the_longest(self):
+        done = self.run_script("times")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()[1:3]], ["lessons/06/06_zero3", "common/partition"])
+        self.assertIn("2 tests took 103 s", done.stdout)
+        self.assertEqual(self.run_script("times", "elsewhere").returncode, 2)
+        self.assertEqual(self.run_script("--fast").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
