@@ -30,12 +30,12 @@ quietly cmake --preset "$preset"
 if grep -q 'compiler identification' "$log"; then  # the first time: show what was found
   sed -n '/^-- Rankwise/,/^-- Configuring/{/^-- Configuring/d; s/^-- //p}' "$log" >&2
 fi
-# What it will do, where it takes longer than a breath: some 2.3 s of a core for each file.
+# The first build says what it will do: half a minute of a core, and two seconds for each file.
 folder=$(sed -n 's/^-- Build files have been written to: //p' "$log")
-files=$(ninja -C "$folder" -n "${targets[@]:1}" 2>/dev/null | grep -c ' Building ' || true)
-if ((files > 9)); then
+if [[ ! -e $folder/.ninja_deps ]]; then
+  files=$(ninja -C "$folder" -t commands "${targets[@]:1}" | grep -c ' -c ' || true)
   cores=$(getconf _NPROCESSORS_ONLN)
-  echo "Building $files files on $cores cores, about $(((files * 23 / cores + 599) / 600)) min ..." >&2
+  echo "Building $files files on $cores cores, about $(((30 + 2 * files + 60 * cores - 1) / (60 * cores))) min ..." >&2
 fi
 SECONDS=0
 building cmake --build --preset "$preset" "${targets[@]}" 3>&2
