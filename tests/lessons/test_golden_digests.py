@@ -1,11 +1,11 @@
 """The digests of exact arithmetic are constants: those of five steps of each model with default options are in
 tests/golden_digests.json, and every lesson has them, on every machine, with every compiler.
 
-Each lesson runs with default options and with one further option, in turn; with RANKWISE_ALL with each. A digest changes with
+Each lesson runs with one further option, in turn; with RANKWISE_ALL with default options and with each. A digest changes with
 what is computed (a new order of sums, another initial value), and then the file, the README's ladder and every output with a
 digest do so together.
 
-The class Quick is a test of its own: one run of each lesson on two ranks, and one that is refused.
+The class Quick is a test of its own: one run of each lesson on two ranks with default options, and one that is refused.
 """
 
 import json
@@ -43,7 +43,7 @@ class GoldenDigests(ProgramCase):
     def test_every_lesson_has_the_digest_of_its_model(self):
         for i, (program, model, ranks, options) in enumerate(LESSONS):
             further = list(GOLDEN[model])[1:]
-            for option in ["", *(further if ALL else [further[i % len(further)]])]:
+            for option in ["", *further] if ALL else [further[i % len(further)]]:
                 with self.subTest(program=program, option=option):
                     self.program = "lessons/" + program
                     report = self.report(*FIXED, *options, *([option] if option else []), ranks=ranks)
