@@ -10,12 +10,13 @@ set(headers <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <filesystem>
             <mpi.h> ${PROJECT_SOURCE_DIR}/common/base/json.hpp)
 target_precompile_headers(common PRIVATE ${headers})  # for what is built fast
 target_precompile_headers(common_hot PRIVATE ${headers})
+set_source_files_properties(${fast_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # they have flags of their own
 set(drivers)
 if(RANKWISE_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tests/judge)  # not in a starter repository
   get_property(drivers DIRECTORY tests/judge PROPERTY BUILDSYSTEM_TARGETS)
   list(FILTER drivers INCLUDE REGEX "^judge_")
 endif()
-foreach(target gpt2 frame ${lesson_programs} ${drivers})
+foreach(target frame ${lesson_programs} ${drivers})
   target_precompile_headers(${target} REUSE_FROM common)
 endforeach()
 foreach(target data_hot gpt2_hot ${lesson_libraries})
