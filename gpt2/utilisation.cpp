@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/base/clock.hpp"
+#include "common/base/json.hpp"
 
 namespace rankwise {
 

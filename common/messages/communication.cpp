@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/messages/rehearsal/rehearsal.hpp"
 
 namespace rankwise {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/messages/carrier.hpp"
 #include "common/messages/group.hpp"
 #include "common/messages/layers/chaos_transport.hpp"

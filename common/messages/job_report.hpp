@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/memory/memory_ledger.hpp"
 #include "common/messages/layers/traffic_ledger.hpp"
 #include "common/program/report.hpp"

@@ -9,6 +9,7 @@
 
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/messages/watchdog/message_counts.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
 #include "common/program/file_arguments.hpp"

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "common/base/json.hpp"
+
 namespace rankwise {
 
 namespace {

@@ -4,8 +4,9 @@
 #include <functional>
 #include <optional>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/base/clock.hpp"
-#include "common/base/json.hpp"
 #include "common/program/session.hpp"
 
 /// @file

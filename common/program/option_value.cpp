@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
+
 namespace rankwise {
 
 namespace {

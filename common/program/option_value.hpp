@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/base/json.hpp"
+#include <nlohmann/json_fwd.hpp>
 
 /// @file
 /// Option values: how each type is parsed, shown and reported.

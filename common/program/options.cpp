@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/program/option_value.hpp"
 
@@ -261,7 +262,7 @@ std::vector<NamedFile> OptionTable::files() const
 nlohmann::json OptionTable::json() const
 {
   nlohmann::json object = nlohmann::json::object();
-  for (const Entry& entry : entries_) object[entry.name] = entry.json();
+  for (const Entry& entry : entries_) object[entry.name] = entry.json ? entry.json() : nlohmann::json(entry.text());
   return object;
 }
 

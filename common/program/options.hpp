@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/json.hpp"
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/files/named_files.hpp"
 #include "common/program/option_value.hpp"
 
@@ -85,7 +86,7 @@ class OptionTable {
     std::string kind;                                       // placeholder after "=", as "INT"; empty for a flag
     std::function<std::string(const std::string&)> assign;  // returns what was expected if the text is invalid
     std::function<std::string()> text;                      // the value as a user would type it
-    std::function<nlohmann::json()> json;
+    std::function<nlohmann::json()> json;                   // without one, a report has the text
     std::vector<std::string> choices;
     std::string default_text;
     std::optional<FileUse> use;  // of an option that names a file
@@ -132,7 +133,6 @@ void OptionTable::add_choice(const std::string& group, const std::string& name, 
     }
     return "?";
   };
-  entry.json = entry.text;
   add_entry(std::move(entry));
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/files/output_file.hpp"
 #include "common/program/terminal.hpp"
@@ -21,15 +22,6 @@ std::size_t width_of(const Column& column)
   return std::max({column.name.size(), column.unit.size(), narrowest_column});
 }
 
-/// A value of a check for people: integers with digits in groups of three, text without quotes.
-std::string readable(const nlohmann::json& value)
-{
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_integer()) return group_digits(value.get<std::int64_t>());
-  if (value.is_number_float()) return fmt::format("{:.9g}", value.get<double>());
-  return value.dump();
-}
-
 /// A line of a block whose label begins with PASS or FAIL: in green or red.
 std::string coloured(const std::string& line)
 {
@@ -40,14 +32,29 @@ std::string coloured(const std::string& line)
 
 }  // namespace
 
+std::string CheckedValue::text() const
+{
+  if (const auto* text = std::get_if<std::string>(&value_)) return *text;
+  if (const auto* number = std::get_if<double>(&value_)) return fmt::format("{:.9g}", *number);
+  return group_digits(std::get<std::int64_t>(value_));
+}
+
+nlohmann::json CheckedValue::json() const
+{
+  return std::visit([](const auto& value) { return nlohmann::json(value); }, value_);
+}
+
 Report::Report(bool print, std::string json_path, std::FILE* out)
     : print_(print),
       terminal_(out == stdout && on_terminal(STDOUT_FILENO)),
       colour_(out == stdout && wants_colour()),
       json_path_(std::move(json_path)),
-      out_(out)
+      out_(out),
+      json_(std::make_unique<nlohmann::json>())
 {
 }
+
+Report::~Report() = default;
 
 void Report::print(const std::string& text)
 {
@@ -122,16 +129,15 @@ void Report::block(std::string_view title, const std::vector<Line>& lines)
   print(text);
 }
 
-void Report::check(const std::string& name, const nlohmann::json& expected, const nlohmann::json& measured,
-                   bool pass)
+void Report::check(const std::string& name, const CheckedValue& expected, const CheckedValue& measured, bool pass)
 {
   checks_.push_back({name, expected, measured, pass});
 }
 
 void Report::write(bool finished)
 {
-  json_["finished"] = finished;
-  if (print_ && !json_path_.empty()) write_file(json_path_, json_.dump(2) + "\n");
+  json()["finished"] = finished;
+  if (print_ && !json_path_.empty()) write_file(json_path_, json_->dump(2) + "\n");
 }
 
 void Report::write_so_far()
@@ -143,13 +149,15 @@ int Report::finish()
 {
   bool all_pass = true;
   std::vector<Line> lines;
-  json_["checks"] = nlohmann::json::array();
+  nlohmann::json& checks = json()["checks"] = nlohmann::json::array();
   for (const Check& check : checks_) {
     all_pass = all_pass && check.pass;
-    lines.push_back({fmt::format("{}  {}", check.pass ? "PASS" : "FAIL", check.name), readable(check.measured), "",
-                     "expected " + readable(check.expected)});
-    json_["checks"].push_back(
-        {{"name", check.name}, {"expected", check.expected}, {"measured", check.measured}, {"pass", check.pass}});
+    lines.push_back({fmt::format("{}  {}", check.pass ? "PASS" : "FAIL", check.name), check.measured.text(), "",
+                     "expected " + check.expected.text()});
+    checks.push_back({{"name", check.name},
+                      {"expected", check.expected.json()},
+                      {"measured", check.measured.json()},
+                      {"pass", check.pass}});
   }
   if (!lines.empty()) block("checks", lines);
   write(true);

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
-#include "common/base/json.hpp"
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/program/progress_bar.hpp"
 
 /// @file
@@ -29,6 +34,27 @@ struct Line {
   std::string note;      ///< may be empty
 };
 
+/// What a check expected or measured: a number or a text.
+class CheckedValue {
+ public:
+  /// A whole number.
+  CheckedValue(std::integral auto number) : value_(static_cast<std::int64_t>(number)) {}
+  /// Any other number.
+  CheckedValue(double number) : value_(number) {}
+  /// A text.
+  CheckedValue(std::string text) : value_(std::move(text)) {}
+  /// A text.
+  CheckedValue(const char* text) : value_(text) {}
+
+  /// For people: whole numbers with digits in groups of three.
+  std::string text() const;
+  /// For the document.
+  nlohmann::json json() const;
+
+ private:
+  std::variant<std::int64_t, double, std::string> value_;
+};
+
 /// The report of one run. While rank 0 draws on the terminal that its standard output reaches (drawn_below_cursor), it is
 /// printed there by standard error. Rank 0 prints and writes; on the other ranks the same calls print nothing.
 class Report {
@@ -37,6 +63,7 @@ class Report {
   /// @param json_path  file to which finish() writes the JSON document; empty: none.
   /// @param out        stream to print to.
   Report(bool print, std::string json_path, std::FILE* out = stdout);
+  ~Report();
 
   /// From now on this rank prints and writes, or no more: its number has changed, since ranks have died.
   void print_here(bool print) { print_ = print; }
@@ -58,13 +85,11 @@ class Report {
 
   /// Adds a check to the block "checks". The caller decides whether it passed, the same on all ranks.
   /// @param name      the claim.
-  /// @param expected  number or text.
-  /// @param measured  number or text.
   /// @param pass      whether the check passed.
-  void check(const std::string& name, const nlohmann::json& expected, const nlohmann::json& measured, bool pass);
+  void check(const std::string& name, const CheckedValue& expected, const CheckedValue& measured, bool pass);
 
   /// The document; the caller fills it in.
-  nlohmann::json& json() { return json_; }
+  nlohmann::json& json() { return *json_; }
 
   /// Writes the document so far, with `finished` false, so that it exists even if the run is killed.
   /// @failure  Error when the document cannot be written.
@@ -82,7 +107,7 @@ class Report {
   /// One claim and whether it holds.
   struct Check {
     std::string name;
-    nlohmann::json expected, measured;
+    CheckedValue expected, measured;
     bool pass;
   };
 
@@ -92,7 +117,7 @@ class Report {
   ProgressBar bar_{"steps"};
   std::vector<Column> columns_;
   std::vector<Check> checks_;
-  nlohmann::json json_;
+  std::unique_ptr<nlohmann::json> json_;
 };
 
 }  // namespace rankwise

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/memory/memory_ledger.hpp"
 #include "common/program/clock_offset.hpp"
 #include "common/program/session.hpp"

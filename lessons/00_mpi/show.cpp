@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "lessons/00_mpi/deadlock.hpp"
 #include "lessons/00_mpi/eager.hpp"

@@ -24,6 +24,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/collectives/collectives.hpp"
 #include "common/messages/job_report.hpp"

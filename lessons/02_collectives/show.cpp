@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "lessons/02_collectives/naive_all_reduce.hpp"
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/base/json.hpp"
 #include "common/collectives/collectives.hpp"
 #include "common/messages/layers/link_options.hpp"
 #include "lessons/frame/replicas.hpp"

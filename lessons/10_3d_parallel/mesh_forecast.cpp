@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "lessons/09_pipeline_parallel/schedule_report.hpp"
 #include "lessons/10_3d_parallel/costs.hpp"

@@ -22,6 +22,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
 #include "gpt2/bert/model.hpp"
 #include "lessons/12_bert/costs.hpp"
 #include "lessons/12_bert/sharding.hpp"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "gpt2/smaller_run.hpp"
 #include "lessons/15_experts/expert_gradients.hpp"

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/cuda/devices.hpp"
 #include "gpt2/adamw.hpp"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/collectives/collectives.hpp"
 #include "common/messages/job_report.hpp"

@@ -18,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
 #include "common/messages/job_report.hpp"
 #include "common/messages/program.hpp"
 #include "common/program/report.hpp"

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "gpt2/utilisation.hpp"
 #include "lessons/17_choose_a_layout/sizes.hpp"

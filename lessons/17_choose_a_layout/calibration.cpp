@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "common/base/digest.hpp"
+#include "common/base/json.hpp"
 
 namespace rankwise {
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/watchdog/watchdog.hpp"

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/program/report.hpp"
 #include "common/program/session.hpp"
 #include "gpt2/run_report.hpp"

@@ -1,5 +1,6 @@
 #include "lessons/frame/page.hpp"
 
+#include "common/base/json.hpp"
 #include "common/files/output_file.hpp"
 
 namespace rankwise {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/json.hpp"
+#include <nlohmann/json_fwd.hpp>
 
 /// @file
 /// The page of a run, for a browser.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/messages/layers/link_options.hpp"
 

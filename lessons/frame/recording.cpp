@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/program/in_turn.hpp"

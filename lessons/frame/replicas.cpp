@@ -11,6 +11,7 @@
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/collectives/subtrees.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/job_report.hpp"

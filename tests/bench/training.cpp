@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/program/time_ledger.hpp"
 #include "tests/bench/measured_kernels.hpp"
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <omp.h>
 
+#include "common/base/json.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/run_report.hpp"
 #include "tests/catch.hpp"

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/program/options.hpp"
 #include "tests/catch.hpp"
 #include "tests/fuzz.hpp"

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/json.hpp"
 #include "common/program/report.hpp"
 #include "tests/catch.hpp"
 #include "tests/reported.hpp"
