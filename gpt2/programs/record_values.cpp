@@ -15,8 +15,8 @@
 #include "common/files/hdf5.hpp"
 #include "common/files/named_files.hpp"
 #include "common/messages/program.hpp"
+#include "gpt2/files/safetensors.hpp"
 #include "gpt2/record/record.hpp"
-#include "gpt2/safetensors.hpp"
 
 namespace rankwise {
 

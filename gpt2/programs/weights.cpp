@@ -6,7 +6,7 @@
 //               build/data/weights export gpt2.h5 model.safetensors
 //               build/data/weights export gpt2.h5 FOLDER                   (for from_pretrained())
 
-#include "gpt2/weights.hpp"
+#include "gpt2/files/weights.hpp"
 
 #include <filesystem>
 #include <memory>

@@ -5,7 +5,7 @@
 
 #include "common/memory/partial_sum.hpp"
 #include "gpt2/adamw.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 
 /// @file
 /// AdamW over the shards that one rank owns.

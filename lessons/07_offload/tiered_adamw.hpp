@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "gpt2/adamw.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "lessons/07_offload/offload.hpp"
 #include "lessons/07_offload/tiered_vector.hpp"
 #include "lessons/07_offload/tiers.hpp"

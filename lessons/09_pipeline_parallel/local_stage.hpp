@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "gpt2/gradient_sum.hpp"
 #include "gpt2/model.hpp"
 #include "lessons/09_pipeline_parallel/pipeline.hpp"

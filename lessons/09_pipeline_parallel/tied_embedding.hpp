@@ -5,7 +5,7 @@
 
 #include "common/messages/group.hpp"
 #include "common/program/report.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 
 /// @file
 /// The first and the last rank of a pipeline, which share the tied token embedding.

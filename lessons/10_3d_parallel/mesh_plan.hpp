@@ -11,7 +11,7 @@
 #include "common/messages/mesh.hpp"
 #include "common/messages/topology.hpp"
 #include "gpt2/arithmetic.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "lessons/04_zero1/sharded_adamw.hpp"
 #include "lessons/09_pipeline_parallel/pipeline_plan.hpp"
 #include "lessons/10_3d_parallel/options.hpp"

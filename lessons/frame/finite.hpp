@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/collectives/collectives.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "lessons/frame/run.hpp"
 
 /// @file

@@ -17,7 +17,7 @@
 #include "common/program/placement.hpp"
 #include "common/program/terminal.hpp"
 #include "common/program/trace.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "gpt2/reference_run.hpp"
 #include "gpt2/utilisation.hpp"
 #include "lessons/frame/page.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/messages/communicator.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "gpt2/reference_run.hpp"
 
 /// @file

@@ -17,7 +17,7 @@ if(RANKWISE_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tests/judge)  # not in a star
   get_property(drivers DIRECTORY tests/judge PROPERTY BUILDSYSTEM_TARGETS)
   list(FILTER drivers INCLUDE REGEX "^judge_")
 endif()
-foreach(target frame ${lesson_programs} ${drivers})
+foreach(target gpt2 frame ${lesson_programs} ${drivers})
   target_precompile_headers(${target} REUSE_FROM common)
 endforeach()
 foreach(target data_hot gpt2_hot ${lesson_libraries})

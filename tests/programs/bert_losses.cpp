@@ -11,7 +11,7 @@
 
 #include "gpt2/arithmetic.hpp"
 #include "gpt2/bert/model.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 
 int main(int, char** argv)
 {

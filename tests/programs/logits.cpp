@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "gpt2/arithmetic.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "gpt2/generate.hpp"
 
 int main(int argc, char** argv)

@@ -1,4 +1,4 @@
-#include "gpt2/published_files.hpp"
+#include "gpt2/files/published_files.hpp"
 
 #include <algorithm>
 #include <array>

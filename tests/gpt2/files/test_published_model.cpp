@@ -1,4 +1,4 @@
-// PublishedModel of gpt2/weights.hpp: what tests/gpt2/test_weights.py cannot see from outside.
+// PublishedModel of gpt2/files/weights.hpp: what tests/gpt2/test_weights.py cannot see from outside.
 
 #include <filesystem>
 #include <hdf5.h>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/memory/device.hpp"
-#include "gpt2/weights.hpp"
+#include "gpt2/files/weights.hpp"
 #include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 

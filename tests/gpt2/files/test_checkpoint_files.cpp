@@ -1,4 +1,4 @@
-// gpt2/checkpoint.hpp on one device: blocks, full disks, and files that are not what they should be.
+// gpt2/files/checkpoint.hpp on one device: blocks, full disks, and files that are not what they should be.
 
 #include <algorithm>
 #include <csignal>
@@ -16,7 +16,7 @@
 #include "common/files/hdf5.hpp"
 #include "common/files/sealed_file.hpp"
 #include "common/memory/device.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/scratch_folder.hpp"

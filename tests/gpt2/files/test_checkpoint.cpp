@@ -1,4 +1,4 @@
-// gpt2/checkpoint.hpp: a checkpoint does not depend on the number of ranks that wrote it, or on their layout.
+// gpt2/files/checkpoint.hpp: a checkpoint does not depend on the number of ranks that wrote it, or on their layout.
 
 #include <exception>
 #include <functional>
@@ -9,7 +9,7 @@
 #include "common/files/output_file.hpp"
 #include "common/memory/device.hpp"
 #include "common/program/in_turn.hpp"
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 #include "tests/catch.hpp"
 #include "tests/scratch_folder.hpp"
 #include "tests/world.hpp"

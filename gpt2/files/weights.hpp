@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/checkpoint.hpp"
 #include "gpt2/config.hpp"
+#include "gpt2/files/checkpoint.hpp"
+#include "gpt2/files/published_files.hpp"
+#include "gpt2/files/published_names.hpp"
 #include "gpt2/parameter_table.hpp"
-#include "gpt2/published_files.hpp"
-#include "gpt2/published_names.hpp"
 
 /// @file
 /// Import and export of the weights of a GPT-2 or a BERT in Hugging Face's format.

@@ -1,7 +1,7 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/published_names.hpp"
+#include "gpt2/files/published_names.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/bert/tiny_bert.hpp"
 

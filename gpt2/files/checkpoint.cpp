@@ -1,4 +1,4 @@
-#include "gpt2/checkpoint.hpp"
+#include "gpt2/files/checkpoint.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,8 +16,8 @@
 #include "common/base/digest.hpp"
 #include "common/files/hdf5.hpp"
 #include "common/files/sealed_file.hpp"
-#include "gpt2/published_names.hpp"
-#include "gpt2/weights.hpp"
+#include "gpt2/files/published_names.hpp"
+#include "gpt2/files/weights.hpp"
 
 namespace rankwise {
 

@@ -1,4 +1,4 @@
-#include "gpt2/safetensors.hpp"
+#include "gpt2/files/safetensors.hpp"
 
 #include <algorithm>
 #include <array>

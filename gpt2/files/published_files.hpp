@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gpt2/config.hpp"
-#include "gpt2/safetensors.hpp"
+#include "gpt2/files/safetensors.hpp"
 
 /// @file
 /// The files of a published GPT-2 or BERT: one safetensors file, or a folder as transformers saves it.

@@ -9,7 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/files/sealed_file.hpp"
-#include "gpt2/safetensors.hpp"
+#include "gpt2/files/safetensors.hpp"
 #include "tests/catch.hpp"
 #include "tests/fuzz.hpp"
 #include "tests/gpt2/testing.hpp"

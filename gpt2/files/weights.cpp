@@ -1,4 +1,4 @@
-#include "gpt2/weights.hpp"
+#include "gpt2/files/weights.hpp"
 
 #include <algorithm>
 #include <cmath>

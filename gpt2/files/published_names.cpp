@@ -1,4 +1,4 @@
-#include "gpt2/published_names.hpp"
+#include "gpt2/files/published_names.hpp"
 
 #include <array>
 #include <string_view>
