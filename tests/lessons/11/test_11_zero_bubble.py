@@ -271,13 +271,18 @@ class Output(Staged, zero_case.Lesson):
                         names)
         self.assertEqual(report["layout"], {"dp": 1, "tp": 1, "pp": 3})
 
+    drawn = ["01aAbB", "0a1bAB"]  # by rank: forward passes, gradients of activations and of parameters
+
     def test_the_schedule_is_drawn_as_planned_and_as_it_ran(self):
         done = self.run_program(*self.options(FAST_LINK, "--micro-batch=8"), ranks=2)
         for name in ("planned", "virtual", "wall"):
             drawn = re.search(rf"# {name}, [\d.]+ ms:\n# rank  0 \|(.+)\|\n# rank  1 \|(.+)\|\n", done.stdout)
             self.assertIsNotNone(drawn, done.stdout)
             lines = [re.sub(r"(.)\1*", r"\1", line.replace(".", "")) for line in drawn.groups()]
-            self.assertEqual(lines, ["01aAbB", "0a1bAB"], name)
+            if name == "wall":  # on a busy machine an action may be too short to be drawn
+                self.assertTrue(all(re.fullmatch("?".join(whole) + "?", line) for line, whole in zip(lines, self.drawn)), lines)
+            else:
+                self.assertEqual(lines, self.drawn, name)
 
     def test_a_gradient_that_is_not_finite_is_named(self):
         done = self.run_program(*self.options("--steps=5", "--learning-rate=1e38", "--warmup=0", "--clip=0"), ranks=4)
