@@ -8,11 +8,14 @@
 
 #include <fmt/format.h>
 
+#include "common/base/late_binding.hpp"
 #include "common/base/partition.hpp"
 #include "common/cuda/cuda.hpp"
 #include "common/cuda/devices.hpp"
 #include "common/messages/communicator.hpp"
 #include "common/program/wait.hpp"
+
+#define NCCL(function) RANKWISE_LATE(RANKWISE_NCCL_LIBRARY, function)
 
 namespace rankwise {
 
@@ -48,15 +51,16 @@ class Nccl final : public NcclTransport {
   Nccl(const Communicator& communicator, Stream& stream) : communicator_(communicator), stream_(stream)
   {
     ncclUniqueId id{};
-    if (rank() == 0) check_nccl(ncclGetUniqueId(&id), "naming a communicator");
+    if (rank() == 0) check_nccl(NCCL(ncclGetUniqueId)(&id), "naming a communicator");
     check_mpi(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "naming NCCL's communicator");
     cuda_stream(stream_);  // also selects this thread's GPU
-    check_nccl(ncclCommInitRank(&nccl_, ranks(), id, rank()), "starting");
+    check_nccl(NCCL(ncclCommInitRank)(&nccl_, ranks(), id, rank()), "starting");
   }
   ~Nccl() override
   {
     // During stack unwinding the other ranks might not take part in closing the communicator.
-    if (nccl_ != nullptr) std::uncaught_exceptions() > exceptions_ ? ncclCommAbort(nccl_) : ncclCommDestroy(nccl_);
+    if (nccl_ != nullptr)
+      std::uncaught_exceptions() > exceptions_ ? NCCL(ncclCommAbort)(nccl_) : NCCL(ncclCommDestroy)(nccl_);
   }
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
@@ -72,20 +76,20 @@ class Nccl final : public NcclTransport {
     const cudaStream_t stream = cuda_stream(stream_);
     auto free = std::find_if(batches_.begin(), batches_.end(), [](const Batch& b) { return !b.open; });
     if (free == batches_.end()) free = batches_.emplace(batches_.end());
-    check_nccl(ncclGroupStart(), "starting messages");
+    check_nccl(NCCL(ncclGroupStart)(), "starting messages");
     for (const Transfer& transfer : transfers) {
       check(0 <= transfer.peer && transfer.peer < ranks(),
             fmt::format("a message between rank {} and rank {} of {}", rank(), transfer.peer, ranks()));
       const auto bytes = static_cast<std::size_t>(transfer.data.bytes());
       if (bytes == 0) continue;
       if (transfer.direction == Transfer::Direction::send)
-        check_nccl(ncclSend(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream),
+        check_nccl(NCCL(ncclSend)(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream),
                    "sending a message", transfer.where);
       else
-        check_nccl(ncclRecv(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream),
+        check_nccl(NCCL(ncclRecv)(transfer.data.raw(), bytes, ncclUint8, transfer.peer, nccl_, stream),
                    "receiving a message", transfer.where);
     }
-    check_nccl(ncclGroupEnd(), "starting messages");
+    check_nccl(NCCL(ncclGroupEnd)(), "starting messages");
     *free = {stream_.record(), true};
     return free - batches_.begin();
   }
@@ -103,37 +107,37 @@ class Nccl final : public NcclTransport {
   void reduce_scatter_sum(const Tensor& values) override
   {
     for_each_shard(values, [&](const Tensor& shard, int r) {
-      return ncclReduce(shard.raw(), shard.raw(), count_of(shard), nccl_type(shard.type()), ncclSum, r, nccl_,
-                        cuda_stream(stream_));
+      return NCCL(ncclReduce)(shard.raw(), shard.raw(), count_of(shard), nccl_type(shard.type()), ncclSum, r, nccl_,
+                              cuda_stream(stream_));
     });
   }
 
   void all_gather(const Tensor& values) override
   {
     for_each_shard(values, [&](const Tensor& shard, int r) {
-      return ncclBroadcast(shard.raw(), shard.raw(), count_of(shard), nccl_type(shard.type()), r, nccl_,
-                           cuda_stream(stream_));
+      return NCCL(ncclBroadcast)(shard.raw(), shard.raw(), count_of(shard), nccl_type(shard.type()), r, nccl_,
+                                 cuda_stream(stream_));
     });
   }
 
   void all_reduce_sum(const Tensor& values) override
   {
-    call(ncclAllReduce(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), ncclSum, nccl_,
-                       cuda_stream(stream_)),
+    call(NCCL(ncclAllReduce)(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), ncclSum, nccl_,
+                             cuda_stream(stream_)),
          "ncclAllReduce");
   }
 
   void broadcast(const Tensor& values, int root) override
   {
-    call(ncclBroadcast(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), root, nccl_,
-                       cuda_stream(stream_)),
+    call(NCCL(ncclBroadcast)(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), root, nccl_,
+                             cuda_stream(stream_)),
          "ncclBroadcast");
   }
 
   void reduce_sum(const Tensor& values, int root) override
   {
-    call(ncclReduce(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), ncclSum, root, nccl_,
-                    cuda_stream(stream_)),
+    call(NCCL(ncclReduce)(values.raw(), values.raw(), count_of(values), nccl_type(values.type()), ncclSum, root,
+                          nccl_, cuda_stream(stream_)),
          "ncclReduce");
   }
 
@@ -151,7 +155,8 @@ class Nccl final : public NcclTransport {
     if (code == ncclSuccess) return;
     const cudaError_t cause = code == ncclUnhandledCudaError ? cudaStreamQuery(cuda_stream(stream_)) : cudaSuccess;
     if (cause != cudaErrorNotReady) check_cuda(cause, doing, where);
-    throw Error(fmt::format("NCCL failed at {}: {} ({})", doing, ncclGetErrorString(code), ncclGetLastError(nccl_)),
+    throw Error(fmt::format("NCCL failed at {}: {} ({})", doing, NCCL(ncclGetErrorString)(code),
+                            NCCL(ncclGetLastError)(nccl_)),
                 where);
   }
 
@@ -164,7 +169,7 @@ class Nccl final : public NcclTransport {
       if (code == cudaSuccess) return true;
       if (code != cudaErrorNotReady) check_cuda(code, "waiting for messages");
       ncclResult_t state = ncclSuccess;
-      check_nccl(ncclCommGetAsyncError(nccl_, &state), "checking the state of messages");
+      check_nccl(NCCL(ncclCommGetAsyncError)(nccl_, &state), "checking the state of messages");
       check_nccl(state, "sending or receiving messages");
       return false;
     });
@@ -180,12 +185,12 @@ class Nccl final : public NcclTransport {
   template <class F>
   void for_each_shard(const Tensor& values, F&& f)
   {
-    check_nccl(ncclGroupStart(), "starting a collective");
+    check_nccl(NCCL(ncclGroupStart)(), "starting a collective");
     for (int r = 0; r < ranks(); ++r) {
       const Range shard = Partition(values.elements(), ranks()).shard(r);
       if (!shard.empty()) check_nccl(f(values.slice(shard), r), "starting a collective");
     }
-    call(ncclGroupEnd(), "starting a collective");
+    call(NCCL(ncclGroupEnd)(), "starting a collective");
   }
 
   const Communicator& communicator_;

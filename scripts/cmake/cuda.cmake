@@ -63,7 +63,11 @@ if(RANKWISE_GPU STREQUAL on)
   endif()
   target_include_directories(rankwise_gpu INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/gpt2/kernels/cuda/instructions>)
   target_include_directories(rankwise_gpu SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${RANKWISE_NCCL_INCLUDE})
-  target_link_libraries(rankwise_gpu INTERFACE CUDA::cudart CUDA::cublasLt ${RANKWISE_NCCL} ${CMAKE_DL_LIBS})
+  target_link_libraries(rankwise_gpu INTERFACE CUDA::cudart ${CMAKE_DL_LIBS})
+  # Loaded when they are needed (common/base/late_binding.hpp), so that --device=cpu starts without them.
+  get_target_property(cublas CUDA::cublasLt IMPORTED_LOCATION)
+  set_source_files_properties(gpt2/kernels/cuda/cublas.cpp PROPERTIES COMPILE_DEFINITIONS RANKWISE_CUBLAS_LIBRARY="${cublas}")
+  set_source_files_properties(common/cuda/nccl_transport.cpp PROPERTIES COMPILE_DEFINITIONS RANKWISE_NCCL_LIBRARY="${RANKWISE_NCCL}")
 elseif(RANKWISE_GPU STREQUAL emulated)
   find_library(RANKWISE_BOOST_CONTEXT boost_context)
   if(NOT RANKWISE_BOOST_CONTEXT OR NOT RANKWISE_OPENBLAS OR NOT RANKWISE_OPENBLAS_INCLUDE)
@@ -73,7 +77,9 @@ elseif(RANKWISE_GPU STREQUAL emulated)
   set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -DRANKWISE_POISON=1 -fno-omit-frame-pointer -fsanitize=address")
   file(GLOB emulation CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emulated_cuda/*.cpp)
   list(FILTER emulation EXCLUDE REGEX "/test_")
-  add_library(emulated_cuda STATIC ${emulation})
+  add_library(emulated_cuda SHARED ${emulation})  # its functions are found as those of the real libraries are
+  set_source_files_properties(gpt2/kernels/cuda/cublas.cpp common/cuda/nccl_transport.cpp PROPERTIES COMPILE_DEFINITIONS
+                              "RANKWISE_CUBLAS_LIBRARY=\"emulated\";RANKWISE_NCCL_LIBRARY=\"emulated\"")
   target_include_directories(emulated_cuda BEFORE PUBLIC ${PROJECT_SOURCE_DIR}/tests/emulated_cuda/include)
   target_include_directories(emulated_cuda SYSTEM PRIVATE ${RANKWISE_OPENBLAS_INCLUDE})
   target_link_libraries(emulated_cuda PUBLIC rankwise_flags MPI::MPI_C fmt::fmt ${CMAKE_DL_LIBS}

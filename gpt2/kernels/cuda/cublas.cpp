@@ -7,7 +7,10 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/base/late_binding.hpp"
 #include "gpt2/kernels/kernels.hpp"
+
+#define CUBLAS(function) RANKWISE_LATE(RANKWISE_CUBLAS_LIBRARY, function)
 
 namespace rankwise {
 
@@ -45,13 +48,14 @@ cublasLtEpilogue_t cublas_epilogue(Epilogue epilogue)
 template <class T>
 void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t name, const T& value)
 {
-  check_cublas(cublasLtMatmulDescSetAttribute(description, name, &value, sizeof value), "describing a product");
+  check_cublas(CUBLAS(cublasLtMatmulDescSetAttribute)(description, name, &value, sizeof value),
+               "describing a product");
 }
 
 template <class T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t name, const T& value)
 {
-  check_cublas(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
+  check_cublas(CUBLAS(cublasLtMatmulPreferenceSetAttribute)(preference, name, &value, sizeof value),
                "saying what an algorithm may rely on");
 }
 
@@ -60,9 +64,10 @@ cublasLtMatrixLayout_t make_layout(const Operand& operand, std::int64_t rows, st
 {
   if (!operand.by_rows) std::swap(rows, columns);
   cublasLtMatrixLayout_t layout = nullptr;
-  check_cublas(cublasLtMatrixLayoutCreate(&layout, data_type(operand.type), static_cast<std::uint64_t>(columns),
-                                          static_cast<std::uint64_t>(rows), operand.stride),
-               "describing a matrix");
+  check_cublas(
+      CUBLAS(cublasLtMatrixLayoutCreate)(&layout, data_type(operand.type), static_cast<std::uint64_t>(columns),
+                                         static_cast<std::uint64_t>(rows), operand.stride),
+      "describing a matrix");
   return layout;
 }
 
@@ -78,20 +83,35 @@ void set_addresses(cublasLtMatmulDesc_t description, const Product& product)
 void check_cublas(cublasStatus_t code, std::string_view doing, SourceLocation where)
 {
   if (code != CUBLAS_STATUS_SUCCESS)
-    throw Error(fmt::format("cuBLAS failed at {}: {}, {}", doing, cublasLtGetStatusName(code),
-                            cublasLtGetStatusString(code)),
+    throw Error(fmt::format("cuBLAS failed at {}: {}, {}", doing, CUBLAS(cublasLtGetStatusName)(code),
+                            CUBLAS(cublasLtGetStatusString)(code)),
                 where);
+}
+
+void CublasLt::Destroy::operator()(cublasLtMatmulDesc_t description) const
+{
+  CUBLAS(cublasLtMatmulDescDestroy)(description);
+}
+
+void CublasLt::Destroy::operator()(cublasLtMatrixLayout_t layout) const
+{
+  CUBLAS(cublasLtMatrixLayoutDestroy)(layout);
+}
+
+void CublasLt::Destroy::operator()(cublasLtMatmulPreference_t preference) const
+{
+  CUBLAS(cublasLtMatmulPreferenceDestroy)(preference);
 }
 
 CublasLt::CublasLt(cudaStream_t stream, const Tensor& workspace, Products products)
     : stream_(stream), workspace_(workspace), products_(products)
 {
-  check_cublas(cublasLtCreate(&handle_), "starting cuBLAS");
+  check_cublas(CUBLAS(cublasLtCreate)(&handle_), "starting cuBLAS");
 }
 
 CublasLt::~CublasLt()
 {
-  cublasLtDestroy(handle_);
+  CUBLAS(cublasLtDestroy)(handle_);
 }
 
 CublasLt::Kind::Kind(const Product& product)
@@ -120,8 +140,8 @@ CublasLt::Plan CublasLt::make_plan(const Product& product) const
   // cuBLAS sees each row-major matrix transposed, so it is asked for out' = b' a'.
   const bool rounds = products_ == Products::tf32 && product.a.type == DType::f32;
   cublasLtMatmulDesc_t description = nullptr;
-  check_cublas(cublasLtMatmulDescCreate(&description, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                        CUDA_R_32F),
+  check_cublas(CUBLAS(cublasLtMatmulDescCreate)(
+                   &description, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "describing a product");
   Plan plan{Owned<cublasLtMatmulDesc_t>(description),
             Owned<cublasLtMatrixLayout_t>(make_layout(product.b, product.k, product.n)),
@@ -139,7 +159,7 @@ CublasLt::Plan CublasLt::make_plan(const Product& product) const
 std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Plan& plan, const Kind& kind) const
 {
   cublasLtMatmulPreference_t made = nullptr;
-  check_cublas(cublasLtMatmulPreferenceCreate(&made), "saying what an algorithm may rely on");
+  check_cublas(CUBLAS(cublasLtMatmulPreferenceCreate)(&made), "saying what an algorithm may rely on");
   const Owned<cublasLtMatmulPreference_t> preference(made);
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(workspace_.bytes()));
   // Partial sums of a split contraction are added in f32, not in the type of the result.
@@ -151,8 +171,8 @@ std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Plan& plan, const Kin
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan.description.get(), plan.left.get(), plan.right.get(),
-                                     plan.result.get(), plan.result.get(), made, 1, &best, &found);
+      CUBLAS(cublasLtMatmulAlgoGetHeuristic)(handle_, plan.description.get(), plan.left.get(), plan.right.get(),
+                                             plan.result.get(), plan.result.get(), made, 1, &best, &found);
   const bool none = status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0);
   if (none) return std::nullopt;
   check_cublas(status, "choosing an algorithm");
@@ -169,17 +189,17 @@ bool CublasLt::multiply(const Product& product) const
   if (!plan.algorithm) return false;
   set_addresses(plan.description.get(), product);
   const float one = 1, kept = product.accumulate ? 1 : 0;
-  check_cublas(cublasLtMatmul(handle_, plan.description.get(), &one, product.b.first, plan.left.get(),
-                              product.a.first, plan.right.get(), &kept, product.out.first, plan.result.get(),
-                              product.out.first, plan.result.get(), &*plan.algorithm, workspace_.raw(),
-                              static_cast<std::size_t>(workspace_.bytes()), stream_),
+  check_cublas(CUBLAS(cublasLtMatmul)(handle_, plan.description.get(), &one, product.b.first, plan.left.get(),
+                                      product.a.first, plan.right.get(), &kept, product.out.first,
+                                      plan.result.get(), product.out.first, plan.result.get(), &*plan.algorithm,
+                                      workspace_.raw(), static_cast<std::size_t>(workspace_.bytes()), stream_),
                "multiplying matrices");
   return true;
 }
 
 std::string cuda_products()
 {
-  const std::size_t version = cublasLtGetVersion();
+  const std::size_t version = CUBLAS(cublasLtGetVersion)();
   return fmt::format("cuBLAS {}.{}", version / 10000, version / 100 % 100);
 }
 

@@ -75,9 +75,9 @@ class CublasLt {
 
  private:
   struct Destroy {
-    void operator()(cublasLtMatmulDesc_t description) const { cublasLtMatmulDescDestroy(description); }
-    void operator()(cublasLtMatrixLayout_t layout) const { cublasLtMatrixLayoutDestroy(layout); }
-    void operator()(cublasLtMatmulPreference_t preference) const { cublasLtMatmulPreferenceDestroy(preference); }
+    void operator()(cublasLtMatmulDesc_t description) const;
+    void operator()(cublasLtMatrixLayout_t layout) const;
+    void operator()(cublasLtMatmulPreference_t preference) const;
   };
   template <class T>
   using Owned = std::unique_ptr<std::remove_pointer_t<T>, Destroy>;

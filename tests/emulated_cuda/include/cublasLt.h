@@ -95,6 +95,8 @@ struct cublasLtMatmulHeuristicResult_t {
   int reserved[4];            ///< nothing
 };
 
+extern "C" {  // found by name, as the real ones are
+
 /// The version, 10000 times the first number plus 100 times the second: 13.0.
 std::size_t cublasLtGetVersion();
 /// A handle on the current device.
@@ -147,3 +149,5 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t workspace_bytes,
                               cudaStream_t stream);
+
+}  // extern "C"

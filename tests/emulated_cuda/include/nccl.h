@@ -44,6 +44,8 @@ struct ncclComm;
 /// One rank's part of a communicator.
 using ncclComm_t = ncclComm*;
 
+extern "C" {  // found by name, as the real ones are
+
 /// An id. The process that makes it must be one of the communicator's ranks.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 /// This process's rank of a new communicator, on the current device; all ranks make this call.
@@ -92,3 +94,5 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
 /// Leaves the @p count elements of each rank on all ranks, one rank's after the other's.
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t communicator, cudaStream_t stream);
+
+}  // extern "C"

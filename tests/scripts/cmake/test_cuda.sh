@@ -26,3 +26,7 @@ link=$(ninja -C "$build" -t commands lessons/03_ddp | tail -1)
 cd "$1"
 bash -c "${link/-o lessons\/03_ddp/-o cuda/03_ddp ${objects[*]/#/cuda/}}"
 cuda/03_ddp --steps=1 >cuda.log 2>&1 || { cat cuda.log; exit 1; }
+if ldd cuda/03_ddp | grep -E 'cublas|nccl'; then
+  echo "A program loads these before it knows whether it will use a GPU."
+  exit 1
+fi
