@@ -67,8 +67,10 @@ class TwoNodes(OnNodes):
     def test_every_lesson_and_algorithm(self):
         every = [*itertools.product([L02, *PROGRAMS], LEVELS), (L02, "all")]
         plain = [*itertools.product([L02, *PROGRAMS], PLAIN)]
-        some = [(program, PLAIN[i % len(PLAIN)]) for i, program in enumerate(PROGRAMS)]
-        self.all_of(every + (plain if ALL else some), lambda case: self.holds(TWO, case[0], f"--collectives={case[1]}"))
+        # By day each lesson has one of LEVELS here, and the other in PartsOfOneNode.
+        some = [*((program, LEVELS[i % 2]) for i, program in enumerate([L02, *PROGRAMS])), (L02, "all"),
+                *((program, PLAIN[i % len(PLAIN)]) for i, program in enumerate(PROGRAMS))]
+        self.all_of(every + plain if ALL else some, lambda case: self.holds(TWO, case[0], f"--collectives={case[1]}"))
 
     def test_ranks_that_are_dealt_out_in_turn(self):
         cases = itertools.product(PROGRAMS if ALL else (L08, L10), LEVELS)

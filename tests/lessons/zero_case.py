@@ -73,10 +73,8 @@ class Exactness(Lesson):
         return [
             (1, "--micro-batch=4"),
             (2, "--micro-batch=2", "--bucket=1B"),
-            (2, "--collectives=shared"),
-            (4, "--bucket=100kB", "--micro-batch=1", "--recompute=block"),
+            (4, "--bucket=100kB", "--micro-batch=1", "--recompute=block", "--threads=2"),
             (4, "--bucket=1GB", "--micro-batch=2", "--collectives=shared"),
-            (8, "--micro-batch=1", "--threads=2"),
         ]
 
     def test_in_bf16_too(self):
@@ -86,7 +84,7 @@ class Exactness(Lesson):
     def test_chaos_changes_nothing(self):
         fixed = [self.data, "--layers=1", "--steps=2", "--arithmetic=exact", "--micro-batch=2"]
         self.same_digest(fixed, [(2 + 2 * (seed % 2), f"--chaos={seed}", self.cut("50kB"), *self.watched)
-                                 for seed in range(1, 21 if ALL else 4)])
+                                 for seed in range(1, 21 if ALL else 3)])
 
     def test_watching_and_comparing_messages_change_nothing(self):
         fixed = [self.data, "--layers=1", "--steps=2", "--arithmetic=exact"]
@@ -108,7 +106,7 @@ class AnyNumber(Lesson):
             (7, [(2,), (3, "--check-messages"), (4, self.cut("50kB")), (5, "--chaos=1"), (7,)]),
         ]:
             if not ALL:
-                variants = variants[G % 2::2]
+                variants = variants[-1:] if G > 7 else variants[1::2]
             fixed = [*self.small, "--sequence=32", "--arithmetic=exact", "--dropout=0.1", f"--global-batch={G}"]
             expected = self.report_of(L01, *fixed)["digest"]
             for ranks, *options in variants:
@@ -121,7 +119,7 @@ class FastSums(Lesson):
                          (4, "200kB", "--precision=bf16", "--gradients=bf16"), (5, "1B", "--global-batch=10")]
 
     def test_one_pass_and_no_clipping_give_the_bits_of_lesson_03(self):
-        for ranks, bucket, *options in self.same_as_lesson_03 if ALL else self.same_as_lesson_03[1:5]:
+        for ranks, bucket, *options in self.same_as_lesson_03 if ALL else self.same_as_lesson_03[2:5:2]:
             with self.subTest(ranks=ranks, bucket=bucket, options=options):
                 fixed = [*self.small, "--clip=0", *options]
                 self.assertEqual(self.report(*fixed, self.cut(bucket), ranks=ranks)["digest"],
