@@ -35,7 +35,8 @@ folder=$(sed -n 's/^-- Build files have been written to: //p' "$log")
 if [[ ! -e $folder/.ninja_deps ]]; then
   files=$(ninja -C "$folder" -t commands "${targets[@]:1}" | grep -c ' -c ' || true)
   cores=$(getconf _NPROCESSORS_ONLN)
-  echo "Building $files files on $cores cores, about $(((30 + 2 * files + 60 * cores - 1) / (60 * cores))) min ..." >&2
+  minutes=$(((30 + 2 * files + 30 * cores) / (60 * cores)))
+  echo "Building $files files on $cores cores, about $((minutes > 0 ? minutes : 1)) min ..." >&2
 fi
 SECONDS=0
 building cmake --build --preset "$preset" "${targets[@]}" 3>&2

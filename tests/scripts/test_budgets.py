@@ -22,6 +22,7 @@ class Budgets(unittest.TestCase):
         self.write("build/times/common/partition", "1.5 2.25 0.75\n")
         self.write("build/times/lessons/06/06_zero3", "60 70 30\n")
         self.write("build/times/common/cut_off", "")  # by a signal
+        self.write("build/times/emulated_cuda/emulated_gpus", "9 8 2\n")
         subprocess.run(["git", "init", "-q", self.root], check=True)
         subprocess.run(["git", "-C", self.root, "add", "common"], check=True)
 
@@ -33,11 +34,12 @@ class Budgets(unittest.TestCase):
         return subprocess.run([sys.executable, self.root / "scripts/budgets.py", *words], capture_output=True, text=True, check=False)
 
     def test_within(self):
-        self.write("scripts/budgets.txt", "# folder\ncommon 2 2 3\nlessons - - 100\n")
+        self.write("scripts/budgets.txt", "# folder\ncommon 2 2 3\nlessons - - 100\ntests - - 10\n")
         done = self.run_script()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         rows = [line.split() for line in done.stdout.splitlines()[2:]]
-        self.assertEqual(rows, [["common", "2", "2", "2", "2", "3", "3"], ["lessons", "0", "-", "0", "-", "100", "100"]])
+        self.assertEqual(rows, [["common", "2", "2", "2", "2", "3", "3"], ["lessons", "0", "-", "0", "-", "100", "100"],
+                                ["tests", "0", "-", "0", "-", "10", "10"]])
 
     def test_beyond(self):
         self.write("scripts/budgets.txt", "common 1 1 3\nlessons - - 99\n")
@@ -50,8 +52,9 @@ class Budgets(unittest.TestCase):
     def test_times_begin_with_the_longest(self):
         done = self.run_script("times")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()[1:3]], ["lessons/06/06_zero3", "common/partition"])
-        self.assertIn("2 tests took 103 s", done.stdout)
+        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()[1:4]],
+                         ["lessons/06/06_zero3", "emulated_cuda/emulated_gpus", "common/partition"])
+        self.assertIn("3 tests took 113 s", done.stdout)
         self.assertEqual(self.run_script("times", "elsewhere").returncode, 2)
         self.assertEqual(self.run_script("--fast").returncode, 2)
 
