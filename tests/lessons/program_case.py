@@ -14,7 +14,7 @@ BUILD = os.environ["RANKWISE_BUILD"]  # where the programs are
 ALL = "RANKWISE_ALL" in os.environ  # every combination, at night; else a set that covers them
 SLOWNESS = float(os.environ.get("RANKWISE_SLOWNESS", "1"))  # of this machine; time limits are for an idle one
 TIME_LIMIT_S = 250 * SLOWNESS
-# After a rank has ended with another status than 0, Open MPI gives the others a second to end; here none needs it.
+# When a rank ends with a status other than 0, Open MPI gives the others a second to end. No rank of these tests needs it.
 NO_GRACE = {f"{launcher}_MCA_odls_base_sigkill_timeout": "0" for launcher in ("OMPI", "PRTE")}
 
 

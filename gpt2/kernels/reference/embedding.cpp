@@ -73,7 +73,7 @@ void ReferenceKernels::token_backward(const Tensor& dwte, const Tensor& dx, cons
         // The token's rows are added leaf by leaf.
         auto next = rows.begin() + runs[i].first;
         const auto last = next + runs[i].count;
-        const auto sums = sum_leaves(order, [&](std::int64_t leaf) {
+        const auto sums = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
           Lanes<A, lane_count> sum;
           for (; next != last && *next < order.run(leaf, 0).end(); ++next)
             for (int w = 0; w < block.count; ++w)

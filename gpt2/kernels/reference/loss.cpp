@@ -40,7 +40,7 @@ void ReferenceKernels::row_sum(const Tensor& sum, const Tensor& target_logit, co
       std::vector<A> exponentials(static_cast<std::size_t>(vocabulary.count));
       for (std::int64_t v = 0; v < vocabulary.count; ++v)
         exponentials[static_cast<std::size_t>(v)] = portable::exp(widen(row[v]) - maxima[r]);
-      sums[r] = sum_leaves(order, [&](std::int64_t leaf) {
+      sums[r] = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
         const Range columns = intersect(order.run(leaf, 0), {0, vocabulary.count});
         A leaf_sum = 0;
         for (std::int64_t v = columns.first; v < columns.end(); ++v)

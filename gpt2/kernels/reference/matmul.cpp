@@ -21,7 +21,7 @@ void multiply_plainly(const Matrix& out, const Matrix& a, const Matrix& b, const
   for (std::int64_t i = 0; i < out.rows; ++i)
     for (std::int64_t j = 0; j < out.columns; ++j) {
       // sum over k of a[i, k] b[k, j], leaf by leaf
-      A sum = sum_leaves(order, [&](std::int64_t leaf) {
+      A sum = stacked_sum(order.leaves(), [&](std::int64_t leaf) {
         A leaf_sum = 0;
         for (std::int64_t run = 0; run < order.runs(); ++run) {
           const Range terms = order.run(leaf, run);

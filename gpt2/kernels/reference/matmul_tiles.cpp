@@ -57,7 +57,7 @@ Tile<A> tile_sums(const TypedMatrix<T>& a, std::int64_t first_row, std::int64_t 
   std::array<const T*, tile_rows> row;
   for (std::size_t i = 0; i < tile_rows; ++i)
     row[i] = &a(std::min(first_row + static_cast<std::int64_t>(i), last_row), 0);
-  return sum_leaves(order, [&](std::int64_t leaf) {
+  return stacked_sum(order.leaves(), [&](std::int64_t leaf) {
     Tile<A> sum{};
     for (std::int64_t run = 0; run < order.runs(); ++run)
       add_terms<T>(sum, row, a.column_stride, panel, order.run(leaf, run));

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <limits>
 
 #include "common/base/tree_sum.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
 #include "gpt2/kernels/kernels.hpp"
+#include "gpt2/kernels/ordered_sum.hpp"
 
 /// @file
 /// The reference kernels: plain loops, one output after the other, every sum in the order of its SumOrder.
@@ -81,29 +80,11 @@ class GradientAccumulator {
   bf16* rounded_;
 };
 
-/// tree_sum() of the leaves of @p order, without recursion: what g++ inlines into itself it copies many times.
-/// @param leaf  leaf(i) returns a value with operator+; called once for each i, in increasing order.
-template <class Leaf>
-auto sum_leaves(const SumOrder& order, Leaf&& leaf) -> decltype(leaf(std::int64_t{}))
-{
-  using Value = decltype(leaf(std::int64_t{}));
-  /// The finished subtrees; only those in use are ever written.
-  union Places {
-    Places() {}
-    std::array<Value, std::numeric_limits<std::int64_t>::digits> at;
-  } places;
-  const auto place = [&](std::int64_t p) -> Value& { return places.at[static_cast<std::size_t>(p)]; };
-  tree_in_places(
-      order.leaves(), [&](std::int64_t p, std::int64_t i) { place(p) = leaf(i); },
-      [&](std::int64_t p) { place(p) = place(p) + place(p + 1); });
-  return place(0);
-}
-
 /// The sum over rows, in @p order, of term(row, column) for the columns of @p block.
 template <class A, class Term>
 Lanes<A, lane_count> sum_rows(const SumOrder& order, ColumnBlock block, Term&& term)
 {
-  return sum_leaves(order, [&](std::int64_t leaf) {
+  return stacked_sum(order.leaves(), [&](std::int64_t leaf) {
     Lanes<A, lane_count> sum;
     for (std::int64_t run = 0; run < order.runs(); ++run) {
       const Range rows = order.run(leaf, run);

@@ -296,8 +296,8 @@ inline const std::vector<Family>& families()
   return all;
 }
 
-/// On an emulated GPU, which is slow, 0 or 1 by chance, the same in each run; -1, both, on a real one or with
-/// RANKWISE_ALL.
+/// Picks 0 or 1 at random on an emulated GPU, which is slow; each run picks the same. -1 means both: on a real GPU, and
+/// with RANKWISE_ALL.
 inline int one_of_two()
 {
   static const bool one = gpu_is_emulated() && std::getenv("RANKWISE_ALL") == nullptr;
@@ -392,7 +392,7 @@ inline void check_in_bf16(const Computation& compute, Tolerance tolerance = {})
   if (check_in(mixed, compute, tolerance)) check_in(all_bf16, compute, tolerance);
 }
 
-/// Holds all families against the reference, in f32 and in bf16; after the first check of a test case in one_of_two().
+/// Holds all families against the reference, in f32 and bf16; after the first check of a test case, in one_of_two().
 inline void check_against_reference(const Computation& compute, Tolerance tolerance = {})
 {
   static std::string last_test;

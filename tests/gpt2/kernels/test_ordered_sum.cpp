@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "common/base/tree_sum.hpp"
-#include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
+#include "gpt2/kernels/ordered_sum.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpt2/testing.hpp"
 

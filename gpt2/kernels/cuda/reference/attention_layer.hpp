@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "gpt2/kernels/attention_heads.hpp"
-#include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
+#include "gpt2/kernels/ordered_sum.hpp"
 #include "gpt2/kernels/reference/reference.hpp"
 
 /// @file

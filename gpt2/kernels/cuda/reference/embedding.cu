@@ -1,6 +1,6 @@
-#include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
 #include "gpt2/kernels/dropout_mask.hpp"
+#include "gpt2/kernels/ordered_sum.hpp"
 
 namespace rankwise {
 

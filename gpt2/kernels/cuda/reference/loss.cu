@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "common/base/portable_math.hpp"
-#include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
+#include "gpt2/kernels/ordered_sum.hpp"
 
 namespace rankwise {
 

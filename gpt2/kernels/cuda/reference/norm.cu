@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "gpt2/kernels/cuda/reference/ordered_sum.hpp"
 #include "gpt2/kernels/cuda/reference/reference.hpp"
+#include "gpt2/kernels/ordered_sum.hpp"
 
 namespace rankwise {
 
