@@ -87,6 +87,26 @@ elseif(RANKWISE_GPU STREQUAL emulated)
   target_link_libraries(rankwise_gpu INTERFACE emulated_cuda)
 endif()
 
+# rankwise_host_library(target folder uses...): a library that is in that folder of RANKWISE_HOST_BUILD.
+function(rankwise_host_library target folder)
+  add_library(${target} STATIC IMPORTED GLOBAL)
+  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${RANKWISE_HOST_BUILD}/${folder}/lib${target}.a)
+  target_link_libraries(${target} INTERFACE ${ARGN})
+endfunction()
+
+# rankwise_with_gpu_code(folder sources uses...): a library of RANKWISE_HOST_BUILD with the code for GPUs among the sources. That is
+# linked as objects, so that no name of it is looked for in the library's without_cuda.cpp.
+function(rankwise_with_gpu_code folder sources)
+  rankwise_host_library(${folder} . rankwise_flags ${ARGN})
+  list(FILTER sources INCLUDE REGEX "/cuda/")
+  if(sources)
+    add_library(${folder}_for_gpus OBJECT ${sources})
+    target_link_libraries(${folder}_for_gpus PRIVATE rankwise_flags ${ARGN})
+    rankwise_compile_by_folder(${folder}_for_gpus)
+    target_sources(${folder} INTERFACE $<TARGET_OBJECTS:${folder}_for_gpus>)
+  endif()
+endfunction()
+
 # rankwise_gpu_sources(variable folder): takes what this build does not have out of the list of sources, and adds its .cu files.
 function(rankwise_gpu_sources variable folder)
   set(all ${${variable}})

@@ -8,6 +8,12 @@ target_compile_options(rankwise_flags INTERFACE
 set(headers <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <mutex> <numeric>
             <optional> <span> <string> <string_view> <thread> <unordered_map> <utility> <vector> <fmt/format.h> <fmt/ranges.h>
             <mpi.h>)
+if(RANKWISE_TESTS)
+  target_precompile_headers(test_headers PRIVATE ${headers})
+endif()
+if(RANKWISE_HOST_BUILD)  # the libraries are compiled already
+  return()
+endif()
 # JSON's header costs every file that includes it a third of a second: it is for what is built fast, which writes reports.
 target_precompile_headers(common PRIVATE ${headers} ${PROJECT_SOURCE_DIR}/common/base/json.hpp)
 target_precompile_headers(common_hot PRIVATE ${headers})
@@ -23,7 +29,3 @@ endforeach()
 foreach(target data_hot gpt2_hot ${lesson_libraries})
   target_precompile_headers(${target} REUSE_FROM common_hot)
 endforeach()
-
-if(RANKWISE_TESTS)
-  target_precompile_headers(test_headers PRIVATE ${headers})
-endif()
