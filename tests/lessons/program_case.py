@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import unittest
 
+import repeated_runs
+
 BUILD = os.environ["RANKWISE_BUILD"]  # where the programs are
 ALL = "RANKWISE_ALL" in os.environ  # every combination, at night; else a set that covers them
 SLOWNESS = float(os.environ.get("RANKWISE_SLOWNESS", "1"))  # of this machine; time limits are for an idle one
@@ -49,9 +51,11 @@ def mixed_job(ranks, first, others):
 
 
 class ProgramCase(unittest.TestCase):
-    """A test case for one program; `program` is its path below the build folder."""
+    """A test case for one program; `program` is its path below the build folder. By day a lesson's runs are made by processes
+    that have made others, unless `repeated` says no."""
 
     program = ""
+    repeated = repeated_runs.LIBRARY is not None and not ALL
 
     @staticmethod
     def prepared(folder, length=3000):
@@ -74,9 +78,12 @@ class ProgramCase(unittest.TestCase):
         A rank that ends waits 2 s for the launcher's answer (PMIx_Finalize()). On a machine so busy that it does not come, the
         launcher calls a good end improper; so such a run is repeated once. A rank that really ends so does it again."""
         launcher = [] if ranks is None else ["mpirun", "-np", str(ranks)]
-        command = launcher + [os.path.join(BUILD, program or self.program), *options]
+        program = program or self.program
+        path = os.path.join(BUILD, program)
+        if self.repeated and program.startswith("lessons/"):
+            return repeated_runs.run(launcher, path, options, {**NO_GRACE, **os.environ}, TIME_LIMIT_S)
         for _ in range(2):
-            done = run_to_its_end(command)
+            done = run_to_its_end([*launcher, path, *options])
             if "exiting improperly" not in done.stderr:
                 break
         return done
@@ -95,7 +102,7 @@ class ProgramCase(unittest.TestCase):
 
     def assert_all_refused(self, cases, ranks=None):
         """As above, of cases of options and texts; side by side, since a launcher takes its time to end such a run."""
-        with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+        with concurrent.futures.ThreadPoolExecutor(max_workers=1 if self.repeated else 4) as pool:
             runs = [pool.submit(self.run_program, *options, ranks=ranks) for options, _ in cases]
         for (options, says), run in zip(cases, runs):
             with self.subTest(options=options):
