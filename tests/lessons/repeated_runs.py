@@ -19,8 +19,8 @@ class Ended(Exception):
 class Job:
     """The processes of one program, and what connects them to this one. An end of the job is the end of its run."""
 
-    def __init__(self, launcher, program, environment, time_limit_s):
-        self.program, self.time_limit_s = program, time_limit_s
+    def __init__(self, launcher, program, environment):
+        self.program = program
         folder = tempfile.TemporaryDirectory()
         self.folder = folder.name
         self.remove_folder = folder.cleanup
@@ -36,9 +36,7 @@ class Job:
     def next_connection(self, listener):
         while True:
             try:
-                connection = listener.accept()[0]
-                connection.settimeout(self.time_limit_s)
-                return connection
+                return listener.accept()[0]
             except TimeoutError:
                 if self.process.poll() is not None:
                     raise AssertionError(f"{self.program} did not start: {self.text_of(self.path('launcher'))}") from None
@@ -46,8 +44,8 @@ class Job:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def run(self, options):
-        """The finished run."""
+    def run(self, options, time_limit_s):
+        """The finished run; TimeoutError if it does not finish in time."""
         files = [self.path(name) for name in ("output", "errors")]
         for file in files:
             open(file, "w", encoding="utf-8").close()
@@ -55,10 +53,11 @@ class Job:
         command = b"".join(os.fsencode(word) + b"\0" for word in [*files, *words])
         try:
             for connection in self.connections:
+                connection.settimeout(time_limit_s)
                 connection.sendall(struct.pack("=I", len(command)) + command)
             status = max(self.answer(connection) for connection in self.connections)
         except (Ended, ConnectionError):
-            status = self.process.wait(self.time_limit_s)
+            status = self.process.wait(time_limit_s)
             files.append(self.path("launcher"))
         output, *errors = [self.text_of(file) for file in files]
         return subprocess.CompletedProcess(words, status, output, "".join(errors))
@@ -76,13 +75,16 @@ class Job:
             return opened.read()
 
     def close(self):
+        """Lets the processes end, or ends them if they do not."""
         for connection in self.connections:
             connection.close()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.terminate()
-            self.process.wait()
+        for end in (lambda: None, self.process.terminate, self.process.kill):
+            end()
+            try:
+                self.process.wait(2)
+                break
+            except subprocess.TimeoutExpired:
+                pass
         self.remove_folder()
 
 
@@ -92,10 +94,10 @@ jobs = {}  # by launcher, program and environment; the one that was used last is
 def run(launcher, program, options, environment, time_limit_s):
     """The finished run of a program, in a job that waits for one or in a new one."""
     key = (*launcher, program, *sorted(environment.items()))
-    job = jobs.pop(key, None) or Job(launcher, program, environment, time_limit_s)
+    job = jobs.pop(key, None) or Job(launcher, program, environment)
     try:
-        done = job.run(options)
-    except TimeoutError:
+        done = job.run(options, time_limit_s)
+    except (TimeoutError, subprocess.TimeoutExpired):
         output, errors = (job.text_of(job.path(name)) for name in ("output", "errors"))
         job.close()
         raise AssertionError(f"{program} {' '.join(options)}\nhad not ended after {time_limit_s:.0f} s; it had printed:\n"

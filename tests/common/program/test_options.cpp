@@ -189,6 +189,7 @@ TEST_CASE("OptionTable: a value that is missing, doubled or unwanted is refused"
   CHECK_THAT(refusal({"--report="}), Contains("--report needs a value") && Contains("--report=FILE.json"));
   CHECK_THAT(refusal({"--steps=5", "--steps=6"}), Contains("--steps is given more than once"));
   CHECK_THAT(refusal({"--dry-run", "--dry-run"}), Contains("--dry-run is given more than once"));
+  CHECK_THAT(refusal({"--dry-run="}), Contains("--dry-run needs a value") && Contains("--dry-run=false"));
   CHECK_THAT(refusal({"--dry-run=maybe"}), Contains("--dry-run=maybe is not true or false"));
   CHECK(refusal({"--dry-run=false"}) == "accepted");
 }
