@@ -172,8 +172,8 @@ void ParameterTable::lay_out(std::int64_t replicated)
 Range ParameterTable::unit_elements(int unit) const
 {
   Range elements{0, 0};  // entries are in the order of units
-  for (const Parameter& p : std::ranges::equal_range(entries_, unit, {}, &Parameter::unit)) {
-    if (p.expert >= 0 || replicated_.contains(p.elements.first)) continue;
+  for (const Parameter& p : entries_) {
+    if (p.unit != unit || p.expert >= 0 || replicated_.contains(p.elements.first)) continue;
     if (elements.empty()) elements.first = p.elements.first;
     elements.count += p.elements.count;
   }

@@ -22,12 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string lock_name(const std::string& path)
-{
-  const fs::path target = resolve_links(path);
-  return (target.parent_path() / fmt::format(".{}.lock", target.filename().string())).string();
-}
-
 /// Name of this process in its lock file.
 std::string own_name()
 {
@@ -70,7 +64,7 @@ void remove_stale_temporaries(const std::string& path)
 
 }  // namespace
 
-FileLock::FileLock(const std::string& path, const std::string& asked) : name_(lock_name(path))
+FileLock::FileLock(const std::string& path, const std::string& asked) : name_(name_beside(path, ".", ".lock"))
 {
   while (true) {
     Descriptor file(name_, O_CREAT | O_RDWR | O_NOFOLLOW);
@@ -90,6 +84,12 @@ FileLock::FileLock(const std::string& path, const std::string& asked) : name_(lo
                stderr);
     std::remove(name_.c_str());
     return;
+  }
+  if (!be_like(file_, path)) {  // nor could the new file
+    const std::string reason = system_error();
+    std::remove(name_.c_str());
+    throw UserError(fmt::format("{} cannot be replaced: its owner and group cannot be kept: {}.", asked, reason),
+                    "Name another file, or let its owner run this.");
   }
   remove_stale_temporaries(path);
   const std::string name = own_name();

@@ -1,11 +1,13 @@
 #include "common/files/named_files.hpp"
 
 #include <cerrno>
+#include <climits>
 #include <filesystem>
 #include <system_error>
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include "common/base/error.hpp"
 #include "common/files/output_file.hpp"
@@ -35,6 +37,14 @@ void check_writable(const NamedFile& file)
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     throw UserError(fmt::format("{}: {}.", asked, system_error()),
                     fmt::format("Files are created in the folder {}; choose a writable one.", folder.string()));
+  const std::size_t bytes = fs::path(file.path).filename().string().size(), most = longest_name(folder.string());
+  if (bytes > most || temporary_name(file.path).size() >= PATH_MAX)
+    throw UserError(fmt::format("{}: its name is too long.", asked),
+                    fmt::format("A name may have {} bytes there, and a whole path {}.", most, PATH_MAX - 1));
+  struct stat old {};
+  if (stat(file.path.c_str(), &old) == 0 && ((old.st_mode & 0222) == 0 || access(file.path.c_str(), W_OK) != 0))
+    throw UserError(fmt::format("{}: it is write-protected.", asked),
+                    fmt::format("Name another file, or allow it: chmod u+w {}", file.path));
 }
 
 bool is_same_file(const NamedFile& a, const NamedFile& b)

@@ -27,8 +27,8 @@ struct NamedFile {
 
 /// Rejects files that would overwrite each other or cannot be written. Creates, changes and reads nothing.
 /// @throws UserError  for two names of the same file of which one is written, an input file that is the temporary
-///                    file of an output file, a folder, a missing or read-only folder, a device or pipe that would
-///                    be replaced, and cyclic links.
+///                    file of an output file, a folder, a missing or read-only folder, a write-protected file, a
+///                    name that is too long, a device or pipe that would be replaced, and cyclic links.
 void check_files(std::span<const NamedFile> files);
 
 /// Locks all files that will be written, in the given order.

@@ -4,14 +4,17 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <random>
 #include <system_error>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include "common/base/error.hpp"
 
@@ -89,17 +92,36 @@ bool is_stream(const std::string& path)
   return open_here;
 }
 
+std::size_t longest_name(const std::string& folder)
+{
+  const long most = pathconf(folder.c_str(), _PC_NAME_MAX);
+  return most > 0 ? static_cast<std::size_t>(most) : NAME_MAX;
+}
+
+std::string name_beside(const std::string& path, std::string_view before, std::string_view after)
+{
+  const fs::path target = resolve_links(path), folder = target.parent_path();
+  std::string name = target.filename().string();
+  const std::size_t room = longest_name(folder.string()) - before.size() - after.size();
+  if (name.size() > room) {
+    const std::string digest = fmt::format("~{:016x}", XXH3_64bits(name.data(), name.size()));
+    name = name.substr(0, room - digest.size()) + digest;
+  }
+  return (folder / fmt::format("{}{}{}", before, name, after)).string();
+}
+
 std::string temporary_name(const std::string& path)
 {
-  return fmt::format("{}.{:0{}x}{}", resolve_links(path), job_number().load(), job_digits, suffix);
+  return name_beside(path, "", fmt::format(".{:0{}x}{}", job_number().load(), job_digits, suffix));
 }
 
 bool is_temporary_of(const std::string& path, const std::string& target)
 {
-  const std::string resolved = resolve_links(path), begin = resolve_links(target) + ".";
-  if (resolved.size() != begin.size() + job_digits + suffix.size()) return false;
-  const std::string digits = resolved.substr(begin.size(), job_digits);
-  return resolved.starts_with(begin) && resolved.ends_with(suffix) &&
+  const std::string resolved = resolve_links(path), like = temporary_name(target);
+  if (resolved.size() != like.size()) return false;
+  const std::size_t digits_at = like.size() - suffix.size() - job_digits;
+  const std::string digits = resolved.substr(digits_at, job_digits);
+  return resolved.starts_with(like.substr(0, digits_at)) && resolved.ends_with(suffix) &&
          std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
@@ -110,6 +132,17 @@ void set_job_number(std::uint64_t number)
 
 // ---- Temporary files ----------------------------------------------------------------------------------------------------
 
+bool be_like(const Descriptor& file, const std::string& path)
+{
+  struct stat old {
+  }, own{};
+  if (stat(path.c_str(), &old) != 0) return true;
+  if (fstat(file.id(), &own) != 0) return false;
+  const bool same_owner = own.st_uid == old.st_uid && own.st_gid == old.st_gid;
+  return (same_owner || fchown(file.id(), old.st_uid, old.st_gid) == 0) &&
+         fchmod(file.id(), old.st_mode & 07777) == 0;
+}
+
 namespace {
 
 /// Creates and opens the temporary file of @p path.
@@ -118,6 +151,7 @@ Descriptor open_temporary(const std::string& path)
   const std::string temporary = temporary_name(path);
   Descriptor file(temporary, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY);
   check_system(file.good(), "create " + temporary);
+  check_system(be_like(file, path), fmt::format("give {} the owner and permissions of {}", temporary, path));
   return file;
 }
 

@@ -14,7 +14,7 @@
 ///
 /// A file is written under a temporary name in the same folder and renamed when it is complete: readers see either
 /// the old content or the new, even after a crash. If the name is a symbolic link, the file to which it points is
-/// replaced, and the link is kept.
+/// replaced, and the link is kept. The new file has the owner, group and permissions of the old one.
 
 namespace rankwise {
 
@@ -26,6 +26,12 @@ std::string resolve_links(const std::string& path);
 /// replaced but only written to.
 bool is_stream(const std::string& path);
 
+/// Bytes of the longest file name in a folder.
+std::size_t longest_name(const std::string& folder);
+
+/// A name beside the resolved file: its own between two texts. Of a name that would become too long the end is replaced by a digest.
+std::string name_beside(const std::string& path, std::string_view before, std::string_view after);
+
 /// Temporary name of @p path: in the folder of the resolved file, with the number of the job in its name. All ranks
 /// of a job use the same name, and different jobs use different ones.
 std::string temporary_name(const std::string& path);
@@ -35,6 +41,10 @@ bool is_temporary_of(const std::string& path, const std::string& target);
 
 /// Sets the number of the job; by default it is a random number drawn by this process.
 void set_job_number(std::uint64_t number);
+
+/// Gives an open file the owner, group and permissions of @p path, if that exists.
+/// @return  false, with errno set, if the system does not allow it.
+bool be_like(const Descriptor& file, const std::string& path);
 
 /// Creates the empty temporary file of @p path.
 /// @failure  Error with the system's reason, also if the file exists already.

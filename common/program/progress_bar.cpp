@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -10,15 +11,22 @@
 
 namespace rankwise {
 
-ProgressBar::ProgressBar(std::string unit) : unit_(std::move(unit)), terminal_(on_terminal(STDERR_FILENO)) {}
+ProgressBar::ProgressBar(std::string unit) : unit_(std::move(unit)), terminal_(on_drawing_terminal(STDERR_FILENO))
+{
+}
 
 void ProgressBar::show(std::int64_t done, std::int64_t total, const std::string& note)
 {
   if (!terminal_ || total <= 0) return;
-  constexpr std::int64_t width = 20;
-  const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);
-  const std::string bar(static_cast<std::size_t>(filled), '#');
-  std::fputs(fmt::format("\r[{:.<{}}] {} of {} {}{}\033[K", bar, width, done, total, unit_, note).c_str(), stderr);
+  std::string text = fmt::format("{} of {} {}{}", done, total, unit_, note);
+  // A line that is longer than the terminal could not be replaced: the bar becomes shorter, then the text.
+  const std::size_t columns = terminal_columns(STDERR_FILENO) - 1, frame = std::string_view("[] ").size();
+  if (columns > text.size() + frame) {
+    const auto width = static_cast<std::int64_t>(std::min<std::size_t>(columns - text.size() - frame, 20));
+    const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);
+    text = fmt::format("[{:.<{}}] {}", std::string(static_cast<std::size_t>(filled), '#'), width, text);
+  }
+  std::fputs(fmt::format("\r{:.{}}\033[K", text, columns).c_str(), stderr);
   std::fflush(stderr);
   shown_ = true;
 }

@@ -8,7 +8,8 @@
 
 namespace rankwise {
 
-/// A bar on standard error: "[##......] 12 of 50 MB, note". Draws nothing unless standard error reaches a terminal.
+/// A bar on standard error: "[##......] 12 of 50 MB, note", no longer than the terminal's line. Draws nothing unless
+/// standard error reaches a drawing terminal (terminal.hpp).
 class ProgressBar {
  public:
   /// @param unit  unit of the numbers, as "MB"; may be empty.

@@ -1,6 +1,7 @@
 #include "common/program/report.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -58,14 +59,15 @@ Report::~Report() = default;
 
 void Report::print(const std::string& text)
 {
-  if (!print_) return;
+  if (!print_ || terminal_is_gone_) return;
   bar_.clear();
   // One stream for the text and the picture that it replaces, since a launcher passes two of them on in any order.
   const bool with_picture = terminal_ && drawn_below_cursor;
   std::FILE* const out = with_picture ? stderr : out_;
-  check_system(std::fputs((with_picture ? std::string(clear_picture) + text : text).c_str(), out) >= 0 &&
-                   std::fflush(out) == 0,
-               "print the report");
+  const bool printed = std::fputs((with_picture ? std::string(clear_picture) + text : text).c_str(), out) >= 0 &&
+                       std::fflush(out) == 0;
+  terminal_is_gone_ = !printed && terminal_ && errno == EIO;  // a run that SIGHUP stops has to save all the same
+  check_system(printed || terminal_is_gone_, "print the report");
 }
 
 void Report::comment(std::string_view text)

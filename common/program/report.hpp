@@ -111,7 +111,7 @@ class Report {
     bool pass;
   };
 
-  bool print_, terminal_, colour_;
+  bool print_, terminal_, colour_, terminal_is_gone_ = false;
   std::string json_path_;
   std::FILE* out_;
   ProgressBar bar_{"steps"};

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -128,6 +129,7 @@ const std::vector<int>& machine_of_ranks()
 Session::Session(int& argc, char**& argv) : exceptions_(std::uncaught_exceptions())
 {
   std::set_terminate(end_job_after_uncaught_exception);
+  for (const int failed_write : {SIGPIPE, SIGXFSZ}) std::signal(failed_write, SIG_IGN);  // write() says so
   prepare_waits();
   prepare_single_rank();
   int threads = MPI_THREAD_SINGLE;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 
 #include "common/program/launcher.hpp"
 
@@ -48,27 +49,55 @@ int launcher()
   return process > 1 ? process : 0;
 }
 
-bool is_terminal(const std::string& path)
+/// Columns of the terminal that a descriptor of this process is: 0 if it is none, 80 if it does not say.
+std::size_t columns_of(int descriptor)
 {
+  winsize size{};
+  if (isatty(descriptor) == 0) return 0;
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/// The same of what a descriptor reaches, through the launcher.
+std::size_t columns_behind(int descriptor)
+{
+  if (!has_launcher()) return columns_of(descriptor);
+  const int process = launcher();
+  if (process == 0) return 0;
+  const std::string path = fmt::format("/proc/{}/fd/{}", process, descriptor);
   const int file = open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  const bool is = file >= 0 && isatty(file) != 0;
-  if (file >= 0) close(file);
-  return is;
+  if (file < 0) return 0;
+  const std::size_t columns = columns_of(file);
+  close(file);
+  return columns;
+}
+
+std::string_view variable(const char* name)
+{
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 }  // namespace
 
 bool on_terminal(int descriptor)
 {
-  if (!has_launcher()) return isatty(descriptor) != 0;
-  const int process = launcher();
-  return process != 0 && is_terminal(fmt::format("/proc/{}/fd/{}", process, descriptor));
+  return columns_behind(descriptor) > 0;
+}
+
+bool on_drawing_terminal(int descriptor)
+{
+  return variable("TERM") != "dumb" && on_terminal(descriptor);
+}
+
+std::size_t terminal_columns(int descriptor)
+{
+  const std::size_t columns = columns_behind(descriptor);
+  return columns > 0 ? columns : 80;
 }
 
 bool wants_colour()
 {
-  const char* const none = std::getenv("NO_COLOR");
-  return (none == nullptr || *none == '\0') && on_terminal(STDOUT_FILENO);
+  return variable("NO_COLOR").empty() && on_drawing_terminal(STDOUT_FILENO);
 }
 
 }  // namespace rankwise

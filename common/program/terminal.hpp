@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <string_view>
 
 /// @file
@@ -13,12 +14,18 @@ namespace rankwise {
 /// other machines it cannot.
 bool on_terminal(int descriptor);
 
+/// Whether it reaches a terminal that can clear a line and has colours: TERM is not "dumb".
+bool on_drawing_terminal(int descriptor);
+
+/// Columns of the terminal that a descriptor reaches; 80 if it does not say.
+std::size_t terminal_columns(int descriptor);
+
 /// Whether rank 0 draws, or has drawn, a picture below the cursor of the terminal, so that text has to clear it first.
 inline std::atomic<bool> drawn_below_cursor = false;
 /// Text for a terminal that clears the line of the cursor and all below.
 inline constexpr std::string_view clear_picture = "\r\033[J";
 
-/// Whether standard output may be coloured: it reaches a terminal, and NO_COLOR (https://no-color.org) is not set.
+/// Whether standard output may be coloured: it reaches a drawing terminal, and NO_COLOR (https://no-color.org) is not set.
 bool wants_colour();
 
 }  // namespace rankwise

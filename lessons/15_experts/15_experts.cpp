@@ -263,7 +263,7 @@ class Experts {
     std::int64_t updates() const { return of.front().updates(); }
     void resume(std::int64_t made)
     {
-      for (AdamW& adamw : of) adamw.resume(made);
+      for (AdamW& optimizer : of) optimizer.resume(made);
     }
   };
 

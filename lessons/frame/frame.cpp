@@ -67,9 +67,9 @@ void check_output(const LessonOptions& options, const Session& session)
   if (options.dry_run || session.ranks() == 1)
     throw UserError(fmt::format("--watch {}.", options.dry_run ? "with --dry-run" : "on one rank"),
                     "It shows which rank waits for which in a run: start several ranks, or leave --watch out.");
-  if (session.rank() == 0 && !on_terminal(STDERR_FILENO))
+  if (session.rank() == 0 && !on_drawing_terminal(STDERR_FILENO))
     throw UserError(
-        "--watch, but standard error is not a terminal of this machine.",
+        "--watch, but standard error is not a terminal of this machine that can draw.",
         "There is no place to draw in. Run in a terminal, on the machine of rank 0, or leave --watch out.");
 }
 

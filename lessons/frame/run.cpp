@@ -178,12 +178,12 @@ Run::Counted::Counted(Run& run, std::string axis, bool left_out)
 Run::Counted::~Counted()
 {
   run_.messages.traffic().count_axis(axis_, left_out_ ? 1 : -1);
-  Traffic& sent = run_.sent[axis_];
+  Traffic& counted = run_.sent[axis_];
   const Traffic meanwhile = run_.sent_so_far(axis_) - before_;
   if (left_out_)
-    sent = sent - meanwhile;
+    counted = counted - meanwhile;
   else
-    sent += meanwhile;
+    counted += meanwhile;
   const std::vector<std::int64_t> now = sent_to_ranks(run_.messages.traffic(), axis_, run_.session.ranks());
   std::vector<std::int64_t>& to = run_.receivers[axis_];
   to.resize(now.size());

@@ -1,6 +1,8 @@
 #include "lessons/frame/stop.hpp"
 
+#include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <omp.h>
 #include <unistd.h>
 
@@ -13,7 +15,13 @@ namespace rankwise {
 
 namespace {
 
-constexpr int requests[] = {SIGTERM, SIGINT, SIGUSR1};
+struct Request {
+  int number;
+  const char* name;
+};
+constexpr Request requests[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"},
+                                {SIGQUIT, "SIGQUIT"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"},
+                                {SIGALRM, "SIGALRM"}, {SIGXCPU, "SIGXCPU"}};
 
 volatile std::sig_atomic_t noted_signal = 0;
 
@@ -33,11 +41,12 @@ bool is_ignored(int signal)
   return action.sa_handler == SIG_IGN;
 }
 
-void handle_once(int signal)
+/// A second signal has its default effect; but the system sends SIGXCPU each second when the time of processors is used up.
+void handle(int signal)
 {
   struct sigaction action = {};
   action.sa_handler = note;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
+  action.sa_flags = static_cast<int>((signal == SIGXCPU ? 0 : SA_RESETHAND) | SA_RESTART | SA_ONSTACK);
   sigaction(signal, &action, nullptr);
 }
 
@@ -47,10 +56,10 @@ int agreed_signal(int noted)
 {
   unsigned bits = 0;
   for (std::size_t i = 0; i < std::size(requests); ++i)
-    if (noted != requests[i]) bits |= 1U << i;
+    if (noted != requests[i].number) bits |= 1U << i;
   const unsigned all = agree_on(bits);
   for (std::size_t i = 0; i < std::size(requests); ++i)
-    if ((all >> i & 1) == 0) return requests[i];
+    if ((all >> i & 1) == 0) return requests[i].number;
   return 0;
 }
 
@@ -61,7 +70,7 @@ void handle_on_own_stack()
   provide_signal_stack();
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : requests) sigaddset(&set, signal);
+  for (const Request& request : requests) sigaddset(&set, request.number);
 #pragma omp parallel
   if (omp_get_thread_num() != 0) pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
@@ -72,14 +81,14 @@ StopRequests::StopRequests() : world_(Communicator::world())
 {
   noted_signal = 0;
   handle_on_own_stack();
-  for (const int signal : requests)
-    if (!is_ignored(signal)) handle_once(signal);
+  for (const Request& request : requests)
+    if (!is_ignored(request.number)) handle(request.number);
 }
 
 StopRequests::~StopRequests()
 {
-  for (const int signal : requests)
-    if (!is_ignored(signal)) std::signal(signal, SIG_DFL);
+  for (const Request& request : requests)
+    if (!is_ignored(request.number)) std::signal(request.number, SIG_DFL);
 }
 
 void StopRequests::begin_step()
@@ -99,8 +108,9 @@ int StopRequests::end_step()
 
 const char* name_of_signal(int signal)
 {
-  if (signal == SIGUSR1) return "SIGUSR1";
-  return signal == SIGINT ? "SIGINT" : "SIGTERM";
+  return std::find_if(std::begin(requests), std::end(requests),
+                      [=](const Request& r) { return r.number == signal; })
+      ->name;
 }
 
 }  // namespace rankwise

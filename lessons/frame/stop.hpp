@@ -5,13 +5,14 @@
 #include "common/messages/communicator.hpp"
 
 /// @file
-/// Requests to stop a run between two steps: SIGTERM from a scheduler, SIGINT from Ctrl-C, and SIGUSR1, which a
-/// launcher forwards to all ranks without ending them: `kill -USR1` with the process id of mpirun.
+/// Requests to stop a run between two steps: SIGTERM from a scheduler, SIGINT and SIGQUIT from the keyboard, SIGHUP from a terminal
+/// that is closed, SIGXCPU and SIGALRM when a time is used up, and SIGUSR1 and SIGUSR2, which a launcher forwards to all ranks without
+/// ending them: `kill -USR1` with the process id of mpirun.
 
 namespace rankwise {
 
 /// Records these signals, and lets all ranks agree on the step after which they stop. A second signal of the same
-/// kind has its default effect and ends the process at once.
+/// kind has its default effect and ends the process at once, but for SIGXCPU, which is sent each second.
 ///
 /// At most one per process. All ranks construct and destroy it together.
 class StopRequests {
@@ -35,7 +36,7 @@ class StopRequests {
   MPI_Request agreeing_ = MPI_REQUEST_NULL;
 };
 
-/// "SIGTERM", "SIGINT" or "SIGUSR1".
+/// The name of one of these signals.
 const char* name_of_signal(int signal);
 
 }  // namespace rankwise

@@ -92,6 +92,43 @@ class Paths(ProgramCase):
         for option in ("--checkpoint", "--report", "--trace"):
             self.assert_refused(*MODEL, f"{option}={self.path('loop')}", says=["is a cyclic symbolic link"])
 
+    def test_a_file_that_is_replaced_keeps_its_permissions_and_owner(self):
+        options = {"--checkpoint": "run.h5", "--report": "run.json", "--trace": "trace.json", "--html": "run.html"}
+        for name in options.values():
+            os.chmod(self.write(name), 0o640)
+            if os.geteuid() == 0:
+                os.chown(self.path(name), 1234, 2345)
+        before = {name: os.stat(self.path(name)) for name in options.values()}
+        os.remove(self.path("run.h5"))  # it would be no checkpoint
+        self.must_run(*MODEL, *(f"{option}={self.path(name)}" for option, name in options.items()))
+        os.chmod(self.path("run.h5"), 0o600)
+        before["run.h5"] = os.stat(self.path("run.h5"))
+        self.must_run(*MODEL[:-1], f"--checkpoint={self.path('run.h5')}", "--resume", "--steps=2")
+        for name, old in before.items():
+            new = os.stat(self.path(name))
+            self.assertNotEqual(new.st_ino, old.st_ino, name)
+            self.assertEqual((new.st_mode, new.st_uid, new.st_gid), (old.st_mode, old.st_uid, old.st_gid), name)
+
+    def test_a_file_that_is_write_protected_is_not_replaced(self):
+        os.chmod(self.write("run.json"), 0o444)
+        for option in ("--report", "--checkpoint", "--trace"):
+            self.assert_refused(*MODEL, f"{option}={self.path('run.json')}", says=[option, "is write-protected", "chmod u+w"])
+        self.assertEqual(self.read("run.json"), "content")
+
+    def test_names_as_long_as_they_may_be(self):
+        """Temporary and lock files have names that are derived from these."""
+        for length in (230, 240, 250, 255):
+            names = {option: self.path((option[2:6] + "é" * (length // 2 - 2)).ljust(length - length // 2 + 2, "x"))
+                     for option in ("--checkpoint", "--report", "--trace", "--html")}
+            self.assertEqual({len(os.fsencode(os.path.basename(name))) for name in names.values()}, {length})
+            self.must_run(*MODEL, *(f"{option}={name}" for option, name in names.items()))
+            self.assertEqual(sorted(os.path.join(self.folder, name) for name in os.listdir(self.folder)), sorted(names.values()))
+            for name in names.values():
+                os.remove(name)
+        for option in ("--checkpoint", "--report"):
+            self.assert_refused(*MODEL, f"{option}={self.path('x' * 256)}", says=[option, "its name is too long", "255 bytes"])
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_names_that_collide(self):
         both, data = self.path("both"), self.write("data.h5")
         os.link(data, self.path("twin.h5"))

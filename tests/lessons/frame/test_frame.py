@@ -4,12 +4,17 @@ run goes on, and a dry run of one process answers for any number of ranks.
 
 import concurrent.futures
 import contextlib
+import fcntl
 import glob
 import json
 import os
+import pty
 import re
+import resource
 import signal
+import struct
 import subprocess
+import termios
 import time
 import unittest
 import uuid
@@ -106,9 +111,10 @@ class Starting(ProgramCase):
 
 
 class Screen(Frame):
-    def shown(self, *command, to_terminal, **variables):
+    def shown(self, *command, to_terminal, columns=120, **variables):
         """What a terminal shows of a run: its output and errors, or its errors alone, while a pipe takes the output."""
         keyboard, screen = os.openpty()
+        fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=screen if to_terminal else subprocess.PIPE, stderr=screen,
                               env=os.environ | variables) as process:
             os.close(screen)
@@ -133,6 +139,22 @@ class Screen(Frame):
                 self.assertNotIn("\033", output)
                 self.assertIn("  PASS  ", output)
                 self.assertIn("to go", text)
+
+    def test_the_bar_is_no_longer_than_a_line_of_the_terminal(self):
+        run = [os.path.join(BUILD, "lessons/03_ddp"), *self.fast, "--steps=3"]
+        for command in (run, ["mpirun", "-np", "2", *run]):
+            for columns in (80, 60, 20):
+                text, _ = self.shown(*command, to_terminal=True, columns=columns)
+                bars = re.findall(r"\r([^\r\n]*)\033\[K", text)
+                self.assertEqual(len(bars), 3, text)
+                for bar in bars:
+                    self.assertIn(" of 3 steps", bar)
+                    self.assertLess(len(bar), columns)
+                self.assertEqual(bars[0].startswith("["), columns > 60, bars[0])
+
+    def test_a_dumb_terminal_gets_text_alone(self):
+        run = [os.path.join(BUILD, "lessons/03_ddp"), *self.fast, "--steps=3"]
+        self.assertNotIn("\033", self.shown(*run, to_terminal=True, TERM="dumb")[0])
 
 
 class Stopping(Frame):
@@ -159,7 +181,8 @@ class Stopping(Frame):
         self.assertEqual(resumed["digest"], whole["digest"])
 
     def test_one_process(self):
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+                       signal.SIGALRM, signal.SIGXCPU):
             with self.subTest(number=number):
                 self.assert_stops("01_single_device", None, number, lambda job: job.process.send_signal(number))
 
@@ -177,6 +200,39 @@ class Stopping(Frame):
         os.kill(job.rank(0), signal.SIGINT)
         self.assertEqual(job.wait(), 128 + signal.SIGINT, job.output())
         self.assertTrue(job.report()["finished"])
+
+    def test_a_terminal_that_is_closed_stops_the_run(self):
+        """The system sends SIGHUP, and nothing can be printed any more."""
+        saved, report = (os.path.join(self.folder, name) for name in ("run.h5", "run.json"))
+        program = os.path.join(BUILD, "lessons/01_single_device")
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execv(program, [program, *self.small, ENDLESS, f"--checkpoint={saved}", f"--report={report}", "--evaluate-every=1"])
+        wait_until(lambda: os.read(terminal, 4096) and os.path.exists(report), "the first report")
+        os.close(terminal)
+        ended = []
+        wait_until(lambda: ended or (number := os.waitpid(process, os.WNOHANG))[0] and not ended.append(number[1]), "the end")
+        self.assertEqual(os.waitstatus_to_exitcode(ended[0]), 128 + signal.SIGHUP)
+        with open(report, encoding="utf-8") as file:
+            made = len(json.load(file)["loss"])
+        self.program = "lessons/01_single_device"
+        resumed = self.report(*self.small, f"--steps={made + 1}", f"--checkpoint={saved}", "--resume")
+        self.assertEqual(resumed["first_step"], made)
+
+    def test_signals_of_writes_that_fail_become_a_sentence(self):
+        program = os.path.join(BUILD, "lessons/01_single_device")
+        with subprocess.Popen([program, *self.small, ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            run.stdout.readline()
+            run.stdout.close()  # as head -1 does
+            self.assertRegex(run.stderr.read(), "cannot print the report: Broken pipe")
+        self.assertEqual(run.returncode, 1)
+        saved = os.path.join(self.folder, "run.h5")
+        done = subprocess.run([program, *self.small, "--steps=1", f"--checkpoint={saved}"], capture_output=True, text=True,
+                              timeout=TIME_LIMIT_S, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("File too large", done.stderr)
+        self.assertIn(saved, done.stderr)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("run.h5")], [])
 
     def test_a_signal_that_is_ignored_stays_so(self):
         job = self.start("01_single_device", None, *self.small, ENDLESS, interrupt=signal.SIG_IGN)
