@@ -51,7 +51,10 @@ bool has_name(const Descriptor& file, const std::string& name)
 {
   throw UserError(
       fmt::format("{} cannot be written: {}.", asked, reason),
-      fmt::format("Its lock file {} could not be created. Choose a writable folder with free space.", lock));
+      fmt::format(
+          "Its lock file {} is created first, with the owner and permissions that the file has, if it exists.\n"
+          "Choose a writable folder with free space, or another name.",
+          lock));
 }
 
 void remove_stale_temporaries(const std::string& path)
@@ -85,15 +88,12 @@ FileLock::FileLock(const std::string& path, const std::string& asked) : name_(na
     std::remove(name_.c_str());
     return;
   }
-  if (!be_like(file_, path)) {  // nor could the new file
-    const std::string reason = system_error();
-    std::remove(name_.c_str());
-    throw UserError(fmt::format("{} cannot be replaced: its owner and group cannot be kept: {}.", asked, reason),
-                    "Name another file, or let its owner run this.");
-  }
   remove_stale_temporaries(path);
   const std::string name = own_name();
-  if (ftruncate(file_.id(), 0) == 0 && write_all(file_, std::as_bytes(std::span(name)))) return;
+  // If the lock file cannot have the owner of the file, neither can the file that replaces it.
+  if (copy_owner_and_mode(file_, path) && ftruncate(file_.id(), 0) == 0 &&
+      write_all(file_, std::as_bytes(std::span(name))))
+    return;
   const std::string reason = system_error();
   std::remove(name_.c_str());
   refuse(asked, reason, name_);

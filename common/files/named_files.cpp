@@ -44,7 +44,7 @@ void check_writable(const NamedFile& file)
   struct stat old {};
   if (stat(file.path.c_str(), &old) == 0 && ((old.st_mode & 0222) == 0 || access(file.path.c_str(), W_OK) != 0))
     throw UserError(fmt::format("{}: it is write-protected.", asked),
-                    fmt::format("Name another file, or allow it: chmod u+w {}", file.path));
+                    "Name another file, or allow it first, with chmod u+w.");
 }
 
 bool is_same_file(const NamedFile& a, const NamedFile& b)

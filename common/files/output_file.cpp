@@ -132,7 +132,7 @@ void set_job_number(std::uint64_t number)
 
 // ---- Temporary files ----------------------------------------------------------------------------------------------------
 
-bool be_like(const Descriptor& file, const std::string& path)
+bool copy_owner_and_mode(const Descriptor& file, const std::string& path)
 {
   struct stat old {
   }, own{};
@@ -149,9 +149,11 @@ namespace {
 Descriptor open_temporary(const std::string& path)
 {
   const std::string temporary = temporary_name(path);
-  Descriptor file(temporary, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY);
+  const mode_t mode = fs::exists(path) ? 0600 : 0666;  // closed to others until it has the old file's owner
+  Descriptor file(temporary, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY, mode);
   check_system(file.good(), "create " + temporary);
-  check_system(be_like(file, path), fmt::format("give {} the owner and permissions of {}", temporary, path));
+  check_system(copy_owner_and_mode(file, path),
+               fmt::format("give {} the owner and permissions of {}", temporary, path));
   return file;
 }
 

@@ -26,10 +26,10 @@ std::string resolve_links(const std::string& path);
 /// replaced but only written to.
 bool is_stream(const std::string& path);
 
-/// Bytes of the longest file name in a folder.
+/// The most bytes that a file name in this folder may have.
 std::size_t longest_name(const std::string& folder);
 
-/// A name beside the resolved file: its own between two texts. Of a name that would become too long the end is replaced by a digest.
+/// The resolved path with a text before and after its file name. If that would be too long, a digest of the name replaces its end.
 std::string name_beside(const std::string& path, std::string_view before, std::string_view after);
 
 /// Temporary name of @p path: in the folder of the resolved file, with the number of the job in its name. All ranks
@@ -44,7 +44,7 @@ void set_job_number(std::uint64_t number);
 
 /// Gives an open file the owner, group and permissions of @p path, if that exists.
 /// @return  false, with errno set, if the system does not allow it.
-bool be_like(const Descriptor& file, const std::string& path);
+bool copy_owner_and_mode(const Descriptor& file, const std::string& path);
 
 /// Creates the empty temporary file of @p path.
 /// @failure  Error with the system's reason, also if the file exists already.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string_view>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -19,8 +18,8 @@ void ProgressBar::show(std::int64_t done, std::int64_t total, const std::string&
 {
   if (!terminal_ || total <= 0) return;
   std::string text = fmt::format("{} of {} {}{}", done, total, unit_, note);
-  // A line that is longer than the terminal could not be replaced: the bar becomes shorter, then the text.
-  const std::size_t columns = terminal_columns(STDERR_FILENO) - 1, frame = std::string_view("[] ").size();
+  // A line that wraps cannot be replaced: first the bar becomes shorter, then the text.
+  const std::size_t columns = std::max<std::size_t>(terminal_columns(STDERR_FILENO), 1) - 1, frame = 3;  // "[] "
   if (columns > text.size() + frame) {
     const auto width = static_cast<std::int64_t>(std::min<std::size_t>(columns - text.size() - frame, 20));
     const std::int64_t filled = std::clamp<std::int64_t>(done * width / total, 0, width);

@@ -49,7 +49,7 @@ int launcher()
   return process > 1 ? process : 0;
 }
 
-/// Columns of the terminal that a descriptor of this process is: 0 if it is none, 80 if it does not say.
+/// As terminal_columns(), of a descriptor of this process.
 std::size_t columns_of(int descriptor)
 {
   winsize size{};
@@ -57,8 +57,15 @@ std::size_t columns_of(int descriptor)
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-/// The same of what a descriptor reaches, through the launcher.
-std::size_t columns_behind(int descriptor)
+std::string_view variable(const char* name)
+{
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+std::size_t terminal_columns(int descriptor)
 {
   if (!has_launcher()) return columns_of(descriptor);
   const int process = launcher();
@@ -71,28 +78,14 @@ std::size_t columns_behind(int descriptor)
   return columns;
 }
 
-std::string_view variable(const char* name)
-{
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-}  // namespace
-
 bool on_terminal(int descriptor)
 {
-  return columns_behind(descriptor) > 0;
+  return terminal_columns(descriptor) > 0;
 }
 
 bool on_drawing_terminal(int descriptor)
 {
   return variable("TERM") != "dumb" && on_terminal(descriptor);
-}
-
-std::size_t terminal_columns(int descriptor)
-{
-  const std::size_t columns = columns_behind(descriptor);
-  return columns > 0 ? columns : 80;
 }
 
 bool wants_colour()

@@ -14,10 +14,10 @@ namespace rankwise {
 /// other machines it cannot.
 bool on_terminal(int descriptor);
 
-/// Whether it reaches a terminal that can clear a line and has colours: TERM is not "dumb".
+/// Whether a descriptor reaches a terminal that understands escape sequences: TERM is not "dumb".
 bool on_drawing_terminal(int descriptor);
 
-/// Columns of the terminal that a descriptor reaches; 80 if it does not say.
+/// Width of the terminal that a descriptor reaches: 0 if there is none, 80 if the terminal does not say.
 std::size_t terminal_columns(int descriptor);
 
 /// Whether rank 0 draws, or has drawn, a picture below the cursor of the terminal, so that text has to clear it first.

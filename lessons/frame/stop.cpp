@@ -41,7 +41,7 @@ bool is_ignored(int signal)
   return action.sa_handler == SIG_IGN;
 }
 
-/// A second signal has its default effect; but the system sends SIGXCPU each second when the time of processors is used up.
+/// A second signal has its default effect, but for SIGXCPU: the system repeats it each second once the CPU time is used up.
 void handle(int signal)
 {
   struct sigaction action = {};

@@ -51,8 +51,8 @@ def mixed_job(ranks, first, others):
 
 
 class ProgramCase(unittest.TestCase):
-    """A test case for one program; `program` is its path below the build folder. By day a lesson's runs are made by processes
-    that have made others, unless `repeated` says no."""
+    """A test case for one program; `program` is its path below the build folder. By day a lesson's
+    processes are used for many runs, unless `repeated` is false."""
 
     program = ""
     repeated = repeated_runs.LIBRARY is not None and not ALL

@@ -1,5 +1,5 @@
-"""Runs of a program in processes that are there already: tests/programs/repeated_runs.cpp lets a main function run again and
-again. To start processes and MPI would be more than half of a short run."""
+"""Runs a program again and again in the same processes, with tests/programs/repeated_runs.cpp. Starting processes and MPI takes
+more than half of a short run."""
 
 import atexit
 import os
@@ -17,7 +17,7 @@ class Ended(Exception):
 
 
 class Job:
-    """The processes of one program, and what connects them to this one. An end of the job is the end of its run."""
+    """The ranks of one program, each connected to this process by a socket. If a rank ends, its run has ended."""
 
     def __init__(self, launcher, program, environment):
         self.program = program

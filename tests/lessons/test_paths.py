@@ -110,6 +110,14 @@ class Paths(ProgramCase):
                 self.assertNotEqual(file.read(), b"content", name)
             self.assertEqual((new.st_mode, new.st_uid, new.st_gid), (old.st_mode, old.st_uid, old.st_gid), name)
 
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "only root can stop being allowed to give files away")
+    def test_an_owner_that_cannot_be_kept_is_found_out_before_the_first_step(self):
+        os.chown(self.write("run.json"), 1234, 2345)
+        done = subprocess.run(["setpriv", "--bounding-set=-chown", os.path.join(BUILD, self.program), *MODEL,
+                               f"--report={self.path('run.json')}"], capture_output=True, text=True, timeout=TIME_LIMIT_S)
+        self.assert_is_refusal(done, ["--report=", "Operation not permitted", "with the owner and permissions"])
+        self.assertEqual((self.read("run.json"), os.listdir(self.folder)), ("content", ["run.json"]))
+
     def test_a_file_that_is_write_protected_is_not_replaced(self):
         os.chmod(self.write("run.json"), 0o444)
         for option in ("--report", "--checkpoint", "--trace"):

@@ -64,7 +64,7 @@ void write_to(int descriptor, const char* path)
 
 int run_until_closed(int, char**, char** environment)
 {
-  unsetenv("LD_PRELOAD");  // what the program starts is not meant
+  unsetenv("LD_PRELOAD");  // not for processes that the program starts
   const int connection = connect_to(std::getenv("RANKWISE_RUNS"));
   std::uint32_t size = 0;
   while (receive(connection, &size, sizeof(size))) {
@@ -96,7 +96,7 @@ int __libc_start_main(Main main, int count, char** words, void (*before)(), void
   return start(run_until_closed, count, words, before, after, end, stack);
 }
 
-/// MPI begins once a process and ends with it.
+/// MPI is initialised in the first run, and finalised when the process ends.
 int MPI_Init_thread(int* count, char*** words, int required, int* provided)
 {
   static int given = -1;

@@ -1,6 +1,0 @@
-// A library that test_late_binding is not linked to.
-
-extern "C" int late_answer()
-{
-  return 42;
-}
