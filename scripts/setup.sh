@@ -19,27 +19,28 @@ apt-get build          g++ libc6-dev cmake ninja-build make git python3 libdnnl-
 apt-get build          nlohmann-json3-dev libssl-dev libpcre2-dev libxxhash-dev libhdf5-dev catch2 libboost-context-dev
 apt-get build          libboost-dev libnlopt-cxx-dev
 apt-get mpi            libopenmpi-dev openmpi-bin
-apt-get documentation  doxygen codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2 libjs-katex
+apt-get documentation  doxygen graphviz codespell python3-markdown-it python3-mdit-py-plugins python3-pygments python3-jinja2
+apt-get documentation  libjs-katex
 apt-get grading        bubblewrap
 dnf     build          gcc-c++ cmake ninja-build make git python3 diffutils findutils onednn-devel openblas-devel fmt-devel
 dnf     build          json-devel openssl-devel pcre2-devel xxhash-devel hdf5-devel catch-devel boost-devel
 dnf     build          NLopt-devel
 dnf     mpi            openmpi-devel
-dnf     documentation  doxygen codespell python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2
+dnf     documentation  doxygen graphviz codespell python3-markdown-it-py python3-mdit-py-plugins python3-pygments python3-jinja2
 dnf     grading        bubblewrap
 pacman  build          gcc cmake ninja make git python diffutils onednn openblas fmt nlohmann-json openssl pcre2 xxhash
 pacman  build          hdf5 catch2 boost nlopt
 pacman  mpi            openmpi
-pacman  documentation  doxygen codespell python-markdown-it-py python-mdit_py_plugins python-pygments python-jinja
+pacman  documentation  doxygen graphviz codespell python-markdown-it-py python-mdit_py_plugins python-pygments python-jinja
 pacman  grading        bubblewrap
 brew    build          bash coreutils cmake ninja openblas fmt nlohmann-json openssl@3 pcre2 xxhash hdf5 catch2 boost libomp
 brew    build          nlopt
 brew    mpi            open-mpi
-brew    documentation  doxygen codespell
+brew    documentation  doxygen graphviz codespell
 conda   build          c-compiler cxx-compiler cmake ninja make git python onednn openblas fmt nlohmann_json openssl pcre2
 conda   build          xxhash hdf5 catch2 libboost-devel nlopt
 conda   mpi            openmpi
-conda   documentation  doxygen codespell markdown-it-py mdit-py-plugins pygments jinja2
+conda   documentation  doxygen graphviz codespell markdown-it-py mdit-py-plugins pygments jinja2
 TABLE
 }
 

@@ -1,6 +1,6 @@
 // Lesson 16: Five axes on one mesh
 //
-// Builds on:    lesson 10 (data, tensor and pipeline parallelism), 14 (context parallelism) and 15 (experts)
+// Builds on:    lesson 10 (data, tensor and pipeline parallelism), lesson 14 (context parallelism) and lesson 15 (experts)
 // New idea:     the N = dp tp pp c ranks have a group along each of five axes: lesson 10's three; the c ranks that divide
 //               each sequence; and e of the dp replicas that share the experts of a block. Each axis still does what it does
 //               alone. New is where they meet: a micro-batch in flight is two runs of tokens, an expert's capacity is that

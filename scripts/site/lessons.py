@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import shutil
+import subprocess
 from html import escape
 
 FIELD = re.compile(r"^// ([A-Z][\w ]*): +(.*)$")
@@ -87,26 +89,37 @@ def read_lessons(tree):
 
 # ---- The ladder ----------------------------------------------------------------------------------------------------------
 
-BOX, GAP = (150, 70), (22, 24)  # width and height
+BOX, GAP = (150, 70), (22, 30)  # width and height, in points
 
 
-def places(lessons):
-    """Column and row of each lesson: the first that builds on another stands below it, the others in columns to the right."""
-    children = {lesson.number: [c for c in lessons if c.builds_on[:1] == [lesson.number]] for lesson in lessons}
-    found, columns = {}, 0
+def nearest(lesson, lessons):
+    """Its parents, without those on which another of them builds."""
+    def ancestors(number):
+        parents = next(other.builds_on for other in lessons if other.number == number)
+        return set(parents).union(*map(ancestors, parents))
 
-    def put(lesson, row):
-        nonlocal columns
-        found[lesson.number] = (columns, row)
-        for i, child in enumerate(children[lesson.number]):
-            columns += i > 0
-            put(child, row + 1)
+    return [parent for parent in lesson.builds_on if not any(parent in ancestors(other) for other in lesson.builds_on)]
 
-    roots = [lesson for lesson in lessons if not lesson.builds_on]
-    for root in sorted(roots, key=lambda lesson: not children[lesson.number]):  # those that stand alone come last
-        put(root, 0)
-        columns += 1
-    return found
+
+def drawing(lessons):
+    """Where Graphviz draws them, in points: width and height, the middle of each lesson, the control points of each arrow."""
+    lines = [f"ranksep={GAP[1] / 72}; nodesep={GAP[0] / 72}; edge [arrowhead=none];",
+             f"node [shape=box, fixedsize=true, width={BOX[0] / 72}, height={BOX[1] / 72}];"]
+    lines += [f'"{lesson.number}";' for lesson in lessons]
+    lines += [f'"{parent}" -> "{lesson.number}";' for lesson in lessons for parent in nearest(lesson, lessons)]
+    if shutil.which("dot") is None:
+        raise SystemExit("error: Graphviz is missing, which draws the ladder. Run scripts/setup.sh --documentation.")
+    done = subprocess.run(["dot", "-Tplain"], input=f"digraph {{ {' '.join(lines)} }}", check=True, capture_output=True, text=True)
+    size, middles, curves = (0, 0), {}, []
+    for kind, *words in map(str.split, done.stdout.splitlines()):
+        if kind == "graph":  # scale, width, height
+            size = 72 * float(words[1]), 72 * float(words[2])
+        elif kind == "node":  # name, x, y
+            middles[words[0]] = 72 * float(words[1]), size[1] - 72 * float(words[2])
+        elif kind == "edge":  # from, to, points, x, y, x, y, ...
+            at = [72 * float(word) for word in words[3:3 + 2 * int(words[2])]]
+            curves.append([(x, size[1] - y) for x, y in zip(at[::2], at[1::2])])
+    return size, middles, curves
 
 
 def words_in_lines(words, width):
@@ -118,35 +131,30 @@ def words_in_lines(words, width):
     return lines
 
 
-def box(lesson, x, y, url):
-    lines = words_in_lines(lesson.short_title, 21)
+def box(lesson, middle, url):
+    x, y = round(middle[0] - BOX[0] / 2), round(middle[1] - BOX[1] / 2)
+    lines = words_in_lines(lesson.short_title, 20)
     first = y + 35 + 7 * (3 - len(lines))
     parts = [f'<a href="{escape(url)}"><title>{escape(lesson.title)}</title>',
              f'<rect class="step" x="{x}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="6"/>',
              f'<text class="number" x="{x + 8}" y="{y + 15}">{lesson.number}</text>']
-    parts += [f'<text x="{x + BOX[0] / 2:.0f}" y="{first + 14 * i}" text-anchor="middle">{escape(line)}</text>'
+    parts += [f'<text x="{x + BOX[0] // 2}" y="{first + 14 * i}" text-anchor="middle">{escape(line)}</text>'
               for i, line in enumerate(lines)]
     return "".join(parts) + "</a>"
 
 
-def arrow(parent, child):
-    """From the lower edge of the parent to the upper one of what stands below it; from its right edge to other columns."""
-    (x1, y1), (x2, y2) = parent, child
-    middle = x2 + BOX[0] // 2
-    if x1 == x2:
-        return f'<path class="arrow" d="M{middle} {y1 + BOX[1]}V{y2 - 2}" marker-end="url(#tip)"/>'
-    return f'<path class="arrow" d="M{x1 + BOX[0]} {y1 + BOX[1] // 2}H{middle}V{y2 - 2}" marker-end="url(#tip)"/>'
+def arrow(points):
+    """A Bezier curve: its first point, then three for each piece."""
+    start, *others = [f"{x:.0f} {y:.0f}" for x, y in points]
+    return f'<path class="arrow" d="M{start}C{" ".join(others)}" marker-end="url(#tip)"/>'
 
 
 def ladder(lessons, url_of):
     """The picture of which lesson builds on which, as SVG for a page: it takes its colours from the page's style."""
-    at = {number: (1 + column * (BOX[0] + GAP[0]), 1 + row * (BOX[1] + GAP[1]))
-          for number, (column, row) in places(lessons).items()}
-    width = max(x for x, _ in at.values()) + BOX[0] + 1
-    height = max(y for _, y in at.values()) + BOX[1] + 1
-    arrows = [arrow(at[parent], at[lesson.number]) for lesson in lessons for parent in lesson.builds_on]
-    boxes = [box(lesson, *at[lesson.number], url_of(lesson)) for lesson in lessons]
-    tip = ('<defs><marker id="tip" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+    size, middles, curves = drawing(lessons)
+    width, height = round(size[0]) + 2, round(size[1]) + 2
+    boxes = [box(lesson, middles[lesson.number], url_of(lesson)) for lesson in lessons]
+    tip = ('<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
            '<path class="tip" d="M0 0L8 4L0 8Z"/></marker></defs>')
-    return (f'<svg class="ladder" role="img" aria-label="Which lesson builds on which" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}">{tip}{"".join(arrows)}{"".join(boxes)}</svg>')
+    return (f'<svg class="ladder" role="img" aria-label="Which lesson builds on which" viewBox="-1 -1 {width} {height}" '
+            f'width="{width}" height="{height}">{tip}{"".join(map(arrow, curves))}{"".join(boxes)}</svg>')

@@ -134,6 +134,10 @@ class Texts(OfSmallTree):
             self.assertIn(part, front)
         self.assertEqual(front.count('class="arrow"'), 1)
 
+    def test_menu_has_every_text(self):
+        self.assertEqual({path for path in Tree(REPOSITORY).files if path.startswith("docs/") and path.endswith(".md")} - dict(build.TEXTS).keys(),
+                         {path for path in Tree(REPOSITORY).files if path.startswith("docs/instructor/answers/")})
+
     def test_film(self):
         self.assertIn('href="../../films/01_one.html"', self.page)
         self.assertIn("A film.", self.text("films/01_one.html"))
@@ -150,8 +154,8 @@ class Texts(OfSmallTree):
 
 
 class Order(unittest.TestCase):
-    def order(self, **parents):
-        """Numbers in the order of reading; parents: n01="", n03="01"."""
+    def read(self, **parents):
+        """Lessons in the order of reading; parents: n01="", n03="01"."""
         with tempfile.TemporaryDirectory() as folder:
             programs = {}
             for name, parent in parents.items():
@@ -161,11 +165,19 @@ class Order(unittest.TestCase):
             for path, text in programs.items():
                 small_tree.pathlib.Path(folder, path).parent.mkdir(parents=True)
                 small_tree.pathlib.Path(folder, path).write_text(text, encoding="utf-8")
-            return [lesson.number for lesson in lessons.read_lessons(Tree(folder))]
+            return lessons.read_lessons(Tree(folder))
+
+    def order(self, **parents):
+        return [lesson.number for lesson in self.read(**parents)]
 
     def test_by_number_after_the_parents(self):
         self.assertEqual(self.order(n01="00", n00="", n02=""), ["00", "01", "02"])
         self.assertEqual(self.order(n01="", n09="01", n10="11", n11="09"), ["01", "09", "11", "10"])
+
+    def test_no_arrow_where_others_lead_there(self):
+        found = self.read(n01="", n02="01", n03="02", n04="01 and lesson 03 and lesson 02")
+        self.assertEqual([lessons.nearest(lesson, found) for lesson in found], [[], ["01"], ["02"], ["03"]])
+        self.assertEqual(len(lessons.drawing(found)[2]), 3)
 
     def test_circle_and_missing_parent(self):
         for parents in ({"n01": "02", "n02": "01"}, {"n01": "07"}):
