@@ -56,6 +56,24 @@ said 0 '^accepted$'
 check "$scratch/libmpich.so" ""
 said 0 '^accepted$'
 
+# The same where HDF5 is a target that names another one, as its own package does it.
+mkdir target
+cat >target/CMakeLists.txt <<END
+cmake_minimum_required(VERSION 3.22)
+project(target LANGUAGES NONE)
+include($source_folder/scripts/cmake/same_mpi.cmake)
+add_library(hdf5-shared SHARED IMPORTED)
+set_target_properties(hdf5-shared PROPERTIES IMPORTED_LOCATION_RELEASE \${HDF5} IMPORTED_CONFIGURATIONS RELEASE)
+add_library(hdf5::hdf5 INTERFACE IMPORTED)
+target_link_libraries(hdf5::hdf5 INTERFACE hdf5-shared)
+rankwise_check_same_mpi($scratch/libmpi.so hdf5::hdf5)
+message("accepted")
+END
+run cmake -S target -B target/build -DHDF5="$scratch/libhdf5_mpich.so"
+said 1 'HDF5: built for another MPI (.*libhdf5_mpich.so)'
+run cmake -S target -B target/build -DHDF5="$scratch/libhdf5_openmpi.so"
+said 0 '^accepted$'
+
 if command -v h5pcc.mpich && command -v mpicc.mpich && command -v h5pcc.openmpi && command -v mpicc.openmpi; then
   configure() {
     rm -rf "$scratch/build"
