@@ -14,6 +14,7 @@ Exit status: 0; 1 if a folder is beyond its budget; 2 asked for something imposs
 import collections
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -88,4 +89,5 @@ def main(words):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # "| head" ends it without a word
     sys.exit(main(sys.argv[1:]))

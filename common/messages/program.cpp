@@ -100,6 +100,12 @@ std::optional<Stop> agree(const Session& session, const std::optional<Stop>& own
   return stop;
 }
 
+/// Whether everything that was printed to a stream has been written.
+bool is_written(std::FILE* stream)
+{
+  return std::fflush(stream) == 0 && std::ferror(stream) == 0;
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, OptionTable& options, const std::function<void(const Session&)>& check,
@@ -115,7 +121,7 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
         std::fputs((stop->text + "\n").c_str(), out);
         if (stop->status != exit_success && has_launcher() && on_terminal(STDERR_FILENO))
           std::fputs("       (The launcher's own message below is only a consequence.)\n", out);
-        std::fflush(out);
+        check_system(out == stderr || is_written(out), "print the help");
       }
       return stop->status;
     }
@@ -135,7 +141,11 @@ int run_file_program(int argc, char** argv, OptionTable& options,
       [&](const Session& session) {
         if (session.rank() == 0) check(arguments.files());
       },
-      [&](Session& session) { return session.rank() == 0 ? run(arguments.files()) : exit_success; });
+      [&](Session& session) {
+        const int status = session.rank() == 0 ? run(arguments.files()) : exit_success;
+        check_system(is_written(stdout), "print the result");
+        return status;
+      });
 }
 
 }  // namespace rankwise

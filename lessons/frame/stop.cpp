@@ -6,6 +6,8 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include <sys/resource.h>
+
 #include "common/program/crash_report.hpp"
 #include "common/program/rank_failure.hpp"
 #include "common/program/session.hpp"
@@ -75,6 +77,15 @@ void handle_on_own_stack()
   if (omp_get_thread_num() != 0) pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
+/// `ulimit -t` sets both limits of the CPU time, and the system kills at the hard one: asks for SIGXCPU a tenth earlier.
+void limit_time_before_the_kill()
+{
+  rlimit time{};
+  if (getrlimit(RLIMIT_CPU, &time) != 0 || time.rlim_max == RLIM_INFINITY) return;
+  time.rlim_cur = std::min(time.rlim_cur, time.rlim_max - std::clamp<rlim_t>(time.rlim_max / 10, 1, 300));
+  setrlimit(RLIMIT_CPU, &time);
+}
+
 }  // namespace
 
 StopRequests::StopRequests() : world_(Communicator::world())
@@ -83,6 +94,7 @@ StopRequests::StopRequests() : world_(Communicator::world())
   handle_on_own_stack();
   for (const Request& request : requests)
     if (!is_ignored(request.number)) handle(request.number);
+  limit_time_before_the_kill();
 }
 
 StopRequests::~StopRequests()

@@ -62,6 +62,14 @@ class Paths(ProgramCase):
             done = self.run_program(*MODEL, f"{option}=/dev/full")
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn("/dev/full: No space left on device", done.stderr)
+        self.write("text.txt", "some words " * 100)
+        for program, *words in [(self.program, "--help"), (self.program, "--dry-run"),
+                                ("data/prepare", self.path("text.txt"), self.path("tokens.h5"))]:
+            with self.subTest(program=program, words=words), open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([os.path.join(BUILD, program), *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=TIME_LIMIT_S)
+                self.assertRegex(done.stderr, "cannot print the (help|report|result): No space left on device")
+                self.assertEqual(done.returncode, 1)
 
     def test_standard_output(self):
         with open(self.path("output"), "w+", encoding="utf-8") as output:

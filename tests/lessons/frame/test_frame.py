@@ -239,6 +239,14 @@ class Stopping(Frame):
         self.assertIn(saved, done.stderr)
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("run.h5")], [])
 
+    def test_a_limit_of_the_time_asks_to_stop_before_the_system_kills(self):
+        saved = os.path.join(self.folder, "run.h5")
+        done = subprocess.run([os.path.join(BUILD, "lessons/01_single_device"), *self.small, ENDLESS, f"--checkpoint={saved}"],
+                              capture_output=True, text=True, timeout=TIME_LIMIT_S,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (4, 4)))
+        self.assertEqual(done.returncode, 128 + signal.SIGXCPU, done.stderr)
+        self.assertTrue(os.path.exists(saved))
+
     def test_a_signal_that_is_ignored_stays_so(self):
         job = self.start("01_single_device", None, *self.small, ENDLESS, interrupt=signal.SIG_IGN)
         job.process.send_signal(signal.SIGINT)
