@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "page"))
-from pages import NotThere, filled, read  # noqa: E402
+from pages import NotThere, filled, read, write_whole  # noqa: E402
 
 
 def page(reports):
@@ -36,7 +36,7 @@ def main(arguments):
     parser.add_argument("--output", type=pathlib.Path, required=True, help="a file for the page, as HTML")
     options = parser.parse_args(arguments)
     try:
-        options.output.write_text(page(reports_of(options.reports)), encoding="utf-8")
+        write_whole(options.output, page(reports_of(options.reports)))
     except (NotThere, OSError) as error:
         print(f"error: {error}.\n       A lesson writes a report with --report=FILE.json.", file=sys.stderr)
         return 2

@@ -32,6 +32,8 @@ import plot_baselines  # noqa: E402
 from bench_collectives import WARM  # noqa: E402
 from bench_tables import text_table  # noqa: E402
 from training_rules import philox  # noqa: E402
+from whole_file import write_whole  # noqa: E402
+from with_mpi import with_mpi  # noqa: E402
 
 LIMIT = 1e-6  # largest relative difference of a loss
 LESSON_OPTIONS = ["model", "layers", "heads", "channels", "context", "vocabulary", "global-batch", "micro-batch", "sequence",
@@ -89,9 +91,11 @@ def run(commands, folder, environment=None):
     """Runs programs side by side; when one fails the others are ended.
     @throws Failed  with the messages of the one that failed."""
     logs = [folder / f"messages{i}.txt" for i in range(len(commands))]
-    shell = ["bash", "-c", f'source "{ROOT}/scripts/mpi_environment.sh"; exec "$@" >/dev/null 2>"$0"']
-    processes = [subprocess.Popen([*shell, log, *map(str, command)], env={**os.environ, **(environment or {})})
-                 for log, command in zip(logs, commands)]
+    processes = []
+    for log, command in zip(logs, commands):
+        with open(log, "wb") as messages:
+            processes.append(subprocess.Popen(with_mpi(*command), stdout=subprocess.DEVNULL, stderr=messages,
+                                              env={**os.environ, **(environment or {})}))
     while any(process.poll() is None for process in processes) and not any(process.returncode for process in processes):
         time.sleep(0.02)
     failed = next((i for i, process in enumerate(processes) if process.returncode), None)
@@ -274,10 +278,10 @@ def main(arguments):
     passed, verdict = judge(rows)
     print(table(rows, tokens), verdict, "", curves(rows), sep="\n", end="")
     if known.picture:
-        known.picture.write_text(plot_baselines.draw(rows, LIMIT), encoding="utf-8")
+        write_whole(known.picture, plot_baselines.draw(rows, LIMIT))
     if known.report:
         document = {"report": comparison.report, "tokens": tokens, "rows": [dataclasses.asdict(row) for row in rows]}
-        known.report.write_text(json.dumps(document), encoding="utf-8")
+        write_whole(known.report, json.dumps(document))
     return 0 if passed else 1
 
 

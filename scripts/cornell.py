@@ -11,10 +11,11 @@ Exit status: 0, FILE.txt is written; 1, it cannot be written; 2, the corpus is r
 """
 
 import argparse
-import os
 import pathlib
 import re
 import sys
+
+from whole_file import write_whole
 
 SEPARATOR = " +++$+++ "
 PUBLISHED = 304_713  # utterances: README of the corpus, Danescu-Niculescu-Mizil and Lee 2011
@@ -71,14 +72,8 @@ def read_conversations(path, utterances):
 
 
 def write(path, conversations):
-    """Writes the text under a temporary name, which becomes its own at the end."""
-    temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text("\n".join("\n".join(lines) + "\n" for lines in conversations), encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, "\n".join("\n".join(lines) + "\n" for lines in conversations))
 
 
 def main(arguments):

@@ -28,7 +28,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "course"))
 sys.dont_write_bytecode = True
 
-from exercise_tree import Refused, read_tree  # noqa: E402
+from exercise_tree import Refused, read_tree, write_whole  # noqa: E402
 
 
 def lessons_of(options):
@@ -100,7 +100,7 @@ def export(options):
     import exports
     text = exports.export(options.format, [exports.read_grade(path) for path in options.grades])
     if options.to:
-        options.to.write_text(text, encoding="utf-8")
+        write_whole(options.to, text)
     else:
         sys.stdout.write(text)
     return 0

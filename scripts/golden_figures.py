@@ -65,6 +65,8 @@ import sys
 import torch
 import transformers
 
+from whole_file import write_whole
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "bench"))
 from torch_gpt2 import Gpt2, make_adamw  # noqa: E402
 
@@ -149,7 +151,7 @@ def write(name, document, rows):
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
     lines.append('  "tensors": [\n    ' + ",\n    ".join(json.dumps(row) for row in rows) + "\n  ]")
     GOLDEN.mkdir(parents=True, exist_ok=True)
-    (GOLDEN / name).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")
+    write_whole(GOLDEN / name, "{\n" + ",\n".join(lines) + "\n}\n")
     print(f"{name}: {(GOLDEN / name).stat().st_size} bytes")
 
 

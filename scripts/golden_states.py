@@ -12,8 +12,8 @@ import argparse
 import hashlib
 import json
 import math
-import os
 import pathlib
+import shlex
 import struct
 import subprocess
 import sys
@@ -24,6 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts/bench")]
 
 from training_rules import philox, windows_of  # noqa: E402
+from whole_file import write_whole  # noqa: E402
+from with_mpi import with_mpi  # noqa: E402
 
 VERSION, STEPS = "1", 5
 MODELS = {"nano": {"layers": 4, "heads": 4, "channels": 64, "context": 64, "vocabulary": 256, "sequence": 32, "global-batch": 4},
@@ -56,7 +58,7 @@ def write(path, tensors, metadata):
     header["__metadata__"] = {**metadata, "sha256": hashlib.sha256(data).hexdigest()}
     first = json.dumps(header).encode("ascii")
     first += b" " * (-len(first) % 8)
-    pathlib.Path(path).write_bytes(struct.pack("<Q", len(first)) + first + data)
+    write_whole(path, struct.pack("<Q", len(first)) + first + data)
 
 
 def read(path):
@@ -119,11 +121,10 @@ class States:
 
     def run(self, program, *arguments):
         """Runs a program. @throws Refused with its message if it fails."""
-        shell = ["bash", "-c", f'source "{ROOT}/scripts/mpi_environment.sh"; exec "$0" "$@"']
         command = [str(self.build / program), *map(str, arguments)]
-        done = subprocess.run([*shell, *command], capture_output=True, text=True, env=os.environ, check=False)
+        done = subprocess.run(with_mpi(*command), capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Refused(f"{' '.join(command)} has ended with status {done.returncode}:\n{done.stderr.strip()}")
+            raise Refused(f"{shlex.join(command)} has ended with status {done.returncode}:\n{done.stderr.strip()}")
 
     def recorded(self, changed):
         """The report of a run, its log, and its recorded values by (step, phase, name): parts in the order of sequences."""

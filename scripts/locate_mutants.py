@@ -20,7 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts/course"))
 
-from exercise_tree import read_tree  # noqa: E402
+from exercise_tree import read_tree, write_whole  # noqa: E402
 from located import Locator, all_mutants, made_by  # noqa: E402
 import planted  # noqa: E402
 from planted import Bench  # noqa: E402
@@ -34,7 +34,7 @@ def read_located():
 
 
 def write_located(known):
-    LOCATED.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+    write_whole(LOCATED, json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 def look_at_all(command, names, build):

@@ -16,10 +16,14 @@ import json
 import multiprocessing
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
+
+from whole_file import write_whole
+from with_mpi import with_mpi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "lessons/17_choose_a_layout/machines/a100-80gb-sxm.conf"
@@ -54,14 +58,13 @@ def report(build, ranks, program, *options):
     """The report of one run of a lesson."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "report.json"
-        command = f'source "$0/scripts/mpi_environment.sh"; exec mpirun -np {ranks} "$@"'
-        done = subprocess.run(["bash", "-c", command, str(ROOT), str(build / program), *options, f"--report={path}"],
-                              capture_output=True, text=True, check=False)
+        command = ["mpirun", "-np", str(ranks), str(build / program), *options]
+        done = subprocess.run(with_mpi(*command, f"--report={path}"), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = done.stderr.split("\n---")[0].strip().splitlines() or ["it said nothing"]  # what mpirun adds comes after a ruler
             why = next((line[len("error: "):] for line in lines if line.startswith("error: ")), lines[-1])
             raise Refused(f"error: {program} on {ranks} ranks ended with status {done.returncode}: {why}\n"
-                          f"       Try it: mpirun -np {ranks} {build / program} {' '.join(options)}")
+                          f"       Try it: {shlex.join(command)}")
         return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -199,9 +202,7 @@ def main(arguments):
     try:
         check(options.build, options.file, options.name)
         text = text_of(options.name, cores, measured(options.build, options.file.absolute().parent, cores))
-        unfinished = options.file.with_name(options.file.name + ".unfinished")
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(options.file)
+        write_whole(options.file, text)
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 2

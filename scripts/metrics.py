@@ -14,10 +14,13 @@ import argparse
 import contextlib
 import csv
 import importlib
+import io
 import json
 import pathlib
 import sys
 import time
+
+from whole_file import write_whole
 
 
 class CannotTurn(Exception):
@@ -66,10 +69,11 @@ def to_csv(lines, path):
     if not rows:
         raise ValueError("it has no steps")
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["step", *columns])
-        writer.writeheader()
-        writer.writerows({"step": step, **row} for step, row in sorted(rows.items()))
+    table = io.StringIO()
+    writer = csv.DictWriter(table, ["step", *columns])
+    writer.writeheader()
+    writer.writerows({"step": step, **row} for step, row in sorted(rows.items()))
+    write_whole(path, table.getvalue())
 
 
 def give(lines, take_run, take_step):

@@ -18,7 +18,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts/course"))
 
-from exercise_tree import Refused  # noqa: E402
+from exercise_tree import Refused, write_whole  # noqa: E402
 import planted  # noqa: E402
 from planted import INSTRUMENTS, Bench, look_at, read_exhibit  # noqa: E402
 
@@ -85,7 +85,7 @@ def look_at_all(command, numbers, build):
         caught = look_at(bench, exhibit)
         if command == "run":
             known[exhibit.number] = caught
-            CAUGHT.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+            write_whole(CAUGHT, json.dumps(dict(sorted(known.items())), indent=1) + "\n")
         same = always(exhibit, caught) == always(exhibit, known.get(exhibit.number, {}))
         status |= not same
         print(f"{'PASS' if same else 'FAIL'}  {exhibit.number} {exhibit.title}: {caught}", flush=True)

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+from with_mpi import with_mpi
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -30,8 +32,7 @@ def run(program, ranks, *options):
     """The report of one run."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
-        command = f'source {ROOT}/scripts/mpi_environment.sh; exec mpirun -np {ranks} "$@" --report={report}'
-        done = subprocess.run(["bash", "-c", command, "bash", str(program), *options],
+        done = subprocess.run(with_mpi("mpirun", "-np", ranks, program, *options, f"--report={report}"),
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Refused(done.stderr.split("\n---")[0].strip())  # what mpirun says of it comes behind a ruler

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+from with_mpi import with_mpi
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EPOCH = 1000  # sequences; the speed-up does not depend on it
 # A custom FSDP over MPI, 27.32 M parameters, two RTX 2080 Ti: 55.7 and 31.2 s for 10 epochs, 44 % less memory a device.
@@ -28,9 +30,8 @@ def report(build, ranks, options):
     """The report of one run of lesson 06."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "report.json"
-        command = f'source {ROOT}/scripts/mpi_environment.sh; exec mpirun -np {ranks} "$@" --report={path}'
-        done = subprocess.run(["bash", "-c", command, "bash", str(build / "lessons/06_zero3"),
-                               f"--config={ROOT}/lessons/06_zero3/27m.conf", *options],
+        done = subprocess.run(with_mpi("mpirun", "-np", ranks, build / "lessons/06_zero3",
+                                       f"--config={ROOT}/lessons/06_zero3/27m.conf", *options, f"--report={path}"),
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Refused(done.stderr.split("\n---")[0].strip())  # what mpirun adds comes after a ruler

@@ -24,6 +24,8 @@ import re
 import subprocess
 import sys
 
+from whole_file import write_whole
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- output of: (?P<command>.*?) -->\n```\n)(?P<old>.*?)(```\n)", re.DOTALL)
 TEXT = re.compile(r"(<!-- text of: (?P<command>.*?) -->\n)(?P<old>.*?)(<!-- end of text -->\n)", re.DOTALL)
@@ -50,7 +52,7 @@ def update(path):
         return block[1] + (block["old"] if text is None else text) + block[4]
 
     old = path.read_text(encoding="utf-8")
-    path.write_text(TEXT.sub(renewed, BLOCK.sub(renewed, old)), encoding="utf-8")
+    write_whole(path, TEXT.sub(renewed, BLOCK.sub(renewed, old)))
     return not failed
 
 

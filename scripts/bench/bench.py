@@ -43,6 +43,7 @@ import bench_startup
 import bench_tensor
 import llmc_speed
 import plot_bandwidth
+from svg import write_whole
 from bench_tables import (Case, append_csv, bf16_tables, csv_rows, machine_rates_table, memory_table, ratios_of,
                           replace_block, training_steps_table, ways_table, where_table)
 
@@ -161,7 +162,7 @@ def kept(name, text):
     """The document that a program printed; it stays in build/bench, too."""
     path = BUILD / f"bench/{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     return json.loads(text)
 
 
@@ -458,7 +459,7 @@ def record_ratios(measured):
     """Keeps the ratios of the cases for this processor."""
     recorded = recorded_ratios()
     recorded.setdefault(processor(), {}).update({case.name: ratios_of(document) for case, document in measured})
-    RATIOS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_whole(RATIOS, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
 
 def write_page(page, blocks):
@@ -466,7 +467,7 @@ def write_page(page, blocks):
     text = page.read_text(encoding="utf-8")
     for name, content in blocks.items():
         text = replace_block(text, name, content)
-    page.write_text(text, encoding="utf-8")
+    write_whole(page, text)
 
 
 def check_page(page):
@@ -542,9 +543,9 @@ def bench(arguments):
     if options.write and measured + in_bf16:
         record_ratios(measured + in_bf16)
     if options.write and collectives:
-        PAGE.with_name("collectives.svg").write_text(plot_bandwidth.draw(plot_bandwidth.read(table)), encoding="utf-8")
+        write_whole(PAGE.with_name("collectives.svg"), plot_bandwidth.draw(plot_bandwidth.read(table)))
     if options.write and "peers" in others:
-        PAGE.with_name("peers.svg").write_text(bench_peers.picture(others["peers"]), encoding="utf-8")
+        write_whole(PAGE.with_name("peers.svg"), bench_peers.picture(others["peers"]))
 
 
 def main(arguments):

@@ -23,6 +23,9 @@ from bench_tables import replace_block, torch_config
 from gpu_speed_tables import NO_TORCH, gpu_blocks
 from llmc_speed import gpu_steps
 
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from whole_file import write_whole  # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = ["check", "ranks", "result", "ms a step", "tokens/s", "counted bytes", "in use", "digest"]
 LIMIT_S = 600
@@ -198,8 +201,7 @@ def measure_speed(checks, options, llmc):
                 if llmc:
                     document["llmc"] = llmc_step(checks, llmc, document)
         document["machine"] = machine()
-        with open(os.path.join(checks.build, "gpu_speed.json"), "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
+        write_whole(os.path.join(checks.build, "gpu_speed.json"), json.dumps(document, indent=1))
     return document
 
 
@@ -209,8 +211,7 @@ def write_page(page, blocks):
         text = file.read()
     for name, content in blocks.items():
         text = replace_block(text, name, content)
-    with open(page, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_whole(page, text)
 
 
 def report_speed(checks, options, more):
@@ -280,9 +281,7 @@ def main(arguments):
     lines = [] if alone else [*(f"{name:<7} {value}" for name, value in machine().items()), "", *table(checks.rows), ""]
     text = "\n".join(lines) + "\n" * bool(lines) + speed
     if not options.figures:
-        with open(os.path.join(checks.build, "gpu_speed.txt" if alone else "gpu_check.txt"), "w",
-                  encoding="utf-8") as file:
-            file.write(text)
+        write_whole(os.path.join(checks.build, "gpu_speed.txt" if alone else "gpu_check.txt"), text)
     print("\n" + text, end="")
     for failure in checks.failures:
         print("\nFAILED: " + failure)

@@ -30,7 +30,7 @@ import re
 import sys
 
 import catalogue
-from exercise_tree import Refused, all_regions, find_regions, markers, read_tree, stubbed_files, write_tree
+from exercise_tree import Refused, all_regions, find_regions, markers, read_tree, stubbed_files, write_tree, write_whole
 from grade_table import table_of
 from pack import without_twins
 
@@ -126,7 +126,7 @@ def grade(root, lesson, folder, json_file, work, protected):
     print("\n".join(table_of(rows)))
     points, of = (sum(row[key] for row in rows) for key in ("points", "of"))
     json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(dict(lesson=lesson, points=points, of=of, exercises=rows), indent=2) + "\n", encoding="utf-8")
+    write_whole(json_file, json.dumps(dict(lesson=lesson, points=points, of=of, exercises=rows), indent=2) + "\n")
     print(f"\nThe same as JSON: {json_file}")
     return 0 if points == of else 1
 

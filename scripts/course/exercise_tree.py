@@ -5,6 +5,10 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from whole_file import without_links, write_whole  # noqa: E402, F401  for all of the course
 
 FOLDERS = ("lessons", "gpt2", "common")  # regions stand only here
 BEGIN = re.compile(r'^(\s*)// BEGIN EXERCISE (\d\d\.\d+) points=([1-9]\d*) (".*")\s*$')

@@ -9,11 +9,10 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
 import traceback
 
 import catalogue
-from exercise_tree import Refused, read_tree
+from exercise_tree import Refused, read_tree, without_links, write_whole
 from grade_one import grade_one, regions_of, wanted_files
 from grader import Grader
 from grade_table import markdown_report, markdown_table, table_of
@@ -26,19 +25,12 @@ from submissions import digest_of, find_submissions, read_submission, submission
 def locked(folder):
     """Holds the lock of a folder, which is made; Refused if another process has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w", encoding="utf-8") as file:
+    with open(folder / ".lock", "w", encoding="utf-8", opener=without_links) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Refused(f"another grading runs in {folder}. Wait for its end, or grade in another folder") from error
         yield
-
-
-def write_whole(path, text):
-    """Writes a file that is there whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 class Course:

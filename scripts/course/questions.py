@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -156,7 +157,7 @@ class Programs:
             if status != 0:
                 said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
                 why = f"took more than {TIMEOUT_S} s" if status is None else f"ended with status {status}; is it built?"
-                raise Refused(f"{' '.join(command)} {why}\n{said}")
+                raise Refused(f"{shlex.join(command)} {why}\n{said}")
             document = json.loads(path.read_text(encoding="utf-8"))
         self.reports[tuple(command)] = document
         return document

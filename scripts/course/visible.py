@@ -3,7 +3,7 @@
 import json
 
 from exercise_bench import Bench
-from exercise_tree import Refused, all_regions, read_tree, stubbed_files
+from exercise_tree import Refused, all_regions, read_tree, stubbed_files, write_whole
 from grade_table import document_of, table_of
 
 MANIFEST = "course.json"
@@ -49,6 +49,6 @@ def grade_visible(root, json_file):
     print("\n".join(table_of(rows)))
     if json_file:
         document = document_of(lessons, manifest["student"], manifest["revision"], rows)
-        json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_whole(json_file, json.dumps(document, indent=2) + "\n")
     print(f"\nAll that the tests said: {bench.log}")
     return 0 if all(row["points"] == row["of"] for row in rows) else 1

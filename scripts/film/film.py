@@ -15,7 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/page"))
 
-from pages import NotThere, filled, read  # noqa: E402
+from pages import NotThere, filled, read, write_whole  # noqa: E402
 from quiz import questions  # noqa: E402
 from step import Step  # noqa: E402
 
@@ -84,7 +84,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     try:
         step, page = step_of(options)
-        options.output.write_text(page, encoding="utf-8")
+        write_whole(options.output, page)
     except (NotThere, OSError) as error:
         print(f"error: {error}.\n       A lesson writes both with --report=FILE.json --trace=FILE.json.", file=sys.stderr)
         return 2

@@ -3,8 +3,11 @@
 import json
 import pathlib
 import re
+import sys
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(SCRIPTS))
+from whole_file import write_whole  # noqa: E402, F401  for all that make pages
 
 
 class NotThere(Exception):

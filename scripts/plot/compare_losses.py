@@ -93,7 +93,7 @@ def main(arguments):
         return 2
     print("\n".join(table(runs, options.every)))
     if options.plot:
-        options.plot.write_text(draw(runs), encoding="utf-8")
+        svg.write_whole(options.plot, draw(runs))
     return 0
 
 

@@ -5,6 +5,8 @@ import pathlib
 import re
 import sys
 
+import svg
+
 
 class NotThere(Exception):
     """A text that is not what the lesson prints; the sentence says what it lacks."""
@@ -32,7 +34,7 @@ def main(arguments, name, what, read, draw, table):
     options = parser.parse_args(arguments)
     try:
         drawn = read(sys.stdin.read())
-        options.output.write_text(draw(drawn), encoding="utf-8")
+        svg.write_whole(options.output, draw(drawn))
     except (NotThere, OSError) as error:
         print(f"error: {what} cannot be drawn: {error}.\n"
               "       Pipe what that lesson prints into this script.", file=sys.stderr)

@@ -95,7 +95,7 @@ def main(arguments):
 
     words = f"{options.ranks} ranks, {options.latency_us:g} µs a message, {options.bandwidth_GBps:g} GB/s"
     try:
-        options.output.write_text(draw(times, options.ranks, words), encoding="utf-8")
+        svg.write_whole(options.output, draw(times, options.ranks, words))
     except OSError as error:
         print(f"error: the picture cannot be written: {error}.", file=sys.stderr)
         return 2

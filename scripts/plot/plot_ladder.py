@@ -126,7 +126,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     try:
         runs = runs_in(options.folder)
-        options.output.write_text(draw(runs), encoding="utf-8")
+        svg.write_whole(options.output, draw(runs))
     except (NotThere, OSError, ValueError) as error:
         print(f"error: {options.folder} cannot be drawn: {error}.\n"
               "       Run scripts/ladder.sh, which leaves its reports in build/ladder.", file=sys.stderr)

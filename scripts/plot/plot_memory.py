@@ -271,7 +271,7 @@ def main(arguments):
             step = read(options.documents[0], lambda trace: Step(trace, options.rank, options.step, options.only))
             level = read(options.compare, lambda report: Level(report, options.only)) if options.compare else None
             picture, table = draw_time(step, level), time_table(step)
-        options.output.write_text(picture, encoding="utf-8")
+        svg.write_whole(options.output, picture)
     except (NotThere, OSError) as error:
         print(f"error: {error}\n       A lesson writes reports with --report=FILE.json, traces with --trace=FILE.json.",
               file=sys.stderr)

@@ -17,12 +17,14 @@ import math
 import os
 import pathlib
 import random
+import shlex
 import re
 import subprocess
 import sys
 import tempfile
 
 import svg
+from with_mpi import with_mpi
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 Row = collections.namedtuple("Row", "lesson options words")
@@ -60,10 +62,10 @@ class Machine:
 
     def run(self, command):
         """What a command prints."""
-        done = subprocess.run(["bash", "-c", 'source scripts/mpi_environment.sh; exec "$@"', "bash", *command], cwd=ROOT,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+        done = subprocess.run(with_mpi(*command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", check=False)
         if done.returncode != 0:
-            raise Failed(f"{' '.join(command)}\n{done.stdout}")
+            raise Failed(f"{shlex.join(map(str, command))}\n{done.stdout}")
         return done.stdout
 
     def train(self, row, *options):
@@ -173,7 +175,7 @@ def main():
     except Failed as failure:
         print(f"error: a run failed: {failure}", file=sys.stderr)
         return 1
-    options.output.write_text(draw(points), encoding="utf-8")
+    svg.write_whole(options.output, draw(points))
     print("\n".join(line.rstrip() for line in table(points)))
     return 0
 

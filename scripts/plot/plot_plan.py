@@ -213,7 +213,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     try:
         found = read(options.report)
-        options.output.write_text(draw(found), encoding="utf-8")
+        svg.write_whole(options.output, draw(found))
     except (NotThere, OSError) as error:
         print(f"error: {options.report} cannot be drawn: {error}.\n"
               "       Lesson 17 writes a report with --question=layout --report=FILE.json.", file=sys.stderr)

@@ -199,7 +199,7 @@ def main(arguments):
     name, several = options.timeline, len(options.report) > 1
     try:
         schedules = [read(path, name if several else None) for path in options.report]
-        options.output.write_text(picture_of(schedules, name), encoding="utf-8")
+        svg.write_whole(options.output, picture_of(schedules, name))
     except (NotThere, OSError, ValueError) as error:
         print(f"error: the schedule cannot be drawn: {error}.\n"
               "       Use a file that lesson 09 wrote with --report.", file=sys.stderr)

@@ -261,7 +261,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     try:
         parts = Parts(sys.stdin.read())
-        options.output.write_text(draw(parts), encoding="utf-8")
+        svg.write_whole(options.output, draw(parts))
     except (NotThere, OSError) as error:
         print(f"error: the parts cannot be drawn: {error}.\n"
               "       Pipe what lesson 08 prints with --dry-run into this script.", file=sys.stderr)

@@ -104,7 +104,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     try:
         axes, ranks = receivers_of(options.report)
-        options.picture.write_text(draw(axes, ranks), encoding="utf-8")
+        svg.write_whole(options.picture, draw(axes, ranks))
     except (NotThere, OSError, ValueError) as error:
         print(f"error: the traffic cannot be drawn: {error}.\n"
               "       Give a report of lesson 10, written with --report=FILE.json.", file=sys.stderr)

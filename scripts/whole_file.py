@@ -1,0 +1,75 @@
+"""Files that scripts write: each has its old content or its new one, whatever happens."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import secrets
+import stat
+
+MOST_LINKS = 40  # the limit of Linux
+
+
+def write_whole(path, content):
+    """Replaces a file by text or bytes, which are on the disk before they get its name; it keeps its owner and permissions. A
+    link leads to the file that is replaced; a device or a pipe, as /dev/stdout, is written to.
+    @throws OSError  that names the file; what was there is kept."""
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        chain = links(path)
+        old = os.stat(path) if os.path.exists(path) else None
+        file_or_none = old is None or stat.S_ISREG(old.st_mode) or stat.S_ISDIR(old.st_mode)
+        if not file_or_none or any(name.is_relative_to("/proc") for name in chain):
+            with open(path, "ab") as file:
+                file.write(data)
+        else:
+            replace(os.path.realpath(path), data, old)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def without_links(path, flags):
+    """Opens a file, for open(); a link instead of the file is an OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def links(path):
+    """A path and the target of each link in the chain that begins there.
+    @throws OSError  for a link of another user in a folder where everybody may make one, who would choose the file."""
+    chain = [pathlib.Path(path).absolute()]
+    while chain[-1].is_symlink():
+        if len(chain) > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        chain.append(chain[-1].parent / os.readlink(chain[-1]))
+    for place in {place for name in chain for place in (name, *name.parents) if place.is_symlink()}:
+        folder, owner = place.parent.stat(), place.lstat().st_uid
+        if folder.st_mode & stat.S_IWOTH and owner not in (os.geteuid(), folder.st_uid):
+            raise PermissionError(errno.EACCES, f"{place} is a link of another user")
+    return chain
+
+
+def replace(path, data, old):
+    """Replaces a file that is no link; old is its status, None if it does not exist."""
+    if old and not (old.st_mode & 0o222 and os.access(path, os.W_OK)):
+        raise PermissionError(errno.EACCES, "It is write-protected")
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600 if old else 0o666)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if old:
+                os.fchown(descriptor, old.st_uid, old.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
