@@ -206,13 +206,12 @@ void OutputFile::write(std::span<const std::byte> bytes)
 
 void OutputFile::keep()
 {
-  check_system(file_.close(), "write " + path_);
+  if (file_.good()) check_system(fsync(file_.id()) == 0 && file_.close(), "write " + path_);
   kept_ = true;
 }
 
 void OutputFile::commit()
 {
-  check_system(fsync(file_.id()) == 0, "write " + path_);
   keep();
   commit_temporary(path_);
 }

@@ -74,10 +74,10 @@ class OutputFile {
   /// Writes the next bytes.
   /// @failure  Error, for instance for a full disk.
   void write(std::span<const std::byte> bytes);
-  /// Closes the file and keeps it under its temporary name, for callers that continue with it under that name.
+  /// Flushes the file to the disk and keeps it under its temporary name, for callers that continue with it under that name.
   /// @failure  Error; the temporary file is removed.
   void keep();
-  /// Flushes the file to the disk and renames it. Nothing can be written afterwards.
+  /// Keeps the file and renames it. Nothing can be written afterwards.
   /// @failure  Error; an existing file of that name is kept.
   void commit();
 

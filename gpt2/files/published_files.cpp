@@ -12,7 +12,6 @@
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
-#include "common/files/output_file.hpp"
 #include "data/pair_loader.hpp"
 #include "gpt2/bert/model.hpp"
 
@@ -204,7 +203,7 @@ void PublishedFiles::read(const SafetensorsEntry& tensor, std::int64_t first, st
   by_name_.at(tensor.name).first->read(tensor, first, to);
 }
 
-void write_model_config(const std::string& folder, const ModelConfig& config)
+std::map<std::string, std::string> model_descriptions(const ModelConfig& config)
 {
   constexpr std::int64_t published_vocabulary = 50257;
   const Json end_of_text =
@@ -224,12 +223,12 @@ void write_model_config(const std::string& folder, const ModelConfig& config)
   for (const auto& [name, size] : bert ? bert_size_names : gpt2_size_names) json[name] = config.*size;
   json["tie_word_embeddings"] = true;
   json["torch_dtype"] = "float32";
-  const std::filesystem::path to(folder);
-  write_file(to / "config.json", json.dump(2) + "\n");
-  if (bert) return;
+  std::map<std::string, std::string> texts{{"config.json", json.dump(2) + "\n"}};
+  if (bert) return texts;
   const nlohmann::json generation{
       {"_from_model_config", true}, {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}};
-  write_file(to / "generation_config.json", generation.dump(2) + "\n");
+  texts["generation_config.json"] = generation.dump(2) + "\n";
+  return texts;
 }
 
 bool names_folder(const std::string& path)

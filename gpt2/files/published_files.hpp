@@ -57,10 +57,8 @@ class PublishedFiles {
 /// @throws UserError  when it is not the description of a GPT-2 or a BERT as this project computes it.
 ModelConfig read_model_config(const std::string& path);
 
-/// Writes config.json, with which transformers loads the model, and for a GPT-2 generation_config.json.
-/// @param folder  an existing folder.
-/// @failure  Error when the disk is full.
-void write_model_config(const std::string& folder, const ModelConfig& config);
+/// The texts, by file name, with which transformers loads the model: config.json, and for a GPT-2 generation_config.json.
+std::map<std::string, std::string> model_descriptions(const ModelConfig& config);
 
 /// Whether a name means a folder: one that exists, or a name without an extension, as "gpt2-tuned".
 bool names_folder(const std::string& path);

@@ -370,9 +370,15 @@ void SafetensorsWriter::write(std::span<const float> elements)
   left_ -= std::ssize(elements);
 }
 
-void SafetensorsWriter::close()
+void SafetensorsWriter::keep()
 {
   check(left_ == 0, "not all elements that were declared have been written");
+  file_.keep();
+}
+
+void SafetensorsWriter::close()
+{
+  keep();
   file_.commit();
 }
 

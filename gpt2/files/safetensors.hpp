@@ -95,8 +95,10 @@ class SafetensorsWriter {
   /// Writes the next elements; they may end in the middle of a tensor, or in a later one.
   /// @throws Error  when the disk is full, or when there are more elements than were declared.
   void write(std::span<const float> elements);
-  /// Completes the file.
+  /// Completes the file under its temporary name, for callers that give it its name later.
   /// @throws Error  when elements are missing, or when the disk is full.
+  void keep();
+  /// Completes the file, and gives it its name. Throws as keep().
   void close();
 
  private:

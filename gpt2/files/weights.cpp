@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -257,7 +258,10 @@ void PublishedModel::read_part(const Parameter& p, Range run, std::span<float> t
   std::ranges::copy(part(converted_, first, both.count), wanted.begin());
 }
 
-void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
+namespace {
+
+/// As publish(), but the file still has its temporary name.
+void write_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
 {
   const ParameterTable table(config);
   std::vector<std::pair<PublishedTensor, const Parameter*>> in_order;
@@ -292,14 +296,31 @@ void publish(const std::string& checkpoint, const ModelConfig& config, const std
       converted[static_cast<std::size_t>(i)] = elements[static_cast<std::size_t>(tensor.place(i))];
     writer.write(converted);
   }
-  writer.close();
+  writer.keep();
 }
 
-void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::string& folder)
+}  // namespace
+
+void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path)
 {
-  std::filesystem::create_directory(folder);
-  write_model_config(folder, config);
-  publish(checkpoint, config, std::filesystem::path(folder) / "model.safetensors");
+  write_weights(checkpoint, config, path);
+  commit_temporary(path);
+}
+
+void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::filesystem::path& folder)
+{
+  const std::string weights = folder / "model.safetensors";
+  write_weights(checkpoint, config, weights);
+  or_remove_temporary(weights, [&] {
+    std::list<OutputFile> descriptions;
+    for (const auto& [name, text] : model_descriptions(config))
+      descriptions.emplace_back(folder / name).write(std::as_bytes(std::span(text)));
+    // All is written, and only names are missing. A folder without config.json is refused, so that no weights are read with the
+    // sizes of others.
+    std::filesystem::remove(resolve_links(folder / "config.json"));
+    commit_temporary(weights);
+    for (OutputFile& description : descriptions) description.commit();
+  });
 }
 
 void check_finite_weights(const std::string& checkpoint, const ModelConfig& config, const std::string& asked)

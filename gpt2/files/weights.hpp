@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -73,10 +74,10 @@ class PublishedModel {
 /// @throws UserError  when the file cannot be created. Error when the disk is full.
 void publish(const std::string& checkpoint, const ModelConfig& config, const std::string& path);
 
-/// Writes the weights to a folder that transformers loads with from_pretrained(): config.json,
-/// generation_config.json for a GPT-2, and last model.safetensors. Parameters and failures as for publish().
-/// @param folder  is made if it does not exist.
-void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::string& folder);
+/// Writes the weights to an existing folder that transformers loads with from_pretrained(): model.safetensors, config.json, and
+/// generation_config.json for a GPT-2. Parameters and failures as for publish(). A run that is killed leaves the old files, the new
+/// ones, or a folder without config.json.
+void publish_folder(const std::string& checkpoint, const ModelConfig& config, const std::filesystem::path& folder);
 
 /// Refuses a checkpoint with weights that are not finite; reads all of them, but not the moments.
 /// @param checkpoint  a file that check_checkpoint() accepted.

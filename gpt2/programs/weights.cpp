@@ -34,13 +34,12 @@ struct Job {
   std::vector<FileLock> locks;                // of the file to write
 };
 
-/// Refuses a folder that cannot be made: its own folder has to exist.
-void check_folder(const std::string& path)
+/// Makes a folder in an existing one, if it is not there.
+void make_folder(const std::string& path)
 {
-  namespace files = std::filesystem;
-  files::path folder = files::absolute(path).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // "NAME/"
-  if (files::is_directory(files::exists(folder) ? folder : folder.parent_path())) return;
+  std::error_code error;
+  std::filesystem::create_directory(path, error);
+  if (std::filesystem::is_directory(path)) return;
   throw UserError(fmt::format("{} is not a folder, and none can be made there.", path),
                   "Name a folder in an existing one, or a file, as model.safetensors.");
 }
@@ -67,17 +66,24 @@ void check_job(const std::vector<std::string>& words, Job& job)
   const std::string &command = words[0], &from = words[1], &to = words[2];
   if (command != "import" && command != "export")
     throw UserError(fmt::format("{} is not a command.", command), usage);
-  const bool to_folder = command == "export" && names_folder(to);
-  std::vector<NamedFile> named{{.path = from, .asked = from, .use = FileUse::read}};
-  if (std::filesystem::is_directory(from)) named.clear();
-  if (to_folder) check_folder(to);
-  if (!to_folder) named.push_back({.path = to, .asked = to, .use = FileUse::replace});
-  check_files(named);
-  job.locks = lock_files(named);
+  std::vector<NamedFile> named{{.path = from, .asked = from, .use = FileUse::read},
+                               {.path = to, .asked = to, .use = FileUse::replace}};
+  if (std::filesystem::is_directory(from)) named.erase(named.begin());
   if (command == "export") {
     job.checkpoint = check_checkpoint(from, from);
     check_mask(*job.checkpoint, from);
-  } else {
+    if (names_folder(to)) {
+      make_folder(to);
+      named.pop_back();
+      for (const char* const name : {"model.safetensors", "config.json"}) {
+        const std::string file = std::filesystem::path(to) / name;
+        named.push_back({.path = file, .asked = file, .use = FileUse::replace});
+      }
+    }
+  }
+  check_files(named);
+  job.locks = lock_files(named);
+  if (command == "import") {
     job.published = std::make_unique<PublishedModel>(from, job.heads);
     if (!job.allow_not_finite) job.published->check_finite();
   }

@@ -1,7 +1,9 @@
 #include "gpt2/record/record.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +12,7 @@
 #include "common/base/json.hpp"
 #include "common/base/text.hpp"
 #include "common/files/hdf5.hpp"
+#include "common/files/sealed_file.hpp"
 #include "gpt2/parameter_table.hpp"
 
 namespace rankwise {
@@ -18,7 +21,8 @@ namespace {
 
 static_assert(sizeof(RecordEntry) % sizeof(std::uint64_t) == 0 && std::is_trivially_copyable_v<RecordEntry>);
 constexpr std::size_t entry_words = sizeof(RecordEntry) / sizeof(std::uint64_t);
-constexpr const char* kind = "rankwise record";
+constexpr FileKind record_kind{"rankwise record", 1, "a record of a run"};
+constexpr const char* remedy = "Name a file that a lesson has written with --record=FILE.";
 
 /// "3 backward h.0.ln_1.weight sequences 0+4 rows 0+1 columns 0+64 device 1": the dataset with the values of an entry.
 std::string dataset_name(const Record& record, const RecordEntry& e)
@@ -40,6 +44,42 @@ void write_values(const Hdf5Object& group, const Record& record, std::span<const
   }
 }
 
+/// Writes all but the steps to the temporary file of a record.
+void begin_record(const std::string& path, const Record& record)
+{
+  Hdf5Object file = create_hdf5(temporary_name(path), seal_bytes);
+  const nlohmann::json run{{"devices", record.devices},
+                           {"exact", record.exact},
+                           {"rounded", record.rounded},
+                           {"global_batch", record.global_batch},
+                           {"dropout", record.dropout}};
+  write_attribute(file, "run", run.dump());
+  write_attribute(file, "names", fmt::format("{}", fmt::join(record.names, "\n")));
+  write_attribute(file, "words of an entry", static_cast<std::int64_t>(entry_words));
+  create_group(file, "entries").close("create entries of " + path);
+  file.close("write " + path);
+}
+
+/// Adds a step to the temporary file of a record.
+void add_step(const std::string& path, const Record& record, std::span<const RecordEntry> step,
+              std::span<const RecordedValues> values)
+{
+  Hdf5Object file = open_hdf5_to_write(temporary_name(path));
+  {
+    const Hdf5Object group = open_group(file, "entries");
+    Hdf5Object dataset = create_u64_dataset(group, fmt::format("step {:08}", step.front().step),
+                                            std::ssize(step) * std::int64_t{entry_words});
+    write_u64(dataset, {reinterpret_cast<const std::uint64_t*>(step.data()), step.size() * entry_words});
+    dataset.close("write entries of " + path);
+  }
+  if (!values.empty()) {
+    const std::vector<std::string> groups = members(file);
+    const bool first = std::ranges::find(groups, "values") == groups.end();
+    write_values(first ? create_group(file, "values") : open_group(file, "values"), record, values);
+  }
+  file.close("write " + path);
+}
+
 /// Adds the entries of a step, as they are in the file.
 void append_entries(std::vector<RecordEntry>& entries, const std::vector<std::uint64_t>& words)
 {
@@ -54,19 +94,9 @@ void append_entries(std::vector<RecordEntry>& entries, const std::vector<std::ui
 
 std::string name_of(StepPhase phase)
 {
-  switch (phase) {
-    case StepPhase::forward:
-      return "forward";
-    case StepPhase::backward:
-      return "backward";
-    case StepPhase::sums:
-      return "gradients summed";
-    case StepPhase::norm:
-      return "loss and norm";
-    case StepPhase::update:
-      return "update";
-  }
-  return {};
+  constexpr std::array names{"forward", "backward", "gradients summed", "loss and norm", "update"};
+  const auto number = static_cast<std::size_t>(phase);
+  return number < names.size() ? names[number] : "";
 }
 
 std::vector<std::string> record_names(const ModelConfig& config)
@@ -83,46 +113,25 @@ std::vector<std::string> record_names(const ModelConfig& config)
   return names;
 }
 
-void create_record(const std::string& path, const Record& record)
+void write_step(const std::string& path, const Record& record, bool first, std::span<const RecordEntry> step,
+                std::span<const RecordedValues> values)
 {
-  Hdf5Object file = create_hdf5(path);
-  write_attribute(file, "kind", kind);
-  const nlohmann::json run{{"devices", record.devices},
-                           {"exact", record.exact},
-                           {"rounded", record.rounded},
-                           {"global_batch", record.global_batch},
-                           {"dropout", record.dropout}};
-  write_attribute(file, "run", run.dump());
-  write_attribute(file, "names", fmt::format("{}", fmt::join(record.names, "\n")));
-  write_attribute(file, "words of an entry", static_cast<std::int64_t>(entry_words));
-  create_group(file, "entries").close("create entries of " + path);
-  file.close("write " + path);
-}
-
-void append_record(const std::string& path, const Record& record, std::span<const RecordEntry> step,
-                   std::span<const RecordedValues> values)
-{
-  Hdf5Object file = open_hdf5_to_write(path);
-  {
-    const Hdf5Object group = open_group(file, "entries");
-    Hdf5Object dataset = create_u64_dataset(group, fmt::format("step {:08}", step.front().step),
-                                            std::ssize(step) * std::int64_t{entry_words});
-    write_u64(dataset, {reinterpret_cast<const std::uint64_t*>(step.data()), step.size() * entry_words});
-    dataset.close("write entries of " + path);
-  }
-  if (!values.empty()) {
-    const std::vector<std::string> groups = members(file);
-    const bool first = std::ranges::find(groups, "values") == groups.end();
-    write_values(first ? create_group(file, "values") : open_group(file, "values"), record, values);
-  }
-  file.close("write " + path);
+  create_temporary(path);
+  or_remove_temporary(path, [&] {
+    if (first)
+      begin_record(path, record);
+    else
+      std::filesystem::copy_file(path, temporary_name(path), std::filesystem::copy_options::overwrite_existing);
+    add_step(path, record, step, values);
+  });
+  commit_sealed(path, record_kind);
 }
 
 Record read_record(const std::string& path)
 {
+  check_seal(path, record_kind, {path, remedy});
   try {
     const Hdf5Object file = open_hdf5(path);
-    check(has_attribute(file, "kind") && read_text_attribute(file, "kind") == kind, "it has no record");
     Record record;
     const nlohmann::json run = parse_json(read_text_attribute(file, "run"));
     record.devices = run.at("devices");
@@ -137,8 +146,7 @@ Record read_record(const std::string& path)
       check(e.tensor >= 0 && e.tensor < std::ssize(record.names), "an entry has a tensor without a name");
     return record;
   } catch (const std::exception& error) {
-    throw UserError(fmt::format("{} is not a record of a run: {}.", path, error.what()),
-                    "Name a file that a lesson has written with --record=FILE.");
+    throw UserError(fmt::format("{} is not a record of a run: {}.", path, error.what()), remedy);
   }
 }
 

@@ -51,17 +51,16 @@ struct Record {
 /// Names of everything that a run of a model records.
 std::vector<std::string> record_names(const ModelConfig& config);
 
-/// Creates the HDF5 file of a record, with all but its entries and values.
-/// @failure  Error  if that is not possible.
-void create_record(const std::string& path, const Record& record);
-/// Adds what was noted in a step. The file is complete again when this returns, so that a run that fails later leaves it.
+/// Replaces a file by a sealed record with one more step, so that a run that fails or is killed later leaves it.
+/// @param first    whether the record begins with this step; else the file has the steps before.
 /// @param step     entries of it.
 /// @param values   values of it.
-/// @failure  Error  if that is not possible; the file may be damaged then.
-void append_record(const std::string& path, const Record& record, std::span<const RecordEntry> step,
-                   std::span<const RecordedValues> values);
+/// @cost     copies and reads the file.
+/// @failure  Error  if that is not possible; the file is kept as it was.
+void write_step(const std::string& path, const Record& record, bool first, std::span<const RecordEntry> step,
+                std::span<const RecordedValues> values);
 /// Reads the file of --record, without its values.
-/// @throws UserError  if it is none.
+/// @throws UserError  if it is none, or is damaged.
 Record read_record(const std::string& path);
 
 }  // namespace rankwise

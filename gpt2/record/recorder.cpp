@@ -30,35 +30,17 @@ std::string name_of_rows(const ModelConfig& config, std::int64_t unit, Layer lay
   if (unit == 0) return "embedding";
   if (unit == 2 * config.layers + 1) return layer == Layer::logits ? "logits" : "ln_f";
   const bool attention = unit % 2 == 1;
-  const std::string block = fmt::format("h.{}.", (unit - 1) / 2), branch = attention ? "attn" : "mlp";
-  switch (layer) {
-    case Layer::norm:
-      return block + (attention ? "ln_1" : "ln_2");
-    case Layer::inner:
-      return block + (attention ? "attn.q_k_v" : "mlp.inner");
-    case Layer::hidden:
-      return block + (attention ? "attn.heads" : "mlp.hidden");
-    case Layer::output:
-      return block + branch;
-    default:
-      return block + branch + ".stream";
-  }
+  constexpr const char* of_attention[] = {"ln_1", "attn.q_k_v", "attn.heads", "attn", "attn.stream"};
+  constexpr const char* of_mlp[] = {"ln_2", "mlp.inner", "mlp.hidden", "mlp", "mlp.stream"};
+  return fmt::format("h.{}.{}", (unit - 1) / 2,
+                     (attention ? of_attention : of_mlp)[static_cast<std::int64_t>(layer)]);
 }
 
 /// Where in the backward pass of a unit the gradient of a layer's rows is complete. Those of parameters are between them.
 std::int64_t backward_place(Layer layer)
 {
-  switch (layer) {
-    case Layer::output:
-    case Layer::logits:
-      return 0;
-    case Layer::inner:
-      return 2;
-    case Layer::norm:
-      return 6;
-    default:
-      return 9;
-  }
+  constexpr std::int64_t places[] = {6, 2, 9, 0, 9, 0};  // of norm, inner, hidden, output, stream, logits
+  return places[static_cast<std::int64_t>(layer)];
 }
 
 /// The same of the parameters of a unit, by their number: those of the norm, the first matrix, the second one.

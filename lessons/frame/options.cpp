@@ -30,7 +30,7 @@ Topology LessonOptions::topology(int N) const
 
 void declare_output(OptionTable& table, LessonOptions& options)
 {
-  table.add_file("Output", "record", options.record, FileUse::print,
+  table.add_file("Output", "record", options.record, FileUse::replace,
                  "HDF5 file for what each rank computes, tensor by tensor, to compare runs with compare_records");
   table.add("Output", "record-values", options.record_values,
             "with --record: tensors whose values are kept too, by patterns as logits,h.0.*; empty: none");

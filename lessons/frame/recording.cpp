@@ -70,18 +70,6 @@ std::vector<RecordedValues> gather_values(const Session& session, const std::vec
   return all;
 }
 
-/// Writes what all ranks have noted in a step. All ranks make this call and wait for rank 0, so that an error in the next step
-/// does not end it while it writes.
-void write_step(Run& run, std::span<const RecordEntry> step, const std::vector<RecordedValues>& values)
-{
-  const std::string& path = run.options.record;
-  in_turn(run.session, [&] {
-    if (run.session.rank() > 0) return;
-    if (run.recorded_steps == 0) create_record(path, run.record);
-    append_record(path, run.record, step, values);
-  });
-}
-
 /// The record of the reference run.
 Record reference_record(const Run& run)
 {
@@ -120,7 +108,13 @@ void record_step(Run& run, const StepReport& measured, const HeldShards& held)
     entries.insert(entries.end(), of_rank.begin(), of_rank.end());
   std::vector<RecordedValues> values;
   if (!run.options.record_values.empty()) values = gather_values(run.session, notes.take_values());
-  if (!run.options.record.empty()) write_step(run, std::span(entries).subspan(before), values);
+  // All ranks wait for rank 0, so that an error in the next step does not end it while it writes.
+  const std::string& path = run.options.record;
+  if (!path.empty())
+    in_turn(run.session, [&] {
+      if (run.session.rank() == 0)
+        write_step(path, run.record, run.recorded_steps == 0, std::span(entries).subspan(before), values);
+    });
   ++run.recorded_steps;
 }
 

@@ -47,6 +47,7 @@ class FullDisk(ProgramCase):
             "trace": (self.text, None, lesson, *MODEL, "--steps=1", "--trace={out}"),
             "import": (self.text, None, "data/weights", "import", "--heads=1", self.weights, "{out}"),
             "export": (self.text, None, "data/weights", "export", self.good, "{out}"),
+            "record": (self.text, None, lesson, *MODEL, "--steps=2", "--record={out}"),
             "prepare": (self.text, None, "data/prepare", self.text, "{out}"),
             "checkpoint of two ranks": (self.good, 2, "lessons/04_zero1", *MODEL, "--steps=2", "--checkpoint={out}",
                                         "--resume"),

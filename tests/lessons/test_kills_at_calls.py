@@ -14,11 +14,12 @@ import glob
 import os
 import shutil
 import signal
+import subprocess
 import time
 import unittest
 
 from failing_calls import FailingCase, calls_in, failing
-from program_case import TIME_LIMIT_S, temporaries
+from program_case import BUILD, TIME_LIMIT_S, temporaries
 
 ALL = bool(os.environ.get("RANKWISE_ALL"))
 READS_EVERY = 25
@@ -174,6 +175,62 @@ class KillsAtCalls(FailingCase):
                     self.assertEqual(before[-2:], ["fsync", "close"])
                     self.assertEqual(calls[rename][0], "fsync")
                     self.assertNotIn("run.h5", calls[rename][1])
+
+
+class KillsOfOutputs(FailingCase):
+    """A program is killed before some of its calls: what it replaces has its old content or its new one."""
+
+    def kill(self, program, old, new, every, check):
+        """Kills a program with the options new(folder) in folders like `old`. check(folder, its calls until then) looks at them."""
+        def run(name, **variables):
+            folder = self.new_folder(name)
+            shutil.copytree(old, folder, dirs_exist_ok=True)
+            return folder, subprocess.run([os.path.join(BUILD, program), *new(folder)], capture_output=True, text=True,
+                                          timeout=TIME_LIMIT_S, env={**os.environ, **failing(folder, how="kill", **variables)})
+
+        folder, done = run("new", log=old + ".log")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        calls = calls_in(old + ".log")
+        names = [number for number, (name, _) in enumerate(calls) if name in ("rename", "remove")]
+        for number in sorted({*range(0, len(calls), 1 if ALL else every), *names, *(n + 1 for n in names)} & {*range(len(calls))}):
+            folder, done = run(number, call=number + 1)
+            with self.subTest(what=calls[number], before=calls[:number][-3:]):
+                self.assertEqual(done.returncode, -signal.SIGKILL)
+                check(folder, calls[:number])
+
+    def lesson(self, *options):
+        done = self.run_failing(1, "01_single_device", *options, environment={})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_record_has_the_steps_whose_files_were_complete(self):
+        def tensors(path):
+            done = self.run_program(path, path, program="data/compare_records")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return int(done.stdout.split(" ")[0].replace(",", ""))
+
+        old = self.new_folder("old")
+        self.lesson("--steps=1", "--seed=2", f"--record={old}/run.h5")
+        in_a_step = tensors(f"{old}/run.h5")
+
+        def check(folder, calls):
+            complete = [name for name, _ in calls].count("rename")
+            is_old = filecmp.cmp(f"{old}/run.h5", f"{folder}/run.h5", shallow=False)
+            self.assertEqual((is_old, tensors(f"{folder}/run.h5")), (complete == 0, max(complete, 1) * in_a_step))
+        self.kill("lessons/01_single_device", old, lambda folder: (*self.small, "--steps=2", f"--record={folder}/run.h5"), 11, check)
+
+    def test_a_folder_of_weights_has_the_sizes_of_its_weights_or_none(self):
+        for layers in (1, 2):
+            self.small = (self.small[0], f"--layers={layers}", *self.small[2:])
+            self.lesson("--steps=1", f"--checkpoint={self.folder}/{layers}.h5")
+        old, new = self.new_folder("old"), os.path.join(self.folder, "new")
+        self.assertEqual(self.run_program("export", f"{self.folder}/1.h5", old, program="data/weights").returncode, 0)
+
+        def check(folder, _):
+            names = {"config.json", "model.safetensors"} & {*os.listdir(folder)}
+            self.assertIn("model.safetensors", names)
+            if len(names) == 2:
+                self.assertIn([], [filecmp.cmpfiles(folder, one, names, shallow=False)[1] for one in (old, new)])
+        self.kill("data/weights", old, lambda folder: ("export", f"{self.folder}/2.h5", folder), 5, check)
 
 
 def command_line(path):

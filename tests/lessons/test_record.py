@@ -122,6 +122,17 @@ class Records(ShortTextCase):
             counts.append(int(self.compare(path, path).stdout.split(" ")[0].replace(",", "")))
         self.assertEqual(counts[1], 3 * counts[0])
 
+    def test_one_changed_bit_is_noticed(self):
+        right = self.record("right")
+        with open(right, "r+b") as file:
+            file.seek(os.path.getsize(right) // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 4]))
+        done = self.compare(right, right)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("is damaged: its bytes do not have the digest", done.stderr)
+
     def test_a_run_that_ends_with_an_error_leaves_the_steps_before(self):
         right, path = self.record("right"), os.path.join(self.folder, "ended.h5")
         done = self.run_program("--steps=9", *EXACT[1:], self.data, "--learning-rate=1e30", "--warmup=1", f"--record={path}",
@@ -135,6 +146,7 @@ class Records(ShortTextCase):
         self.assert_refused("--record-values=*", says=["--record-values=*", "--record=FILE"])
         self.assert_refused("--check-against=reference", "--resume", f"--checkpoint={none}", says=["--check-against=reference", "--seed"])
         self.assert_refused("--record=/nowhere/x.h5", says=["/nowhere", "--record"])
+        self.assert_refused("--record=/dev/null", says=["--record=/dev/null", "device"])
         for files in ([], [none, none], [__file__, __file__]):
             done = self.compare(*files) if len(files) == 2 else subprocess.run(
                 [os.path.join(BUILD, "data/compare_records")], capture_output=True, text=True, check=False)

@@ -249,7 +249,14 @@ class Folders(Weights):
         self.assertIsNone(config["eos_token_id"])  # 50256 is not in this vocabulary
         self.assertEqual(self.content(os.path.join(out, "model.safetensors")), self.content(self.source))
         self.assertIn("H=4", self.succeed("import", out, self.path("again.h5")))
+        os.rename(os.path.join(out, "config.json"), self.path("kept.json"))
+        os.symlink("../kept.json", os.path.join(out, "config.json"))
+        os.truncate(self.path("kept.json"), 0)
         self.succeed("export", self.checkpoint, out + "/")  # replaces it
+        self.assertEqual(json.loads(self.content(self.path("kept.json"))), config)
+        os.chmod(self.path("kept.json"), 0o400)
+        self.assert_refused("export", self.checkpoint, out, says=["out/config.json", "write-protected"])
+        self.assertEqual(sorted(os.listdir(out)), ["config.json", "generation_config.json", "model.safetensors"])
 
     def test_what_contradicts_itself_is_refused(self):
         self.assert_model_refused(says=["has no model.safetensors"])

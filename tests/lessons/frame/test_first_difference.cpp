@@ -230,16 +230,14 @@ TEST_CASE("compare: in fast arithmetic a small part of the norm is no difference
   CHECK(compared(1.01f, false).step == 0);
 }
 
-TEST_CASE("read_record: has the steps that append_record wrote, and refuses what is no record")
+TEST_CASE("read_record: has the steps that write_step wrote, and refuses what is no record")
 {
   const std::string path = "test_record.h5";
   const Notes notes = Notes::step({sum(all)});
   std::vector<RecordEntry> next = notes.record.entries;
   for (RecordEntry& e : next) e.step = 1;
-  create_record(path, notes.record);
-  CHECK(read_record(path).entries.empty());
-  append_record(path, notes.record, notes.record.entries, {});
-  append_record(path, notes.record, next, {});
+  write_step(path, notes.record, true, notes.record.entries, {});
+  write_step(path, notes.record, false, next, {});
   const Record read = read_record(path);
   CHECK(read.names == notes.record.names);
   CHECK(read.entries.size() == 2 * notes.record.entries.size());
