@@ -40,14 +40,32 @@ std::atomic<std::uint64_t>& job_number()
   return number;
 }
 
-/// Calls @p visit(name) for a path and for the target of each link in the chain; ends at the last link, or when @p
+/// Rejects a link of another user, to the file or to a folder of it, where everybody may make links: its owner would choose the
+/// file that is written.
+void check_links(const fs::path& path)
+{
+  for (fs::path name = path; name.has_relative_path(); name = name.parent_path()) {
+    struct stat link {
+    }, folder{};
+    if (lstat(name.c_str(), &link) == 0 && S_ISLNK(link.st_mode) &&
+        stat(name.parent_path().c_str(), &folder) == 0 && (folder.st_mode & S_IWOTH) != 0 &&
+        link.st_uid != geteuid() && link.st_uid != folder.st_uid)
+      throw UserError(
+          fmt::format("{} is a link of another user.", name.string()),
+          "Everybody can write to its folder, so it may lead anywhere. Name a file in a folder of your own.");
+  }
+}
+
+/// Calls @p visit(name) for an absolute path and for the target of each link in the chain; ends at the last link, or when @p
 /// visit returns false.
 template <class Visit>
 void follow_links(const fs::path& path, const Visit& visit)
 {
   fs::path target = path;
   std::error_code error;
-  for (int links = 0; visit(target) && fs::is_symlink(fs::symlink_status(target, error)); ++links) {
+  for (int links = 0;; ++links) {
+    check_links(target);
+    if (!visit(target) || !fs::is_symlink(fs::symlink_status(target, error))) return;
     if (links == most_links)
       throw UserError(fmt::format("{} is a cyclic symbolic link.", path.string()),
                       "Each link leads to another one. Name a file, or repair the links.");

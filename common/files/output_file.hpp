@@ -19,7 +19,7 @@
 namespace rankwise {
 
 /// The file to which a name refers: follows symbolic links, even if the target does not exist yet.
-/// @throws UserError  for cyclic links.
+/// @throws UserError  for cyclic links, and for links of other users in folders where everybody may make them.
 std::string resolve_links(const std::string& path);
 
 /// Whether @p path is a device, a pipe, or a file that this process has open (/dev/stdout), which cannot be

@@ -117,7 +117,8 @@ BlockFile::BlockFile(const std::string& directory, int rank, std::int64_t blocks
              fmt::format("the directory {} cannot be used for offloading", directory));
   device_ = status.st_dev;
   inode_ = status.st_ino;
-  file_ = keep ? Descriptor(name_, O_CREAT | O_TRUNC | O_RDWR, 0600) : open_unnamed(directory_);
+  if (keep) unlink(name_.c_str());  // so that no link is followed
+  file_ = keep ? Descriptor(name_, O_CREAT | O_EXCL | O_RDWR, 0600) : open_unnamed(directory_);
   check_call(file_.good(), fmt::format("{} cannot be created", name_));
   reserve();
   direct_ = go_direct();

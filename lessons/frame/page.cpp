@@ -8,7 +8,8 @@ namespace rankwise {
 void write_page(const std::string& path, const nlohmann::json& report)
 {
   std::string data = nlohmann::json::array({report}).dump();
-  for (std::size_t at = 0; (at = data.find("</", at)) != std::string::npos; at += 3) data.insert(at + 1, "\\");
+  // A browser reads "</script" and "<!--<script" before the script does.
+  for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
   constexpr std::string_view mark = "[[page.json]]";
   std::string page(page_template);
   page.replace(page.find(mark), mark.size(), data);

@@ -22,18 +22,23 @@ from step import Step  # noqa: E402
 CLOCKS = ["wall clock", "virtual clock"]
 
 
+def source(name):
+    """The lines of a file of the lessons' code, [] if there is none of that name: reports and traces of others may name any file."""
+    path = (ROOT / name).resolve()
+    code = path.is_relative_to(ROOT / "lessons") and path.suffix in (".cpp", ".hpp")
+    return path.read_text(encoding="utf-8").splitlines() if code and path.is_file() else []
+
+
 def sources(step):
     """{path: lines} of the lessons' files in which something happens."""
-    places = {span["where"].rpartition(":")[0] for pieces in step.pieces for span in pieces}
-    paths = sorted(path for path in places if path.startswith("lessons/") and (ROOT / path).is_file())
-    return {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for path in paths}
+    places = sorted({span["where"].rpartition(":")[0] for pieces in step.pieces for span in pieces})
+    return {path: lines for path in places if (lines := source(path))}
 
 
 def title(report):
     """The first line of the lesson's program, as "Lesson 06: sharded parameters (ZeRO-3, FSDP)"."""
     name = report["lesson"]
-    program = ROOT / "lessons" / name / f"{name}.cpp"
-    return program.read_text(encoding="utf-8").split("\n", 1)[0].strip("/ ") if program.is_file() else f"Lesson {name}"
+    return next(iter(source(f"lessons/{name}/{name}.cpp")), f"Lesson {name}").strip("/ ")
 
 
 def data_of(step):
@@ -70,7 +75,7 @@ def step_of(options):
     try:
         step = Step(report, trace, options.step)
         return step, filled("film/film", data_of(step))
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise NotThere(f"{options.report} and {options.trace} are not a report and a trace of a lesson ({error!r})") from error
 
 

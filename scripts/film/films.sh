@@ -4,7 +4,7 @@
 # Writes BUILD_FOLDER/films/NN_name.html, of the nano model on both clocks. runs.html has all of
 # these runs side by side. The site of the documentation takes them from there.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source-path=SCRIPTDIR/../..
 source scripts/mpi_environment.sh
 build=${1:-build}

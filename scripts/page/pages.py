@@ -25,7 +25,7 @@ def read(path):
 
 def filled(name, data):
     """A page: page.html with data, and with the page's own content, style and script, as film/film.js."""
-    embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
     def content(mark):
         return embedded if mark[1] == "page.json" else (SCRIPTS / mark[1]).read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <sys/stat.h>
@@ -74,6 +75,24 @@ TEST_CASE("check_files: a device or a pipe may receive a report, but no checkpoi
     CHECK_THAT(refusal({checkpoint(path)}),
                Contains("--checkpoint=" + path + " cannot be written: it is a device or a pipe"));
     CHECK(refusal({report(path), {path, "--trace=" + path, FileUse::print}}) == "accepted");
+  }
+}
+
+TEST_CASE("check_files: links of another user are refused where everybody may make them")
+{
+  if (geteuid() != 0) return;  // only root can give a link away
+  const ScratchFolder folder;
+  const fs::path shared = folder / "shared";
+  fs::create_directory(shared);
+  fs::create_symlink(folder / "file", shared / "link");
+  fs::create_symlink(folder / "", shared / "folder");
+  for (const char* const name : {"link", "folder"}) REQUIRE(lchown((shared / name).c_str(), 12345, 12345) == 0);
+  for (const char* const name : {"link", "folder/file"}) {
+    fs::permissions(shared, fs::perms(01777));
+    CHECK_THAT(refusal({report(shared / name)}), Contains("is a link of another user"));
+    CHECK_THROWS_WITH(write_file(shared / name, "x"), Contains("is a link of another user"));
+    fs::permissions(shared, fs::perms(0755));  // nobody else can have made them here
+    CHECK(refusal({report(shared / name)}) == "accepted");
   }
 }
 

@@ -297,8 +297,10 @@ TEST_CASE("BlockFile: has no name, and is gone when its process is killed")
 TEST_CASE("BlockFile: one that is kept has all blocks and their checksums when it was closed")
 {
   Place at;
-  const std::string path = BlockFile::kept_name(at.directory, 4);
-  for (const int version : {0, 1}) {  // the second takes the place of the first
+  const std::string path = BlockFile::kept_name(at.directory, 4), other = at.directory + "/other";
+  make_file(other, "precious");
+  std::filesystem::create_symlink(other, path);  // somebody wants it to be written to
+  for (const int version : {0, 1}) {             // the second takes the place of the first
     BlockFile file(at.directory, 4, 5 - version, S, true);
     for (int b = 0; b < 3; ++b) file.write(b, at.memory.buffer(S, b, version).bytes());
     CHECK(blocks_of(read_file(path), 4) == 0);
@@ -312,7 +314,8 @@ TEST_CASE("BlockFile: one that is kept has all blocks and their checksums when i
       CHECK(holds(buffer, static_cast<int>(b), version));
     }
   }
-  CHECK(files_in(at.directory) == 1);
+  CHECK(files_in(at.directory) == 2);
+  CHECK(read_file(other) == "precious");
 }
 
 TEST_CASE("BlockFile: a removed kept file is an error, and one whose process was killed has no checksums")

@@ -115,6 +115,20 @@ class Data(unittest.TestCase):
         lines = self.data["files"]["lessons/06_zero3/06_zero3.cpp"]
         self.assertEqual(lines[0], self.data["title"].replace("Lesson", "// Lesson"))
 
+    def test_a_trace_brings_no_other_file_into_the_page(self):
+        for name in ("README.md", "/etc/passwd", "lessons/../README.md", "lessons/06_zero3/README.md", "gpt2/model.cpp", "lessons", "a\0b"):
+            trace = copy.deepcopy(TRACE)
+            for event in trace["traceEvents"]:
+                if "where" in event.get("args", {}):
+                    event["args"]["where"] = f"{name}:1"
+            with self.subTest(name=name), contextlib.suppress(ValueError):
+                self.assertEqual(film.sources(step.Step(REPORT, trace)), {})
+        with tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder, "other.cpp")
+            other.write_text("not of a lesson", encoding="utf-8")
+            self.assertEqual(film.title({"lesson": "../" * 20 + str(other.with_suffix(""))}), "Lesson " + "../" * 20 + folder + "/other")
+            self.assertEqual(film.source("lessons" + "/.." * 20 + str(other)), [])
+
 
 class Quiz(unittest.TestCase):
     def setUp(self):

@@ -37,9 +37,11 @@ class PagesOfRuns(ShortTextCase):
 
     def test_a_single_device_has_a_page_too(self):
         with mock.patch.object(self, "program", "lessons/01_single_device"):
-            report, page = self.made(ranks=1)
+            report, page = self.made("--prompt=</script><!--<script>", "--sample=2", ranks=1)
         data = page.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
-        self.assertEqual(json.loads(data.replace("<\\/", "</")), [report])
+        self.assertIn("<!--<script>", str(report))
+        self.assertNotIn("<", data)
+        self.assertEqual(json.loads(data), [report])
 
     def test_sums_equal_the_ledgers(self):
         log = pathlib.Path(self.folder) / "run.jsonl"
