@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Configures and builds one preset, with few words unless it fails:  scripts/build.sh PRESET [TARGET...]
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:?say which preset: cmake --list-presets has them}
 shift
 targets=()
 if (($#)); then targets=(--target "$@"); fi
 
+# CMake reads what the compiler prints, and finds no library behind a quote in the name of a temporary file.
+case ${TMPDIR-} in *[\'\"]*) export TMPDIR=/tmp ;; esac
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 quietly() {
@@ -26,7 +28,16 @@ progress() {
   "$@" | tee >(awk -F'[][]' '$2 ~ /^[0-9]+\/[0-9]+$/ { printf "\rBuilding, %s ", $2; fflush() } END { printf "\r\033[K" }' >&3)
 }
 
-quietly cmake --preset "$preset"
+# Two that write to one folder would spoil each other's files.
+mkdir -p build
+exec 8>>build/build.lock
+lock() { python3 -c "import fcntl; fcntl.flock(8, fcntl.LOCK_EX | $1)" 2>/dev/null; }
+if ! lock fcntl.LOCK_NB; then
+  echo "Another build runs in this clone. This one begins when it has ended." >&2
+  lock 0 || true
+fi
+
+quietly cmake --preset "$preset" 8>&-
 if grep -q 'compiler identification' "$log"; then  # the first time: show what was found
   sed -n '/^-- Rankwise/,/^-- Configuring/{/^-- Configuring/d; s/^-- //p}' "$log" >&2
 fi
@@ -39,5 +50,5 @@ if [[ ! -e $folder/.ninja_deps ]]; then
   echo "Building $files files on $cores cores, about $((minutes > 0 ? minutes : 1)) min ..." >&2
 fi
 SECONDS=0
-building cmake --build --preset "$preset" "${targets[@]}" 3>&2
+building cmake --build --preset "$preset" "${targets[@]}" 3>&2 8>&-
 echo "Built in $SECONDS s." >&2

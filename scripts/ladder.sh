@@ -18,9 +18,9 @@
 # ranks to compare its digests; it is left out if it cannot run with the options, as with --model=gpt2. Lesson 15, whose model has
 # experts, runs on 1 and 4 ranks too. With --lessons only those lessons run. The table fits 120 columns; with --wide it also has
 # speed, both deviations and each category of memory, as the reports in build/ladder have.
-# Status 1: a check failed or a run broke; 2: a wrong option.
+# Status 1: a check failed or a run broke; 2: a wrong option, or another ladder climbs in this clone.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ranks=
 wide=()
@@ -41,7 +41,7 @@ for option in "$@"; do
       for number in "${chosen[@]}"; do
         if ! compgen -G "lessons/${number}_*" >/dev/null || ! [[ $number =~ ^[0-9][0-9]$ ]]; then
           echo "error: --lessons=${option#*=} names lesson '$number', which does not exist." >&2
-          echo "       Use numbers of $(cd lessons && echo [0-9][0-9]_*): --lessons=03,04" >&2
+          echo "       Use numbers of $(CDPATH='' cd lessons && echo [0-9][0-9]_*): --lessons=03,04" >&2
           exit 2
         fi
         if [[ $number == 17 ]]; then
@@ -88,6 +88,15 @@ if [[ ${options[*]} == --compare=10 ]]; then about=", about $(((runs * 2 + 59) /
 echo "The ladder: builds what is not built yet, then makes $runs runs of ${#lessons[@]} lessons$about." >&2
 
 scripts/setup.sh
+# Two ladders in one clone would delete each other's reports, and take each other's time. The lock ends with this process.
+mkdir -p build
+exec 9>>build/ladder.lock
+if ! python3 -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null; then
+  echo "error: another ladder climbs in this clone, and both would write build/ladder." >&2
+  echo "       Wait until it has ended, or use another clone." >&2
+  exit 2
+fi
+trap 'exit 130' INT  # mpirun ends on it too, but as if it were done
 scripts/build.sh release "${lessons[@]}" prepare weights
 source scripts/mpi_environment.sh
 
@@ -95,18 +104,24 @@ reports=build/ladder
 rm -rf "$reports"
 mkdir -p "$reports"
 
-# run LESSON RANKS KIND OPTION...: one run, whose report is left in build/ladder/LESSON.npRANKS.KIND.json. A failed check
-# is reported in the table; a run that left no report is shown here; a wrong option ends the ladder, as it is wrong for all.
+# run LESSON RANKS KIND OPTION...: one run, whose report is left in build/ladder/LESSON.npRANKS.KIND.json, and its status in .status.
+# A failed check is reported in the table; a run that left no report is shown here; a wrong option ends the ladder, as it is wrong for
+# all.
 run() {
   local lesson=$1 np=$2 kind=$3 file=$reports/$1.np$2.$3 launcher=() status=0
   shift 3
   if [[ $lesson != 01_* ]]; then launcher=(mpirun -np "$np"); fi
   echo "Running lesson $lesson, np $np ($kind) ..." >&2
-  "${launcher[@]}" "build/lessons/$lesson" "$@" --report="$file.json" >"$file.txt" 2>&1 </dev/null || status=$?
+  for _ in 1 2; do  # on a busy machine the launcher may call a good end improper
+    status=0
+    "${launcher[@]}" "build/lessons/$lesson" "$@" --report="$file.json" >"$file.txt" 2>&1 </dev/null || status=$?
+    if ! grep -q 'exiting improperly' "$file.txt"; then break; fi
+  done
   if [[ ! -e $file.json ]]; then cat "$file.txt" >&2; fi
+  echo "$status" >"$file.status"
   if ((status == 2)) && [[ $lesson == 12_* ]]; then
     echo "Lesson $lesson is left out: it cannot run with these options." >&2
-    rm -f "$file.txt" "$file.json"
+    rm -f "$file".*
   elif ((status == 2)); then exit 2; fi
 }
 

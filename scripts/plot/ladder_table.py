@@ -7,8 +7,8 @@
 A lesson on R ranks has two reports there, as written by --report: NN_name.npR.fast.json (loss, deviation, time, memory,
 traffic, checks; of a pipeline also its schedule, and the bubble is the share of the ranks' time that is planned idle) and
 NN_name.npR.exact.json (digest and checks). A lesson that trains nothing has one, NN_name.npR.messages.json (traffic and
-checks). Beside each there is NN_name.npR.KIND.txt, which says that the run was made. The status is 1 if a check failed, a
-report is missing, or two digests of the same model differ.
+checks). Beside each there is NN_name.npR.KIND.status, the exit status of the run. The status is 1 if a check failed, a run broke,
+there is none, or two digests of the same model differ.
 """
 
 import collections
@@ -25,13 +25,17 @@ DEVIATIONS = {"of loss": "loss", "of parameters": "parameters"}
 DIGEST_SHOWN = 12  # hexadecimal digits: enough to see that two differ
 
 
-def read(path):
-    """The report in a file; None if there is none, which is what a broken run leaves."""
-    return json.loads(path.read_text()) if path.exists() else None
-
-
 def failed_checks(report):
     return [check for check in report["checks"] if not check["pass"]]
+
+
+def read(path):
+    """The report of a run with this status; None of one that broke: it left none, or ended otherwise than its checks say."""
+    try:
+        report = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        return report if int(path.read_text(encoding="ascii")) == bool(failed_checks(report)) else None
+    except (KeyError, OSError, TypeError, ValueError):
+        return None
 
 
 def row_of(name, reports):
@@ -94,9 +98,9 @@ def print_table(rows, wide):
 def reports_in(folder):
     """{NN_name.npR: {kind of run: its report}}, in order of their names."""
     lessons = collections.defaultdict(dict)
-    for path in sorted(folder.glob("*.txt")):
+    for path in sorted(folder.glob("*.status")):
         name, kind = path.stem.rsplit(".", 1)
-        lessons[name][kind] = read(path.with_suffix(".json"))
+        lessons[name][kind] = read(path)
     return lessons
 
 
@@ -109,7 +113,8 @@ def main():
               f"{len(first['loss'])} steps on the embedded data; memory of the largest rank")
     print_table([row_of(name, reports) for name, reports in lessons.items()], wide)
 
-    bad = [f"{name}: a run broke" for name, reports in lessons.items() if None in reports.values()]
+    bad = [] if lessons else ["no lesson was run"]
+    bad += [f"{name}: a run broke" for name, reports in lessons.items() if None in reports.values()]
     for name, reports in lessons.items():
         for report in filter(None, reports.values()):
             bad += [f"{name}: {c['name']}: expected {c['expected']}, measured {c['measured']}" for c in failed_checks(report)]
@@ -123,7 +128,7 @@ def main():
     of_each = " of each model" if len(digests) > 1 else ""
     for line in bad or [f"All checks hold, and all digests{of_each} are the same."]:
         print(line)
-    return 1 if bad or not lessons else 0
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

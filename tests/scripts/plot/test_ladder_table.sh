@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # ladder_table.py: the status is 0 when all is well, and 1 when a check failed, a run broke or two digests differ.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 # report LESSON.npRANKS.KIND PASS DIGEST [FIELDS] [MODEL]: writes the report of a run of 2 steps, with further fields before the
 # others.
 report() {
-  : >"$folder/${1%.*}.${1##*.}.txt"
+  if [[ $2 == true ]]; then echo 0; else echo 1; fi >"$folder/$1.status"
   cat >"$folder/$1.json" <<TEXT
 {${4-}"lesson": "${1%%.*}", "ranks": 1, "model": {"name": "nano", "architecture": "${5-gpt2}", "parameters": 220544}, "loss": [5.5451, 5.25],
  "memory": {"parameters": {"current": 882176, "peak": 882176, "formula": 882176},
@@ -81,17 +81,22 @@ expect 1 'the digests of bert differ' "4 ranks of the other model end elsewhere"
 rm "$folder"/12_twelve.*
 
 # A lesson that trains nothing: one run, no loss, no digest.
-: >"$folder/02_two.np4.messages.txt"
+echo 134 >"$folder/02_two.np4.messages.status"
 expect 1 '^02_two\.np4: a run broke' "the only run left no report"
 cat >"$folder/02_two.np4.messages.json" <<TEXT
 {"lesson": "02_two", "ranks": 4, "traffic": {"world": {"bytes": 6291456, "messages": 24, "formula": 6291456}},
  "checks": [{"name": "traffic", "expected": 1, "measured": 1, "pass": true}]}
 TEXT
+expect 1 '^02_two\.np4: a run broke' "it left a report, and then broke"
+echo 0 >"$folder/02_two.np4.messages.status"
 expect 0 '^02_two +4 +6,291,456 +1 PASS$' "a lesson without training"
+echo 1 >"$folder/02_two.np4.messages.status"
+expect 1 '^02_two\.np4: a run broke' "an error at its end, and all checks hold"
 sed -i 's/"pass": true/"pass": false/' "$folder/02_two.np4.messages.json"
 expect 1 '^02_two\.np4: traffic: expected 1, measured 1' "its check failed"
 rm "$folder"/*
-expect 1 '' "no lesson at all"
+expect 1 '^no lesson was run' "no lesson at all"
+if grep -q 'All checks hold' <(scripts/plot/ladder_table.py "$folder"); then exit 1; fi
 
 # The narrow table fits 120 columns, with the longest name, a deviation, a bubble and large numbers.
 report 09_pipeline_parallel.np4.fast true aa '"deviation": {"steps": 2, "loss": 1.23e-8, "parameters": 0.0},
