@@ -4,15 +4,22 @@
 # One line a finding: "ok", "note" (it works, but is worth knowing) or "BAD" with what to do in the next line. Nothing is
 # installed or changed. Status 1: something is bad.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bad=0
 
 ok() { printf 'ok    %-10s %s\n' "$1" "$2"; }
 note() { printf 'note  %-10s %s\n                 %s\n' "$1" "$2" "$3"; }
 bad() { printf 'BAD   %-10s %s\n                 %s\n' "$1" "$2" "$3"; bad=1; }
 first_line() { "$@" 2>/dev/null | sed -n 1p; }
+
+if ! folder=$(mktemp -d 2>&1) || [[ $folder == *[\'\"]* ]]; then
+  bad TMPDIR "no temporary files can be made, or CMake cannot use them: ${folder#mktemp: }" \
+    "Name a folder that you can write to, without quotes in its name: export TMPDIR=/tmp"
+  export TMPDIR=/tmp
+  folder=$(mktemp -d)
+fi
+trap 'rm -rf "$folder"' EXIT
+
 # MPICH's launcher says in its second line which one it is.
 mpi_name() { mpirun --version 2>/dev/null | sed -n '1{/HYDRA/!p}; 2s/.*Version: */MPICH /p'; }
 
@@ -141,6 +148,15 @@ check_surroundings() {
     bad launcher "this shell belongs to a job of another launcher: ${left[*]}" "Start from a shell of your own, or: unset ${left[*]%%=*}"
   else
     ok launcher "no other launcher has started this shell"
+  fi
+  if [[ $(mpi_name) == *'(Open MPI) 4'* ]] && (($(uname -n | wc -c) > 57)); then
+    bad host "its name has more than 56 letters, with which Open MPI 4 aborts" "Give it a shorter one: sudo hostname NAME, or docker run --hostname NAME"
+  fi
+  if grep -q unreachable <<<"$( (: </dev/tcp/127.0.0.1/1) 2>&1)"; then
+    bad network "the loopback interface is off, without which MPI starts no ranks" "Switch it on: sudo ip link set lo up"
+  fi
+  if ! id -un >/dev/null 2>&1; then
+    note user "number $(id -u) has no name here" "Open MPI 4 needs HOME then; scripts/mpi_environment.sh sets it to /tmp unless it is set."
   fi
   if ! grep -q '^Seccomp:[[:space:]]*0' /proc/self/status 2>/dev/null || grep -q '^[^0]' /proc/sys/kernel/yama/ptrace_scope 2>/dev/null; then
     note kernel "ranks may not read each other's memory (seccomp or ptrace_scope)" "Large messages are copied once more; scripts/mpi_environment.sh tells MPI."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lays out all C++ sources as .clang-format says; with --check only names those that differ (status 1).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 action=(-i)
 case ${1:-} in
   '') ;;

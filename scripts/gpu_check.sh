@@ -11,7 +11,7 @@
 #
 #   scripts/gpu_check.sh --build=FOLDER --figures=FOLDER/gpu_speed.json --write
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build='' pack='' options=()
 for option in "$@"; do
@@ -75,7 +75,7 @@ cp -L "${files[@]}" "$pack/lib/"
 cat > "$pack/check" <<'TEXT'
 #!/usr/bin/env bash
 # Checks the programs of this folder on the GPU of this machine; options as for scripts/bench/gpu_check.py.
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export OUTSIDE_LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}  # for programs that are not of this folder
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PATH=$here/openmpi/bin:$PATH
 export OPAL_PREFIX=$here/openmpi OPAL_LIBDIR=$here/openmpi-lib OMPI_MCA_mca_base_component_path=$here/openmpi-lib/openmpi3

@@ -15,6 +15,9 @@ case "$(mpirun --version 2>/dev/null)" in
 esac
 export RANKWISE_MPI
 
+# A user without a name (docker run -u 12345) has no home but the one in HOME, and without it Open MPI 4 crashes.
+if [ -z "${HOME:-}" ] && ! id -un >/dev/null 2>&1; then export HOME=/tmp; fi
+
 if [ "$RANKWISE_MPI" = openmpi ]; then
   # Open MPI 4 reads OMPI_MCA_*; in Open MPI 5 the launcher reads PRTE_MCA_*.
 

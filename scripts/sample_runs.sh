@@ -7,11 +7,12 @@
 # A sample run is a line between "Sample runs:" and "Expect:"; one that begins with * needs hardware that is not
 # everywhere, and is not run. Each must end with status 0.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 program=$(realpath "${1:?which program of a lesson?}")
 name=$(basename "$program")
 further=$root/tests/lessons/${name%%_*}/sample_runs.txt
 build=$(realpath "${2:-$root/build}")
+printf -v quoted %q "$build"
 cd "$root"
 source scripts/mpi_environment.sh
 
@@ -21,8 +22,8 @@ runs=0
 while IFS= read -r command; do
   echo "$command"
   # The header says build/ and disk:build; the programs to try may stand in another folder.
-  there=${command//build\//"$build"/}
-  if ! bash -c "${there//disk:build/disk:"$build"}" >"$log" 2>&1 </dev/null; then
+  there=${command//build\//"$quoted"/}
+  if ! bash -c "${there//disk:build/disk:"$quoted"}" >"$log" 2>&1 </dev/null; then
     cat "$log"
     echo "error: this sample run of ${program#"$root"/} failed: $command" >&2
     exit 1

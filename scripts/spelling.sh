@@ -6,7 +6,7 @@
 #
 # Ends with status 1 and one line a finding.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 status=0
 words='whoever|nobody|in vain|so many|lies apart|puts? off|of those before|(is|are) told|goes on'

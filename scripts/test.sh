@@ -8,7 +8,7 @@
 #
 # Status: that of ctest; 1 if a folder is beyond its budget (scripts/budgets.txt).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
   --times) exec scripts/budgets.py times ;;

@@ -2,7 +2,7 @@
 # Runs clang-tidy on the sources that differ from a commit:  scripts/tidy.sh [COMMIT]
 # Without a commit, on all of them. .clang-tidy says what it looks for. Any finding is an error.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if ! command -v clang-tidy >/dev/null; then
   echo "error: clang-tidy is not installed (Debian: apt-get install clang-tidy)." >&2
   exit 2

@@ -6,13 +6,13 @@
 # A section begins with its ruler, // ---- Name ----, or is "The step": the lesson's class down to its first ruler. In front of
 # a group of changed lines stands the function that it is in. Coloured on a terminal; COLOR=always or COLOR=never decides otherwise.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # program NN: the path of a lesson's program.
 program() {
   local found=(lessons/"$1"_*/"$1"_*.cpp)
   if [[ ! -e ${found[0]} ]]; then
-    echo "error: there is no lesson $1; there are: $(cd lessons && echo [0-9][0-9]_*)" >&2
+    echo "error: there is no lesson $1; there are: $(CDPATH='' cd lessons && echo [0-9][0-9]_*)" >&2
     exit 2
   fi
   echo "${found[0]}"

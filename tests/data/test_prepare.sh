@@ -3,7 +3,7 @@
 # Usage: test_prepare.sh PROGRAM
 
 prepare=$1
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 failed=0

@@ -7,7 +7,7 @@
 # By day only code for GPUs is compiled for this and watched; it is linked to what is in the build folder. --all compiles everything
 # (build-emulated/).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if [[ ${1:-} != --all ]]; then
   build=$(realpath "${RANKWISE_BUILD:-build}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_tree.sh: a sound tree passes; each broken rule is found, in the file and line where it is broken.
 set -euo pipefail
-check_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_tree.sh
+check_tree=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_tree.sh
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 cd "$tree"

@@ -2,7 +2,7 @@
 # fetch_data.sh: takes the right file, refuses every other, leaves nothing behind. The network is played by a curl and a
 # wget of this test, and the files that have the right digest are the real data, where they are there.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 data=${RANKWISE_DATA:-$root/../shared/data}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """scripts/rankwise and scripts/doctor.sh: what is run, and what a mistake gets. Nothing is built: programs are stand-ins."""
 
+import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -21,10 +25,11 @@ class Case(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(folder.name, "it's a $clone")
+        self.folder.mkdir()
 
-    def run_in(self, tree, *words, **environment):
-        return subprocess.run([tree / "scripts/rankwise", *words], capture_output=True, text=True, check=False,
+    def run_in(self, tree, *words, input=None, **environment):
+        return subprocess.run([tree / "scripts/rankwise", *words], input=input, capture_output=True, text=True, check=False,
                               env={**os.environ, **environment})
 
 
@@ -70,6 +75,32 @@ class Rankwise(Case):
         script(self.folder / "build/lessons/01_one", "exit 86\n")
         self.assertEqual(self.rankwise("run", "01").returncode, 86)
 
+    def test_prints_a_command_that_can_be_copied(self):
+        done = self.rankwise("run", "03", "-n", "2", "--prompt=it's $5")
+        self.assertEqual(shlex.split(done.stderr), ["mpirun", "-np", "2", "build/lessons/03_three", "--prompt=it's $5"])
+
+    def test_leaves_the_standard_input_to_the_loop_around_it(self):
+        script(self.folder / "build/lessons/03_three", "cat\n")
+        for options, read in (((), ""), (("--prompt-file=/dev/stdin",), "of the loop")):
+            done = self.run_in(self.folder, "run", "03", *options, PATH=self.path, input="of the loop")
+            self.assertEqual(done.stdout.splitlines()[-1], read or "mpirun -np 4")
+
+    def test_other_folders_on_the_cdpath_are_not_taken(self):
+        (self.folder / "other/scripts").mkdir(parents=True)
+        done = subprocess.run(["bash", "scripts/rankwise", "list"], cwd=self.folder, capture_output=True, text=True, check=False,
+                              env={**os.environ, "CDPATH": str(self.folder / "other")})
+        self.assertEqual((done.stdout.count("\n"), done.stdout[:2]), (3, "01"))
+        for path in subprocess.run(["git", "grep", "-lI", r"cd \"$(dirname", "--", "*.sh", "scripts/rankwise"], cwd=ROOT, text=True,
+                                   stdout=subprocess.PIPE, check=True).stdout.split():
+            self.assertNotRegex((ROOT / path).read_text(encoding="utf-8"), r"(^|[^'] )cd \"\$\(dirname", path)
+
+    def test_python_starts_commands_wherever_the_clone_is(self):
+        shutil.copy(ROOT / "scripts/with_mpi.py", self.folder / "scripts")
+        code = "import subprocess, with_mpi; subprocess.run(with_mpi.with_mpi('bash', '-c', 'cat; echo \"$MPI_IS_SET_UP $0\"', '$a \"b'))"
+        done = subprocess.run([sys.executable, "-c", code], cwd=self.folder / "scripts", input="of the loop", capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.stdout, 'yes $a "b\n')
+
     def test_explains_and_shows_differences_and_compares(self):
         self.assertEqual(self.rankwise("explain", "03").stdout, "# a third idea\n")
         self.assertEqual(self.rankwise("diff", "3").stdout, "diff 03\n")
@@ -88,6 +119,71 @@ class Rankwise(Case):
             self.assertEqual(done.stderr.count("\n"), 2, done.stderr)
 
 
+class Ladder(Case):
+    """In a small tree with one lesson, whose program writes a report."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ("ladder.sh", "plot/ladder_table.py"):
+            (self.folder / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "scripts" / name, self.folder / "scripts" / name)
+        for name in ("setup.sh", "build.sh", "mpi_environment.sh", "plot/plot_ladder.py", "compare_runs.py"):
+            script(self.folder / "scripts" / name, "")
+        (self.folder / "lessons/01_one").mkdir(parents=True)
+        report = json.dumps({"lesson": "01_one", "checks": [], "model": {"name": "nano", "architecture": "gpt2", "parameters": 1},
+                             "loss": [5.5], "time": {"step_s": 1, "tokens_per_s": 1}, "memory": {}, "memory_peak": 1, "digest": "aa"})
+        script(self.folder / "build/lessons/01_one", f"""
+for option in "$@"; do if [[ $option == --report=* ]]; then echo '{report}' >"${{option#*=}}"; fi; done
+if [[ -e wait ]]; then : >waits; while [[ -e wait ]]; do sleep 0.05; done; fi
+exit "$(cat status)"
+""")
+        (self.folder / "status").write_text("0")
+
+    def start(self):
+        return subprocess.Popen([self.folder / "scripts/ladder.sh"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def ladder(self):
+        ladder = self.start()
+        return ladder.communicate(timeout=60)[0], ladder.returncode
+
+    def test_a_run_that_breaks_after_its_report_is_told(self):
+        said, status = self.ladder()
+        self.assertIn("All checks hold", said)
+        self.assertEqual(status, 0)
+        (self.folder / "status").write_text("134")
+        said, status = self.ladder()
+        self.assertIn("01_one.np1: a run broke", said)
+        self.assertNotIn("All checks hold", said)
+        self.assertEqual(status, 1)
+
+    def test_there_is_one_ladder_at_a_time(self):
+        (self.folder / "wait").touch()
+        first = self.start()
+        while not (self.folder / "waits").exists():
+            self.assertIsNone(first.poll())
+            time.sleep(0.01)
+        said, status = self.ladder()
+        self.assertIn("error: another ladder climbs in this clone", said)
+        self.assertEqual(status, 2)
+        (self.folder / "wait").unlink()
+        self.assertIn("All checks hold", first.communicate()[0])
+        self.assertEqual(first.returncode, 0)
+
+
+class Build(Case):
+    def test_there_is_one_at_a_time(self):
+        script(self.folder / "bin/cmake", """
+if [[ $1 == --preset ]]; then echo "-- Build files have been written to: $PWD/build"; else echo begins >>log; sleep 0.5; echo ends >>log; fi
+""")
+        script(self.folder / "scripts/build.sh", (ROOT / "scripts/build.sh").read_text(encoding="utf-8"))
+        (self.folder / "build").mkdir()
+        (self.folder / "build/.ninja_deps").touch()
+        builds = [subprocess.Popen([self.folder / "scripts/build.sh", "release"], stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"}) for _ in range(2)]
+        said = sum(("Another build runs in this clone" in build.communicate()[1] for build in builds))
+        self.assertEqual(((self.folder / "log").read_text(encoding="utf-8").split(), said), (["begins", "ends"] * 2, 1))
+
+
 class Doctor(Case):
     def doctor(self, **environment):
         return self.run_in(ROOT, "doctor", **environment)
@@ -101,9 +197,9 @@ class Doctor(Case):
         script(self.folder / "mpirun", 'shift 2; "$@"; exec "$@"\n')  # starts two jobs of one rank
         script(self.folder / "c++", "echo 'twenty.cpp:1: error: no such header'; exit 1\n")
         script(self.folder / "cmake", "echo 'CMake Error at x:'; echo '  Not found: HDF5'; echo 'Call Stack'; exit 1\n")
-        done = self.doctor(PATH=f"{self.folder}:{os.environ['PATH']}", CXX="c++", PMI_SIZE="4")
+        done = self.doctor(PATH=f"{self.folder}:{os.environ['PATH']}", CXX="c++", PMI_SIZE="4", TMPDIR=str(self.folder / "nowhere"))
         self.assertEqual(done.returncode, 1)
-        for said in ("BAD   compiler", "no such header", "two jobs of one rank", "Not found: HDF5", "PMI_SIZE=4", "unset PMI_SIZE",
+        for said in ("BAD   compiler", "no such header", "two jobs of one rank", "Not found: HDF5", "PMI_SIZE=4", "unset PMI_SIZE", "BAD   TMPDIR",
                      "what to do stands above"):
             self.assertIn(said, done.stdout)
 

@@ -2,8 +2,9 @@
 # setup.sh: what is missing is named and installed, and nothing else. Other commands stand in for those that look for packages
 # and install them.
 set -euo pipefail
-setup=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/setup.sh
+setup=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/setup.sh
 scratch=$(mktemp -d)
+printf -v quoted %q "$scratch"  # in the text of a command
 trap 'rm -r "$scratch"' EXIT
 wrong=0
 
@@ -19,7 +20,7 @@ machine() {
   local tool
   for tool in awk bash cat comm env fold mktemp paste rm sed sort tail xargs; do ln -s "$(command -v $tool)" "$scratch/bin/$tool"; done
   stand_in id "echo $1"
-  stand_in "$2" "echo $2 \$* >>$scratch/installed"
+  stand_in "$2" "echo $2 \$* >>$quoted/installed"
   stand_in mpicc :
 }
 
@@ -40,7 +41,7 @@ expect() {
 listed() { "$setup" --how | sed -n "/^$1:/,/^\$/{/:/d; s/ /\n/g; p}" | grep -vx -e "$2" -e '' | sort -u; }
 
 machine 0 apt-get
-stand_in dpkg-query "sed 's/\$/ installed/' $scratch/have"
+stand_in dpkg-query "sed 's/\$/ installed/' $quoted/have"
 listed 'Debian, Ubuntu' 'catch2' >"$scratch/have"
 expect 0 'Installing with apt-get: catch2' 'apt-get *install --no-install-recommends catch2'
 listed 'Debian, Ubuntu' 'bubblewrap' >"$scratch/have"
@@ -66,10 +67,10 @@ machine 0 dnf
 stand_in rpm 'for last; do :; done; [[ $last != fmt-devel ]]'
 expect 0 'Installing with dnf: fmt-devel' 'dnf install -y * fmt-devel'
 machine 0 pacman
-stand_in pacman "if [[ \$1 == -T ]]; then echo fmt; exit 127; fi; echo pacman \$* >>$scratch/installed"
+stand_in pacman "if [[ \$1 == -T ]]; then echo fmt; exit 127; fi; echo pacman \$* >>$quoted/installed"
 expect 0 'Installing with pacman: fmt' 'pacman -S * fmt'
 machine 1000 brew
-stand_in brew "if [[ \$1 == list ]]; then cat $scratch/have; else echo brew \$* >>$scratch/installed; fi"
+stand_in brew "if [[ \$1 == list ]]; then cat $quoted/have; else echo brew \$* >>$quoted/installed; fi"
 listed macOS fmt >"$scratch/have"
 expect 0 'Installing with brew: fmt' 'brew install fmt'
 

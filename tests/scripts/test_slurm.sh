@@ -6,7 +6,7 @@
 # port, process or file is seen outside, and everything ends with the test. A node has its own hostname and shared memory.
 # Ends with status 77 where that is not possible: it needs root, Slurm with PMIx (Debian: slurm-wlm) and Open MPI.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=${RANKWISE_BUILD:-$PWD/build}
 
 skip() { echo "skipped: $1"; exit 77; }

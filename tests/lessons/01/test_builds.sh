@@ -6,7 +6,7 @@
 # PROGRAM is the one that is there; the builds are left in FOLDER. In the debug build all lessons are compiled: it precompiles no
 # headers, so a missing include is an error there.
 set -euo pipefail
-source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+source=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 folder=$2
 first=
 status=0

@@ -3,7 +3,7 @@
 # Usage: test_gpt2_tokens.sh PREPARE LESSON
 
 prepare=$1 lesson=$2
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1

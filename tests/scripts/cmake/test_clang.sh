@@ -5,7 +5,7 @@
 #
 # Nothing is generated, which would take most of the time. The CI workflow builds and tests with clang.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 build=$1/clang
 
 command -v clang++ >/dev/null || { echo "There is no clang++ here."; exit 77; }

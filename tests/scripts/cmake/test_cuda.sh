@@ -7,7 +7,7 @@
 # sources are the same with and without GPUs, so the lesson is linked to the libraries that are in BUILD_FOLDER. Kernels that will
 # not run are hardly optimised: that takes two thirds of the time.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 build=$1/cuda
 
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DRANKWISE_CUDA=on -DRANKWISE_HOST_BUILD="$1" -DRANKWISE_TESTS=OFF \

@@ -5,7 +5,7 @@
 #   test_install.sh BUILD
 set -euo pipefail
 build=$1
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 there=$scratch/there

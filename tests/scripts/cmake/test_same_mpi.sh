@@ -3,7 +3,7 @@
 #
 # The check sees stand-ins for libraries; where MPICH is installed beside Open MPI, the whole configuration is tried too.
 set -uo pipefail
-source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+source_folder=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -r "$scratch"' EXIT
 wrong=0

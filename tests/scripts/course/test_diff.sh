@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # diff.sh: what a lesson changes, section by section.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/scripts/course" "$folder/lessons"/{01_one,02_two,04_four,05_five}
