@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 
 #include "common/base/activity.hpp"
+#include "common/base/digest.hpp"
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
 #include "common/files/descriptor.hpp"
@@ -208,6 +209,22 @@ void check_seal(const std::string& path, const FileKind& kind, const FileRequest
 {
   const std::string why = refusal(path, kind);
   if (!why.empty()) throw UserError(fmt::format("{} {}", request.asked, why), request.remedy);
+}
+
+std::string content_digest(const std::string& path)
+{
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return "";  // reading a pipe would empty it
+  const Descriptor file(path, O_RDONLY);
+  Seal beginning{};
+  const std::int64_t count = file.good() ? read_at(file, 0, beginning) : -1;
+  Digest rest{};
+  const bool sealed = holds(beginning, magic_at, std::as_bytes(std::span(magic)));
+  if (count < 0 || (!sealed && !digest_content(file, rest))) return "";
+  Sha256 digest;
+  digest.update(std::span(beginning).first(static_cast<std::size_t>(count)));
+  digest.update(rest);
+  return digest.hex();
 }
 
 }  // namespace rankwise

@@ -57,4 +57,8 @@ void commit_sealed(const std::string& path, const FileKind& kind);
 ///                    short, too long, or when a digest does not match.
 void check_seal(const std::string& path, const FileKind& kind, const FileRequest& request);
 
+/// A digest of a file's bytes; of a sealed file only those of its seal are read, which holds the digest of the others. Empty
+/// if it cannot be read or is not a regular file.
+std::string content_digest(const std::string& path);
+
 }  // namespace rankwise

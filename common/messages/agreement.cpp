@@ -31,15 +31,19 @@ void check_agreement(const Communicator& communicator,
                      const std::vector<std::pair<std::string, std::string>>& facts)
 {
   for (const auto& [name, value] : facts) {
-    std::map<std::string, std::vector<int>> ranks_by_value;
-    int rank = 0;
-    for (const std::string& text : gather_texts(communicator, value)) ranks_by_value[text].push_back(rank++);
+    const std::vector<std::string> values = gather_texts(communicator, value);
+    std::map<std::string, std::vector<std::size_t>> ranks_by_value;
+    for (std::size_t r = 0; r < values.size(); ++r) ranks_by_value[values[r]].push_back(r);
     if (ranks_by_value.size() == 1) continue;
     std::string who;
-    for (const auto& [text, ranks] : ranks_by_value)
-      who += fmt::format("rank {}: {}\n", fmt::join(ranks, ", "), text.empty() ? "nothing" : text);
-    throw UserError(fmt::format("the ranks were given different values: {}.", name),
-                    who + "All ranks work on one model, so each must be given the same options and the same data.");
+    for (std::size_t r = 0; r < values.size(); ++r)  // in the order of the first rank of each value
+      if (const auto& ranks = ranks_by_value[values[r]]; ranks.front() == r)
+        who += fmt::format("rank {}: {}\n", fmt::join(ranks, ", "), values[r].empty() ? "nothing" : values[r]);
+    throw UserError(
+        fmt::format("the ranks differ in {}.", name),
+        who +
+            "All ranks work on one model, so each must run the same program, with the same options and files of "
+            "the\nsame content. A node's own disk may hold another file under the same name.");
   }
 }
 

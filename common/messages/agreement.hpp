@@ -7,7 +7,7 @@
 #include "common/messages/communicator.hpp"
 
 /// @file
-/// Checks that all ranks were started with the same options and data.
+/// Checks that all ranks run the same program with the same options and files.
 
 namespace rankwise {
 
@@ -17,7 +17,7 @@ namespace rankwise {
 /// @return  the texts, by rank.
 std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own);
 
-/// Rejects a job whose ranks disagree on an option or on their data. All ranks make this call.
+/// Rejects a job whose ranks differ in what they run, were asked for or read. All ranks make this call.
 /// @param communicator  the ranks.
 /// @param facts         names and values, as {"--global-batch", "16"}; the same names on all ranks.
 /// @throws UserError    on all ranks: the first name whose values differ, and which rank has which value.

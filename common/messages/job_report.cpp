@@ -13,6 +13,11 @@
 
 namespace rankwise {
 
+std::string_view revision()
+{
+  return RANKWISE_REVISION;
+}
+
 namespace {
 
 nlohmann::json provenance()
@@ -24,7 +29,7 @@ nlohmann::json provenance()
   const std::string version(mpi);  // as "Open MPI v4.1.4, package: ..."
   return {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
           {"host", host},
-          {"revision", RANKWISE_REVISION},
+          {"revision", revision()},
           {"compiler", RANKWISE_COMPILER},
           {"mpi", version.substr(0, version.find(','))}};
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,6 +15,9 @@
 /// Report blocks that are the same in every program: ranks, memory and traffic.
 
 namespace rankwise {
+
+/// The revision of the sources of this program, without uncommitted changes.
+std::string_view revision();
 
 /// Prints the lesson and its number of ranks, and adds both to the JSON document; and `provenance`: date (UTC),
 /// host, revision of the sources (without uncommitted changes), compiler and MPI library.

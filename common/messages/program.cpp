@@ -7,9 +7,13 @@
 #include <unistd.h>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "common/base/activity.hpp"
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
+#include "common/messages/agreement.hpp"
+#include "common/messages/job_report.hpp"
 #include "common/messages/watchdog/message_counts.hpp"
 #include "common/messages/watchdog/watchdog.hpp"
 #include "common/program/file_arguments.hpp"
@@ -82,10 +86,16 @@ std::optional<Stop> prepare(const Session& session, int argc, char** argv, Optio
   }
 }
 
-/// Message of the lowest rank that cannot run, the same on all ranks; empty if all can.
-std::optional<Stop> agree(const Session& session, const std::optional<Stop>& own)
+/// Message of the lowest rank that cannot run, the same on all ranks; empty if all can, and all run the same program.
+std::optional<Stop> agree(const Session& session, const std::string& program, const std::optional<Stop>& own)
 {
   const Phase phase("waits for the other ranks' checks");
+  try {
+    check_agreement(Communicator::world(), {{"the program that they run", program},
+                                            {"the revision of their program's sources", std::string(revision())}});
+  } catch (const UserError& error) {
+    return Stop{exit_user_error, error.what()};
+  }
   int speaker = own ? session.rank() : session.ranks();
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &speaker, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "agreeing to run");
   if (speaker == session.ranks()) return std::nullopt;
@@ -97,6 +107,7 @@ std::optional<Stop> agree(const Session& session, const std::optional<Stop>& own
   stop.text.resize(static_cast<std::size_t>(numbers[1]));
   check_mpi(MPI_Bcast(stop.text.data(), numbers[1], MPI_CHAR, speaker, MPI_COMM_WORLD),
             "sending the reason not to run");
+  if (speaker > 0) stop.text += fmt::format("\n       (said by rank {} of {})", speaker, session.ranks());
   return stop;
 }
 
@@ -115,7 +126,8 @@ int run_program(int argc, char** argv, OptionTable& options, const std::function
     Session session(argc, argv);
     WatchedJob job(session);
     std::vector<FileLock> locks;
-    if (const std::optional<Stop> stop = agree(session, prepare(session, argc, argv, options, check, locks, job))) {
+    if (const std::optional<Stop> stop =
+            agree(session, options.program(), prepare(session, argc, argv, options, check, locks, job))) {
       if (session.rank() == 0) {
         std::FILE* out = stop->status == exit_success ? stdout : stderr;
         std::fputs((stop->text + "\n").c_str(), out);

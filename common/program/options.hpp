@@ -63,6 +63,9 @@ class OptionTable {
   ///           unspecified.
   void parse(int argc, char** argv);
 
+  /// Name of the program.
+  const std::string& program() const { return program_; }
+
   /// Whether the user set this option, on the command line or in the file.
   bool given(const std::string& name) const;
 

@@ -13,6 +13,7 @@
 #include "common/base/error.hpp"
 #include "common/base/json.hpp"
 #include "common/collectives/subtrees.hpp"
+#include "common/files/sealed_file.hpp"
 #include "common/messages/agreement.hpp"
 #include "common/messages/job_report.hpp"
 
@@ -56,9 +57,15 @@ void check_share(const LessonOptions& options, const Layout& layout)
                     "shared memory together. Use --collectives=halving, or powers of two.");
 }
 
-void check_alike(const OptionTable& options, const Tokens& tokens)
+void check_alike(const OptionTable& options)
 {
-  std::vector<std::pair<std::string, std::string>> facts{{"the data", tokens.name + ", " + tokens.sha256}};
+  if (machine_of_ranks().size() == 1) return;
+  std::vector<std::string> read;
+  for (const NamedFile& file : options.files())  // the options that --config sets are compared themselves
+    if (file.use != FileUse::print && !file.asked.starts_with("--config="))
+      read.push_back(fmt::format("{} (content {:.16})", file.asked, content_digest(file.path)));
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"the files that they read", fmt::format("{}", fmt::join(read, ", "))}};
   const nlohmann::json all = options.json();
   for (const auto& [name, value] : all.items()) facts.emplace_back("--" + name, value.dump());
   check_agreement(Communicator::world(), facts);

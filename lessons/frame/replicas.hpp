@@ -30,9 +30,10 @@ void check_share(std::int64_t global_batch, int ranks);
 /// Layout::uneven; but one at least, and no shared memory then.
 void check_share(const LessonOptions& options, const Layout& layout);
 
-/// Refuses ranks that were started with different options or data. All ranks make this call before training.
-/// @throws UserError  on all ranks: the options that differ, with the value of each rank.
-void check_alike(const OptionTable& options, const Tokens& tokens);
+/// Refuses ranks that were started with different options, or that read files of different content. All ranks make this call
+/// before training, while --checkpoint is only read.
+/// @throws UserError  on all ranks: the files, or the first option, that differ, with those of each rank.
+void check_alike(const OptionTable& options);
 
 /// Ends the run unless all ranks of the job have the same parameters, compared by a fast hash.
 /// @param stream      stream that computed the parameters.

@@ -144,6 +144,7 @@ std::vector<StepScript> rehearse(const typename L::Options& options, int N)
 template <Lesson L>
 int dry_run(Report& report, const OptionTable& table, const typename L::Options& options, const Session& session)
 {
+  check_alike(table);
   const int N = ranks_of(options, session);
   const auto costs_of_rank = [&](RankOf rank) { return costs(options, rank); };
   begin_report(report, options.layout(N), table, options, {});
@@ -249,7 +250,7 @@ template <Lesson L>
 int run_on_ranks(Report& report, const OptionTable& table, const typename L::Options& options,
                  const Session& session, Survivors& survivors)
 {
-  check_alike(table, options.open_data());
+  if (!survivors.has_state()) check_alike(table);
   Run run(options, session, options.batch(session.ranks()), options.activation_shape(session));
   L lesson(run, options);
   const ModelOnRanks model = model_on_ranks(lesson);

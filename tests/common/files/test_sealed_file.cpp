@@ -1,6 +1,7 @@
 // common/files/sealed_file.hpp: a sealed file is complete, of its kind and version; other files are refused by name.
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <unistd.h>
 
@@ -104,6 +105,25 @@ TEST_CASE("check_seal: says what a file is instead")
   check_refused(path, "version 4, which is newer than version 3");
   write_sealed(path, "content", {.name = kind.name, .version = 2, .called = ""});
   check_refused(path, "version 2, which is older than version 3");
+}
+
+TEST_CASE("content_digest: differs with any byte, and with the seal of a sealed file")
+{
+  const ScratchFolder folder;
+  const std::string path = folder / "file";
+  std::set<std::string> digests;
+  for (const std::string& content : {std::string(), std::string(1, '\0'), std::string("a"), std::string(600, 'a'),
+                                     std::string(599, 'a') + "b"}) {
+    make_file(path, content);
+    digests.insert(content_digest(path));
+  }
+  for (const char* content : {"a", "b"}) {
+    write_sealed(path, content);
+    digests.insert(content_digest(path));
+  }
+  CHECK(digests.size() == 7);
+  CHECK(content_digest(folder / "none").empty());
+  CHECK(content_digest("/dev/zero").empty());
 }
 
 TEST_CASE("check_seal: detects every truncation, every flipped bit and every extra byte")

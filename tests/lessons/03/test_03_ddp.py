@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -245,28 +246,63 @@ class WrongInput(Lesson):
             with self.subTest(options=options):
                 self.assert_refused(*options, ranks=2, says=says)
 
-    def different(self, first, second):
-        program = os.path.join(BUILD, self.program)
-        command = mixed_job(2, [program, "--steps=2", *first], [program, "--steps=2", *second])
+    def different(self, first, second, programs=(), folders=(".", ".")):
+        """What a job says whose ranks have different options, programs or folders."""
+        programs = programs or [os.path.join(BUILD, self.program)] * 2
+        command = mixed_job(2, *(["env", "-C", folder, program, "--steps=2", *options]
+                                 for folder, program, options in zip(folders, programs, (first, second))))
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         return done.stderr
 
     def test_ranks_that_were_told_different_things(self):
         text = self.different(["--seed=1"], ["--seed=2"])
-        self.assertIn("the ranks were given different values: --seed", text)
+        self.assertIn("the ranks differ in --seed.", text)
         self.assertIn("rank 1: 2", text)
+        self.assertIn("the ranks differ in --dry-run.", self.different(["--dry-run"], []))
 
-    def test_a_data_file_that_differs_between_ranks(self):
-        files = []
-        for text in ("abcd" * 500, "abce" * 500):
-            source, file = self.path(f"{len(files)}.txt"), self.path(f"{len(files)}.h5")
-            with open(source, "w", encoding="utf-8") as out:
-                out.write(text)
-            subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", source, file], check=True,
-                           capture_output=True)
-            files.append(file)
-        self.assertIn("the data", self.different(*([f"--data={file}"] for file in files)))
+    def test_ranks_that_run_different_programs(self):
+        program = os.path.join(BUILD, self.program)
+        for other in ("lessons/04_zero1", "lessons/00_mpi"):
+            with self.subTest(other=other):
+                text = self.different([], [], programs=(program, os.path.join(BUILD, other)))
+                self.assertIn("the ranks differ in the program that they run.", text)
+                self.assertIn(f"rank 1: {os.path.basename(other)}", text)
+        revision = self.report("--steps=1", ranks=2)["provenance"]["revision"].encode()
+        older = self.path("older")
+        shutil.copy(program, older)
+        with open(older, "r+b") as file:
+            code = file.read()
+            file.seek(0)
+            file.write(code.replace(b"\0" + revision + b"\0", b"\0" + b"0" * len(revision) + b"\0"))
+        text = self.different([], [], programs=(program, older))
+        self.assertIn("the ranks differ in the revision of their program's sources.", text)
+
+    def test_ranks_that_read_other_files_under_one_name(self):
+        sizes = ["--layers=1", "--heads=1", "--channels=8"]
+        folders = [self.path("first"), self.path("second")]
+        for folder, seed, text in zip(folders, (1, 2), ("abcd", "abce")):
+            os.mkdir(folder)
+            initial, run = f"{folder}/initial.h5", f"{folder}/run.h5"
+            self.report("--steps=1", *sizes, f"--seed={seed}", f"--checkpoint={initial}")
+            self.report("--steps=2", "--stop-after=1", f"--initial={initial}", f"--checkpoint={run}")
+            with open(f"{folder}/text.txt", "w", encoding="utf-8") as out:
+                out.write(text * 500)
+            subprocess.run([os.path.join(BUILD, "data/prepare"), "--tokenizer=byte", f"{folder}/text.txt", f"{folder}/text.h5"],
+                           check=True, capture_output=True)
+        for options in (["--initial=initial.h5"], ["--checkpoint=run.h5", "--resume", *sizes, self.data], ["--data=text.h5"],
+                        ["--prompt-file=text.txt", "--sample=3"], ["--initial=initial.h5", "--dry-run"]):
+            with self.subTest(options=options):
+                text = self.different(options, options, folders=folders)
+                self.assertIn("the ranks differ in the files that they read.\n       rank 0: ", text)
+                self.assertEqual(len(set(re.findall(re.escape(options[0]) + r" \(content (\w+)\)", text))), 2, text)
+
+    def test_a_file_that_only_one_rank_misses(self):
+        os.mkdir(self.path("empty"))
+        with open(self.path("p.txt"), "w", encoding="utf-8") as file:
+            file.write("a")
+        options = ["--prompt-file=p.txt", "--sample=3"]
+        self.assertIn("(said by rank 1 of 2)", self.different(options, options, folders=[self.folder, self.path("empty")]))
 
     def test_the_first_stage_of_the_memory_ladder_that_fits_is_named(self):
         lessons = {"lesson 04": "lessons/04_zero1", "lesson 05": "lessons/05_zero2", "lesson 06": "lessons/06_zero3"}
