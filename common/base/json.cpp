@@ -1,19 +1,43 @@
 #include "common/base/json.hpp"
 
 #include <istream>
+#include <utility>
+
+#include "common/base/error.hpp"
 
 template class nlohmann::detail::serializer<nlohmann::json>;
 
 namespace rankwise {
 
+namespace {
+
+/// The value; is_discarded() if its arrays and objects are nested so deep that a function that visits all of them would need
+/// more stack than there is.
+template <class Input>
+nlohmann::json parse(Input&& input, bool throws)
+{
+  constexpr int deepest = 1000;
+  bool too_deep = false;
+  const auto keep = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    too_deep = too_deep || depth > deepest;
+    return !too_deep;
+  };
+  nlohmann::json value = nlohmann::json::parse(std::forward<Input>(input), keep, throws);
+  return too_deep ? nlohmann::json(nlohmann::json::value_t::discarded) : value;
+}
+
+}  // namespace
+
 nlohmann::json parse_json(std::string_view text)
 {
-  return nlohmann::json::parse(text);
+  nlohmann::json value = parse(text, true);
+  check(!value.is_discarded(), "the JSON text is nested too deep");
+  return value;
 }
 
 nlohmann::json parse_json(std::istream& file)
 {
-  return nlohmann::json::parse(file, nullptr, false);
+  return parse(file, false);
 }
 
 }  // namespace rankwise

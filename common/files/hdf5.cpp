@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -123,6 +125,9 @@ Hdf5Object open_with(const std::string& path, unsigned flags)
 {
   quiet_hdf5();
   const std::string doing = "open " + path;
+  std::error_code error;  // opening a pipe would wait for a writer
+  check(!std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error),
+        fmt::format("cannot {}: it is not a file", doing));
   return {H5Fopen(path.c_str(), flags, access_properties(doing).id()), H5Fclose, doing};
 }
 
@@ -235,9 +240,12 @@ void check_plain(const Hdf5Object& dataset, const std::string& doing)
   const Hdf5Object space(H5Dget_space(dataset.id()), H5Sclose, doing);
   const Hdf5Object type(H5Dget_type(dataset.id()), H5Tclose, doing);
   const auto elements = static_cast<hsize_t>(check_hdf5(H5Sget_simple_extent_npoints(space.id()), doing));
-  const hsize_t element_bytes = H5Tget_size(type.id());
-  check(element_bytes > 0 && elements <= H5Dget_storage_size(dataset.id()) / element_bytes,
-        doing + ": not all of it is stored");
+  const hsize_t element_bytes = H5Tget_size(type.id()), stored_bytes = H5Dget_storage_size(dataset.id());
+  check(element_bytes > 0 && elements <= stored_bytes / element_bytes, doing + ": not all of it is stored");
+  const Hdf5Object file(H5Iget_file_id(dataset.id()), H5Fclose, doing);
+  hsize_t file_bytes = 0;
+  check_hdf5(H5Fget_filesize(file.id(), &file_bytes), doing);
+  check(stored_bytes <= file_bytes, doing + ": its file is shorter than it");
 }
 
 /// Selects a rectangle in a space of one or two dimensions.

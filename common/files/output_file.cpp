@@ -4,12 +4,14 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <random>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -236,19 +238,51 @@ void OutputFile::commit()
 
 void write_file(const std::string& path, std::string_view content)
 {
-  if (is_stream(path)) return append_to_file(path, content);
+  if (is_stream(path)) {
+    AppendedFile stream(path);
+    stream.add(content);
+    return stream.close();
+  }
   OutputFile file(path);
   file.write(std::as_bytes(std::span(content)));
   file.commit();
 }
 
-void append_to_file(const std::string& path, std::string_view content)
+namespace {
+
+/// Opens a file to add to it. For a reader of a pipe it waits a minute.
+Descriptor open_to_append(const std::string& path)
 {
-  const std::string doing = "write to " + path;
-  Descriptor file(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY);
-  check_system(file.good(), doing);
-  check_system(write_all(file, std::as_bytes(std::span(content))), doing);
-  check_system(file.close(), doing);
+  std::error_code error;
+  const bool pipe = fs::is_fifo(path, error);
+  const auto open = [&] {
+    return Descriptor(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | (pipe ? O_NONBLOCK : 0));
+  };
+  Descriptor file = open();
+  for (int naps = 0; pipe && !file.good() && errno == ENXIO; ++naps) {
+    check(naps < 600,
+          fmt::format("cannot write to {}: no program has opened this pipe to read for a minute", path));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    file = open();
+  }
+  check_system(file.good() && (!pipe || fcntl(file.id(), F_SETFL, O_APPEND) == 0), "write to " + path);
+  return file;
+}
+
+}  // namespace
+
+AppendedFile::AppendedFile(std::string path) : path_(std::move(path)), stays_open_(is_stream(path_)) {}
+
+void AppendedFile::add(std::string_view content)
+{
+  if (!file_.good()) file_ = open_to_append(path_);
+  check_system(write_all(file_, std::as_bytes(std::span(content))), "write to " + path_);
+  if (!stays_open_) close();
+}
+
+void AppendedFile::close()
+{
+  check_system(file_.close(), "write to " + path_);
 }
 
 }  // namespace rankwise

@@ -91,9 +91,24 @@ class OutputFile {
 /// @failure  Error; an existing file is then unchanged, unless it is a stream.
 void write_file(const std::string& path, std::string_view content);
 
-/// Adds bytes at the end of a file, which is created if it does not exist; a stream is written to. What was there
-/// stays, and the added bytes are visible to readers when the call returns.
-/// @failure  Error, for instance for a full disk.
-void append_to_file(const std::string& path, std::string_view content);
+/// A file to which a run adds, as a log. What was there stays.
+class AppendedFile {
+ public:
+  /// Opens nothing yet.
+  explicit AppendedFile(std::string path);
+
+  /// Adds bytes at the end of the file, which is created if it does not exist; they are visible to readers when the call
+  /// returns. A stream stays open, because its reader would take a close for the end; a file may be renamed meanwhile.
+  /// @failure  Error, for instance for a full disk, or a pipe whose reader has gone or does not come within a minute.
+  void add(std::string_view content);
+  /// Closes a stream to which was added.
+  /// @failure  Error, if what was written is lost.
+  void close();
+
+ private:
+  std::string path_;
+  bool stays_open_;
+  Descriptor file_{-1};
+};
 
 }  // namespace rankwise

@@ -1,10 +1,15 @@
 #include "common/messages/program.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <future>
 #include <optional>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -30,19 +35,47 @@ struct Stop {
   std::string text;
 };
 
+/// Ends this process unless it is destroyed in time. It guards the start and the end of MPI, which the watchdog does not see:
+/// both wait for all processes of the job, also for one that has died.
+class Deadline {
+ public:
+  /// @param timeout_s  time limit, at least 30 s; 0: none.
+  /// @param what       as "started", for the message.
+  Deadline(double timeout_s, const char* what)
+  {
+    if (timeout_s == 0) return;
+    const double limit_s = std::clamp(timeout_s, 30.0, 1e9);
+    // The first process that gives up ends the others, and speaks alone.
+    const std::chrono::duration<double> patience(limit_s + 0.1 * std::min(launched_rank(), 100));
+    thread_ = std::thread([passed = passed_.get_future(), limit_s, patience, what] {
+      if (passed.wait_for(patience) == std::future_status::ready) return;
+      fmt::print(
+          stderr,
+          "rank {}: MPI has not {} within {:.0f} s (--timeout). It waits for all processes of the job: one has "
+          "died,\n  cannot be reached, or runs another program. The job ends with status {}.\n",
+          launched_rank(), what, limit_s, static_cast<int>(exit_watchdog));
+      std::_Exit(exit_watchdog);
+    });
+  }
+  ~Deadline()
+  {
+    passed_.set_value();
+    if (thread_.joinable()) thread_.join();
+  }
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  std::promise<void> passed_;
+  std::thread thread_;
+};
+
 /// The watchdog of a job of several ranks; a single rank needs none.
 class WatchedJob {
  public:
-  explicit WatchedJob(const Session& session)
+  WatchedJob(const Session& session, double timeout_s)
   {
-    if (session.ranks() > 1) watchdog_.emplace(flight_recorder());
-  }
-
-  /// Sets the timeout from option `--timeout`, if the program has it.
-  void take_timeout(const OptionTable& options)
-  {
-    const double timeout_s = options.json().value("timeout", Watchdog::default_timeout_s);
-    if (watchdog_) watchdog_->set_timeout(std::max(timeout_s, 0.0));
+    if (session.ranks() > 1) watchdog_.emplace(flight_recorder(), timeout_s);
   }
 
   /// Waits for all ranks, then checks that all messages between them were received; rank 0 reports lost ones.
@@ -62,28 +95,27 @@ class WatchedJob {
   std::optional<Watchdog> watchdog_;
 };
 
-/// Parses and checks the options; empty if the rank is ready to run. Sends no message.
-/// @param locks  on rank 0, receives the locks of the files that the run will write; rank 0 renames all of them.
-std::optional<Stop> prepare(const Session& session, int argc, char** argv, OptionTable& options,
-                            const std::function<void(const Session&)>& check, std::vector<FileLock>& locks,
-                            WatchedJob& job)
+/// Why the rank cannot run, according to these checks; empty if it can.
+std::optional<Stop> refusal(const std::function<void()>& checks)
 {
   const Phase phase("is checking its options and files");
   try {
-    options.parse(argc, argv);
-    job.take_timeout(options);
-    if (session.rank() == 0) {
-      const std::vector<NamedFile> files = options.files();
-      check_files(files);
-      if (!options.is_set("dry-run")) locks = lock_files(files);
-    }
-    check(session);
+    checks();
     return std::nullopt;
   } catch (const HelpRequest& help) {
     return Stop{exit_success, help.what()};
   } catch (const UserError& error) {
     return Stop{exit_user_error, error.what()};
   }
+}
+
+/// Checks the files that the options name.
+/// @return  the locks of those that will be written.
+std::vector<FileLock> check_and_lock(const OptionTable& options)
+{
+  const std::vector<NamedFile> files = options.files();
+  check_files(files);
+  return options.is_set("dry-run") ? std::vector<FileLock>() : lock_files(files);
 }
 
 /// Message of the lowest rank that cannot run, the same on all ranks; empty if all can, and all run the same program.
@@ -117,27 +149,42 @@ bool is_written(std::FILE* stream)
   return std::fflush(stream) == 0 && std::ferror(stream) == 0;
 }
 
+/// Rank 0 says why the job does not run.
+/// @return  the exit status.
+int tell(const Session& session, const Stop& stop)
+{
+  if (session.rank() != 0) return stop.status;
+  std::FILE* const out = stop.status == exit_success ? stdout : stderr;
+  std::fputs((stop.text + "\n").c_str(), out);
+  if (stop.status != exit_success && has_launcher() && on_terminal(STDERR_FILENO))
+    std::fputs("       (The launcher's own message below is only a consequence.)\n", out);
+  check_system(out == stderr || is_written(out), "print the help");
+  return stop.status;
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, OptionTable& options, const std::function<void(const Session&)>& check,
                 const std::function<int(Session&)>& run)
 {
   try {
-    Session session(argc, argv);
-    WatchedJob job(session);
-    std::vector<FileLock> locks;
-    if (const std::optional<Stop> stop =
-            agree(session, options.program(), prepare(session, argc, argv, options, check, locks, job))) {
-      if (session.rank() == 0) {
-        std::FILE* out = stop->status == exit_success ? stdout : stderr;
-        std::fputs((stop->text + "\n").c_str(), out);
-        if (stop->status != exit_success && has_launcher() && on_terminal(STDERR_FILENO))
-          std::fputs("       (The launcher's own message below is only a consequence.)\n", out);
-        check_system(out == stderr || is_written(out), "print the help");
-      }
-      return stop->status;
-    }
-    return job.end(session, run(session));
+    std::optional<Stop> own = refusal([&] { options.parse(argc, argv); });
+    const nlohmann::json asked = own ? nlohmann::json::object() : options.json();
+    const double timeout_s = std::max(asked.value("timeout", Watchdog::default_timeout_s), 0.0);
+    std::optional<Deadline> deadline(std::in_place, timeout_s, "started");
+    Session session(argc, argv);  // destroyed before the deadline for its end
+    WatchedJob job(session, timeout_s);
+    deadline.reset();
+    std::vector<FileLock> locks;  // of rank 0, which renames all files
+    if (!own)
+      own = refusal([&] {
+        if (session.rank() == 0) locks = check_and_lock(options);
+        check(session);
+      });
+    const std::optional<Stop> stop = agree(session, options.program(), own);
+    const int status = stop ? tell(session, *stop) : job.end(session, run(session));
+    deadline.emplace(timeout_s, "ended");
+    return status;
   } catch (...) {
     abort_job(describe(std::current_exception()));
   }

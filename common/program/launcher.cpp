@@ -68,6 +68,13 @@ bool has_launcher()
   return std::any_of(marks.begin(), marks.end(), [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
+int launched_rank()
+{
+  for (const Launcher& launcher : {open_mpi, pmi, slurm})
+    if (number_in(launcher.processes) > 1) return number_in(launcher.process);
+  return 0;
+}
+
 void prepare_single_rank()
 {
   if (has_launcher()) return;

@@ -10,6 +10,9 @@ namespace rankwise {
 /// Whether this process was started by a launcher of MPI, such as mpirun.
 bool has_launcher();
 
+/// The number that the launcher gave this process, before MPI tells its rank; 0 without a launcher.
+int launched_rank();
+
 /// Before MPI_Init(): tells Open MPI 4 that a process without a launcher is one rank that starts no others. It would start a
 /// daemon for them; without the daemon, all such processes would share one temporary folder, and one that ends could remove it
 /// while another starts. They need none.

@@ -269,7 +269,9 @@ Failure describe(std::exception_ptr exception)
 void abort_job(const Failure& failure)
 {
   job.ending = true;
-  if (!first_to_fail()) {
+  // Where ranks survive others, all of them notice what no rank can go on with; one is enough to end Open MPI's job.
+  const bool noticed_by_all = failure.status == exit_user_error && can_survive() && job.rank != 0;
+  if (noticed_by_all || !first_to_fail()) {
     // The first rank ends the job within a moment. If it dies before that, this rank does.
     std::this_thread::sleep_for(std::chrono::seconds(5));
   } else {

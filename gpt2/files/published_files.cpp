@@ -55,6 +55,7 @@ Json read_object(const std::string& path)
   if (std::filesystem::file_size(path, error) > longest) refuse_published(path, "is longer than 100 MB");
   std::ifstream file(path, std::ios::binary);
   Json json = parse_json(file);
+  if (json.is_discarded()) refuse_published(path, "is not JSON, or is nested too deep");
   if (!json.is_object()) refuse_published(path, "is not a JSON object");
   return json;
 }

@@ -46,6 +46,7 @@ std::int64_t write_values(const std::string& from, const std::string& to)
   std::int64_t elements = 0;
   for (const std::string& name : names) {
     const Shape shape = shape_of(open_plain_dataset(group, name));
+    check(shape.rank() == 2, fmt::format("{}: {} has not two dimensions", from, name));
     declared.push_back({name, {shape[0], shape[1]}});
     elements += shape.elements();
   }

@@ -143,7 +143,8 @@ Record read_record(const std::string& path)
     for (const std::string& step : members(steps))
       append_entries(record.entries, read_u64(open_plain_dataset(steps, step)));
     for (const RecordEntry& e : record.entries)
-      check(e.tensor >= 0 && e.tensor < std::ssize(record.names), "an entry has a tensor without a name");
+      check(e.step >= 0 && !name_of(e.phase).empty() && e.tensor >= 0 && e.tensor < std::ssize(record.names),
+            "an entry has a step, a phase or a tensor that does not exist");
     return record;
   } catch (const std::exception& error) {
     throw UserError(fmt::format("{} is not a record of a run: {}.", path, error.what()), remedy);

@@ -182,7 +182,7 @@ std::string progress_note(const StepReport& last, const Run& run, std::int64_t s
 }  // namespace
 
 Progress::Progress(Run& run, Report& report, Reached& reached)
-    : run_(run), report_(report), last_(run.options.last_step(run.epoch)), reached_(reached)
+    : run_(run), report_(report), log_(run.options.log), last_(run.options.last_step(run.epoch)), reached_(reached)
 {
 }
 
@@ -303,9 +303,9 @@ void Progress::after_step(const ModelOnRanks& model, std::int64_t updates, const
   report_.write_so_far();
 }
 
-void Progress::log(const nlohmann::json& line) const
+void Progress::log(const nlohmann::json& line)
 {
-  if (run_.session.rank() == 0 && !run_.options.log.empty()) append_to_file(run_.options.log, line.dump() + "\n");
+  if (run_.session.rank() == 0 && !run_.options.log.empty()) log_.add(line.dump() + "\n");
 }
 
 void Progress::save(const ModelOnRanks& model, std::int64_t updates)

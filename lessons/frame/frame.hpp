@@ -9,6 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "common/files/output_file.hpp"
 #include "common/program/report.hpp"
 #include "common/program/session.hpp"
 #include "gpt2/run_report.hpp"
@@ -121,7 +122,7 @@ class Progress {
   int finish();
 
  private:
-  void log(const nlohmann::json& line) const;
+  void log(const nlohmann::json& line);
   void note_step(const StepReport& measured, const std::map<std::string, double>& before);
   void save(const ModelOnRanks& model, std::int64_t updates);
   void compare();
@@ -132,6 +133,7 @@ class Progress {
   StopRequests stop_;
   bool stepped_ = false;   // whether these ranks have made a step
   int stopped_by_ = 0;     // signal; 0 for none
+  AppendedFile log_;       // of --log
   std::int64_t last_ = 0;  // number of steps after which the run ends
   Reached& reached_;
   std::optional<ClockOffset> clock_;  // at the start, for a trace

@@ -88,7 +88,17 @@ class Paths(ProgramCase):
         self.must_run(*MODEL, f"--report={self.path('pipe')}")
         reader.join(TIME_LIMIT_S)
         self.assertIn('"digest"', got[0])
-        self.assert_refused(*MODEL, f"--checkpoint={self.path('pipe')}", says=["a device or a pipe"])
+        for option in ("checkpoint", "initial", "data"):
+            self.assert_refused(*MODEL, f"--{option}={self.path('pipe')}", says=["a device or a pipe"])
+
+    def test_a_pipe_whose_reader_leaves(self):
+        os.mkfifo(self.path("pipe"))
+        for lines, steps, status in ((1, 2000, 1), (1000, 9, 0)):
+            with subprocess.Popen(["head", "-n", str(lines), self.path("pipe")], stdout=subprocess.PIPE, text=True) as reader:
+                done = self.run_program(*MODEL[:-1], f"--steps={steps}", f"--log={self.path('pipe')}")
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertEqual(len(reader.communicate()[0].splitlines()), min(lines, 11))  # the run, its steps, validation
+            self.assertEqual("cannot write to" in done.stderr and "Broken pipe" in done.stderr, status == 1, done.stderr)
 
     def test_links(self):
         os.mkdir(self.path("far"))

@@ -46,16 +46,12 @@ class Watchdog {
   static constexpr double default_timeout_s = 300;
 
   /// @param recorder   this rank's flight recorder; outlives the watchdog.
-  /// @param timeout_s  as for set_timeout().
+  /// @param timeout_s  0: this rank raises no alarm. Ranks may have different ones: the first that expires raises it.
   explicit Watchdog(FlightRecorder& recorder, double timeout_s = default_timeout_s);
   /// As end_together(); returns at once during stack unwinding.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
-
-  /// Sets the timeout. Ranks may have different ones: the first rank whose timeout expires raises the alarm.
-  /// @param timeout_s  0: this rank raises no alarm.
-  void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
 
   /// Begins or ends to show on rank 0's terminal what all ranks do; all ranks make this call. At the end the lines are cleared.
   void show(bool shown);
@@ -85,7 +81,7 @@ class Watchdog {
   void look(Clock::time_point now);
 
   FlightRecorder& recorder_;
-  std::atomic<double> timeout_s_;
+  const double timeout_s_;
   const int exceptions_;  // in flight at construction
   Communicator communicator_;
 

@@ -1,6 +1,9 @@
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <utility>
+
+#include <sys/stat.h>
 
 #include "common/base/error.hpp"
 #include "common/files/hdf5.hpp"
@@ -70,6 +73,34 @@ TEST_CASE("open_hdf5: says why it failed, in HDF5's words")
   CHECK_THROWS_AS(create_hdf5(folder / "no/such/folder.h5"), Error);
   make_file(folder / "text.h5", "not at all");
   CHECK_THROWS_WITH(open_hdf5(folder / "text.h5"), Contains("text.h5"));
+}
+
+TEST_CASE("open_plain_dataset: one that says that it is larger than its file is refused before memory is taken")
+{
+  const ScratchFolder folder;
+  constexpr std::uint64_t elements = 4321, claimed = std::uint64_t{1} << 40;
+  create_u64_dataset(create_hdf5(folder / "file.h5"), "numbers", elements).close("close it");
+  std::string bytes = read_file(folder / "file.h5");
+  const auto replace = [&](std::uint64_t number, std::uint64_t by) {
+    const std::string from(reinterpret_cast<const char*>(&number), sizeof number),
+        to(reinterpret_cast<const char*>(&by), sizeof by);
+    std::size_t found = 0;
+    for (std::size_t at = 0; (at = bytes.find(from, at)) != bytes.npos; at += to.size(), ++found)
+      bytes.replace(at, to.size(), to);
+    return found;
+  };
+  REQUIRE(replace(elements, claimed) > 0);                                      // its extent
+  REQUIRE(replace(elements * sizeof elements, claimed * sizeof elements) > 0);  // and what is stored of it
+  make_file(folder / "file.h5", bytes);
+  const Hdf5Object file = open_hdf5(folder / "file.h5");
+  CHECK_THROWS_WITH(open_plain_dataset(file, "numbers"), Contains("numbers: its file is shorter than it"));
+}
+
+TEST_CASE("open_hdf5: does not wait for the writer of a pipe")
+{
+  const ScratchFolder folder;
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(open_hdf5(folder / "pipe"), Contains("it is not a file"));
 }
 
 TEST_CASE("check_hdf5: a negative status is an error at the caller's line, any other comes back")

@@ -271,9 +271,10 @@ class Folders(Weights):
             with self.subTest(change=change):
                 self.write_json("config.json", {"model_type": "gpt2", **self.SIZES, **change})
                 self.assert_model_refused(says=says)
-        for text in ("", "[]", "{", "[" * 100_000):
+        deep = json.dumps({"model_type": "gpt2", **self.SIZES, "n_inner": None}).replace("null", "[" * 100_000 + "]" * 100_000)
+        for text in ("", "[]", "{", "[" * 100_000, deep):
             self.write_json("config.json", text)
-            self.assert_model_refused(says=["config.json is not a JSON object"])
+            self.assert_model_refused(says=["config.json is not "])
         os.remove(os.path.join(self.model, "config.json"))
         self.assert_model_refused(says=["config.json does not exist"])
 

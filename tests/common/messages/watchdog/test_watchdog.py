@@ -46,7 +46,7 @@ CASES = {
                rf"for \"rows of step 3\" \({HERE}\): .*",
     "slow": r"rank 3 has not called collective \d+ of \w+, .* in which ranks 0, 1 and 2 wait: rank 3, which is in no "
             rf"collective; its last was .*; it is at a long computation \({HERE}\)\.",
-    "refusing": r"rank 0 is in MPI_Allreduce of 4 bytes, called by .*, and rank 1 is checking its options and files\.",
+    "refusing": r"rank 0 is in MPI_\w+, called by .*, and rank 1 is checking its options and files\.",
     "loops": r"no rank finishes a kernel, a block of a file or a message any more\.",
     "turn": r"rank 0 is in MPI_Barrier, called by rankwise::in_turn.*, and rank 1 has its turn\.",
     "sends": r"rank 0 is in MPI_Send of 16,777,216 bytes to rank 1, called by .*, and rank 1 is in MPI_Send of "
@@ -158,6 +158,12 @@ class Watchdog(unittest.TestCase):
         self.assert_ended(job, 86, WITHIN_S)
         self.assertRegex(job.err, r"(?m)^watchdog: rank 1 is in MPI_\w+, called by .*, and rank 0 has ended; it "
                                   r"never called a collective\.$")
+
+    def test_a_process_that_never_starts_mpi(self):
+        command = mixed_job(2, ["true"], [HANG, "--case=nothing", f"--timeout={TIMEOUT_S}"])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S + 30, check=False)
+        self.assertEqual(done.returncode, 86, done.stdout + done.stderr)
+        self.assertIn("rank 1: MPI has not started within 30 s", done.stderr)
 
     def test_ranks_may_wait_for_different_times(self):
         for last in ("--timeout=0", "--timeout=1000"):
